@@ -1,0 +1,222 @@
+"""Every hook of litz. A plugin is a module (or object) with functions of these names, marked ``@hookimpl``.
+
+Rules for all of them:
+
+- Functions are called by parameter name, and may leave out parameters that they do not need. litz may add parameters in
+  a later version and never renames one. A parameter with a default value is an error: pluggy would not fill it in.
+- Arguments are read only. Return data; change nothing in place.
+- Plugins are asked in the order of their names, core's built-in plugins last. ``@hookimpl(tryfirst=True)`` and
+  ``trylast=True`` move a plugin to the front or the back; wrappers are not supported, since each result has one author.
+- A hook that raises stops the compile with an error that names plugin and hook, or, with
+  ``on_plugin_error="disable"``, leaves that plugin out from then on and warns once.
+- Never touch the process outside litz: no global settings of torch, no environment, no threads left running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import pluggy
+
+from litz_plugins.nouns import Graph, Noun, Operation, OpOverload, OptionsView, Program, Report
+from litz_plugins.records import (
+    Choice,
+    ChoiceContext,
+    Codegen,
+    DeviceInfo,
+    Estimate,
+    LayoutPlan,
+    OptionSpec,
+    Pass,
+    TemplateSpec,
+)
+
+PROJECT = "litz"
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_spec = pluggy.HookspecMarker(PROJECT)
+
+
+def hookspec(function: _F) -> _F:
+    """Mark a function as a hook's specification, keeping its type."""
+    return _spec(function)
+
+
+def hookspec_first(function: _F) -> _F:
+    """As `hookspec`, for a hook whose first result that is not None is the answer."""
+    return _spec(firstresult=True)(function)
+
+
+# ---------------------------------------------------------------------------------------------------- what there is
+
+
+@hookspec
+def litz_register_options() -> Sequence[OptionSpec] | None:
+    """The plugin's options. Since 0.1.
+
+    Called: once when options are first needed, before any other hook; the result is kept for the process.
+    Combined: concatenated; each name gets the plugin's name in front ("autotune" + "seconds" = "autotune.seconds"), so
+    that two plugins cannot clash. A name given twice by one plugin is an error.
+
+    Returns: option specs. None or empty: the plugin has no options.
+    """
+
+
+@hookspec
+def litz_register_decompositions() -> Mapping[OpOverload, Callable[..., Any]] | None:
+    """Ops to be rewritten into simpler ops while the graph is traced. Since 0.1.
+
+    Called: once a compile, before capture.
+    Combined: merged by op overload. A plugin's decomposition replaces core's; two plugins for one op is an error that
+    names both.
+
+    Returns: overload -> a function of the op's own signature, written with torch ops on (fake) tensors, which must give
+    the same result, dtype, shape and stride. None or empty: nothing to add.
+    """
+
+
+@hookspec
+def litz_register_lowerings() -> Mapping[OpOverload, Callable[..., Any]] | None:
+    """How ops become IR. Since 0.1.
+
+    Called: once a compile, before lowering.
+    Combined: merged by op overload. A plugin's lowering replaces core's; two plugins for one op is an error that names
+    both.
+
+    Returns: overload -> a function as `litz.lower` documents it: it is handed the lowering context and the op's
+    arguments (tensors as IR values) and returns the IR of the result. None or empty: nothing to add. Ops that nobody
+    lowers become `Extern` calls.
+    """
+
+
+@hookspec
+def litz_register_passes(options: OptionsView) -> Sequence[Pass] | None:
+    """Passes over the Graph, the Program or the Schedule. Since 0.1.
+
+    Called: once a compile.
+    Combined: concatenated, then sorted by ``after`` and ``before`` of each stage; what these leave open is decided by
+    core first, then plugins by name. A cycle, or one name used twice, is an error that names the passes and plugins.
+
+    options: this compile's options; return no pass where an option switches the plugin off.
+    Returns: passes. None or empty: no passes in this compile.
+    """
+
+
+@hookspec
+def litz_register_templates(options: OptionsView) -> Sequence[TemplateSpec] | None:
+    """Kernel templates for contractions (matmul, convolution, attention). Since 0.1.
+
+    Called: once a compile.
+    Combined: concatenated; every template is a candidate beside the library call. One name used twice is an error.
+
+    options: this compile's options.
+    Returns: templates. None or empty: none in this compile.
+    """
+
+
+@hookspec
+def litz_register_codegens(options: OptionsView) -> Mapping[str, Codegen] | None:
+    """Code generators by device type. Since 0.1.
+
+    Called: once a compile.
+    Combined: merged by device type. A plugin's generator replaces core's for that device; two plugins for one device is
+    an error that names both.
+
+    options: this compile's options.
+    Returns: torch device type ("cpu", "cuda", "xpu", ...) -> code generator. None or empty: nothing to add.
+    """
+
+
+# -------------------------------------------------------------------------------------------- what it costs, what to do
+
+
+@hookspec_first
+def litz_estimate_runtime(operation: Operation, device: DeviceInfo, program: Program) -> Estimate | None:
+    """How long an operation runs on a device. Since 0.1.
+
+    Called: once per operation and question, so thousands of times a compile: be quick (microseconds, no synchronizing,
+    no kernels started), and depend on nothing but the arguments and what was read when the plugin was loaded. For a
+    collective, depend only on what every rank shares, since every rank must decide alike.
+    Combined: the first result that is not None. Core answers last, for every operation it knows.
+
+    operation: a Loop, Extern, Template, Collective or Wait of the IR; a fused kernel is asked about as its Loop.
+    device: where it runs. program: what the operation is part of; it has the buffers that the operation names, and
+    ``program.hint(size)`` gives a likely value of a size that is symbolic. ``litz.cost.count_work(operation, program)``
+    counts the FLOPs and bytes, and ``litz.cost.estimate`` is core's own answer, to start from.
+    Returns: microseconds as an `Estimate` (with an interval and a reason). None: not known here, ask the next.
+    """
+
+
+@hookspec_first
+def litz_select_choice(choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
+    """Which candidate runs a contraction. Since 0.1.
+
+    Called: once per contraction with more than one candidate; the place where autotuning measures.
+    Combined: the first result that is not None. Core answers last, with the lowest estimate that is surely faster than
+    the library call.
+
+    choices: the candidates; the library call ("extern") is always the first. context: operation, device, options.
+    Returns: one of ``choices`` (that very object). None: no opinion, ask the next.
+    """
+
+
+@hookspec_first
+def litz_select_layout(graph: Graph, options: OptionsView) -> LayoutPlan | None:
+    """Memory layouts for a graph's tensors, such as channels last for convolutions. Since 0.1.
+
+    Called: once a compile, after the graph passes and before lowering.
+    Combined: the first result that is not None.
+
+    graph: the captured graph. options: this compile's options.
+    Returns: a plan; nodes that it does not name keep their layout. None: no opinion; all layouts stay
+    if nobody has one.
+    """
+
+
+@hookspec
+def litz_cache_fingerprint(options: OptionsView) -> str | None:
+    """What, beside the plugin's version, source and options, its results depend on. Since 0.1.
+
+    Called: once a compile, before the cache is looked up.
+    Combined: by plugin, into the cache key.
+
+    options: this compile's options.
+    Returns: a short text that changes when results may change (a measurement file's hash, a driver's version). None:
+    nothing else.
+    """
+
+
+# ------------------------------------------------------------------------------------------------------------ observers
+
+
+@hookspec
+def litz_compile_started(graph: Graph, options: OptionsView) -> None:
+    """A graph was captured and is about to be compiled (not called when it comes from the cache). Since 0.1.
+
+    Called: once a compile. Combined: every plugin is told; what it returns is ignored.
+
+    graph: the captured graph. options: this compile's options.
+    """
+
+
+@hookspec
+def litz_pass_finished(pass_: Pass, before: Noun, after: Noun, seconds: float) -> None:
+    """A pass has run. Since 0.1.
+
+    Called: once per pass and compile. Combined: every plugin is told; what it returns is ignored.
+
+    pass_: the pass, with its stage and plugin. before, after: its argument and its result (the same object if nothing
+    changed). seconds: wall time of the pass, in seconds.
+    """
+
+
+@hookspec
+def litz_compile_finished(report: Report) -> None:
+    """A graph is compiled, or was fetched from the cache. Since 0.1.
+
+    Called: once a compile. Combined: every plugin is told; what it returns is ignored.
+
+    report: the compile's report: kernels, decisions, costs, times.
+    """

@@ -1,0 +1,121 @@
+"""Finding plugins: in, entry points and the names to leave out; out, imported plugin objects with where they came from.
+
+Sorted by name, so that the order of plugins never depends on the order of directories on disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import inspect
+import sys
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from litz_plugins.errors import DuplicatePluginError, PluginError, PluginLoadError
+
+ENTRY_POINT_GROUP = "litz"
+
+Status = Literal["builtin", "external", "blocked", "failed"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a plugin comes from. obj: the module or object with the hooks, None if it was blocked or failed.
+
+    dist, version: of the distribution that offers it, '' for a plugin that was passed in. error: why it failed.
+    """
+
+    name: str
+    obj: Any
+    status: Status
+    dist: str = ""
+    version: str = ""
+    error: PluginError | None = None
+
+    @property
+    def origin(self) -> str:
+        """For messages: "litz-autotune 0.1.0", "built into litz", or "passed in by the caller"."""
+        if self.dist:
+            return f"{self.dist} {self.version}".strip()
+        return "built into litz" if self.status == "builtin" else "passed in by the caller"
+
+
+def installed_entry_points() -> list[importlib.metadata.EntryPoint]:
+    """The entry points of group "litz" of every installed dist."""
+    return list(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
+
+
+def load_entry_points(
+    entry_points: Iterable[importlib.metadata.EntryPoint], disable: Collection[str] = ()
+) -> list[Source]:
+    """Import what the entry points name, sorted by name.
+
+    A plugin whose import fails has status "failed" and its PluginLoadError; the caller decides whether to raise. A name
+    in ``disable`` is not imported at all. Errors: DuplicatePluginError, when two dists share a name that is not
+    disabled.
+    """
+    by_name: dict[str, dict[tuple[str, str], importlib.metadata.EntryPoint]] = defaultdict(dict)
+    for entry_point in entry_points:
+        # A dist that is on sys.path twice (installed, and as a checkout's egg-info) is one plugin, not two.
+        by_name[entry_point.name].setdefault((_dist_name(entry_point), entry_point.value), entry_point)
+    sources = []
+    for name, candidates in sorted(by_name.items()):
+        entry_point = next(iter(candidates.values()))
+        dist, version = _dist_name(entry_point), _dist_version(entry_point)
+        if name in disable:
+            sources.append(Source(name, None, "blocked", dist, version))
+        elif len(candidates) > 1:
+            # Sorted: the order of directories differs from machine to machine, and the message should not.
+            raise DuplicatePluginError(
+                name, sorted(f"{_dist_name(e)} {_dist_version(e)} ({e.value})" for e in candidates.values())
+            )
+        else:
+            sources.append(_load(entry_point, dist, version))
+    return sources
+
+
+def _load(entry_point: importlib.metadata.EntryPoint, dist: str, version: str) -> Source:
+    try:
+        obj = entry_point.load()
+    except (Exception, SystemExit) as cause:  # a module that exits on import must not take the process along
+        error = PluginLoadError(entry_point.name, f"{dist} {version}".strip(), cause, entry_point=entry_point.value)
+        error.__cause__ = cause
+        return Source(entry_point.name, None, "failed", dist, version, error)
+    return Source(entry_point.name, obj, "external", dist, version)
+
+
+def _dist_name(entry_point: importlib.metadata.EntryPoint) -> str:
+    dist = entry_point.dist
+    return str(dist.metadata["Name"]) if dist is not None else "an unknown dist"
+
+
+def _dist_version(entry_point: importlib.metadata.EntryPoint) -> str:
+    dist = entry_point.dist
+    return str(dist.version) if dist is not None else ""
+
+
+def source_digest(obj: object) -> str:
+    """A hash of a plugin's Python source, so that editing a plugin makes its cached results stale.
+
+    Covers the plugin's module, or all of its package if it is one; '' when there is no file to read. Contents count,
+    not times, so that machines that share a cache agree.
+    """
+    module = obj if inspect.ismodule(obj) else sys.modules.get(type(obj).__module__)
+    file = getattr(module, "__file__", None)
+    if not file:
+        return ""
+    path = Path(file)
+    package = module is not None and hasattr(module, "__path__")
+    files = sorted(path.parent.rglob("*.py")) if package else [path]
+    digest = hashlib.sha256()
+    try:
+        for one in files:
+            digest.update(str(one.relative_to(path.parent)).encode())
+            digest.update(one.read_bytes())
+    except OSError:  # a zip archive, say: version and options must do
+        return ""
+    return digest.hexdigest()

@@ -1,0 +1,117 @@
+"""The order of passes: in, the passes of one stage as plugins registered them; out, the same, sorted.
+
+Sorting is stable: what ``after`` and ``before`` leave open stays in registration order, so that adding an unrelated
+plugin moves nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from litz_plugins.errors import PassOrderError
+from litz_plugins.records import STAGES, Pass
+
+
+def sort_passes(passes: Sequence[Pass]) -> tuple[Pass, ...]:
+    """All passes in the order they run: by stage (graph, program, schedule), then topologically within each.
+
+    Names in ``after`` and ``before`` that belong to no pass are ignored (their plugin is absent). Errors:
+    PassOrderError for two passes of one name, for an ``after`` or ``before`` against the order of stages, and for a
+    cycle, naming the passes in it and their plugins.
+    """
+    _check_names(passes)
+    _check_stages(passes)
+    ordered: list[Pass] = []
+    for stage in STAGES:
+        ordered += _sort_stage([p for p in passes if p.stage == stage])
+    return tuple(ordered)
+
+
+def _check_names(passes: Iterable[Pass]) -> None:
+    seen: dict[str, Pass] = {}
+    for pass_ in passes:
+        other = seen.setdefault(pass_.name, pass_)
+        if other is not pass_:
+            raise PassOrderError(
+                f"two passes have the name {pass_.name!r}: from {_owner(other)} and from {_owner(pass_)}",
+                [pass_.name],
+                [other.plugin, pass_.plugin],
+            )
+
+
+def _check_stages(passes: Sequence[Pass]) -> None:
+    by_name = {p.name: p for p in passes}
+    for pass_ in passes:
+        for first, second, word, named in [
+            *((by_name[n], pass_, "after", n) for n in pass_.after if n in by_name),
+            *((pass_, by_name[n], "before", n) for n in pass_.before if n in by_name),
+        ]:
+            if STAGES.index(first.stage) > STAGES.index(second.stage):
+                raise PassOrderError(
+                    f"pass {pass_.name!r} ({pass_.stage} stage, {_owner(pass_)}) cannot run {word} {named!r} "
+                    f"({by_name[named].stage} stage): stages run in the order {', '.join(STAGES)}",
+                    [pass_.name, named],
+                    [pass_.plugin, by_name[named].plugin],
+                )
+
+
+def _sort_stage(passes: Sequence[Pass]) -> list[Pass]:
+    """Kahn's algorithm with a heap of registration indices, which makes it stable."""
+    index = {p.name: i for i, p in enumerate(passes)}
+    followers: list[set[int]] = [set() for _ in passes]
+    for i, pass_ in enumerate(passes):
+        for name in pass_.after:
+            if name in index:
+                followers[index[name]].add(i)
+        for name in pass_.before:
+            if name in index:
+                followers[i].add(index[name])
+    waiting = [0] * len(passes)
+    for nexts in followers:
+        for i in nexts:
+            waiting[i] += 1
+
+    ready = [i for i, count in enumerate(waiting) if count == 0]
+    heapq.heapify(ready)
+    ordered: list[int] = []
+    while ready:
+        i = heapq.heappop(ready)
+        ordered.append(i)
+        for j in followers[i]:
+            waiting[j] -= 1
+            if waiting[j] == 0:
+                heapq.heappush(ready, j)
+    if len(ordered) < len(passes):
+        cycle = [passes[i] for i in _find_cycle(followers, {i for i, count in enumerate(waiting) if count > 0})]
+        arrows = " -> ".join(f"{p.name} ({_owner(p)})" for p in [*cycle, cycle[0]])
+        raise PassOrderError(
+            f"passes of the {passes[0].stage} stage wait for each other: {arrows}",
+            [p.name for p in cycle],
+            [p.plugin for p in cycle],
+        )
+    return [passes[i] for i in ordered]
+
+
+def _find_cycle(followers: Sequence[set[int]], stuck: set[int]) -> list[int]:
+    """One cycle among the passes that could not be ordered, in running order.
+
+    Each of them waits for another of them, so walking backwards must come around.
+    """
+    leaders: dict[int, int] = {}
+    for i in sorted(stuck):
+        for j in followers[i] & stuck:
+            leaders.setdefault(j, i)
+    path: list[int] = []
+    at = min(leaders)
+    while at not in path:
+        path.append(at)
+        at = leaders[at]
+    cycle = path[path.index(at) :]
+    cycle.reverse()
+    start = cycle.index(min(cycle))
+    return cycle[start:] + cycle[:start]
+
+
+def _owner(pass_: Pass) -> str:
+    return f"plugin {pass_.plugin!r}" if pass_.plugin else "core"

@@ -1,0 +1,182 @@
+"""A test kit for plugin authors. It needs neither litz nor torch, so that a plugin's own tests take milliseconds::
+
+    import my_plugin
+    from litz_plugins.testing import check_plugin, make_test_plugins
+
+    def test_plugin_is_well_formed():
+        check_plugin(my_plugin)
+
+    def test_pass():
+        harness = make_test_plugins(my_plugin, my_plugin__level=2)
+        assert harness.run_passes("program", program) == expected
+        assert harness.decisions[0].chosen == "fused"
+
+To test against the compiler as well, use ``torch.compile(f, backend="litz")`` as a user would.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from litz_plugins.errors import LitzError, nearest
+from litz_plugins.manager import Plugins, make_plugins
+from litz_plugins.nouns import Noun, Operation, Program
+from litz_plugins.records import Decision, DeviceInfo, Estimate, Pass, Stage
+
+
+class PluginCheckError(LitzError):
+    """`check_plugin` found faults; ``problems`` has one sentence for each."""
+
+    def __init__(self, name: str, problems: Sequence[str]) -> None:
+        self.name = name
+        self.problems = tuple(problems)
+        super().__init__(
+            f"plugin {name!r} has {len(self.problems)} fault(s):\n" + "\n".join(f"- {p}" for p in problems)
+        )
+
+
+class FakeOptions:
+    """A stand-in for litz's Options: the plugin's options at their defaults, and whatever the test sets."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __getattr__(self, name: str) -> Any:
+        # Core's options are attributes with underscores for dots; a test sets them as it likes.
+        for key, value in self.__dict__.get("_values", {}).items():
+            if key.replace(".", "_") == name:
+                return value
+        raise AttributeError(f"the test sets no option {name!r}; pass it to make_test_plugins")
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self._values.get(name, default)
+
+    def key(self) -> str:
+        return json.dumps({k: repr(v) for k, v in sorted(self._values.items())})
+
+
+@dataclass
+class PluginHarness:
+    """Plugins without litz around them. ``decisions`` fills up with what passes record."""
+
+    plugins: Plugins
+    options: FakeOptions
+    name: str
+    decisions: list[Decision] = field(default_factory=list)
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """Every pass, in running order."""
+        return self.plugins.passes(self.options)
+
+    def run_passes(self, stage: Stage, noun: Noun) -> Noun:
+        """What the stage's passes make of ``noun`` (anything that they accept)."""
+        return self.plugins.run_passes(stage, noun, self.options, note=self.decisions.append)
+
+    def estimate(
+        self, operation: Operation, device: DeviceInfo | str = "cpu", program: Program = None
+    ) -> Estimate | None:
+        """What the plugins say of an operation on a device."""
+        info = DeviceInfo(device) if isinstance(device, str) else device
+        return self.plugins.estimate_runtime(operation, info, program)
+
+
+@dataclass(frozen=True)
+class PluginCheck:
+    """What `check_plugin` found in a well-formed plugin: names."""
+
+    hooks: tuple[str, ...]
+    options: tuple[str, ...]
+    passes: tuple[str, ...]
+    templates: tuple[str, ...]
+    devices: tuple[str, ...]
+
+
+def make_test_plugins(
+    plugin: object,
+    *,
+    name: str = "",
+    builtins: Sequence[tuple[str, object]] = (),
+    options: Mapping[str, Any] | None = None,
+    **more_options: Any,
+) -> PluginHarness:
+    """Load one plugin, and nothing that happens to be installed.
+
+    plugin: the module or object with the hooks. name: as the entry point would name it; by default the module's last
+    name. builtins: (name, object) of what should stand in for core. options: values by name ("my_plugin.level", or a
+    core option that the plugin reads); a keyword ``my_plugin__level=2`` says the same.
+
+    Errors: those of `make_plugins`; KeyError for an option of this plugin that it does not have.
+    """
+    name = name or _name_of(plugin)
+    plugins = make_plugins(builtins, extra=[(name, plugin)], entry_points=())
+    values = {spec.name: spec.default for spec in plugins.option_specs()}
+    given = {**(options or {}), **{key.replace("__", "."): value for key, value in more_options.items()}}
+    for key in given:
+        if key.startswith(f"{name}.") and key not in values:
+            near = nearest(key, values)
+            raise KeyError(f"plugin {name!r} has no option {key!r}" + (f"; did you mean {near!r}?" if near else ""))
+    return PluginHarness(plugins, FakeOptions(values | given), name)
+
+
+def check_plugin(plugin: object, *, name: str = "", options: Mapping[str, Any] | None = None) -> PluginCheck:
+    """Load a plugin, ask each of its registering hooks, and check what they return.
+
+    options: values that make the plugin offer all it has, if the defaults do not. Errors: PluginCheckError with every
+    fault; the errors of `make_plugins`, PluginHookError and PassOrderError, when it gets no further than that.
+    """
+    harness = make_test_plugins(plugin, name=name, options=options)
+    plugins, problems = harness.plugins, []
+    info = next(row for row in plugins.listing(harness.options) if row.name == harness.name)
+    if not info.hooks:
+        problems.append("it implements no hook; mark functions with @hookimpl")
+    for pass_ in harness.passes:
+        problems += _check_callable(f"pass {pass_.name!r}", pass_.run, ("noun", "context"))
+    for template in plugins.templates(harness.options):
+        problems += _check_callable(
+            f"template {template.name!r}", template.make_choices, ("operation", "context"), "make_choices"
+        )
+    devices = plugins.codegens(harness.options)
+    for device, codegen in devices.items():
+        for attribute in ("language", "generate", "load"):
+            if not hasattr(codegen, attribute):
+                problems.append(f"its code generator for {device!r} lacks {attribute!r}")
+    for op, function in [*plugins.decompositions().items(), *plugins.lowerings().items()]:
+        if not callable(function):
+            problems.append(f"what it registers for {op} is not callable")
+    if plugins.fingerprint(harness.options) != plugins.fingerprint(harness.options):
+        problems.append("litz_cache_fingerprint returns something else each time, so that nothing is ever cached")
+    if problems:
+        raise PluginCheckError(harness.name, problems)
+    return PluginCheck(
+        info.hooks,
+        info.options,
+        info.passes,
+        tuple(t.name for t in plugins.templates(harness.options)),
+        tuple(devices),
+    )
+
+
+def _check_callable(what: str, function: Any, arguments: tuple[str, ...], attribute: str = "run") -> list[str]:
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return [f"{what}: {attribute} must be callable as {attribute}({', '.join(arguments)})"]
+    except ValueError:  # a builtin without a signature
+        return []
+    return []
+
+
+def _name_of(plugin: object) -> str:
+    name = getattr(plugin, "__name__", None) or type(plugin).__name__
+    return str(name).rpartition(".")[2].removeprefix("litz_").lower()
+
+
+__all__ = ["FakeOptions", "PluginCheck", "PluginCheckError", "PluginHarness", "check_plugin", "make_test_plugins"]

@@ -1,0 +1,95 @@
+"""Checks of a plugin's hook functions before they are registered, each with an error that says what to write instead.
+
+pluggy checks less and later: an unknown hook only when asked to (`check_pending`), and a parameter with a default value
+not at all (it silently keeps the default).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import pluggy
+
+from litz_plugins import hookspecs
+from litz_plugins.errors import HookSignatureError, PluginLoadError, UnknownHookError, nearest
+
+Signatures = Mapping[str, tuple[str, ...]]
+
+
+def _hook_signatures() -> dict[str, tuple[str, ...]]:
+    """Hook name -> its parameters, read off the specs."""
+    return {
+        name: tuple(inspect.signature(spec).parameters)
+        for name, spec in vars(hookspecs).items()
+        if name.startswith("litz_") and hasattr(spec, f"{hookspecs.PROJECT}_spec")
+    }
+
+
+HOOKS: Signatures = _hook_signatures()
+
+
+def check_hooks(manager: pluggy.PluginManager, plugin: str, obj: object, dist: str) -> tuple[str, ...]:
+    """Names of the hooks that ``obj`` implements, sorted.
+
+    Errors: PluginLoadError if ``obj`` is a class; UnknownHookError; HookSignatureError.
+    """
+    if inspect.isclass(obj):
+        raise PluginLoadError(
+            plugin,
+            dist,
+            f"it names the class {obj.__name__}; a plugin is a module or an instance, e.g. {obj.__name__}()",
+        )
+    found = []
+    for attribute in dir(obj):
+        try:
+            marker = manager.parse_hookimpl_opts(obj, attribute)
+        except Exception:  # an attribute that cannot even be read is no hook
+            continue
+        if marker is None:
+            _check_forgotten_marker(plugin, obj, attribute, dist)
+            continue
+        hook = marker.get("specname") or attribute
+        if hook not in HOOKS:
+            if marker.get("optionalhook"):  # the author says: only in a litz that has it
+                continue
+            raise UnknownHookError(plugin, hook, HOOKS, dist=dist)
+        if marker.get("wrapper") or marker.get("hookwrapper"):
+            raise HookSignatureError(
+                plugin, hook, "is a wrapper, which litz does not support: each result has one author", dist=dist
+            )
+        _check_parameters(plugin, hook, getattr(obj, attribute), dist)
+        found.append(hook)
+    return tuple(sorted(found))
+
+
+def spec_text(hook: str) -> str:
+    """A hook's signature as an author would write it: "litz_register_passes(options)"."""
+    return f"{hook}({', '.join(HOOKS[hook])})"
+
+
+def _check_forgotten_marker(plugin: str, obj: object, attribute: str, dist: str) -> None:
+    # A function with a hook's name and no @hookimpl would never be called, and nobody would say so.
+    if attribute not in HOOKS:
+        return
+    function = getattr(obj, attribute, None)
+    if inspect.isroutine(function) and not hasattr(function, f"{hookspecs.PROJECT}_spec"):
+        raise HookSignatureError(plugin, attribute, "lacks its marker: write @hookimpl above it", dist=dist)
+
+
+def _check_parameters(plugin: str, hook: str, function: Any, dist: str) -> None:
+    allowed = HOOKS[hook]
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            problem = f"takes {parameter}, but arguments are passed by name"
+        elif name not in allowed:
+            near = nearest(name, allowed)
+            problem = f"has a parameter {name!r} that the hook does not" + (
+                f" (did you mean {near!r}?)" if near else ""
+            )
+        elif parameter.default is not parameter.empty:
+            problem = f"gives its parameter {name!r} a default value, which would hide the argument"
+        else:
+            continue
+        raise HookSignatureError(plugin, hook, problem, spec=spec_text(hook), dist=dist)

@@ -1,0 +1,24 @@
+"""The IR: buffers and operations as frozen data. Imports nothing of litz's."""
+
+from .buffer import Buffer, Layout, TensorRef
+from .node import Node
+from .operation import Collective, Extern, Loop, Operation, Range, Store, Template, Unbacked, Wait
+from .program import Opaque, Program
+
+__all__ = [
+    "Buffer",
+    "Collective",
+    "Extern",
+    "Layout",
+    "Loop",
+    "Node",
+    "Opaque",
+    "Operation",
+    "Program",
+    "Range",
+    "Store",
+    "Template",
+    "TensorRef",
+    "Unbacked",
+    "Wait",
+]

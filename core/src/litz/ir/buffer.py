@@ -1,0 +1,98 @@
+"""Buffers: named memory with a type, a device and a layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from .dtypes import short
+from .index import ONE, ZERO, Expr, Symbol, product, to_expr
+
+Kind = Literal["input", "constant", "temporary"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes, strides and offset, in elements."""
+
+    size: tuple[Expr, ...]
+    stride: tuple[Expr, ...]
+    offset: Expr = ZERO
+
+    @staticmethod
+    def contiguous(size: tuple[int | Expr, ...]) -> Layout:
+        """Row-major."""
+        sizes = tuple(to_expr(extent) for extent in size)
+        strides: list[Expr] = []
+        step: Expr = ONE
+        for extent in reversed(sizes):
+            strides.append(step)
+            # As torch does: a dimension of size 0 counts as 1, so that strides stay positive.
+            step = step if extent == 0 else step * extent
+        return Layout(sizes, tuple(reversed(strides)))
+
+    @property
+    def numel(self) -> Expr:
+        return product(self.size)
+
+    @property
+    def span(self) -> Expr:
+        """How many elements of storage the layout reaches from its offset; 0 if it is empty."""
+        if any(extent == 0 for extent in self.size):
+            return ZERO
+        steps = zip(self.size, self.stride, strict=True)
+        return sum((step * (extent - 1) for extent, step in steps), start=ONE)
+
+    @property
+    def free_symbols(self) -> frozenset[Symbol]:
+        return frozenset(s for expr in (*self.size, *self.stride, self.offset) for s in expr.free_symbols)
+
+    def is_contiguous(self) -> bool:
+        """Row-major, strides of dimensions of size 1 aside."""
+        step: Expr = ONE
+        for extent, stride in zip(reversed(self.size), reversed(self.stride), strict=True):
+            if extent == 1:
+                continue
+            if stride != step:
+                return False
+            step = step * extent
+        return True
+
+    def __str__(self) -> str:
+        size = ", ".join(map(str, self.size))
+        text = f"[{size}]"
+        if not self.is_contiguous():
+            text += f" stride ({', '.join(map(str, self.stride))})"
+        return text if self.offset == 0 else f"{text} offset {self.offset}"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory of the program. Inputs and constants are given; temporaries are allocated (some become outputs)."""
+
+    name: str
+    dtype: torch.dtype
+    device: torch.device
+    layout: Layout
+    kind: Kind = "temporary"
+
+    @property
+    def nbytes(self) -> Expr:
+        """Bytes of storage that the layout spans."""
+        return self.layout.span * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.name}: {short(self.dtype)} {self.layout} {self.device}"
+
+
+@dataclass(frozen=True)
+class TensorRef:
+    """A strided view of a buffer: what a library call takes and what a program returns."""
+
+    buffer: str
+    layout: Layout
+
+    def __str__(self) -> str:
+        return f"{self.buffer}{self.layout}"

@@ -1,0 +1,163 @@
+"""Making nodes: applies the type rules, folds what is constant, interns.
+
+x = load("buf0", (i0, i1), torch.float32)
+y = call("mul", call("exp", x), const(2.0, torch.float32))
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from .dtypes import compute_dtype
+from .index import Expr, is_placeholder, to_expr
+from .node import Node, intern, rewrite, with_args
+from .ops import OPS
+from .reductions import REDUCTIONS, SCANS
+
+Scalar = bool | int | float
+
+
+def const(value: Scalar, dtype: torch.dtype) -> Node:
+    """A constant of `dtype`. The value is converted as torch would: 1.7 as int64 is 1, 2 as bool is True."""
+    if dtype == torch.bool:
+        value = bool(value)
+    elif dtype.is_floating_point:
+        value = float(value)
+    elif isinstance(value, float) and not math.isfinite(value):
+        value = int(torch.tensor(value, dtype=torch.float64).to(dtype).item())
+    else:
+        value = int(value)
+    return intern("const", dtype, (), (value,))
+
+
+def index(expr: int | Expr) -> Node:
+    """An index expression (loop variables and sizes) as an int64 value."""
+    expr = to_expr(expr)
+    return const(int(expr), torch.int64) if expr.is_Integer else intern("index", torch.int64, (), (expr,))
+
+
+def call(name: str, *args: Node) -> Node:
+    """The op of the table `name` on nodes. TypeError if their number or dtypes do not fit its row."""
+    row = OPS[name]
+    if len(args) != row.arity:
+        raise TypeError(f"{name} takes {row.arity} arguments, got {len(args)}")
+    try:
+        dtype = row.rule(tuple(arg.dtype for arg in args))
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+    if name == "where" and args[0].op == "const":
+        return args[1] if args[0].attrs[0] else args[2]
+    if name == "where" and args[1] is args[2]:
+        return args[1]
+    return intern(name, dtype, args, ())
+
+
+def cast(value: Node, dtype: torch.dtype) -> Node:
+    """`value` converted to `dtype` as torch's `.to` does; to a half type this rounds."""
+    if value.dtype == dtype:
+        return value
+    if value.op == "const" and not (value.dtype.is_floating_point and not dtype.is_floating_point):
+        held = torch.tensor(value.attrs[0], dtype=value.dtype).to(dtype)
+        return const(held.item(), dtype)
+    if value.op == "cast" and _widens(value.args[0].dtype, value.dtype) and value.args[0].dtype == dtype:
+        return value.args[0]
+    return intern("cast", dtype, (value,), ())
+
+
+def _widens(small: torch.dtype, large: torch.dtype) -> bool:
+    """Every value of `small` survives a trip through `large`."""
+    return small.is_floating_point and large.is_floating_point and torch.promote_types(small, large) == large
+
+
+def bitcast(value: Node, dtype: torch.dtype) -> Node:
+    """The same bits as another type of the same width."""
+    if value.dtype == dtype:
+        return value
+    if value.dtype.itemsize != dtype.itemsize:
+        raise TypeError(f"bitcast from {value.dtype} to {dtype} changes the width")
+    return intern("bitcast", dtype, (value,), ())
+
+
+def load(
+    buffer: str,
+    position: tuple[Expr, ...],
+    dtype: torch.dtype,
+    indirect: tuple[Node, ...] = (),
+    mask: Node | None = None,
+) -> Node:
+    """An element of a buffer. `indirect` are the int64 nodes that the placeholders in `position` stand for.
+
+    Where `mask` (bool) is False nothing is read and the value is 0.
+    """
+    for node in indirect:
+        if node.dtype != torch.int64:
+            raise TypeError(f"an index must be int64, got {node.dtype}")
+    if mask is not None and mask.op == "const":
+        if mask.attrs[0]:
+            mask = None
+        else:
+            return const(0, dtype)
+    args = indirect if mask is None else (*indirect, mask)
+    return intern("load", dtype, args, (buffer, tuple(position), mask is not None))
+
+
+def bounded(position: Node, size: int | Expr) -> Node:
+    """`position` (int64), with an IndexError at run time unless 0 <= position < size. Masked off, it is not checked."""
+    return intern("bounded", torch.int64, (position,), (to_expr(size),))
+
+
+def reduce(kind: str, *values: Node) -> Node:
+    """`values` reduced over all reduction ranges of the loop."""
+    row = REDUCTIONS[kind]
+    if len(values) != row.arity:
+        raise TypeError(f"{kind} takes {row.arity} values, got {len(values)}")
+    return intern("reduce", row.result(values[0].dtype), values, (kind,))
+
+
+def scan(kind: str, value: Node) -> Node:
+    """`value` scanned, inclusively, along the loop's only reduction range."""
+    if kind not in SCANS:
+        raise KeyError(kind)
+    return intern("scan", value.dtype, (value,), (kind,))
+
+
+def logical_and(left: Node | None, right: Node | None) -> Node | None:
+    """Both conditions; None stands for "always"."""
+    if left is None or right is None:
+        return left or right
+    return left if left is right else call("bitwise_and", left, right)
+
+
+def guard(value: Node, mask: Node) -> Node:
+    """`value` as computed where `mask` holds: every load in it reads only there, and no bound is checked elsewhere.
+
+    The value where the mask does not hold is meaningless; select it away with `where`.
+    """
+    zero = const(0, torch.int64)
+
+    def change(node: Node, args: tuple[Node, ...]) -> Node:
+        if node.op == "load":
+            both = logical_and(node.mask and args[-1], mask)
+            return load(node.buffer, node.index, node.dtype, args[: len(node.indirect)], both)
+        if node.op == "bounded":
+            return intern(node.op, node.dtype, (call("where", mask, args[0], zero),), node.attrs)
+        return with_args(node, args)
+
+    return rewrite((value,), change)[0]
+
+
+def placeholders_in(position: tuple[Expr, ...]) -> int:
+    """How many placeholders an index uses: one more than the greatest number among them."""
+    numbers = [int(s.name[3:]) for expr in position for s in expr.free_symbols if is_placeholder(s)]
+    return max(numbers, default=-1) + 1
+
+
+def zero_of(dtype: torch.dtype) -> Node:
+    return const(0, dtype)
+
+
+def compute(node: Node) -> torch.dtype:
+    """The type that this node's value is held in while it is computed."""
+    return compute_dtype(node.dtype)

@@ -1,0 +1,297 @@
+"""Index arithmetic: sympy expressions over loop variables and sizes.
+
+In: integer sympy expressions and the range of each loop variable. Out: simplified expressions. Floor division and
+modulus are the only non-affine operations, and both are simplified as they are built, from the ranges, so that a
+chain of reshapes ends as the affine expression that it is. Static shapes take the fast paths at the top of each
+function and reach sympy's own simplifiers never.
+
+This is the one file of the IR that touches `torch.utils._sympy`, because the sizes that a ShapeEnv hands out are
+built from these functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import gcd
+from typing import TypeAlias
+
+import sympy
+from torch.utils._sympy.functions import FloorDiv as FloorDiv
+from torch.utils._sympy.functions import Mod as Mod
+from torch.utils._sympy.functions import PythonMod as PythonMod
+
+Expr: TypeAlias = sympy.Expr
+Symbol: TypeAlias = sympy.Symbol
+Ranges: TypeAlias = Mapping[Symbol, Expr]
+"""The exclusive upper bound of each loop variable; every loop variable starts at 0."""
+
+ZERO = sympy.Integer(0)
+ONE = sympy.Integer(1)
+
+
+def to_expr(value: int | Expr) -> Expr:
+    """An int (or an expression) as an expression."""
+    return sympy.Integer(value) if isinstance(value, int) else value
+
+
+def loop_var(position: int) -> Symbol:
+    """The canonical variable of output range `position`: i0, i1, ... Shared names make equal kernels equal text."""
+    return sympy.Symbol(f"i{position}", integer=True, nonnegative=True)
+
+
+def reduction_var(position: int) -> Symbol:
+    """The canonical variable of reduction range `position`: r0, r1, ..."""
+    return sympy.Symbol(f"r{position}", integer=True, nonnegative=True)
+
+
+def placeholder(position: int) -> Symbol:
+    """Stands in an index for the value of a node's indirect argument `position`: arg0, arg1, ..."""
+    return sympy.Symbol(f"arg{position}", integer=True)
+
+
+def is_placeholder(symbol: Symbol) -> bool:
+    return symbol.name.startswith("arg") and symbol.name[3:].isdigit()
+
+
+def product(values: Iterable[int | Expr]) -> Expr:
+    result: Expr = ONE
+    for value in values:
+        result = result * value
+    return result
+
+
+def bounds(expr: Expr, ranges: Ranges) -> tuple[Expr | None, Expr | None]:
+    """The least and greatest value (inclusive) of `expr`; None where it is not known.
+
+    A size symbol bounds itself, so the result may be symbolic.
+    """
+    if expr.is_Integer:
+        return expr, expr
+    if expr.is_Symbol:
+        if expr in ranges:
+            return ZERO, ranges[expr] - 1
+        return (None, None) if is_placeholder(expr) else (expr, expr)
+    if expr.is_Add:
+        low: Expr | None = ZERO
+        high: Expr | None = ZERO
+        for term in expr.args:
+            term_low, term_high = bounds(term, ranges)
+            low = None if low is None or term_low is None else low + term_low
+            high = None if high is None or term_high is None else high + term_high
+        return low, high
+    if expr.is_Mul:
+        coefficient, rest = expr.as_coeff_Mul()
+        if coefficient == 1:
+            low, high = ONE, ONE
+            for factor in expr.args:
+                factor_low, factor_high = bounds(factor, ranges)
+                if factor_low is None or factor_high is None or not factor_low.is_nonnegative:
+                    return None, None
+                low, high = low * factor_low, high * factor_high
+            return low, high
+        low, high = bounds(rest, ranges)
+        if low is not None:
+            low = low * coefficient
+        if high is not None:
+            high = high * coefficient
+        return (low, high) if coefficient.is_positive else (high, low)
+    if isinstance(expr, FloorDiv):
+        low, high = bounds(expr.args[0], ranges)
+        divisor = expr.args[1]
+        if low is None or not low.is_nonnegative or not divisor.is_positive:
+            return None, None
+        return floordiv(low, divisor), None if high is None else floordiv(high, divisor)
+    if isinstance(expr, (Mod, PythonMod)) and expr.args[1].is_positive:
+        return ZERO, expr.args[1] - 1
+    if not any(symbol in ranges or is_placeholder(symbol) for symbol in expr.free_symbols):
+        return expr, expr
+    return None, None
+
+
+def known_nonnegative(expr: Expr) -> bool:
+    if expr.is_Integer:
+        return int(expr) >= 0
+    return bool(expr.is_nonnegative) or bool(sympy.expand(expr).is_nonnegative)
+
+
+def known_less(left: Expr, right: Expr) -> bool:
+    """True only if left < right for every value of the size symbols (which are integers)."""
+    return known_nonnegative(right - left - 1)
+
+
+def _fits(expr: Expr, divisor: Expr, ranges: Ranges) -> bool:
+    """0 <= expr < divisor, provably."""
+    low, high = bounds(expr, ranges)
+    return low is not None and high is not None and known_nonnegative(low) and known_less(high, divisor)
+
+
+def _quotient(term: Expr, divisor: Expr) -> Expr | None:
+    """term / divisor where that is exact by the look of it, else None."""
+    if divisor.is_Integer:
+        coefficient, rest = term.as_coeff_Mul()
+        if coefficient.is_Integer and int(coefficient) % int(divisor) == 0:
+            return sympy.Integer(int(coefficient) // int(divisor)) * rest
+        return None
+    quotient = term / divisor
+    numerator, denominator = quotient.as_numer_denom()
+    return numerator if denominator == 1 else None
+
+
+def _split(expr: Expr, divisor: Expr) -> tuple[Expr, Expr]:
+    """(q, r) with expr == q * divisor + r, taking out every term that the divisor divides."""
+    quotient, rest = ZERO, ZERO
+    for term in sympy.Add.make_args(expr if expr.is_Add or expr.is_Symbol else sympy.expand(expr)):
+        exact = _quotient(term, divisor)
+        if exact is None:
+            rest = rest + term
+        else:
+            quotient = quotient + exact
+    return quotient, rest
+
+
+def _common_factor(expr: Expr, divisor: Expr, ranges: Ranges) -> tuple[int, Expr, Expr] | None:
+    """(g, y, r) with expr == g * y + r, 0 <= r < g and g > 1 dividing the divisor; None if there is none."""
+    if not divisor.is_Integer:
+        return None
+    terms = [(term.as_coeff_Mul()[0], term) for term in sympy.Add.make_args(expr)]
+    for candidate in sorted({int(c) for c, _ in terms if c.is_Integer and abs(int(c)) > 1}, key=abs):
+        factor = gcd(candidate, int(divisor))
+        if factor <= 1:
+            continue
+        quotient, rest = _split(expr, sympy.Integer(factor))
+        if quotient != 0 and _fits(rest, sympy.Integer(factor), ranges):
+            return factor, quotient, rest
+    return None
+
+
+def floordiv(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
+    """expr // divisor, simplified. The divisor is positive."""
+    ranges = ranges or {}
+    if divisor == 1:
+        return expr
+    if expr.is_Integer and divisor.is_Integer:
+        return sympy.Integer(int(expr) // int(divisor))
+    quotient, rest = _split(recombine(expr, ranges), divisor)
+    if rest == 0 or _fits(rest, divisor, ranges):
+        return quotient
+    common = _common_factor(rest, divisor, ranges)
+    if common is not None:
+        factor, inner, _ = common
+        return quotient + floordiv(inner, sympy.Integer(int(divisor) // factor), ranges)
+    if isinstance(rest, FloorDiv):
+        return quotient + floordiv(rest.args[0], rest.args[1] * divisor, ranges)
+    if isinstance(rest, (Mod, PythonMod)):
+        base, modulus = rest.args
+        shrunk = _quotient(modulus, divisor)
+        if shrunk is not None:
+            return quotient + mod(floordiv(base, divisor, ranges), shrunk, ranges)
+    return quotient + FloorDiv(rest, divisor)
+
+
+def mod(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
+    """expr mod divisor with the divisor's sign (Python's rule), simplified. The divisor is positive."""
+    ranges = ranges or {}
+    if divisor == 1:
+        return ZERO
+    if expr.is_Integer and divisor.is_Integer:
+        return sympy.Integer(int(expr) % int(divisor))
+    _, rest = _split(recombine(expr, ranges), divisor)
+    if rest == 0 or _fits(rest, divisor, ranges):
+        return rest
+    common = _common_factor(rest, divisor, ranges)
+    if common is not None:
+        factor, inner, small = common
+        return factor * mod(inner, sympy.Integer(int(divisor) // factor), ranges) + small
+    if isinstance(rest, (Mod, PythonMod)) and _quotient(rest.args[1], divisor) is not None:
+        return mod(rest.args[0], divisor, ranges)
+    return PythonMod(rest, divisor)
+
+
+def substitute(expr: Expr, mapping: Mapping[Symbol, Expr], ranges: Ranges | None = None) -> Expr:
+    """`expr` with each symbol of `mapping` replaced, divisions and moduli simplified again by `ranges`.
+
+    `ranges` are those of the variables that the result is over.
+    """
+    if expr.is_Symbol:
+        return mapping.get(expr, expr)
+    if expr.is_Integer or not expr.args:
+        return expr
+    arguments = [substitute(argument, mapping, ranges) for argument in expr.args]
+    if isinstance(expr, FloorDiv):
+        return floordiv(arguments[0], arguments[1], ranges)
+    if isinstance(expr, (Mod, PythonMod)):
+        return mod(arguments[0], arguments[1], ranges)
+    if all(new is old for new, old in zip(arguments, expr.args, strict=True)):
+        return expr
+    result = expr.func(*arguments)
+    return sympy.expand(result) if result.is_Mul else recombine(result, ranges)
+
+
+def recombine(expr: Expr, ranges: Ranges | None = None) -> Expr:
+    """Undo a split that was put together again: c*(x mod n) + c*n*(x // n) is c*x, and so for nested splits."""
+    if not expr.is_Add:
+        return expr
+    while True:
+        merged = _recombine_once(expr)
+        if merged is None:
+            return expr
+        expr = merged
+        if not expr.is_Add:
+            return expr
+
+
+def _recombine_once(expr: Expr) -> Expr | None:
+    terms = list(sympy.Add.make_args(expr))
+    for term in terms:
+        factors = sympy.Mul.make_args(term)
+        for modulus in (factor for factor in factors if isinstance(factor, (Mod, PythonMod))):
+            coefficient = product(factor for factor in factors if factor is not modulus)
+            base, divisor = modulus.args
+            partner = sympy.expand(coefficient * divisor * floordiv(base, divisor))
+            partner_terms = sympy.Add.make_args(partner)
+            if all(candidate in terms for candidate in partner_terms):
+                rest = [other for other in terms if other is not term and other not in partner_terms]
+                return sympy.expand(sympy.Add(*rest) + coefficient * base)
+            wider = _wider_modulus(terms, coefficient, base, divisor)
+            if wider is not None:
+                partner, merged = wider
+                return sympy.Add(*(other for other in terms if other is not term and other is not partner), merged)
+    return None
+
+
+def _wider_modulus(terms: list[Expr], coefficient: Expr, base: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:
+    """c*(x mod n) + c*n*((x // n) mod m) is c*(x mod n*m): the second term, and the sum."""
+    quotient = floordiv(base, divisor)
+    for term in terms:
+        factors = sympy.Mul.make_args(term)
+        for modulus in (factor for factor in factors if isinstance(factor, (Mod, PythonMod))):
+            if modulus.args[0] == quotient:
+                own = product(factor for factor in factors if factor is not modulus)
+                if sympy.expand(own - coefficient * divisor) == 0:
+                    return term, coefficient * PythonMod(base, divisor * modulus.args[1])
+    return None
+
+
+def flat_index(index: tuple[Expr, ...], stride: tuple[Expr, ...], offset: Expr, ranges: Ranges) -> Expr:
+    """The storage offset, in elements, of a multi-dimensional index."""
+    total = offset
+    for position, step in zip(index, stride, strict=True):
+        total = total + position * step
+    if total.is_Integer or total.is_Symbol:
+        return total
+    return recombine(sympy.expand(total), ranges)
+
+
+def stride_of(expr: Expr, var: Symbol) -> Expr | None:
+    """By how much `expr` grows when `var` grows by one; None if that is not the same everywhere."""
+    if var not in expr.free_symbols:
+        return ZERO
+    slope = ZERO
+    for term in sympy.Add.make_args(expr):
+        if var not in term.free_symbols:
+            continue
+        coefficient = term.coeff(var, 1)
+        if coefficient == 0 or var in coefficient.free_symbols or sympy.expand(term - coefficient * var) != 0:
+            return None
+        slope = slope + coefficient
+    return slope

@@ -1,0 +1,293 @@
+"""Run a Program with plain torch: slowly, and as the IR's meaning says.
+
+The reference for code generators and passes. Every loop variable is an `arange` along a dimension of its own, every
+node a tensor that broadcasts over the iteration space. Half types compute in float32 and round at casts and stores,
+as generated kernels do.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from functools import reduce as fold
+from typing import Any
+
+import sympy
+import torch
+
+from .buffer import Layout, TensorRef
+from .dtypes import HALF, compute_dtype
+from .index import Expr, FloorDiv, Mod, PythonMod, Symbol
+from .node import Node
+from .operation import Extern, Loop, Store, Unbacked
+from .ops import OPS
+from .program import Opaque, Program
+from .reductions import REDUCTIONS, SCANS
+
+Sizes = dict[Symbol, int]
+Env = Mapping[Symbol, Any]
+
+
+def interpret(program: Program, args: Sequence[Any]) -> list[Any]:
+    """The program's outputs for its inputs. Inputs that the program mutates are mutated."""
+    memory: dict[str, torch.Tensor] = dict(program.constants)
+    sizes: Sizes = {}
+    opaque: dict[str, Any] = {}
+    for item, value in zip(program.inputs, args, strict=True):
+        if isinstance(item, str):
+            memory[item] = value
+            _bind_layout(sizes, program.buffers[item].layout, value)
+        elif isinstance(item, Opaque):
+            opaque[item.name or ""] = value
+            memory[item.name or ""] = value  # library calls may take it (a generator, a script object)
+        elif item.is_Symbol:
+            sizes[item] = _size_value(item, value)
+    for operation in program.operations:
+        if isinstance(operation, Loop):
+            run_loop(operation, program, memory, sizes)
+        else:
+            _run_extern(operation, program, memory, sizes)
+    return [_output(item, memory, sizes, opaque) for item in program.outputs]
+
+
+def _bind_layout(sizes: Sizes, layout: Layout, tensor: torch.Tensor) -> None:
+    pairs = [*zip(layout.size, tensor.shape, strict=True), *zip(layout.stride, tensor.stride(), strict=True)]
+    for expr, value in pairs:
+        if expr.is_Symbol:
+            sizes.setdefault(expr, int(value))
+
+
+def _output(item: Any, memory: Mapping[str, torch.Tensor], sizes: Sizes, opaque: Mapping[str, Any]) -> Any:
+    if isinstance(item, TensorRef):
+        return view(item, memory, sizes)
+    if isinstance(item, sympy.Basic):
+        return evaluate(item, sizes)
+    if isinstance(item, Opaque):
+        return opaque[item.name] if item.name is not None else item.value
+    return item
+
+
+def view(ref: TensorRef, memory: Mapping[str, torch.Tensor], sizes: Sizes) -> torch.Tensor:
+    """The tensor that a reference means."""
+    base = memory[ref.buffer]
+    size = [evaluate(expr, sizes) for expr in ref.layout.size]
+    stride = [evaluate(expr, sizes) for expr in ref.layout.stride]
+    offset = evaluate(ref.layout.offset, sizes)
+    if list(base.shape) == size and list(base.stride()) == stride and offset == 0:
+        return base
+    return base.as_strided(size, stride, base.storage_offset() + offset)
+
+
+def evaluate(expr: Expr, env: Env) -> Any:
+    """An index expression's value: an int, or an int64 tensor if a variable of it is one."""
+    if expr.is_Integer:
+        return int(expr)
+    if expr.is_Symbol:
+        return env[expr]
+    if not expr.args:
+        return _number(expr)
+    if not (expr.is_Add or expr.is_Mul or isinstance(expr, (FloorDiv, Mod, PythonMod))):
+        values = {symbol: env[symbol] for symbol in expr.free_symbols}
+        if any(isinstance(value, torch.Tensor) for value in values.values()):
+            raise NotImplementedError(f"cannot evaluate {expr} at loop variables")
+        return _number(expr.xreplace({symbol: sympy.sympify(value) for symbol, value in values.items()}))
+    args = [evaluate(arg, env) for arg in expr.args]
+    if expr.is_Add:
+        return fold(operator.add, args)
+    if expr.is_Mul:
+        return fold(operator.mul, args)
+    if isinstance(expr, FloorDiv):
+        return args[0] // args[1]
+    return args[0] % args[1]
+
+
+def _number(value: Any) -> bool | int | float:
+    """A sympy constant as Python has it."""
+    if value in (sympy.true, sympy.false):
+        return bool(value)
+    return int(value) if value.is_integer else float(value)
+
+
+def _size_value(symbol: Symbol, value: Any) -> Any:
+    """The value of a symbol, which may stand for a float or a bool too."""
+    return int(value) if symbol.is_integer else value
+
+
+def _allocate(name: str, program: Program, memory: dict[str, torch.Tensor], sizes: Sizes) -> torch.Tensor:
+    buffer = program.buffers[name]
+    if name not in memory:
+        size = [evaluate(expr, sizes) for expr in buffer.layout.size]
+        stride = [evaluate(expr, sizes) for expr in buffer.layout.stride]
+        memory[name] = torch.empty_strided(size, stride, dtype=buffer.dtype, device=buffer.device)
+    return memory[name]
+
+
+def run_loop(loop: Loop, program: Program, memory: dict[str, torch.Tensor], sizes: Sizes) -> None:
+    """Every value first, then every store: the stores of one loop do not see each other."""
+    env: dict[Symbol, Any] = dict(sizes)
+    total = len(loop.all_ranges)
+    extents = [evaluate(r.size, sizes) for r in loop.all_ranges]
+    device = loop.device
+    for dim, (r, extent) in enumerate(zip(loop.all_ranges, extents, strict=True)):
+        shape = [1] * total
+        shape[dim] = extent
+        env[r.var] = torch.arange(extent, device=device).reshape(shape)
+    body = _Body(loop, extents, env, memory)
+    for node in loop.nodes:
+        body.values[node] = body.value(node)
+    pending = [body.prepare(store) for store in loop.stores]
+    for store, (position, value, mask) in zip(loop.stores, pending, strict=True):
+        _commit(store, _allocate(store.buffer, program, memory, sizes), position, value, mask)
+
+
+class _Body:
+    """The values of a loop's nodes while it runs."""
+
+    def __init__(self, loop: Loop, extents: list[int], env: Env, memory: Mapping[str, torch.Tensor]) -> None:
+        self.loop, self.extents, self.env, self.memory = loop, extents, env, memory
+        self.values: dict[Node, torch.Tensor] = {}
+        self.outer = len(loop.ranges)
+
+    def tensor(self, value: Any, dtype: torch.dtype) -> torch.Tensor:
+        if isinstance(value, torch.Tensor):
+            return value
+        return torch.full([1] * len(self.extents), value, dtype=dtype, device=self.loop.device)
+
+    def position(self, index: tuple[Expr, ...], indirect: tuple[Node, ...]) -> list[Any]:
+        env = {**self.env, **{sympy.Symbol(f"arg{n}", integer=True): self.values[x] for n, x in enumerate(indirect)}}
+        return [self.tensor(evaluate(expr, env), torch.int64) for expr in index]
+
+    def value(self, node: Node) -> torch.Tensor:
+        args = [self.values[arg] for arg in node.args]
+        if node.op in OPS:
+            return self.tensor(OPS[node.op].torch(*args), compute_dtype(node.dtype))
+        return getattr(self, f"_{node.op}")(node, *args)
+
+    def _const(self, node: Node) -> torch.Tensor:
+        return self.tensor(node.attrs[0], compute_dtype(node.dtype))
+
+    def _index(self, node: Node) -> torch.Tensor:
+        return self.tensor(evaluate(node.attrs[0], self.env), torch.int64)
+
+    def _cast(self, node: Node, value: torch.Tensor) -> torch.Tensor:
+        return value.to(node.dtype).to(compute_dtype(node.dtype))
+
+    def _bitcast(self, node: Node, value: torch.Tensor) -> torch.Tensor:
+        stored = value.to(node.args[0].dtype)
+        return stored.contiguous().view(node.dtype).to(compute_dtype(node.dtype))
+
+    def _bounded(self, node: Node, value: torch.Tensor) -> torch.Tensor:
+        size = evaluate(node.attrs[0], self.env)
+        if bool(((value < 0) | (value >= size)).any()):
+            raise IndexError(f"{self.loop.name}: index out of range for size {size}")
+        return value
+
+    def _load(self, node: Node, *args: torch.Tensor) -> torch.Tensor:
+        base = self.memory[node.buffer]
+        position = self.position(node.index, node.indirect)
+        mask = self.values[node.mask] if node.mask is not None else None
+        shape = torch.broadcast_shapes(*(p.shape for p in position), [1] * len(self.extents))
+        if mask is not None:
+            shape = torch.broadcast_shapes(shape, mask.shape)
+            position = [torch.where(mask, p, 0) for p in position]
+            if base.numel() == 0:
+                return torch.zeros(shape, dtype=compute_dtype(node.dtype), device=self.loop.device)
+        if 0 in shape:
+            return torch.empty(shape, dtype=compute_dtype(node.dtype), device=self.loop.device)
+        value = (base[tuple(position)] if position else base.reshape([1] * len(self.extents)).clone()).to(
+            self.loop.device
+        )
+        value = value.to(compute_dtype(node.dtype))
+        return value if mask is None else torch.where(mask, value, torch.zeros((), dtype=value.dtype))
+
+    def _flat(self, value: torch.Tensor) -> torch.Tensor:
+        """With the whole iteration space spelled out and the reduction ranges as one last dimension."""
+        full = value.expand([*value.shape[: self.outer], *self.extents[self.outer :]])
+        count = fold(operator.mul, self.extents[self.outer :], 1)
+        return full.reshape([*full.shape[: self.outer], count])
+
+    def _reduce(self, node: Node, *args: torch.Tensor) -> torch.Tensor:
+        args = torch.broadcast_tensors(*args)
+        reduced = REDUCTIONS[node.attrs[0]].torch(*(self._flat(arg) for arg in args))
+        return reduced.reshape([*reduced.shape, *[1] * len(self.loop.reduction_ranges)])
+
+    def _scan(self, node: Node, value: torch.Tensor) -> torch.Tensor:
+        return SCANS[node.attrs[0]](self._flat(value))
+
+    def prepare(self, store: Store) -> tuple[list[Any], torch.Tensor, torch.Tensor | None]:
+        """Position, value and mask of a store, spelled out over the points at which it happens."""
+        inner = self.loop.at_reduction_level(store)
+        shape = [n if dim < self.outer or inner else 1 for dim, n in enumerate(self.extents)]
+        position = [p.expand(shape) for p in self.position(store.index, store.indirect)]
+        mask = None if store.mask is None else self.values[store.mask].expand(shape)
+        return position, self.values[store.value].expand(shape), mask
+
+
+def _commit(
+    store: Store, target: torch.Tensor, position: list[Any], value: torch.Tensor, mask: torch.Tensor | None
+) -> None:
+    value = value.to(target.dtype)
+    if value.numel() == 0:
+        return
+    if value.untyped_storage().data_ptr() == target.untyped_storage().data_ptr():
+        value = value.clone()
+    if mask is not None:
+        position, value = [p[mask] for p in position], value[mask]
+    if not position:
+        position, target, value = [torch.zeros(value.numel(), dtype=torch.int64)], target.view(1), value.reshape(-1)
+    flat = [p.reshape(-1) for p in position]
+    if store.mode == "set":
+        target.index_put_(tuple(flat), value.reshape(-1))
+        return
+    strides = [1] * target.dim()
+    for dim in reversed(range(target.dim() - 1)):
+        strides[dim] = strides[dim + 1] * target.shape[dim + 1]
+    linear = sum(p * s for p, s in zip(flat, strides, strict=True))
+    mode = {"add": "sum", "prod": "prod", "max": "amax", "min": "amin"}[store.mode]
+    wide = target.reshape(-1).to(torch.float32) if target.dtype in HALF else target.reshape(-1).clone()
+    if mode == "sum" and target.dtype == torch.bool:
+        wide, value, mode = wide.to(torch.uint8), value.to(torch.uint8), "amax"
+    wide.scatter_reduce_(0, linear, value.reshape(-1).to(wide.dtype), mode)
+    target.copy_(wide.reshape(target.shape).to(target.dtype))
+
+
+def _argument(value: Any, memory: Mapping[str, torch.Tensor], sizes: Sizes) -> Any:
+    if isinstance(value, TensorRef):
+        return view(value, memory, sizes)
+    if isinstance(value, Opaque):
+        return value.value if value.name is None else memory[value.name]
+    if isinstance(value, sympy.Basic):
+        return evaluate(value, sizes)
+    if isinstance(value, (list, tuple)):
+        return [_argument(item, memory, sizes) for item in value]
+    if isinstance(value, dict):
+        return {key: _argument(item, memory, sizes) for key, item in value.items()}
+    return value
+
+
+def _bind(sizes: Sizes, item: Unbacked, result: Any) -> None:
+    step: Any
+    for step in item.path:
+        if isinstance(step, int):
+            result = result[step]
+        elif step[0] == "size":
+            result = result.shape[step[1]]
+        elif step[0] == "stride":
+            result = result.stride(step[1])
+        elif step[0] == "storage_offset":
+            result = result.storage_offset()
+        elif step[0] == "divide":
+            result = result // step[1]
+    sizes[item.symbol] = _size_value(item.symbol, result)
+
+
+def _run_extern(extern: Extern, program: Program, memory: dict[str, torch.Tensor], sizes: Sizes) -> None:
+    args = [_argument(value, memory, sizes) for value in extern.args]
+    kwargs = {key: _argument(value, memory, sizes) for key, value in extern.kwargs.items()}
+    result = extern.target(*args, **kwargs)
+    for item in extern.unbacked:
+        _bind(sizes, item, result)
+    results = result if isinstance(result, (list, tuple)) else (result,)
+    for name, value in zip(extern.outputs, results, strict=False):
+        if name is not None:
+            memory[name] = value

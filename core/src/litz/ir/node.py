@@ -1,0 +1,124 @@
+"""Node: a scalar expression as frozen, interned data.
+
+A body is a directed acyclic graph of nodes `(op, dtype, args, attrs)`. Nodes are interned: two nodes with the same
+parts are the same object, so equality is identity, a common subexpression is shared by being built, and a memo
+keyed by a node is sound. The intern table holds its nodes weakly; like sympy's own cache it changes no result.
+
+Ops with a meaning beyond the op table (`ir/ops.py`):
+
+| op | attrs | args | value |
+|---|---|---|---|
+| `const` | (value,) | | a Python scalar as `dtype` |
+| `index` | (expr,) | | an index expression as int64 |
+| `load` | (buffer, index, masked) | indirect..., mask if masked | one element; 0 where the mask is False |
+| `bounded` | (size,) | (position,) | the position; an error unless 0 <= position < size |
+| `reduce` | (kind,) | values | over all reduction ranges of the loop (`ir/reductions.py`) |
+| `scan` | (kind,) | (value,) | inclusive scan along the loop's only reduction range |
+
+`index` in a load has one expression per dimension of the buffer, over loop variables, sizes, and the placeholders
+arg0, arg1, ... that stand for the values of the load's indirect arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True, repr=False)
+class Node:
+    """One scalar value. Make it with `litz.ir.build`, never by hand: that applies the type rule and interns."""
+
+    op: str
+    dtype: torch.dtype
+    args: tuple[Node, ...]
+    attrs: tuple[Any, ...]
+
+    def __reduce__(self) -> tuple[Callable[..., Node], tuple[Any, ...]]:
+        return intern, (self.op, self.dtype, self.args, self.attrs)
+
+    def __copy__(self) -> Node:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Node:
+        return self
+
+    def __repr__(self) -> str:
+        inside = [str(attr) for attr in self.attrs] + [f"<{arg.op}>" for arg in self.args]
+        return f"{self.op}({', '.join(inside)})"
+
+    @property
+    def buffer(self) -> str:
+        """The buffer that a load reads."""
+        assert self.op == "load"
+        return str(self.attrs[0])
+
+    @property
+    def index(self) -> tuple[Any, ...]:
+        """The index of a load, an expression per dimension of its buffer."""
+        assert self.op == "load"
+        return tuple(self.attrs[1])
+
+    @property
+    def mask(self) -> Node | None:
+        """The condition under which a load reads; None if it always does."""
+        return self.args[-1] if self.op == "load" and self.attrs[2] else None
+
+    @property
+    def indirect(self) -> tuple[Node, ...]:
+        """The nodes that the placeholders of a load's index stand for."""
+        if self.op != "load":
+            return ()
+        return self.args[:-1] if self.attrs[2] else self.args
+
+
+_table: WeakValueDictionary[tuple[Any, ...], Node] = WeakValueDictionary()
+
+
+def _key(attr: Any) -> Any:
+    # 0.0 == -0.0, True == 1 and nan != nan: none of which may decide whether two constants are one.
+    return (type(attr), repr(attr)) if isinstance(attr, (float, bool, complex)) else attr
+
+
+def intern(op: str, dtype: torch.dtype, args: tuple[Node, ...], attrs: tuple[Any, ...]) -> Node:
+    """The one node with these parts."""
+    key = (op, dtype, tuple(map(id, args)), tuple(map(_key, attrs)))
+    found = _table.get(key)
+    if found is None:
+        found = Node(op, dtype, args, attrs)
+        _table[key] = found
+    return found
+
+
+def walk(*roots: Node) -> Iterator[Node]:
+    """Every node that the roots need, each once, arguments before users. Deep graphs do not recurse."""
+    seen: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, expanded = stack.pop()
+        if expanded:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((arg, False) for arg in reversed(node.args) if arg not in seen)
+
+
+def rewrite(roots: tuple[Node, ...], change: Callable[[Node, tuple[Node, ...]], Node]) -> tuple[Node, ...]:
+    """The roots with every node replaced by `change(node, new_args)`, from the leaves up."""
+    done: dict[Node, Node] = {}
+    for node in walk(*roots):
+        if node not in done:
+            done[node] = change(node, tuple(done[arg] for arg in node.args))
+    return tuple(done[root] for root in roots)
+
+
+def with_args(node: Node, args: tuple[Node, ...]) -> Node:
+    """The same operation on other arguments."""
+    if all(new is old for new, old in zip(args, node.args, strict=True)):
+        return node
+    return intern(node.op, node.dtype, args, node.attrs)

@@ -1,0 +1,244 @@
+"""Operations: what a Program does, one after the other.
+
+Every operation has a name, the buffers it reads and the buffers it writes; that is all that scheduling needs to know
+of what it does not understand. A buffer may be written by more than one operation (a scatter into a copy, a mutation
+of an input); then program order counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+
+from .buffer import TensorRef
+from .index import Expr, Symbol, product
+from .node import Node, walk
+
+StoreMode = Literal["set", "add", "prod", "max", "min"]
+
+
+@dataclass(frozen=True)
+class Range:
+    """A loop variable and its extent: 0 <= var < size."""
+
+    var: Symbol
+    size: Expr
+
+    def __str__(self) -> str:
+        return f"{self.var}<{self.size}"
+
+
+@dataclass(frozen=True)
+class Store:
+    """One element written per iteration.
+
+    A value at reduction level (it depends on a reduction variable outside of any `reduce`) is stored once per point of
+    output and reduction ranges, any other once per point of the output ranges. `mode` other than "set" combines with
+    what is there, atomically: iterations may meet at one element. Nothing is written where `mask` is False.
+    """
+
+    buffer: str
+    index: tuple[Expr, ...]
+    value: Node
+    indirect: tuple[Node, ...] = ()
+    mode: StoreMode = "set"
+    mask: Node | None = None
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """Every node that the store needs directly."""
+        return (*self.indirect, *(() if self.mask is None else (self.mask,)), self.value)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Output ranges, reduction ranges and a body: pointwise, reduction, scan, scatter and random alike.
+
+    The body is the stores and the expressions that they need. Fusing two loops over one iteration space gives a Loop,
+    so a fused kernel is the same kind of data as what it was made of: it prints, verifies and runs in the interpreter.
+    The order of the ranges is not the order of execution; code generation chooses that.
+    """
+
+    name: str
+    device: torch.device
+    ranges: tuple[Range, ...]
+    reduction_ranges: tuple[Range, ...]
+    stores: tuple[Store, ...]
+    origins: tuple[str, ...] = ()
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node of the body, arguments before users."""
+        return tuple(walk(*(root for store in self.stores for root in store.roots)))
+
+    @cached_property
+    def loads(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.op == "load")
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """Buffers read, in order of first use; those combined into count as read."""
+        names = [node.buffer for node in self.loads]
+        names += [store.buffer for store in self.stores if store.mode != "set"]
+        return tuple(dict.fromkeys(names))
+
+    @cached_property
+    def writes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(store.buffer for store in self.stores))
+
+    @cached_property
+    def all_ranges(self) -> tuple[Range, ...]:
+        return (*self.ranges, *self.reduction_ranges)
+
+    @cached_property
+    def extents(self) -> Mapping[Symbol, Expr]:
+        """The size of each loop variable."""
+        return {r.var: r.size for r in self.all_ranges}
+
+    @property
+    def numel(self) -> Expr:
+        """Points of the output ranges."""
+        return product(r.size for r in self.ranges)
+
+    @property
+    def reduction_numel(self) -> Expr:
+        return product(r.size for r in self.reduction_ranges)
+
+    @property
+    def is_reduction(self) -> bool:
+        return bool(self.reduction_ranges)
+
+    @cached_property
+    def levels(self) -> Mapping[Node, bool]:
+        """For each node: does its value vary along a reduction range?"""
+        inner = {r.var for r in self.reduction_ranges}
+        level: dict[Node, bool] = {}
+        for node in self.nodes:
+            if node.op == "reduce":
+                level[node] = False
+            elif node.op == "scan":
+                level[node] = True
+            else:
+                own = {s for expr in _expressions(node) for s in expr.free_symbols}
+                level[node] = bool(own & inner) or any(level[arg] for arg in node.args)
+        return level
+
+    def at_reduction_level(self, store: Store) -> bool:
+        """Is the store made once per point of the reduction ranges too?"""
+        inner = {r.var for r in self.reduction_ranges}
+        own = {s for expr in store.index for s in expr.free_symbols}
+        return bool(own & inner) or any(self.levels[root] for root in store.roots)
+
+    @property
+    def free_symbols(self) -> frozenset[Symbol]:
+        """Size symbols that the loop needs at run time, those of its buffers' layouts aside."""
+        found: set[Symbol] = {s for r in self.all_ranges for s in r.size.free_symbols}
+        for node in self.nodes:
+            found.update(s for expr in _expressions(node) for s in expr.free_symbols)
+        for store in self.stores:
+            found.update(s for expr in store.index for s in expr.free_symbols)
+        own = {r.var for r in self.all_ranges}
+        return frozenset(s for s in found - own if not s.name.startswith("arg"))
+
+
+def _expressions(node: Node) -> tuple[Expr, ...]:
+    """The index expressions in a node's attributes."""
+    if node.op == "load":
+        return node.index
+    return node.attrs if node.op in ("index", "bounded") else ()
+
+
+expressions = _expressions
+
+
+def _refs(value: object) -> Iterator[TensorRef]:
+    if isinstance(value, TensorRef):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _refs(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _refs(item)
+
+
+@dataclass(frozen=True)
+class Unbacked:
+    """A size that is known only once an Extern has run: where to read it off.
+
+    `path` leads from the call's result to the value: integers index, ("size", d), ("stride", d) and ("storage_offset",)
+    ask a tensor, ("item",) takes a Python scalar as it is, and ("divide", n) an n-th of what was reached.
+    """
+
+    symbol: Symbol
+    path: tuple[int | tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True)
+class Extern:
+    """A call of a library or of any ATen op that litz does not lower.
+
+    `args` and `kwargs` are nested tuples, lists and dicts of TensorRef, sympy expressions and plain constants.
+    `outputs` names a buffer per result tensor (None for one that is not a tensor or not used). `mutates` are buffers
+    that the call writes. `aliases` maps an output buffer to the buffer whose memory it shares.
+    `effect` marks a call that must happen, in program order, even if nothing reads what it writes.
+    """
+
+    name: str
+    device: torch.device
+    target: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    outputs: tuple[str | None, ...] = ()
+    mutates: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    unbacked: tuple[Unbacked, ...] = ()
+    effect: bool = False
+    origins: tuple[str, ...] = ()
+
+    @cached_property
+    def refs(self) -> tuple[TensorRef, ...]:
+        """Every tensor argument."""
+        return (*_refs(self.args), *_refs(dict(self.kwargs)))
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(ref.buffer for ref in self.refs))
+
+    @cached_property
+    def writes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*(name for name in self.outputs if name is not None), *self.mutates)))
+
+    @property
+    def target_name(self) -> str:
+        """The op's name as a user would write it: aten.mm.default."""
+        return str(self.target) if isinstance(self.target, torch._ops.OpOverload) else self.target.__name__
+
+
+@dataclass(frozen=True)
+class Template(Extern):
+    """A contraction that a kernel template may implement; the Extern that it is stays its library twin.
+
+    `kind` is what templates register for: "mm", "addmm", "bmm", "baddbmm", "convolution", ...
+    """
+
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Collective(Extern):
+    """Communication on a process group, started here and finished by a Wait on each output."""
+
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Wait(Extern):
+    """Until the communication that writes its argument has finished."""
+
+
+Operation = Loop | Extern

@@ -1,0 +1,106 @@
+"""Program: buffers, and operations in data-flow order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from .buffer import Buffer, TensorRef
+from .index import Expr, Symbol
+from .operation import Extern, Loop, Operation
+from .printer import operation_lines
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """An input or output that is neither a tensor nor a size (None, a generator, a script object): passed along.
+
+    As an input it has a name; as an output it has the name of the input that it is, or a constant value.
+    """
+
+    name: str | None = None
+    value: Any = None
+
+
+ProgramInput = str | Expr | Opaque
+"""A buffer's name, the size expression that a SymInt input holds, or something passed along."""
+ProgramOutput = TensorRef | Expr | Opaque | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Program:
+    """What lowering makes and scheduling takes.
+
+    `inputs` in the order of the graph's placeholders. `hints` are values of the size symbols seen at compile time,
+    for costs only: deciding by one is wrong for other sizes. `static_inputs` are names of inputs whose memory does not
+    move between calls. `constants` are tensors that belong to the graph.
+    """
+
+    name: str
+    inputs: tuple[ProgramInput, ...]
+    buffers: Mapping[str, Buffer]
+    operations: tuple[Operation, ...]
+    outputs: tuple[ProgramOutput, ...]
+    constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    hints: Mapping[Symbol, int] = field(default_factory=dict)
+    static_inputs: frozenset[str] = frozenset()
+    unbacked_hint: int = 8192
+
+    def hint(self, expr: int | Expr) -> int:
+        """A likely value of a size: exact where the shapes are static."""
+        if isinstance(expr, int):
+            return expr
+        if expr.is_Integer:
+            return int(expr)
+        known = {s: self.hints.get(s, self.unbacked_hint) for s in expr.free_symbols}
+        return int(expr.xreplace(known))
+
+    @cached_property
+    def writers(self) -> Mapping[str, tuple[Operation, ...]]:
+        """For each buffer, the operations that write it, in order."""
+        found: dict[str, list[Operation]] = {name: [] for name in self.buffers}
+        for operation in self.operations:
+            for name in operation.writes:
+                found[name].append(operation)
+        return {name: tuple(operations) for name, operations in found.items()}
+
+    @cached_property
+    def readers(self) -> Mapping[str, tuple[Operation, ...]]:
+        found: dict[str, list[Operation]] = {name: [] for name in self.buffers}
+        for operation in self.operations:
+            for name in operation.reads:
+                found[name].append(operation)
+        return {name: tuple(operations) for name, operations in found.items()}
+
+    @cached_property
+    def output_buffers(self) -> frozenset[str]:
+        return frozenset(output.buffer for output in self.outputs if isinstance(output, TensorRef))
+
+    @property
+    def input_buffers(self) -> Iterator[str]:
+        return (item for item in self.inputs if isinstance(item, str))
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        return tuple(operation for operation in self.operations if isinstance(operation, Loop))
+
+    @property
+    def externs(self) -> tuple[Extern, ...]:
+        return tuple(operation for operation in self.operations if isinstance(operation, Extern))
+
+    def __str__(self) -> str:
+        lines = [f"program {self.name}"]
+        for item in self.inputs:
+            if isinstance(item, str):
+                lines.append(f"  input {self.buffers[item]}{' static' if item in self.static_inputs else ''}")
+            else:
+                lines.append(f"  input {item.name if isinstance(item, Opaque) else f'size {item}'}")
+        lines += [f"  constant {buffer}" for buffer in self.buffers.values() if buffer.kind == "constant"]
+        for operation in self.operations:
+            lines += ["  " + line for line in operation_lines(operation, self.buffers)]
+        outputs = ", ".join(str(item.value) if isinstance(item, Opaque) else str(item) for item in self.outputs)
+        return "\n".join([*lines, f"  return {outputs}"])

@@ -1,0 +1,175 @@
+"""Changes of loops that keep their meaning: renamed variables, loads replaced by values, flat memory, fewer ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+from .buffer import Buffer
+from .build import index as index_node
+from .index import ONE, ZERO, Expr, Ranges, Symbol, flat_index, stride_of, substitute
+from .node import Node, intern, rewrite, with_args
+from .operation import Loop, Range, Store, expressions
+
+
+def rename(node: Node, args: tuple[Node, ...], mapping: Mapping[Symbol, Expr], ranges: Ranges) -> Node:
+    """One node on new arguments with the loop variables in its expressions replaced."""
+    if node.op == "load":
+        position = tuple(substitute(expr, mapping, ranges) for expr in node.index)
+        return intern("load", node.dtype, args, (node.buffer, position, node.attrs[2]))
+    if node.op == "index":
+        return index_node(substitute(node.attrs[0], mapping, ranges))
+    return with_args(node, args)
+
+
+def rename_nodes(roots: tuple[Node, ...], mapping: Mapping[Symbol, Expr], ranges: Ranges) -> tuple[Node, ...]:
+    """The roots with loop variables replaced by expressions over the variables of `ranges`."""
+    return rewrite(roots, lambda node, args: rename(node, args, mapping, ranges))
+
+
+def map_stores(
+    stores: tuple[Store, ...],
+    change: Callable[[Node, tuple[Node, ...]], Node],
+    position: Callable[[Store], tuple[Expr, ...]] = lambda store: store.index,
+) -> tuple[Store, ...]:
+    """Stores with every node rewritten by `change(node, new_args)`, and indices by `position`."""
+    roots = tuple(root for store in stores for root in store.roots)
+    done = dict(zip(roots, rewrite(roots, change), strict=True))
+    return tuple(
+        replace(
+            store,
+            index=position(store),
+            value=done[store.value],
+            indirect=tuple(done[node] for node in store.indirect),
+            mask=None if store.mask is None else done[store.mask],
+        )
+        for store in stores
+    )
+
+
+def rename_loop(
+    loop: Loop, mapping: Mapping[Symbol, Expr], ranges: tuple[Range, ...], reduction_ranges: tuple[Range, ...]
+) -> Loop:
+    """The loop over other variables: each old variable becomes an expression over the new ranges.
+
+    The caller sees to it that the new points and the old ones are in one-to-one correspondence.
+    """
+    extents = {r.var: r.size for r in (*ranges, *reduction_ranges)}
+    stores = map_stores(
+        loop.stores,
+        lambda node, args: rename(node, args, mapping, extents),
+        lambda store: tuple(substitute(expr, mapping, extents) for expr in store.index),
+    )
+    return replace(loop, ranges=ranges, reduction_ranges=reduction_ranges, stores=stores)
+
+
+def replace_loads(stores: tuple[Store, ...], value: Callable[[Node], Node | None]) -> tuple[Store, ...]:
+    """Stores with each load for which `value` gives a node replaced by that node."""
+
+    def change(node: Node, args: tuple[Node, ...]) -> Node:
+        new = with_args(node, args)
+        return (value(new) or new) if new.op == "load" else new
+
+    return map_stores(stores, change)
+
+
+def flatten(loop: Loop, buffers: Mapping[str, Buffer]) -> Loop:
+    """The loop in flat form: each load and store has one index, the offset in elements from the buffer's data.
+
+    For code generation only: a flat loop no longer fits the buffers' dimensions. Ranges of size 1 are dropped.
+    """
+    single = {r.var: ZERO for r in loop.all_ranges if r.size == ONE}
+    extents = {r.var: r.size for r in loop.all_ranges if r.size != ONE}
+
+    def flat(name: str, position: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        layout = buffers[name].layout
+        if single:
+            position = tuple(substitute(expr, single, extents) for expr in position)
+        # A layout's own offset is part of where the tensor's data pointer points.
+        return (flat_index(position, layout.stride, ZERO, extents),)
+
+    def change(node: Node, args: tuple[Node, ...]) -> Node:
+        if node.op == "load":
+            return intern("load", node.dtype, args, (node.buffer, flat(node.buffer, node.index), node.attrs[2]))
+        if node.op == "index" and single:
+            return index_node(substitute(node.attrs[0], single, extents))
+        return with_args(node, args)
+
+    stores = map_stores(loop.stores, change, lambda store: flat(store.buffer, store.index))
+    return replace(
+        loop,
+        ranges=tuple(r for r in loop.ranges if r.size != ONE),
+        # One reduction range must stay for a scan or a reduce to run over.
+        reduction_ranges=tuple(r for r in loop.reduction_ranges if r.size != ONE) or loop.reduction_ranges[:1],
+        stores=stores,
+    )
+
+
+def collapse(loop: Loop) -> Loop:
+    """A flat loop with neighbouring ranges joined wherever every access goes through them as through one.
+
+    Ranges i (outer) and j (inner, extent n) join if each expression has stride_i = n * stride_j. Orders the output
+    ranges by their strides first (the largest outermost), so that what is contiguous becomes one range.
+    """
+    loop = _ordered(loop)
+    while True:
+        joined = _join_once(loop)
+        if joined is None:
+            return loop
+        loop = joined
+
+
+def _all_expressions(loop: Loop) -> list[Expr]:
+    found = [expr for node in loop.nodes for expr in expressions(node) if node.op != "bounded"]
+    return found + [expr for store in loop.stores for expr in store.index]
+
+
+def _ordered(loop: Loop) -> Loop:
+    """Output ranges by the sum of their strides over the stores and loads, descending; reduction ranges likewise.
+
+    A loop whose strides are not constants keeps its order, and so do reduction ranges whose order is part of the
+    result (argmax positions, scans).
+    """
+    weights: dict[Symbol, int] = {}
+    for r in loop.all_ranges:
+        weight = 0
+        for expr in _all_expressions(loop):
+            step = stride_of(expr, r.var)
+            if step is None or not step.is_Integer:
+                return loop
+            weight += abs(int(step))
+        weights[r.var] = weight
+    ordered = any(node.op == "scan" or (node.op == "reduce" and "arg" in node.attrs[0]) for node in loop.nodes)
+    return replace(
+        loop,
+        ranges=tuple(sorted(loop.ranges, key=lambda r: -weights[r.var])),
+        reduction_ranges=loop.reduction_ranges
+        if ordered
+        else tuple(sorted(loop.reduction_ranges, key=lambda r: -weights[r.var])),
+    )
+
+
+def _join_once(loop: Loop) -> Loop | None:
+    exprs = _all_expressions(loop)
+    for group in (loop.ranges, loop.reduction_ranges):
+        for outer, inner in pairwise(group):
+            if not _joinable(exprs, outer, inner):
+                continue
+            merged = Range(inner.var, outer.size * inner.size)
+            # Where the stride of outer is n * stride of inner, outer*n + inner may stand as inner, with outer at 0.
+            mapping = {outer.var: ZERO}
+
+            def swap(ranges: tuple[Range, ...], outer: Range = outer, new: Range = merged) -> tuple[Range, ...]:
+                return tuple(new if r.var == new.var else r for r in ranges if r.var != outer.var)
+
+            return rename_loop(loop, mapping, swap(loop.ranges), swap(loop.reduction_ranges))
+    return None
+
+
+def _joinable(exprs: list[Expr], outer: Range, inner: Range) -> bool:
+    for expr in exprs:
+        slow, fast = stride_of(expr, outer.var), stride_of(expr, inner.var)
+        if slow is None or fast is None or slow != fast * inner.size:
+            return False
+    return True

@@ -1,0 +1,173 @@
+"""Is a Program legal? Each rule is a function from a program to its complaints; `verify` runs them all.
+
+In debug mode the pipeline verifies after lowering and after every program pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from .build import placeholders_in
+from .dtypes import SUPPORTED
+from .node import Node
+from .operation import Extern, Loop, expressions
+from .ops import OPS
+from .program import Program
+from .reductions import REDUCTIONS, SCANS
+
+Rule = Callable[[Program], Iterator[str]]
+
+
+class IllegalProgram(ValueError):
+    """The program breaks rules of the IR; `complaints` has a line for each."""
+
+    def __init__(self, program: Program, complaints: list[str]) -> None:
+        self.complaints = complaints
+        super().__init__(f"program {program.name} is not legal:\n  " + "\n  ".join(complaints))
+
+
+def _buffers_exist(program: Program) -> Iterator[str]:
+    for operation in program.operations:
+        for name in (*operation.reads, *operation.writes):
+            if name not in program.buffers:
+                yield f"{operation.name}: buffer {name} does not exist"
+    for output in program.output_buffers:
+        if output not in program.buffers:
+            yield f"output {output} does not exist"
+
+
+def _written_before_read(program: Program) -> Iterator[str]:
+    written = {name for name, buffer in program.buffers.items() if buffer.kind != "temporary"}
+    for operation in program.operations:
+        # A masked or scattered store may leave elements unwritten, so combining modes need a written buffer as well.
+        own = {name for name in operation.reads if name not in written}
+        for name in own:
+            yield f"{operation.name}: reads {name} before anything writes it"
+        written.update(operation.writes)
+    for output in program.output_buffers - written:
+        yield f"output {output} is never written"
+
+
+def _unique_names(program: Program) -> Iterator[str]:
+    seen: set[str] = set()
+    for operation in program.operations:
+        if operation.name in seen:
+            yield f"two operations are called {operation.name}"
+        seen.add(operation.name)
+
+
+def _constants_kept(program: Program) -> Iterator[str]:
+    for operation in program.operations:
+        for name in operation.writes:
+            if name in program.buffers and program.buffers[name].kind == "constant":
+                yield f"{operation.name}: writes the constant {name}"
+
+
+def _loops_are_sound(program: Program) -> Iterator[str]:
+    for loop in program.loops:
+        variables = [r.var for r in loop.all_ranges]
+        if len(set(variables)) != len(variables):
+            yield f"{loop.name}: a loop variable has two ranges"
+        if not loop.stores:
+            yield f"{loop.name}: stores nothing"
+        for node in loop.nodes:
+            for complaint in _node(node, program):
+                yield f"{loop.name}: {node!r}: {complaint}"
+            yield from _scopes(loop, node)
+        for store in loop.stores:
+            buffer = program.buffers.get(store.buffer)
+            if buffer is None:
+                continue
+            if len(store.index) != len(buffer.layout.size):
+                dims = len(buffer.layout.size)
+                yield f"{loop.name}: stores {buffer.name} at {len(store.index)} indices, it has {dims}"
+            if store.value.dtype != buffer.dtype:
+                yield f"{loop.name}: stores {store.value.dtype} into {buffer.name}, which is {buffer.dtype}"
+            if placeholders_in(store.index) > len(store.indirect):
+                yield f"{loop.name}: the index of {store.buffer} has more placeholders than indirect values"
+            if store.mask is not None and store.mask.dtype != torch.bool:
+                yield f"{loop.name}: the mask of the store into {store.buffer} is {store.mask.dtype}"
+
+
+def _scopes(loop: Loop, node: Node) -> Iterator[str]:
+    if node.op == "reduce":
+        if not loop.reduction_ranges:
+            yield f"{loop.name}: reduces without reduction ranges"
+    elif node.op == "scan" and len(loop.reduction_ranges) != 1:
+        yield f"{loop.name}: a scan needs one reduction range, there are {len(loop.reduction_ranges)}"
+    loop_names = {"i", "r"}
+    for expr in expressions(node):
+        for symbol in expr.free_symbols:
+            like_loop_var = symbol.name[:1] in loop_names and symbol.name[1:].isdigit()
+            if like_loop_var and symbol not in loop.extents:
+                yield f"{loop.name}: {node!r} uses {symbol}, which has no range"
+
+
+def _node(node: Node, program: Program) -> Iterator[str]:
+    if node.dtype not in SUPPORTED:
+        yield f"dtype {node.dtype} is for Extern only"
+    if node.op in OPS:
+        try:
+            expected = OPS[node.op].rule(tuple(arg.dtype for arg in node.args))
+        except TypeError as error:
+            yield str(error)
+        else:
+            if expected != node.dtype:
+                yield f"should be {expected}, is {node.dtype}"
+    elif node.op == "load":
+        buffer = program.buffers.get(node.buffer)
+        if buffer is None:
+            return
+        if buffer.dtype != node.dtype:
+            yield f"loads {buffer.dtype} as {node.dtype}"
+        if len(node.index) != len(buffer.layout.size):
+            yield f"{len(node.index)} indices for {len(buffer.layout.size)} dimensions"
+        if placeholders_in(node.index) > len(node.indirect):
+            yield "more placeholders than indirect values"
+        if node.mask is not None and node.mask.dtype != torch.bool:
+            yield f"the mask is {node.mask.dtype}"
+    elif node.op == "reduce":
+        if node.attrs[0] not in REDUCTIONS:
+            yield f"unknown reduction {node.attrs[0]}"
+    elif node.op == "scan":
+        if node.attrs[0] not in SCANS:
+            yield f"unknown scan {node.attrs[0]}"
+    elif node.op not in ("const", "index", "cast", "bitcast", "bounded"):
+        yield "unknown op"
+
+
+def _devices_agree(program: Program) -> Iterator[str]:
+    for loop in program.loops:
+        for name in (*loop.reads, *loop.writes):
+            buffer = program.buffers.get(name)
+            # A zero-dimensional CPU tensor may be read anywhere, as in eager.
+            if buffer is not None and buffer.device != loop.device and (buffer.layout.size or name in loop.writes):
+                yield f"{loop.name} on {loop.device} uses {name} on {buffer.device}"
+
+
+def _externs_alias_buffers(program: Program) -> Iterator[str]:
+    for operation in program.operations:
+        if isinstance(operation, Extern):
+            for output, base in operation.aliases.items():
+                if output not in program.buffers or base not in program.buffers:
+                    yield f"{operation.name}: {output} aliases {base}, but not both exist"
+
+
+RULES: tuple[Rule, ...] = (
+    _buffers_exist,
+    _written_before_read,
+    _unique_names,
+    _constants_kept,
+    _loops_are_sound,
+    _devices_agree,
+    _externs_alias_buffers,
+)
+
+
+def verify(program: Program) -> None:
+    """Raise IllegalProgram, with every complaint, if the program breaks a rule."""
+    complaints = [complaint for rule in RULES for complaint in rule(program)]
+    if complaints:
+        raise IllegalProgram(program, complaints)

@@ -1,0 +1,145 @@
+"""From a dynamo graph to a callable, through AOTAutograd.
+
+In: the GraphModule that dynamo hands to a backend, and its example inputs. Each graph that AOTAutograd makes of it (one
+for inference, or a forward and, on the first call of backward, a backward) becomes a `Graph`, goes through the graph
+passes, and is handed to `compile_graph`. Out: the callable that dynamo runs, with AOTAutograd's wrappers around the
+compiled graphs: they handle aliases of inputs, duplicate inputs, subclasses, and autograd itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from litz.capture import torch_api
+from litz.capture.graph import Graph, Kind, make_graph
+
+Compiled = Callable[[list[Any]], Sequence[Any]]
+
+
+def compile_with_aot(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    compile_graph: Callable[[Graph], Compiled],
+    decompositions: Mapping[OpOverload, Callable[..., Any]],
+    graph_passes: Callable[[Graph], Graph] = lambda graph: graph,
+) -> Callable[..., Any]:
+    """Compile what dynamo captured.
+
+    compile_graph: called once for each Graph, outside of any tracing mode, with gradients and autocast off. It returns
+        a boxed callable: it takes one list, which it may clear, and returns one value per graph output. If that has an
+        attribute `output_strides` (per output a tuple of ints, or None for "as traced"), the backward is compiled for
+        saved tensors of those strides; only outputs that are not in `visible_outputs` may differ from the trace.
+    decompositions: see `decompositions.decompositions`.
+    graph_passes: Graph to Graph, run before compile_graph; the identity by default.
+
+    Returns a callable with positional inputs and a sequence of outputs. An exception from the passes or compile_graph
+    keeps its type and gets a note that names the graph and its kind; one from compiling the backward is raised where
+    backward() is called, as that is when it is compiled (earlier where sizes are dynamic, and then only logged by
+    AOTAutograd, and raised again if backward() is called).
+    """
+    if any(isinstance(value, (list, tuple, dict)) for value in example_inputs):
+
+        def compile_flat(flat_gm: torch.fx.GraphModule, flat_inputs: Sequence[Any]) -> Callable[..., Any]:
+            return compile_with_aot(
+                flat_gm,
+                flat_inputs,
+                compile_graph=compile_graph,
+                decompositions=decompositions,
+                graph_passes=graph_passes,
+            )
+
+        return torch_api.flatten_inputs(gm, example_inputs, compile_flat)
+
+    job = _Job(torch_api.compile_label(), compile_graph, graph_passes)
+    # Dynamo itself keeps out of the callable returned here, and of all it calls. The backward is called by the
+    # autograd engine, possibly in a frame that dynamo traces, and is compiled there too: both have to be guarded.
+    backward = torch_api.disable_dynamo(job.backward, "litz compiles the backward graph")
+    return torch_api.aot_compile(
+        gm,
+        example_inputs,
+        forward=job.forward,
+        backward=backward,
+        inference=job.inference,
+        decompositions=decompositions,
+    )
+
+
+@dataclass
+class _Job:
+    """The compilers that AOTAutograd calls for one dynamo graph, and what the backward must know of the forward."""
+
+    label: str
+    compile_graph: Callable[[Graph], Compiled]
+    graph_passes: Callable[[Graph], Graph]
+    static_names: frozenset[str] = field(default=frozenset())
+
+    def inference(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+        return self._compile(module, example_inputs, "inference", torch_api.static_positions(), None)
+
+    def forward(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+        torch_api.donate_nothing()
+        static = torch_api.static_positions()
+        names = [node.name for node in module.graph.find_nodes(op="placeholder")]
+        self.static_names = frozenset(names[position] for position in static if position < len(names))
+        total = len(module.graph.output_node().args[0])  # type: ignore[arg-type]
+        visible = frozenset(range(torch_api.user_output_count(total)))
+        compiled = self._compile(module, example_inputs, "forward", static, visible)
+        strides = getattr(compiled, "output_strides", None)
+        if strides is not None:
+            torch_api.report_output_strides(strides)
+        return compiled
+
+    def backward(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+        # The partitioner keeps names: a backward input with the name of a forward input is that very tensor, saved.
+        names = [node.name for node in module.graph.find_nodes(op="placeholder")]
+        static = frozenset(position for position, name in enumerate(names) if name in self.static_names)
+        compiled = self._compile(module, example_inputs, "backward", static, None)
+        return _boxed(torch_api.disable_dynamo(compiled, "litz compiled this backward graph"))
+
+    def _compile(
+        self,
+        module: torch.fx.GraphModule,
+        example_inputs: Sequence[Any],
+        kind: Kind,
+        static: frozenset[int],
+        visible: frozenset[int] | None,
+    ) -> Compiled:
+        name = f"{self.label}_{kind}"
+        try:
+            with torch_api.real_mode():
+                graph = make_graph(
+                    name,
+                    module,
+                    kind,
+                    static_inputs=static,
+                    visible_outputs=visible,
+                    example_inputs=example_inputs,
+                )
+                return _boxed(self.compile_graph(self.graph_passes(graph)))
+        except Exception as error:
+            if not torch_api.is_restart(error):
+                error.add_note(f"litz was compiling {name} (the {kind} graph)")
+            raise
+
+
+def _boxed(function: Callable[..., Any]) -> Compiled:
+    """`function` with AOTAutograd's mark for "takes one list"; wrapped only if it cannot be marked."""
+    if getattr(function, "_boxed_call", False):
+        return function
+    try:
+        function._boxed_call = True  # type: ignore[attr-defined]
+        return function
+    except AttributeError:  # a bound method, or an object with __slots__
+
+        def call(arguments: list[Any]) -> Sequence[Any]:
+            return function(arguments)
+
+        call._boxed_call = True  # type: ignore[attr-defined]
+        call.output_strides = getattr(function, "output_strides", None)  # type: ignore[attr-defined]
+        return call

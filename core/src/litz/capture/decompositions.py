@@ -1,0 +1,213 @@
+"""Which ATen ops are broken into smaller ones while a graph is traced.
+
+The base is torch's core ATen set. `_ADD` is broken up as well, since fusing the pieces beats the composite kernel;
+`_KEEP` is not, since a lowering or the library does better with the whole. Whatever stays and has no lowering runs as
+an Extern, so leaving an op alone is always safe. Norms compute in float32 for half inputs, as eager does: torch's rules
+do that.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+
+from litz.capture import torch_api
+from litz.capture.foreach import foreach_decompositions
+
+aten = torch.ops.aten
+
+Rule = Callable[..., Any]
+
+# By name and not by attribute: an op that this torch version lacks is passed over.
+_ADD: Mapping[str, tuple[str, ...]] = {
+    "normalization: the statistics fuse with what comes before, the scaling with what comes after": (
+        *("native_layer_norm", "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward"),
+        *("native_batch_norm", "native_batch_norm_backward", "batch_norm_backward", "_native_batch_norm_legit"),
+        *("_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "_batch_norm_no_update"),
+        *("_batch_norm_with_update", "_batch_norm_with_update_functional", "cudnn_batch_norm"),
+        *("cudnn_batch_norm_backward", "miopen_batch_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward"),
+    ),
+    "softmax: reductions and pointwise, recognized again where an online form pays": (
+        *("_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data", "_safe_softmax"),
+        "logsumexp",
+    ),
+    "activations and other pointwise composites": (
+        *("gelu", "gelu_backward", "elu", "elu_backward", "silu", "silu_backward", "leaky_relu", "hardtanh"),
+        *("leaky_relu_backward", "hardtanh_backward", "hardswish", "hardswish_backward", "hardsigmoid", "mish"),
+        *(
+            "mish_backward",
+            "celu",
+            "selu",
+            "softplus",
+            "softplus_backward",
+            "glu",
+            "glu_backward",
+            "log_sigmoid_forward",
+        ),
+        *("log_sigmoid_backward", "threshold", "threshold_backward", "prelu", "_prelu_kernel_backward"),
+        *("rrelu_with_noise_backward", "addcmul", "addcdiv", "lerp", "hypot", "logaddexp", "logit", "nan_to_num"),
+        *("masked_fill", "tril", "triu", "isinf", "frac", "sinc", "xlogy", "heaviside", "deg2rad", "rad2deg"),
+        *("floor_divide", "addr", "ldexp", "square", "logit_backward", "sgn", "copysign"),
+    ),
+    "dropout: the mask is drawn in the kernel that uses it": (*("native_dropout_backward", "_fused_dropout"),),
+    "random distributions: all from a uniform or normal draw": (
+        *("bernoulli", "uniform", "exponential", "geometric", "cauchy", "log_normal", "normal"),
+    ),
+    "losses": (
+        *("nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward", "nll_loss2d_backward", "mse_loss"),
+        *("mse_loss_backward", "huber_loss", "huber_loss_backward", "smooth_l1_loss", "smooth_l1_loss_backward"),
+        *("binary_cross_entropy", "binary_cross_entropy_backward", "binary_cross_entropy_with_logits", "kl_div"),
+        *("soft_margin_loss", "soft_margin_loss_backward", "multi_margin_loss"),
+    ),
+    "embedding and indexed writes: index and index_put": (
+        *("embedding", "embedding_dense_backward", "index_select", "index_add", "index_copy", "index_fill", "take"),
+        *("select_backward", "slice_backward"),
+        *("diagonal_backward", "unfold_backward", "masked_select_backward"),
+    ),
+    "constants and ranges": (
+        *("linspace", "logspace", "arange", "eye", "ones", "zeros", "ones_like", "zeros_like", "new_zeros"),
+        *("new_ones", "new_full", "tril_indices", "triu_indices"),
+    ),
+    "reductions built from others": (
+        "linalg_vector_norm",
+        "norm",
+        "dist",
+        "std",
+        "std_mean",
+        "nansum",
+        "count_nonzero",
+    ),
+    "shapes: slices, cats and index arithmetic": (
+        *("split_with_sizes", "split", "unbind", "stack", "repeat", "roll", "rot90", "pixel_shuffle"),
+        *("pixel_unshuffle", "channel_shuffle", "narrow_copy", "diag_embed", "block_diag", "unsafe_split"),
+        *("_chunk_cat", "split_with_sizes_copy", "im2col", "col2im", "reflection_pad1d", "reflection_pad2d"),
+        *("reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d"),
+    ),
+    "resampling and pooling, where torch has a rule": (
+        *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d"),
+        *("_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d"),
+        *("upsample_trilinear3d", "upsample_bicubic2d", "grid_sampler_2d", "_adaptive_avg_pool2d", "max_unpool2d"),
+        *("affine_grid_generator", "max_unpool3d"),
+    ),
+}
+
+# Packets (all overloads) or "packet.overload".
+_KEEP: Mapping[str, tuple[str, ...]] = {
+    "contractions: a library or a template computes them whole, in the input's precision": (
+        *("mm", "bmm", "addmm", "baddbmm", "convolution", "convolution_backward", "_addmm_activation", "addmv"),
+    ),
+    "attention: fused kernels exist, and the decomposed form needs quadratic memory": (
+        *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention"),
+        *("_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention"),
+        "_scaled_dot_product_fused_attention_overrideable",
+    ),
+    "lowered as they are: one op in the IR, and its own rule is more exact than the pieces": (
+        *("sum.dim_IntList", "mean", "amax", "amin", "all", "any", "var_mean.correction", "aminmax", "prod"),
+        *("sigmoid", "tanh", "cat", "_to_copy", "clone", "constant_pad_nd", "cumsum", "cumprod", "unfold"),
+        *("max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d", "flip", "where.self"),
+        *("view", "permute", "expand", "diagonal", "empty_strided", "full", "_unsafe_index", "_unsafe_index_put"),
+        *("select_scatter", "slice_scatter", "diagonal_scatter", "roll"),
+        *("reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward"),
+    ),
+    "dropout: torch's rule draws in the input's type, which in a half type makes a wrong probability": (
+        "native_dropout",
+    ),
+    "the result is not a tensor of numbers, or depends on the values": ("is_same_size", "bucketize"),
+}
+
+
+def decompositions(extra: Mapping[OpOverload, Rule | None] | None = None) -> dict[OpOverload, Rule]:
+    """The table for AOTAutograd: op to the function that computes it from smaller ops.
+
+    extra: what plugins register; it wins over core's own choice, also for ops that core keeps. An op that maps to
+    None in `extra` is kept whole.
+    """
+    table = dict(_core_table())
+    for op, rule in (extra or {}).items():
+        if rule is None:
+            table.pop(op, None)
+        else:
+            table[op] = rule
+    return table
+
+
+@functools.cache
+def _core_table() -> Mapping[OpOverload, Rule]:
+    """Core's own choice, built once: it depends on nothing but the torch version."""
+    registry = torch_api.decomposition_registry()
+    table = torch_api.core_decompositions()
+    for names in _ADD.values():
+        table.update({op: registry[op] for op in _overloads(names) if op in registry})
+    for names in _KEEP.values():
+        for op in _overloads(names):
+            table.pop(op, None)
+    table.update(foreach_decompositions())
+    table.update(_own_rules())
+    return MappingProxyType(table)
+
+
+def _overloads(names: Iterable[str]) -> Iterable[OpOverload]:
+    """The overloads that the names stand for, without out= ones, which functionalization removes. Ops that write a
+    statistic (`_native_batch_norm_legit`) count: their rules write it with copy_, which it can see."""
+    for name in names:
+        packet_name, _, overload = name.partition(".")
+        packet = getattr(aten, packet_name, None)
+        if not isinstance(packet, OpOverloadPacket):
+            continue
+        for each in [overload] if overload else packet.overloads():
+            op = getattr(packet, each, None)
+            if op is not None and not any(argument.is_out for argument in op._schema.arguments):
+                yield op
+
+
+def _own_rules() -> dict[OpOverload, Rule]:
+    """Rules that torch lacks, or where litz wants others."""
+    return {
+        aten.var.correction: _var,
+        aten.std.correction: _std,
+        aten.std_mean.correction: _std_mean,
+        aten.copy.default: _copy,
+        aten.max_unpool2d.default: _max_unpool2d,
+        # One overload for tensor and number operands, so that a lowering has one row per op.
+        aten.add.Scalar: lambda x, y, alpha=1: aten.add.Tensor(x, y, alpha=alpha),
+        aten.sub.Scalar: lambda x, y, alpha=1: aten.sub.Tensor(x, y, alpha=alpha),
+        aten.mul.Scalar: aten.mul.Tensor,
+        aten.div.Scalar: aten.div.Tensor,
+        aten.div.Scalar_mode: aten.div.Tensor_mode,
+    }
+
+
+def _var(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> torch.Tensor:
+    """One reduction in the IR for all of var, std and var_mean: Welford's, which is exact for large means."""
+    return aten.var_mean.correction(x, dim, correction=correction, keepdim=keepdim)[0]
+
+
+def _std(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> torch.Tensor:
+    return torch.sqrt(_var(x, dim, correction=correction, keepdim=keepdim))
+
+
+def _std_mean(
+    x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    variance, mean = aten.var_mean.correction(x, dim, correction=correction, keepdim=keepdim)
+    return torch.sqrt(variance), mean
+
+
+def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> torch.Tensor:
+    """torch's rule, with the memory format of the input, as eager has it."""
+    result = torch_api.decomposition_registry()[aten.max_unpool2d.default](x, indices, output_size)
+    channels_last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    return result.contiguous(memory_format=torch.channels_last) if channels_last else result
+
+
+def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Any:
+    """What `x.copy_(source)` leaves in x, where that is a pointwise op; else the op stays (NotImplemented)."""
+    if x.device != source.device or not x.is_contiguous() or x.layout != torch.strided:
+        return NotImplemented
+    converted = torch.ops.prims.convert_element_type(source, x.dtype) if source.dtype != x.dtype else source
+    return converted.expand(x.shape).clone(memory_format=torch.contiguous_format)

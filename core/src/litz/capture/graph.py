@@ -1,0 +1,169 @@
+"""The Graph noun: what capture hands to lowering.
+
+A `Graph` is a functional ATen FX graph with what the FX graph alone does not say: what it is for, which inputs stay
+put, which are written, what the symbols in its sizes stand for. Capture makes it with `make_graph`; passes derive new
+ones with `dataclasses.replace`; nothing changes one in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from litz.capture import torch_api
+from litz.capture.graph_text import describe
+
+Kind = Literal["inference", "forward", "backward"]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """One graph to compile.
+
+    name: "graph3_forward"; unique enough for messages, not an identity.
+    module: the FX graph. Every tensor- or number-valued node has `meta["val"]`: a fake tensor or a SymInt.
+    kind: "inference", or the "forward" or "backward" half of a training graph.
+    static_inputs: placeholder positions whose storage stays where it is from call to call (parameters, buffers, and
+        those of them that the forward saved for the backward). A strong hint and not a promise: dynamo reuses one
+        compiled graph for two module instances, so whoever relies on addresses must compare them on each call.
+    mutated_inputs: placeholder positions that the graph writes, with `aten.copy_` nodes at its end. A write may only
+        happen after every read of the old value: `x, y = y, x` is two copies and a clone.
+    visible_outputs: output positions that the user's code gets to see, so that strides must be as traced. The other
+        outputs are saved for the backward, and may have any layout (see `aot.compile_with_aot`).
+    hints: the value of each backed symbol in this compile's inputs; unbacked symbols (u0) are absent.
+    shape_env: decides symbolic questions and records the guards; None where every shape is static.
+    """
+
+    name: str
+    module: torch.fx.GraphModule
+    kind: Kind
+    static_inputs: frozenset[int] = frozenset()
+    mutated_inputs: frozenset[int] = frozenset()
+    visible_outputs: frozenset[int] = frozenset()
+    hints: Mapping[sympy.Symbol, int] = field(default_factory=lambda: MappingProxyType({}))
+    shape_env: ShapeEnv | None = None
+
+    @property
+    def nodes(self) -> tuple[torch.fx.Node, ...]:
+        """All nodes in order, placeholders first, the output node last."""
+        return tuple(self.module.graph.nodes)
+
+    @property
+    def placeholders(self) -> tuple[torch.fx.Node, ...]:
+        """The inputs in calling order."""
+        return tuple(self.module.graph.find_nodes(op="placeholder"))
+
+    @property
+    def output_node(self) -> torch.fx.Node:
+        """FX's output node; its first argument is `outputs`."""
+        return self.module.graph.output_node()
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        """What the graph returns, in order: nodes, and plain values (None, int) that are constant."""
+        returned = self.output_node.args[0]
+        return tuple(returned) if isinstance(returned, (list, tuple)) else (returned,)
+
+    def __str__(self) -> str:
+        return describe(self)
+
+
+def make_graph(
+    name: str,
+    module: torch.fx.GraphModule,
+    kind: Kind,
+    *,
+    static_inputs: frozenset[int] = frozenset(),
+    visible_outputs: frozenset[int] | None = None,
+    example_inputs: Sequence[Any] | None = None,
+) -> Graph:
+    """A Graph around AOTAutograd's `module`, with the rest of the fields found out from it.
+
+    visible_outputs: None means all. example_inputs: the fake inputs the graph will be called with, where they are
+    more exact than the placeholders' own metadata (AOTAutograd re-strides saved tensors there). Fills in missing
+    `meta["val"]`; changes nothing else in `module`.
+    """
+    placeholders = list(module.graph.find_nodes(op="placeholder"))
+    for node, example in zip(placeholders, example_inputs or (), strict=False):  # no examples: nothing to fill in
+        if torch_api.is_fake(example) or (isinstance(example, torch.SymInt) and "val" not in node.meta):
+            node.meta["val"] = example
+    values = [node.meta.get("val") for node in module.graph.nodes]
+    _fill_values(module, torch_api.fake_mode_of(values))
+    shape_env = torch_api.shape_env_of(values)
+    graph = Graph(
+        name=name,
+        module=module,
+        kind=kind,
+        static_inputs=static_inputs,
+        mutated_inputs=_mutated(placeholders, module),
+        hints=torch_api.backed_values(shape_env),
+        shape_env=shape_env,
+    )
+    if visible_outputs is None:
+        visible_outputs = frozenset(range(len(graph.outputs)))
+    object.__setattr__(graph, "visible_outputs", visible_outputs)  # still being made: nobody has seen it
+    return graph
+
+
+def constant_of(graph: Graph, node: torch.fx.Node) -> Any:
+    """The object that a get_attr node names: a tensor constant, or the GraphModule of a higher-order op."""
+    value: Any = graph.module
+    for part in str(node.target).split("."):
+        value = getattr(value, part)
+    return value
+
+
+def statically_known(graph: Graph, condition: Any) -> bool:
+    """Whether `condition` (a sympy boolean) holds for every size the guards so far allow. Adds no guard."""
+    return torch_api.evaluate_statically(graph.shape_env, condition) is True
+
+
+def decide(graph: Graph, condition: Any) -> bool:
+    """Whether `condition` holds for this compile's sizes, with a guard on record. Raises on unbacked symbols."""
+    return torch_api.evaluate_with_guard(graph.shape_env, condition)
+
+
+def symbol_ranges(graph: Graph) -> Mapping[sympy.Symbol, tuple[sympy.Expr, sympy.Expr]]:
+    """The least and greatest value of each symbol, both inclusive."""
+    return torch_api.value_ranges(graph.shape_env)
+
+
+def _fill_values(module: torch.fx.GraphModule, mode: Any) -> None:
+    """Give constants and checkpointed random ops the fake value that AOTAutograd leaves out; `item()` its symbol."""
+    for node in module.graph.nodes:
+        _fill_binding(node)
+        if "val" in node.meta:
+            continue
+        if node.op == "call_function":
+            missing = torch_api.missing_value(node, mode)
+            if missing is not None:
+                node.meta["val"] = missing
+        if node.op != "get_attr":
+            continue
+        value: Any = module
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        if isinstance(value, torch.Tensor):
+            node.meta["val"] = value if mode is None else torch_api.make_fake(mode, value)
+
+
+def _fill_binding(node: torch.fx.Node) -> None:
+    """Say which symbol `item()` binds, which AOTAutograd leaves out where it traces a graph for the second time."""
+    value = node.meta.get("val")
+    if node.target is torch.ops.aten._local_scalar_dense.default and not node.meta.get("unbacked_bindings"):
+        if isinstance(value, (torch.SymInt, torch.SymFloat)):
+            symbol = torch_api.sympy_of(value)
+            if symbol.is_Symbol:
+                node.meta["unbacked_bindings"] = {symbol: ()}
+
+
+def _mutated(placeholders: list[torch.fx.Node], module: torch.fx.GraphModule) -> frozenset[int]:
+    position = {node: index for index, node in enumerate(placeholders)}
+    written = (target for node in module.graph.nodes for target in torch_api.written_arguments(node))
+    return frozenset(position[node] for node in written if node in position)

@@ -1,0 +1,33 @@
+"""The graph passes that core runs on every Graph, before lowering: each is a record with a pure function.
+
+They remove what later stages would only have to see through: constants known now, ops that return their input, work
+done twice, work nobody uses. None may change a value (NaN and -0.0 included), a dtype, a stride, what an output shares
+storage with, or what a random generator is asked for.
+"""
+
+from __future__ import annotations
+
+from litz.capture.passes.common_subexpressions import eliminate_common_subexpressions
+from litz.capture.passes.constants import fold_constants
+from litz.capture.passes.dead_code import eliminate_dead_code
+from litz.capture.passes.no_ops import remove_no_ops
+from litz_plugins.records import Pass
+
+
+def default_graph_passes() -> tuple[Pass, ...]:
+    """Core's graph passes. A plugin's pass finds its place with `after` and `before` and these names."""
+    return (
+        Pass("fold_constants", "graph", fold_constants),
+        Pass("remove_no_ops", "graph", remove_no_ops, after=("fold_constants",)),
+        Pass("eliminate_common_subexpressions", "graph", eliminate_common_subexpressions, after=("remove_no_ops",)),
+        Pass("eliminate_dead_code", "graph", eliminate_dead_code, after=("eliminate_common_subexpressions",)),
+    )
+
+
+__all__ = [
+    "default_graph_passes",
+    "eliminate_common_subexpressions",
+    "eliminate_dead_code",
+    "fold_constants",
+    "remove_no_ops",
+]

@@ -1,0 +1,120 @@
+"""A Graph as a Python script that compiles it again: what an error message points to.
+
+In: a Graph that failed to compile. Out: the text of a script without dynamo's or the user's code in it: the ATen graph
+as a module, inputs of the same sizes, strides and dtypes (with values of its own), and the call of torch.compile.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from litz.capture import torch_api
+from litz.capture.graph import Graph
+
+MAX_LISTED = 64
+"""Elements of a constant that are written out; a larger one gets other values."""
+
+HEAD = '''"""{title}
+
+litz could not compile this graph. Run this file to see it fail again: python {path}
+{problem}
+"""
+
+from math import inf, nan  # as constants are written
+
+import torch
+{imports}
+
+def tensor(size, stride, dtype, device):
+    """Any tensor of this geometry; whole numbers are 0 or 1, so that they can be indices."""
+    count = 1 + sum((n - 1) * step for n, step in zip(size, stride)) if 0 not in size else 0
+    real = dtype.is_floating_point or dtype.is_complex
+    flat = torch.randn(count) if real else torch.randint(0, 2, (count,))
+    return flat.to(dtype).to(device).as_strided(size, stride)
+
+
+'''
+
+TAIL = """
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    inputs = [
+        {inputs}
+    ]
+    with torch.no_grad():
+        torch.compile({name}(), backend="litz", fullgraph=True{settings})(*inputs)
+    print("compiled and ran")
+"""
+
+
+def graph_script(graph: Graph, path: str, problem: str, options: Mapping[str, Any]) -> str:
+    """The script. path: where it will lie. problem: the error's message. options: for torch.compile's `options=`.
+
+    NotImplementedError for what a script cannot hold: script objects, constants inside of submodules' submodules.
+    """
+    classes: list[str] = []
+    imports: dict[str, None] = {}
+    name = _write_class(graph.module, "Graph", classes, imports)
+    inputs = ",\n        ".join(_value(node.meta.get("val")) for node in graph.placeholders)
+    settings = ", dynamic=True" if graph.hints else ""
+    settings += f", options={dict(options)!r}" if options else ""
+    quoted = problem.replace("\\", "\\\\").replace('"""', "'''")
+    title = f"{graph.name} ({graph.kind}), as litz got it."
+    head = HEAD.format(title=title, path=path, problem=quoted, imports="".join(f"{line}\n" for line in imports))
+    return head + "\n\n".join(classes) + TAIL.format(inputs=inputs, name=name, settings=settings)
+
+
+def _write_class(module: torch.fx.GraphModule, name: str, classes: list[str], imports: dict[str, None]) -> str:
+    """Append the text of a class like `module`, those of its submodules before it, and what they import; its name."""
+    code = module.graph.python_code("self")
+    # FX keeps the objects that its text names in a dict; here they are imported or, being numbers, written.
+    for key, value in code.globals.items():
+        if key not in ("torch", "inf", "nan") and re.search(rf"\b{re.escape(key)}\b", code.src):
+            imports[_import(key, value)] = None
+    lines = [f"class {name}(torch.nn.Module):", "    def __init__(self):", "        super().__init__()"]
+    for target in dict.fromkeys(str(node.target) for node in module.graph.find_nodes(op="get_attr")):
+        value = getattr(module, target)  # AOTAutograd puts constants and subgraphs right into the module
+        if isinstance(value, torch.fx.GraphModule):
+            text = _write_class(value, f"{name}_{target}", classes, imports) + "()"
+        else:
+            text = _value(value)
+        lines.append(f"        self.{target} = {text}")
+    body = "\n".join("    " + line if line.strip() else "" for line in code.src.strip().splitlines())
+    classes.append("\n".join([*lines, "", body, ""]))
+    return name
+
+
+def _import(name: str, value: Any) -> str:
+    """A line that makes `name` what it is in FX's text."""
+    if isinstance(value, types.ModuleType):
+        return f"import {value.__name__} as {name}"
+    if value is type(None):
+        return f"{name} = type(None)"
+    module, qualified = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not module or not qualified or "." in qualified:
+        raise NotImplementedError(f"{name} = {value!r}")
+    return f"from {module} import {qualified}{'' if qualified == name else f' as {name}'}"
+
+
+def _value(value: Any) -> str:
+    """An expression for an input or a constant."""
+    if isinstance(value, torch.Tensor):
+        if not torch_api.is_fake(value) and value.numel() <= MAX_LISTED and value.layout == torch.strided:
+            return f"torch.tensor({value.tolist()!r}, dtype={value.dtype}, device='{value.device}')"
+        size, stride = _numbers(value.shape), _numbers(value.stride())
+        return f"tensor({size}, {stride}, {value.dtype}, '{value.device}')"
+    if isinstance(value, torch.SymInt):
+        return str(torch_api.hint_of(value))
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    raise NotImplementedError(f"a {type(value).__name__}")
+
+
+def _numbers(values: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(torch_api.hint_of(value) for value in values)

@@ -1,0 +1,267 @@
+"""Every exception that a user of litz can see, each with one message: what happened, where, what to do.
+
+Fields are strings and numbers, so that every error can be pickled from a build worker or another rank. The plugin
+errors are defined in `litz_plugins.errors` and re-exported here.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+
+from litz_plugins.errors import (
+    DuplicatePluginError,
+    DuplicateRegistrationError,
+    HookSignatureError,
+    LitzError,
+    PassOrderError,
+    PluginError,
+    PluginHookError,
+    PluginLoadError,
+    PluginWarning,
+    UnknownHookError,
+    describe,
+    nearest,
+)
+
+__all__ = [
+    "NOT_OURS",
+    "CacheError",
+    "CaptureError",
+    "CodegenError",
+    "CompileError",
+    "CompilerNotFoundError",
+    "DuplicatePluginError",
+    "DuplicateRegistrationError",
+    "HookSignatureError",
+    "InvalidOptionError",
+    "KernelBuildError",
+    "LitzError",
+    "LoweringError",
+    "PassOrderError",
+    "PluginError",
+    "PluginHookError",
+    "PluginLoadError",
+    "PluginWarning",
+    "ScheduleError",
+    "UnknownHookError",
+    "UnknownOptionError",
+    "VerifyError",
+    "compiler_install_hint",
+]
+
+_REPORT_IT = "this is a bug in litz; please report it. To go on without litz for this graph: "
+_FALL_BACK = "options={'fallback': 'eager'}"
+
+
+class UnknownOptionError(LitzError):
+    """An option that neither core nor a loaded plugin has. ``suggestion`` is the nearest name, or ''."""
+
+    def __init__(
+        self, option: str, known: Iterable[str], *, source: str = "options=", missing_plugin: str = ""
+    ) -> None:
+        self.option = option
+        self.suggestion = nearest(option, known)
+        self.source = source
+        self.missing_plugin = missing_plugin
+        if missing_plugin:
+            todo = (
+                f"install the plugin {missing_plugin!r} (or do not disable it), or drop the option; `litz plugins` "
+                "lists what is loaded"
+            )
+        elif self.suggestion:
+            todo = f"did you mean {self.suggestion!r}?"
+        else:
+            todo = "`litz options` lists every option"
+        super().__init__(f"there is no option {option!r}", where=source, todo=todo)
+
+
+class InvalidOptionError(LitzError):
+    """An option's value is of the wrong type or none of its choices. ``accepted`` says what is."""
+
+    def __init__(self, option: str, value: object, accepted: str, *, source: str = "options=") -> None:
+        self.option = option
+        self.value = repr(value)
+        self.accepted = accepted
+        self.source = source
+        super().__init__(f"option {option!r} cannot be {self.value}", where=source, todo=f"give it {accepted}")
+
+
+class CompilerNotFoundError(LitzError):
+    """No C++ compiler. ``tried`` are the commands that were looked for; ``platform`` is sys.platform's."""
+
+    def __init__(self, tried: Sequence[str] = (), *, platform: str = sys.platform) -> None:
+        self.tried = tuple(tried)
+        self.platform = platform
+        super().__init__(
+            "no C++ compiler was found, and litz needs one to compile for the CPU",
+            where=f"looked for {', '.join(self.tried)}" if self.tried else "",
+            todo=compiler_install_hint(platform),
+        )
+
+
+def compiler_install_hint(platform: str = sys.platform) -> str:
+    """What to type to get a C++ compiler with OpenMP, by ``sys.platform``."""
+    if platform == "darwin":
+        how = "`xcode-select --install` for clang, and `brew install libomp` for threads"
+    elif platform == "win32":
+        how = "install the Visual Studio Build Tools (C++), or use WSL"
+    else:
+        how = "`apt install g++` (Debian, Ubuntu), `dnf install gcc-c++` (Fedora, RHEL) or `conda install gxx`"
+    return f"{how}; or name one: CXX=/path/to/g++ or options={{'cpp.compiler': ...}}. `litz doctor` tests it"
+
+
+class KernelBuildError(LitzError):
+    """A generated kernel did not compile.
+
+    kernel: its name. command: as run, a list or one string. stderr: all of it; the message shows its end. source: path
+    of the generated source, which is kept.
+    """
+
+    _SHOWN = 2000  # characters of stderr in the message: the last errors, without pages of template notes
+
+    def __init__(self, kernel: str, command: Sequence[str] | str, stderr: str, source: str = "") -> None:
+        self.kernel = kernel
+        self.command = command if isinstance(command, str) else shlex.join(command)
+        self.stderr = stderr
+        self.source = str(source)
+        tail = stderr.strip()[-self._SHOWN :]
+        where = f"source {self.source}; command {self.command}" if self.source else f"command {self.command}"
+        super().__init__(
+            f"kernel {kernel!r} did not build:\n{tail or '(the compiler said nothing)'}",
+            where=where,
+            todo="run the command to see everything; `litz doctor` checks the compiler. To go on without litz for "
+            f"this graph: {_FALL_BACK}",
+        )
+
+
+class CaptureError(LitzError):
+    """A Graph cannot be made of what was traced. graph, node: names, '' if unknown."""
+
+    def __init__(self, graph: str, problem: str, *, node: str = "") -> None:
+        self.graph = graph
+        self.problem = problem
+        self.node = node
+        super().__init__(
+            problem,
+            where=_place(graph=graph, node=node),
+            todo=f"to go on without litz for this graph: {_FALL_BACK}",
+        )
+
+
+class CompileError(LitzError):
+    """A stage ended in an error that nobody foresaw. graph: its name. stage: "schedule", "generate", ..."""
+
+    def __init__(self, graph: str, stage: str, cause: BaseException | str) -> None:
+        self.graph = graph
+        self.stage = stage
+        self.cause = describe(cause)
+        super().__init__(
+            f"litz failed to compile {graph}: {self.cause}",
+            where=_place(stage=stage, graph=graph),
+            todo=_blame(""),
+        )
+
+
+class LoweringError(LitzError):
+    """An op's lowering failed. op: "aten.add.Tensor". node: of the graph. plugin: whose lowering it is, '' for core."""
+
+    def __init__(self, op: str, node: str, problem: str, *, stage: str = "lower", plugin: str = "") -> None:
+        self.op = str(op)
+        self.node = str(node)
+        self.problem = problem
+        self.stage = stage
+        self.plugin = plugin
+        super().__init__(
+            f"{self.op} could not be lowered: {problem}",
+            where=_place(stage=stage, node=self.node, plugin=plugin),
+            todo=_blame(plugin),
+        )
+
+
+class ScheduleError(LitzError):
+    """A Program could not be scheduled: operations that wait for each other, a buffer that nobody writes."""
+
+    def __init__(self, program: str, problem: str, *, operation: str = "", plugin: str = "") -> None:
+        self.program = program
+        self.problem = problem
+        self.operation = operation
+        self.plugin = plugin
+        where = _place(program=program, operation=operation, plugin=plugin)
+        super().__init__(problem, where=where, todo=_blame(plugin))
+
+
+class CodegenError(LitzError):
+    """No source could be generated for a kernel. device: torch's name of it, such as "cuda:0"."""
+
+    def __init__(self, kernel: str, problem: str, *, device: str = "", plugin: str = "", todo: str = "") -> None:
+        self.kernel = kernel
+        self.problem = problem
+        self.device = device
+        self.plugin = plugin
+        where = _place(kernel=kernel, device=device, plugin=plugin)
+        super().__init__(problem, where=where, todo=todo or _blame(plugin))
+
+
+class VerifyError(LitzError):
+    """A verifier found a noun that breaks its rules (debug mode).
+
+    noun: "graph", "program" or "schedule". name: which one. complaints: a line for each broken rule. after: the pass
+    that made it, '' for the stage itself. plugin: whose pass that is.
+    """
+
+    def __init__(
+        self, noun: str, name: str, complaints: Sequence[str] | str, *, after: str = "", plugin: str = ""
+    ) -> None:
+        self.noun = noun
+        self.name = name
+        self.complaints = (complaints,) if isinstance(complaints, str) else tuple(complaints)
+        self.after = after
+        self.plugin = plugin
+        lines = "".join(f"\n  - {complaint}" for complaint in self.complaints)
+        super().__init__(
+            f"the {noun} {name!r} breaks rules:{lines}",
+            where=_place(after=f"pass {after}" if after else "", plugin=plugin),
+            todo=_blame(plugin),
+        )
+
+
+class CacheError(LitzError):
+    """The cache folder cannot be used, or a file in it is not what it should be. path: which."""
+
+    def __init__(self, problem: str, *, path: str = "", todo: str = "") -> None:
+        self.problem = problem
+        self.path = str(path)
+        super().__init__(
+            problem,
+            where=self.path,
+            todo=todo or "`litz cache clear` empties it; LITZ_CACHE_DIR names another folder, LITZ_CACHE=0 uses none",
+        )
+
+
+NOT_OURS: tuple[type[LitzError], ...] = (
+    UnknownOptionError,
+    InvalidOptionError,
+    CompilerNotFoundError,
+    CacheError,
+    DuplicatePluginError,
+    DuplicateRegistrationError,
+    HookSignatureError,
+    PassOrderError,
+    PluginLoadError,
+    UnknownHookError,
+)
+"""Errors whose message says all: what to change lies with the caller, the machine or an installed plugin."""
+
+
+def _blame(plugin: str) -> str:
+    """What to do about an error that is not the user's."""
+    if plugin and plugin != "core":
+        return f"report it to the authors of plugin {plugin!r}, or leave it out: LITZ_DISABLE_PLUGINS={plugin}"
+    return _REPORT_IT + _FALL_BACK
+
+
+def _place(**parts: str) -> str:
+    """ "stage lower, node add_3": the parts that are known."""
+    return ", ".join(f"{name} {value}" for name, value in parts.items() if value)

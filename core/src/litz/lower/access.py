@@ -1,0 +1,149 @@
+"""Conditions on positions, and reads under them: what padding, pooling, indexing and scattering have in common.
+
+In: positions (index expressions or int64 nodes) and the extents of the loop variables in them. Out: bool nodes that
+say whether a position lies inside of a tensor, with None for "always", as far as that can be proved; and loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from litz.ir import Node, build
+from litz.ir.index import ZERO, Expr, Ranges, bounds, known_less, known_nonnegative, to_expr
+
+from .context import Indices, LoweringContext
+from .view import Position, Tensor, View, as_position
+
+MAX_UNROLLED = 25
+"""The most taps of a window (5 by 5) that are written out as loads of their own; a larger window is a reduction."""
+
+
+def extents_of(indices: Indices, size: Sequence[Expr]) -> dict[Expr, Expr]:
+    """The range of each loop variable among `indices`."""
+    return {index: extent for index, extent in zip(indices, size, strict=True) if index.is_Symbol}
+
+
+def as_node(position: Position | int) -> Node:
+    """A position as an int64 node."""
+    return position if isinstance(position, Node) else build.index(position)
+
+
+def compare(kind: str, left: Position | int, right: Position | int) -> Node:
+    """`left kind right` for positions; kind is lt, le, gt, ge, eq or ne."""
+    return build.call(kind, as_node(left), as_node(right))
+
+
+def all_of(conditions: Sequence[Node | None]) -> Node | None:
+    """Their conjunction; None if all hold always."""
+    result: Node | None = None
+    for condition in conditions:
+        result = build.logical_and(result, condition)
+    return result
+
+
+def at_least(position: Expr, low: int | Expr, ranges: Ranges) -> Node | None:
+    """low <= position; None if that is so for every point of the ranges."""
+    least = bounds(position - low, ranges)[0]
+    if least is not None and known_nonnegative(least):
+        return None
+    return compare("ge", position, low)
+
+
+def less_than(position: Expr, high: int | Expr, ranges: Ranges) -> Node | None:
+    """position < high; None if that is so for every point of the ranges."""
+    greatest = bounds(position - high, ranges)[1]
+    if greatest is not None and known_less(greatest, ZERO):
+        return None
+    return compare("lt", position, high)
+
+
+def inside(position: Expr, size: int | Expr, ranges: Ranges) -> Node | None:
+    """0 <= position < size; None if that is so for every point of the ranges."""
+    return build.logical_and(at_least(position, ZERO, ranges), less_than(position, size, ranges))
+
+
+def masked_load(x: Tensor, indices: Sequence[Position], mask: Node | None, fill: bool | int | float = 0) -> Node:
+    """The element of `x` at `indices`, or `fill` where `mask` does not hold (nothing is read there)."""
+    value = x.load(indices, mask)
+    if mask is None or (fill == 0 and isinstance(x, View)):
+        return value
+    return build.call("where", mask, value, build.const(fill, x.dtype))
+
+
+def checked(index: Node, size: Expr, ranges: Ranges, *, wrap: bool = False, check: bool = True) -> Position:
+    """The value of an index tensor as a position along a dimension of `size`.
+
+    wrap: negative values count from the end. check: an IndexError at run time if it is out of range. Both are left
+    out where the index is an expression of the loop variables that provably needs neither.
+    """
+    index = build.cast(index, torch.int64)
+    position = as_position(index)
+    if not isinstance(position, Node):
+        low, high = bounds(position, ranges)
+        if low is not None and known_nonnegative(low):
+            wrap = False
+            if high is not None and known_less(high, size):
+                return position
+        elif low is not None and high is not None and known_less(high, ZERO) and wrap:
+            if known_nonnegative(low + size):
+                return position + size
+    if wrap:
+        behind = build.call("add", index, build.index(size))
+        index = build.call("where", build.call("lt", index, build.const(0, index.dtype)), behind, index)
+    if check:
+        return build.bounded(index, size)
+    return as_position(index)
+
+
+def sum_taps(
+    ctx: LoweringContext,
+    size: Sequence[Expr],
+    taps: Sequence[int],
+    tensor: Tensor,
+    tap: Callable[[Indices, Indices], Node],
+    finish: Callable[[Indices, Node], Node] = lambda _, total: total,
+) -> View:
+    """A new tensor of `size`: at `indices` the sum of `tap(indices, position)` over all positions in a window.
+
+    taps: the window's extents. tap: nodes of the dtype that is summed in, 0 where there is nothing to add. finish:
+    turns a sum into the element. The result has the dtype and device of `tensor`. Small windows are written out,
+    larger ones are a reduction.
+    """
+    count = 1
+    for extent in taps:
+        count *= extent
+    if count <= MAX_UNROLLED:
+        return ctx.pointwise(
+            size, tensor.dtype, tensor.device, lambda indices: finish(indices, _unrolled(indices, taps, tap))
+        )
+    inner_size = tuple(map(to_expr, taps))
+
+    def body(indices: Indices, inner: Indices) -> Node:
+        return finish(indices, build.reduce("sum", tap(indices, inner)))
+
+    return ctx.reduction(size, inner_size, [tensor.dtype], tensor.device, body)[0]
+
+
+def _unrolled(indices: Indices, taps: Sequence[int], tap: Callable[[Indices, Indices], Node]) -> Node:
+    total: Node | None = None
+    for position in window_positions(taps):
+        value = tap(indices, position)
+        total = value if total is None else build.call("add", total, value)
+    assert total is not None
+    return total
+
+
+def window_positions(taps: Sequence[int]) -> list[Indices]:
+    """Every position in a window, in row-major order."""
+    found: list[Indices] = [()]
+    for extent in taps:
+        found = [(*position, to_expr(step)) for position in found for step in range(extent)]
+    return found
+
+
+def used(ctx: LoweringContext, output: int) -> bool:
+    """Does anything in the graph use this result of the node?"""
+    users = [] if ctx.node is None else list(ctx.node.users)
+    return not users or any(user.op == "output" or user.args[1:] == (output,) for user in users)

@@ -1,0 +1,126 @@
+"""Lowerings of adaptive average pooling, and of its gradient, for static sizes.
+
+Window o of O along an extent of N is [floor(o N / O), ceil((o + 1) N / O)), so neighbours may overlap and differ in
+length. With static sizes the longest is known, and shorter ones mask what they lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from litz.ir import Node, build
+from litz.ir.index import Expr, Ranges, floordiv, to_expr
+
+from .access import all_of, as_node, at_least, extents_of, inside, less_than, masked_load, sum_taps
+from .context import Indices, LoweringContext
+from .registry import lowering
+from .shapes import meta_size
+from .view import Tensor
+from .windows import sum_dtype
+
+aten = torch.ops.aten
+
+
+def _static(size: Sequence[Expr]) -> list[int]:
+    if not all(extent.is_Integer and extent != 0 for extent in size):
+        raise NotImplementedError("adaptive pooling of symbolic or empty sizes")
+    return [int(extent) for extent in size]
+
+
+def _start(o: Expr, n: int, out: int, ranges: Ranges) -> Expr:
+    return floordiv(o * n, to_expr(out), ranges)
+
+
+def _end(o: Expr, n: int, out: int, ranges: Ranges) -> Expr:
+    return floordiv(o * n + n + out - 1, to_expr(out), ranges)
+
+
+def _longest(n: int, out: int) -> int:
+    """The length of the longest window."""
+    return max(-(-(o + 1) * n // out) - o * n // out for o in range(out))
+
+
+def _most(n: int, out: int) -> int:
+    """The most windows that cover one element, counted from the last that does down to the first."""
+    return max(-(-(h + 1) * out // n) - h * out // n for h in range(n))
+
+
+@lowering(aten._adaptive_avg_pool2d.default)
+def adaptive_avg_pool2d(ctx: LoweringContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
+    return _adaptive(ctx, x, 2)
+
+
+@lowering(aten._adaptive_avg_pool3d.default)
+def adaptive_avg_pool3d(ctx: LoweringContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
+    return _adaptive(ctx, x, 3)
+
+
+def _adaptive(ctx: LoweringContext, x: Tensor, ndim: int) -> Tensor:
+    size, wide = meta_size(ctx), sum_dtype(x.dtype)
+    if not wide.is_floating_point:
+        raise NotImplementedError(f"an average of {x.dtype}")
+    extents, outs = _static(x.size[-ndim:]), _static(size[-ndim:])
+    taps = [_longest(n, out) for n, out in zip(extents, outs, strict=True)]
+
+    def tap(indices: Indices, step: Indices) -> Node:
+        ranges = extents_of((*indices, *step), (*size, *map(to_expr, taps)))
+        position: list[Expr] = []
+        conditions: list[Node | None] = []
+        for o, inner, n, out in zip(indices[-ndim:], step, extents, outs, strict=True):
+            position.append(_start(o, n, out, ranges) + inner)
+            if n % out != 0:
+                conditions.append(less_than(position[-1], _end(o, n, out, ranges), ranges))
+        return build.cast(masked_load(x, [*indices[:-ndim], *position], all_of(conditions)), wide)
+
+    def finish(indices: Indices, total: Node) -> Node:
+        return build.call("div", total, _count(indices[-ndim:], extents, outs, extents_of(indices, size), wide))
+
+    return sum_taps(ctx, size, taps, x, tap, finish)
+
+
+def _count(outer: Sequence[Expr], extents: list[int], outs: list[int], ranges: Ranges, dtype: torch.dtype) -> Node:
+    """How many elements the window at `outer` has."""
+    count: Node = build.const(1, torch.int64)
+    for o, n, out in zip(outer, extents, outs, strict=True):
+        length = to_expr(n // out) if n % out == 0 else _end(o, n, out, ranges) - _start(o, n, out, ranges)
+        count = (
+            as_node(length)
+            if count.op == "const" and count.attrs[0] == 1
+            else build.call("mul", count, as_node(length))
+        )
+    return build.cast(count, dtype)
+
+
+@lowering(aten._adaptive_avg_pool2d_backward.default)
+def adaptive_avg_pool2d_backward(ctx: LoweringContext, grad: Tensor, x: Tensor) -> Tensor:
+    return _adaptive_backward(ctx, grad, x, 2)
+
+
+@lowering(aten._adaptive_avg_pool3d_backward.default)
+def adaptive_avg_pool3d_backward(ctx: LoweringContext, grad: Tensor, x: Tensor) -> Tensor:
+    return _adaptive_backward(ctx, grad, x, 3)
+
+
+def _adaptive_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, ndim: int) -> Tensor:
+    """Each input element adds up its share in the windows that cover it: those from floor(h O / N) on."""
+    wide = sum_dtype(grad.dtype)
+    extents, outs = _static(x.size[-ndim:]), _static(grad.size[-ndim:])
+    taps = [_most(n, out) for n, out in zip(extents, outs, strict=True)]
+
+    def tap(indices: Indices, step: Indices) -> Node:
+        ranges = extents_of((*indices, *step), (*x.size, *map(to_expr, taps)))
+        position: list[Expr] = []
+        conditions: list[Node | None] = []
+        for h, more, n, out in zip(indices[-ndim:], step, extents, outs, strict=True):
+            o = floordiv(h * out, to_expr(n), ranges) + more
+            position.append(o)
+            if n % out != 0:
+                conditions.append(inside(o, out, ranges))
+                conditions.append(at_least(h - _start(o, n, out, ranges), 0, ranges))
+                conditions.append(less_than(h, _end(o, n, out, ranges), ranges))
+        value = build.cast(masked_load(grad, [*indices[:-ndim], *position], all_of(conditions)), wide)
+        return build.call("div", value, _count(position, extents, outs, ranges, wide))
+
+    return sum_taps(ctx, x.size, taps, x, tap)

@@ -1,0 +1,169 @@
+"""Lowerings of average pooling with a fixed window in 1, 2 and 3 dimensions, and of its gradient.
+
+As with max pooling, a small window is written out tap by tap and a large one is a reduction; gradients are gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from litz.ir import Node, build
+from litz.ir.index import ZERO, Expr, Ranges, to_expr
+
+from .access import as_node, at_least, extents_of, less_than, masked_load, sum_taps
+from .context import Indices, LoweringContext
+from .registry import lowering
+from .shapes import meta_size
+from .view import Tensor
+from .windows import Window, sum_dtype, window
+
+aten = torch.ops.aten
+
+
+@lowering("aten.avg_pool1d.default")
+def avg_pool1d(
+    ctx: LoweringContext,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    size = meta_size(ctx)
+    return _avg_pool(ctx, x, window(1, kernel, stride, padding, (1,), x.size, size), size, count_include_pad, None)
+
+
+@lowering(aten.avg_pool2d.default)
+def avg_pool2d(
+    ctx: LoweringContext,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    size = meta_size(ctx)
+    w = window(2, kernel, stride, padding, (1,), x.size, size)
+    return _avg_pool(ctx, x, w, size, count_include_pad, divisor_override)
+
+
+@lowering(aten.avg_pool3d.default)
+def avg_pool3d(
+    ctx: LoweringContext,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    size = meta_size(ctx)
+    w = window(3, kernel, stride, padding, (1,), x.size, size)
+    return _avg_pool(ctx, x, w, size, count_include_pad, divisor_override)
+
+
+def _avg_pool(
+    ctx: LoweringContext, x: Tensor, w: Window, size: tuple[Expr, ...], include_pad: bool, override: int | None
+) -> Tensor:
+    wide = sum_dtype(x.dtype)
+    if not wide.is_floating_point:
+        raise NotImplementedError(f"an average of {x.dtype}")
+    kernel = tuple(map(to_expr, w.kernel))
+
+    def tap(indices: Indices, step: Indices) -> Node:
+        ranges = extents_of((*indices, *step), (*size, *kernel))
+        position, mask = w.tap(indices[-w.ndim :], step, ranges)
+        return build.cast(masked_load(x, [*indices[: -w.ndim], *position], mask), wide)
+
+    def finish_sum(indices: Indices, total: Node) -> Node:
+        ranges = extents_of(indices, size)
+        return build.call("div", total, _divisor(w, indices[-w.ndim :], ranges, include_pad, override, wide))
+
+    return sum_taps(ctx, size, w.kernel, x, tap, finish_sum)
+
+
+def _divisor(
+    w: Window, outer: Sequence[Expr], ranges: Ranges, include_pad: bool, override: int | None, dtype: torch.dtype
+) -> Node:
+    """What the sum over the window at `outer` is divided by.
+
+    A window that ceil_mode lets reach beyond the padding counts what lies within it; without `include_pad` only what
+    lies within the input counts.
+    """
+    if override is not None:
+        return build.const(override, dtype)
+    constant, varying = 1, None
+    for start, k, p, extent in zip(w.starts(outer), w.kernel, w.padding, w.size, strict=True):
+        limit = extent + p if include_pad else extent
+        beyond = less_than(start + k, limit + 1, ranges)
+        before = None if include_pad else at_least(start, ZERO, ranges)
+        if beyond is None and before is None:
+            constant *= k
+            continue
+        first, end = as_node(start), as_node(start + k)
+        if beyond is not None:
+            end = build.call("minimum", end, as_node(limit))
+        if before is not None:
+            first = build.call("maximum", first, build.const(0, torch.int64))
+        length = build.call("sub", end, first)
+        varying = length if varying is None else build.call("mul", varying, length)
+    if varying is None:
+        return build.const(constant, dtype)
+    return build.cast(build.call("mul", varying, build.const(constant, torch.int64)), dtype)
+
+
+@lowering(aten.avg_pool2d_backward.default)
+def avg_pool2d_backward(
+    ctx: LoweringContext,
+    grad: Tensor,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor:
+    w = window(2, kernel, stride, padding, (1,), x.size, grad.size)
+    return _avg_pool_backward(ctx, grad, x, w, count_include_pad, divisor_override)
+
+
+@lowering(aten.avg_pool3d_backward.default)
+def avg_pool3d_backward(
+    ctx: LoweringContext,
+    grad: Tensor,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor:
+    w = window(3, kernel, stride, padding, (1,), x.size, grad.size)
+    return _avg_pool_backward(ctx, grad, x, w, count_include_pad, divisor_override)
+
+
+def _avg_pool_backward(
+    ctx: LoweringContext, grad: Tensor, x: Tensor, w: Window, include_pad: bool, override: int | None
+) -> Tensor:
+    """Each input element adds up its share in the windows that cover it."""
+    wide = sum_dtype(grad.dtype)
+
+    def tap(indices: Indices, step: Indices) -> Node:
+        ranges = extents_of((*indices, *step), (*x.size, *map(to_expr, w.covering)))
+        outer, mask = w.cover(indices[-w.ndim :], step, ranges)
+        value = build.cast(masked_load(grad, [*indices[: -w.ndim], *outer], mask), wide)
+        divisor = _divisor(w, outer, ranges, include_pad, override, wide)
+        if mask is not None and divisor.op != "const":
+            # Where there is no window, its size may come out as 0.
+            divisor = build.call("where", mask, divisor, build.const(1, wide))
+        return build.call("div", value, divisor)
+
+    return sum_taps(ctx, x.size, w.covering, x, tap)

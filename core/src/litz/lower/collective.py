@@ -1,0 +1,48 @@
+"""Functional collectives: communication that is started here, and waited for where `wait_tensor` stands.
+
+A Collective or Wait is called as an Extern is. The result of a wait is the memory of its argument.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litz.ir import Collective, Wait
+
+from .context import LoweringContext
+from .fallback import fallback
+from .registry import lowering
+
+STARTED = (
+    "all_reduce",
+    "all_reduce_coalesced",
+    "all_gather_into_tensor",
+    "all_gather_into_tensor_coalesced",
+    "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced",
+    "all_to_all_single",
+    "broadcast",
+    "all_reduce_",
+    "all_reduce_coalesced_",
+    "all_gather_into_tensor_out",
+    "broadcast_",
+)
+"""The collectives of `_c10d_functional`; those ending in `_` or `_out` write an argument."""
+
+
+@lowering(*(f"_c10d_functional.{name}.default" for name in STARTED), any_dtype=True)
+def collective(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
+    assert ctx.node is not None
+    return fallback(ctx, ctx.node, args, kwargs, operation=Collective, group=group_name(args, kwargs), effect=True)
+
+
+@lowering("_c10d_functional.wait_tensor.default", any_dtype=True)
+def wait(ctx: LoweringContext, x: Any) -> Any:
+    assert ctx.node is not None
+    return fallback(ctx, ctx.node, (x,), {}, operation=Wait)
+
+
+def group_name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The process group's name: the last string argument of every functional collective."""
+    names = [value for value in (*args, *kwargs.values()) if isinstance(value, str)]
+    return names[-1] if names else ""

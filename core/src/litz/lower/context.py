@@ -1,0 +1,400 @@
+"""LoweringContext: what a lowering makes operations with.
+
+It holds the program that grows (buffers, operations, constants), and the FX node that is being lowered: new buffers
+take their strides from that node's fake tensor, so that everything lies in memory as in eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from litz.capture import torch_api
+from litz.ir import Buffer, Extern, Layout, Loop, Node, Operation, Range, Store, TensorRef, build, transform
+from litz.ir.buffer import Kind
+from litz.ir.dtypes import SUPPORTED
+from litz.ir.index import (
+    ONE,
+    ZERO,
+    Expr,
+    FloorDiv,
+    Mod,
+    PythonMod,
+    Ranges,
+    loop_var,
+    reduction_var,
+    substitute,
+    to_expr,
+)
+from litz.ir.node import walk
+from litz.ir.operation import StoreMode, expressions
+
+from .strides import dense_strides
+from .view import Computed, Position, Tensor, View
+
+Indices = tuple[Expr, ...]
+Size = Sequence[int | Expr]
+Body = Callable[[Indices], Node]
+ReductionBody = Callable[[Indices, Indices], Node | tuple[Node, ...]]
+
+
+class LoweringContext:
+    """The program so far, and the FX node whose lowering is at work."""
+
+    def __init__(self, graph: Any = None, options: Any = None) -> None:
+        self.graph = graph
+        self.options = options
+        self.node: torch.fx.Node | None = None
+        self.buffers: dict[str, Buffer] = {}
+        self.constants: dict[str, torch.Tensor] = {}
+        self.operations: list[Operation] = []
+        self._copies: dict[tuple[Any, ...], View] = {}
+        self._writes: dict[str, int] = {}
+        self.storage_offsets: dict[str, Expr | None] = {}
+        """Where in its storage a buffer begins, if not at 0; None if that is not known (it aliases another)."""
+
+    # ---------------------------------------------------------------------------------------------- the current node
+
+    @property
+    def meta(self) -> Any:
+        """The fake value of the node being lowered: a tensor, a SymInt, or a tuple of them; None outside of a node."""
+        return None if self.node is None else self.node.meta.get("val")
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        return () if self.node is None else (self.node.name,)
+
+    def meta_strides(self, size: tuple[Expr, ...], output: int | None = None) -> tuple[Expr, ...]:
+        """Strides for a new buffer of `size`: those of the node's fake result of that size (of its result number
+        `output` if given) where they are dense, else row-major."""
+        results = self.meta if isinstance(self.meta, (tuple, list)) else (self.meta,)
+        if output is not None:
+            results = results[output : output + 1]
+        for result in results:
+            if isinstance(result, torch.Tensor) and tuple(map(torch_api.sympy_of, result.shape)) == size:
+                found = dense_strides(size, tuple(map(torch_api.sympy_of, result.stride())), self.hint)
+                if found is not None:
+                    return found
+        return Layout.contiguous(size).stride
+
+    def hint(self, expr: Expr) -> int:
+        """A likely value of a size; never to be decided by where another value would make the result wrong."""
+        if expr.is_Integer:
+            return int(expr)
+        known = {} if self.graph is None else self.graph.hints
+        return int(expr.xreplace({symbol: known.get(symbol, 8192) for symbol in expr.free_symbols}))
+
+    def decide(self, condition: Any) -> bool:
+        """Whether a condition on sizes holds, with a guard on record where it is not known from the start.
+
+        NotImplementedError where it hangs on an unbacked symbol.
+        """
+        try:
+            return torch_api.evaluate_with_guard(None if self.graph is None else self.graph.shape_env, condition)
+        except Exception as error:
+            raise NotImplementedError(f"{condition} is not known when compiling") from error
+
+    def owns_storage(self, name: str) -> bool:
+        """Is it known where in its storage the buffer begins?"""
+        return self.storage_offsets.get(name, ZERO) is not None
+
+    def storage_offset(self, name: str) -> Expr:
+        return self.storage_offsets.get(name) or ZERO
+
+    # ------------------------------------------------------------------------------------------- buffers, operations
+
+    def new_buffer(
+        self,
+        size: Size,
+        dtype: torch.dtype,
+        device: torch.device,
+        stride: Size | None = None,
+        *,
+        name: str | None = None,
+        kind: Kind = "temporary",
+        output: int | None = None,
+    ) -> Buffer:
+        """A new buffer. Without `stride` it lies as the node's fake result of that size does, else row-major."""
+        sizes = tuple(map(to_expr, size))
+        strides = self.meta_strides(sizes, output) if stride is None else tuple(map(to_expr, stride))
+        if name is None:
+            number = len(self.buffers)
+            while f"buf{number}" in self.buffers:
+                number += 1
+            name = f"buf{number}"
+        buffer = Buffer(name, dtype, device, Layout(sizes, strides), kind)
+        self.buffers[name] = buffer
+        return buffer
+
+    def add(self, operation: Operation) -> None:
+        """Append an operation to the program."""
+        self.operations.append(operation)
+        for name in operation.writes:
+            self._writes[name] = self._writes.get(name, 0) + 1
+
+    def mark(self) -> tuple[Any, ...]:
+        """The state of the program, for `rollback`."""
+        return len(self.operations), len(self.buffers), dict(self._copies), dict(self._writes)
+
+    def rollback(self, mark: tuple[Any, ...]) -> None:
+        """Drop what was made since `mark` was taken: the lowering gave up."""
+        operations, buffers, self._copies, self._writes = mark
+        del self.operations[operations:]
+        for name in list(self.buffers)[buffers:]:
+            del self.buffers[name]
+            self.constants.pop(name, None)
+
+    def new_operation_name(self) -> str:
+        return f"op{len(self.operations)}"
+
+    def constant(self, tensor: torch.Tensor) -> View:
+        """A tensor that belongs to the program, as a View."""
+        name = f"constant{len(self.constants)}"
+        buffer = self.new_buffer(tensor.shape, tensor.dtype, tensor.device, tensor.stride(), name=name, kind="constant")
+        self.constants[name] = tensor
+        return View.whole(buffer)
+
+    # --------------------------------------------------------------------------------------------------------- loops
+
+    def indices(self, size: Size) -> Indices:
+        """One index per dimension: i0, i1, ... for the dimensions of extent other than 1, and 0 for the others."""
+        count = 0
+        found: list[Expr] = []
+        for extent in size:
+            found.append(ZERO if extent == 1 else loop_var(count))
+            count += extent != 1
+        return tuple(found)
+
+    def reduction_indices(self, size: Size) -> Indices:
+        """One index per reduced dimension: r0, r1, ... for extents other than 1; at least one range is kept."""
+        count = 0
+        found: list[Expr] = []
+        for dim, extent in enumerate(size):
+            kept = extent != 1 or (dim == len(size) - 1 and count == 0)
+            found.append(reduction_var(count) if kept else ZERO)
+            count += kept
+        return tuple(found)
+
+    def add_loop(
+        self,
+        device: torch.device,
+        size: Size,
+        reduction_size: Size,
+        stores: Sequence[Store],
+    ) -> None:
+        """Append a Loop over the ranges that `indices(size)` and `reduction_indices(reduction_size)` stand for.
+
+        For what `pointwise` and `reduction` do not offer: scatters, scans, several stores. Divisions in index
+        expressions are simplified by the loop's ranges.
+        """
+        ranges = self._ranges(size, self.indices(size))
+        inner = self._ranges(reduction_size, self.reduction_indices(reduction_size))
+        extents = {r.var: r.size for r in (*ranges, *inner)}
+        simplified = _simplify(tuple(stores), extents)
+        self.add(Loop(self.new_operation_name(), device, ranges, inner, simplified, self.origins))
+
+    @staticmethod
+    def _ranges(size: Size, indices: Indices) -> tuple[Range, ...]:
+        return tuple(
+            Range(index, to_expr(extent)) for index, extent in zip(indices, size, strict=True) if index is not ZERO
+        )
+
+    def store(
+        self, target: View, indices: Sequence[Position], value: Node, mode: StoreMode = "set", mask: Node | None = None
+    ) -> Store:
+        """A Store of `value` into `target` at `indices`, each an index expression or an int64 node."""
+        position, indirect = target.at(indices)
+        return Store(target.buffer.name, position, build.cast(value, target.dtype), indirect, mode, mask)
+
+    def pointwise(
+        self,
+        size: Size,
+        dtype: torch.dtype,
+        device: torch.device,
+        body: Body,
+        *,
+        stride: Size | None = None,
+        output: int | None = None,
+    ) -> View:
+        """A new tensor whose element at `indices` is `body(indices)`, cast to `dtype`.
+
+        stride: as in `new_buffer`. output: which of the node's results this is, if it has several of one size.
+        """
+        result = View.whole(self.new_buffer(size, dtype, device, stride, output=output))
+        self.write(result, body)
+        return result
+
+    def write(self, target: View, body: Body) -> None:
+        """Set every element of `target` to `body(indices)`."""
+        indices = self.indices(target.size)
+        value = build.const(0, target.dtype) if target.numel == 0 else body(indices)
+        self.add_loop(target.device, target.size, (), [self.store(target, indices, value)])
+
+    def reduction(
+        self,
+        size: Size,
+        reduction_size: Size,
+        dtypes: Sequence[torch.dtype],
+        device: torch.device,
+        body: ReductionBody,
+        *,
+        strides: Sequence[Size | None] | None = None,
+        outputs: Sequence[int | None] | None = None,
+    ) -> tuple[View, ...]:
+        """New tensors of `size`, one per entry of `dtypes`, reduced over `reduction_size` in one Loop.
+
+        `body(indices, reduction_indices)` gives a node per tensor, made with `build.reduce`; each is cast. An empty
+        `reduction_size` is one of (1,). A tensor without elements reduces nothing.
+        """
+        inner_size = tuple(reduction_size) or (ONE,)
+        indices, inner = self.indices(size), self.reduction_indices(inner_size)
+        results = tuple(
+            View.whole(
+                self.new_buffer(
+                    size,
+                    dtype,
+                    device,
+                    strides[position] if strides else None,
+                    output=outputs[position] if outputs else None,
+                )
+            )
+            for position, dtype in enumerate(dtypes)
+        )
+        if any(result.numel == 0 for result in results):
+            stores = [self.store(result, indices, build.const(0, result.dtype)) for result in results]
+            self.add_loop(device, size, (), stores)
+            return results
+        values = body(indices, inner)
+        nodes = (values,) if isinstance(values, Node) else values
+        stores = [self.store(result, indices, node) for result, node in zip(results, nodes, strict=True)]
+        self.add_loop(device, size, inner_size, stores)
+        return results
+
+    # ----------------------------------------------------------------------------------------------- memory for views
+
+    def realize(self, value: Tensor, stride: Size | None = None) -> View:
+        """`value` as a whole buffer with dense strides (`stride`, or row-major): copied into a new one unless it is."""
+        wanted = Layout.contiguous(value.size).stride if stride is None else tuple(map(to_expr, stride))
+        if isinstance(value, View) and value.is_whole and same_strides(value.size, value.buffer.layout.stride, wanted):
+            return value
+        return self.copy(value, wanted)
+
+    def copy(self, value: Tensor, stride: Size | None = None) -> View:
+        """A fresh buffer with the elements of `value`."""
+        stride = Layout.contiguous(value.size).stride if stride is None else stride
+        if value.dtype not in SUPPORTED:
+            return self._copy_extern(value, stride)
+        return self.pointwise(value.size, value.dtype, value.device, value.load, stride=stride)
+
+    def _copy_extern(self, value: Tensor, stride: Size) -> View:
+        """A copy of what Loops cannot read."""
+        if not isinstance(value, View):
+            raise NotImplementedError(f"a computed tensor of {value.dtype}")
+        ref = value.ref()
+        if ref is None:
+            raise NotImplementedError(f"a view of {value.dtype} that is not strided")
+        result = self.new_buffer(value.size, value.dtype, value.device, stride)
+        fresh = TensorRef(result.name, result.layout)
+        empty = torch.ops.aten.empty_strided.default
+        kwargs = {"dtype": value.dtype, "device": value.device}
+        size, strides = tuple(value.size), tuple(result.layout.stride)
+        self.add_extern(empty, (size, strides), kwargs, value.device, outputs=(result.name,))
+        self.add_extern(
+            torch.ops.aten.copy_.default, (fresh, ref), {}, value.device, outputs=(None,), mutates=(result.name,)
+        )
+        return View.whole(result)
+
+    def ref(self, value: Tensor, stride: Size | None = None) -> TensorRef:
+        """`value` as an argument of a library call.
+
+        stride: the strides it must have (dimensions of size 1 aside); where it has others, it is copied. None takes
+        any strides, so that a transposed operand is not copied.
+        """
+        wanted = None if stride is None else tuple(map(to_expr, stride))
+        if isinstance(value, View):
+            found = value.ref()
+            if found is not None and (wanted is None or same_strides(value.size, found.layout.stride, wanted)):
+                if wanted is not None and found.layout.stride != wanted:
+                    found = TensorRef(found.buffer, Layout(value.size, wanted, found.layout.offset))
+                return found
+            # A copy of a buffer is good until the buffer is written again.
+            name = value.buffer.name
+            key: tuple[Any, ...] = (name, value.index, value.size, wanted, self._writes.get(name))
+        else:
+            assert isinstance(value, Computed)
+            key = (value.value, value.size, value.device, wanted)
+        dense = None if wanted is None else dense_strides(value.size, wanted, self.hint)
+        if key not in self._copies:
+            self._copies[key] = self.copy(value, dense)
+        copied = self._copies[key].buffer
+        return TensorRef(copied.name, copied.layout)
+
+    # ------------------------------------------------------------------------------------------------- library calls
+
+    def add_extern(
+        self,
+        target: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        device: torch.device,
+        *,
+        operation: type[Extern] = Extern,
+        **fields: Any,
+    ) -> None:
+        """Append an Extern (or Template, Collective, Wait) whose arguments are IR already: TensorRefs, expressions."""
+        name = self.new_operation_name()
+        self.add(operation(name, device, target, args, kwargs, origins=self.origins, **fields))
+
+    def extern(
+        self,
+        target: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any] | None = None,
+        *,
+        size: Size,
+        dtype: torch.dtype,
+        device: torch.device,
+        stride: Size | None = None,
+        operation: type[Extern] = Extern,
+        **fields: Any,
+    ) -> View:
+        """A library call with one result, a new tensor of `size` and `stride` (None: as the node's fake result).
+
+        Tensors among the arguments may be Tensors (passed with any strides) or TensorRefs.
+        """
+        passed = tuple(self._argument(arg) for arg in args)
+        named = {key: self._argument(arg) for key, arg in (kwargs or {}).items()}
+        result = self.new_buffer(size, dtype, device, stride)
+        self.add_extern(target, passed, named, device, operation=operation, outputs=(result.name,), **fields)
+        return View.whole(result)
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self.ref(value)
+        if isinstance(value, (list, tuple)):
+            return tuple(self._argument(item) for item in value)
+        return value
+
+
+def same_strides(size: Sequence[Expr], left: Sequence[Expr], right: Sequence[Expr]) -> bool:
+    """Do the strides mean the same layout? Those of dimensions of size 1 do not count, nor does an empty tensor's."""
+    if any(extent == 0 for extent in size):
+        return True
+    return all(extent == 1 or a == b for extent, a, b in zip(size, left, right, strict=True))
+
+
+def _simplify(stores: tuple[Store, ...], extents: Ranges) -> tuple[Store, ...]:
+    """Divisions and moduli in index expressions simplified, now that the ranges are known."""
+    roots = [root for store in stores for root in store.roots]
+    found = [expr for store in stores for expr in store.index]
+    for node in walk(*roots):
+        found.extend(expressions(node))
+    if not any(expr.has(FloorDiv, Mod, PythonMod) for expr in found):
+        return stores
+    return transform.map_stores(
+        stores,
+        lambda node, args: transform.rename(node, args, {}, extents),
+        lambda store: tuple(substitute(expr, {}, extents) for expr in store.index),
+    )

@@ -1,0 +1,105 @@
+"""Contractions become Templates: a library call that a kernel template may take the place of.
+
+Operands are passed as strided references wherever they can be, so that a transposed or sliced matrix is not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from litz.capture.torch_api import sympy_of
+from litz.ir import Layout, Template, TensorRef
+from litz.ir.index import Expr
+
+from .context import LoweringContext
+from .fallback import fallback
+from .registry import lowering
+from .view import Tensor, View
+
+aten = torch.ops.aten
+
+
+def template(ctx: LoweringContext, kind: str, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> View:
+    """A Template of the node's op with one result, a fresh tensor laid out as the fake one."""
+    assert ctx.node is not None
+    meta = ctx.meta
+    return ctx.extern(
+        ctx.node.target,  # type: ignore[arg-type]
+        args,
+        kwargs,
+        size=tuple(map(sympy_of, meta.shape)),
+        dtype=meta.dtype,
+        device=meta.device,
+        stride=tuple(map(sympy_of, meta.stride())),
+        operation=Template,
+        kind=kind,
+    )
+
+
+def matrix(ctx: LoweringContext, x: Tensor) -> TensorRef:
+    """An operand of a matrix product as BLAS takes it: the last two dimensions dense one way or the other.
+
+    A view that has neither stride 1 is copied, as the library would do itself.
+    """
+    ref = ctx.ref(x)
+    rows, columns = ref.layout.stride[-2:]
+    size = ref.layout.size[-2:]
+    dense = rows == 1 or columns == 1 or size[0] == 1 or size[1] == 1
+    return ref if dense else ctx.ref(x, _contiguous(x))
+
+
+def _contiguous(x: Tensor) -> tuple[Expr, ...]:
+    return Layout.contiguous(x.size).stride
+
+
+@lowering(aten.mm.default)
+def mm(ctx: LoweringContext, a: Tensor, b: Tensor) -> View:
+    return template(ctx, "mm", (matrix(ctx, a), matrix(ctx, b)))
+
+
+@lowering(aten.bmm.default)
+def bmm(ctx: LoweringContext, a: Tensor, b: Tensor) -> View:
+    return template(ctx, "bmm", (matrix(ctx, a), matrix(ctx, b)))
+
+
+@lowering(aten.addmm.default)
+def addmm(ctx: LoweringContext, bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> View:
+    args = (ctx.ref(bias), matrix(ctx, a), matrix(ctx, b))
+    return template(ctx, "addmm", args, _factors(beta, alpha))
+
+
+@lowering(aten.baddbmm.default)
+def baddbmm(ctx: LoweringContext, bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> View:
+    args = (ctx.ref(bias), matrix(ctx, a), matrix(ctx, b))
+    return template(ctx, "baddbmm", args, _factors(beta, alpha))
+
+
+def _factors(beta: Any, alpha: Any) -> dict[str, Any]:
+    return {key: value for key, value in (("beta", beta), ("alpha", alpha)) if value != 1}
+
+
+@lowering(
+    "aten.mm.dtype",
+    "aten.bmm.dtype",
+    aten.mv.default,
+    aten.addmv.default,
+    aten.dot.default,
+    aten.vdot.default,
+    "aten._int_mm.default",
+    "aten._scaled_mm.default",
+    "aten._grouped_mm.default",
+    "aten._scaled_grouped_mm.default",
+    aten.convolution.default,
+    aten._convolution.default,
+    aten.convolution_backward.default,
+    "aten._cslt_sparse_mm.default",
+    any_dtype=True,
+)
+def strided_contraction(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
+    """Those whose kernels look at the operands' strides: they get the strides of the trace."""
+    assert ctx.node is not None
+    kind = ctx.node.target._opname.removeprefix("_")  # type: ignore[union-attr]
+    return fallback(ctx, ctx.node, args, kwargs, operation=Template, kind=kind)

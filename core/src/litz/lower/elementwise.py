@@ -1,0 +1,127 @@
+"""Elementwise ops: operands are broadcast, brought to a common dtype, and given to a function of nodes.
+
+    elementwise(ctx, lambda a, b: call("mul", a, b), (x, 2.0), compute=torch.float32)
+
+Operands are Tensors, Python scalars, or size expressions (int- or float-valued).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from litz.ir import Node, build
+from litz.ir.index import ONE, ZERO, Expr
+
+from .context import Indices, LoweringContext
+from .view import Tensor, View
+
+NodeFunction = Callable[..., Node]
+
+
+def broadcast_size(*args: Any) -> tuple[Expr, ...]:
+    """The size that the tensors among `args` broadcast to. An extent of 1 gives way; others are equal by the trace."""
+    sizes = [arg.size for arg in args if isinstance(arg, Tensor)]
+    result: list[Expr] = [ONE] * max((len(size) for size in sizes), default=0)
+    for size in sizes:
+        first = len(result) - len(size)
+        for dim, extent in enumerate(size):
+            # A number says more than a symbol that guards made equal to it.
+            if result[first + dim] == 1 or (extent.is_Integer and extent != 1):
+                result[first + dim] = extent
+    return tuple(result)
+
+
+def device_of(*args: Any) -> torch.device:
+    """Where an op on `args` runs: where its tensors with dimensions are, zero-dimensional CPU ones aside."""
+    tensors = [arg for arg in args if isinstance(arg, Tensor)]
+    for tensor in tensors:
+        if tensor.ndim or tensor.device.type != "cpu":
+            return tensor.device
+    return tensors[0].device if tensors else torch.device("cpu")
+
+
+def load_broadcast(x: Tensor, indices: Indices) -> Node:
+    """The element of x at `indices` of a size that x broadcasts to."""
+    own = indices[len(indices) - x.ndim :]
+    return x.load(tuple(ZERO if extent == 1 else index for index, extent in zip(own, x.size, strict=True)))
+
+
+def operand(arg: Any, indices: Indices, dtype: torch.dtype) -> Node:
+    """An operand as a node of `dtype`."""
+    if isinstance(arg, Tensor):
+        return build.cast(load_broadcast(arg, indices), dtype)
+    return scalar(arg, dtype)
+
+
+def scalar(value: Any, dtype: torch.dtype) -> Node:
+    """A Python number or size expression as a node of `dtype`. Half types keep its float32 value, as eager does."""
+    if isinstance(value, (bool, int, float)):
+        return build.const(value, dtype)
+    if isinstance(value, sympy.Expr):
+        if value.is_Integer:
+            return build.const(int(value), dtype)
+        if value.is_integer:
+            return build.cast(build.index(value), dtype)
+        return build.cast(_float_expression(value), dtype)
+    raise NotImplementedError(f"a scalar {value!r}")
+
+
+def _float_expression(expr: Expr) -> Node:
+    """A float-valued expression over sizes (x.shape[0] ** 0.5) as a float64 node."""
+    if expr.is_number:
+        return build.const(float(expr), torch.float64)
+    if expr.is_integer and not expr.is_Symbol:
+        return build.cast(build.index(expr), torch.float64)
+    name = type(expr).__name__
+    if expr.is_Symbol:
+        raise NotImplementedError(f"the float input {expr}")
+    args = [_float_expression(arg) if not arg.is_integer else scalar(arg, torch.float64) for arg in expr.args]
+    if name == "ToFloat":
+        return args[0]
+    if name in ("IntTrueDiv", "FloatTrueDiv"):
+        return build.call("div", args[0], args[1])
+    if name in ("FloatPow", "Pow"):
+        return build.call("pow", args[0], args[1])
+    if name == "OpaqueUnaryFn_sqrt":
+        return build.call("sqrt", args[0])
+    if expr.is_Add or expr.is_Mul:
+        total = args[0]
+        for arg in args[1:]:
+            total = build.call("add" if expr.is_Add else "mul", total, arg)
+        return total
+    raise NotImplementedError(f"the size expression {expr}")
+
+
+def elementwise(
+    ctx: LoweringContext,
+    function: NodeFunction,
+    args: Sequence[Any],
+    *,
+    compute: torch.dtype | tuple[torch.dtype | None, ...] | None = None,
+    result: torch.dtype | None = None,
+    output: int | None = None,
+) -> View:
+    """`function` of the operands at each point of the size that they broadcast to.
+
+    compute: the dtype that operands are cast to; one for each if a sequence; None leaves a tensor as it is.
+    result: the dtype of the result; None is that of the node that `function` gives. output: see `ctx.pointwise`.
+    """
+    each = compute if isinstance(compute, tuple) else (compute,) * len(args)
+
+    def node(indices: Indices) -> Node:
+        found = []
+        for arg, dtype in zip(args, each, strict=True):
+            if dtype is None:
+                assert isinstance(arg, Tensor)
+                dtype = arg.dtype
+            found.append(operand(arg, indices, dtype))
+        return function(*found)
+
+    size = broadcast_size(*args)
+    if result is None:
+        result = node(ctx.indices(size)).dtype
+    return ctx.pointwise(size, result, device_of(*args), node, output=output)

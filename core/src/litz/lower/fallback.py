@@ -1,0 +1,279 @@
+"""Ops without a lowering become Externs: a call of the op itself, on tensors that lie as in eager.
+
+In: an FX node and its lowered arguments. Out: the Views of its results, whose sizes, dtypes and strides are those of
+the node's fake results. By the op's schema: which arguments it writes, which results share memory with an argument. By
+its tags: whether it must run in program order (random numbers, asserts, prints).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from litz.capture import torch_api
+from litz.ir import Extern, TensorRef, Unbacked
+
+from .context import LoweringContext
+from .strides import strides_of_order
+from .view import Tensor, View
+
+aten = torch.ops.aten
+
+NO_WORK = frozenset(
+    {
+        # Facts about sizes that tracing has used already.
+        aten.sym_constrain_range.default,
+        aten.sym_constrain_range_for_size.default,
+        aten._assert_tensor_metadata.default,
+    }
+)
+"""Ops that a compiled program need not run."""
+
+
+def fallback(
+    ctx: LoweringContext,
+    node: torch.fx.Node,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    operation: type[Extern] = Extern,
+    **fields: Any,
+) -> Any:
+    """The results of `node` as the results of an Extern: a View, a size expression, or a tuple of these and None.
+
+    operation, fields: to make a Template, Collective or Wait of it.
+    """
+    if node.target in NO_WORK or _always_true(node, args):
+        return None
+    passed = tuple(_argument(ctx, value, fx) for value, fx in zip(args, _fx_arguments(node, len(args)), strict=True))
+    named = {key: _argument(ctx, value, node.kwargs.get(key)) for key, value in kwargs.items()}
+    mutates = _mutated(node, passed, named)
+    meta = node.meta.get("val")
+    leaves, spec = tree_flatten(meta)
+    nested = isinstance(meta, dict) or (
+        isinstance(meta, (tuple, list)) and any(isinstance(value, (tuple, list, dict)) for value in meta)
+    )
+    results: list[Any] = []
+    outputs: list[str | None] = []
+    for value in leaves:
+        result, name = _result(ctx, value)
+        results.append(result)
+        outputs.append(name)
+    aliases = _aliases(node, passed, named, outputs, _returns(meta))
+    for name in aliases:
+        ctx.storage_offsets[name] = None
+    target: Any = node.target
+    ctx.add_extern(
+        FlatCall(target) if nested else target,
+        passed,
+        named,
+        _device(ctx, node, meta),
+        operation=operation,
+        outputs=tuple(outputs),
+        mutates=mutates,
+        aliases=aliases,
+        unbacked=_unbacked(ctx, node),
+        **{"effect": has_effect(node, outputs), **fields},
+    )
+    return tuple_of(tree_unflatten(results, spec))
+
+
+@dataclass(frozen=True)
+class FlatCall:
+    """A call whose results are nested, as a call that returns one list: a random op together with the generator's
+    state, a dict of what a user's Triton kernel wrote."""
+
+    target: Callable[..., Any]
+
+    @property
+    def __name__(self) -> str:
+        return str(getattr(self.target, "__name__", self.target))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
+        return tree_leaves(self.target(*args, **kwargs))
+
+
+def tuple_of(value: Any) -> Any:
+    """Lists as tuples, at every depth."""
+    if isinstance(value, dict):
+        return {key: tuple_of(item) for key, item in value.items()}
+    return tuple(map(tuple_of, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _always_true(node: torch.fx.Node, args: tuple[Any, ...]) -> bool:
+    return node.target is aten._assert_scalar.default and (args[0] is True or args[0] == 1)
+
+
+def _fx_arguments(node: torch.fx.Node, count: int) -> list[Any]:
+    """The FX argument behind each positional argument, some of which the node may pass by keyword."""
+    found = list(node.args)
+    if isinstance(node.target, OpOverload):
+        for argument in node.target._schema.arguments[len(found) : count]:
+            found.append(node.kwargs[argument.name])
+    return found
+
+
+def _argument(ctx: LoweringContext, value: Any, fx: Any) -> Any:
+    """An argument as the IR has it. Tensors have the strides of their fake value."""
+    if isinstance(value, Tensor):
+        fake = fx.meta.get("val") if isinstance(fx, torch.fx.Node) else None
+        stride = tuple(map(torch_api.sympy_of, fake.stride())) if isinstance(fake, torch.Tensor) else None
+        if ctx.node is not None and torch_api.wants_contiguous(ctx.node, fx):
+            stride = strides_of_order(value.size, range(value.ndim))
+        return ctx.ref(value, stride)
+    if isinstance(value, (list, tuple)):
+        inner: Sequence[Any] = fx if isinstance(fx, (list, tuple)) else [None] * len(value)
+        return tuple(_argument(ctx, item, part) for item, part in zip(value, inner, strict=True))
+    if isinstance(value, dict):
+        named = fx if isinstance(fx, dict) else {}
+        return {key: _argument(ctx, item, named.get(key)) for key, item in value.items()}
+    return value
+
+
+def _result(ctx: LoweringContext, meta: Any) -> tuple[Any, str | None]:
+    """What stands for a result later on, and the buffer that holds it if it is a tensor."""
+    if isinstance(meta, torch.Tensor):
+        size, stride = map(torch_api.sympy_of, meta.shape), map(torch_api.sympy_of, meta.stride())
+        buffer = ctx.new_buffer(tuple(size), meta.dtype, meta.device, tuple(stride))
+        return View.whole(buffer), buffer.name
+    if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return torch_api.sympy_of(meta), None
+    return meta, None
+
+
+def _returns(meta: Any) -> list[int]:
+    """For each leaf of a call's results, the position of the result that it is or is in."""
+    if not isinstance(meta, (tuple, list)):
+        return [0] * len(tree_leaves(meta))
+    return [position for position, value in enumerate(meta) for _ in tree_leaves(value)]
+
+
+def _pairs(node: torch.fx.Node, passed: tuple[Any, ...], named: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """(schema argument, value) for each argument that is given."""
+    assert isinstance(node.target, OpOverload)
+    pairs: list[tuple[Any, Any]] = []
+    for position, argument in enumerate(node.target._schema.arguments):
+        if position < len(passed):
+            pairs.append((argument, passed[position]))
+        elif argument.name in named:
+            pairs.append((argument, named[argument.name]))
+    return pairs
+
+
+def _buffers(value: Any) -> list[str]:
+    if isinstance(value, TensorRef):
+        return [value.buffer]
+    return [name for item in value for name in _buffers(item)] if isinstance(value, (list, tuple)) else []
+
+
+def _mutated(node: torch.fx.Node, passed: tuple[Any, ...], named: dict[str, Any]) -> tuple[str, ...]:
+    """The buffers that the op writes, by its schema."""
+    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
+        return ()
+    found = [
+        name
+        for argument, value in _pairs(node, passed, named)
+        if argument.alias_info is not None and argument.alias_info.is_write
+        for name in _buffers(value)
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _aliases(
+    node: torch.fx.Node,
+    passed: tuple[Any, ...],
+    named: dict[str, Any],
+    outputs: list[str | None],
+    positions: list[int],
+) -> dict[str, str]:
+    """Which result shares memory with which argument's buffer, by the alias sets of the schema.
+
+    positions: for each output, which of the results it is or is in.
+    """
+    if not isinstance(node.target, OpOverload):
+        return {}
+    bases: dict[str, str] = {}
+    for argument, value in _pairs(node, passed, named):
+        if argument.alias_info is not None:
+            for label in argument.alias_info.before_set:
+                for name in _buffers(value)[:1]:
+                    bases[label] = name
+    found: dict[str, str] = {}
+    returns = node.target._schema.returns
+    for position, output in zip(positions, outputs, strict=True):
+        # A list of results is one return of the schema: Tensor(a)[].
+        info = returns[position if len(returns) > 1 else 0].alias_info if returns else None
+        if info is None or output is None:
+            continue
+        labels = [label for label in (*info.before_set, *info.after_set) if label in bases]
+        if labels:
+            found[output] = bases[labels[0]]
+        elif "*" in info.after_set and bases:
+            found[output] = next(iter(bases.values()))
+    if not bases and torch_api.aliased_argument(node) is not None and outputs[0] is not None:
+        # A wait's schema does not say so, but its result is its argument.
+        found[outputs[0]] = _buffers(passed[0])[0]
+    return found
+
+
+def _unbacked(ctx: LoweringContext, node: torch.fx.Node) -> tuple[Unbacked, ...]:
+    """The symbols that the call binds, and where in its results they are."""
+    bindings = node.meta.get("unbacked_bindings")
+    if not bindings:
+        return ()
+    shape_env = None if ctx.graph is None else ctx.graph.shape_env
+    found: list[Unbacked] = []
+    for symbol, keypath in torch_api.resolved_bindings(shape_env, bindings).items():
+        if isinstance(symbol, sympy.Symbol):
+            found.append(Unbacked(symbol, _path(keypath)))
+    return tuple(found)
+
+
+def _path(keypath: Any) -> tuple[Any, ...]:
+    """A pytree key path as the steps of `Unbacked`."""
+    steps: list[Any] = []
+    pending: str | None = None
+    for key in keypath:
+        kind = type(key).__name__
+        if kind == "SequenceKey":
+            steps.append(key.idx if pending is None else (pending, key.idx))
+            pending = None
+        elif kind == "CallMethodKey":
+            if key.name in ("size", "stride"):
+                pending = key.name
+            else:
+                steps.append((key.name,))
+        elif kind == "ConvertIntKey":
+            steps.append(("item",))
+        elif kind == "DivideByKey":
+            steps.append(("divide", int(key.divisor)))
+        elif kind == "InnerTensorKey":
+            raise NotImplementedError("symbols inside of tensor subclasses")
+        else:
+            raise NotImplementedError(f"a symbol at {key}")
+    return tuple(steps)
+
+
+def has_effect(node: torch.fx.Node, outputs: list[str | None]) -> bool:
+    """Must the call happen, and in order, even if nothing reads what it writes?"""
+    target = node.target
+    if torch_api.is_random(target) or torch_api.is_higher_order(target):
+        # A higher-order op may run anything.
+        return True
+    # Nothing to read: it is there for what else it does (an assert, a print).
+    return not outputs or (all(name is None for name in outputs) and not node.meta.get("unbacked_bindings"))
+
+
+def _device(ctx: LoweringContext, node: torch.fx.Node, meta: Any) -> torch.device:
+    """The device that the call works on: that of its results, else of its arguments."""
+    values = [*(meta if isinstance(meta, (tuple, list)) else (meta,))]
+    values += [item.meta.get("val") for item in node.all_input_nodes]
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            return value.device
+    return torch.device("cpu")

@@ -1,0 +1,240 @@
+"""Lowerings of reads at computed positions: index, gather, embedding; and of slices laid over a tensor.
+
+An index tensor is read in the loop that reads the indexed tensor, so that both fuse with what comes before and after.
+Boolean masks pick a number of elements that depends on the data: those ops stay with the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from litz.capture import torch_api
+from litz.ir import Node, build
+from litz.ir.dtypes import INTEGER
+from litz.ir.index import Expr, Ranges, floordiv, mod, to_expr
+
+from . import views
+from .access import all_of, at_least, checked, compare, extents_of, less_than
+from .context import Indices, LoweringContext
+from .elementwise import broadcast_size
+from .registry import lowering
+from .shapes import meta_size, slice_start
+from .view import Position, Tensor, View
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """The parts of `x[indices]`: which dimension each index tensor is for, and where their common shape goes.
+
+    tensors: (dimension of x, index tensor) pairs. shape: what the index tensors broadcast to. place: the dimension of
+    the result at which `shape` starts. rest: the dimensions of x without an index, in order. size: the result's.
+    """
+
+    x_size: tuple[Expr, ...]
+    tensors: tuple[tuple[int, Tensor], ...]
+    shape: tuple[Expr, ...]
+    place: int
+    rest: tuple[int, ...]
+
+    @property
+    def size(self) -> tuple[Expr, ...]:
+        rest = [self.x_size[dim] for dim in self.rest]
+        return (*rest[: self.place], *self.shape, *rest[self.place :])
+
+    def positions(self, indices: Indices, *, check: bool) -> list[Position]:
+        """Where in x the element of the result at `indices` lies."""
+        ranges = extents_of(indices, self.size)
+        inner = indices[self.place : self.place + len(self.shape)]
+        outer = (*indices[: self.place], *indices[self.place + len(self.shape) :])
+        found: list[Position] = [to_expr(0)] * len(self.x_size)
+        for dim, index in zip(self.rest, outer, strict=True):
+            found[dim] = index
+        for dim, tensor in self.tensors:
+            value = views.expand(tensor, self.shape).load(inner)
+            found[dim] = checked(value, self.x_size[dim], ranges, wrap=True, check=check)
+        return found
+
+
+def advanced(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) -> Advanced:
+    """Work out `x[indices]`. NotImplementedError for boolean masks."""
+    tensors = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    for _, index in tensors:
+        if index.dtype not in INTEGER or index.dtype == torch.uint8:
+            raise NotImplementedError(f"an index of {index.dtype}: how many elements it picks depends on the data")
+        if index.device != x.device and index.ndim:
+            raise NotImplementedError("an index on another device")
+    if not tensors:
+        raise NotImplementedError("no index tensor")
+    dims = [dim for dim, _ in tensors]
+    adjacent = dims == list(range(dims[0], dims[-1] + 1))
+    rest = tuple(dim for dim in range(x.ndim) if dim not in dims)
+    place = dims[0] if adjacent else 0
+    shape = broadcast_size(*(index for _, index in tensors))
+    return Advanced(x.size, tuple(tensors), shape, place, rest)
+
+
+@lowering(aten.index.Tensor)
+def index(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    return _index(ctx, x, indices, check=True)
+
+
+@lowering(aten._unsafe_index.Tensor)
+def unsafe_index(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    return _index(ctx, x, indices, check=False)
+
+
+def _index(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None], check: bool) -> Tensor:
+    parts = advanced(ctx, x, indices)
+    return ctx.pointwise(meta_size(ctx), x.dtype, x.device, lambda where: x.load(parts.positions(where, check=check)))
+
+
+def along(x: Tensor, dim: int, index: Tensor, indices: Indices, ranges: Ranges) -> list[Position]:
+    """`indices` with the one along `dim` replaced by the value of `index` there. Negative values are errors."""
+    found: list[Position] = list(indices)
+    if x.ndim:
+        found[dim] = checked(index.load(indices), x.size[dim], ranges)
+    return found
+
+
+@lowering(aten.gather.default)
+def gather(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    dim = views.canonical_dim(dim, x.ndim)
+    if x.ndim == 0:
+        return ctx.copy(views.expand(x, index.size))
+    if index.ndim == 0:
+        index = views.unsqueeze(index, 0)
+    size = index.size
+
+    def body(indices: Indices) -> Node:
+        return x.load(along(x, dim, index, indices, extents_of(indices, size)))
+
+    result = ctx.pointwise(size, x.dtype, x.device, body)
+    return views.reshape(result, meta_size(ctx))
+
+
+@lowering(aten.index_select.default)
+def index_select(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> Tensor:
+    dim = views.canonical_dim(dim, x.ndim)
+    if x.ndim == 0:
+        raise NotImplementedError("index_select of a number")
+    flat = views.unsqueeze(index, 0) if index.ndim == 0 else index
+    size = (*x.size[:dim], *flat.size, *x.size[dim + 1 :])
+
+    def body(indices: Indices) -> Node:
+        found: list[Position] = list(indices)
+        found[dim] = checked(flat.load([indices[dim]]), x.size[dim], extents_of(indices, size))
+        return x.load(found)
+
+    return ctx.pointwise(size, x.dtype, x.device, body)
+
+
+@lowering(aten.embedding.default)
+def embedding(
+    ctx: LoweringContext,
+    weight: Tensor,
+    index: Tensor,
+    padding_idx: int | Expr = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Rows of `weight`. The other arguments are about the gradient."""
+    size = (*index.size, *weight.size[1:])
+
+    def body(indices: Indices) -> Node:
+        count = index.ndim
+        row = checked(index.load(indices[:count]), weight.size[0], extents_of(indices, size))
+        return weight.load([row, *indices[count:]])
+
+    return ctx.pointwise(size, weight.dtype, weight.device, body)
+
+
+# ------------------------------------------------------------------------------------- a slice of x replaced by another
+
+
+@lowering(aten.select_scatter.default)
+def select_scatter(ctx: LoweringContext, x: Tensor, source: Tensor, dim: int, index: int | Expr) -> Tensor:
+    dim = views.canonical_dim(dim, x.ndim)
+    where = to_expr(index)
+    if where.is_negative:
+        where = where + x.size[dim]
+    elif not where.is_nonnegative:
+        raise NotImplementedError(f"select at {where}, whose sign is not known")
+
+    def body(indices: Indices) -> Node:
+        mask = compare("eq", indices[dim], where)
+        chosen = source.load([*indices[:dim], *indices[dim + 1 :]], mask)
+        return build.call("where", mask, build.cast(chosen, x.dtype), x.load(indices))
+
+    return ctx.pointwise(x.size, x.dtype, x.device, body)
+
+
+@lowering(aten.slice_scatter.default)
+def slice_scatter(
+    ctx: LoweringContext,
+    x: Tensor,
+    source: Tensor,
+    dim: int = 0,
+    start: int | Expr | None = None,
+    end: int | Expr | None = None,
+    step: int | Expr = 1,
+) -> Tensor:
+    """`end` is not needed: the extent of `source` says where the slice ends."""
+    dim = views.canonical_dim(dim, x.ndim)
+    first, stride = slice_start(ctx, start, x.size[dim]), to_expr(step)
+    length = source.size[dim]
+
+    def body(indices: Indices) -> Node:
+        ranges = extents_of(indices, x.size)
+        offset = indices[dim] - first
+        conditions = [at_least(offset, 0, ranges), less_than(offset, length * stride, ranges)]
+        if stride != 1:
+            conditions.append(compare("eq", mod(offset, stride, ranges), 0))
+        mask = all_of(conditions)
+        position = list(indices)
+        position[dim] = floordiv(offset, stride, ranges)
+        chosen = build.cast(source.load(position, mask), x.dtype)
+        return chosen if mask is None else build.call("where", mask, chosen, x.load(indices))
+
+    return ctx.pointwise(x.size, x.dtype, x.device, body)
+
+
+@lowering(aten.diagonal_scatter.default)
+def diagonal_scatter(
+    ctx: LoweringContext, x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    row, column = views.canonical_dim(dim1, x.ndim), views.canonical_dim(dim2, x.ndim)
+
+    def body(indices: Indices) -> Node:
+        mask = compare("eq", indices[column] - indices[row], offset)
+        rest = [index for dim, index in enumerate(indices) if dim not in (row, column)]
+        chosen = source.load([*rest, indices[row] - max(-offset, 0)], mask)
+        return build.call("where", mask, build.cast(chosen, x.dtype), x.load(indices))
+
+    return ctx.pointwise(x.size, x.dtype, x.device, body)
+
+
+@lowering(aten.as_strided_scatter.default)
+def as_strided_scatter(
+    ctx: LoweringContext,
+    x: Tensor,
+    source: Tensor,
+    size: Sequence[int | Expr],
+    stride: Sequence[int | Expr],
+    storage_offset: int | Expr | None = None,
+) -> Tensor:
+    """A copy of x in eager's own layout, and a second loop that writes `source` over the strided view of it."""
+    meta = ctx.node.args[0].meta["val"] if ctx.node is not None else None  # type: ignore[union-attr]
+    if meta is None or not meta.is_contiguous() or torch_api.sympy_of(meta.storage_offset()) != 0:
+        raise NotImplementedError("as_strided_scatter on a tensor with gaps")
+    result = ctx.copy(x)
+    offset = to_expr(0) if storage_offset is None else to_expr(storage_offset)
+    target = views.as_strided(result, tuple(map(to_expr, size)), tuple(map(to_expr, stride)), offset)
+    if not isinstance(target, View):
+        raise NotImplementedError("as_strided_scatter on a tensor with gaps")
+    ctx.write(target, source.load)
+    return result

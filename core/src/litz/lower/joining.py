@@ -1,0 +1,197 @@
+"""Lowerings of what puts tensors next to each other or around: cat, pads and their gradients, roll."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from litz.ir import Node, build
+from litz.ir.dtypes import HALF
+from litz.ir.index import ZERO, Expr, Ranges, mod, to_expr
+
+from .access import all_of, at_least, compare, extents_of, inside, less_than, masked_load
+from .context import Indices, LoweringContext
+from .registry import lowering
+from .shapes import meta_size
+from .view import Tensor, View, ranges_of, variables
+from .views import canonical_dim
+
+aten = torch.ops.aten
+
+MAX_JOINED = 8
+"""The most inputs of a cat that one loop chooses from; more are written piece by piece."""
+
+
+@lowering(aten.cat.default)
+def cat(ctx: LoweringContext, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    size, dtype, device = meta_size(ctx), ctx.meta.dtype, ctx.meta.device
+    dim = canonical_dim(dim, len(size))
+    # As in eager, a tensor of shape (0,) joins anything.
+    pieces = [x for x in tensors if not (x.ndim == 1 and x.size[0] == 0) and x.size[dim] != 0]
+    if any(x.device != device for x in pieces):
+        raise NotImplementedError("a cat across devices")
+    starts: list[Expr] = []
+    end: Expr = ZERO
+    for x in pieces:
+        starts.append(end)
+        end = end + x.size[dim]
+    if not pieces or len(pieces) <= MAX_JOINED:
+        return ctx.pointwise(size, dtype, device, lambda indices: _chosen(pieces, starts, dim, indices, size, dtype))
+    result = View.whole(ctx.new_buffer(size, dtype, device))
+    for x, start in zip(pieces, starts, strict=True):
+        index: list[Expr] = list(variables(len(size)))
+        index[dim] = index[dim] + start
+        ctx.write(result.reindex(x.size, index), x.load)
+    return result
+
+
+def _chosen(
+    pieces: Sequence[Tensor],
+    starts: Sequence[Expr],
+    dim: int,
+    indices: Indices,
+    size: Sequence[Expr],
+    dtype: torch.dtype,
+) -> Node:
+    """The element of whichever piece lies at `indices`; each piece is read only where it lies."""
+    ranges = extents_of(indices, size)
+    result = build.const(0, dtype)
+    for number in reversed(range(len(pieces))):
+        x, start, last = pieces[number], starts[number], number == len(pieces) - 1
+        # The pieces behind this one have been chosen between already: it only has to end where they begin.
+        before_end = None if last else less_than(indices[dim], start + x.size[dim], ranges)
+        mask = build.logical_and(at_least(indices[dim], start, ranges), before_end)
+        position = list(indices)
+        position[dim] = indices[dim] - start
+        value = build.cast(x.load(position, mask), dtype)
+        result = value if before_end is None else build.call("where", before_end, value, result)
+    return result
+
+
+@lowering(aten.constant_pad_nd.default)
+def constant_pad_nd(ctx: LoweringContext, x: Tensor, pad: Sequence[int | Expr], value: Any = 0) -> Tensor:
+    if not isinstance(value, (bool, int, float)):
+        raise NotImplementedError(f"padding with {value}")
+    size = meta_size(ctx)
+    front = _front(pad, x.ndim)
+
+    def body(indices: Indices) -> Node:
+        ranges = extents_of(indices, size)
+        position = [index - left for index, left in zip(indices, front, strict=True)]
+        conditions = [
+            inside(where, extent, ranges)
+            for where, extent, left, new in zip(position, x.size, front, size, strict=True)
+            if left != 0 or new != extent
+        ]
+        return masked_load(x, position, all_of(conditions), value)
+
+    return ctx.pointwise(size, x.dtype, x.device, body)
+
+
+def _front(pad: Sequence[int | Expr], ndim: int) -> list[Expr]:
+    """How much is put in front of each dimension. `pad` has (front, back) pairs from the last dimension on."""
+    front: list[Expr] = [ZERO] * ndim
+    for number in range(len(pad) // 2):
+        front[ndim - 1 - number] = to_expr(pad[2 * number])
+    return front
+
+
+@lowering(
+    aten.replication_pad1d_backward.default,
+    aten.replication_pad2d_backward.default,
+    aten.replication_pad3d_backward.default,
+)
+def replication_pad_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
+    """Each element gets what was copied from it: its own place, and at an edge the padding beyond that edge."""
+    if any(not isinstance(extent, int) or extent < 0 for extent in padding):
+        raise NotImplementedError("padding that is symbolic or negative")
+
+    def places(where: Expr, extent: Expr, left: int, right: int, ranges: Ranges) -> list[tuple[Expr, Node | None]]:
+        own: list[tuple[Expr, Node | None]] = [(where + left, None)]
+        first = [(to_expr(step), compare("eq", where, ZERO)) for step in range(left)]
+        last = [(extent + left + step, compare("eq", where, extent - 1)) for step in range(right)]
+        return [*own, *first, *last]
+
+    count = 1
+    for number in range(len(padding) // 2):
+        count *= 1 + padding[2 * number] + padding[2 * number + 1]
+    if count > MAX_PLACES:
+        raise NotImplementedError("padding so wide that the library does better")
+    return _pad_backward(ctx, grad, x, padding, places)
+
+
+MAX_PLACES = 27
+"""The most elements of a padded gradient that one element of the result adds up."""
+
+
+@lowering(
+    aten.reflection_pad1d_backward.default,
+    aten.reflection_pad2d_backward.default,
+    aten.reflection_pad3d_backward.default,
+)
+def reflection_pad_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
+    """Each element gets what was copied from it: its own place, and its mirror images at either edge."""
+    if any(not isinstance(extent, int) or extent < 0 for extent in padding):
+        raise NotImplementedError("padding that is symbolic or negative")
+
+    def places(where: Expr, extent: Expr, left: int, right: int, ranges: Ranges) -> list[tuple[Expr, Node | None]]:
+        found: list[tuple[Expr, Node | None]] = [(where + left, None)]
+        if left:
+            mirrored = build.logical_and(at_least(where, 1, ranges), less_than(where, left + 1, ranges))
+            found.append((left - where, mirrored))
+        if right:
+            mirrored = build.logical_and(
+                at_least(where, extent - 1 - right, ranges), less_than(where, extent - 1, ranges)
+            )
+            found.append((left + 2 * (extent - 1) - where, mirrored))
+        return found
+
+    return _pad_backward(ctx, grad, x, padding, places)
+
+
+def _pad_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, padding: Sequence[int], places: Any) -> Tensor:
+    """For each element of `x` the sum of `grad` at the places along each padded dimension that were copied from it.
+
+    places(position, extent, left, right, ranges): (place in grad, condition) pairs along one dimension.
+    """
+    outer = x.ndim - len(padding) // 2
+    wide = torch.float32 if grad.dtype in HALF else grad.dtype
+
+    def body(indices: Indices) -> Node:
+        ranges = extents_of(indices, x.size)
+        found: list[tuple[list[Expr], Node | None]] = [(list(indices[:outer]), None)]
+        for dim in range(outer, x.ndim):
+            pair = 2 * (x.ndim - 1 - dim)
+            along = places(indices[dim], x.size[dim], padding[pair], padding[pair + 1], ranges)
+            found = [
+                ([*position, place], build.logical_and(mask, condition))
+                for position, mask in found
+                for place, condition in along
+            ]
+        values = [build.cast(masked_load(grad, position, mask), wide) for position, mask in found]
+        total = values[0]
+        for value in values[1:]:
+            total = build.call("add", total, value)
+        return total
+
+    return ctx.pointwise(x.size, x.dtype, x.device, body)
+
+
+@lowering(aten.roll.default)
+def roll(ctx: LoweringContext, x: Tensor, shifts: Sequence[int | Expr], dims: Sequence[int] = ()) -> Tensor:
+    """A read at positions that wrap around: no copy of its own."""
+    if x.ndim == 0 or not dims:
+        # Rolling a flattened tensor: the decomposition has that.
+        raise NotImplementedError("roll without dimensions")
+    index: list[Expr] = list(variables(x.ndim))
+    ranges = ranges_of(x.size)
+    for shift, dim in zip(shifts, dims, strict=True):
+        dim = canonical_dim(dim, x.ndim)
+        if x.size[dim] == 0:
+            continue
+        index[dim] = mod(index[dim] - shift, x.size[dim], ranges)
+    result = x.reindex(x.size, index)
+    # All the way around: an alias of x would not do, since the result is a tensor of its own.
+    return ctx.copy(result, ctx.meta_strides(x.size)) if tuple(index) == variables(x.ndim) else result

@@ -1,0 +1,307 @@
+"""From a Graph to a Program: one pass over the FX nodes.
+
+Placeholders become input buffers, constants become constants, sizes become expressions, and each op whatever its
+lowering makes: a few Loops, a view without any operation, or an Extern. Program order is the order of the FX nodes, so
+that a mutation (`aten.copy_` at the end) comes after every read that it comes after in the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import sympy
+import torch
+from torch._ops import OpOverload
+from torch.fx.node import map_aggregate
+
+from litz.capture import torch_api
+from litz.capture.graph import Graph, constant_of, statically_known
+from litz.errors import LoweringError
+from litz.ir import Layout, Opaque, Program, TensorRef
+from litz.ir.dtypes import SUPPORTED
+from litz.ir.index import ONE, ZERO, Expr
+
+from . import views
+from .context import LoweringContext, same_strides
+from .fallback import fallback
+from .registry import ANY_DTYPE, Lowering, core_lowerings
+from .strides import dense_strides, like_strides
+from .view import Computed, Tensor, View, variables
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def lower(graph: Graph, lowerings: Mapping[OpOverload, Lowering] | None = None, options: Any = None) -> Program:
+    """The program of `graph`.
+
+    lowerings: op -> lowering; core's own if None. options: this compile's options, handed to lowerings as
+    `ctx.options`. LoweringError, naming op and node, if a lowering fails; one that raises NotImplementedError leaves
+    its op to an Extern.
+    """
+    return _Lowerer(graph, core_lowerings() if lowerings is None else lowerings, options).run()
+
+
+class _Lowerer:
+    """The walk: what each FX node has become so far."""
+
+    def __init__(self, graph: Graph, lowerings: Mapping[OpOverload, Lowering], options: Any) -> None:
+        self.graph, self.lowerings = graph, lowerings
+        self.ctx = LoweringContext(graph, options)
+        self.values: dict[torch.fx.Node, Any] = {}
+        self.inputs: list[Any] = []
+        self.static: set[str] = set()
+        # What is written in place may not be read later through a tensor that is not a view of it in eager.
+        self.written_nodes = _written(graph)
+        self.written_buffers: set[str] = set()
+        # Whose memory each buffer is in eager. A fresh tensor may be a view here (of what `flip` was given, say): then
+        # the two are told apart by this.
+        self.owners: dict[str, torch.fx.Node] = {}
+        self.claims: dict[str, torch.fx.Node] = {}
+        self.returned = {_owner(item) for item in graph.outputs if isinstance(item, torch.fx.Node)}
+        self.ones: dict[Expr, bool] = {}
+
+    def run(self) -> Program:
+        steps: dict[str, Callable[[torch.fx.Node], Any]] = {
+            "placeholder": self.placeholder,
+            "get_attr": self.get_attr,
+            "call_function": self.call,
+        }
+        for node in self.graph.nodes:
+            self.ctx.node = node
+            if node.op == "output":
+                outputs = tuple(self.output(item) for item in self.graph.outputs)
+                continue
+            if node.op not in steps:
+                raise LoweringError(op=str(node.target), node=node.name, problem=f"an FX node of kind {node.op}")
+            value = self.plain(steps[node.op](node))
+            for item in value if isinstance(value, (tuple, list)) else (value,):
+                if isinstance(item, View):
+                    self.owners.setdefault(item.buffer.name, _owner(node))
+            if node in self.written_nodes:
+                if isinstance(value, Computed):
+                    value = self.ctx.copy(value, self.ctx.meta_strides(value.size))
+                if isinstance(value, View):
+                    self.written_buffers.add(value.buffer.name)
+            self.values[node] = value
+        return Program(
+            name=self.graph.name,
+            inputs=tuple(self.inputs),
+            buffers=self.ctx.buffers,
+            operations=tuple(self.ctx.operations),
+            outputs=outputs,
+            constants=self.ctx.constants,
+            hints=self.graph.hints,
+            static_inputs=frozenset(self.static),
+        )
+
+    def plain(self, value: Any) -> Any:
+        """With extents that guards have made 1 written as 1, which is what lowerings look for when they broadcast."""
+        if isinstance(value, (tuple, list)):
+            return type(value)(self.plain(item) for item in value)
+        if not isinstance(value, Tensor) or all(extent.is_Integer for extent in value.size):
+            return value
+        size = tuple(ONE if not extent.is_Integer and self.is_one(extent) else extent for extent in value.size)
+        return value if size == value.size else replace(value, size=size)
+
+    def is_one(self, extent: Expr) -> bool:
+        if extent not in self.ones:
+            self.ones[extent] = statically_known(self.graph, sympy.Eq(extent, 1))
+        return self.ones[extent]
+
+    # -------------------------------------------------------------------------------------------------------- inputs
+
+    def placeholder(self, node: torch.fx.Node) -> Any:
+        meta = node.meta.get("val")
+        if isinstance(meta, torch.Tensor):
+            if meta.layout != torch.strided:
+                raise LoweringError(op="placeholder", node=node.name, problem=f"an input of layout {meta.layout}")
+            size, stride = map(torch_api.sympy_of, meta.shape), map(torch_api.sympy_of, meta.stride())
+            buffer = self.ctx.new_buffer(
+                tuple(size), meta.dtype, meta.device, tuple(stride), name=node.name, kind="input"
+            )
+            self.ctx.storage_offsets[buffer.name] = torch_api.sympy_of(meta.storage_offset())
+            if len(self.inputs) in self.graph.static_inputs:
+                self.static.add(buffer.name)
+            self.inputs.append(buffer.name)
+            return View.whole(buffer)
+        if isinstance(meta, SYMBOLIC):
+            expr = torch_api.sympy_of(meta)
+            self.inputs.append(expr)
+            return simple(expr)
+        opaque = Opaque(node.name, meta)
+        self.inputs.append(opaque)
+        # A plain number among the inputs is what it was when the graph was traced: dynamo guards on it.
+        return meta if isinstance(meta, (int, float, bool, str)) else opaque
+
+    def get_attr(self, node: torch.fx.Node) -> Any:
+        value = constant_of(self.graph, node)
+        if not isinstance(value, torch.Tensor):
+            return value
+        if value.dim() == 0 and value.dtype in SUPPORTED and not torch_api.is_fake(value):
+            return Computed.full((), value.item(), value.dtype, value.device)
+        return self.ctx.constant(value)
+
+    # ----------------------------------------------------------------------------------------------------------- ops
+
+    def call(self, node: torch.fx.Node) -> Any:
+        meta, target = node.meta.get("val"), node.target
+        if isinstance(meta, SYMBOLIC) and not node.meta.get("unbacked_bindings"):
+            return simple(torch_api.sympy_of(meta))
+        args, kwargs = self.arguments(node)
+        if target is torch.ops.aten.as_strided.default:
+            args = self.strided_arguments(node, args)
+        if getattr(target, "__name__", "") == "getitem" and not isinstance(target, OpOverload):
+            return args[0][args[1]]
+        if not isinstance(target, OpOverload) and not torch_api.is_higher_order(target):
+            if meta is not None and isinstance(meta, (int, float, bool)):
+                return meta
+        function = self.lowerings.get(target) if isinstance(target, OpOverload) else None
+        if node.meta.get("unbacked_bindings"):
+            function = None  # a size is read off the call's result, so there must be a call
+        try:
+            if function is not None and (getattr(function, ANY_DTYPE, False) or self.computable(node)):
+                mark = self.ctx.mark()
+                try:
+                    result = function(self.ctx, *args, **kwargs)
+                    if isinstance(node.meta.get("val"), torch.Tensor) and not isinstance(result, (View, Computed)):
+                        raise TypeError(f"its lowering returned {type(result).__name__}, where a tensor is expected")
+                    return self.settled(node, result)
+                except NotImplementedError:
+                    self.ctx.rollback(mark)
+            return fallback(self.ctx, node, args, kwargs)
+        except LoweringError:
+            raise
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise LoweringError(op=str(target), node=node.name, problem=problem) from error
+
+    def arguments(self, node: torch.fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The node's arguments as lowerings take them: what the schema lets be positional is positional."""
+
+        def value(item: Any) -> Any:
+            return self.values[item] if isinstance(item, torch.fx.Node) else simple(item)
+
+        args = tuple(map_aggregate(node.args, value))  # type: ignore[arg-type]
+        kwargs = dict(map_aggregate(node.kwargs, value))  # type: ignore[arg-type, call-overload]
+        if isinstance(node.target, OpOverload):
+            names = [argument.name for argument in node.target._schema.arguments if not argument.kwarg_only]
+            for name in names[len(args) :]:
+                if name not in kwargs:
+                    break
+                args = (*args, kwargs.pop(name))
+        return args, kwargs
+
+    def strided_arguments(self, node: torch.fx.Node, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments of as_strided, whose offset counts in the storage that eager has: where that is not a buffer
+        here (a flip, say, is read through), it is made one."""
+        source = node.args[0]
+        assert isinstance(source, torch.fx.Node)
+        owner = _owner(source)
+        value, meta = self.values[owner], owner.meta.get("val")
+        if owner.op != "call_function" or not isinstance(value, View) or not isinstance(meta, torch.Tensor):
+            return args
+        stride = tuple(map(torch_api.sympy_of, meta.stride()))
+        if value.is_whole and self.owners.get(value.buffer.name) is owner:
+            if same_strides(value.size, value.buffer.layout.stride, stride):
+                return args
+        if dense_strides(value.size, stride, self.ctx.hint) is None:
+            return args
+        whole = self.ctx.copy(value, stride)
+        self.values[owner] = whole
+        self.owners[whole.buffer.name] = owner
+        offset = args[3] if len(args) > 3 and args[3] is not None else source.meta["val"].storage_offset()
+        return (whole, args[1], args[2], simple(offset))
+
+    def computable(self, node: torch.fx.Node) -> bool:
+        """Can Loops hold every tensor that goes in and comes out?"""
+        found = [item.meta.get("val") for item in node.all_input_nodes]
+        meta = node.meta.get("val")
+        found += meta if isinstance(meta, (tuple, list)) else [meta]
+        tensors = [value for value in found if isinstance(value, torch.Tensor)]
+        return all(tensor.dtype in SUPPORTED and tensor.layout == torch.strided for tensor in tensors)
+
+    def settled(self, node: torch.fx.Node, result: Any) -> Any:
+        """The result, copied where it reads memory that will be written in place and is no view in eager."""
+        if not self.written_nodes or torch_api.aliased_argument(node) is not None:
+            return result
+        if torch_api.written_arguments(node):
+            return result
+        if isinstance(result, (tuple, list)):
+            return tuple(self.settled(node, item) for item in result)
+        if isinstance(result, View) and result.buffer.name in self.written_buffers:
+            return self.ctx.copy(result, self.ctx.meta_strides(result.size))
+        return result
+
+    # ------------------------------------------------------------------------------------------------------- outputs
+
+    def output(self, item: Any) -> Any:
+        """What the program returns for an output of the graph."""
+        value = self.values[item] if isinstance(item, torch.fx.Node) else simple(item)
+        if not isinstance(value, Tensor):
+            return Opaque(value=value) if isinstance(value, str) else value
+        meta = item.meta["val"]
+        size = tuple(map(torch_api.sympy_of, meta.shape))
+        stride = tuple(map(torch_api.sympy_of, meta.stride()))
+        if isinstance(value, View):
+            found = value.ref()
+            if found is not None and same_strides(size, found.layout.stride, stride) and self.may_return(item, value):
+                return TensorRef(found.buffer, Layout(found.layout.size, stride, found.layout.offset))
+        return self.materialized(value, stride)
+
+    def may_return(self, item: torch.fx.Node, value: View) -> bool:
+        """Whether the caller may get the view's memory: not an input's or another output's, if eager returns a copy."""
+        buffer, owner = value.buffer.name, _owner(item)
+        known = self.owners.get(buffer, owner)
+        if known.op != "call_function" or known in self.returned:
+            return known is owner
+        return self.claims.setdefault(buffer, owner) is owner
+
+    def materialized(self, value: Tensor, stride: tuple[Expr, ...]) -> TensorRef:
+        """A copy of `value` with exactly these strides; dimensions of stride 0 are expanded from one element."""
+        broadcast = [dim for dim in range(value.ndim) if stride[dim] == 0 and value.size[dim] != 1]
+        if broadcast and value.numel != 0:
+            index = tuple(ZERO if dim in broadcast else var for dim, var in enumerate(variables(value.ndim)))
+            size = tuple(sympy.Integer(1) if dim in broadcast else n for dim, n in enumerate(value.size))
+            base = self.ctx.copy(value.reindex(size, index), like_strides(size, stride, self.ctx.hint))
+            found = views.expand(base, value.size)
+            assert isinstance(found, View)
+            ref = found.ref()
+            assert ref is not None
+            return ref
+        dense = dense_strides(value.size, stride, self.ctx.hint)
+        if dense is None:
+            dense = like_strides(value.size, stride, self.ctx.hint)
+        buffer = self.ctx.copy(value, dense).buffer
+        return TensorRef(buffer.name, buffer.layout)
+
+
+def _owner(node: torch.fx.Node) -> torch.fx.Node:
+    """The node that made the memory that the node's tensor lies in."""
+    while (base := torch_api.aliased_argument(node)) is not None:
+        node = base
+    return node
+
+
+def _written(graph: Graph) -> set[torch.fx.Node]:
+    """The nodes whose memory some node writes in place, directly or through a view."""
+    found: set[torch.fx.Node] = set()
+    for node in graph.nodes:
+        for written in torch_api.written_arguments(node):
+            base: torch.fx.Node | None = written
+            while base is not None and base not in found:
+                found.add(base)
+                base = torch_api.aliased_argument(base)
+    return found
+
+
+def simple(value: Any) -> Any:
+    """A SymInt or expression as int where it is one, else as sympy; other values as they are."""
+    if isinstance(value, SYMBOLIC):
+        value = torch_api.sympy_of(value)
+    if isinstance(value, sympy.Integer):
+        return int(value)
+    if value is sympy.true or value is sympy.false:
+        return bool(value)
+    return float(value) if isinstance(value, sympy.Float) else value

@@ -1,0 +1,231 @@
+"""Lowerings of max pooling in 2 and 3 dimensions, and of its gradient.
+
+A small window is written out as one masked read per tap, so that a pool is a pointwise loop and fuses like one; a large
+window is a reduction. The gradient is gathered: each input element looks at the windows that may cover it, so there are
+no atomics, and every element is written once. `average_pooling.py` has the averages, `adaptive.py` the pools whose
+windows vary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from litz.ir import Node, build
+from litz.ir.index import ZERO, Expr, Ranges, floordiv, mod, product, to_expr
+
+from . import views
+from .access import (
+    MAX_UNROLLED,
+    all_of,
+    as_node,
+    at_least,
+    compare,
+    extents_of,
+    inside,
+    masked_load,
+    sum_taps,
+    used,
+    window_positions,
+)
+from .context import Indices, LoweringContext
+from .registry import lowering
+from .scatter import finish, identity, put, writable, zeros
+from .shapes import meta_size
+from .view import Position, Tensor, View
+from .windows import Window, sum_dtype, window
+
+aten = torch.ops.aten
+
+
+@lowering(aten.max_pool2d_with_indices.default)
+def max_pool2d_with_indices(
+    ctx: LoweringContext,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    size = meta_size(ctx, 0)
+    return _max_pool(ctx, x, window(2, kernel, stride, padding, dilation, x.size, size), size)
+
+
+@lowering(aten.max_pool3d_with_indices.default)
+def max_pool3d_with_indices(
+    ctx: LoweringContext,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    size = meta_size(ctx, 0)
+    return _max_pool(ctx, x, window(3, kernel, stride, padding, dilation, x.size, size), size)
+
+
+def _max_pool(ctx: LoweringContext, x: Tensor, w: Window, size: tuple[Expr, ...]) -> tuple[Tensor, Tensor | None]:
+    """The greatest of each window and its row-major position in the input's last dimensions."""
+    if x.dtype == torch.bool:
+        raise NotImplementedError("a pool of bool")
+    wanted = used(ctx, 1)
+    if w.count > MAX_UNROLLED:
+        return _max_pool_reduced(ctx, x, w, size, wanted)
+    values = View.whole(ctx.new_buffer(size, x.dtype, x.device, output=0))
+    places = View.whole(ctx.new_buffer(size, torch.int64, x.device, output=1)) if wanted else None
+    indices = ctx.indices(size)
+    if any(extent == 0 for extent in size):
+        best, place = build.const(0, x.dtype), build.const(0, torch.int64)
+    else:
+        best, place = _greatest(x, w, indices, extents_of(indices, size))
+    stores = [ctx.store(values, indices, best)]
+    if places is not None:
+        stores.append(ctx.store(places, indices, place))
+    ctx.add_loop(x.device, size, (), stores)
+    return values, places
+
+
+def _greatest(x: Tensor, w: Window, indices: Indices, ranges: Ranges) -> tuple[Node, Node]:
+    """As eager's loop over the window: NaN wins, and the last of several; of equals the first."""
+    outer = indices[-w.ndim :]
+    lowest = identity("max", x.dtype)
+    best = build.const(lowest, x.dtype)
+    place = as_node(_flat(_first_inside(w, outer, ranges), w.size))
+    for step in window_positions(w.kernel):
+        position, mask = w.tap(outer, step, ranges)
+        value = masked_load(x, [*indices[: -w.ndim], *position], mask, lowest)
+        larger = build.call("gt", value, best)
+        if x.dtype.is_floating_point:
+            larger = build.call("bitwise_or", larger, build.call("isnan", value))
+        here = as_node(_flat(position, w.size))
+        # A window whose elements are all the lowest value keeps its first place, as no element is larger.
+        best, place = build.call("where", larger, value, best), build.call("where", larger, here, place)
+    return best, place
+
+
+def _first_inside(w: Window, outer: Sequence[Expr], ranges: Ranges) -> list[Position]:
+    """The first tap of a window that does not lie in the padding before the input."""
+    found: list[Position] = []
+    for start, d in zip(w.starts(outer), w.dilation, strict=True):
+        before = at_least(start, ZERO, ranges)
+        if before is None:
+            found.append(start)
+        else:
+            found.append(build.call("where", before, as_node(start), as_node(mod(start, to_expr(d), ranges))))
+    return found
+
+
+def _flat(position: Sequence[Position], size: Sequence[Expr]) -> Position:
+    """The row-major offset of a position."""
+    total: Position = ZERO
+    for where, extent in zip(position, size, strict=True):
+        if isinstance(where, Node) or isinstance(total, Node):
+            scaled = build.call("mul", as_node(total), as_node(extent))
+            total = build.call("add", scaled, as_node(where))
+        else:
+            total = (total * extent + where).expand()
+    return total
+
+
+def _max_pool_reduced(
+    ctx: LoweringContext, x: Tensor, w: Window, size: tuple[Expr, ...], wanted: bool
+) -> tuple[Tensor, Tensor | None]:
+    """A large window: the maximum, and with it the place that argmax finds within the window."""
+
+    def body(indices: Indices, inner: Indices) -> tuple[Node, ...]:
+        ranges = extents_of((*indices, *inner), (*size, *map(to_expr, w.kernel)))
+        position, mask = w.tap(indices[-w.ndim :], inner, ranges)
+        value = masked_load(x, [*indices[: -w.ndim], *position], mask, identity("max", x.dtype))
+        best = build.reduce("max", value)
+        return (best, _place(w, indices, build.reduce("argmax", value))) if wanted else (best,)
+
+    dtypes = [x.dtype, torch.int64] if wanted else [x.dtype]
+    results = ctx.reduction(size, tuple(map(to_expr, w.kernel)), dtypes, x.device, body, outputs=[0, 1][: len(dtypes)])
+    return results[0], results[1] if wanted else None
+
+
+def _place(w: Window, indices: Indices, chosen: Node) -> Node:
+    """The place in the input of tap number `chosen` of a window."""
+    found: list[Position] = []
+    for dim in reversed(range(w.ndim)):
+        extent = build.const(w.kernel[dim], torch.int64)
+        step, chosen = build.call("remainder", chosen, extent), build.call("floordiv", chosen, extent)
+        spaced = build.call("mul", step, build.const(w.dilation[dim], torch.int64))
+        where = build.call("add", spaced, as_node(w.starts(indices[-w.ndim :])[dim]))
+        # Where all are the lowest value, argmax may find a tap in the padding.
+        last = as_node(w.size[dim] - 1)
+        held = build.call("minimum", build.call("maximum", where, build.const(0, torch.int64)), last)
+        found.insert(0, held)
+    return as_node(_flat(found, w.size))
+
+
+@lowering(aten.max_pool2d_with_indices_backward.default)
+def max_pool2d_with_indices_backward(
+    ctx: LoweringContext,
+    grad: Tensor,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    places: Tensor,
+) -> Tensor:
+    return _max_pool_backward(ctx, grad, x, window(2, kernel, stride, padding, dilation, x.size, grad.size), places)
+
+
+@lowering(aten.max_pool3d_with_indices_backward.default)
+def max_pool3d_with_indices_backward(
+    ctx: LoweringContext,
+    grad: Tensor,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    places: Tensor,
+) -> Tensor:
+    return _max_pool_backward(ctx, grad, x, window(3, kernel, stride, padding, dilation, x.size, grad.size), places)
+
+
+def _max_pool_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, w: Window, places: Tensor) -> Tensor:
+    """Each input element adds up the gradients of those windows that cover it and found it greatest."""
+    wide = sum_dtype(grad.dtype)
+    if any(d != 1 for d in w.dilation) or math.prod(w.covering) > MAX_UNROLLED:
+        return _max_pool_scatter(ctx, grad, x, w, places)
+
+    def tap(indices: Indices, step: Indices) -> Node:
+        ranges = extents_of(indices, x.size)
+        outer: list[Expr] = []
+        conditions: list[Node | None] = []
+        # Whether the window covers the element need not be asked: only then can it have found it.
+        for h, before, s, p, extent in zip(indices[-w.ndim :], step, w.stride, w.padding, w.out, strict=True):
+            o = floordiv(h + p, to_expr(s), ranges) - before
+            outer.append(o)
+            conditions.append(inside(o, extent, ranges))
+        position, mask = [*indices[: -w.ndim], *outer], all_of(conditions)
+        own = compare("eq", places.load(position, mask), _flat(indices[-w.ndim :], w.size))
+        chosen = own if mask is None else build.call("bitwise_and", own, mask)
+        return build.cast(masked_load(grad, position, chosen), wide)
+
+    return sum_taps(ctx, x.size, w.covering, x, tap)
+
+
+def _max_pool_scatter(ctx: LoweringContext, grad: Tensor, x: Tensor, w: Window, places: Tensor) -> Tensor:
+    """Where an element may be covered by many windows: each window adds its gradient to the element it found."""
+    writable(x, "add")
+    target = zeros(ctx, x.size, sum_dtype(x.dtype), x.device)
+    lead = len(x.size) - w.ndim
+    flat = views.reshape(target, [*x.size[:lead], product(w.size)], ctx.hint)
+    assert isinstance(flat, View)
+
+    def where(indices: Indices) -> list[Position]:
+        return [*indices[:lead], places.load(indices)]
+
+    put(ctx, flat, grad.size, where, lambda indices: build.cast(grad.load(indices), target.dtype), "add")
+    return finish(ctx, target, x.dtype)

@@ -1,0 +1,79 @@
+"""Type promotion, as eager does it.
+
+In: the dtypes of tensors and Python scalars, and how many dimensions each has. Out: the dtype they meet in. The rules
+are those of `torch.result_type`: tensors with dimensions count before zero-dimensional ones, and these before Python
+numbers; what comes later changes the result only if its category (bool, int, float, complex) is higher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import sympy
+import torch
+
+from .view import Tensor
+
+
+def _category(dtype: torch.dtype) -> int:
+    if dtype.is_complex:
+        return 3
+    return 2 if dtype.is_floating_point else int(dtype != torch.bool)
+
+
+def scalar_dtype(value: Any) -> torch.dtype:
+    """The dtype of a tensor made of a Python number or a size expression."""
+    if isinstance(value, bool) or value in (sympy.true, sympy.false):
+        return torch.bool
+    if isinstance(value, int) or (isinstance(value, sympy.Expr) and value.is_integer):
+        return torch.int64
+    if isinstance(value, complex):
+        return torch.complex64
+    if isinstance(value, (float, sympy.Expr)):
+        return torch.get_default_dtype()
+    raise NotImplementedError(f"a scalar of type {type(value).__name__}")
+
+
+def result_type(*args: Any) -> torch.dtype:
+    """The dtype in which tensors and scalars meet. None among them is left out."""
+    groups: list[list[torch.dtype]] = [[], [], []]
+    for arg in args:
+        if isinstance(arg, Tensor):
+            groups[0 if arg.size else 1].append(arg.dtype)
+        elif arg is not None:
+            groups[2].append(scalar_dtype(arg))
+    return _combine(_meet(group) for group in groups)
+
+
+def _meet(dtypes: list[torch.dtype]) -> torch.dtype | None:
+    if not dtypes:
+        return None
+    result = dtypes[0]
+    for dtype in dtypes[1:]:
+        result = torch.promote_types(result, dtype)
+    return result
+
+
+def _combine(groups: Iterable[torch.dtype | None]) -> torch.dtype:
+    result: torch.dtype | None = None
+    for dtype in groups:
+        if dtype is None:
+            continue
+        if result is None:
+            result = dtype
+        elif _category(dtype) > _category(result):
+            result = torch.promote_types(result, dtype)
+    if result is None:
+        raise TypeError("nothing to promote")
+    return result
+
+
+def to_float(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which sin and the like compute: integers and bool become the default float."""
+    return dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
+
+
+def to_int64(dtype: torch.dtype) -> torch.dtype:
+    """What a sum of this dtype gives: integers and bool become int64."""
+    return dtype if dtype.is_floating_point or dtype.is_complex else torch.int64

@@ -1,0 +1,479 @@
+"""Lowerings of reductions.
+
+Dtypes as in eager: sums of integers and bool are int64, half types accumulate in float32 (the IR's reductions do), any
+and all give bool. The reduction ranges are in the order of the dimensions. A result without keepdim is a view of the
+same buffer as one with it, so both lie alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from litz.ir import Node, build
+from litz.ir.build import call, cast, const
+from litz.ir.index import ONE, ZERO, Expr, product
+
+from .context import Indices, LoweringContext
+from .elementwise import load_broadcast, scalar
+from .pointwise import like
+from .promotion import to_float, to_int64
+from .registry import lowering
+from .view import Tensor, View
+from .views import canonical_dim
+
+aten = torch.ops.aten
+prims = torch.ops.prims
+
+Dims = int | Sequence[int] | None
+
+
+def reduced_dims(dims: Dims, ndim: int) -> tuple[int, ...]:
+    """The dimensions to reduce, ascending; None and an empty list mean all of them."""
+    if dims is None or (not isinstance(dims, int) and not dims):
+        return tuple(range(ndim))
+    found = {canonical_dim(dim, ndim) for dim in ([dims] if isinstance(dims, int) else dims)}
+    return tuple(sorted(found)) if ndim else ()
+
+
+def reduce_over(
+    ctx: LoweringContext,
+    x: Tensor,
+    dims: Dims,
+    keepdim: bool,
+    dtypes: Sequence[torch.dtype],
+    body: Callable[[Node], Node | tuple[Node, ...]],
+    *,
+    empty_dims: bool = False,
+) -> tuple[View, ...]:
+    """New tensors, one per entry of `dtypes`: x reduced over `dims` in one loop.
+
+    `body` is given the element of x at reduction level, and gives a node per result, made with `build.reduce`.
+    empty_dims: an empty list reduces nothing instead of everything.
+    """
+    nothing = empty_dims and dims is not None and not isinstance(dims, int) and not dims
+    gone = () if nothing else reduced_dims(dims, x.ndim)
+    kept = [dim for dim in range(x.ndim) if dim not in gone]
+    size = [ONE if dim in gone else x.size[dim] for dim in range(x.ndim)] if keepdim else [x.size[dim] for dim in kept]
+
+    def reduced(indices: Indices, inner: Indices) -> Node | tuple[Node, ...]:
+        position: list[Expr] = [ZERO] * x.ndim
+        for number, dim in enumerate(gone):
+            position[dim] = inner[number]
+        for number, dim in enumerate(kept):
+            position[dim] = indices[dim if keepdim else number]
+        return body(x.load(position))
+
+    inner_size = [x.size[dim] for dim in gone]
+    outputs = list(range(len(dtypes))) if len(dtypes) > 1 else None
+    return ctx.reduction(size, inner_size, dtypes, x.device, reduced, outputs=outputs)
+
+
+def reduce_one(
+    ctx: LoweringContext,
+    kind: str,
+    x: Tensor,
+    dims: Dims,
+    keepdim: bool,
+    compute: torch.dtype,
+    result: torch.dtype,
+    *,
+    prepare: Callable[[Node], Node] = lambda value: value,
+    finish: Callable[[Node], Node] = lambda value: value,
+    empty_dims: bool = False,
+) -> View:
+    """x, cast to `compute` and prepared, reduced by `kind`, finished, and cast to `result`."""
+
+    def body(value: Node) -> Node:
+        return finish(build.reduce(kind, prepare(cast(value, compute))))
+
+    return reduce_over(ctx, x, dims, keepdim, (result,), body, empty_dims=empty_dims)[0]
+
+
+def reduced_numel(x: Tensor, dims: Dims) -> Expr:
+    """How many elements each result is made of."""
+    return product(x.size[dim] for dim in reduced_dims(dims, x.ndim))
+
+
+# ---- sums
+
+
+@lowering(aten.sum.default)
+def sum_all(ctx: LoweringContext, x: Tensor, *, dtype: torch.dtype | None = None) -> View:
+    return sum_dims(ctx, x, None, dtype=dtype)
+
+
+@lowering(aten.sum.dim_IntList)
+def sum_dims(
+    ctx: LoweringContext, x: Tensor, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> View:
+    result = dtype or to_int64(x.dtype)
+    return reduce_one(ctx, "sum", x, dims, keepdim, result, result)
+
+
+@lowering("prims.sum.default")
+def prims_sum(ctx: LoweringContext, x: Tensor, dims: Dims, *, output_dtype: torch.dtype | None = None) -> View:
+    result = output_dtype or x.dtype
+    return reduce_one(ctx, "sum", x, dims, False, result, result, empty_dims=True)
+
+
+@lowering("prims.prod.default")
+def prims_prod(ctx: LoweringContext, x: Tensor, dims: Dims, *, output_dtype: torch.dtype | None = None) -> View:
+    result = output_dtype or x.dtype
+    return reduce_one(ctx, "prod", x, dims, False, result, result, empty_dims=True)
+
+
+@lowering(aten.prod.default)
+def prod_all(ctx: LoweringContext, x: Tensor, *, dtype: torch.dtype | None = None) -> View:
+    result = dtype or to_int64(x.dtype)
+    return reduce_one(ctx, "prod", x, None, False, result, result)
+
+
+@lowering(aten.prod.dim_int)
+def prod_dim(
+    ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> View:
+    result = dtype or to_int64(x.dtype)
+    return reduce_one(ctx, "prod", x, dim, keepdim, result, result)
+
+
+@lowering(aten.mean.default)
+def mean_all(ctx: LoweringContext, x: Tensor, *, dtype: torch.dtype | None = None) -> View:
+    return mean_dims(ctx, x, None, dtype=dtype)
+
+
+@lowering(aten.mean.dim)
+def mean_dims(
+    ctx: LoweringContext, x: Tensor, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> View:
+    result = dtype or x.dtype
+    count = reduced_numel(x, dims)
+
+    def finish(total: Node) -> Node:
+        return call("div", total, _count(count, total.dtype))
+
+    return reduce_one(ctx, "sum", x, dims, keepdim, result, result, finish=finish)
+
+
+def _count(count: Expr, dtype: torch.dtype) -> Node:
+    """A number of elements as a float. float16 computes in float32, so that large counts do not become inf."""
+    return scalar(int(count) if count.is_Integer else count, dtype)
+
+
+@lowering(aten.count_nonzero.default, aten.count_nonzero.dim_IntList)
+def count_nonzero(ctx: LoweringContext, x: Tensor, dims: Dims = None) -> View:
+    def prepare(value: Node) -> Node:
+        return cast(cast(value, torch.bool), torch.int64)
+
+    return reduce_one(ctx, "sum", x, dims, False, x.dtype, torch.int64, prepare=prepare)
+
+
+@lowering(aten.any.default, aten.any.dim, aten.any.dims)
+def any_(ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool = False) -> View:
+    return _truth(ctx, "any", x, dims, keepdim)
+
+
+@lowering(aten.all.default, aten.all.dim, aten.all.dims)
+def all_(ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool = False) -> View:
+    return _truth(ctx, "all", x, dims, keepdim)
+
+
+def _truth(ctx: LoweringContext, kind: str, x: Tensor, dims: Dims, keepdim: bool) -> View:
+    """bool, but uint8 for uint8, as in eager. An empty list of dimensions reduces nothing."""
+    result = torch.uint8 if x.dtype == torch.uint8 else torch.bool
+    return reduce_one(ctx, kind, x, dims, keepdim, torch.bool, result, empty_dims=True)
+
+
+# ---- extremes
+
+
+def _non_empty(x: Tensor, dims: Dims) -> None:
+    """Eager has errors of its own for the extreme of nothing."""
+    if reduced_numel(x, dims) == 0:
+        raise NotImplementedError("an extreme of no elements")
+
+
+@lowering(aten.amax.default, "prims.amax.default")
+def amax(ctx: LoweringContext, x: Tensor, dims: Dims = (), keepdim: bool = False) -> View:
+    _non_empty(x, dims)
+    return reduce_one(ctx, "max", x, dims, keepdim, x.dtype, x.dtype)
+
+
+@lowering(aten.amin.default, "prims.amin.default")
+def amin(ctx: LoweringContext, x: Tensor, dims: Dims = (), keepdim: bool = False) -> View:
+    _non_empty(x, dims)
+    return reduce_one(ctx, "min", x, dims, keepdim, x.dtype, x.dtype)
+
+
+@lowering(aten.max.default)
+def max_all(ctx: LoweringContext, x: Tensor) -> View:
+    return amax(ctx, x)
+
+
+@lowering(aten.min.default)
+def min_all(ctx: LoweringContext, x: Tensor) -> View:
+    return amin(ctx, x)
+
+
+@lowering(aten.max.dim)
+def max_dim(ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False) -> tuple[View, ...]:
+    return _extreme_and_position(ctx, "max", x, dim, keepdim)
+
+
+@lowering(aten.min.dim)
+def min_dim(ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False) -> tuple[View, ...]:
+    return _extreme_and_position(ctx, "min", x, dim, keepdim)
+
+
+def _extreme_and_position(ctx: LoweringContext, kind: str, x: Tensor, dim: int, keepdim: bool) -> tuple[View, ...]:
+    """Value and index from one loop. Of equal elements the first one counts."""
+    _non_empty(x, dim)
+
+    def body(value: Node) -> tuple[Node, Node]:
+        return build.reduce(kind, value), _position(kind, value)
+
+    return reduce_over(ctx, x, dim, keepdim, (x.dtype, torch.int64), body)
+
+
+def _position(kind: str, value: Node) -> Node:
+    # bool has no order of its own in kernels.
+    return build.reduce(f"arg{kind}", cast(value, torch.int32) if value.dtype == torch.bool else value)
+
+
+@lowering(aten.argmax.default)
+def argmax(ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False) -> View:
+    return _arg(ctx, "max", x, dim, keepdim)
+
+
+@lowering(aten.argmin.default)
+def argmin(ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False) -> View:
+    return _arg(ctx, "min", x, dim, keepdim)
+
+
+def _arg(ctx: LoweringContext, kind: str, x: Tensor, dim: int | None, keepdim: bool) -> View:
+    """With no `dim` the position in the whole tensor, row-major: the reduction ranges are all its dimensions."""
+    _non_empty(x, dim)
+    return reduce_over(ctx, x, dim, keepdim, (torch.int64,), lambda value: _position(kind, value))[0]
+
+
+@lowering(aten.aminmax.default)
+def aminmax(ctx: LoweringContext, x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[View, ...]:
+    _non_empty(x, dim)
+
+    def body(value: Node) -> tuple[Node, Node]:
+        return build.reduce("min", value), build.reduce("max", value)
+
+    return reduce_over(ctx, x, dim, keepdim, (x.dtype, x.dtype), body)
+
+
+# ---- variances and norms
+
+
+def _variance(
+    ctx: LoweringContext, x: Tensor, dims: Dims, correction: Any, keepdim: bool, *, root: bool, with_mean: bool
+) -> tuple[View, ...]:
+    """The variance (or its root), and the mean if asked, in one pass by Welford's method."""
+    count = reduced_numel(x, dims)
+    correction = 1 if correction is None else correction
+
+    def body(value: Node) -> tuple[Node, ...]:
+        squares = build.reduce("welford_m2", value)
+        divisor = call("sub", _count(count, x.dtype), const(correction, x.dtype))
+        # Fewer elements than degrees of freedom: 0 / 0 is NaN and x / 0 inf, as in eager, never x / -1.
+        variance = call("div", squares, call("maximum", divisor, like(divisor, 0)))
+        result = call("sqrt", variance) if root else variance
+        return (result, build.reduce("welford_mean", value)) if with_mean else (result,)
+
+    if count == 0:
+        raise NotImplementedError("the variance of no elements")
+    return reduce_over(ctx, x, dims, keepdim, (x.dtype,) * (1 + with_mean), body)
+
+
+@lowering(aten.var.correction, "prims.var.default")
+def var(
+    ctx: LoweringContext,
+    x: Tensor,
+    dims: Dims = None,
+    correction: Any = None,
+    *,
+    keepdim: bool = False,
+    output_dtype: torch.dtype | None = None,
+) -> View:
+    if output_dtype not in (None, x.dtype):
+        raise NotImplementedError("a variance of another dtype")
+    return _variance(ctx, x, dims, correction, keepdim, root=False, with_mean=False)[0]
+
+
+@lowering(aten.var_mean.correction)
+def var_mean(
+    ctx: LoweringContext, x: Tensor, dims: Dims = None, *, correction: Any = None, keepdim: bool = False
+) -> tuple[View, ...]:
+    return _variance(ctx, x, dims, correction, keepdim, root=False, with_mean=True)
+
+
+@lowering(aten.std.correction)
+def std(ctx: LoweringContext, x: Tensor, dims: Dims = None, *, correction: Any = None, keepdim: bool = False) -> View:
+    return _variance(ctx, x, dims, correction, keepdim, root=True, with_mean=False)[0]
+
+
+@lowering(aten.std_mean.correction)
+def std_mean(
+    ctx: LoweringContext, x: Tensor, dims: Dims = None, *, correction: Any = None, keepdim: bool = False
+) -> tuple[View, ...]:
+    return _variance(ctx, x, dims, correction, keepdim, root=True, with_mean=True)
+
+
+@lowering(aten.linalg_vector_norm.default)
+def vector_norm(
+    ctx: LoweringContext,
+    x: Tensor,
+    order: Any = 2,
+    dims: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> View:
+    result = dtype or x.dtype
+    if order in (math.inf, -math.inf):
+        _non_empty(x, dims)
+        kind = "max" if order > 0 else "min"
+        return reduce_one(ctx, kind, x, dims, keepdim, result, result, prepare=lambda v: call("abs", v))
+
+    def prepare(value: Node) -> Node:
+        if order == 0:
+            return cast(cast(value, torch.bool), result)
+        if order == 1:
+            return call("abs", value)
+        return call("mul", value, value) if order == 2 else call("pow", call("abs", value), like(value, order))
+
+    def finish(total: Node) -> Node:
+        if order in (0, 1):
+            return total
+        return call("sqrt", total) if order == 2 else call("pow", total, like(total, 1 / order))
+
+    return reduce_one(ctx, "sum", x, dims, keepdim, result, result, prepare=prepare, finish=finish)
+
+
+# ---- softmax and its kin
+
+
+def _shift_and_sum(ctx: LoweringContext, x: Tensor, dims: Dims, dtype: torch.dtype) -> tuple[View, View]:
+    """(m, s) with dimensions kept: the maximum (0 where it is infinite) and the sum of exp(x - m)."""
+    largest = reduce_one(ctx, "max", x, dims, True, dtype, dtype)
+
+    def finite(value: Node) -> Node:
+        return call("where", call("isinf", value), like(value, 0), value)
+
+    gone = reduced_dims(dims, x.ndim)
+
+    def body(indices: Indices, inner: Indices) -> Node:
+        position = list(indices)
+        for number, dim in enumerate(gone):
+            position[dim] = inner[number]
+        shift = finite(largest.load(indices))
+        return build.reduce("sum", call("exp", call("sub", cast(x.load(position), dtype), shift)))
+
+    total = ctx.reduction(largest.size, [x.size[dim] for dim in gone], (dtype,), x.device, body)[0]
+    return largest, total
+
+
+@lowering(aten.logsumexp.default)
+def logsumexp(ctx: LoweringContext, x: Tensor, dims: Dims, keepdim: bool = False) -> Tensor:
+    dtype = to_float(x.dtype)
+    _non_empty(x, dims)
+    largest, total = _shift_and_sum(ctx, x, dims, torch.float32 if dtype.itemsize == 2 else dtype)
+    gone = reduced_dims(dims, x.ndim)
+    size = largest.size if keepdim else tuple(x.size[dim] for dim in range(x.ndim) if dim not in gone)
+
+    def body(indices: Indices) -> Node:
+        position = list(indices)
+        if not keepdim:
+            for dim in gone:
+                position.insert(dim, ZERO)
+        shift = largest.load(position)
+        finite = call("where", call("isinf", shift), like(shift, 0), shift)
+        return call("add", call("log", total.load(position)), finite)
+
+    return ctx.pointwise(size, dtype, x.device, body)
+
+
+def _normalized(ctx: LoweringContext, x: Tensor, dim: int, half_to_float: bool, *, log: bool) -> Tensor:
+    """softmax or its logarithm: maximum, sum of exponentials, result, in float32 for half types."""
+    result = torch.float32 if half_to_float else x.dtype
+    compute = torch.float32 if result.itemsize == 2 else result
+    if x.numel == 0:
+        return ctx.pointwise(x.size, result, x.device, lambda indices: const(0, result))
+    largest = reduce_one(ctx, "max", x, dim, True, compute, compute)
+    gone = reduced_dims(dim, x.ndim)
+
+    def shifted(position: Sequence[Expr], outer: Indices) -> Node:
+        return call("sub", cast(x.load(position), compute), load_broadcast(largest, outer))
+
+    def summed(indices: Indices, inner: Indices) -> Node:
+        position = list(indices)
+        for number, reduced in enumerate(gone):
+            position[reduced] = inner[number]
+        return build.reduce("sum", call("exp", shifted(position, indices)))
+
+    total = ctx.reduction(largest.size, [x.size[d] for d in gone], (compute,), x.device, summed)[0]
+
+    def body(indices: Indices) -> Node:
+        whole = load_broadcast(total, indices)
+        value = shifted(indices, indices)
+        return call("sub", value, call("log", whole)) if log else call("div", call("exp", value), whole)
+
+    return ctx.pointwise(x.size, result, x.device, body)
+
+
+@lowering(aten._softmax.default)
+def softmax(ctx: LoweringContext, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    return _normalized(ctx, x, dim, half_to_float, log=False)
+
+
+@lowering(aten._log_softmax.default)
+def log_softmax(ctx: LoweringContext, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    return _normalized(ctx, x, dim, half_to_float, log=True)
+
+
+def _softmax_gradient(
+    ctx: LoweringContext, grad: Tensor, y: Tensor, dim: int, dtype: torch.dtype, *, log: bool
+) -> Tensor:
+    gone = reduced_dims(dim, y.ndim)
+    compute = torch.float32 if grad.dtype.itemsize == 2 else grad.dtype
+    if y.numel == 0:
+        return ctx.pointwise(y.size, dtype, y.device, lambda indices: const(0, dtype))
+
+    def loads(position: Sequence[Expr]) -> tuple[Node, Node]:
+        return cast(grad.load(position), compute), cast(y.load(position), compute)
+
+    def summed(indices: Indices, inner: Indices) -> Node:
+        position = list(indices)
+        for number, reduced in enumerate(gone):
+            position[reduced] = inner[number]
+        g, v = loads(position)
+        return build.reduce("sum", g if log else call("mul", g, v))
+
+    size = [ONE if d in gone else y.size[d] for d in range(y.ndim)]
+    total = ctx.reduction(size, [y.size[d] for d in gone], (compute,), y.device, summed)[0]
+
+    def body(indices: Indices) -> Node:
+        g, v = loads(indices)
+        whole = load_broadcast(total, indices)
+        if log:
+            return call("sub", g, call("mul", call("exp", v), whole))
+        return call("mul", v, call("sub", g, whole))
+
+    return ctx.pointwise(y.size, dtype, y.device, body)
+
+
+@lowering(aten._softmax_backward_data.default)
+def softmax_backward(ctx: LoweringContext, grad: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    return _softmax_gradient(ctx, grad, y, dim, dtype, log=False)
+
+
+@lowering(aten._log_softmax_backward_data.default)
+def log_softmax_backward(ctx: LoweringContext, grad: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    return _softmax_gradient(ctx, grad, y, dim, dtype, log=True)

@@ -1,0 +1,92 @@
+"""The table of lowerings: which function makes the IR of which ATen op.
+
+    @lowering(aten.relu.default)
+    def relu(ctx: LoweringContext, x: Tensor) -> Tensor: ...
+
+A lowering takes the context and the op's own arguments in the order of its schema: tensors as `View` or `Computed`,
+sizes as int or sympy expressions, lists as lists, everything else as it is; arguments that the schema makes
+keyword-only come by keyword. It returns a Tensor, or a tuple of them for an op with several results (None for a result
+that is not made). NotImplementedError from it means "not this case": the op then becomes an Extern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any, TypeVar
+
+import torch
+from torch._ops import OpOverload
+
+Lowering = Callable[..., Any]
+_F = TypeVar("_F", bound=Lowering)
+
+MODULES = (
+    "shapes",
+    "pointwise",
+    "arithmetic",
+    "activation",
+    "cast",
+    "reduction",
+    "creation",
+    "contraction",
+    "collective",
+    "joining",
+    "indexing",
+    "scatter",
+    "pooling",
+    "average_pooling",
+    "adaptive",
+    "upsample",
+    "random",
+    "scans",
+)
+"""The files of this room with lowerings in them."""
+
+_TABLE: dict[OpOverload, Lowering] = {}
+ANY_DTYPE = "_litz_any_dtype"
+"""Attribute of lowerings that compute nothing, and so take what Loops cannot compute with (complex, float8)."""
+
+
+def lowering(*ops: OpOverload | str, any_dtype: bool = False) -> Callable[[_F], _F]:
+    """Enter the function below as the lowering of `ops`. Two for one op is a ValueError.
+
+    An op may be named by a string ("aten._softmax.default"); one that this torch does not have is then left out.
+    any_dtype: it only moves elements around by index arithmetic (a view), so that complex and float8 tensors may come.
+    """
+
+    def enter(function: _F) -> _F:
+        setattr(function, ANY_DTYPE, any_dtype)
+        for named in ops:
+            op = find_op(named) if isinstance(named, str) else named
+            if op is None:
+                continue
+            if op in _TABLE:
+                raise ValueError(f"two lowerings for {op}: {_TABLE[op].__module__} and {function.__module__}")
+            _TABLE[op] = function
+        return function
+
+    return enter
+
+
+def find_op(name: str) -> OpOverload | None:
+    """The op that "aten.add.Tensor" names, None if this version of torch has no such op."""
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part, None)
+        if found is None:
+            return None
+    return found
+
+
+@cache
+def _load() -> None:
+    for name in MODULES:
+        import_module(f"{__package__}.{name}")
+
+
+def core_lowerings() -> dict[OpOverload, Lowering]:
+    """Every lowering that litz itself has; a fresh dict."""
+    _load()
+    return dict(_TABLE)

@@ -1,0 +1,296 @@
+"""Lowerings of writes at computed positions: index_put, scatter, and their accumulating kin.
+
+Each is a copy of the tensor that is written to, and a second loop over the source whose stores go where the index
+says, combining atomically where values may meet. Half types are accumulated in float32 and rounded once. Combining
+bools, and everything under `torch.use_deterministic_algorithms`, stays with the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from litz.ir import Node, build
+from litz.ir.dtypes import HALF
+from litz.ir.index import Expr, to_expr
+from litz.ir.operation import StoreMode
+
+from . import views
+from .access import extents_of
+from .context import Indices, LoweringContext
+from .indexing import Advanced, advanced, along
+from .registry import lowering
+from .view import Position, Tensor, View
+
+aten = torch.ops.aten
+
+Places = Callable[[Indices], list[Position]]
+Values = Callable[[Indices], Node]
+
+
+def writable(x: Tensor, mode: StoreMode) -> None:
+    """NotImplementedError unless stores into a copy of `x` can combine by `mode`."""
+    if torch.are_deterministic_algorithms_enabled():
+        raise NotImplementedError("the order of atomic stores is not determined")
+    if mode != "set" and x.dtype == torch.bool:
+        raise NotImplementedError(f"{mode} of bools")
+
+
+def accumulator(x: Tensor, mode: StoreMode) -> torch.dtype:
+    """The dtype in which stores into a copy of `x` combine."""
+    return torch.float32 if mode != "set" and x.dtype in HALF else x.dtype
+
+
+def start(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> View:
+    """A fresh buffer with the elements of `x`, cast to `dtype`."""
+    stride = ctx.meta_strides(x.size)
+    return ctx.pointwise(x.size, dtype, x.device, lambda indices: build.cast(x.load(indices), dtype), stride=stride)
+
+
+def put(
+    ctx: LoweringContext, target: View, size: Sequence[Expr], places: Places, values: Values, mode: StoreMode
+) -> None:
+    """Store `values(indices)` at `places(indices)` of `target`, for every point of `size`."""
+    if any(extent == 0 for extent in (*size, *target.size)):
+        return
+    indices = ctx.indices(size)
+    ctx.add_loop(target.device, size, (), [ctx.store(target, places(indices), values(indices), mode)])
+
+
+def finish(ctx: LoweringContext, target: View, dtype: torch.dtype) -> View:
+    """`target`, rounded to `dtype` where it was accumulated in a wider one."""
+    if target.dtype == dtype:
+        return target
+    return ctx.pointwise(target.size, dtype, target.device, target.load, stride=target.buffer.layout.stride)
+
+
+def overwrite(
+    ctx: LoweringContext, x: Tensor, size: Sequence[Expr], places: Places, values: Values, mode: StoreMode
+) -> Tensor:
+    """A copy of `x` with `values` stored at `places`."""
+    writable(x, mode)
+    target = start(ctx, x, accumulator(x, mode))
+    put(ctx, target, size, places, lambda indices: build.cast(values(indices), target.dtype), mode)
+    return finish(ctx, target, x.dtype)
+
+
+# ----------------------------------------------------------------------------------------------------------- index_put
+
+
+@lowering(aten.index_put.default)
+def index_put(
+    ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    return _index_put(ctx, x, indices, values, accumulate, check=True)
+
+
+@lowering(aten._unsafe_index_put.default)
+def unsafe_index_put(
+    ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    return _index_put(ctx, x, indices, values, accumulate, check=False)
+
+
+def _index_put(
+    ctx: LoweringContext,
+    x: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool,
+    check: bool,
+) -> Tensor:
+    if values.device != x.device and values.ndim:
+        raise NotImplementedError("values on another device")
+    if any(index is not None and index.dtype == torch.bool for index in indices):
+        return _masked_put(ctx, x, indices, values, accumulate)
+    parts: Advanced = advanced(ctx, x, indices)
+    spread = views.expand(values, parts.size)
+    return overwrite(
+        ctx,
+        x,
+        parts.size,
+        lambda where: parts.positions(where, check=check),
+        spread.load,
+        "add" if accumulate else "set",
+    )
+
+
+def _masked_put(
+    ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool
+) -> Tensor:
+    """`x[mask] = number`: a choice at every element, without counting how many the mask picks."""
+    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    dim, mask = given[0]
+    if len(given) != 1 or values.numel != 1 or (mask.device != x.device and mask.ndim):
+        raise NotImplementedError("a boolean mask with a tensor of values")
+    number = views.reshape(values, ())
+
+    def body(where: Indices) -> Node:
+        here = mask.load(where[dim : dim + mask.ndim])
+        old, new = x.load(where), build.cast(number.load(()), x.dtype)
+        return build.call("where", here, build.call("add", old, new) if accumulate else new, old)
+
+    return ctx.pointwise(x.size, x.dtype, x.device, body)
+
+
+# ------------------------------------------------------------------------------------------------------------- scatter
+
+
+def _along_dim(x: Tensor, dim: int, index: Tensor) -> tuple[int, Tensor, Tensor]:
+    """The dimension from the front, and x and index with at least one dimension."""
+    dim = views.canonical_dim(dim, x.ndim)
+    x = views.unsqueeze(x, 0) if x.ndim == 0 else x
+    return dim, x, views.unsqueeze(index, 0) if index.ndim == 0 else index
+
+
+def _scatter(
+    ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, values: Callable[[Tensor], Values], mode: StoreMode
+) -> Tensor:
+    """values: from the tensor that is written to what is stored at each point of `index`."""
+    size = x.size
+    dim, x, index = _along_dim(x, dim, index)
+
+    def places(indices: Indices) -> list[Position]:
+        return along(x, dim, index, indices, extents_of(indices, index.size))
+
+    return views.reshape(overwrite(ctx, x, index.size, places, values(x), mode), size)
+
+
+def _elements(source: Tensor) -> Values:
+    """The elements of a source tensor, which may have no dimensions."""
+    source = views.unsqueeze(source, 0) if source.ndim == 0 else source
+    return source.load
+
+
+def _number(x: Tensor, value: Any) -> Values:
+    if not isinstance(value, (bool, int, float)):
+        raise NotImplementedError(f"scattering {value}")
+    return lambda indices: build.const(value, x.dtype)
+
+
+_MODES: dict[str | None, StoreMode] = {None: "set", "add": "add", "multiply": "prod"}
+
+
+@lowering(aten.scatter.src, aten.scatter.reduce)
+def scatter_source(
+    ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor, *, reduce: str | None = None
+) -> Tensor:
+    return _scatter(ctx, x, dim, index, lambda x: _elements(source), _MODES[reduce])
+
+
+@lowering(aten.scatter.value, aten.scatter.value_reduce)
+def scatter_value(
+    ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: Any, *, reduce: str | None = None
+) -> Tensor:
+    return _scatter(ctx, x, dim, index, lambda x: _number(x, value), _MODES[reduce])
+
+
+@lowering(aten.scatter_add.default)
+def scatter_add(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    return _scatter(ctx, x, dim, index, lambda x: _elements(source), "add")
+
+
+_REDUCE: dict[str, StoreMode] = {"sum": "add", "mean": "add", "prod": "prod", "amax": "max", "amin": "min"}
+
+
+def identity(mode: StoreMode, dtype: torch.dtype) -> bool | int | float:
+    """What changes nothing when it is combined."""
+    if mode in ("add", "prod"):
+        return int(mode == "prod")
+    if dtype.is_floating_point:
+        return float("-inf") if mode == "max" else float("inf")
+    return torch.iinfo(dtype).min if mode == "max" else torch.iinfo(dtype).max
+
+
+@lowering(aten.scatter_reduce.two)
+def scatter_reduce(
+    ctx: LoweringContext,
+    x: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Tensor:
+    """Without `include_self` the elements that are written to start from the identity, by a loop of its own."""
+    mode, original = _REDUCE[reduce], x.size
+    writable(x, mode)
+    dim, x, index = _along_dim(x, dim, index)
+    dtype, size = accumulator(x, mode), index.size
+    load = _elements(source)
+
+    def places(indices: Indices) -> list[Position]:
+        return along(x, dim, index, indices, extents_of(indices, size))
+
+    target = start(ctx, x, dtype)
+    if not include_self:
+        put(ctx, target, size, places, lambda _: build.const(identity(mode, dtype), dtype), "set")
+    put(ctx, target, size, places, lambda indices: build.cast(load(indices), dtype), mode)
+    if reduce != "mean":
+        return views.reshape(finish(ctx, target, x.dtype), original)
+    count = ctx.pointwise(
+        x.size, torch.int64, x.device, lambda _: build.const(int(include_self), torch.int64),
+        stride=target.buffer.layout.stride,
+    )  # fmt: skip
+    put(ctx, count, size, places, lambda _: build.const(1, torch.int64), "add")
+
+    def mean(indices: Indices) -> Node:
+        one = build.const(1, torch.int64)
+        total, number = target.load(indices), build.call("maximum", count.load(indices), one)
+        kind = "div" if dtype.is_floating_point else "floordiv"
+        return build.call(kind, total, build.cast(number, dtype))
+
+    result = ctx.pointwise(x.size, x.dtype, x.device, mean, stride=target.buffer.layout.stride)
+    return views.reshape(result, original)
+
+
+# ------------------------------------------------------------------------------------------- an index for one dimension
+
+
+@lowering(aten.index_add.default)
+def index_add(
+    ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: bool | int | float = 1
+) -> Tensor:
+    def scaled(value: Node) -> Node:
+        return value if alpha == 1 else build.call("mul", value, build.const(alpha, value.dtype))
+
+    return _index_dim(ctx, x, dim, index, source, scaled, "add")
+
+
+@lowering(aten.index_copy.default)
+def index_copy(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    return _index_dim(ctx, x, dim, index, source, lambda value: value, "set")
+
+
+def _index_dim(
+    ctx: LoweringContext,
+    x: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    change: Callable[[Node], Node],
+    mode: StoreMode,
+) -> Tensor:
+    """Slice number n of `source` along `dim` goes to slice index[n] of x."""
+    if x.ndim == 0:
+        raise NotImplementedError("a slice of a number")
+    dim = views.canonical_dim(dim, x.ndim)
+    index = views.unsqueeze(index, 0) if index.ndim == 0 else index
+    source = views.unsqueeze(source, 0) if source.ndim == 0 else source
+    for other in [d for d in range(x.ndim) if d != dim]:
+        index = views.unsqueeze(index, other)
+    spread = views.expand(index, source.size)
+
+    def places(indices: Indices) -> list[Position]:
+        return along(x, dim, spread, indices, extents_of(indices, source.size))
+
+    return overwrite(ctx, x, source.size, places, lambda indices: change(source.load(indices)), mode)
+
+
+def zeros(ctx: LoweringContext, size: Sequence[int | Expr], dtype: torch.dtype, device: torch.device) -> View:
+    """A fresh buffer of zeros to accumulate into."""
+    sizes = tuple(map(to_expr, size))
+    return ctx.pointwise(sizes, dtype, device, lambda _: build.const(0, dtype))

@@ -1,0 +1,261 @@
+"""Lowerings of ATen's view ops, and of those that copy only because a view cannot.
+
+Views make no operation. The size of the result is taken from the fake result where sizes are inferred or clamped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from litz.capture.torch_api import sympy_of
+from litz.ir.dtypes import SUPPORTED
+from litz.ir.index import ZERO, Expr, to_expr
+
+from . import views
+from .context import LoweringContext
+from .registry import core_lowerings, lowering
+from .view import Computed, Tensor, View
+
+aten = torch.ops.aten
+prims = torch.ops.prims
+Size = Sequence[int | Expr]
+
+
+def meta_size(ctx: LoweringContext, output: int | None = None) -> tuple[Expr, ...]:
+    """The size of the node's result (of its result number `output`)."""
+    meta = ctx.meta if output is None else ctx.meta[output]
+    return tuple(map(sympy_of, meta.shape))
+
+
+@lowering(aten.permute.default, any_dtype=True)
+def permute(ctx: LoweringContext, x: Tensor, dims: Sequence[int]) -> Tensor:
+    return views.permute(x, dims)
+
+
+@lowering(prims.transpose.default, any_dtype=True)
+def prims_transpose(ctx: LoweringContext, x: Tensor, permutation: Sequence[int]) -> Tensor:
+    return views.permute(x, permutation)
+
+
+@lowering(aten.t.default, aten.numpy_T.default, any_dtype=True)
+def t(ctx: LoweringContext, x: Tensor) -> Tensor:
+    return views.permute(x, range(x.ndim)[::-1])
+
+
+@lowering(aten.transpose.int, aten.swapaxes.default, any_dtype=True)
+def transpose(ctx: LoweringContext, x: Tensor, first: int, second: int) -> Tensor:
+    return views.transpose(x, first, second)
+
+
+@lowering(
+    aten.view.default,
+    aten.reshape.default,
+    aten._unsafe_view.default,
+    aten._reshape_alias.default,
+    aten._reshape_copy.default,
+    any_dtype=True,
+)
+def view(ctx: LoweringContext, x: Tensor, size: Size, stride: Size | None = None) -> Tensor:
+    return reshape_or_copy(ctx, x, size)
+
+
+@lowering(prims.view_of.default, aten.alias.default, aten.detach.default, aten.lift_fresh.default, any_dtype=True)
+def alias(ctx: LoweringContext, x: Tensor) -> Tensor:
+    return x
+
+
+def reshape_or_copy(ctx: LoweringContext, x: Tensor, size: Size) -> Tensor:
+    """x reshaped. A copy first where Loops cannot read x and the reshape is not a strided view of it."""
+    result = views.reshape(x, size, ctx.hint)
+    if x.dtype in SUPPORTED or not isinstance(result, View) or result.layout() is not None:
+        return result
+    return views.reshape(ctx.realize(x), size, ctx.hint)
+
+
+@lowering(prims.reshape.default, any_dtype=True)
+def prims_reshape(ctx: LoweringContext, x: Tensor, size: Size) -> Tensor:
+    return ctx.copy(reshape_or_copy(ctx, x, size))
+
+
+@lowering(prims.collapse_view.default, any_dtype=True)
+def collapse_view(ctx: LoweringContext, x: Tensor, start: int, end: int) -> Tensor:
+    return reshape_or_copy(ctx, x, meta_size(ctx))
+
+
+@lowering(prims.split_dim.default, any_dtype=True)
+def split_dim(ctx: LoweringContext, x: Tensor, dim: int, outer: int | Expr) -> Tensor:
+    return reshape_or_copy(ctx, x, meta_size(ctx))
+
+
+@lowering(aten.flatten.using_ints, aten.unflatten.int, aten.view_as.default, aten.reshape_as.default, any_dtype=True)
+def reshape_to_meta(ctx: LoweringContext, x: Tensor, *args: object) -> Tensor:
+    return reshape_or_copy(ctx, x, meta_size(ctx))
+
+
+@lowering(aten.expand.default, any_dtype=True)
+def expand(ctx: LoweringContext, x: Tensor, size: Size, *, implicit: bool = False) -> Tensor:
+    return views.expand(x, size)
+
+
+@lowering(aten.expand_as.default, aten.broadcast_to.default, any_dtype=True)
+def expand_to_meta(ctx: LoweringContext, x: Tensor, *args: object) -> Tensor:
+    return views.expand(x, meta_size(ctx))
+
+
+@lowering(prims.broadcast_in_dim.default, any_dtype=True)
+def broadcast_in_dim(ctx: LoweringContext, x: Tensor, size: Size, dims: Sequence[int]) -> Tensor:
+    for dim in range(len(size)):
+        if dim not in dims:
+            x = views.unsqueeze(x, dim)
+    return views.expand(x, size)
+
+
+@lowering(aten.squeeze.default, any_dtype=True)
+def squeeze(ctx: LoweringContext, x: Tensor) -> Tensor:
+    return views.squeeze(x)
+
+
+@lowering(aten.squeeze.dim, any_dtype=True)
+def squeeze_dim(ctx: LoweringContext, x: Tensor, dim: int) -> Tensor:
+    return views.squeeze(x, [dim]) if x.ndim else x
+
+
+@lowering(aten.squeeze.dims, prims.squeeze.default, any_dtype=True)
+def squeeze_dims(ctx: LoweringContext, x: Tensor, dims: Sequence[int]) -> Tensor:
+    return views.squeeze(x, dims) if x.ndim else x
+
+
+@lowering(aten.unsqueeze.default, any_dtype=True)
+def unsqueeze(ctx: LoweringContext, x: Tensor, dim: int) -> Tensor:
+    return views.unsqueeze(x, dim)
+
+
+@lowering(aten.select.int, any_dtype=True)
+def select(ctx: LoweringContext, x: Tensor, dim: int, index: int | Expr) -> Tensor:
+    return views.select(x, dim, index)
+
+
+@lowering(aten.slice.Tensor, any_dtype=True)
+def slice_(
+    ctx: LoweringContext,
+    x: Tensor,
+    dim: int = 0,
+    start: int | Expr | None = None,
+    end: int | Expr | None = None,
+    step: int | Expr = 1,
+) -> Tensor:
+    dim = views.canonical_dim(dim, x.ndim)
+    first = slice_start(ctx, start, x.size[dim])
+    return views.narrow(x, dim, first, meta_size(ctx)[dim], step)
+
+
+def slice_start(ctx: LoweringContext, start: int | Expr | None, extent: Expr) -> Expr:
+    """Where a slice begins: negative counts from the end, and it is held within the extent, as in eager."""
+    if start is None:
+        return to_expr(0)
+    first = to_expr(start)
+    if first.is_Integer and extent.is_Integer:
+        return to_expr(slice(int(first), None).indices(int(extent))[0])
+    if first.is_negative:
+        first = first + extent
+    if first.is_nonnegative and (extent - first).is_nonnegative:
+        return first
+    # The result's size was made by comparing, so the guards that decide these are there already.
+    if ctx.decide(first < ZERO):
+        first = first + extent if not to_expr(start).is_negative else ZERO
+    return extent if ctx.decide(first > extent) else first
+
+
+@lowering(aten.split.Tensor, aten.split_with_sizes.default, any_dtype=True)
+def split(ctx: LoweringContext, x: Tensor, sizes: object, dim: int = 0) -> tuple[Tensor, ...]:
+    return _pieces(ctx, x, dim)
+
+
+@lowering(aten.chunk.default, aten.tensor_split.sections, any_dtype=True)
+def chunk(ctx: LoweringContext, x: Tensor, count: object, dim: int = 0) -> tuple[Tensor, ...]:
+    return _pieces(ctx, x, dim)
+
+
+def _pieces(ctx: LoweringContext, x: Tensor, dim: int) -> tuple[Tensor, ...]:
+    """Consecutive pieces along `dim` of the sizes of the node's fake results."""
+    dim = views.canonical_dim(dim, x.ndim)
+    start: Expr = to_expr(0)
+    pieces: list[Tensor] = []
+    for number in range(len(ctx.meta)):
+        length = meta_size(ctx, number)[dim]
+        pieces.append(views.narrow(x, dim, start, length))
+        start = start + length
+    return tuple(pieces)
+
+
+@lowering(aten.unbind.int, any_dtype=True)
+def unbind(ctx: LoweringContext, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    return tuple(views.select(x, dim, position) for position in range(len(ctx.meta)))
+
+
+@lowering(aten.unfold.default, any_dtype=True)
+def unfold(ctx: LoweringContext, x: Tensor, dim: int, length: int, step: int) -> Tensor:
+    return views.unfold(x, dim, length, step)
+
+
+@lowering(aten.diagonal.default, any_dtype=True)
+def diagonal(ctx: LoweringContext, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    return views.diagonal(x, offset, dim1, dim2, meta_size(ctx)[-1])
+
+
+@lowering(aten.flip.default)
+def flip(ctx: LoweringContext, x: Tensor, dims: Sequence[int]) -> Tensor:
+    return views.flip(x, dims)
+
+
+@lowering(aten.as_strided.default, any_dtype=True)
+def as_strided(
+    ctx: LoweringContext, x: Tensor, size: Size, stride: Size, storage_offset: int | Expr | None = None
+) -> Tensor:
+    sizes, strides = tuple(map(to_expr, size)), tuple(map(to_expr, stride))
+    if isinstance(x, Computed):
+        # A buffer of its own, laid out as in eager, so that offsets mean the same.
+        x = ctx.realize(x, ctx.meta_strides(x.size))
+    assert isinstance(x, View)
+    base = x.buffer
+    if not ctx.owns_storage(base.name):
+        raise NotImplementedError("as_strided on a tensor whose storage begins elsewhere")
+    if storage_offset is None:
+        layout = x.layout()
+        if layout is None:
+            raise NotImplementedError("as_strided of a view that is not strided")
+        offset = layout.offset
+    else:
+        offset = to_expr(storage_offset) - ctx.storage_offset(base.name)
+    found = views.as_strided(x, sizes, strides, offset)
+    if found is None:
+        raise NotImplementedError("as_strided on a buffer that is not dense")
+    return found
+
+
+@lowering(
+    aten.permute_copy.default,
+    aten.expand_copy.default,
+    aten.squeeze_copy.default,
+    aten.squeeze_copy.dim,
+    aten.squeeze_copy.dims,
+    aten.unsqueeze_copy.default,
+    aten.select_copy.int,
+    aten.slice_copy.Tensor,
+    aten.view_copy.default,
+    aten.transpose_copy.int,
+    aten.t_copy.default,
+    aten.unfold_copy.default,
+    aten.diagonal_copy.default,
+    aten.alias_copy.default,
+    aten.detach_copy.default,
+    aten.as_strided_copy.default,
+)
+def view_copy(ctx: LoweringContext, *args: object, **kwargs: object) -> Tensor:
+    """The copying twin of a view op: the view, then a copy of it."""
+    assert ctx.node is not None
+    name, overload = str(ctx.node.target).removeprefix("aten.").split(".")
+    twin = getattr(getattr(aten, name.removesuffix("_copy")), overload)
+    return ctx.copy(core_lowerings()[twin](ctx, *args, **kwargs), ctx.meta_strides(meta_size(ctx)))

@@ -1,0 +1,137 @@
+"""Lowerings of nearest-neighbour resampling and its gradient, for static sizes.
+
+Torch breaks the forward ops up before autograd, so these are for graphs that hold them whole. Where the output is an
+exact multiple of the input, source positions are index arithmetic, and the gradient adds up a block; elsewhere they are
+computed in float32, as eager does, and the gradient is scattered. The smooth kinds stay with torch's rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from litz.ir import Node, build
+from litz.ir.index import Expr, floordiv, to_expr
+
+from .access import as_node, extents_of, sum_taps
+from .context import Indices, LoweringContext
+from .registry import Lowering, lowering
+from .scatter import finish, put, writable, zeros
+from .shapes import meta_size
+from .view import Position, Tensor
+from .windows import sum_dtype
+
+aten = torch.ops.aten
+
+
+def _static(size: Sequence[int | Expr]) -> list[int]:
+    extents = [to_expr(extent) for extent in size]
+    if not all(extent.is_Integer and extent != 0 for extent in extents):
+        raise NotImplementedError("resampling of symbolic or empty sizes")
+    return [int(extent) for extent in extents]
+
+
+def _scale(n: int, out: int, scale: float | None) -> float:
+    """How far the source position moves from one output to the next, rounded to float32."""
+    return float(torch.tensor(1.0 / scale if scale is not None and scale > 0 else n / out, dtype=torch.float32))
+
+
+def _sources(n: int, out: int, scale: float | None, exact: bool) -> torch.Tensor:
+    """The source position of each output along one dimension, by eager's own float32 arithmetic."""
+    steps = torch.arange(out, dtype=torch.float32) + (0.5 if exact else 0.0)
+    return (steps * _scale(n, out, scale)).floor().to(torch.int64).clamp(max=n - 1)
+
+
+def _factor(n: int, out: int, scale: float | None, exact: bool) -> int | None:
+    """f if output o has source o // f for every o, else None."""
+    if out % n != 0:
+        return None
+    blocks = torch.arange(out) // (out // n)
+    return out // n if torch.equal(_sources(n, out, scale, exact), blocks) else None
+
+
+def _source(o: Expr, n: int, out: int, scale: float | None, exact: bool, ranges: Any) -> Position:
+    """The source position of output `o`."""
+    factor = _factor(n, out, scale, exact)
+    if factor is not None:
+        return floordiv(o, to_expr(factor), ranges)
+    step = build.cast(as_node(o), torch.float32)
+    if exact:
+        step = build.call("add", step, build.const(0.5, torch.float32))
+    scaled = build.call("mul", step, build.const(_scale(n, out, scale), torch.float32))
+    position = build.cast(build.call("floor", scaled), torch.int64)
+    return build.call("minimum", position, build.const(n - 1, torch.int64))
+
+
+def _forward(ndim: int, exact: bool) -> Lowering:
+    def nearest(ctx: LoweringContext, x: Tensor, output_size: Sequence[int], *scales: float | None) -> Tensor:
+        size = meta_size(ctx)
+        extents, outs = _static(x.size[-ndim:]), _static(size[-ndim:])
+        factors = scales or (None,) * ndim
+
+        def body(indices: Indices) -> Node:
+            ranges = extents_of(indices, size)
+            parts = zip(indices[-ndim:], extents, outs, factors, strict=True)
+            return x.load([*indices[:-ndim], *(_source(o, n, out, s, exact, ranges) for o, n, out, s in parts)])
+
+        return ctx.pointwise(size, x.dtype, x.device, body)
+
+    return nearest
+
+
+def _backward(ndim: int, exact: bool) -> Lowering:
+    def nearest_backward(
+        ctx: LoweringContext,
+        grad: Tensor,
+        output_size: Sequence[int],
+        input_size: Sequence[int | Expr],
+        *scales: float | None,
+    ) -> Tensor:
+        size = tuple(map(to_expr, input_size))
+        extents, outs = _static(size[-ndim:]), _static(grad.size[-ndim:])
+        factors = scales or (None,) * ndim
+        wide = sum_dtype(grad.dtype)
+        blocks = [_factor(n, out, s, exact) for n, out, s in zip(extents, outs, factors, strict=True)]
+        if all(blocks):
+            # The result takes its dtype from grad, its size from the arguments.
+            steps = [block for block in blocks if block is not None]
+
+            def tap(indices: Indices, step: Indices) -> Node:
+                parts = zip(indices[-ndim:], steps, step, strict=True)
+                position = [h * block + inner for h, block, inner in parts]
+                return build.cast(grad.load([*indices[:-ndim], *position]), wide)
+
+            return sum_taps(ctx, size, steps, grad, tap)
+        return _scattered(ctx, grad, size, _places(extents, outs, factors, exact, grad.size))
+
+    return nearest_backward
+
+
+def _places(
+    extents: Sequence[int], outs: Sequence[int], scales: Sequence[float | None], exact: bool, size: Sequence[Expr]
+) -> Callable[[Indices], list[Position]]:
+    def places(indices: Indices) -> list[Position]:
+        ranges, lead = extents_of(indices, size), len(indices) - len(extents)
+        parts = zip(indices[lead:], extents, outs, scales, strict=True)
+        return [*indices[:lead], *(_source(o, n, out, s, exact, ranges) for o, n, out, s in parts)]
+
+    return places
+
+
+def _scattered(
+    ctx: LoweringContext, grad: Tensor, size: Sequence[Expr], places: Callable[[Indices], list[Position]]
+) -> Tensor:
+    """Each output's gradient added to its source's."""
+    writable(grad, "add")
+    target = zeros(ctx, size, sum_dtype(grad.dtype), grad.device)
+    put(ctx, target, grad.size, places, lambda indices: build.cast(grad.load(indices), target.dtype), "add")
+    return finish(ctx, target, grad.dtype)
+
+
+for _ndim in (1, 2, 3):
+    lowering(f"aten.upsample_nearest{_ndim}d.default")(_forward(_ndim, exact=False))
+    lowering(f"aten._upsample_nearest_exact{_ndim}d.default")(_forward(_ndim, exact=True))
+    lowering(f"aten.upsample_nearest{_ndim}d_backward.default")(_backward(_ndim, exact=False))
+    lowering(f"aten._upsample_nearest_exact{_ndim}d_backward.default")(_backward(_ndim, exact=True))

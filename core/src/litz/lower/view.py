@@ -1,0 +1,210 @@
+"""What lowerings take and give for a tensor: a View of a buffer, or a Computed value without one.
+
+Views are index arithmetic, not operations: a View says, for each dimension of its buffer, where along it the element
+at (i0, i1, ...) lies, and a view of a view substitutes. The variables are the canonical loop variables i0, i1, ..., one
+per dimension of the tensor, so that reading a tensor in its own iteration space needs no substitution at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import sympy
+import torch
+
+from litz.ir import Buffer, Layout, Node, TensorRef, build, transform
+from litz.ir.index import (
+    ZERO,
+    Expr,
+    FloorDiv,
+    Mod,
+    PythonMod,
+    Symbol,
+    flat_index,
+    loop_var,
+    placeholder,
+    product,
+    stride_of,
+    substitute,
+)
+from litz.ir.node import rewrite, with_args
+
+Position = Expr | Node
+"""Where along a dimension: an index expression, or an int64 node computed at run time."""
+
+
+@cache
+def variables(count: int) -> tuple[Symbol, ...]:
+    """i0, i1, ..., the variables of a tensor with `count` dimensions."""
+    return tuple(loop_var(dim) for dim in range(count))
+
+
+def ranges_of(size: Sequence[Expr]) -> dict[Symbol, Expr]:
+    """The extent of each variable of a tensor of `size`."""
+    return dict(zip(variables(len(size)), size, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor during lowering. `size` has an expression per dimension."""
+
+    dtype: torch.dtype
+    device: torch.device
+    size: tuple[Expr, ...]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.size)
+
+    @property
+    def numel(self) -> Expr:
+        return product(self.size)
+
+    def load(self, indices: Sequence[Position], mask: Node | None = None) -> Node:
+        """The element at `indices`, one per dimension; 0 where `mask` is False (nothing is read there).
+
+        Nothing is checked: a negative or too large index is the caller's to prevent.
+        """
+        raise NotImplementedError
+
+    def reindex(self, size: Sequence[Expr], index: Sequence[Expr]) -> Tensor:
+        """The tensor of `size` whose element at (i0, i1, ...) is this one's at `index`, expressions over them."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class View(Tensor):
+    """A tensor in memory: element (i0, i1, ...) is the buffer's at `index`, an expression per buffer dimension."""
+
+    buffer: Buffer
+    index: tuple[Expr, ...]
+    strided: Layout | None = None
+    """Where the elements lie, if it was said (`as_strided`): with symbolic sizes, `index` may not show it any more."""
+
+    @staticmethod
+    def whole(buffer: Buffer) -> View:
+        """All of a buffer, as it lies."""
+        size = buffer.layout.size
+        return View(buffer.dtype, buffer.device, size, buffer, variables(len(size)))
+
+    @property
+    def is_whole(self) -> bool:
+        """Is this the buffer itself, dimension for dimension?"""
+        return self.index == variables(self.ndim) and self.size == self.buffer.layout.size
+
+    def at(self, indices: Sequence[Position]) -> tuple[tuple[Expr, ...], tuple[Node, ...]]:
+        """Where the element lies in the buffer: index expressions, and the nodes that their placeholders stand for."""
+        indirect: list[Node] = []
+        position: list[Expr] = []
+        for item in indices:
+            if isinstance(item, Node):
+                position.append(placeholder(len(indirect)))
+                indirect.append(item)
+            else:
+                position.append(item)
+        own = variables(self.ndim)
+        if tuple(position) == own:
+            return self.index, ()
+        mapping = dict(zip(own, position, strict=True))
+        return tuple(substitute(expr, mapping) for expr in self.index), tuple(indirect)
+
+    def load(self, indices: Sequence[Position], mask: Node | None = None) -> Node:
+        position, indirect = self.at(indices)
+        return build.load(self.buffer.name, position, self.dtype, indirect, mask)
+
+    def reindex(self, size: Sequence[Expr], index: Sequence[Expr]) -> View:
+        mapping = dict(zip(variables(self.ndim), index, strict=True))
+        extents = ranges_of(size)
+        moved = tuple(substitute(expr, mapping, extents) for expr in self.index)
+        return replace(self, size=tuple(size), index=moved, strided=None)
+
+    def layout(self) -> Layout | None:
+        """Strides and offset (from the buffer's data) of the view, None if it is not affine in memory, or backwards.
+
+        The strides of dimensions of size 1 mean nothing; those of the buffer are kept where they can be.
+        """
+        if self.is_whole:
+            return Layout(self.size, self.buffer.layout.stride)
+        if self.strided is not None:
+            return self.strided
+        if self.numel == 0:
+            return Layout.contiguous(self.size)
+        flat = flat_index(self.index, self.buffer.layout.stride, ZERO, ranges_of(self.size))
+        strides: list[Expr] = []
+        for var in variables(self.ndim):
+            step = stride_of(flat, var)
+            if step is None or step.is_negative:  # torch has no negative strides
+                return None
+            strides.append(step)
+        origin = {var: ZERO for var in variables(self.ndim)}
+        return Layout(self.size, tuple(strides), substitute(flat, origin))
+
+    def ref(self) -> TensorRef | None:
+        """The view as a library call takes it; None if it is not affine."""
+        layout = self.layout()
+        return None if layout is None else TensorRef(self.buffer.name, layout)
+
+
+@dataclass(frozen=True, eq=False)
+class Computed(Tensor):
+    """A tensor whose elements are an expression of their indices, without loads: full, arange, eye. No memory."""
+
+    value: Node
+
+    @staticmethod
+    def full(size: Sequence[Expr], value: Any, dtype: torch.dtype, device: torch.device) -> Computed:
+        return Computed(dtype, device, tuple(size), build.const(value, dtype))
+
+    def load(self, indices: Sequence[Position], mask: Node | None = None) -> Node:
+        if any(isinstance(item, Node) for item in indices):
+            return _replace_index(self.value, dict(zip(variables(self.ndim), indices, strict=True)))
+        if tuple(indices) == variables(self.ndim):
+            return self.value
+        mapping = dict(zip(variables(self.ndim), indices, strict=True))
+        return transform.rename_nodes((self.value,), mapping, {})[0]
+
+    def reindex(self, size: Sequence[Expr], index: Sequence[Expr]) -> Computed:
+        mapping = dict(zip(variables(self.ndim), index, strict=True))
+        value = transform.rename_nodes((self.value,), mapping, ranges_of(size))[0]
+        return replace(self, size=tuple(size), value=value)
+
+
+def _replace_index(root: Node, mapping: Mapping[Symbol, Position]) -> Node:
+    """`root` with the loop variables in its `index` nodes replaced by what is partly known at run time only."""
+
+    def change(node: Node, args: tuple[Node, ...]) -> Node:
+        return index_node(node.attrs[0], mapping) if node.op == "index" else with_args(node, args)
+
+    return rewrite((root,), change)[0]
+
+
+def index_node(expr: Expr, mapping: Mapping[Symbol, Position]) -> Node:
+    """An index expression as an int64 node, with symbols replaced by expressions or by nodes."""
+    nodes = {symbol for symbol, item in mapping.items() if isinstance(item, Node)}
+    if not expr.free_symbols & nodes:
+        return build.index(substitute(expr, {s: e for s, e in mapping.items() if not isinstance(e, Node)}))
+    if expr.is_Symbol:
+        found = mapping[expr]
+        assert isinstance(found, Node)
+        return found
+    args = [index_node(arg, mapping) for arg in expr.args]
+    if isinstance(expr, FloorDiv):
+        return build.call("floordiv", args[0], args[1])
+    if isinstance(expr, (Mod, PythonMod)):
+        return build.call("remainder", args[0], args[1])
+    if not (expr.is_Add or expr.is_Mul):
+        raise NotImplementedError(f"{expr} at a position that is computed at run time")
+    total = args[0]
+    for arg in args[1:]:
+        total = build.call("add" if expr.is_Add else "mul", total, arg)
+    return total
+
+
+def as_position(item: Position | int) -> Position:
+    """An int, expression or node as a Position; a node that is an index expression or a constant becomes that."""
+    if isinstance(item, Node) and item.op in ("index", "const"):
+        item = item.attrs[0]
+    return sympy.Integer(item) if isinstance(item, int) else item

@@ -1,0 +1,236 @@
+"""View ops as functions from Tensor to Tensor: each works out where an element of the result lies in its argument.
+
+Sizes and positions are ints or expressions. Nothing here makes an operation or reads memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import sympy
+
+from litz.ir import Layout
+from litz.ir.index import (
+    ONE,
+    ZERO,
+    Expr,
+    floordiv,
+    mod,
+    product,
+    recombine,
+    to_expr,
+)
+
+from .view import Tensor, View, ranges_of, variables
+
+Hint = Callable[[Expr], int]
+
+
+def canonical_dim(dim: int, ndim: int) -> int:
+    """A dimension counted from the front. A 0-d tensor takes 0 and -1, as in eager."""
+    extent = max(ndim, 1)
+    if not -extent <= dim < extent:
+        raise IndexError(f"dimension {dim} of a tensor with {ndim} dimensions")
+    return dim % extent
+
+
+def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
+    """Dimension d of the result is dimension dims[d] of x."""
+    order = [canonical_dim(dim, x.ndim) for dim in dims]
+    index: list[Expr] = [ZERO] * x.ndim
+    for new, old in enumerate(order):
+        index[old] = variables(x.ndim)[new]
+    return x.reindex([x.size[old] for old in order], index)
+
+
+def transpose(x: Tensor, first: int, second: int) -> Tensor:
+    if x.ndim == 0:
+        return x
+    order = list(range(x.ndim))
+    a, b = canonical_dim(first, x.ndim), canonical_dim(second, x.ndim)
+    order[a], order[b] = order[b], order[a]
+    return permute(x, order)
+
+
+def expand(x: Tensor, size: Sequence[int | Expr]) -> Tensor:
+    """x broadcast to `size`; new dimensions come in front, and -1 keeps an extent."""
+    new = len(size) - x.ndim
+    sizes = [
+        x.size[dim - new] if dim >= new and to_expr(extent) == -1 else to_expr(extent)
+        for dim, extent in enumerate(size)
+    ]
+    names = variables(len(size))
+    index = [ZERO if extent == 1 else names[dim + new] for dim, extent in enumerate(x.size)]
+    return x if tuple(sizes) == x.size else x.reindex(sizes, index)
+
+
+def squeeze(x: Tensor, dims: Sequence[int] | None = None) -> Tensor:
+    """Without the dimensions of size 1 (among `dims`, if given)."""
+    chosen = range(x.ndim) if dims is None else {canonical_dim(dim, x.ndim) for dim in dims}
+    kept = [dim for dim in range(x.ndim) if dim not in chosen or x.size[dim] != 1]
+    index: list[Expr] = [ZERO] * x.ndim
+    for new, old in enumerate(kept):
+        index[old] = variables(len(kept))[new]
+    return x if len(kept) == x.ndim else x.reindex([x.size[dim] for dim in kept], index)
+
+
+def unsqueeze(x: Tensor, dim: int) -> Tensor:
+    """With a dimension of size 1 at `dim`."""
+    dim = canonical_dim(dim, x.ndim + 1)
+    names = variables(x.ndim + 1)
+    return x.reindex([*x.size[:dim], ONE, *x.size[dim:]], [*names[:dim], *names[dim + 1 :]])
+
+
+def select(x: Tensor, dim: int, position: int | Expr) -> Tensor:
+    """x at `position` along `dim`, which goes away. A negative position counts from the end."""
+    dim = canonical_dim(dim, x.ndim)
+    where = to_expr(position)
+    if where.is_negative:
+        where = where + x.size[dim]
+    elif not where.is_nonnegative and where.free_symbols:
+        raise NotImplementedError(f"select at {where}, whose sign is not known")
+    names = variables(x.ndim - 1)
+    return x.reindex([*x.size[:dim], *x.size[dim + 1 :]], [*names[:dim], where, *names[dim:]])
+
+
+def narrow(x: Tensor, dim: int, start: int | Expr, length: int | Expr, step: int | Expr = 1) -> Tensor:
+    """`length` elements along `dim`, from `start` >= 0 in steps."""
+    dim = canonical_dim(dim, x.ndim)
+    size = [*x.size]
+    size[dim] = to_expr(length)
+    index: list[Expr] = list(variables(x.ndim))
+    index[dim] = index[dim] * to_expr(step) + to_expr(start)
+    return x.reindex(size, index)
+
+
+def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
+    index: list[Expr] = list(variables(x.ndim))
+    for dim in {canonical_dim(dim, x.ndim) for dim in dims} if x.ndim else ():
+        index[dim] = x.size[dim] - 1 - index[dim]
+    return x.reindex(x.size, index)
+
+
+def unfold(x: Tensor, dim: int, length: int, step: int) -> Tensor:
+    """Windows of `length` along `dim`, `step` apart; the position in the window is the last dimension."""
+    names = variables(x.ndim + 1)
+    if x.ndim == 0:
+        return x.reindex([to_expr(length)], [])
+    dim = canonical_dim(dim, x.ndim)
+    size = [*x.size, to_expr(length)]
+    size[dim] = floordiv(x.size[dim] - length, to_expr(step)) + 1
+    index: list[Expr] = list(names[:-1])
+    index[dim] = index[dim] * step + names[-1]
+    return x.reindex(size, index)
+
+
+def diagonal(x: Tensor, offset: int = 0, first: int = 0, second: int = 1, length: Expr | None = None) -> Tensor:
+    """The diagonal of two dimensions as a new last one; `length` if the caller knows it."""
+    a, b = canonical_dim(first, x.ndim), canonical_dim(second, x.ndim)
+    rows, columns = x.size[a] - max(-offset, 0), x.size[b] - max(offset, 0)
+    if length is None:
+        length = sympy.Max(ZERO, sympy.Min(rows, columns))
+    kept = [dim for dim in range(x.ndim) if dim not in (a, b)]
+    names = variables(len(kept) + 1)
+    index: list[Expr] = [ZERO] * x.ndim
+    for new, old in enumerate(kept):
+        index[old] = names[new]
+    index[a], index[b] = names[-1] + max(-offset, 0), names[-1] + max(offset, 0)
+    return x.reindex([*(x.size[dim] for dim in kept), length], index)
+
+
+# ------------------------------------------------------------------------------------------------------------- reshape
+
+
+def infer_size(size: Sequence[int | Expr], numel: Expr) -> tuple[Expr, ...]:
+    """`size` with its -1, if any, replaced by what is left of `numel`."""
+    sizes = [to_expr(extent) for extent in size]
+    if -1 in sizes:
+        rest = product(extent for extent in sizes if extent != -1)
+        sizes[sizes.index(sympy.Integer(-1))] = ZERO if rest == 0 else floordiv(numel, rest)
+    return tuple(sizes)
+
+
+def reshape(x: Tensor, size: Sequence[int | Expr], hint: Hint = int) -> Tensor:
+    """x with the same elements in row-major order as `size` (with at most one -1).
+
+    Dimensions are matched from the front into groups of equal numbers of elements, so that a dimension that a reshape
+    leaves alone keeps its variable. `hint` says which of two unequal symbolic products to extend; any answer is right.
+    """
+    sizes = infer_size(size, x.numel)
+    if sizes == x.size:
+        return x
+    if product(sizes) == 0:
+        return x.reindex(sizes, [ZERO] * x.ndim)
+    names = variables(len(sizes))
+    index: list[Expr] = [ZERO] * x.ndim
+    old = [dim for dim in range(x.ndim) if x.size[dim] != 1]
+    new = [dim for dim in range(len(sizes)) if sizes[dim] != 1]
+    extents = ranges_of(sizes)
+    while old or new:
+        old_group, new_group = _next_group(x.size, old, sizes, new, hint)
+        old, new = old[len(old_group) :], new[len(new_group) :]
+        if len(old_group) == 1 and len(new_group) == 1:
+            index[old_group[0]] = names[new_group[0]]
+            continue
+        flat: Expr = ZERO
+        for dim in new_group:
+            flat = flat * sizes[dim] + names[dim]
+        flat = flat.expand()
+        for dim in reversed(old_group[1:]):
+            index[dim] = mod(flat, x.size[dim], extents)
+            flat = floordiv(flat, x.size[dim], extents)
+        if old_group:
+            # The outermost needs no modulus: what is left is less than its extent.
+            index[old_group[0]] = flat
+    return x.reindex(sizes, index)
+
+
+def _next_group(
+    old_size: Sequence[Expr], old: list[int], new_size: Sequence[Expr], new: list[int], hint: Hint
+) -> tuple[list[int], list[int]]:
+    """The fewest leading dimensions of both that have provably equally many elements; all of them if there are none."""
+    left, right = min(len(old), 1), min(len(new), 1)
+    while left < len(old) or right < len(new):
+        a, b = product(old_size[dim] for dim in old[:left]), product(new_size[dim] for dim in new[:right])
+        if a == b or (a.free_symbols | b.free_symbols and (a - b).expand() == 0):
+            break
+        if left < len(old) and (right == len(new) or hint(a) < hint(b)):
+            left += 1
+        elif right < len(new):
+            right += 1
+        else:
+            left += 1
+    return old[:left], new[:right]
+
+
+# ---------------------------------------------------------------------------------------------------------- as_strided
+
+
+def as_strided(x: View, size: Sequence[Expr], stride: Sequence[Expr], offset: Expr) -> View | None:
+    """The strided view of x's buffer whose first element is `offset` elements behind the buffer's first.
+
+    None where the buffer's own layout has gaps or overlaps, since then an offset says not which element is meant.
+    """
+    layout = x.buffer.layout
+    if product(size) == 0:
+        return View(x.dtype, x.device, tuple(size), x.buffer, (ZERO,) * len(layout.size))
+    order = [dim for dim in range(len(layout.size)) if layout.size[dim] != 1]
+    if any(not layout.stride[dim].is_Integer for dim in order):
+        # Symbolic strides: only where the order of the dimensions is the plain one.
+        if not layout.is_contiguous():
+            return None
+    else:
+        order.sort(key=lambda dim: -int(layout.stride[dim]))
+    names, extents = variables(len(size)), ranges_of(size)
+    flat = offset + sum((names[dim] * stride[dim] for dim in range(len(size))), start=ZERO)
+    flat = recombine(flat.expand(), extents)
+    step: Expr = ONE
+    index: list[Expr] = [ZERO] * len(layout.size)
+    for position, dim in enumerate(reversed(order)):
+        if layout.stride[dim] != step:
+            return None
+        last = position == len(order) - 1
+        rest = floordiv(flat, step, extents)
+        index[dim] = rest if last else mod(rest, layout.size[dim], extents)
+        step = step * layout.size[dim]
+    return View(x.dtype, x.device, tuple(size), x.buffer, tuple(index), Layout(tuple(size), tuple(stride), offset))

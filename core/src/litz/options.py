@@ -1,0 +1,407 @@
+"""Options: in, what the user passed to torch.compile, the environment and plugins' specs; out, one frozen `Options`.
+
+The only file of litz that reads the environment. The table is the fields of `Options`: a field is an option, and its
+metadata say what a user needs to know. A value comes from ``options=`` first, then the environment, then the mode, then
+the default. Names have dots where fields have underscores ("cpp.march" is ``options.cpp_march``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import types
+import typing
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from litz.errors import InvalidOptionError, UnknownOptionError
+from litz_plugins.errors import nearest
+from litz_plugins.records import OptionSpec
+
+MODES: Mapping[str, Mapping[str, Any]] = {
+    "default": {},
+    "reduce-overhead": {"cuda_graphs": True},
+    "max-autotune": {"cuda_graphs": True, "max_autotune": True},
+    "max-autotune-no-cudagraphs": {"max_autotune": True},
+}
+"""torch.compile's modes, and what each sets."""
+
+
+def default_cache_dir() -> Path:
+    """Where the cache lies unless told otherwise: the platform's folder for caches, e.g. ~/.cache/litz on Linux."""
+    try:
+        import platformdirs
+    except ImportError:  # a machine where litz was installed with --no-deps
+        return Path("~/.cache/litz").expanduser()
+    return Path(platformdirs.user_cache_dir("litz", appauthor=False))
+
+
+def _option(
+    default: Any,
+    help: str,
+    *,
+    name: str = "",
+    env: tuple[str, ...] = (),
+    choices: tuple[Any, ...] | None = None,
+    least: int | None = None,
+    affects_code: bool = True,
+    factory: Callable[[], Any] | None = None,
+) -> Any:
+    """A field of `Options`. name: if it has a dot. env: variables that set it, the first that is set counts; by default
+    LITZ_ and its name. least: smallest number allowed. affects_code: part of the cache key."""
+    metadata = {
+        "help": help,
+        "name": name,
+        "env": env,
+        "choices": choices,
+        "least": least,
+        "affects_code": affects_code,
+        "factory": factory,
+    }
+    if factory is not None:
+        return dataclasses.field(default_factory=factory, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything that can be set, fixed for one compile. Make it with `make_options`."""
+
+    mode: str = _option("default", "what to optimize for, as torch.compile's mode=", choices=tuple(MODES))
+    debug: bool = _option(False, "check every stage's result; slower compiles, clearer errors", affects_code=False)
+    cache: bool = _option(True, "keep compiled kernels on disk and reuse them", affects_code=False)
+    cache_dir: Path = _option(None, "folder of the disk cache", factory=default_cache_dir, affects_code=False)
+    fallback: Literal["error", "eager"] = _option(
+        "error", "what to do with a graph that does not compile: raise, or run it as it is", affects_code=False
+    )
+    on_plugin_error: Literal["raise", "disable"] = _option(
+        "raise", "what to do when a plugin fails: raise, or go on without it and warn", affects_code=False
+    )
+    disable_plugins: tuple[str, ...] = _option((), "plugins to leave out, by name", affects_code=False)
+    threads: int | None = _option(
+        None,
+        "kernels to build at a time; unset: one per processor",
+        env=("LITZ_BUILD_WORKERS", "LITZ_THREADS"),
+        least=1,
+        affects_code=False,
+    )
+    report_dir: Path | None = _option(
+        None, "folder to write a report of every compile to; unset: none is written", affects_code=False
+    )
+    calibration: Path | None = _option(None, "file of measured speeds for the cost model; unset: built-in numbers")
+
+    cuda_graphs: bool = _option(
+        False, "record and replay CUDA graphs; set by the reduce-overhead and max-autotune modes"
+    )
+    max_autotune: bool = _option(False, "measure candidates instead of estimating; the max-autotune modes do")
+    fusion: bool = _option(True, "fuse operations into one kernel where that pays")
+    memory_planning: bool = _option(True, "let buffers take over the memory of dead ones")
+    memory_pool: bool = _option(True, "keep memory between calls on the CPU, where fresh pages are slow")
+    unbacked_hint: int = _option(8192, "size assumed, for costs only, where it depends on data", least=1)
+
+    cpp_compiler: str | None = _option(
+        None, "C++ compiler; unset: the first of g++, clang++, c++", name="cpp.compiler", env=("LITZ_CXX", "CXX")
+    )
+    cpp_march: str = _option("native", "processor to compile for, as -march=", name="cpp.march")
+    triton_max_tile: int = _option(
+        4096, "most elements of a tensor in one Triton program's tile", name="triton.max_tile", least=1
+    )
+    triton_num_warps: int | None = _option(
+        None, "warps per Triton program; unset: chosen by kernel", name="triton.num_warps", choices=(1, 2, 4, 8, 16, 32)
+    )
+
+    # Pairs rather than a mapping, so that options can be hashed, compared and pickled.
+    plugin_values: tuple[tuple[str, Any], ...] = dataclasses.field(default=(), metadata={"table": False})
+    """Values of plugins' options by full name; read them as ``options["plugin.option"]``."""
+    plugin_code_options: tuple[str, ...] = dataclasses.field(default=(), metadata={"table": False})
+    """Names of those of them that affect generated code."""
+
+    def __getitem__(self, name: str) -> Any:
+        """An option by the name that a user writes: "cpp.march", "autotune.seconds". Errors: KeyError."""
+        if name in _TABLE:
+            return getattr(self, _TABLE[name].attribute)
+        for given, value in self.plugin_values:
+            if given == name:
+                return value
+        near = nearest(name, [*_TABLE, *(given for given, _ in self.plugin_values)])
+        raise KeyError(f"there is no option {name!r}" + (f"; did you mean {near!r}?" if near else ""))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As ``self[name]``, or ``default`` when there is no such option (its plugin is not loaded, say)."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def key(self) -> str:
+        """A stable text of every setting that affects generated code: a part of the cache key.
+
+        The calibration file counts by its content, so that it may move.
+        """
+        values = {row.name: getattr(self, row.attribute) for row in _TABLE.values() if row.affects_code}
+        values |= {name: self[name] for name in self.plugin_code_options}
+        values["calibration"] = _file_digest(self.calibration)
+        return json.dumps(values, sort_keys=True, default=str, separators=(",", ":"))
+
+    def replace(self, **changes: Any) -> Options:
+        """A copy with some fields changed (not checked: for litz's own use and tests)."""
+        return dataclasses.replace(self, **changes)
+
+
+def _file_digest(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return f"unreadable: {path}"
+
+
+@dataclass(frozen=True)
+class OptionRow:
+    """One row of the table of core's options. env: variables that set it, first come first served.
+
+    attribute: the field of `Options`, '' for a plugin's option. optional: None is allowed.
+    """
+
+    name: str
+    attribute: str
+    type: type[Any]
+    optional: bool
+    default: Any
+    help: str
+    env: tuple[str, ...]
+    choices: tuple[Any, ...] | None = None
+    least: int | None = None
+    affects_code: bool = True
+
+    @property
+    def accepted(self) -> str:
+        """What a value may be, for messages and tables: "one of error, eager", "a whole number, 1 or more"."""
+        if self.choices is not None:
+            text = "one of " + ", ".join(str(c) for c in self.choices)
+        else:
+            text = _TYPE_NAMES[self.type] + (f", {self.least} or more" if self.least is not None else "")
+        return text + (" or None" if self.optional else "")
+
+
+_TYPE_NAMES: Mapping[type[Any], str] = {
+    bool: "True or False (1, 0, yes, no, on, off in the environment)",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    Path: "a path",
+    tuple: "a list of strings (or one, with commas)",
+}
+
+
+def _rows() -> Iterator[OptionRow]:
+    hints = typing.get_type_hints(Options)
+    for field in dataclasses.fields(Options):
+        if field.metadata.get("table", True):
+            about, name = field.metadata, field.metadata["name"] or field.name
+            kind, optional, choices = _read_type(hints[field.name])
+            yield OptionRow(
+                name=name,
+                attribute=field.name,
+                type=kind,
+                optional=optional,
+                default=about["factory"] or field.default,
+                help=about["help"],
+                env=about["env"] or (_env_name(name),),
+                choices=about["choices"] or choices,
+                least=about["least"],
+                affects_code=about["affects_code"],
+            )
+
+
+def _read_type(hint: Any) -> tuple[type[Any], bool, tuple[Any, ...] | None]:
+    """(type, may it be None, choices) of an annotation: a class, X | None, a Literal, or tuple[str, ...]."""
+    if typing.get_origin(hint) is Literal:
+        choices = typing.get_args(hint)
+        return type(choices[0]), False, choices
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        (inner,) = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+        return inner, True, None
+    return typing.get_origin(hint) or hint, False, None
+
+
+def _env_name(option: str) -> str:
+    """LITZ_ and the option's name in capitals: "autotune.seconds" is LITZ_AUTOTUNE_SECONDS."""
+    return "LITZ_" + "".join(c if c.isalnum() else "_" for c in option).upper()
+
+
+_TABLE: Mapping[str, OptionRow] = {row.name: row for row in _rows()}
+
+
+def core_options() -> tuple[OptionRow, ...]:
+    """The table of core's options, for `litz options` and the docs."""
+    return tuple(_TABLE.values())
+
+
+def plugin_option_rows(specs: Iterable[OptionSpec]) -> tuple[OptionRow, ...]:
+    """The same table for plugins' options. specs: with full names, as `Plugins.option_specs` gives them."""
+    return tuple(
+        OptionRow(
+            name=spec.name,
+            attribute="",
+            type=spec.type,
+            optional=spec.default is None,
+            default=spec.default,
+            help=spec.help,
+            env=(_env_name(spec.name),),
+            choices=spec.choices,
+            affects_code=spec.affects_code,
+        )
+        for spec in specs
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ reading values
+
+
+@dataclass(frozen=True)
+class PluginSettings:
+    """What has to be known before plugins are loaded, and so before the other options can be read."""
+
+    disable: tuple[str, ...]
+    on_error: Literal["raise", "disable"]
+
+
+def make_plugin_settings(
+    user_options: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ
+) -> PluginSettings:
+    """The options that say which plugins to load. Errors: InvalidOptionError."""
+    given = user_options or {}
+    disable = _value_of(_TABLE["disable_plugins"], given, environ, {})
+    on_error = _value_of(_TABLE["on_plugin_error"], given, environ, {})
+    return PluginSettings(disable, on_error)
+
+
+def make_options(
+    mode: str | None = None,
+    user_options: Mapping[str, Any] | None = None,
+    plugin_specs: Iterable[OptionSpec] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> Options:
+    """The options of one compile.
+
+    mode, user_options: torch.compile's ``mode=`` and ``options=``. plugin_specs: of the loaded plugins, with full names
+    (`Plugins.option_specs()`). environ: LITZ_DEBUG and the like.
+
+    Errors: UnknownOptionError with the nearest name; InvalidOptionError saying what is accepted.
+    """
+    given = dict(user_options or {})
+    if mode is not None and "mode" not in given:
+        given["mode"] = mode
+    mode_row = _TABLE["mode"]
+    chosen = _value_of(mode_row, given, environ, {}, source="mode=" if mode is not None else "options=")
+    presets = MODES[chosen]
+    rows = {row.name: row for row in plugin_option_rows(plugin_specs)}
+    _check_names(given, [*_TABLE, *rows])
+    _warn_of_near_misses(environ, [*_TABLE.values(), *rows.values()])
+
+    values = {row.attribute: _value_of(row, given, environ, presets) for row in _TABLE.values() if row is not mode_row}
+    plugin_values = {row.name: _value_of(row, given, environ, {}) for row in rows.values()}
+    return Options(
+        mode=chosen,
+        **values,
+        plugin_values=tuple(plugin_values.items()),
+        plugin_code_options=tuple(sorted(row.name for row in rows.values() if row.affects_code)),
+    )
+
+
+def _check_names(given: Iterable[str], known: list[str]) -> None:
+    for name in given:
+        if name in known:
+            continue
+        prefix = str(name).partition(".")[0]
+        namespaces = {k.partition(".")[0] for k in known if "." in k}
+        absent = prefix if "." in str(name) and not nearest(prefix, namespaces) else ""
+        raise UnknownOptionError(str(name), known, missing_plugin=absent)
+
+
+def _warn_of_near_misses(environ: Mapping[str, str], rows: Iterable[OptionRow]) -> None:
+    # LITZ_CACHEDIR would silently do nothing. Other LITZ_ variables may belong to a plugin that is not loaded.
+    known = {variable for row in rows for variable in row.env}
+    for variable in environ:
+        if variable.startswith("LITZ_") and variable not in known:
+            near = nearest(variable, known)
+            if near and _distance(variable, near) <= 2:
+                warnings.warn(f"litz does not read {variable}; did you mean {near}?", stacklevel=3)
+
+
+def _distance(a: str, b: str) -> int:
+    """Letters to insert, delete or replace to turn a into b (Levenshtein)."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        previous, row = row, [i]
+        for j, y in enumerate(b, 1):
+            row.append(min(previous[j] + 1, row[-1] + 1, previous[j - 1] + (x != y)))
+    return row[-1]
+
+
+def _value_of(
+    row: OptionRow,
+    given: Mapping[str, Any],
+    environ: Mapping[str, str],
+    presets: Mapping[str, Any],
+    source: str = "options=",
+) -> Any:
+    """The value of one option by precedence, checked."""
+    if row.name in given:
+        return _checked(row, given[row.name], source)
+    for variable in row.env:
+        if environ.get(variable, "") != "":  # FOO= is how a shell unsets for one command
+            return _checked(row, _parse(row, environ[variable], variable), f"the environment variable {variable}")
+    if row.name in presets:
+        return presets[row.name]
+    return row.default() if callable(row.default) else row.default
+
+
+_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+def _parse(row: OptionRow, text: str, variable: str) -> Any:
+    """A variable's text as the option's type."""
+    if row.optional and text.lower() == "none":
+        return None
+    try:
+        if row.type is bool:
+            return _WORDS[text.strip().lower()]
+        if row.type in (int, float):
+            return row.type(text)
+    except (KeyError, ValueError):
+        raise InvalidOptionError(row.name, text, row.accepted, source=f"the environment variable {variable}") from None
+    return text
+
+
+def _checked(row: OptionRow, value: Any, source: str) -> Any:
+    """The value in the option's own type. Errors: InvalidOptionError."""
+    given = value
+    if value is None and row.optional:
+        return None
+    if row.type is Path and isinstance(value, (str, os.PathLike)):
+        value = Path(value).expanduser()
+    elif row.type is tuple:
+        value = _as_names(value)
+    elif row.type is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    fits = isinstance(value, row.type) and not (row.type is int and isinstance(value, bool))
+    if fits and (row.choices is None or value in row.choices) and (row.least is None or value >= row.least):
+        return value
+    raise InvalidOptionError(row.name, given, row.accepted, source=source)
+
+
+def _as_names(value: Any) -> Any:
+    """A tuple of strings out of "a, b" or any collection of strings; anything else as it is."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(v, str) for v in value):
+        return tuple(value) if isinstance(value, (list, tuple)) else tuple(sorted(value))
+    return None if isinstance(value, tuple) else value  # a tuple of something else is refused

@@ -1,0 +1,99 @@
+"""capture -> lower -> verify -> interpret, against eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_flatten, tree_map
+
+from litz.capture.graph import Graph, make_graph
+from litz.ir import Extern, Program
+from litz.ir.interpret import interpret
+from litz.ir.verify import verify
+from litz.lower import lower
+
+
+def capture(function: Callable[..., Any], *inputs: Any, dynamic: bool = False, decomposed: bool = False) -> Graph:
+    """The functional ATen graph of `function`; every size a symbol if dynamic."""
+    decompositions: dict[Any, Any] = {}
+    if decomposed:
+        from litz.capture.decompositions import decompositions as make
+
+        decompositions = dict(make())
+
+    def flat(*args: Any) -> list[Any]:
+        return tree_flatten(function(*args))[0]
+
+    functional = torch.func.functionalize(flat, remove="mutations")
+    mode = "symbolic" if dynamic else "fake"
+    with torch.no_grad():
+        module = make_fx(
+            functional, decomposition_table=decompositions, tracing_mode=mode, _allow_non_fake_inputs=True
+        )(*inputs)
+    module.graph.eliminate_dead_code()
+    return make_graph("test", module, "inference")
+
+
+def program_of(function: Callable[..., Any], *inputs: Any, dynamic: bool = False, decomposed: bool = False) -> Program:
+    program = lower(capture(function, *inputs, dynamic=dynamic, decomposed=decomposed))
+    verify(program)
+    str(program)
+    return program
+
+
+def check(
+    function: Callable[..., Any],
+    *inputs: Any,
+    dynamic: bool = False,
+    decomposed: bool = False,
+    native: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
+    strides: bool = True,
+) -> Program:
+    """Fail unless the program's outputs equal eager's in value, dtype, shape and stride, and so do written inputs.
+
+    native: no Extern may be in the program.
+    """
+    ours, theirs = tree_map(copied, list(inputs)), tree_map(copied, list(inputs))
+    expected = tree_flatten(function(*theirs))[0]
+    program = program_of(function, *inputs, dynamic=dynamic, decomposed=decomposed)
+    if native:
+        externs = [operation.target_name for operation in program.operations if isinstance(operation, Extern)]
+        assert not externs, f"not lowered: {externs}"
+    actual = interpret(program, ours)
+    compare(actual, expected, rtol=rtol, atol=atol, strides=strides, text=str(program))
+    compare(ours, theirs, rtol=rtol, atol=atol, strides=strides, text=str(program))
+    return program
+
+
+def compare(
+    actual: Sequence[Any], expected: Sequence[Any], *, rtol: float | None, atol: float | None, strides: bool, text: str
+) -> None:
+    assert len(actual) == len(expected)
+    for ours, theirs in zip(actual, expected, strict=True):
+        if not isinstance(theirs, torch.Tensor):
+            assert ours == theirs
+            continue
+        assert ours.dtype == theirs.dtype, f"{ours.dtype} for {theirs.dtype}\n{text}"
+        assert ours.shape == theirs.shape, f"{ours.shape} for {theirs.shape}\n{text}"
+        if strides:
+            pairs = zip(theirs.shape, ours.stride(), theirs.stride(), strict=True)
+            same = theirs.numel() == 0 or all(n == 1 or a == b for n, a, b in pairs)
+            assert same, f"stride {ours.stride()} for {theirs.stride()}\n{text}"
+        torch.testing.assert_close(ours, theirs, rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"{m}\n{text}")
+
+
+def copied(value: Any) -> Any:
+    """A tensor of the same values, strides and offset in memory of its own."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    storage = torch.empty(0, dtype=value.dtype)
+    storage.set_(value.untyped_storage().clone(), 0, (value.untyped_storage().nbytes() // value.itemsize,), (1,))
+    return storage.as_strided(value.shape, value.stride(), value.storage_offset())
+
+
+__all__ = ["capture", "check", "copied", "program_of"]

@@ -1,0 +1,118 @@
+"""cat, pads, roll: against eager, through the interpreter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from core.lowering.harness import check
+from litz.ir import Loop
+
+DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
+
+
+def make(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    values = torch.arange(torch.Size(size).numel()).reshape(size) % 97 - 40
+    return values > 3 if dtype == torch.bool else values.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_cat(dtype: torch.dtype, dim: int, dynamic: bool) -> None:
+    parts = [make(3, 4, 5, dtype=dtype), make(3, 4, 5, dtype=dtype).flip(0), make(3, 4, 5, dtype=dtype)]
+    check(lambda *x: torch.cat(x, dim), *parts, dynamic=dynamic)
+
+
+def test_cat_of_views_and_dtypes() -> None:
+    a, b, c = make(4, 3).t(), make(1, 4).expand(3, 4), make(3, 2, dtype=torch.int64)
+    check(lambda a, b, c: torch.cat([a, b, c], 1), a, b, c)
+
+
+def test_cat_reads_each_piece_only_where_it_lies() -> None:
+    program = check(lambda a, b: torch.cat([a, b]), make(3), make(5))
+    (loop,) = program.operations
+    assert isinstance(loop, Loop) and all(load.mask is not None for load in loop.loads)
+
+
+def test_cat_with_empty_pieces() -> None:
+    check(lambda a, b, c: torch.cat([a, b, c], 1), make(2, 3), torch.empty(0), make(2, 0))
+    check(lambda a, b: torch.cat([a, b]), torch.empty(0), torch.empty(0))
+
+
+def test_cat_of_a_constant() -> None:
+    check(lambda a: torch.cat([a, torch.full((2, 3), 7.0), torch.zeros(1, 3)]), make(2, 3))
+
+
+def test_cat_of_many_is_written_piece_by_piece() -> None:
+    parts = [make(2, n + 1) for n in range(12)]
+    program = check(lambda *x: torch.cat(x, 1), *parts)
+    assert len(program.operations) == 12
+
+
+def test_stack() -> None:
+    check(lambda a, b: torch.stack([a, b], 1), make(3, 4), make(3, 4), decomposed=True)
+    check(lambda a, b: torch.stack([a, b]), make(), make(), decomposed=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("pad", [(1, 2), (0, 0, 2, 1), (-1, 2, 1, -1), (3, 0, 0, 0, 0, 1)])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_constant_pad(dtype: torch.dtype, pad: tuple[int, ...], dynamic: bool) -> None:
+    check(lambda x: F.pad(x, pad, value=1), make(2, 3, 4, dtype=dtype), dynamic=dynamic)
+
+
+def test_constant_pad_of_what_is_computed_or_empty() -> None:
+    check(lambda x: F.pad(torch.ones(3), (1, 1)) + x, make(5))
+    check(lambda x: F.pad(x, (1, 1), value=2.0), torch.empty(2, 0))
+    check(lambda x: F.pad(x, (0, 1)), make(3, 4).t())
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize("pad", [(1, 2), (0, 0), (2, 0)])
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_pad_modes(mode: str, pad: tuple[int, ...], dimensions: int) -> None:
+    x = torch.randn(2, *(4, 5, 6)[:dimensions]).unsqueeze(0)
+    # A circular pad is traced as writes into an empty tensor: whether those stay library calls is not the point here.
+    check(lambda x: F.pad(x, pad * dimensions, mode=mode), x, decomposed=True, native=mode != "circular")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("mode", ["reflection", "replication"])
+@pytest.mark.parametrize(
+    "size, padding", [((2, 6), (1, 2)), ((2, 5, 6), (2, 0, 1, 3)), ((1, 3, 4, 5), (1, 0, 1, 1, 1, 0))]
+)
+def test_pad_backward(dtype: torch.dtype, mode: str, size: tuple[int, ...], padding: tuple[int, ...]) -> None:
+    count = len(padding) // 2
+    op = getattr(torch.ops.aten, f"{mode}_pad{count}d_backward").default
+    forward = getattr(torch.ops.aten, f"{mode}_pad{count}d").default
+    x = torch.randn(size)
+    grad = torch.randn_like(forward(x, padding))
+    x, grad = x.to(dtype), grad.to(dtype)
+    tolerance = {"rtol": 3e-2, "atol": 3e-2} if dtype == torch.bfloat16 else {}
+    check(lambda g, x: op(g, x, padding), grad, x, **tolerance)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shifts, dims", [((1,), (0,)), ((-2, 9), (1, 2)), ((3,), (-1,))])
+def test_roll(shifts: tuple[int, ...], dims: tuple[int, ...], dynamic: bool) -> None:
+    check(lambda x: x.roll(shifts, dims) + 1, make(3, 4, 5), dynamic=dynamic)
+    check(lambda x: x.roll(shifts, dims), make(5, 4, 3).permute(2, 1, 0), decomposed=True)
+
+
+def test_roll_all_the_way_around_is_a_copy() -> None:
+    for function in (lambda x: x.roll(5, 0), lambda x: x.roll((2, -2), (0, 0))):
+        program = check(function, make(5))
+        assert not program.output_buffers & set(program.input_buffers)
+
+
+def test_roll_of_nothing_and_of_a_written_input() -> None:
+    check(lambda x: x.roll(1, 0), torch.empty(0, 3))
+    check(lambda x: x.copy_(x.roll(1, 0) * 2), make(5))
+
+
+def test_repeat_and_tile() -> None:
+    check(lambda x: x.repeat(2, 1, 3), make(2, 3), decomposed=True)
+    check(lambda x: x.repeat_interleave(2, 1), make(2, 3), decomposed=True)
+    check(lambda x: x.tril() + x.triu(1), make(4, 4), decomposed=True)

@@ -1,0 +1,150 @@
+"""Max and average pooling, fixed and adaptive, and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from core.lowering.harness import check, program_of
+from litz.ir import Loop
+
+aten = torch.ops.aten
+
+# kernel, stride, padding, dilation, ceil_mode
+WINDOWS = [
+    (2, 2, 0, 1, False),
+    (3, 2, 1, 1, False),
+    (3, 2, 1, 1, True),
+    ((3, 2), (1, 3), (1, 0), 1, True),
+    (3, 1, 1, 2, False),
+    (2, 3, 1, 1, False),
+]
+
+
+def image(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    torch.manual_seed(0)
+    return torch.randint(-9, 9, size).to(dtype)
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_max_pool2d(window: tuple[Any, ...], dtype: torch.dtype, dynamic: bool) -> None:
+    check(lambda x: aten.max_pool2d_with_indices(x, *map(pair, window[:4]), window[4]), image(2, 3, 9, 8, dtype=dtype),
+          dynamic=dynamic)  # fmt: skip
+
+
+def pair(value: Any) -> Any:
+    return [value, value] if isinstance(value, int) else list(value)
+
+
+def test_max_pool_layouts_and_odd_values() -> None:
+    op = aten.max_pool2d_with_indices
+    check(lambda x: op(x, [3, 3], [2, 2], [1, 1]), image(2, 3, 8, 8).to(memory_format=torch.channels_last))
+    check(lambda x: op(x, [2, 2]), image(3, 8, 8))
+    check(lambda x: op(x, [3, 3], [2, 2], [1, 1], [2, 2]), torch.full((1, 1, 7, 7), float("-inf")))
+    nan = image(1, 2, 8, 8)
+    nan[0, 0, 2:4, 2:5] = float("nan")
+    check(lambda x: op(x, [3, 3], [2, 2], [1, 1]), nan)
+    check(lambda x: op(x, [3, 3], [2, 2]), image(1, 2, 8, 8).to(torch.int64))
+    check(lambda x: op(x, [2, 2]), torch.empty(0, 3, 4, 4))
+
+
+def test_max_pool_of_a_large_window() -> None:
+    check(lambda x: aten.max_pool2d_with_indices(x, [6, 7], [2, 1], [3, 2]), torch.randn(2, 3, 12, 11))
+    check(lambda x: aten.max_pool2d_with_indices(x, [6, 7], [2, 1], [3, 2])[0], torch.randn(2, 3, 12, 11), dynamic=True)
+
+
+def test_max_pool3d() -> None:
+    check(lambda x: aten.max_pool3d_with_indices(x, [2, 2, 2], [2, 1, 2], [1, 0, 1]), image(2, 3, 5, 6, 7))
+    check(lambda x: aten.max_pool3d_with_indices(x, [3, 3, 3], [2, 2, 2], [1, 1, 1]), torch.randn(1, 2, 5, 6, 7))
+
+
+def test_unused_indices_are_not_made() -> None:
+    program = program_of(lambda x: aten.max_pool2d_with_indices(x, [2, 2])[0], image(1, 1, 4, 4))
+    (loop,) = program.operations
+    assert isinstance(loop, Loop) and len(loop.stores) == 1
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_max_pool2d_backward(window: tuple[Any, ...], dynamic: bool) -> None:
+    x = torch.randn(2, 3, 9, 8)
+    arguments = [*map(pair, window[:4]), window[4]]
+    out, places = aten.max_pool2d_with_indices(x, *arguments)
+
+    def backward(g: torch.Tensor, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        return aten.max_pool2d_with_indices_backward(g, x, *arguments, places)
+
+    check(backward, torch.randn_like(out), x, places, dynamic=dynamic)
+    check(backward, torch.randn_like(out).bfloat16(), x.bfloat16(), places, rtol=2e-2, atol=2e-2)
+
+
+def test_max_pool_backward_large_and_3d() -> None:
+    x = torch.randn(1, 2, 14, 14)
+    out, places = aten.max_pool2d_with_indices(x, [7, 7], [1, 1])
+    check(lambda g, x, p: aten.max_pool2d_with_indices_backward(g, x, [7, 7], [1, 1], [0, 0], [1, 1], False, p),
+          torch.randn_like(out), x, places)  # fmt: skip
+    x = torch.randn(1, 2, 6, 6, 5)
+    out, places = aten.max_pool3d_with_indices(x, [3, 3, 3], [2, 2, 2], [1, 1, 1])
+    check(lambda g, x, p: aten.max_pool3d_with_indices_backward(g, x, [3] * 3, [2] * 3, [1] * 3, [1] * 3, False, p),
+          torch.randn_like(out), x, places)  # fmt: skip
+
+
+# kernel, stride, padding, ceil_mode, count_include_pad, divisor_override
+AVERAGES = [
+    (2, 2, 0, False, True, None),
+    (3, 2, 1, False, True, None),
+    (3, 2, 1, False, False, None),
+    (3, 2, 1, True, True, None),
+    (3, 2, 1, True, False, None),
+    ((3, 2), (1, 3), (1, 0), True, False, 5),
+    (2, 3, 1, False, False, None),
+    (6, 5, 3, True, False, None),
+]
+
+
+@pytest.mark.parametrize("window", AVERAGES)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_avg_pool2d(window: tuple[Any, ...], dynamic: bool) -> None:
+    arguments = [*map(pair, window[:3]), *window[3:]]
+    x = torch.randn(2, 3, 10, 9)
+    out = aten.avg_pool2d(x, *arguments)
+    check(lambda x: aten.avg_pool2d(x, *arguments), x, dynamic=dynamic)
+    check(lambda g, x: aten.avg_pool2d_backward(g, x, *arguments), torch.randn_like(out), x, dynamic=dynamic)
+
+
+def test_avg_pool_dtypes_layouts_and_dimensions() -> None:
+    check(lambda x: F.avg_pool2d(x, 3, 2, 1), image(2, 3, 8, 8, dtype=torch.bfloat16), rtol=1e-2, atol=1e-2)
+    check(lambda x: F.avg_pool2d(x, 3, 2, 1), image(2, 3, 8, 8).to(memory_format=torch.channels_last))
+    check(lambda x: F.avg_pool2d(x, 2), image(3, 8, 8))
+    check(lambda x: F.avg_pool1d(x, 3, 2, 1), torch.randn(2, 3, 9), decomposed=True)
+    check(lambda x: F.avg_pool3d(x, (2, 3, 2), 2, 1), torch.randn(2, 3, 6, 7, 5))
+    g = torch.randn_like(F.avg_pool3d(torch.randn(2, 3, 6, 7, 5), 3, 2, 1, True, False))
+    check(lambda g, x: aten.avg_pool3d_backward(g, x, [3] * 3, [2] * 3, [1] * 3, True, False, None),
+          g, torch.randn(2, 3, 6, 7, 5))  # fmt: skip
+    g = torch.randn(1, 2, 6, 6)
+    check(lambda g, x: aten.avg_pool2d_backward(g, x, [7, 7], [1, 1], [0, 0], False, True, None),
+          g, torch.randn(1, 2, 12, 12))  # fmt: skip
+    check(lambda x: F.avg_pool2d(x, 2), image(1, 2, 4, 4).to(torch.int64), native=False)
+
+
+@pytest.mark.parametrize("out", [(1, 1), (3, 4), (5, 2), (7, 9), (12, 11)])
+def test_adaptive_avg_pool2d(out: tuple[int, int]) -> None:
+    x = torch.randn(2, 3, 6, 8)
+    check(lambda x: aten._adaptive_avg_pool2d(x, list(out)), x)
+    check(lambda g, x: aten._adaptive_avg_pool2d_backward(g, x), torch.randn(2, 3, *out), x)
+
+
+def test_adaptive_avg_pool3d() -> None:
+    x = torch.randn(2, 3, 6, 8, 5)
+    check(lambda x: aten._adaptive_avg_pool3d(x, [2, 3, 5]), x)
+    check(lambda g, x: aten._adaptive_avg_pool3d_backward(g, x), torch.randn(2, 3, 2, 3, 5), x)
+    check(lambda x: F.adaptive_avg_pool2d(x, (3, 5)), torch.randn(2, 3, 6, 8), decomposed=True)
+
+
+def test_adaptive_max_pool_stays_with_the_library() -> None:
+    check(lambda x: F.adaptive_max_pool2d(x, 3), torch.randn(1, 2, 7, 7), native=False)

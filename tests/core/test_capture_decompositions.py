@@ -1,0 +1,188 @@
+"""Which ops are left after capture, for the modules people use; and that half-precision norms compute in float32."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from litz.capture.aot import compile_with_aot
+from litz.capture.decompositions import decompositions
+
+COMPOSITES = (
+    *("native_layer_norm", "batch_norm", "native_group_norm", "_softmax", "_log_softmax", "nll_loss", "gelu", "silu"),
+    *("embedding", "embedding_dense_backward", "hardswish", "elu", "mse_loss", "huber_loss", "lerp"),
+    *("addcmul", "addcdiv", "upsample_bilinear2d", "grid_sampler_2d", "_adaptive_avg_pool2d", "masked_fill", "tril"),
+    *("index_select", "stack", "split", "unbind", "transpose", "std", "logsumexp", "linalg_vector_norm", "glu"),
+)
+
+# Torch has no decomposition for them; they run as library calls.
+WITHOUT_RULE = {"_adaptive_avg_pool2d_backward", "grid_sampler_2d_backward"}
+
+
+class Apply(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args):
+        return self.function(*args)
+
+
+def capture(module, *inputs):
+    """The graphs of one training step of `module`, which runs as captured; its output."""
+    graphs = []
+
+    def compile_graph(graph):
+        graphs.append(graph)
+        interpreter = torch.fx.Interpreter(graph.module)
+        return lambda arguments: interpreter.run(*arguments)
+
+    def backend(gm, example_inputs):
+        return compile_with_aot(gm, example_inputs, compile_graph=compile_graph, decompositions=decompositions())
+
+    torch._dynamo.reset()
+    result = torch.compile(module, backend=backend)(*inputs)
+    if result.requires_grad:
+        result.float().sum().backward()
+    return graphs, result
+
+
+def names(graphs):
+    return {node.target._opname for graph in graphs for node in graph.nodes if hasattr(node.target, "_opname")}
+
+
+IMAGE = (4, 8, 6, 6)
+CASES = {
+    "layer_norm": nn.LayerNorm(6),
+    "batch_norm": nn.BatchNorm2d(8),
+    "batch_norm_eval": nn.BatchNorm2d(8).eval(),
+    "group_norm": nn.GroupNorm(2, 8),
+    "softmax": nn.Softmax(-1),
+    "log_softmax": nn.LogSoftmax(1),
+    "cross_entropy": Apply(lambda x: F.cross_entropy(x.flatten(1), torch.tensor([0, 1, 2, 3]))),
+    "gelu": nn.GELU(),
+    "gelu_tanh": nn.GELU(approximate="tanh"),
+    "silu": nn.SiLU(),
+    "elu": nn.ELU(),
+    "hardswish": nn.Hardswish(),
+    "glu": nn.GLU(1),
+    "rms_norm": nn.RMSNorm(6),
+    "mse": Apply(lambda x: F.mse_loss(x, torch.zeros_like(x))),
+    "huber": Apply(lambda x: F.huber_loss(x, torch.zeros_like(x))),
+    "bilinear": Apply(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear")),
+    "adaptive_pool": nn.AdaptiveAvgPool2d(2),
+    "std": Apply(lambda x: x.std(-1)),
+    "logsumexp": Apply(lambda x: x.logsumexp(1)),
+    "split": Apply(lambda x: torch.stack(x.split(4, 1)).tril().transpose(0, 1)),
+    "masked_fill": Apply(lambda x: x.masked_fill(x > 0, 2.0)),
+    "norm": Apply(lambda x: torch.linalg.vector_norm(x, dim=1)),
+    "pad": Apply(lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect")),
+    "roll": Apply(lambda x: torch.rot90(x.roll(1, 2), 1, (2, 3))),
+    "grid_sample": Apply(lambda x: F.grid_sample(x, torch.linspace(-1, 1, 288).view(4, 6, 6, 2), align_corners=False)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_composite_is_left_and_values_are_eager(name):
+    module = CASES[name]
+    state = {key: value.clone() for key, value in module.state_dict().items()}
+    x = torch.randn(IMAGE, requires_grad=True)
+    graphs, result = capture(module, x)
+    left = names(graphs)
+    print(name, sorted(left))
+    composites = {*COMPOSITES, *(f"{op}_backward" for op in COMPOSITES)} - WITHOUT_RULE
+    assert not left & composites
+    assert not [op for op in left if "batch_norm" in op or "layer_norm" in op]
+    module.load_state_dict(state)
+    eager = x.detach().clone().requires_grad_()
+    expected = module(eager)
+    expected.sum().backward()
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(x.grad, eager.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_is_lowered_whole():
+    """Its own lowering draws in float32; torch's decomposition draws in the input's type, coarse for half types."""
+    left = names(capture(nn.Dropout(0.3), torch.ones(10, requires_grad=True))[0])
+    assert "native_dropout" in left
+    assert not any("bernoulli" in op or "native_dropout_backward" in op for op in left)
+
+
+def test_embedding_is_an_index_and_its_backward_a_scatter():
+    graphs, _ = capture(nn.Embedding(10, 4), torch.randint(10, (3, 5)))
+    assert not any("embedding" in op for op in names(graphs))
+
+
+def test_contractions_and_attention_stay_whole():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.conv = nn.Linear(6, 6), nn.Conv2d(8, 8, 3, padding=1)
+
+        def forward(self, x):
+            x = self.linear(self.conv(x))
+            return F.scaled_dot_product_attention(x, x, x)
+
+    left = names(capture(Model(), torch.randn(IMAGE, requires_grad=True))[0])
+    assert {"addmm", "convolution", "convolution_backward"} <= left
+    assert "_scaled_dot_product_flash_attention_for_cpu" in left
+
+
+@pytest.mark.parametrize("module", [nn.LayerNorm(64), nn.BatchNorm1d(64), nn.GroupNorm(4, 64)], ids=type)
+def test_half_norms_compute_in_float32(module):
+    x = torch.randn(32, 64)
+    half = module.half() if not isinstance(module, nn.BatchNorm1d) else module
+    graphs, result = capture(half, x.half())
+    statistics = [node for graph in graphs for node in graph.nodes if "var_mean" in str(node.target)]
+    assert statistics and all(node.args[0].meta["val"].dtype == torch.float32 for node in statistics)
+    assert result.dtype == torch.float16
+
+
+def test_a_plugin_can_add_and_keep_decompositions():
+    rule = lambda x: x
+    table = decompositions({torch.ops.aten.relu.default: rule, torch.ops.aten.gelu.default: None})
+    assert table[torch.ops.aten.relu.default] is rule
+    assert torch.ops.aten.gelu.default not in table
+    assert torch.ops.aten.gelu.default in decompositions()
+
+
+FOREACH = {
+    "add.List": lambda a, b: torch._foreach_add(a, b, alpha=2),
+    "mul.Scalar": lambda a, b: torch._foreach_mul(a, 3.0),
+    "div.ScalarList": lambda a, b: torch._foreach_div(a, [2.0, 3.0]),
+    "mul.Tensor": lambda a, b: torch._foreach_mul(a, torch.tensor(3.0)),
+    "addcmul.Scalar": lambda a, b: torch._foreach_addcmul(a, b, a, value=0.5),
+    "addcdiv.ScalarList": lambda a, b: torch._foreach_addcdiv(a, b, [x.exp() for x in a], [0.5, 2.0]),
+    "lerp.Scalar": lambda a, b: torch._foreach_lerp(a, b, 0.3),
+    "sqrt": lambda a, b: torch._foreach_sqrt(torch._foreach_abs(a)),
+    "norm": lambda a, b: torch._foreach_norm(a, 2),
+    "maximum.Scalar": lambda a, b: torch._foreach_maximum(a, 0.1),
+    "clamp_min.List": lambda a, b: torch._foreach_clamp_min(a, b),
+    "pow.ScalarAndTensor": lambda a, b: torch._foreach_pow(2.0, a),
+    "inplace": lambda a, b: torch._foreach_add_(torch._foreach_neg(a), b) or a,
+    "copy": lambda a, b: torch._foreach_copy_([x + 0 for x in a], b) or a,
+}
+
+
+@pytest.mark.parametrize("name", FOREACH)
+def test_foreach_ops_are_taken_apart(name):
+    function = FOREACH[name]
+    a, b = [torch.randn(3), torch.randn(2, 2)], [torch.randn(3), torch.randn(2, 2)]
+
+    class Model(nn.Module):
+        def forward(self, a0, a1, b0, b1):
+            return torch.cat([x.flatten() for x in function([a0, a1], [b0, b1])])
+
+    graphs, result = capture(Model(), *a, *b)
+    assert not any("_foreach" in op for op in names(graphs))
+    torch.testing.assert_close(result, Model()(*a, *b))
+
+
+def test_foreach_with_a_vector_of_factors():
+    """Dynamo cannot trace this overload (it reads the factors); the rule is right all the same."""
+    a, b = [torch.randn(3), torch.randn(2, 2)], [torch.rand(3) + 1, torch.rand(2, 2) + 1]
+    factors = torch.tensor([0.5, 2.0])
+    for op in (torch.ops.aten._foreach_addcdiv.Tensor, torch.ops.aten._foreach_addcmul.Tensor):
+        torch.testing.assert_close(decompositions()[op](a, a, b, factors), op(a, a, b, factors))

@@ -1,0 +1,238 @@
+"""Work: the FLOPs and bytes of an operation. In: an operation and its Program. Out: a `Work`.
+
+Symbolic sizes count with their hints (`Program.hint`). Bytes are those that must cross the memory bus if caches are
+perfect: each element of a buffer that an operation touches counts once, however many iterations load it. A broadcast
+load therefore costs the buffer's size and not the iteration space's, and two overlapping slices of a buffer cost at
+most the buffer. A load that strides over memory costs the 32-byte sectors that it touches (CUDA C++ Best Practices
+Guide, "Coalesced access to global memory"; a processor's lines are 64 bytes, and neighbours are often used).
+
+FLOPs come from the `flops` column of the op table (`ir/ops.py`), times the points at which the node is evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import prod
+from typing import Any, Literal
+
+import torch
+
+from litz.ir import Buffer, Collective, Extern, Layout, Loop, Node, Program, Store, TensorRef, Wait
+from litz.ir.dtypes import compute_dtype
+from litz.ir.index import Expr, Symbol, is_placeholder, stride_of
+from litz.ir.ops import OPS
+
+from .contractions import argument_names, count_contraction
+
+Kind = Literal["none", "loop", "matmul", "convolution", "attention", "other"]
+
+SECTOR = 32
+"""Bytes that a GPU's memory system moves at least."""
+
+_REDUCTION_FLOPS = {
+    "argmax": 2,
+    "argmin": 2,
+    "welford_mean": 4,  # the count, its reciprocal's product with a difference, an add
+    "welford_m2": 3,
+    "welford_combine_mean": 6,
+    "welford_combine_m2": 6,
+}
+"""Per value reduced; 1 for the others."""
+
+_GATHERS = {
+    "aten::embedding": "weight",
+    "aten::index_select": "self",
+    "aten::gather": "self",
+    "aten::index": "self",
+    "aten::take": "self",
+}
+"""Library calls that read no more of this argument than what they return."""
+
+_ALLOCATIONS = ("aten::empty", "aten::new_empty")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an operation has to do. `flops` by the dtype that they are done in; `pieces` is how many parts of a
+    contraction can run at a time (0: as many as there are units). All zero and kind "none" for a view or a no-op."""
+
+    kind: Kind
+    flops: Mapping[torch.dtype, float] = field(default_factory=dict)
+    bytes_read: float = 0.0
+    bytes_written: float = 0.0
+    pieces: float = 0.0
+
+    @property
+    def total_flops(self) -> float:
+        return float(sum(self.flops.values()))
+
+    @property
+    def total_bytes(self) -> float:
+        return self.bytes_read + self.bytes_written
+
+
+NOTHING = Work("none")
+
+
+def count_work(operation: Any, program: Program) -> Work:
+    """FLOPs and bytes of a Loop, Extern, Template, or of a schedule's kernel. A Collective counts its bytes only: what
+    it costs depends on the network. A Wait does nothing."""
+    operation = getattr(operation, "loop", operation)
+    if isinstance(operation, Loop):
+        return _loop_work(operation, program)
+    if isinstance(operation, Wait) or not isinstance(operation, Extern):
+        return NOTHING
+    return _extern_work(operation, program)
+
+
+# ---------------------------------------------------------------------------------------------------------- loops
+
+
+def _loop_work(loop: Loop, program: Program) -> Work:
+    extents = {r.var: program.hint(r.size) for r in loop.all_ranges}
+    outer = prod(extents[r.var] for r in loop.ranges)
+    inner = outer * prod(extents[r.var] for r in loop.reduction_ranges)
+    if inner == 0 and outer == 0:
+        return NOTHING
+    flops: dict[torch.dtype, float] = {}
+    for node in loop.nodes:
+        each = _node_flops(node)
+        if each:
+            held = compute_dtype(node.args[0].dtype if node.args else node.dtype)
+            whole = node.op == "reduce" or loop.levels[node]
+            flops[held] = flops.get(held, 0.0) + each * (inner if whole else outer)
+
+    read: dict[str, float] = {}
+    seen: set[tuple[Any, ...]] = set()
+    for node in loop.loads:
+        key = (node.buffer, node.index, node.indirect)
+        if key not in seen:
+            seen.add(key)
+            points = inner if loop.levels[node] else outer
+            _add(read, program, node.buffer, _touched(node.index, node.buffer, extents, points, program))
+    written: dict[str, float] = {}
+    for store in loop.stores:
+        points = inner if loop.at_reduction_level(store) else outer
+        size = _touched(store.index, store.buffer, extents, points, program)
+        _add(written, program, store.buffer, size)
+        if store.mode != "set":
+            _add(read, program, store.buffer, size)
+            _count_atomic(flops, store, points)
+    return Work("loop", flops, sum(read.values()), sum(written.values()))
+
+
+def _count_atomic(flops: dict[torch.dtype, float], store: Store, points: int) -> None:
+    held = compute_dtype(store.value.dtype)
+    flops[held] = flops.get(held, 0.0) + points
+
+
+def _node_flops(node: Node) -> int:
+    if node.op in OPS:
+        return OPS[node.op].flops
+    if node.op == "reduce":
+        return _REDUCTION_FLOPS.get(node.attrs[0], 1)
+    # A scan does its combination twice, up and down the tree (Blelloch, 1990).
+    return {"scan": 2, "cast": 1}.get(node.op, 0)
+
+
+def _add(sizes: dict[str, float], program: Program, name: str, size: float) -> None:
+    sizes[name] = min(sizes.get(name, 0.0) + size, _buffer_bytes(program.buffers[name], program))
+
+
+def _touched(index: tuple[Expr, ...], name: str, extents: Mapping[Symbol, int], points: int, program: Program) -> float:
+    """Bytes of a buffer that an access touches over the whole loop, sectors included."""
+    buffer = program.buffers[name]
+    size, stride = _sizes(buffer.layout, program)
+    reach, gathered = 1, False
+    step = 0  # the smallest distance, in elements, between neighbours along a loop variable
+    variables: set[Symbol] = set()
+    for expr, extent, distance in zip(index, size, stride):
+        if expr.is_Integer:
+            continue
+        if expr.is_Symbol and expr in extents:
+            own, slopes = {expr}, [distance]
+        else:
+            own = {symbol for symbol in expr.free_symbols if symbol in extents}
+            if any(is_placeholder(symbol) for symbol in expr.free_symbols):
+                gathered, reach = True, reach * extent
+                continue
+            slopes = [distance * _slope(expr, var) for var in own]
+        variables |= own
+        reach *= min(extent, prod(extents[var] for var in own))
+        for slope in slopes:
+            step = min(step, slope) if step and slope else step or slope
+    elements = min(reach, points if gathered else prod(extents[var] for var in variables))
+    itemsize = buffer.dtype.itemsize
+    # Elements apart from each other bring their neighbours along; a gather along no variable hits anywhere.
+    apart = step * itemsize if step else (SECTOR if gathered else itemsize)
+    return float(elements * max(itemsize, min(SECTOR, apart)))
+
+
+def _slope(expr: Expr, var: Symbol) -> int:
+    """By how many the index grows along a variable; 1 where that is not constant (a division, a modulus)."""
+    found = stride_of(expr, var)
+    return abs(int(found)) if found is not None and found.is_Integer else 1
+
+
+# ---------------------------------------------------------------------------------------------------- library calls
+
+
+def _extern_work(extern: Extern, program: Program) -> Work:
+    target = getattr(extern.target, "_schema", None)
+    name = target.name if target is not None else extern.target_name
+    made = [output for output in extern.outputs if output is not None and output not in extern.aliases]
+    if (not made and not extern.mutates and not extern.effect) or name.startswith(_ALLOCATIONS):
+        return NOTHING
+    written = sum(_buffer_bytes(program.buffers[output], program, whole=False) for output in made)
+    read: dict[str, float] = {}
+    gathered = argument_names(extern).get(_GATHERS.get(name, ""))
+    for ref in extern.refs:
+        size = _ref_bytes(ref, program)
+        _add(read, program, ref.buffer, min(size, written) if ref is gathered else size)
+    for mutated in extern.mutates:
+        sizes = [_ref_bytes(ref, program) for ref in extern.refs if ref.buffer == mutated]
+        written += max(sizes, default=_buffer_bytes(program.buffers[mutated], program))
+    total = sum(read.values())
+    if total + written == 0:
+        return NOTHING
+    contraction = None if isinstance(extern, Collective) else count_contraction(extern, program)
+    if contraction is None:
+        return Work("other", {}, total, written)
+    return Work(contraction.use, {contraction.dtype: contraction.flops}, total, written, contraction.pieces)
+
+
+def _ref_bytes(ref: TensorRef, program: Program) -> float:
+    """Bytes of the distinct elements of a view: expanded dimensions count once."""
+    size, stride = _sizes(ref.layout, program)
+    elements = prod(extent if step else min(extent, 1) for extent, step in zip(size, stride))
+    return float(elements * program.buffers[ref.buffer].dtype.itemsize)
+
+
+# ------------------------------------------------------------------------------------------------------------ sizes
+
+
+def _buffer_bytes(buffer: Buffer, program: Program, whole: bool = True) -> float:
+    """Bytes of a buffer's elements, with the gaps that its strides leave (`whole`) or without."""
+    size, stride = _sizes(buffer.layout, program)
+    if 0 in size:
+        return 0.0
+    span = 1 + sum((extent - 1) * step for extent, step in zip(size, stride))
+    elements = prod(extent if step else 1 for extent, step in zip(size, stride))
+    return float((max(span, elements) if whole else elements) * buffer.dtype.itemsize)
+
+
+def _sizes(layout: Layout, program: Program) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes and strides as numbers."""
+    static = _static_sizes(layout)
+    if static is not None:
+        return static
+    return tuple(map(program.hint, layout.size)), tuple(abs(program.hint(step)) for step in layout.stride)
+
+
+@lru_cache(maxsize=16384)
+def _static_sizes(layout: Layout) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    if not all(expr.is_Integer for expr in (*layout.size, *layout.stride)):
+        return None
+    return tuple(map(int, layout.size)), tuple(abs(int(step)) for step in layout.stride)

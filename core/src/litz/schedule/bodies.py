@@ -1,0 +1,75 @@
+"""Simpler bodies: constants folded, and selections that inlining made twice. In and out: a Program.
+
+Only what is exact for every value, NaN and signed zeros among them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from litz.ir import Loop, Node, Program, build
+from litz.ir.dtypes import compute_dtype
+from litz.ir.node import with_args
+from litz.ir.ops import OPS
+from litz.ir.transform import map_stores
+from litz_plugins import PassContext
+
+
+def simplify_bodies(program: Program, context: PassContext) -> Program:
+    """The pass."""
+    operations = tuple(_simplified(o) if isinstance(o, Loop) else o for o in program.operations)
+    if all(new is old for new, old in zip(operations, program.operations, strict=True)):
+        return program
+    return replace(program, operations=operations)
+
+
+def _simplified(loop: Loop) -> Loop:
+    changed = False
+
+    def change(node: Node, args: tuple[Node, ...]) -> Node:
+        nonlocal changed
+        new = simplify(with_args(node, args))
+        changed |= new is not node
+        return new
+
+    stores = map_stores(loop.stores, change)
+    return replace(loop, stores=stores) if changed else loop
+
+
+def simplify(node: Node) -> Node:
+    """The node, or a simpler one of the same value."""
+    if node.op == "where":
+        condition, yes, no = node.args
+        if yes.op == "where" and yes.args[0] is condition:
+            yes = yes.args[1]
+        if no.op == "where" and no.args[0] is condition:
+            no = no.args[2]
+        return build.call("where", condition, yes, no)
+    if node.op not in OPS or node.op.startswith("random"):
+        return node
+    if node.args and all(arg.op == "const" for arg in node.args):
+        return _folded(node)
+    if node.op in ("mul", "div") and _is_const(node.args[1], 1):
+        return node.args[0]
+    if node.op == "mul" and _is_const(node.args[0], 1):
+        return node.args[1]
+    if node.op == "sub" and _is_const(node.args[1], 0):
+        return node.args[0]
+    return node
+
+
+def _is_const(node: Node, value: int) -> bool:
+    """Is it this constant? Not -0.0, and not a bool."""
+    return node.op == "const" and node.dtype != torch.bool and repr(float(node.attrs[0])) == repr(float(value))
+
+
+def _folded(node: Node) -> Node:
+    """An op on constants, worked out in the type that it would be computed in."""
+    args = [torch.tensor(arg.attrs[0], dtype=compute_dtype(arg.dtype)) for arg in node.args]
+    try:
+        value = OPS[node.op].torch(*args)
+    except RuntimeError:  # an integer divided by zero: left to run time, as in eager
+        return node
+    return build.const(value.item(), node.dtype)

@@ -1,0 +1,61 @@
+"""The dependence graph while operations are fused: groups with edges, and who comes before whom.
+
+In: the direct dependences of a program's operations. Two groups may be contracted into one where that makes no cycle;
+the test and the update are cheap, as there are thousands of each. Ancestors are bit sets in Python integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class ContractedGraph:
+    """Groups by number; a contracted pair goes on under the number of its first."""
+
+    def __init__(self, before: Sequence[set[int]]) -> None:
+        self.before = [set(names) for names in before]
+        self.after: list[set[int]] = [set() for _ in before]
+        self.alive = [True] * len(before)
+        self._own = [1 << n for n in range(len(before))]
+        """The bits of a group: one for each operation in it, so that ancestors need not be renamed."""
+        self._ancestors: list[int] = []
+        for position, names in enumerate(before):
+            above = 0
+            for name in names:
+                self.after[name].add(position)
+                above |= self._ancestors[name] | self._own[name]
+            self._ancestors.append(above)
+
+    def precedes(self, first: int, second: int) -> bool:
+        """Is there a path from the first group to the second?"""
+        return bool(self._own[first] & self._ancestors[second])
+
+    def is_contractible(self, first: int, second: int) -> bool:
+        """Can the two become one without a cycle? `second` must not precede `first`."""
+        above = self._ancestors[second]
+        return not any(self._own[other] & above for other in self.after[first] if other != second)
+
+    def contract(self, first: int, second: int) -> None:
+        """The second group into the first."""
+        own = self._own[first] | self._own[second]
+        above = (self._ancestors[first] | self._ancestors[second]) & ~own
+        # Whoever follows the first has the first's ancestors, whoever follows the second has both's or the second's.
+        new_for_first = above & ~self._ancestors[first]
+        new_for_second = above & ~self._ancestors[second]
+        self._own[first], self._ancestors[first] = own, above
+        self.alive[second] = False
+        self.before[first] = (self.before[first] | self.before[second]) - {first, second}
+        self.after[first] = (self.after[first] | self.after[second]) - {first, second}
+        for other in self.before[second]:
+            self.after[other].discard(second)
+            if other != first:
+                self.after[other].add(first)
+        for other in self.after[second]:
+            self.before[other].discard(second)
+            if other != first:
+                self.before[other].add(first)
+        if new_for_first or new_for_second:
+            for other, living in enumerate(self.alive):
+                if living and other != first and self._ancestors[other] & own:
+                    self._ancestors[other] |= above
+        self.before[second], self.after[second] = set(), set()

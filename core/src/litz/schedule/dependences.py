@@ -1,0 +1,149 @@
+"""Which operation must come before which: read and write sets in, a dependence graph out.
+
+Two operations that touch the same memory, one of them writing, keep their order; memory is the same when an Extern's
+output aliases a buffer. So do effects among themselves, collectives and waits among themselves, and whoever needs a
+size with the Extern that finds it out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+
+from litz.ir import Buffer, Collective, Extern, Loop, TensorRef, Wait
+
+from .schedule import Kernel
+
+Work = Loop | Extern | Kernel
+
+
+def storage_roots(operations: Iterable[Work]) -> dict[str, str]:
+    """For each buffer that shares memory with another by an Extern's alias: the first of those buffers."""
+    roots: dict[str, str] = {}
+    for operation in operations:
+        if isinstance(operation, Extern):
+            for output, base in operation.aliases.items():
+                roots[output] = roots.setdefault(base, base)
+    return roots
+
+
+@dataclass
+class _Memory:
+    """What has happened so far to one piece of memory."""
+
+    writer: int | None = None
+    readers: list[int] = field(default_factory=list)
+
+
+def dependences(operations: Sequence[Work], buffers: Mapping[str, Buffer]) -> list[set[int]]:
+    """For each operation, by position, the positions of those that it must directly follow.
+
+    The positions are all smaller than its own, so the graph has no cycle.
+    """
+    roots = storage_roots(operations)
+    memory: dict[str, _Memory] = {}
+    before: list[set[int]] = [set() for _ in operations]
+    sizes = _SizeUses(operations, buffers)
+    in_flight: dict[str, Collective] = {}
+    last_effect: int | None = None
+    last_communication: int | None = None
+    for position, operation in enumerate(operations):
+        own = before[position]
+        reads = [roots.get(name, name) for name in operation.reads]
+        writes = [roots.get(name, name) for name in operation.writes]
+        if isinstance(operation, Wait):
+            # Until here the communication reads and writes its tensors; whoever touches them comes after.
+            for name in list(reads):
+                started = in_flight.pop(name, None)
+                if started is not None:
+                    reads += [roots.get(other, other) for other in started.reads]
+            writes += [roots.get(name, name) for name in operation.reads]
+        for name in reads:
+            seen = memory.setdefault(name, _Memory())
+            if seen.writer is not None:
+                own.add(seen.writer)
+        for name in writes:
+            seen = memory.setdefault(name, _Memory())
+            own.update(seen.readers)
+            if seen.writer is not None:
+                own.add(seen.writer)
+            memory[name] = _Memory(position)
+        for name in reads:
+            if memory[name].writer != position:
+                memory[name].readers.append(position)
+        if isinstance(operation, Extern):
+            if operation.effect:
+                own.update(() if last_effect is None else (last_effect,))
+                last_effect = position
+            if isinstance(operation, (Collective, Wait)):
+                own.update(() if last_communication is None else (last_communication,))
+                last_communication = position
+            if isinstance(operation, Collective):
+                in_flight.update({roots.get(name, name): operation for name in operation.writes})
+        own.update(sizes.definitions_before(position, operation))
+        own.discard(position)
+    return before
+
+
+class _SizeUses:
+    """Which operations need sizes that an Extern finds out. Costs nothing where there are none."""
+
+    def __init__(self, operations: Sequence[Work], buffers: Mapping[str, Buffer]) -> None:
+        self.buffers = buffers
+        self.defined: dict[sympy.Symbol, int] = {}
+        for position, operation in enumerate(operations):
+            if isinstance(operation, Extern):
+                self.defined.update({item.symbol: position for item in operation.unbacked})
+
+    def definitions_before(self, position: int, operation: Work) -> set[int]:
+        if not self.defined:
+            return set()
+        used: set[sympy.Symbol] = set()
+        if isinstance(operation, Extern):
+            used.update(_symbols((operation.args, dict(operation.kwargs))))
+        else:
+            used.update((operation.loop if isinstance(operation, Kernel) else operation).free_symbols)
+        for name in (*operation.reads, *operation.writes):
+            if name in self.buffers:
+                used.update(self.buffers[name].layout.free_symbols)
+        return {self.defined[s] for s in used if self.defined.get(s, position) < position}
+
+
+def _symbols(value: Any) -> set[sympy.Symbol]:
+    """Every size symbol in nested arguments of an Extern."""
+    if isinstance(value, TensorRef):
+        return set(value.layout.free_symbols)
+    if isinstance(value, sympy.Basic):
+        return set(value.free_symbols)
+    if isinstance(value, dict):
+        return {s for item in value.values() for s in _symbols(item)}
+    if isinstance(value, (list, tuple)):
+        return {s for item in value for s in _symbols(item)}
+    return set()
+
+
+def topological(before: Sequence[set[int]], priority: Sequence[int] | None = None) -> list[int]:
+    """Positions in an order that respects `before`, otherwise as small (by `priority`) as possible. Stable."""
+    key = priority if priority is not None else range(len(before))
+    missing = [len(names) for names in before]
+    after: list[list[int]] = [[] for _ in before]
+    for position, names in enumerate(before):
+        for name in names:
+            after[name].append(position)
+    ready = [(key[n], n) for n, count in enumerate(missing) if count == 0]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, position = heapq.heappop(ready)
+        order.append(position)
+        for follower in after[position]:
+            missing[follower] -= 1
+            if missing[follower] == 0:
+                heapq.heappush(ready, (key[follower], follower))
+    if len(order) != len(before):
+        raise AssertionError("the dependence graph has a cycle")
+    return order

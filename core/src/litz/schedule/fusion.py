@@ -1,0 +1,278 @@
+"""Fusion: the loops of a program into fewer kernels. In: a Program. Out: kernels and calls, and what was decided.
+
+Greedy: of all pairs of loops that share a buffer, the one that saves most comes first. A pair is fused if the result
+is legal (`merge`), makes no cycle, and is expected to take no longer than the two apart. Each pair that was
+considered is on record with its reason.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from litz.ir import Extern, Loop, Program
+from litz_plugins import Decision
+
+from .contracted import ContractedGraph
+from .dependences import dependences, storage_roots, topological
+from .estimate import Cost, CostModel
+from .merge import merge
+from .schedule import Kernel, Step
+
+Note = Callable[[Decision], None]
+
+NEIGHBOURS = 12
+"""Of the many loops that read one buffer, each is compared with so many that follow."""
+
+LEAST_GAIN = 0.05
+"""Of the time of the smaller one of two loops: below that, fusing them is not worth what it may cost."""
+
+CYCLE = "would create a cycle"
+
+
+@dataclass
+class _Group:
+    """A loop, and the operations that went into it. `position` is that of the first."""
+
+    position: int
+    loop: Loop
+    members: tuple[str, ...]
+    cost: Cost
+    points: int
+    outputs: int
+    version: int = 0
+
+
+def fuse(program: Program, costs: CostModel, note: Note, enabled: bool = True) -> tuple[Step, ...]:
+    """The program's operations as steps in a legal order, loops fused into kernels."""
+    fusion = _Fusion(program, costs, note)
+    if enabled:
+        fusion.run()
+    return fusion.steps()
+
+
+class _Fusion:
+    def __init__(self, program: Program, costs: CostModel, note: Note) -> None:
+        self.program, self.costs, self.note = program, costs, note
+        self.roots = storage_roots(program.operations)
+        self.graph = ContractedGraph(dependences(program.operations, program.buffers))
+        self.readers: dict[str, set[int]] = {}
+        self.writers: dict[str, set[int]] = {}
+        self.groups: dict[int, _Group] = {}
+        for position, operation in enumerate(program.operations):
+            for name in operation.reads:
+                self.readers.setdefault(name, set()).add(position)
+            for name in operation.writes:
+                self.writers.setdefault(name, set()).add(position)
+            if isinstance(operation, Loop):
+                self.groups[position] = self._group(position, operation, (operation.name,))
+        self.heap: list[tuple[float, int, int, int, int]] = []
+
+    def _group(self, position: int, loop: Loop, members: tuple[str, ...], cost: Cost | None = None) -> _Group:
+        outer = self.costs.hint(loop.numel)
+        inner = self.costs.hint(loop.reduction_numel)
+        return _Group(position, loop, members, cost or self.costs.cost(loop), outer * inner, outer)
+
+    def steps(self) -> tuple[Step, ...]:
+        """What there is now, in an order that respects the dependences and otherwise the program."""
+        numbers = [n for n, living in enumerate(self.graph.alive) if living]
+        place = {n: k for k, n in enumerate(numbers)}
+        order = topological([{place[p] for p in self.graph.before[n]} for n in numbers])
+        found: list[Step] = []
+        for k in order:
+            operation = self.program.operations[numbers[k]]
+            if isinstance(operation, Extern):
+                found.append(operation)
+            else:
+                group = self.groups[numbers[k]]
+                kernels = sum(isinstance(step, Kernel) for step in found)
+                found.append(Kernel(f"kernel{kernels}", group.loop, group.members))
+        return tuple(found)
+
+    # ------------------------------------------------------------------------------------------------- candidates
+
+    def run(self) -> None:
+        for number in list(self.groups):
+            self._propose(number, later_only=True)
+        while self.heap:
+            _, first, second, version1, version2 = heapq.heappop(self.heap)
+            if self._is_current(first, version1) and self._is_current(second, version2):
+                if self._try(first, second):
+                    self._propose(first)
+        self._join_small()
+
+    def _is_current(self, number: int, version: int) -> bool:
+        return number in self.groups and self.groups[number].version == version
+
+    def _propose(self, number: int, later_only: bool = False) -> None:
+        """Every pair of this group with another that shares a buffer."""
+        scores: dict[int, float] = {}
+        group = self.groups[number]
+        machine = self.costs.machine_for(group.loop.device)
+        for name in group.loop.writes:
+            readers = self.readers.get(name, set())
+            for other in readers:
+                # The reader need not read; where it is the only one, nobody need write either.
+                saved = self.costs.nbytes(name) * (2 if len(readers) == 1 else 1)
+                scores[other] = scores.get(other, machine.launch_us) + saved / machine.bandwidth
+        for name in group.loop.reads:
+            for other in self.writers.get(name, ()):
+                readers = self.readers[name]
+                saved = self.costs.nbytes(name) * (2 if len(readers) == 1 else 1)
+                scores[other] = scores.get(other, machine.launch_us) + saved / machine.bandwidth
+            for other in self._nearby(number, self.readers[name]):
+                scores[other] = scores.get(other, 0.0) + self.costs.nbytes(name) / machine.bandwidth
+        for other, score in scores.items():
+            partner = self.groups.get(other)
+            if partner is None or other == number or (later_only and other < number) or not _comparable(group, partner):
+                continue
+            first, second = sorted((number, other))
+            versions = self.groups[first].version, self.groups[second].version
+            heapq.heappush(self.heap, (-score, first, second, *versions))
+
+    def _nearby(self, number: int, readers: Iterable[int]) -> list[int]:
+        others = sorted(n for n in readers if n != number and n in self.groups)
+        if len(others) <= 2 * NEIGHBOURS:
+            return others
+        group = self.groups[number]
+        alike = [n for n in others if self.groups[n].points == group.points]
+        after = [n for n in alike if n > number][:NEIGHBOURS]
+        return [n for n in alike if n < number][-NEIGHBOURS:] + after
+
+    # ---------------------------------------------------------------------------------------------------- fusing
+
+    def _try(self, first: int, second: int, related: bool = True) -> bool:
+        """Fuse two groups, or say why not."""
+        if self.graph.precedes(second, first):
+            first, second = second, first
+        a, b = self.groups[first], self.groups[second]
+        apart = a.cost.us + b.cost.us
+        if not self.graph.is_contractible(first, second):
+            self._record(a, b, False, CYCLE, apart, None)
+            return False
+        machine = self.costs.machine_for(a.loop.device)
+        outside = {first, second}
+        found = merge(
+            a.loop, b.loop, lambda name: self._needed(name, outside), self.roots, machine.max_buffers, related
+        )
+        if isinstance(found, str):
+            self._record(a, b, False, found, apart, None)
+            return False
+        loop, _ = found
+        cost = self.costs.cost(loop)
+        if cost.us > apart:
+            self._record(a, b, False, _why_slower(a.cost, b.cost, cost), apart, cost.us)
+            return False
+        if apart - cost.us < LEAST_GAIN * min(a.cost.us, b.cost.us):
+            # What it holds in memory at the same time may cost more than the launch that it saves.
+            self._record(a, b, False, "gains less than the estimate may be wrong by", apart, cost.us)
+            return False
+        saved = a.cost.bytes + b.cost.bytes - cost.bytes
+        self._record(a, b, True, _gain(saved), apart, cost.us)
+        self._contract(first, second, loop, cost)
+        return True
+
+    def _needed(self, name: str, inside: set[int]) -> bool:
+        """Must what a group inside writes to this buffer be in memory?"""
+        if name in self.program.output_buffers or name in self.roots:
+            return True
+        if self.program.buffers[name].kind != "temporary":
+            return True
+        return not (self.readers.get(name, inside) <= inside and self.writers[name] <= inside)
+
+    def _contract(self, first: int, second: int, loop: Loop, cost: Cost) -> None:
+        a, b = self.groups.pop(first), self.groups.pop(second)
+        keep, gone = min(first, second), max(first, second)
+        self.graph.contract(keep, gone)
+        members = (*a.members, *b.members)
+        group = self._group(keep, loop, members, cost)
+        group.version = max(a.version, b.version) + 1
+        self.groups[keep] = group
+        for table, touched, now in (
+            (self.readers, (*a.loop.reads, *b.loop.reads), set(loop.reads)),
+            (self.writers, (*a.loop.writes, *b.loop.writes), set(loop.writes)),
+        ):
+            for name in touched:
+                table[name].discard(first)
+                table[name].discard(second)
+                if name in now:
+                    table[name].add(keep)
+
+    def _record(self, a: _Group, b: _Group, fused: bool, reason: str, apart: float, together: float | None) -> None:
+        subject = f"{_label(a)} and {_label(b)}"
+        considered = (("apart", apart), ("fused", together))
+        self.note(Decision("schedule", subject, "fused" if fused else "kept apart", reason, considered))
+
+    # --------------------------------------------------------------------------------------------- small kernels
+
+    def _join_small(self) -> None:
+        """Loops over equal ranges that take little more than their launch: one kernel, even if they share nothing."""
+        alike: dict[object, list[int]] = {}
+        for number in sorted(self.groups):
+            loop = self.groups[number].loop
+            machine = self.costs.machine_for(loop.device)
+            small = self.groups[number].cost.us < 2 * machine.launch_us
+            if small:
+                # Rows and columns of one square are the same ranges, but not the same walk through memory.
+                columns = loop.is_reduction and self.costs.reduces_columns(loop)
+                key = (loop.device, loop.ranges, loop.reduction_ranges, columns)
+                alike.setdefault(key, []).append(number)
+        for numbers in alike.values():
+            current = numbers[0]
+            for number in numbers[1:]:
+                if self._try(current, number, related=False):
+                    current = min(current, number)
+                else:
+                    current = number
+
+
+def _comparable(a: _Group, b: _Group) -> bool:
+    """Could the iteration spaces align, by the number of their points? Cheap, for pairs that need no further look."""
+    if a.loop.device != b.loop.device:
+        return False
+    if a.loop.is_reduction and b.loop.is_reduction:
+        return a.points == b.points and a.outputs == b.outputs
+    if a.loop.is_reduction:
+        return b.points in (a.points, a.outputs)
+    return a.points == b.points or (b.loop.is_reduction and a.points == b.outputs)
+
+
+def _label(group: _Group) -> str:
+    if len(group.members) <= 2:
+        return "+".join(group.members)
+    return f"{group.members[0]}+...+{group.members[-1]} ({len(group.members)})"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if abs(count) < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"
+
+
+def _gain(saved: float) -> str:
+    if saved < 0:
+        return f"saves a launch, for {_bytes(-saved)} more of memory traffic"
+    return f"saves a launch and {_bytes(saved)} of memory traffic"
+
+
+def _why_slower(a: Cost, b: Cost, together: Cost) -> str:
+    if together.bytes > a.bytes + b.bytes:
+        return "memory would be walked against its grain or more than once"
+    if together.flops > 1.5 * (a.flops + b.flops):
+        return "recompute costs more than the bytes it saves"
+    return "too few outputs to keep the device busy"
+
+
+def renumbered(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Kernels named by their place: kernel0, kernel1, ..."""
+    found: list[Step] = []
+    count = 0
+    for step in steps:
+        if isinstance(step, Kernel):
+            step = replace(step, name=f"kernel{count}")
+            count += 1
+        found.append(step)
+    return tuple(found)

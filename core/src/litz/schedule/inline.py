@@ -1,0 +1,260 @@
+"""Inlining: a pointwise loop's body into the loops that read its result, at whatever positions they read it.
+
+In and out: a Program. Works where fusion over one iteration space does not: broadcast, transposed, gathered, guarded,
+and for readers that end in different kernels. It is done where computing a value again is cheaper than writing it once
+and reading it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import sympy
+import torch
+
+from litz.ir import Loop, Node, Operation, Program, Store, build
+from litz.ir.index import ONE, ZERO, Expr, FloorDiv, Mod, PythonMod, Symbol, is_placeholder, placeholder, substitute
+from litz.ir.node import intern, rewrite, with_args
+from litz.ir.ops import OPS
+from litz.ir.transform import replace_loads
+from litz_plugins import PassContext
+
+from .dependences import storage_roots
+from .estimate import CostModel
+from .merge import MAX_LOADS, MAX_NODES
+
+CHEAP_FLOPS = 8
+"""A body without loads and with so little arithmetic costs less than any load."""
+
+
+def inline_pointwise(program: Program, context: PassContext, machine: Any = None) -> Program:
+    """The pass."""
+    if not getattr(context.options, "fusion", True):
+        return program
+    return _Inliner(program, context, machine).run()
+
+
+class _Inliner:
+    def __init__(self, program: Program, context: PassContext, machine: Any) -> None:
+        self.program, self.context = program, context
+        self.costs = CostModel(program, machine)
+        self.operations: list[Operation | None] = list(program.operations)
+        self.roots = storage_roots(program.operations)
+        self.writers: dict[str, list[int]] = {}
+        self.readers: dict[str, set[int]] = {}
+        self.times: dict[int, float] = {}
+        for position, operation in enumerate(program.operations):
+            for name in operation.writes:
+                self.writers.setdefault(self.roots.get(name, name), []).append(position)
+            for name in operation.reads:
+                self.readers.setdefault(name, set()).add(position)
+
+    def run(self) -> Program:
+        changed = False
+        for position, operation in enumerate(self.operations):
+            if isinstance(operation, Loop):
+                changed |= self._consider(position, operation)
+        if not changed:
+            return self.program
+        return replace(self.program, operations=tuple(o for o in self.operations if o is not None))
+
+    # --------------------------------------------------------------------------------------------------- choosing
+
+    def _consider(self, position: int, loop: Loop) -> bool:
+        """Inline one loop where that is legal and pays. True if the program changed."""
+        body = Body.of(loop)
+        if body is None:
+            return False
+        name = body.store.buffer
+        if self.program.buffers[name].kind != "temporary" or name in self.roots or len(self.writers[name]) != 1:
+            return False
+        if any(self._is_written_after(read, position) for read in loop.reads):
+            return False
+        readers = sorted(self.readers.get(name, ()))
+        targets = [n for n in readers if self._takes(n, loop)]
+        stays = name in self.program.output_buffers or len(targets) < len(readers)
+        free = not loop.loads and _flops(loop) <= CHEAP_FLOPS
+        if not targets or (stays and not free):
+            return False
+        results = {n: body.into(self.operations[n]) for n in targets}  # type: ignore[arg-type]
+        reason = self._refusal(position, loop, results, free)
+        if reason is not None:
+            self.context.record(f"{loop.name} into its readers", "kept", reason)
+            return False
+        for n, result in results.items():
+            self._replace(n, result)
+        readers_text = ", ".join(result.name for result in results.values())
+        self.context.record(f"{loop.name} into {readers_text}", "inlined", "recompute costs less than the round trip")
+        if not stays:
+            self.operations[position] = None
+            for read in loop.reads:
+                self.readers[read].discard(position)
+        return True
+
+    def _is_written_after(self, name: str, position: int) -> bool:
+        return any(n >= position for n in self.writers.get(self.roots.get(name, name), ()))
+
+    def _takes(self, number: int, loop: Loop) -> bool:
+        reader = self.operations[number]
+        return isinstance(reader, Loop) and reader.device == loop.device
+
+    def _time(self, number: int, loop: Loop) -> float:
+        if number not in self.times:
+            self.times[number] = self.costs.cost(loop).us
+        return self.times[number]
+
+    def _refusal(self, position: int, loop: Loop, results: Mapping[int, Loop], free: bool) -> str | None:
+        """Why the loop had better be kept; None if it had not."""
+        machine = self.costs.machine_for(loop.device)
+        for number, result in results.items():
+            if len(result.loads) > MAX_LOADS or len(result.nodes) > MAX_NODES:
+                if len(result.nodes) > len(self.operations[number].nodes):  # type: ignore[union-attr]
+                    return f"too many reads: {result.name} would have {len(result.loads)} loads"
+            if len({*result.reads, *result.writes}) > machine.max_buffers:
+                return f"too many reads: {result.name} would touch more than {machine.max_buffers} buffers"
+        if free:
+            return None
+        points = self.costs.hint(loop.numel)
+        written = self.costs.nbytes(loop.stores[0].buffer) / machine.bandwidth
+        before = after = 0.0
+        partner = False
+        for number, result in results.items():
+            reader = self.operations[number]
+            assert isinstance(reader, Loop)
+            new = self.costs.cost(result).us
+            if not partner and self._goes_with(reader, loop, points):
+                # At best the loop is fused with this reader, and only written for the others.
+                partner = True
+                before += max(new, self._time(number, reader))
+            else:
+                before += self._time(number, reader)
+            after += new
+        if not partner:
+            before += self._time(position, loop)
+        elif len(results) > 1:
+            before += written
+        # A tie goes to fusion, which computes once; unless there is one reader, and it is the same either way.
+        if after < before or (len(results) == 1 and after <= before):
+            return None
+        return f"recompute costs more than the bytes it saves: {after:.4g} µs against {before:.4g} µs"
+
+    def _goes_with(self, reader: Loop, loop: Loop, points: int) -> bool:
+        """Could the two be fused over one iteration space?"""
+        if self.costs.hint(reader.numel) * self.costs.hint(reader.reduction_numel) != points:
+            return False
+        loads = {node.index for node in reader.loads if node.buffer == loop.stores[0].buffer}
+        return len(loads) == 1
+
+    def _replace(self, number: int, result: Loop) -> None:
+        old = self.operations[number]
+        assert isinstance(old, Loop)
+        for name in old.reads:
+            self.readers[name].discard(number)
+        for name in result.reads:
+            self.readers.setdefault(name, set()).add(number)
+        self.operations[number] = result
+        self.times.pop(number, None)
+
+
+def _flops(loop: Loop) -> int:
+    return sum(OPS[node.op].flops for node in loop.nodes if node.op in OPS)
+
+
+# ---------------------------------------------------------------------------------------------------- substituting
+
+
+class Body:
+    """The value that a pointwise loop stores, as a function of the position that is read."""
+
+    def __init__(self, store: Store, dims: Mapping[Symbol, int | None], origins: tuple[str, ...] = ()) -> None:
+        self.store, self.dims, self.origins = store, dims, origins
+
+    @staticmethod
+    def of(loop: Loop) -> Body | None:
+        """None unless the loop is pointwise and has one plain store, at its variables themselves in some order."""
+        if loop.is_reduction or len(loop.stores) != 1:
+            return None
+        store = loop.stores[0]
+        if store.mode != "set" or store.mask is not None or store.indirect:
+            return None
+        dims: dict[Symbol, int | None] = {r.var: None for r in loop.ranges if r.size == ONE}
+        wanted = {r.var for r in loop.ranges if r.size != ONE}
+        for dim, expr in enumerate(store.index):
+            if expr in wanted and expr not in dims:
+                dims[expr] = dim
+            elif not (expr.is_Integer or (expr.is_Symbol and dims.get(expr, 0) is None)):
+                return None
+        return Body(store, dims, loop.origins) if len(dims) == len(loop.ranges) else None
+
+    def into(self, reader: Loop) -> Loop:
+        """The reader with every load of the buffer replaced by the value."""
+        extents = reader.extents
+
+        def value(node: Node) -> Node | None:
+            return self.at(node, extents) if node.buffer == self.store.buffer else None
+
+        origins = tuple(dict.fromkeys((*self.origins, *reader.origins)))
+        return replace(reader, stores=replace_loads(reader.stores, value), origins=origins)
+
+    def at(self, load: Node, extents: Mapping[Symbol, Expr]) -> Node:
+        """What a load of the buffer is."""
+        position = {var: ZERO if dim is None else load.index[dim] for var, dim in self.dims.items()}
+        value = _substituted(self.store.value, position, load.indirect, extents)
+        if load.mask is None:
+            return value
+        return build.call("where", load.mask, build.guard(value, load.mask), build.zero_of(load.dtype))
+
+
+def _substituted(root: Node, position: Mapping[Symbol, Expr], indirect: tuple[Node, ...], extents: Any) -> Node:
+    """A body with its variables replaced by expressions, in which placeholders stand for the nodes `indirect`."""
+    gathers = any(is_placeholder(s) for expr in position.values() for s in expr.free_symbols)
+
+    def change(node: Node, args: tuple[Node, ...]) -> Node:
+        if node.op == "load":
+            own = len(node.indirect)
+            mapping = _shifted(position, len(indirect), own) if gathers else position
+            index = tuple(substitute(expr, mapping, extents) for expr in node.index)
+            count = build.placeholders_in(index)
+            extra = indirect[: max(0, count - own)]
+            return build.load(
+                node.buffer, index, node.dtype, (*args[:own], *extra), args[-1] if node.attrs[2] else None
+            )
+        if node.op == "index":
+            expr = substitute(node.attrs[0], position, extents)
+            if gathers and any(is_placeholder(s) for s in expr.free_symbols):
+                return expression_node(expr, indirect)
+            return build.index(expr)
+        if node.op == "bounded":
+            return intern(node.op, node.dtype, args, node.attrs)
+        return with_args(node, args)
+
+    return rewrite((root,), change)[0]
+
+
+def _shifted(position: Mapping[Symbol, Expr], count: int, by: int) -> Mapping[Symbol, Expr]:
+    """The positions with their placeholders numbered after those that a load has of its own."""
+    if by == 0:
+        return position
+    moved = {placeholder(n): placeholder(n + by) for n in range(count)}
+    return {var: expr.xreplace(moved) for var, expr in position.items()}
+
+
+def expression_node(expr: Expr, indirect: tuple[Node, ...]) -> Node:
+    """An index expression with placeholders as arithmetic on int64 nodes."""
+    if not any(is_placeholder(s) for s in expr.free_symbols):
+        return build.index(expr)
+    if expr.is_Symbol:
+        return indirect[int(expr.name[3:])]
+    parts = [expression_node(arg, indirect) for arg in expr.args]
+    if isinstance(expr, FloorDiv):
+        return build.call("floordiv", *parts)
+    if isinstance(expr, (Mod, PythonMod)):
+        return build.call("remainder", *parts)
+    op = {sympy.Add: "add", sympy.Mul: "mul"}[expr.func]
+    total = parts[0]
+    for part in parts[1:]:
+        total = build.call(op, total, part)
+    assert total.dtype == torch.int64
+    return total

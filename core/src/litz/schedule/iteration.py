@@ -1,0 +1,407 @@
+"""Iteration spaces: do two loops go over the same points, and how do the points of one map onto the other's?
+
+In: two loops. Out: an `Alignment`, a common space and each loop's variables as expressions over it; or the reason why
+there is none. The map is found from a buffer that both touch (a store and a load, or two loads, at the same element),
+else from equal sizes. Whatever was guessed is verified: a map must be one-to-one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import sympy
+
+from litz.ir import Loop, Range
+from litz.ir.index import (
+    ONE,
+    ZERO,
+    Expr,
+    FloorDiv,
+    Mod,
+    PythonMod,
+    Symbol,
+    bounds,
+    floordiv,
+    known_less,
+    known_nonnegative,
+    loop_var,
+    mod,
+    product,
+    recombine,
+    reduction_var,
+    stride_of,
+    substitute,
+)
+from litz.ir.transform import rename_loop
+
+Index = tuple[Expr, ...]
+Map = Mapping[Symbol, Expr]
+Level = Literal["full", "outer"]
+"""Where a pointwise loop goes in a reduction's space: at every point, or at every output."""
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """A space for two loops, and the map of each loop's variables into it (None: the loop is in it already).
+
+    `level` says, for a pointwise loop put into a reduction's space, whether it runs at every point or every output.
+    """
+
+    ranges: tuple[Range, ...]
+    reduction_ranges: tuple[Range, ...]
+    first: Map | None = None
+    second: Map | None = None
+    level: Level | None = None
+
+    def moved(self, loop: Loop, which: Literal["first", "second"]) -> Loop:
+        mapping = self.first if which == "first" else self.second
+        if mapping is None:
+            return loop
+        return rename_loop(loop, mapping, self.ranges, self.reduction_ranges)
+
+
+NOT_ALIGNED = "iteration spaces do not align"
+DIFFERENT_REDUCTION = "reduction over different ranges"
+
+
+def align(first: Loop, second: Loop) -> Alignment | str:
+    """A common space for both loops, or why there is none."""
+    found = _align(first, second)
+    return found if isinstance(found, str) else refined(found, first, second)
+
+
+def _align(first: Loop, second: Loop) -> Alignment | str:
+    if first.ranges == second.ranges and first.reduction_ranges == second.reduction_ranges and _agree(first, second):
+        return Alignment(first.ranges, first.reduction_ranges)
+    if first.is_reduction and second.is_reduction:
+        return _align_reductions(first, second)
+    if first.is_reduction or second.is_reduction:
+        target, source = (first, second) if first.is_reduction else (second, first)
+        return _into_reduction(target, source, source is first)
+    return _align_pointwise(first, second)
+
+
+def _agree(first: Loop, second: Loop) -> bool:
+    """With equal ranges: is every element that one stores and the other loads touched by the same iteration?"""
+    for name, there, here in _shared(first, second):
+        if there != here and (name in first.writes or name in second.writes):
+            return False
+    return True
+
+
+def _align_pointwise(first: Loop, second: Loop) -> Alignment | str:
+    if not _same_count(first.numel, second.numel):
+        return NOT_ALIGNED
+    forward = _match(second, first, first.ranges, second.ranges)
+    if forward is not None and _is_simple(forward):
+        return Alignment(first.ranges, (), second=forward)
+    backward = _match(first, second, second.ranges, first.ranges)
+    if backward is not None and (forward is None or _is_simple(backward)):
+        return Alignment(second.ranges, (), first=backward)
+    return NOT_ALIGNED if forward is None else Alignment(first.ranges, (), second=forward)
+
+
+def _into_reduction(target: Loop, source: Loop, source_is_first: bool) -> Alignment | str:
+    """A pointwise loop into a reduction's space."""
+    levels: list[tuple[Level, tuple[Range, ...], Expr]] = [
+        ("full", target.all_ranges, target.numel * target.reduction_numel),
+        ("outer", target.ranges, target.numel),
+    ]
+    for level, ranges, count in levels:
+        if not _same_count(source.numel, count):
+            continue
+        mapping = _match(source, target, ranges, source.ranges)
+        if mapping is not None:
+            first, second = (mapping, None) if source_is_first else (None, mapping)
+            return Alignment(target.ranges, target.reduction_ranges, first, second, level)
+    return NOT_ALIGNED
+
+
+def _align_reductions(first: Loop, second: Loop) -> Alignment | str:
+    if not _same_count(first.numel, second.numel) or not _same_count(first.reduction_numel, second.reduction_numel):
+        return DIFFERENT_REDUCTION
+    for target, source, second_moves in ((first, second, True), (second, first, False)):
+        outer = _match(source, target, target.ranges, source.ranges)
+        inner = _match(source, target, target.reduction_ranges, source.reduction_ranges)
+        if outer is None or inner is None:
+            continue
+        if _order_counts(source) and not _keeps_order(inner, source.reduction_ranges, target.reduction_ranges):
+            continue
+        mapping = {**outer, **inner}
+        if second_moves:
+            return Alignment(first.ranges, first.reduction_ranges, second=mapping)
+        return Alignment(second.ranges, second.reduction_ranges, first=mapping)
+    return DIFFERENT_REDUCTION
+
+
+# ------------------------------------------------------------------------------------------------ finer ranges
+
+
+def refined(alignment: Alignment, first: Loop, second: Loop) -> Alignment:
+    """The same alignment without divisions: where one loop goes over (B*T, C) and the other over (B, T, C), a space
+    of (B, T, C) for both. As it was where that does not work out."""
+    mapping = alignment.second if alignment.first is None else alignment.first
+    if mapping is None or _is_simple(mapping):
+        return alignment
+    source, target = (second, first) if alignment.first is None else (first, second)
+    if any(node.op == "scan" for node in target.nodes):
+        return alignment  # a scan needs its one range
+    parts = {r.var: _digits_of(r, mapping, source.extents) for r in target.all_ranges}
+    if any(part is None for part in parts.values()):
+        return alignment
+    finer: dict[Symbol, Expr] = {}
+    new: dict[Symbol, Symbol] = {}
+    groups: list[tuple[Range, ...]] = []
+    for ranges, make in ((target.ranges, loop_var), (target.reduction_ranges, reduction_var)):
+        group: list[Range] = []
+        for r in ranges:
+            finer[r.var] = ZERO
+            for var, size, step in parts[r.var] or ():
+                group.append(Range(make(len(group)), size))
+                finer[r.var] = finer[r.var] + group[-1].var * step
+                if var is not None:
+                    new[var] = group[-1].var
+        groups.append(tuple(group))
+    extents = {r.var: r.size for group in groups for r in group}
+    moved = {var: new.get(var, substitute(expr, finer, extents)) for var, expr in mapping.items()}
+    if not _is_simple(moved):
+        return alignment
+    first_map, second_map = (finer, moved) if alignment.first is None else (moved, finer)
+    return Alignment(groups[0], groups[1], first_map, second_map, alignment.level)
+
+
+def _digits_of(r: Range, mapping: Map, extents: Mapping[Symbol, Expr]) -> list[tuple[Symbol | None, Expr, Expr]] | None:
+    """(variable, size, step) of the variables that are digits of a range, largest step first; None if they do not
+    make it up. The range itself (variable None) if nothing takes it apart."""
+    digits = []
+    for var, image in mapping.items():
+        if r.var not in image.free_symbols or image.is_Symbol or not image.has(FloorDiv, Mod, PythonMod):
+            continue
+        step = _digit_step(image, r.var)
+        if step is None:
+            return None
+        digits.append((var, extents[var], step))
+    if not digits:
+        return [(None, r.size, ONE)]
+    found: list[tuple[Symbol | None, Expr, Expr]] = []
+    base: Expr = ONE
+    while digits:
+        place = next((n for n, (_, _, step) in enumerate(digits) if step == base), None)
+        if place is None:
+            return None
+        found.append(digits.pop(place))
+        base = base * found[-1][1]
+    return list(reversed(found)) if base == r.size else None
+
+
+def _digit_step(image: Expr, var: Symbol) -> Expr | None:
+    """The step of a digit of `var`: 1 for var mod n, a for var // a and for (var // a) mod n."""
+    if image == var:
+        return ONE
+    if isinstance(image, (Mod, PythonMod)) and not image.args[1].has(var):
+        return _digit_step(image.args[0], var)
+    if isinstance(image, FloorDiv):
+        base = image.args[0]
+        if base == var or (isinstance(base, (Mod, PythonMod)) and base.args[0] == var):
+            return image.args[1]
+    return None
+
+
+def _order_counts(loop: Loop) -> bool:
+    """Is the order of the reduction ranges part of the result?"""
+    return any(node.op == "scan" or (node.op == "reduce" and "arg" in node.attrs[0]) for node in loop.nodes)
+
+
+def _keeps_order(mapping: Map, source: tuple[Range, ...], target: tuple[Range, ...]) -> bool:
+    return len(source) == len(target) and all(
+        a.size == b.size and (mapping[a.var] == b.var or a.size == ONE) for a, b in zip(source, target, strict=True)
+    )
+
+
+def _same_count(left: Expr, right: Expr) -> bool:
+    return left == right or (not (left.is_Integer and right.is_Integer) and sympy.expand(left - right) == 0)
+
+
+def _is_simple(mapping: Map) -> bool:
+    return not any(expr.has(FloorDiv, Mod, PythonMod) for expr in mapping.values())
+
+
+# ------------------------------------------------------------------------------------------------ finding a map
+
+
+def _accesses(loop: Loop) -> Iterator[tuple[str, Index, bool]]:
+    """(buffer, index, is a store) of all accesses at positions that are known without running the loop."""
+    for store in loop.stores:
+        if not store.indirect:
+            yield store.buffer, store.index, True
+    for node in loop.loads:
+        if not node.indirect:
+            yield node.buffer, node.index, False
+
+
+def _shared(first: Loop, second: Loop) -> list[tuple[str, Index, Index]]:
+    """(buffer, index in first, index in second) per buffer that both touch; where one stores first of all."""
+    stores: dict[str, Index] = {}
+    loads: dict[str, Index] = {}
+    for name, index, is_store in _accesses(first):
+        (stores if is_store else loads).setdefault(name, index)
+    strong: list[tuple[str, Index, Index]] = []
+    weak: list[tuple[str, Index, Index]] = []
+    seen: set[tuple[str, Index]] = set()
+    for name, index, is_store in _accesses(second):
+        if (name, index) in seen:
+            continue
+        seen.add((name, index))
+        if name in stores:
+            strong.append((name, stores[name], index))
+        elif name in loads:
+            (strong if is_store else weak).append((name, loads[name], index))
+    # An index with more variables says more.
+    weak.sort(key=lambda item: -sum(len(expr.free_symbols) for expr in item[2]))
+    return strong + weak
+
+
+def _match(source: Loop, target: Loop, into: Sequence[Range], ranges: Sequence[Range]) -> dict[Symbol, Expr] | None:
+    """Source's variables of `ranges` over target's variables `into`, one-to-one; None if no such map is found."""
+    mapping: dict[Symbol, Expr] = {r.var: ZERO for r in ranges if r.size == ONE}
+    wanted = {r.var: r.size for r in ranges if r.size != ONE}
+    allowed = {r.var: r.size for r in into}
+    extents = target.extents
+    for _, there, here in _shared(target, source):
+        if len(mapping) == len(ranges):
+            break
+        found = _solve(here, there, wanted, extents)
+        for var, expr in found.items():
+            fits = all(s in allowed or s not in extents for s in expr.free_symbols)
+            if var in wanted and var not in mapping and fits:
+                mapping[var] = expr
+    if not _fill(mapping, wanted, allowed):
+        return None
+    return mapping if is_bijection(mapping, ranges, into) else None
+
+
+def _solve(here: Index, there: Index, wanted: Mapping[Symbol, Expr], extents: Mapping[Symbol, Expr]) -> Map:
+    """The wanted variables in `here`, such that here == there, as far as they follow from it."""
+    found: dict[Symbol, Expr] = {}
+    if len(here) != len(there):
+        return found
+    for left, right in zip(here, there, strict=True):
+        if left.is_Symbol:
+            if left in wanted:
+                found.setdefault(left, right)
+        elif not left.is_Integer:
+            for var, expr in _digits(left, right, wanted, extents).items():
+                found.setdefault(var, expr)
+    return found
+
+
+def _digits(left: Expr, right: Expr, wanted: Mapping[Symbol, Expr], extents: Mapping[Symbol, Expr]) -> Map:
+    """The variables of left = c + v0 + n0*v1 + n0*n1*v2 + ... (v_k < n_k) where left == right: the digits of right."""
+    terms: list[tuple[Expr, Symbol]] = []
+    constant: Expr = ZERO
+    for term in sympy.Add.make_args(left):
+        variables = [s for s in term.free_symbols if s in wanted]
+        if not variables:
+            constant = constant + term
+            continue
+        step = stride_of(term, variables[0]) if len(variables) == 1 else None
+        if step is None:
+            return {}
+        terms.append((step, variables[0]))
+    rest = right - constant if constant != 0 else right
+    found: dict[Symbol, Expr] = {}
+    base: Expr = ONE
+    while terms:
+        place = next((n for n, (step, _) in enumerate(terms) if step == base), None)
+        if place is None:
+            return {}
+        _, var = terms.pop(place)
+        digit = floordiv(rest, base, extents)
+        # The last digit is what is left over: no modulus, its range is checked with the whole map.
+        found[var] = mod(digit, wanted[var], extents) if terms else digit
+        base = base * wanted[var]
+    return found
+
+
+def _fill(mapping: dict[Symbol, Expr], wanted: Mapping[Symbol, Expr], allowed: Mapping[Symbol, Expr]) -> bool:
+    """Map what is left by equal sizes, in order; else all of it as one number with the same count of values."""
+    left = [var for var in wanted if var not in mapping]
+    if not left:
+        return True
+    used = {s for expr in mapping.values() for s in expr.free_symbols}
+    free = [var for var, size in allowed.items() if var not in used and size != ONE]
+    if len(left) == len(free) and [wanted[var] for var in left] == [allowed[var] for var in free]:
+        mapping.update(zip(left, free, strict=True))
+        return True
+    unmatched, spare = [], list(free)
+    pairs: dict[Symbol, Expr] = {}
+    for var in left:
+        twin = next((other for other in spare if allowed[other] == wanted[var]), None)
+        if twin is None:
+            unmatched.append(var)
+        else:
+            pairs[var] = twin
+            spare.remove(twin)
+    if not unmatched and not spare:
+        mapping.update(pairs)
+        return True
+    count = product(wanted[var] for var in left)
+    if not free or not _same_count(count, product(allowed[var] for var in free)):
+        return False
+    flat: Expr = ZERO
+    for var in free:
+        flat = flat * allowed[var] + var
+    flat = sympy.expand(flat)
+    step: Expr = ONE
+    for var in reversed(left):
+        digit = floordiv(flat, step, allowed)
+        step = step * wanted[var]
+        mapping[var] = mod(digit, wanted[var], allowed) if var is not left[0] else digit
+    return True
+
+
+def is_bijection(mapping: Map, source: Sequence[Range], target: Sequence[Range]) -> bool:
+    """Does the map take the points of `target` one-to-one onto the points of `source`? True only if provable."""
+    real = [r for r in source if r.size != ONE]
+    over = {r.var: r.size for r in target if r.size != ONE}
+    images = [mapping[r.var] for r in real]
+    if all(image.is_Symbol for image in images):
+        return (
+            len(set(images)) == len(images) == len(over)
+            and all(image in over for image in images)
+            and all(over[image] == r.size for image, r in zip(images, real, strict=True))
+        )
+    extents = {r.var: r.size for r in target}
+    for image, r in zip(images, real, strict=True):
+        low, high = bounds(image, extents)
+        if low is None or high is None or not known_nonnegative(low) or not known_less(high, r.size):
+            return False
+    flat: Expr = ZERO
+    for image, r in zip(images, real, strict=True):
+        flat = flat * r.size + image
+    flat = recombine(sympy.expand(flat), extents)
+    return _counts_every_value(flat, over)
+
+
+def _counts_every_value(flat: Expr, over: Mapping[Symbol, Expr]) -> bool:
+    """Is `flat` a sum of v * step with steps 1, n0, n0*n1, ... over all the variables (v_k < n_k)?"""
+    steps: dict[Symbol, Expr] = {}
+    constant = flat
+    for var in over:
+        step = stride_of(flat, var)
+        if step is None:
+            return False
+        steps[var] = step
+        constant = constant - step * var
+    if sympy.expand(constant) != 0:
+        return False
+    base: Expr = ONE
+    while steps:
+        var = next((v for v, step in steps.items() if step == base), None)
+        if var is None:
+            return False
+        base = sympy.expand(base * over[var])
+        steps.pop(var)
+    return True

@@ -1,0 +1,181 @@
+"""Two loops into one. In: two loops, the first before the second in program order, and what else needs their buffers.
+Out: one Loop over the common space, or the reason why there cannot be one.
+
+The second loop's loads of what the first one stores become the values themselves; a store that nobody else needs goes.
+Code is generated pass by pass and element by element, so one loop may only touch what it writes where the same
+iteration writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from litz.ir import Loop, Node, Store, build
+from litz.ir.index import ONE
+from litz.ir.transform import replace_loads
+
+from .iteration import NOT_ALIGNED, Alignment, align
+
+MAX_LOADS = 64
+MAX_NODES = 400
+"""Beyond so many distinct loads or nodes a kernel spills its registers."""
+
+SCATTERED = "reads a buffer that the other scatters into"
+ELSEWHERE = "reads the other's result at another position than the one where it is written"
+OVERWRITES = "would overwrite what the other still reads"
+TWO_WRITERS = "both write one buffer"
+
+
+def merge(
+    first: Loop,
+    second: Loop,
+    needed: Callable[[str], bool],
+    roots: Mapping[str, str],
+    most_buffers: int,
+    related: bool = True,
+) -> tuple[Loop, Alignment] | str:
+    """`first` and `second` as one loop. `needed(buffer)`: does anyone but these two need it? `roots`: the memory that
+    aliased buffers share. `related`: only if some element is touched by the same iteration of both."""
+    if first.device != second.device:
+        return "on different devices"
+    scans = [loop for loop in (first, second) if any(node.op == "scan" for node in loop.nodes)]
+    if scans and first.is_reduction and second.is_reduction:
+        return "a scan and a reduction in one kernel"
+    reason = _alias_hazard(first, second, roots) if roots else None
+    if reason is not None:
+        return reason
+    alignment = align(first, second)
+    if isinstance(alignment, str):
+        return alignment
+    a, b = alignment.moved(first, "first"), alignment.moved(second, "second")
+    if related and not _meet(a, b):
+        return NOT_ALIGNED
+    joined = _join(a, b, needed)
+    if isinstance(joined, str):
+        return joined
+    if not joined:
+        return "nobody needs what they store"
+    merged = replace(
+        a,
+        ranges=alignment.ranges,
+        reduction_ranges=alignment.reduction_ranges,
+        stores=joined,
+        origins=tuple(dict.fromkeys((*a.origins, *b.origins))),
+    )
+    reason = (
+        _misplaced_store(first, second, a, b, merged, alignment) or race(merged) or _too_large(merged, most_buffers)
+    )
+    return reason or (merged, alignment)
+
+
+def _alias_hazard(first: Loop, second: Loop, roots: Mapping[str, str]) -> str | None:
+    """Two names of one memory, one of them written: their positions cannot be compared."""
+    for name in (*second.reads, *second.writes):
+        root = roots.get(name)
+        if root is None:
+            continue
+        for other in (*first.reads, *first.writes):
+            written = name in second.writes or other in first.writes
+            if other != name and roots.get(other) == root and written:
+                return "touch one memory by two names"
+    return None
+
+
+def _meet(a: Loop, b: Loop) -> bool:
+    """Does an iteration of one touch an element that the same iteration of the other touches?"""
+    if not set(a.loads).isdisjoint(b.loads):
+        return True
+    touched = {(s.buffer, s.index) for s in a.stores} | {(n.buffer, n.index) for n in a.loads}
+    return any((s.buffer, s.index) in touched for s in b.stores) or any((n.buffer, n.index) in touched for n in b.loads)
+
+
+def _is_plain(store: Store) -> bool:
+    return store.mode == "set" and store.mask is None and not store.indirect
+
+
+def _join(first: Loop, second: Loop, needed: Callable[[str], bool]) -> tuple[Store, ...] | str:
+    """The stores of both, the second's loads of the first's results replaced."""
+    made: dict[str, Store] = {}
+    for store in first.stores:
+        if store.buffer in made or not _is_plain(store):
+            made[store.buffer] = replace(store, mode="add")  # not one plain value per element: nobody may read it here
+        else:
+            made[store.buffer] = store
+    stores = second.stores
+    hits = [node for node in second.loads if node.buffer in made]
+    for node in hits:
+        store = made[node.buffer]
+        if not _is_plain(store):
+            return SCATTERED
+        if node.indirect or node.index != store.index:
+            return ELSEWHERE
+    if hits:
+        stores = replace_loads(stores, lambda node: _value(node, made))
+    later = _by_buffer(second)
+    for node in first.loads:
+        for store in later.get(node.buffer, ()):
+            if store.mode != "set" or store.indirect or node.indirect or node.index != store.index:
+                return OVERWRITES
+    kept = []
+    for store in first.stores:
+        if store.buffer in later:
+            if not _is_plain(store) or any(not _is_plain(s) or s.index != store.index for s in later[store.buffer]):
+                return TWO_WRITERS
+            continue  # overwritten at once, by the same iteration
+        if needed(store.buffer):
+            kept.append(store)
+    return (*kept, *(store for store in stores if needed(store.buffer)))
+
+
+def _value(node: Node, made: Mapping[str, Store]) -> Node | None:
+    """What a load of one of the first loop's results is, known without reading it."""
+    store = made.get(node.buffer)
+    if store is None:
+        return None
+    if node.mask is None:
+        return store.value
+    return build.call("where", node.mask, store.value, build.zero_of(node.dtype))
+
+
+def _misplaced_store(first: Loop, second: Loop, a: Loop, b: Loop, merged: Loop, alignment: Alignment) -> str | None:
+    """A pointwise loop that runs at every point of a reduction must store at every point too."""
+    if alignment.level != "full" or all(r.size == ONE for r in alignment.reduction_ranges):
+        return None
+    moved = a if not first.is_reduction else b
+    if all(moved.at_reduction_level(store) for store in moved.stores):
+        return None
+    return "stores the same value from every point of the reduction"
+
+
+def race(loop: Loop) -> str | None:
+    """Does the loop read what it writes, other than each iteration its own element, once?"""
+    written = _by_buffer(loop)
+    if written.keys().isdisjoint(loop.reads):
+        return None
+    passes = any(node.op in ("reduce", "scan") for node in loop.nodes)
+    for node in loop.loads:
+        for store in written.get(node.buffer, ()):
+            if node.indirect or store.indirect or node.index != store.index:
+                return OVERWRITES
+            # A loop with a reduction in it goes over its points more than once: a later pass would see the new value.
+            if passes and (loop.levels[node] or loop.at_reduction_level(store)):
+                return "would overwrite what a later pass over the reduction reads"
+    return None
+
+
+def _by_buffer(loop: Loop) -> dict[str, list[Store]]:
+    found: dict[str, list[Store]] = {}
+    for store in loop.stores:
+        found.setdefault(store.buffer, []).append(store)
+    return found
+
+
+def _too_large(loop: Loop, most_buffers: int) -> str | None:
+    if len(set(loop.reads) | set(loop.writes)) > most_buffers:
+        return f"more than {most_buffers} buffers in one kernel"
+    if len(loop.loads) > MAX_LOADS:
+        return f"more than {MAX_LOADS} loads in one kernel"
+    if len(loop.nodes) > MAX_NODES:
+        return f"more than {MAX_NODES} values in one kernel"
+    return None

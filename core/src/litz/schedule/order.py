@@ -1,0 +1,100 @@
+"""The order of steps: one that the dependences allow and that needs little memory at a time.
+
+In: a Schedule. Out: the same steps, reordered only where the peak gets smaller. Effects keep their order, and so do
+collectives and waits among themselves; those move in plugins only, which know what a transfer costs.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+
+from litz.ir import Program
+from litz_plugins import PassContext
+
+from .dependences import dependences, storage_roots
+from .fusion import renumbered
+from .memory import peak_bytes, simple_plan
+from .schedule import Schedule, Step
+
+
+def order_steps(schedule: Schedule, context: PassContext) -> Schedule:
+    """The pass: the memory-saving order if it has the lower peak, else the order as it was."""
+    program = schedule.program
+    before = dependences(schedule.steps, program.buffers)
+    steps = tuple(schedule.steps[n] for n in frugal_order(schedule.steps, before, program))
+    old, new = peak_bytes(program, schedule.steps), peak_bytes(program, steps)
+    if new >= old:
+        return schedule
+    context.record("order of steps", "reordered", f"the peak of temporaries falls from {old} B to {new} B")
+    names = {step.name: twin.name for step, twin in zip(steps, renumbered(steps), strict=True)}
+    estimates = {names.get(name, name): estimate for name, estimate in schedule.estimates.items()}
+    steps = renumbered(steps)
+    memory = simple_plan(program, steps)
+    return replace(schedule, steps=steps, memory=memory, estimates=estimates)
+
+
+def frugal_order(steps: Sequence[Step], before: Sequence[set[int]], program: Program) -> list[int]:
+    """Positions in an order that takes, of the steps that may come next, the one that frees most memory net of what
+    it allocates; among equals the first in the old order."""
+    roots = storage_roots(steps)
+    kept = set(program.output_buffers)
+    size: dict[str, int] = {}
+    users: dict[str, set[int]] = {}
+    for position, step in enumerate(steps):
+        for name in {roots.get(name, name) for name in (*step.reads, *step.writes)}:
+            buffer = program.buffers[name]
+            if buffer.kind == "temporary":
+                size.setdefault(name, program.hint(buffer.nbytes))
+                users.setdefault(name, set()).add(position)
+    kept = {roots.get(name, name) for name in kept}
+    born: set[str] = set()
+    touched = [sorted({roots.get(n, n) for n in (*step.reads, *step.writes)} & size.keys()) for step in steps]
+    missing = [len(names) for names in before]
+    after: list[list[int]] = [[] for _ in before]
+    for position, earlier in enumerate(before):
+        for other in earlier:
+            after[other].append(position)
+
+    def growth(position: int) -> int:
+        total = 0
+        for name in touched[position]:
+            if name not in born:
+                total += size[name]
+            if users[name] == {position} and name not in kept:
+                total -= size[name]
+        return total
+
+    ready: dict[int, int] = {}
+    heap: list[tuple[int, int]] = []
+
+    def offer(position: int) -> None:
+        ready[position] = growth(position)
+        heapq.heappush(heap, (ready[position], position))
+
+    for position, count in enumerate(missing):
+        if count == 0:
+            offer(position)
+    order: list[int] = []
+    while ready:
+        cost, position = heapq.heappop(heap)
+        if ready.get(position) != cost:
+            continue
+        del ready[position]
+        order.append(position)
+        affected: set[int] = set()
+        for name in touched[position]:
+            fresh = name not in born
+            born.add(name)
+            users[name].discard(position)
+            if fresh or len(users[name]) == 1:
+                affected |= users[name]
+        for other in after[position]:
+            missing[other] -= 1
+            if missing[other] == 0:
+                offer(other)
+        for other in affected:
+            if other in ready and growth(other) != ready[other]:
+                offer(other)
+    return order

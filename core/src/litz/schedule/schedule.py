@@ -1,0 +1,97 @@
+"""Schedule: ordered kernels and calls, with a plan for their memory. Made by scheduling, taken by code generation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from litz.ir import Extern, Loop, Program
+from litz.ir.printer import extern_line, loop_lines
+from litz_plugins import Decision, Estimate
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel to generate: a loop, fused from the operations named by `fused`.
+
+    `inplace` maps a buffer that the kernel writes to a buffer that it reads and whose memory it takes over: every
+    element is read, by the iteration that writes it, before it is written.
+    """
+
+    name: str
+    loop: Loop
+    fused: tuple[str, ...] = ()
+    inplace: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def device(self) -> torch.device:
+        return self.loop.device
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.loop.reads
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return self.loop.writes
+
+
+Step = Kernel | Extern
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """When each temporary comes to be and ends.
+
+    `allocate[n]` are the buffers allocated before step n, `free[n]` those whose last use is step n. `reuse` maps a
+    buffer to the dead buffer (same device, same number of bytes) whose memory it takes over instead of an allocation;
+    the dead one then is in no `free`. `peak_bytes` is the most memory that temporaries and outputs take at a time,
+    for the hinted sizes; `total_bytes` is what they would take with no buffer freed or reused.
+    """
+
+    allocate: tuple[tuple[str, ...], ...]
+    free: tuple[tuple[str, ...], ...]
+    reuse: Mapping[str, str] = field(default_factory=dict)
+    peak_bytes: int = 0
+    total_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The program's operations as steps in order of execution.
+
+    `estimates` has the expected time of each step, by name. `loops_before` counts the program's loops before fusion.
+    Buffers of the program that no step writes were fused away and are never allocated.
+    """
+
+    program: Program
+    steps: tuple[Step, ...]
+    memory: MemoryPlan
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
+    decisions: tuple[Decision, ...] = ()
+    loops_before: int = 0
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Kernel))
+
+    @property
+    def externs(self) -> tuple[Extern, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Extern))
+
+    def __str__(self) -> str:
+        lines = [f"schedule {self.program.name}: {self.loops_before} loops in {len(self.kernels)} kernels"]
+        for number, step in enumerate(self.steps):
+            for name in self.memory.allocate[number]:
+                old = self.memory.reuse.get(name)
+                lines.append(f"  allocate {name}" + (f" in the memory of {old}" if old else ""))
+            if isinstance(step, Kernel):
+                lines.append(f"  kernel {step.name} = {' + '.join(step.fused)}")
+                lines += ["    " + line for line in loop_lines(step.loop, self.program.buffers)]
+            else:
+                lines.append("  " + extern_line(step, self.program.buffers))
+            if self.memory.free[number]:
+                lines.append(f"  free {', '.join(self.memory.free[number])}")
+        return "\n".join(lines)

@@ -1,0 +1,96 @@
+"""The room's front door: Program in, Schedule out.
+
+    program --core_program_passes--> program --make_schedule (fusion)--> schedule --core_schedule_passes--> schedule
+
+The passes are records, so that plugins can put theirs before and after by name. Fusion is the step between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from litz.ir import Program
+from litz_plugins import Decision, Estimate, Pass, PassContext
+
+from .bodies import simplify_bodies
+from .estimate import CostModel, Machine, Machines
+from .fusion import fuse
+from .inline import inline_pointwise
+from .memory import plan_memory, simple_plan, work_in_place
+from .order import order_steps
+from .schedule import Kernel, Schedule, Step
+from .simplify import remove_dead_operations
+from .split import split_reductions
+
+MachineLike = Machine | Machines | Any
+"""A Machine, a mapping from device type to Machine, or any record of a device with the same figures."""
+
+
+def core_program_passes(options: Any = None, machine: MachineLike | None = None) -> tuple[Pass, ...]:
+    """Core's own passes of stage "program"."""
+    return (
+        Pass("remove_dead_operations", "program", remove_dead_operations),
+        Pass("split_reductions", "program", lambda p, c: split_reductions(p, c, machine), ("remove_dead_operations",)),
+        Pass("inline_pointwise", "program", lambda p, c: inline_pointwise(p, c, machine), ("split_reductions",)),
+        Pass("simplify_bodies", "program", simplify_bodies, ("inline_pointwise",)),
+    )
+
+
+def core_schedule_passes(options: Any = None) -> tuple[Pass, ...]:
+    """Core's own passes of stage "schedule"."""
+    return (
+        Pass("order_steps", "schedule", order_steps),
+        Pass("work_in_place", "schedule", work_in_place, after=("order_steps",)),
+        Pass("plan_memory", "schedule", plan_memory, after=("work_in_place",)),
+    )
+
+
+def make_schedule(
+    program: Program,
+    *,
+    machine: MachineLike | None = None,
+    estimate: Callable[[Step], Estimate | None] | None = None,
+    options: Any = None,
+    note: Callable[[Decision], None] | None = None,
+    passes: Sequence[Pass] = (),
+) -> Schedule:
+    """The program's loops fused into kernels, in a legal order, with a plan that frees what is dead and reuses nothing.
+
+    machine: what fusion weighs with; None for what torch reports. estimate: the expected time of a step, for the
+    record. options: `fusion` is used. passes: schedule passes to run on the result (`core_schedule_passes()` for
+    core's own), for callers that have no plugin manager to run them.
+    """
+    decisions: list[Decision] = []
+
+    def keep(decision: Decision) -> None:
+        decisions.append(decision)
+        if note is not None:
+            note(decision)
+
+    steps = fuse(program, CostModel(program, machine), keep, enabled=getattr(options, "fusion", True))
+    estimates: dict[str, Estimate] = {}
+    for step in steps:
+        found = None if estimate is None else estimate(step)
+        if found is not None:
+            estimates[step.name] = found
+    schedule = Schedule(program, steps, simple_plan(program, steps), estimates, tuple(decisions), len(program.loops))
+    for item in passes:
+        context = PassContext(options, "schedule", item.name, item.plugin or "core", note=keep)
+        schedule = item.run(schedule, context)
+    return schedule
+
+
+def prepare(program: Program, options: Any = None, machine: MachineLike | None = None) -> Program:
+    """The program after core's program passes, for callers that have no plugin manager to run them."""
+    for item in core_program_passes(options, machine):
+        program = item.run(program, PassContext(options, "program", item.name))
+    return program
+
+
+def unscheduled(schedule: Schedule) -> Program:
+    """The schedule as a Program again: each kernel's loop and each call, in order of execution. It prints, verifies
+    and runs in the interpreter like any other."""
+    operations = tuple(step.loop if isinstance(step, Kernel) else step for step in schedule.steps)
+    return replace(schedule.program, operations=operations)

@@ -1,0 +1,313 @@
+"""Splitting reductions: a few outputs of many values each, as many partial results first and then those combined.
+
+In and out: a Program. A loop (x | r) becomes (s, x | r') into temporaries of shape [s, x], and (x | s), which combines
+them and goes on as the loop did. Without it one SM, or one thread, would walk through all the values of an output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from litz.ir import Buffer, Layout, Loop, Node, Operation, Program, Range, Store, build
+from litz.ir.dtypes import compute_dtype
+from litz.ir.index import ONE, Expr, Symbol, floordiv, loop_var, product, reduction_var, stride_of, to_expr
+from litz.ir.node import with_args
+from litz.ir.reductions import REDUCTIONS
+from litz.ir.transform import map_stores, rename_nodes
+from litz_plugins import PassContext
+
+from .estimate import CostModel, Machine
+
+SPLITTABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "welford_mean", "welford_m2"})
+GPU_WAVES = 4
+"""Partial results per SM to aim for: enough that the last ones to finish do not leave the others waiting for long."""
+LEAST_CHUNK_GPU = 2048
+LEAST_CHUNK_CPU = 16384
+"""Values that one partial result should be worth, at least."""
+
+
+def split_reductions(program: Program, context: PassContext, machine: Any = None) -> Program:
+    """The pass."""
+    costs = CostModel(program, machine)
+    operations: list[Operation] = []
+    buffers = dict(program.buffers)
+    for operation in program.operations:
+        operations += _considered(operation, program, costs, context, buffers)
+    if len(operations) == len(program.operations):
+        return program
+    return replace(program, operations=tuple(operations), buffers=buffers)
+
+
+def _considered(
+    operation: Operation, program: Program, costs: CostModel, context: PassContext, buffers: dict[str, Buffer]
+) -> tuple[Operation, ...]:
+    """The operation, or the two loops that it is split into. New buffers go into `buffers`."""
+    plan = _plan(operation, program, costs, context) if isinstance(operation, Loop) else None
+    if plan is None:
+        return (operation,)
+    assert isinstance(operation, Loop)
+    grown = dict(buffers)
+    halves = _split(operation, plan, grown)
+    new_costs = CostModel(replace(program, buffers=grown), costs.machine)
+    whole, split = costs.cost(operation).us, sum(new_costs.cost(half).us for half in halves)
+    how = " x ".join(f"{part.pieces} of {part.chunk}" for part in plan.parts)
+    considered = (("whole", whole), ("split", split))
+    if split >= whole:
+        context.record(f"reduction {operation.name}", "whole", "one more kernel costs more than it gains", considered)
+        return (operation,)
+    reason = f"{program.hint(operation.numel)} outputs alone would keep too few units busy"
+    context.record(f"reduction {operation.name}", f"split into {how}", reason, considered)
+    buffers.update(grown)
+    return halves
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One reduction range cut into `pieces` of `chunk` values; the last piece is short unless `exact`."""
+
+    range: Range
+    pieces: Expr
+    chunk: Expr
+    exact: bool
+
+
+@dataclass(frozen=True)
+class _Plan:
+    parts: tuple[_Part, ...]
+
+
+# ------------------------------------------------------------------------------------------------------- deciding
+
+
+def _plan(loop: Loop, program: Program, costs: CostModel, context: PassContext) -> _Plan | None:
+    """How to split a loop; None if it stays whole."""
+    reduces = [node for node in loop.nodes if node.op == "reduce"]
+    if not reduces:
+        return None
+    machine = costs.machine_for(loop.device)
+    outputs, values = costs.hint(loop.numel), costs.hint(loop.reduction_numel)
+    wanted = _pieces(loop, machine, outputs, values, costs)
+    if wanted < 2:
+        return None
+    reason = _obstacle(loop, reduces)
+    if reason is None:
+        parts = tuple(_cut(loop, program, costs, wanted))
+        if not parts:
+            reason = "no range can be cut"
+    subject = f"reduction {loop.name}"
+    if reason is not None:
+        context.record(subject, "whole", f"{outputs} outputs of {values} values; {reason}")
+        return None
+    return _Plan(parts)
+
+
+def _pieces(loop: Loop, machine: Machine, outputs: int, values: int, costs: CostModel) -> int:
+    """Into how many partial results per output to split; less than 2 for "not at all"."""
+    if outputs == 0 or values == 0:
+        return 0
+    if not machine.is_gpu:
+        # Two outputs per thread balance well enough.
+        if machine.units < 2 or outputs >= 2 * machine.units:
+            return 0
+        return min(-(-4 * machine.units // outputs), values // LEAST_CHUNK_CPU)
+    blocks = outputs
+    if costs.reduces_columns(loop):
+        # A block of neighbouring outputs goes to one SM, so that whole cache lines are read.
+        blocks = -(-outputs // 64)
+    elif values < 1024:
+        return 0
+    if blocks >= 2 * machine.units:
+        return 0
+    least = LEAST_CHUNK_GPU if blocks == outputs else 64
+    return min(-(-GPU_WAVES * machine.units // blocks), values // least)
+
+
+def _obstacle(loop: Loop, reduces: list[Node]) -> str | None:
+    kinds = {node.attrs[0] for node in reduces}
+    if not kinds <= SPLITTABLE:
+        return f"{', '.join(sorted(kinds - SPLITTABLE))} cannot be split"
+    if any(node.op == "scan" for node in loop.nodes):
+        return "there is a scan in it"
+    if any(loop.at_reduction_level(store) for store in loop.stores):
+        return "it stores values before they are reduced"
+    above = set(reduces)
+    for node in loop.nodes:
+        if any(arg in above for arg in node.args):
+            if node in reduces:
+                return "a reduction in it needs the result of another"
+            above.add(node)
+            if loop.levels[node]:
+                return "a reduction in it needs the result of another"
+    if not set(loop.writes).isdisjoint(node.buffer for node in loop.loads):
+        return "it works in place"
+    return None
+
+
+def _cut(loop: Loop, program: Program, costs: CostModel, wanted: int) -> Iterable[_Part]:
+    """Cuts of the outermost reduction ranges (by stride in memory) that make about `wanted` pieces together."""
+    made = 1
+    for r in _outermost_first(loop, program):
+        left = wanted // made
+        if left < 2:
+            return
+        extent = costs.hint(r.size)
+        if extent < 2:
+            continue
+        if r.size.is_Integer:
+            if extent <= left:
+                yield _Part(r, r.size, ONE, True)
+                made *= extent
+                continue
+            pieces = _divisor_near(extent, left)
+            if pieces is not None:
+                yield _Part(r, to_expr(pieces), to_expr(extent // pieces), True)
+            else:
+                chunk = -(-extent // left)
+                yield _Part(r, to_expr(-(-extent // chunk)), to_expr(chunk), False)
+            return
+        if extent <= left:
+            yield _Part(r, r.size, ONE, True)
+            made *= extent
+            continue
+        chunk = -(-extent // left)
+        # The chunk is fixed and the number of pieces follows the size, so that no piece is empty.
+        yield _Part(r, floordiv(r.size + chunk - 1, to_expr(chunk)), to_expr(chunk), False)
+        return
+
+
+def _divisor_near(extent: int, pieces: int) -> int | None:
+    """The divisor of `extent` nearest to `pieces` from 0.5 to 1.5 times it."""
+    fitting = [n for n in range(max(2, -(-pieces // 2)), pieces * 3 // 2 + 1) if extent % n == 0]
+    return min(fitting, key=lambda n: abs(n - pieces)) if fitting else None
+
+
+def _outermost_first(loop: Loop, program: Program) -> list[Range]:
+    """Reduction ranges by the greatest stride that a load has along them, descending."""
+    weights: dict[Any, int] = {r.var: 0 for r in loop.reduction_ranges}
+    for node in loop.loads:
+        stride = program.buffers[node.buffer].layout.stride
+        for r in loop.reduction_ranges:
+            for expr, step in zip(node.index, stride, strict=True):
+                slope = stride_of(expr, r.var) if r.var in expr.free_symbols else None
+                if slope is not None:
+                    weights[r.var] = max(weights[r.var], program.hint(step) * abs(program.hint(slope)))
+    return sorted(loop.reduction_ranges, key=lambda r: -weights[r.var])
+
+
+# ------------------------------------------------------------------------------------------------------ splitting
+
+
+def _split(loop: Loop, plan: _Plan, buffers: dict[str, Buffer]) -> tuple[Loop, Loop]:
+    """The loop of partial results, and the one that combines them. New buffers go into `buffers`."""
+    count = len(plan.parts)
+    pieces = tuple(Range(loop_var(n), part.pieces) for n, part in enumerate(plan.parts))
+    outer = tuple(Range(loop_var(n + count), r.size) for n, r in enumerate(loop.ranges))
+    mapping: dict[Symbol, Expr] = {old.var: new.var for old, new in zip(loop.ranges, outer, strict=True)}
+    inner, mask = _inner_ranges(loop, plan, pieces, mapping)
+    extents = {r.var: r.size for r in (*pieces, *outer, *inner)}
+    partial = _Partial(loop, (*pieces, *outer), count, buffers)
+    combined: dict[Node, Node] = {}
+    for node in loop.nodes:
+        if node.op != "reduce":
+            continue
+        kind = node.attrs[0]
+        (value,) = rename_nodes(node.args, mapping, extents)
+        if kind.startswith("welford"):
+            joined = build.reduce(str(REDUCTIONS[kind].combine), *_welford_parts(value, mask, inner, partial))
+        else:
+            if mask is not None:
+                value = build.call("where", mask, build.guard(value, mask), identity(kind, value.dtype))
+            joined = build.reduce(str(REDUCTIONS[kind].combine), partial.stored(build.reduce(kind, value)))
+        combined[node] = build.cast(joined, node.dtype)
+    first = replace(
+        loop,
+        name=f"{loop.name}_parts",
+        ranges=(*pieces, *outer),
+        reduction_ranges=inner,
+        stores=tuple(partial.stores),
+    )
+    second = replace(
+        loop,
+        reduction_ranges=tuple(Range(reduction_var(n), part.pieces) for n, part in enumerate(plan.parts)),
+        stores=map_stores(loop.stores, lambda node, args: combined.get(node) or with_args(node, args)),
+    )
+    return first, second
+
+
+def _welford_parts(value: Node, mask: Node | None, inner: tuple[Range, ...], partial: _Partial) -> tuple[Node, ...]:
+    """Mean, sum of squared deviations and weight of each piece. A value that is masked off weighs nothing."""
+    if mask is None:
+        parts = [partial.stored(build.reduce(kind, value)) for kind in ("welford_mean", "welford_m2")]
+        weight = build.cast(build.index(product(r.size for r in inner)), parts[0].dtype)
+        return (*parts, weight)
+    zero = build.zero_of(value.dtype)
+    each = build.cast(mask, value.dtype)
+    terms = (build.call("where", mask, build.guard(value, mask), zero), zero, each)
+    kinds = ("welford_combine_mean", "welford_combine_m2")
+    parts = [partial.stored(build.reduce(kind, *terms)) for kind in kinds]
+    return (*parts, partial.stored(build.reduce("sum", each)))
+
+
+class _Partial:
+    """The stores of partial results, each into a buffer of its own, pieces outermost."""
+
+    def __init__(self, loop: Loop, ranges: tuple[Range, ...], count: int, buffers: dict[str, Buffer]) -> None:
+        self.loop, self.ranges, self.buffers = loop, ranges, buffers
+        self.stores: list[Store] = []
+        self.position = (*(reduction_var(n) for n in range(count)), *(r.var for r in loop.ranges))
+
+    def stored(self, value: Node) -> Node:
+        """The value as the combining loop loads it. A half type is kept in the type that it is computed in."""
+        value = build.cast(value, compute_dtype(value.dtype))
+        store = next((store for store in self.stores if store.value is value), None)
+        if store is None:
+            name = f"{self.loop.name}_part{len(self.stores)}"
+            shape = Layout.contiguous(tuple(r.size for r in self.ranges))
+            self.buffers[name] = Buffer(name, value.dtype, self.loop.device, shape)
+            store = Store(name, tuple(r.var for r in self.ranges), value)
+            self.stores.append(store)
+        return build.load(store.buffer, self.position, value.dtype)
+
+
+def _inner_ranges(
+    loop: Loop, plan: _Plan, pieces: tuple[Range, ...], mapping: dict[Symbol, Expr]
+) -> tuple[tuple[Range, ...], Node | None]:
+    """The reduction ranges of one piece, and the mask of what a short last piece lacks. The old reduction variables
+    go into `mapping`."""
+    cuts = {part.range.var: (part, piece) for part, piece in zip(plan.parts, pieces, strict=True)}
+    inner: list[Range] = []
+    mask: Node | None = None
+    for r in loop.reduction_ranges:
+        part, piece = cuts.get(r.var, (None, None))
+        if part is None or piece is None:
+            inner.append(Range(reduction_var(len(inner)), r.size))
+            mapping[r.var] = inner[-1].var
+        elif part.chunk == ONE:
+            mapping[r.var] = piece.var
+        else:
+            inner.append(Range(reduction_var(len(inner)), part.chunk))
+            mapping[r.var] = piece.var * part.chunk + inner[-1].var
+        if part is not None and not part.exact:
+            within = build.call("lt", build.index(mapping[r.var]), build.index(r.size))
+            mask = build.logical_and(mask, within)
+    if not inner:  # every range is cut into pieces of one
+        inner.append(Range(reduction_var(0), ONE))
+    return tuple(inner), mask
+
+
+def identity(kind: str, dtype: torch.dtype) -> Node:
+    """What changes no result of a reduction."""
+    if kind in ("sum", "any"):
+        return build.const(0, dtype)
+    if kind in ("prod", "all"):
+        return build.const(1, dtype)
+    if dtype == torch.bool:
+        return build.const(kind == "min", dtype)
+    if dtype.is_floating_point:
+        return build.const(float("-inf") if kind == "max" else float("inf"), dtype)
+    limits = torch.iinfo(dtype)
+    return build.const(limits.min if kind == "max" else limits.max, dtype)

@@ -1,0 +1,226 @@
+"""Scheduling against the interpreter: what every schedule must satisfy."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from litz.ir import Extern, Loop, Node, Program, Store
+from litz.ir.dtypes import compute_dtype
+from litz.ir.index import Symbol
+from litz.ir.interpret import _bind_layout, _output, _run_extern, evaluate, interpret, run_loop
+from litz.ir.ops import OPS
+from litz.ir.reductions import REDUCTIONS
+from litz.ir.verify import verify
+from litz.schedule import (
+    Kernel,
+    Machine,
+    Schedule,
+    check_schedule,
+    core_schedule_passes,
+    cpu_machine,
+    make_schedule,
+    prepare,
+    unscheduled,
+)
+from litz.schedule.estimate import reduction_depth
+
+OPTIONS = SimpleNamespace(fusion=True, memory_planning=True)
+CPU = cpu_machine(4)
+
+
+class _Gpu(Machine):
+    """An H100's figures for programs on the CPU, so that they run here."""
+
+    @property
+    def is_gpu(self) -> bool:
+        return True
+
+
+GPU = _Gpu("cpu", 132, 2.9e6, 3.0e7, 2.5, 128 << 10, 50 << 20, 48)
+
+
+def schedule_of(program: Program, machine: Machine = CPU, options: Any = OPTIONS) -> Schedule:
+    """The schedule, after all of core's passes and every check but running it."""
+    verify(program)
+    prepared = prepare(program, options, machine)
+    verify(prepared)
+    schedule = make_schedule(prepared, machine=machine, options=options, passes=core_schedule_passes())
+    check_schedule(schedule)
+    verify(unscheduled(schedule))
+    assert str(schedule)
+    return schedule
+
+
+def check(program: Program, args: Sequence[Any], machine: Machine = CPU, element_wise: bool = False) -> Schedule:
+    """Fail unless the schedule computes what the program does: as a Program, in the memory that it plans, and (slowly)
+    iteration by iteration in random order. Inputs that are written count as results."""
+    schedule = schedule_of(program, machine)
+    expected_args = [_copy(a) for a in args]
+    expected = interpret(program, expected_args)
+    runs = [lambda a: interpret(unscheduled(schedule), a), lambda a: run_in_planned_memory(schedule, a)]
+    if element_wise:
+        runs.append(lambda a: run_in_planned_memory(schedule, a, run_element_wise))
+    for run in runs:
+        own = [_copy(a) for a in args]
+        for actual, wanted in zip([*run(own), *own], [*expected, *expected_args], strict=True):
+            if isinstance(wanted, torch.Tensor):
+                torch.testing.assert_close(
+                    actual, wanted, equal_nan=True, msg=lambda m: f"{m}\n{program}\n{schedule}", check_stride=False
+                )
+    return schedule
+
+
+def _copy(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def run_in_planned_memory(schedule: Schedule, args: Sequence[Any], run: Any = run_loop) -> list[Any]:
+    """The schedule's outputs, with buffers where the plan puts them and what is freed poisoned."""
+    program, plan = schedule.program, schedule.memory
+    memory: dict[str, torch.Tensor] = dict(program.constants)
+    sizes: dict[Symbol, int] = {}
+    for item, value in zip(program.inputs, args, strict=True):
+        if isinstance(item, str):
+            memory[item] = value
+            _bind_layout(sizes, program.buffers[item].layout, value)
+        else:
+            sizes[item] = int(value)  # type: ignore[index]
+    for number, step in enumerate(schedule.steps):
+        own = () if isinstance(step, Kernel) else step.outputs
+        for name in plan.allocate[number]:
+            if name in own:
+                continue
+            buffer = program.buffers[name]
+            size = [evaluate(e, sizes) for e in buffer.layout.size]
+            stride = [evaluate(e, sizes) for e in buffer.layout.stride]
+            old = plan.reuse.get(name)
+            if old is not None:
+                storage = memory[old].untyped_storage()
+                whole = torch.empty(0, dtype=buffer.dtype).set_(storage, 0, size, stride)
+                if not (isinstance(step, Kernel) and step.inplace.get(name) == old):
+                    _poison(memory.pop(old))
+            else:
+                whole = torch.empty_strided(size, stride, dtype=buffer.dtype)
+                _poison(whole)
+            memory[name] = whole
+        if isinstance(step, Kernel):
+            run(step.loop, program, memory, sizes)
+        else:
+            _run_extern(step, program, memory, sizes)
+        for name in plan.free[number]:
+            if name in memory and not any(name == base for s in schedule.externs for base in s.aliases.values()):
+                value = memory.pop(name)
+                if not any(name in s.aliases for s in schedule.externs):
+                    _poison(value)
+    return [_output(item, memory, sizes, {}) for item in program.outputs]
+
+
+def _poison(tensor: torch.Tensor) -> None:
+    if tensor.numel():
+        tensor.fill_(float("nan") if tensor.dtype.is_floating_point else 99)
+
+
+def run_element_wise(loop: Loop, program: Program, memory: dict[str, torch.Tensor], sizes: dict[Symbol, int]) -> None:
+    """As the most careless kernel would: outputs in random order, each pass loads anew, each store comes early."""
+    rng = random.Random(0)
+    outer = _points([evaluate(r.size, sizes) for r in loop.ranges])
+    inner = _points([evaluate(r.size, sizes) for r in loop.reduction_ranges])
+    rng.shuffle(outer)
+    depth = reduction_depth(loop) if loop.reduction_ranges else dict.fromkeys(loop.nodes, 0)
+    last = max((depth[root] for store in loop.stores for root in store.roots), default=0)
+    for point in outer:
+        env = dict(sizes) | {r.var: p for r, p in zip(loop.ranges, point, strict=True)}
+        once: dict[Node, torch.Tensor] = {}
+        evaluator = _Scalar(loop, memory, once)
+        for current in range(last + 1):
+            collected: dict[Node, list[list[torch.Tensor]]] = {}
+            reducers = [n for n in loop.nodes if n.op == "reduce" and depth[n] == current + 1]
+            stores = [s for s in loop.stores if max(depth[r] for r in s.roots) == current]
+            for deep in inner:
+                values: dict[Node, torch.Tensor] = {}
+                full = env | {r.var: p for r, p in zip(loop.reduction_ranges, deep, strict=True)}
+                for node in reducers:
+                    collected.setdefault(node, []).append([evaluator.value(a, full, values) for a in node.args])
+                _store(
+                    [s for s in stores if loop.reduction_ranges and loop.at_reduction_level(s)], evaluator, full, values
+                )
+            outer_stores = [s for s in stores if not (loop.reduction_ranges and loop.at_reduction_level(s))]
+            _store(outer_stores, evaluator, env, {})
+            for node, rows in collected.items():
+                columns = [torch.stack([c.reshape(()) for c in column]) for column in zip(*rows, strict=True)]
+                once[node] = REDUCTIONS[node.attrs[0]].torch(*columns)
+
+
+def _points(extents: list[int]) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = [()]
+    for extent in extents:
+        found = [(*point, n) for point in found for n in range(extent)]
+    return found
+
+
+class _Scalar:
+    """The values of one iteration. `once` holds reductions and what was loaded at output level."""
+
+    def __init__(self, loop: Loop, memory: dict[str, torch.Tensor], once: dict[Node, torch.Tensor]) -> None:
+        self.loop, self.memory, self.once = loop, memory, once
+
+    def value(self, node: Node, env: dict[Symbol, int], values: dict[Node, torch.Tensor]) -> torch.Tensor:
+        if node in self.once:
+            return self.once[node]
+        if node not in values:
+            args = [self.value(arg, env, values) for arg in node.args]
+            values[node] = self._compute(node, args, env)
+            if node.op == "load" and self.loop.reduction_ranges and not self.loop.levels[node]:
+                self.once[node] = values[node]
+        return values[node]
+
+    def _compute(self, node: Node, args: list[torch.Tensor], env: dict[Symbol, int]) -> torch.Tensor:
+        if node.op in OPS:
+            return OPS[node.op].torch(*args)
+        if node.op == "const":
+            return torch.tensor(node.attrs[0], dtype=compute_dtype(node.dtype))
+        if node.op == "index":
+            return torch.tensor(evaluate(node.attrs[0], env))
+        if node.op == "cast":
+            return args[0].to(node.dtype).to(compute_dtype(node.dtype))
+        if node.op == "bounded":
+            assert 0 <= int(args[0]) < evaluate(node.attrs[0], env)
+            return args[0]
+        assert node.op == "load", node.op
+        if node.mask is not None and not bool(args[-1]):
+            return torch.zeros((), dtype=compute_dtype(node.dtype))
+        return self.memory[node.buffer][position(node.index, args, env)].to(compute_dtype(node.dtype)).clone()
+
+
+def position(index: Any, args: list[torch.Tensor], env: dict[Symbol, int]) -> tuple[int, ...]:
+    own = {Symbol(f"arg{n}", integer=True): int(arg) for n, arg in enumerate(args)}
+    return tuple(int(evaluate(expr, env | own)) for expr in index)
+
+
+def _store(stores: list[Store], evaluator: _Scalar, env: dict[Symbol, int], values: dict[Node, torch.Tensor]) -> None:
+    pending = []
+    for store in stores:
+        if store.mask is not None and not bool(evaluator.value(store.mask, env, values)):
+            continue
+        args = [evaluator.value(node, env, values) for node in store.indirect]
+        pending.append((store, position(store.index, args, env), evaluator.value(store.value, env, values)))
+    for store, where, value in pending:
+        target = evaluator.memory[store.buffer]
+        if store.mode == "add":
+            value = target[where] + value
+        elif store.mode != "set":
+            raise NotImplementedError(store.mode)
+        target[where] = value.to(target.dtype)
+
+
+def kernel_texts(schedule: Schedule) -> list[str]:
+    """Which operations each kernel was fused from; calls by name."""
+    return [" ".join(s.fused) if isinstance(s, Kernel) else f"call {s.name}" for s in schedule.steps]
+
+
+__all__ = ["CPU", "GPU", "Extern", "check", "kernel_texts", "schedule_of"]

@@ -1,0 +1,196 @@
+"""Which loops become one, and the reasons on record where they do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from core.schedule.harness import CPU, GPU, OPTIONS, check, kernel_texts, schedule_of
+from core.schedule.programs import Writer, batch_norm, call, softmax
+from litz.ir import Store, build
+from litz.ir.index import placeholder
+from litz.schedule import CostModel, core_program_passes, core_schedule_passes, make_schedule
+from litz_plugins import Estimate
+from litz_plugins.passes import sort_passes
+
+
+def reasons(schedule) -> set[str]:
+    return {d.reason for d in schedule.decisions if d.chosen == "kept apart"}
+
+
+def test_no_fusion_when_it_is_switched_off():
+    writer = softmax()
+    schedule = schedule_of(writer.program("y"), options=SimpleNamespace(fusion=False, memory_planning=True))
+    assert len(schedule.kernels) == 4
+    assert schedule.loops_before == 4
+
+
+def test_calls_stay_between_what_they_divide():
+    w = Writer()
+    w.input("x", 4, 8)
+    w.pointwise("a", (4, 8), lambda i, j: call("exp", w.load("x", i, j)))
+    w.call("c", torch.ops.aten.cos.default, "a")
+    w.pointwise("y", (4, 8), lambda i, j: call("mul", w.load("c", i, j), w.load("a", i, j)))
+    schedule = check(w.program("y"), w.args())
+    assert kernel_texts(schedule) == ["op0", "call op1", "op2"]
+    assert "would create a cycle" in reasons(schedule)
+
+
+def test_a_reader_at_another_place_is_not_fused():
+    w = Writer()
+    w.input("x", 8, 8)
+    w.reduce("s", "sum", (8,), (8,), lambda i, r: w.load("x", i, r))
+    w.pointwise("y", (8,), lambda i: call("mul", w.load("s", 7 - i), 2.0))
+    schedule = check(w.program("y"), w.args(), element_wise=True)
+    assert len(schedule.kernels) == 2
+
+
+def test_rows_and_columns_of_a_square_are_not_one_reduction():
+    w = Writer()
+    w.input("x", 8, 8)
+    w.reduce("rows", "sum", (8,), (8,), lambda i, r: w.load("x", i, r))
+    w.reduce("columns", "sum", (8,), (8,), lambda i, r: w.load("x", r, i))
+    schedule = check(w.program("rows", "columns"), w.args())
+    assert all(len(k.loop.loads) == 1 for k in schedule.kernels if len(k.fused) == 1) or len(schedule.kernels) == 1
+
+
+def test_reductions_of_different_length_stay_apart():
+    w = Writer()
+    w.input("x", 8, 4)
+    w.input("z", 8, 6)
+    w.reduce("a", "sum", (8,), (4,), lambda i, r: w.load("x", i, r))
+    w.reduce("b", "sum", (8,), (6,), lambda i, r: call("mul", w.load("z", i, r), w.load("a", i)))
+    assert len(check(w.program("a", "b"), w.args()).kernels) == 2
+
+
+def test_the_order_of_an_argmax_is_kept():
+    w = Writer()
+    w.input("x", 4, 6)
+    w.pointwise("y", (6, 4), lambda j, i: call("abs", w.load("x", i, j)))
+    w.reduce("best", "argmax", (), (6, 4), lambda a, b: w.load("y", a, b))
+    w.reduce("total", "sum", (), (4, 6), lambda a, b: w.load("y", b, a))
+    check(w.program("best", "total", "y"), w.args())
+
+
+def test_a_large_batch_norm_on_a_gpu_applies_in_a_kernel_of_its_own():
+    """One kernel over 8 channels would use 8 of 132 units."""
+    writer = batch_norm(64, 8, 64)
+    schedule = schedule_of(writer.program("y", "mean"), GPU)
+    apply = next(k for k in schedule.kernels if "y" in k.writes)
+    assert not apply.loop.is_reduction
+    assert len([k for k in schedule.kernels if k.loop.is_reduction]) == 2  # partial statistics, and those combined
+
+
+def test_a_cheap_body_goes_into_every_reader_and_an_expensive_one_does_not():
+    def two_readers(op: str) -> Writer:
+        w = Writer()
+        w.input("x", 512, 512)
+        w.pointwise("s", (512, 512), lambda i, j: call(op, w.load("x", i, j)))
+        for name in ("u", "v"):
+            w.call(f"c{name}", torch.ops.aten.cos.default, "x")
+            w.pointwise(name, (512, 512), lambda i, j, n=name: call("add", w.load("s", i, j), w.load(f"c{n}", i, j)))
+        return w
+
+    cheap = schedule_of(two_readers("neg").program("u", "v"))
+    assert "s" not in {name for k in cheap.kernels for name in k.writes}
+    slow = replace(CPU, flops=CPU.flops / 100)
+    dear = schedule_of(two_readers("lgamma").program("u", "v"), slow)
+    computed = [k for k in dear.kernels if any(node.op == "lgamma" for node in k.loop.nodes)]
+    assert len(computed) == 1
+
+
+def test_stores_into_one_row_twice_keep_their_order():
+    w = Writer()
+    w.input("x", 5, 4)
+    w.input("ids", 5, dtype=torch.int64)
+    w.pointwise("t", (8, 4), lambda i, j: build.const(0.0, torch.float32))
+    for _ in range(2):
+        from litz.ir.index import loop_var
+
+        at = loop_var(0), loop_var(1)
+        row = build.bounded(w.load("ids", at[0]), 8)
+        w.loop((5, 4), (), Store("t", (placeholder(0), at[1]), w.load("x", *at), (row,), "add"))
+    w.pointwise("y", (8, 4), lambda i, j: w.load("t", i, j))
+    assert len(check(w.program("y"), w.args(), element_wise=True).kernels) == 4
+
+
+def test_small_loops_that_share_nothing_become_one_kernel():
+    w = Writer()
+    for n in range(8):
+        w.input(f"p{n}", 16)
+    for n in range(8):
+        w.pointwise(f"q{n}", (16,), lambda i, n=n: call("mul", w.load(f"p{n}", i), 0.5))
+    assert len(check(w.program(*(f"q{n}" for n in range(8))), w.args(), GPU).kernels) == 1
+
+
+def test_no_kernel_takes_too_many_buffers():
+    w = Writer()
+    names = [w.input(f"p{n}", 16) for n in range(100)]
+    for n, name in enumerate(names):
+        w.pointwise(f"q{n}", (16,), lambda i, name=name: call("mul", w.load(name, i), 0.5))
+    schedule = check(w.program(*(f"q{n}" for n in range(100))), w.args(), GPU)
+    assert max(len({*k.reads, *k.writes}) for k in schedule.kernels) <= GPU.max_buffers
+
+
+def test_passes_have_names_that_others_can_order_themselves_by():
+    passes = (*core_program_passes(OPTIONS), *core_schedule_passes(OPTIONS))
+    assert [p.name for p in sort_passes(passes)] == [p.name for p in passes]
+
+
+def test_estimates_and_decisions_are_on_record():
+    writer = softmax()
+    noted = []
+    schedule = make_schedule(
+        writer.program("y"), options=OPTIONS, note=noted.append, estimate=lambda step: Estimate(1, 1, 1, step.name)
+    )
+    assert set(schedule.estimates) == {step.name for step in schedule.steps}
+    assert tuple(noted) == schedule.decisions
+    fused = [d for d in schedule.decisions if d.chosen == "fused"]
+    assert fused and all(dict(d.considered)["fused"] <= dict(d.considered)["apart"] for d in fused)
+
+
+def test_scheduling_is_the_same_every_time():
+    from core.schedule.programs import EXAMPLES
+
+    for make, outputs in EXAMPLES.values():
+        assert str(schedule_of(make().program(*outputs))) == str(schedule_of(make().program(*outputs)))
+
+
+def test_a_thousand_loops_take_no_more_than_a_second_or_two():
+    import time
+
+    w = Writer()
+    w.input("x", 64, 64)
+    last = "x"
+    for n in range(250):
+        w.pointwise(f"a{n}", (64, 64), lambda i, j, last=last: call("exp", w.load(last, i, j)))
+        w.reduce(f"b{n}", "sum", (64,), (64,), lambda i, r, n=n: w.load(f"a{n}", i, r))
+        w.pointwise(f"c{n}", (64, 64), lambda i, j, n=n: call("div", w.load(f"a{n}", i, j), w.load(f"b{n}", i)))
+        last = w.call(f"d{n}", torch.ops.aten.cos.default, f"c{n}")
+    program = w.program(last)
+    start = time.perf_counter()
+    schedule = schedule_of(program)
+    assert time.perf_counter() - start < 6  # generous: verifying and printing included, on a busy machine
+    assert len(schedule.kernels) == 250
+
+
+def test_the_cost_model_takes_the_cost_modules_machines():
+    figures = SimpleNamespace(
+        type="cpu", units=7, bandwidth=1e4, launch_us=3.0, cache_bytes=1 << 20, vector={"fp32": 2e4}
+    )
+    machine = CostModel(softmax().program("y"), figures).machine_for(torch.device("cpu"))
+    assert (machine.units, machine.bandwidth, machine.launch_us, machine.flops) == (7, 1e4, 3.0, 1e4)
+
+
+@pytest.mark.parametrize("machine", [CPU, GPU], ids=["cpu", "gpu"])
+def test_wide_and_narrow_reads_of_one_result(machine):
+    """A column statistic applied to rows: a broadcast that fusion over one space cannot do, inlining can."""
+    w = Writer()
+    w.input("x", 8, 16)
+    w.input("scale", 16)
+    w.pointwise("s", (16,), lambda j: call("rsqrt", call("add", w.load("scale", j), 1.0)))
+    w.pointwise("y", (8, 16), lambda i, j: call("mul", w.load("x", i, j), w.load("s", j)))
+    assert len(check(w.program("y"), w.args(), machine).kernels) == 1

@@ -1,0 +1,118 @@
+"""Where buffers lie and for how long, and the order that decides it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from core.schedule.harness import check, kernel_texts, schedule_of
+from core.schedule.programs import Writer, call
+from core.schedule.test_dependences import communication
+from litz.schedule import IllegalSchedule, check_schedule
+
+
+def chain(length: int = 6) -> Writer:
+    """Calls with pointwise loops between: nothing to fuse, everything to reuse."""
+    w = Writer()
+    last = w.input("x", 32, 32)
+    for n in range(length):
+        last = w.call(f"c{n}", torch.ops.aten.cos.default, last)
+        last = w.pointwise(f"p{n}", (32, 32), lambda i, j, last=last: call("exp", w.load(last, i, j)))
+    return w
+
+
+def test_a_chain_works_in_place():
+    w = chain()
+    schedule = check(w.program("p5"), w.args())
+    assert schedule.kernels[0].inplace == {"p0": "c0"}
+    assert schedule.memory.peak_bytes < 3 * 32 * 32 * 4
+    assert schedule.memory.total_bytes == 12 * 32 * 32 * 4
+
+
+def test_outputs_get_memory_of_their_own_and_are_not_freed():
+    w = chain(3)
+    schedule = check(w.program("p2", "p0"), w.args())
+    assert not {"p0", "p2"} & set(schedule.memory.reuse)
+    assert not {"p0", "p2"} & {name for names in schedule.memory.free for name in names}
+
+
+def test_nothing_is_reused_when_planning_is_switched_off():
+    w = chain()
+    schedule = schedule_of(w.program("p5"), options=SimpleNamespace(fusion=True, memory_planning=False))
+    assert not schedule.memory.reuse and not any(k.inplace for k in schedule.kernels)
+
+
+def test_no_writing_over_what_is_read_elsewhere():
+    w = Writer()
+    w.input("x", 8, 8)
+    w.call("c", torch.ops.aten.cos.default, "x")
+    w.pointwise("p", (8, 8), lambda i, j: call("add", w.load("c", i, j), w.load("c", j, i)))
+    w.call("y", torch.ops.aten.cos.default, "p")
+    schedule = check(w.program("y"), w.args(), element_wise=True)
+    assert not schedule.kernels[0].inplace
+
+
+def test_no_writing_over_what_a_later_pass_reads():
+    """The sum is in the second pass; what is stored in the first would be read again."""
+    w = Writer()
+    w.input("x", 4, 8)
+    w.call("c", torch.ops.aten.cos.default, "x")
+    w.pointwise("e", (4, 8), lambda i, j: call("exp", w.load("c", i, j)))
+    w.reduce("s", "sum", (4,), (8,), lambda i, r: w.load("e", i, r))
+    w.pointwise("y", (4, 8), lambda i, j: call("mul", w.load("c", i, j), w.load("s", i)))
+    w.call("e2", torch.ops.aten.cos.default, "e")
+    w.call("y2", torch.ops.aten.cos.default, "y")
+    schedule = check(w.program("e2", "y2"), w.args(), element_wise=True)
+    assert kernel_texts(schedule)[1] == "op1 op2 op3"
+    assert schedule.kernels[0].inplace == {"y": "c"}
+
+
+def test_what_is_under_way_is_neither_freed_nor_reused():
+    w = communication()
+    schedule = schedule_of(w.program("y", "other", "z"))
+    names = [step.name if not hasattr(step, "fused") else " ".join(step.fused) for step in schedule.steps]
+    wait = names.index("op3")
+    assert not any("send" in names for names in schedule.memory.free[:wait])
+    assert "send" not in {old for new, old in schedule.memory.reuse.items() if new == "other"}
+
+
+def test_an_alias_keeps_its_memory_alive():
+    w = Writer()
+    w.input("x", 16)
+    w.call("c", torch.ops.aten.cos.default, "x")
+    w.call("view", torch.ops.aten.alias.default, "c", alias=True)
+    w.call("d", torch.ops.aten.sin.default, "x")
+    w.pointwise("p", (16,), lambda i: call("exp", w.load("d", i)))
+    w.call("e", torch.ops.aten.sin.default, "p")
+    w.pointwise("y", (16,), lambda i: call("add", w.load("view", i), w.load("e", i)))
+    schedule = check(w.program("y"), w.args())
+    assert "c" not in schedule.memory.reuse.values()
+
+
+def test_the_order_frees_early():
+    """Four large results, each made small at once: the program makes all the large ones first."""
+    w = Writer()
+    w.input("x", 512, 512)
+    for n in range(4):
+        w.call(f"big{n}", torch.ops.aten.cos.default, "x")
+    for n in range(4):
+        w.reduce(f"s{n}", "sum", (), (512, 512), lambda a, b, n=n: w.load(f"big{n}", a, b))
+    w.pointwise(
+        "y", (), lambda: call("add", call("add", w.load("s0"), w.load("s1")), call("add", w.load("s2"), w.load("s3")))
+    )
+    schedule = check(w.program("y"), w.args())
+    assert schedule.memory.peak_bytes < 2 * 512 * 512 * 4
+
+
+def test_a_wrong_plan_is_found():
+    schedule = schedule_of(chain().program("p5"))
+    names = schedule.memory.free
+    early = replace(schedule.memory, free=(("c0",), *names[1:]))
+    with pytest.raises(IllegalSchedule, match=r"freed before its last use|no memory"):
+        check_schedule(replace(schedule, memory=early))
+    swapped = (schedule.steps[1], schedule.steps[0], *schedule.steps[2:])
+    with pytest.raises(IllegalSchedule):
+        check_schedule(replace(schedule, steps=swapped))

@@ -1,0 +1,76 @@
+"""Reductions in two steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from core.schedule.harness import CPU, GPU, check, schedule_of
+from core.schedule.programs import Writer, call
+from litz.ir import Buffer, Layout, Program, Store, build
+from litz.ir.index import Symbol, reduction_var
+
+EAGER_GPU = replace(GPU, launch_us=0.01)
+"""One that splits small reductions too."""
+KINDS = ["sum", "max", "min", "welford_mean", "welford_m2"]
+
+
+def reduced(kind: str, rows: int, columns: int, *, over_rows: bool) -> Writer:
+    w = Writer()
+    w.input("x", rows, columns)
+    if over_rows:
+        w.reduce("y", kind, (columns,), (rows,), lambda j, r: w.load("x", r, j))
+    else:
+        w.reduce("y", kind, (), (rows, columns), lambda a, b: call("mul", w.load("x", a, b), 2.0))
+    return w
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [1200, 1201], ids=["divisible", "prime"])
+@pytest.mark.parametrize("over_rows", [True, False], ids=["columns", "all"])
+@pytest.mark.parametrize("machine", [CPU, EAGER_GPU], ids=["cpu", "gpu"])
+def test_split_reductions_give_the_same(kind, rows, over_rows, machine):
+    writer = reduced(kind, rows, 31, over_rows=over_rows)
+    schedule = check(writer.program("y"), writer.args(), machine)
+    if machine is EAGER_GPU:
+        assert len(schedule.kernels) == 2
+        assert schedule.kernels[0].loop.name == "op0_parts"
+
+
+def test_an_argmax_is_never_split():
+    writer = reduced("argmax", 6000, 31, over_rows=False)
+    schedule = schedule_of(writer.program("y"), GPU)
+    assert len(schedule.kernels) == 1
+
+
+def test_enough_outputs_are_not_split():
+    writer = reduced("sum", 64, 100_000, over_rows=True)
+    assert len(schedule_of(writer.program("y"), GPU).kernels) == 1
+
+
+def test_half_types_keep_their_partial_results_in_float32():
+    w = Writer()
+    w.input("x", 4000, 500, dtype=torch.bfloat16)
+    w.reduce("y", "sum", (), (4000, 500), lambda a, b: w.load("x", a, b))
+    schedule = check(w.program("y"), w.args(), GPU)
+    assert {str(schedule.program.buffers[n].dtype) for n in schedule.kernels[0].writes} == {"torch.float32"}
+
+
+def test_symbolic_sizes_are_split_with_a_mask():
+    s = Symbol("s0", integer=True, positive=True)
+    x = Buffer("x", torch.float32, torch.device("cpu"), Layout.contiguous((s,)), "input")
+    w = Writer()
+    w.buffers["x"] = x
+    w.inputs.append("x")
+    for kind in ("sum", "welford_m2", "max"):
+        value = build.reduce(kind, build.load("x", (reduction_var(0),), torch.float32))
+        w.buffers[kind] = Buffer(kind, torch.float32, x.device, Layout.contiguous(()))
+        w.loop((), (s,), Store(kind, (), value))  # type: ignore[arg-type]
+    base = w.program("sum", "welford_m2", "max")
+    program = Program(base.name, base.inputs, base.buffers, base.operations, base.outputs, hints={s: 300_000})
+    for size in (300_000, 299_999, 5, 1):
+        schedule = check(program, [torch.rand(size) - 0.5], EAGER_GPU)
+        assert schedule.kernels[0].loop.name == "op0_parts"
+        assert len(schedule.kernels[0].fused) == 3

@@ -1,0 +1,305 @@
+"""The body of a loop as C++ statements: one `const` per node.
+
+In: the nodes of a flat loop. Out: lines of text. `Body` keeps which node is visible under which name; a nested block
+sees the names around it, and what it defines ends with it.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from litz.ir.dtypes import HALF, INTEGER, category
+from litz.ir.index import Expr, Symbol, placeholder
+from litz.ir.node import Node
+from litz.ir.operation import Loop, Store, expressions
+from litz.ir.ops import OPS
+
+from .text import INT32, IndexText, literal, read, unsigned_type, value_type, written
+
+Interval = tuple[int, int]
+
+
+@dataclass
+class Lines:
+    """Text under construction."""
+
+    text: list[str] = field(default_factory=list)
+    depth: int = 1
+
+    def add(self, *lines: str) -> None:
+        # A pragma belongs to the loop below it, at the same depth.
+        self.text += ["  " * self.depth + line if line else "" for line in lines]
+
+    @contextmanager
+    def block(self, *header: str) -> Iterator[None]:
+        """`header {` ... `}`; all but the last line of the header stand above."""
+        self.add(*header[:-1], f"{header[-1]} {{" if header[-1] else "{")
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self.add("}")
+
+
+class Body:
+    """Writes nodes and stores of one loop."""
+
+    def __init__(self, loop: Loop, pointers: Mapping[str, str], index: IndexText, lines: Lines) -> None:
+        self.loop, self.pointers, self.index, self.lines = loop, pointers, index, lines
+        self.visible: ChainMap[Node, str] = ChainMap()
+        self.count = 0
+        self.staged: dict[Node, str] = {}
+        """Loads whose element was copied to a buffer, and where it is there."""
+        self.widened: dict[Node, str] = {}
+        """Loads whose value was computed ahead, and where it is."""
+        self.bounds: list[Expr] = []
+        """The sizes of the `bounded` nodes; the kernel returns the number (from 1) of one that did not hold."""
+        self.intervals: dict[Node, Interval | None] = {}
+        self.variables = self._variables()
+        self.only_stored = self._only_stored()
+        self.threads = False
+        """Do threads share the loop, so that combining stores have to be atomic?"""
+        self.nodes_order = {node: number for number, node in enumerate(loop.nodes)}
+
+    def _variables(self) -> Mapping[Node, frozenset[Symbol]]:
+        """The loop variables that each node's value depends on. A reduction's: those of the output ranges."""
+        own = {r.var for r in self.loop.all_ranges}
+        inner = {r.var for r in self.loop.reduction_ranges}
+        outer = frozenset(own - inner)
+        found: dict[Node, frozenset[Symbol]] = {}
+        for node in self.loop.nodes:
+            if node.op == "reduce":
+                found[node] = outer
+            elif node.op == "scan":
+                found[node] = frozenset(own)
+            else:
+                parts = [found[arg] for arg in node.args]
+                parts.append(frozenset(s for expr in expressions(node) for s in expr.free_symbols if s in own))
+                found[node] = frozenset().union(*parts)
+        return found
+
+    def _only_stored(self) -> frozenset[Node]:
+        """Casts to half types that only stores use: storing rounds, so they need no rounding of their own."""
+        stores = self.loop.stores
+        used = {arg for node in self.loop.nodes for arg in node.args}
+        used |= {root for store in stores for root in store.roots[:-1]}
+        used |= {store.value for store in stores if store.mode != "set"}
+        values = {store.value for store in stores}
+        return frozenset(v for v in values - used if v.op == "cast" and v.dtype in HALF)
+
+    # ------------------------------------------------------------------ names and scopes
+
+    def name(self, stem: str = "v") -> str:
+        self.count += 1
+        return f"{stem}{self.count - 1}"
+
+    @contextmanager
+    def scope(self, *header: str) -> Iterator[None]:
+        """A block of C++ in which new names may be defined."""
+        self.visible = self.visible.new_child()
+        with self.lines.block(*header):
+            yield
+        self.visible = self.visible.parents
+
+    def missing(self, roots: Sequence[Node]) -> list[Node]:
+        """What has to be written for the roots: the nodes that they need and that are not visible, in order."""
+        found: set[Node] = set()
+        stack = list(roots)
+        while stack:
+            node = stack.pop()
+            if node in found or node in self.visible or node.op == "const":
+                continue
+            if node not in self.only_stored:
+                found.add(node)
+            stack.extend(node.args)
+        return sorted(found, key=self.nodes_order.__getitem__)
+
+    def value(self, node: Node) -> str:
+        """The text of a visible node's value."""
+        if node.op == "const":
+            return literal(node.attrs[0], node.dtype)
+        if node in self.only_stored:
+            source = node.args[0]
+            return self.value(source) if value_type(source.dtype) == "float" else f"(float){self._operand(source)}"
+        return self.visible[node]
+
+    def write(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            self.define(node)
+
+    def define(self, node: Node) -> None:
+        """Write `const T v = ...;` for a node whose arguments are visible."""
+        if node.op == "const" or node in self.visible:
+            return
+        text = self.expression(node)
+        name = self.name()
+        self.lines.add(f"const {self.type_of(node)} {name} = {text};")
+        if node.op == "bounded":
+            name = self._checked(node, name)
+        self.visible[node] = name
+
+    def type_of(self, node: Node) -> str:
+        """C++ type of a node's value: `int` for an int64 that is known to be small, so that lanes are 32 bits wide."""
+        if node.dtype == torch.int64 and node.op != "bounded" and self.small(node):
+            return "int"
+        return value_type(node.dtype)
+
+    # ------------------------------------------------------------------ expressions
+
+    def expression(self, node: Node) -> str:
+        if node.op in OPS:
+            row = OPS[node.op]
+            template = row.text("cpp", category(node.args[0].dtype))
+            arguments = [self._operand(arg) for arg in node.args]
+            return template.format(*arguments, T=self.type_of(node), U=unsigned_type(node.dtype))
+        if node.op == "index":
+            return self.index.text(node.attrs[0])
+        if node.op == "load":
+            return self._load(node)
+        if node.op == "cast":
+            return self._cast(node)
+        if node.op == "bitcast":
+            return self._bitcast(node)
+        if node.op == "bounded":
+            return self.value(node.args[0])
+        raise NotImplementedError(f"no C++ for {node!r}")
+
+    def _operand(self, node: Node) -> str:
+        text = self.value(node)
+        return f"({text})" if text.startswith("-") else text
+
+    def place(self, buffer: str, index: tuple[Expr, ...], indirect: Sequence[Node]) -> str:
+        """`p0[...]`, an element of a buffer."""
+        values = {placeholder(n): f"(i64){self.value(node)}" for n, node in enumerate(indirect)}
+        return f"{self.pointers[buffer]}[{self.index.text(index[0], values)}]"
+
+    def _load(self, node: Node) -> str:
+        if node in self.widened:
+            return self.widened[node]
+        place = self.staged.get(node) or self.place(node.buffer, node.index, node.indirect)
+        element = read(node.dtype, place)
+        if node.mask is None:
+            return element
+        zero = literal(0, node.dtype) if node.dtype != torch.int64 else "0"
+        return f"{self.value(node.mask)} ? {element} : {zero}"
+
+    def _cast(self, node: Node) -> str:
+        source, target = node.args[0], node.dtype
+        value = self._operand(source)
+        if target in HALF:
+            stored = written(target, f"(float){value}" if source.dtype not in HALF else value)
+            return read(target, stored)
+        if target == torch.bool:
+            return f"{value} != 0"
+        if source.dtype.is_floating_point and target in INTEGER and target.itemsize < 4:
+            # Out of range is undefined in C++; through int it wraps.
+            return f"({value_type(target)})(int){value}"
+        return f"({self.type_of(node)}){value}"
+
+    def _bitcast(self, node: Node) -> str:
+        source, target = node.args[0], node.dtype
+        stored = written(source.dtype, self._operand(source))
+        if source.dtype == torch.bool or target == torch.bool:
+            return read(target, f"(u8){stored}")
+        types = {torch.float16: "f16", torch.bfloat16: "bf16"}
+        to = types.get(target) or value_type(target)
+        held = f"({value_type(source.dtype)}){stored}" if source.dtype not in HALF else stored
+        return read(target, f"bitcast<{to}>({held})")
+
+    def _checked(self, node: Node, name: str) -> str:
+        size = node.attrs[0]
+        if size not in self.bounds:
+            self.bounds.append(size)
+        number = self.bounds.index(size) + 1
+        limit = self.index.text(size)
+        held, safe = self.name("in"), self.name()
+        self.lines.add(
+            f"const bool {held} = (u64){name} < (u64){limit};",
+            f"bad = {held} ? bad : {number};",
+            # A position that does not hold reads element 0; the kernel's result is an error anyway.
+            f"const {'int' if self.small(node) else 'i64'} {safe} = {held} ? {name} : 0;",
+        )
+        return safe
+
+    # ------------------------------------------------------------------ stores
+
+    def element(self, node: Node) -> str:
+        """A visible node's value as it is stored."""
+        return written(node.dtype, self.value(node))
+
+    def store(self, store: Store) -> None:
+        """The statement of a store whose nodes are visible."""
+        place = self.place(store.buffer, store.index, store.indirect)
+        value = self.value(store.value)
+        dtype = store.value.dtype
+        if store.mode == "set":
+            statement = f"{place} = {written(dtype, value)};"
+        else:
+            statement = self._combine(store.mode, place, value, dtype)
+        self.lines.add(statement if store.mask is None else f"if ({self.value(store.mask)}) {statement}")
+
+    def _combine(self, mode: str, place: str, value: str, dtype: torch.dtype) -> str:
+        kind = {torch.bool: {"add": "max", "prod": "min"}}.get(dtype, {}).get(mode, mode)
+        if dtype in HALF:
+            change = written(dtype, f"combined_{kind}({read(dtype, 'old')}, {value})")
+            if self.threads:
+                return f"atomic_update(&{place}, [=](u16 old) {{ return {change}; }});"
+            return f"{{ auto& place = {place}; const u16 old = place; place = {change}; }}"
+        element = "u8" if dtype == torch.bool else value_type(dtype)
+        if self.threads:
+            return f"atomic_{kind}(&{place}, ({element}){value});"
+        return f"{{ auto& place = {place}; place = combined_{kind}(place, ({element}){value}); }}"
+
+    # ------------------------------------------------------------------ small integers
+
+    def small(self, node: Node) -> bool:
+        """Is this int64 value, and so every bit of it, known to fit in an int?"""
+        known = self.interval(node)
+        return known is not None and max(abs(known[0]), abs(known[1])) <= INT32
+
+    def interval(self, node: Node) -> Interval | None:
+        """Least and greatest value of an int64 node, as far as that follows from ranges and constants."""
+        if not self.intervals:
+            for each in self.loop.nodes:
+                self.intervals[each] = self._interval(each)
+        return self.intervals[node]
+
+    def _interval(self, node: Node) -> Interval | None:
+        if node.dtype != torch.int64:
+            return None
+        if node.op == "const":
+            return int(node.attrs[0]), int(node.attrs[0])
+        if node.op == "index":
+            return self.index.interval(node.attrs[0]) if self.index.fits_int(node.attrs[0]) else None
+        if node.op == "bounded":
+            size = node.attrs[0]
+            return (0, max(int(size) - 1, 0)) if size.is_Integer else None
+        combine = _INTERVALS.get(node.op)
+        if combine is None:
+            return None
+        arguments = [self.intervals.get(arg) for arg in (node.args[1:] if node.op == "where" else node.args)]
+        known = [argument for argument in arguments if argument is not None]
+        if len(known) != len(arguments):
+            return None
+        low, high = combine(*known)
+        return (low, high) if max(abs(low), abs(high)) <= INT32 else None
+
+
+def _products(a: Interval, b: Interval) -> Interval:
+    corners = [x * y for x in a for y in b]
+    return min(corners), max(corners)
+
+
+_INTERVALS: Mapping[str, Callable[..., Interval]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "mul": _products,
+    "neg": lambda a: (-a[1], -a[0]),
+    "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "where": lambda a, b: (min(a[0], b[0]), max(a[1], b[1])),
+}

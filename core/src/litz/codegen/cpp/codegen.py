@@ -1,0 +1,147 @@
+"""CppCodegen: a Kernel in, C++ source out, and a function that launches it.
+
+The text names neither buffers nor the kernel, so that kernels that differ only in those are built once. Its arguments
+are p0, p1, ... (buffers in order of first use) and s0, s1, ... (sizes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from litz.errors import CodegenError
+from litz.ir import Loop
+from litz.ir.index import Expr, Symbol, is_placeholder
+from litz.ir.operation import expressions
+from litz_plugins.errors import describe
+from litz_plugins.records import CodegenContext, KernelSource
+
+from .body import Body, Lines
+from .loops import Writer
+from .plan import Plan, make_plan
+from .pointwise import write_pointwise
+from .prelude import prelude
+from .reduction import write_reduction
+from .text import TYPES, IndexText, printable
+
+if TYPE_CHECKING:
+    from litz.schedule.schedule import Kernel
+
+SYMBOL = "kernel"
+Load = Callable[[KernelSource, CodegenContext], Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class CppCodegen:
+    """The code generator for the CPU. `loader` builds and loads; by default `litz.runtime.cpp_build.load_kernel`."""
+
+    loader: Load | None = None
+    language: str = "cpp"
+
+    def generate(self, kernel: Kernel, context: CodegenContext) -> KernelSource:
+        """C++ for one kernel. The same kernel gives the same text. CodegenError if it has no C++."""
+        try:
+            return generate(kernel, context)
+        except (NotImplementedError, KeyError) as error:
+            problem = f"no C++ for {' + '.join(kernel.loop.origins)}: {describe(error)}"
+            raise CodegenError(kernel.name, problem, device="cpu") from error
+
+    def load(self, source: KernelSource, context: CodegenContext) -> Callable[..., Any]:
+        """Build (or take from the cache) and load; the function takes addresses and sizes as ints."""
+        # By name: code generation does not import the runtime.
+        loader = self.loader or import_module("litz.runtime.cpp_build").load_kernel
+        launch: Callable[..., Any] = loader(source, context)
+        return launch
+
+
+def generate(kernel: Kernel, context: CodegenContext) -> KernelSource:
+    """The source of one kernel."""
+    buffers = context.program.buffers
+    plan = make_plan(kernel.loop, buffers, kernel.inplace)
+    loop, sizes = plan.loop, _sizes(plan.loop)
+    names = list(dict.fromkeys((*loop.reads, *loop.writes)))
+    pointers = {name: f"p{number}" for number, name in enumerate(names)}
+    texts = {r.var: str(r.var) for r in loop.all_ranges} | {size: f"s{n}" for n, size in enumerate(sizes)}
+    lines = Lines()
+    index = IndexText(texts, loop.extents)
+    body = Body(loop, pointers, index, lines)
+    _write(plan, body)
+    written = set(loop.writes)
+    parameters = [
+        f"{'' if name in written else 'const '}{TYPES[buffers[name].dtype]}* {pointers[name]}" for name in names
+    ]
+    parameters += [f"i64 s{number}" for number in range(len(sizes))]
+    function = [f'extern "C" int {SYMBOL}({", ".join(parameters)}) {{', *lines.text, "}", ""]
+    text = "\n".join(function)
+    return KernelSource(
+        name=kernel.name,
+        language="cpp",
+        text=f"// {_summary(plan)}\n{prelude(text)}\n{text}",
+        symbol=SYMBOL,
+        arguments=(*names, *(plan.sizes.get(size, size) for size in sizes)),
+        settings={
+            "bounds": [index.text(size) for size in body.bounds],
+            "sizes": len(sizes),
+            "threads": "omp parallel" in text,
+        },
+    )
+
+
+def _write(plan: Plan, body: Body) -> None:
+    loop, lines = plan.loop, body.lines
+    if any(r.size == 0 for r in loop.ranges):
+        lines.add("return 0;  // no elements")
+        return
+    checks = any(node.op == "bounded" for node in loop.nodes)
+    if checks:
+        lines.add("int bad = 0;")
+        symbolic = [r for r in loop.all_ranges if not r.size.is_Integer]
+        if symbolic:
+            empty = " || ".join(f"{body.index.text(r.size)} == 0" for r in symbolic)
+            lines.add(f"if ({empty}) return 0;")
+        for size in dict.fromkeys(node.attrs[0] for node in loop.nodes if node.op == "bounded"):
+            # Nothing is within a size of 0, and element 0, which stands in for what is not, does not exist.
+            body.bounds.append(size)
+            if not size.is_Integer or size == 0:
+                lines.add(f"if ({body.index.text(size)} == 0) return {len(body.bounds)};")
+    writer = Writer(plan, body)
+    if plan.mode == "pointwise":
+        write_pointwise(writer)
+    else:
+        write_reduction(writer)
+    lines.add("return bad;" if checks else "return 0;")
+
+
+def _sizes(loop: Loop) -> list[Symbol]:
+    """The size symbols that the text names, in order of first use."""
+    found: dict[Symbol, None] = {}
+    own = {r.var for r in loop.all_ranges}
+    exprs: list[Expr] = [r.size for r in loop.all_ranges]
+    exprs += [expr for node in loop.nodes for expr in expressions(node)]
+    exprs += [expr for store in loop.stores for expr in store.index]
+    for expr in exprs:
+        if not printable(expr):
+            raise NotImplementedError(f"index expression {expr}")
+        for symbol in sorted(expr.free_symbols - own, key=str):
+            if not is_placeholder(symbol):
+                found.setdefault(symbol)
+    return list(found)
+
+
+def _summary(plan: Plan) -> str:
+    """What the kernel computes, for a reader: `row kernel [64 | 1000]: reduce max, sub, exp, reduce sum, div`."""
+    ops: dict[str, None] = {}
+    for node in plan.loop.nodes:
+        if node.op in ("reduce", "scan"):
+            ops[f"{node.op} {node.attrs[0]}"] = None
+        elif node.op not in ("const", "load", "index"):
+            ops[node.op] = None
+    # Symbols differ from graph to graph, and the text must not.
+    outer, inner = (
+        ", ".join(str(r.size) if r.size.is_Integer else "?" for r in ranges)
+        for ranges in (plan.loop.ranges, plan.loop.reduction_ranges)
+    )
+    shape = f"[{outer} | {inner}]" if inner else f"[{outer}]"
+    return f"{plan.mode} kernel {shape}: {', '.join(ops) or 'copy'}"

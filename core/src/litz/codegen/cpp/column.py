@@ -1,0 +1,251 @@
+"""Reductions over outer dimensions: a tile of the contiguous output range as lanes, the reduction loops around them.
+
+Everything at output level that depends on the lane and is needed in more than one place lives in an array with an
+element per lane; accumulators do too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from litz.ir.index import Expr
+from litz.ir.node import Node
+from litz.ir.operation import Range
+
+from .accumulators import Accumulator
+from .loops import Level, Writer
+from .plan import Stage
+from .reduction import COLUMN_CHUNK, _Stage, all_roots, scan_start, stage_roots, unit_load
+from .text import value_type
+
+
+def tile_size(w: Writer, vector: Range) -> int:
+    """Lanes per tile: whole cache lines, few enough for the accumulators to stay in the nearest cache, and for every
+    thread to have some tiles."""
+    if not vector.size.is_Integer:
+        return 128
+    extent = int(vector.size)
+    others = 1
+    for r in w.loop.ranges:
+        if r != vector:
+            others *= w.known(r.size, 16)
+    wanted = extent if not w.threaded or others >= 16 else -(-extent * others // 8)
+    tile = max(16, min(256, -(-wanted // 16) * 16))
+    return min(tile, extent)
+
+
+def write_column(w: Writer) -> None:
+    """All nodes and stores of a plan in column mode."""
+    vector = w.plan.vector
+    assert vector is not None
+    tile = tile_size(w, vector)
+    outer = [r for r in w.loop.ranges if r != vector]
+    start = "t"
+    levels = [*(w.level(r) for r in outer), w.chunks(vector, tile, start)]
+    shared = len(levels) if w.threaded else 0
+    if shared:
+        levels[0] = Level((*w.parallel(shared), *levels[0].header), levels[0].var, levels[0].first)
+    _ColumnWriter(w, vector, tile, start).write(levels, shared)
+
+
+class _ColumnWriter:
+    def __init__(self, w: Writer, vector: Range, tile: int, start: str) -> None:
+        self.w, self.vector, self.tile, self.start = w, vector, tile, start
+        name = w.index.names[vector.var]
+        self.lane = f"[{name} - {start}]"
+        self.header = w.header(vector, start, f"{start}_end")
+
+    def write(self, levels: Sequence[Level], shared: int) -> None:
+        w = self.w
+
+        def inside() -> None:
+            for number, stage in enumerate(w.plan.stages):
+                _ColumnStage(self, stage).write()
+                w.body.write(self.plain(number + 1))
+            if w.plan.final:
+                roots = [root for store in w.plan.final for root in store.roots]
+                atomic = any(store.mode != "set" for store in w.plan.final)
+
+                def stores() -> None:
+                    w.body.write(w.body.missing(roots))
+                    for store in w.plan.final:
+                        w.body.store(store)
+
+                self.lanes(roots, stores, vectorize=not atomic)
+
+        w.nest(levels, self.plain(0), inside, shared)
+
+    def plain(self, finished: int) -> list[Node]:
+        """Nodes at output level, the same for all lanes, that are not written yet."""
+        w = self.w
+        return [
+            node
+            for node in w.body.missing(all_roots(w))
+            if not w.loop.levels[node]
+            and node.op != "reduce"
+            and self.vector.var not in w.body.variables[node]
+            and w.plan.ready[node] <= finished
+        ]
+
+    def lanes(self, roots: Sequence[Node], inside: Callable[[], None], vectorize: bool = True) -> None:
+        """A loop over the lanes of the tile."""
+        checks = any(node.op == "bounded" for node in self.w.body.missing(roots))
+        pragma = self.w.simd(checks) if vectorize else ()
+        with self.w.body.scope(*pragma, self.header):
+            inside()
+
+    def array(self, type_: str, name: str) -> None:
+        self.w.lines.add(f"alignas(64) {type_} {name}[{self.tile}];")
+
+    def varies(self, node: Node) -> bool:
+        """Is it a value at output level that differs between lanes?"""
+        return not self.w.loop.levels[node] and self.vector.var in self.w.body.variables[node]
+
+
+class _ColumnStage(_Stage):
+    """One stage; reductions and what they depend on at output level are arrays over the lanes."""
+
+    def __init__(self, column: _ColumnWriter, stage: Stage) -> None:
+        super().__init__(column.w, stage, {})
+        self.column = column
+
+    def refs(self, accumulator: Accumulator, suffix: str = "") -> list[str]:
+        return [f"{s.name}{suffix}{'' if s.shared else self.column.lane}" for s in accumulator.states]
+
+    def write(self) -> None:
+        w, column = self.w, self.column
+        self._keep_frontier()
+        nodes = self.body_nodes()
+        scans = [node for node in nodes if node.op == "scan"]
+        # Partial sums for long columns only.
+        points = w.loop.reduction_numel
+        *outer, inner = w.loop.reduction_ranges
+        parts = "_part" if self.accumulators and not (points.is_Integer and int(points) <= 2 * COLUMN_CHUNK) else ""
+        self._start("")
+        for node in scans:
+            self.scans[node] = w.body.name("run") + column.lane
+            column.array(scan_start(node)[0], self.scans[node].removesuffix(column.lane))
+        if scans:
+            column.lanes((), lambda: w.lines.add(*(f"{self.scans[s]} = {scan_start(s)[1]};" for s in scans)))
+        if parts:
+            self._declare_arrays(parts)
+        levels = [w.level(r) for r in outer]
+        name = w.index.names[inner.var]
+        chunked = parts and not (inner.size.is_Integer and int(inner.size) <= COLUMN_CHUNK)
+        bounds = (f"{name}_b", f"{name}_b_end") if chunked else ("0", w.index.text(inner.size))
+        if chunked:
+            levels.append(w.chunks(inner, COLUMN_CHUNK, bounds[0]))
+        variables = w.body.variables
+        free = [node for node in nodes if column.vector.var not in variables[node] and node.op != "scan"]
+        before = [node for node in free if inner.var not in variables[node]]
+
+        def inside() -> None:
+            if parts:
+                self._reset(parts)
+            with w.body.scope(w.header(inner, *bounds)):
+                w.body.write([node for node in free if node not in w.body.visible])
+                for a in self.accumulators:
+                    w.lines.add(*a.each_step(self.refs(a, parts)))
+                atomic = any(store.mode != "set" for store in self.stage.stores)
+                column.lanes(stage_roots(self.stage), lambda: self._element(nodes, parts), vectorize=not atomic)
+            if parts:
+                self._merge(parts)
+
+        w.nest(levels, before, inside)
+        self._finish()
+
+    def _element(self, nodes: Sequence[Node], parts: str) -> None:
+        w = self.w
+        self.define([node for node in nodes if node not in w.body.visible])
+        for a in self.accumulators:
+            values = [w.body.value(arg) for arg in a.nodes[0].args]
+            w.lines.add(*a.update(self.refs(a, parts), values, self._position()))
+        for store in self.stage.stores:
+            w.body.store(store)
+
+    def _position(self) -> str:
+        expr: Expr | int = 0
+        for r in self.w.loop.reduction_ranges:
+            expr = expr * r.size + r.var
+        return self.w.index.text(expr.expand())  # type: ignore[union-attr]
+
+    # ------------------------------------------------------------------ arrays over the lanes
+
+    def _keep_frontier(self) -> None:
+        """Values at output level that the reduction loops need are computed before them, once."""
+        w, column = self.w, self.column
+        inner = [node for node in self.body_nodes() if w.loop.levels[node]]
+        used = [arg for node in inner for arg in node.args] + stage_roots(self.stage)
+        kept = [
+            node
+            for node in dict.fromkeys(used)
+            if node.op != "const"
+            and column.varies(node)
+            and node not in w.body.visible
+            and not unit_load(node, column.vector)
+            and node.op != "index"
+        ]
+        if not kept:
+            return
+        names = {node: w.body.name("keep") for node in kept}
+        for node in kept:
+            column.array(value_type(node.dtype), names[node])
+
+        def inside() -> None:
+            w.body.write(w.body.missing(kept))
+            for node in kept:
+                w.lines.add(f"{names[node]}{column.lane} = {w.body.value(node)};")
+
+        column.lanes(kept, inside)
+        for node in kept:
+            w.body.visible[node] = names[node] + column.lane
+
+    def _declare_arrays(self, suffix: str) -> None:
+        for a in self.accumulators:
+            for state in a.states:
+                if state.shared:
+                    self.w.lines.add(f"{state.type} {state.name}{suffix} = {state.start};")
+                else:
+                    self.column.array(state.type, state.name + suffix)
+
+    def _reset(self, suffix: str) -> None:
+        for a in self.accumulators:
+            for state in a.states:
+                if state.shared:
+                    self.w.lines.add(f"{state.name}{suffix} = {state.start};")
+
+        def inside() -> None:
+            for a in self.accumulators:
+                for state, ref in zip(a.states, self.refs(a, suffix), strict=True):
+                    if not state.shared:
+                        self.w.lines.add(f"{ref} = {state.start};")
+
+        if self.accumulators:
+            self.column.lanes((), inside)
+
+    def _start(self, suffix: str) -> None:
+        self._declare_arrays(suffix)
+        self._reset(suffix)
+
+    def _merge(self, parts: str) -> None:
+        def inside() -> None:
+            for a in self.accumulators:
+                refs, own = self.refs(a), self.refs(a, parts)
+                if a.kind == "welford":
+                    weight = f"{refs[2]}_lane"
+                    self.w.lines.add(f"{a.type} {weight} = {refs[2]};")
+                    refs = [*refs[:2], weight]
+                self.w.lines.add(*a.merge(refs, own))
+
+        self.column.lanes((), inside)
+        for a in self.accumulators:
+            if a.kind == "welford":
+                self.w.lines.add(f"{self.refs(a)[2]} += {self.refs(a, parts)[2]};")
+
+    def _finish(self) -> None:
+        ends = [line for a in self.accumulators for line in a.finish(self.refs(a))]
+        if ends:
+            self.column.lanes((), lambda: self.w.lines.add(*ends))
+        for a in self.accumulators:
+            for node in a.nodes:
+                self.w.body.visible[node] = a.result(node, self.refs(a))

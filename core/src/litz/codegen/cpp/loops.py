@@ -1,0 +1,124 @@
+"""Loops as C++ text: nests, pragmas, and which node is written at which depth.
+
+In: a `Plan`. `Writer` is what `pointwise` and `reduction` share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from litz.ir.index import Expr, Symbol
+from litz.ir.node import Node
+from litz.ir.operation import Range
+
+from .body import Body
+from .plan import PARALLEL_WORK, Plan
+
+
+@dataclass(frozen=True)
+class Level:
+    """One loop of a nest. `first` are lines that stand at the start of its body."""
+
+    header: tuple[str, ...]
+    var: Symbol | None = None
+    first: tuple[str, ...] = ()
+
+
+class Writer:
+    """A plan and the body that is being written for it."""
+
+    def __init__(self, plan: Plan, body: Body) -> None:
+        self.plan, self.body, self.lines, self.index = plan, body, body.lines, body.index
+        self.loop = plan.loop
+        self.checks = any(node.op == "bounded" for node in self.loop.nodes)
+        self.atomic = any(store.mode != "set" for store in self.loop.stores)
+        body.threads = self.threaded
+
+    # ------------------------------------------------------------------ pragmas
+
+    @property
+    def threaded(self) -> bool:
+        """May threads share the work? With symbolic sizes that is decided when the kernel runs."""
+        work = self.plan.work
+        return bool(self.loop.ranges) and (not work.is_Integer or int(work) >= PARALLEL_WORK)
+
+    def parallel(self, loops: int, simd: bool = False) -> tuple[str, ...]:
+        """The pragma for `loops` nested loops that the threads share; none where there is too little work."""
+        if not self.threaded:
+            return self.simd() if simd else ()
+        text = "#pragma omp parallel for"
+        if simd:
+            text += " simd"
+        if loops > 1:
+            text += f" collapse({loops})"
+        text += " schedule(static)"
+        if not self.plan.work.is_Integer:
+            text += f" if ({self.index.text(self.plan.work)} >= {PARALLEL_WORK})"
+        return (text + self.check_clause(True),)
+
+    def simd(self, checks: bool | None = None, clauses: Sequence[str] = ()) -> tuple[str, ...]:
+        """The pragma for a vector loop. It asserts that iterations are independent, which those of a Loop are."""
+        text = "#pragma omp simd" + "".join(f" reduction({clause})" for clause in clauses)
+        return (text + self.check_clause(self.checks if checks is None else checks),)
+
+    def check_clause(self, wanted: bool) -> str:
+        return " reduction(max : bad)" if wanted and self.checks else ""
+
+    # ------------------------------------------------------------------ loops
+
+    def header(self, r: Range, start: str = "0", stop: str | None = None) -> str:
+        """`for (int i0 = 0; i0 < 64; ++i0)`"""
+        name = self.index.names[r.var]
+        stop = stop or self.index.text(r.size)
+        return f"for ({self.index.var_type(r.size)} {name} = {start}; {name} < {stop}; ++{name})"
+
+    def level(self, r: Range, pragma: Sequence[str] = ()) -> Level:
+        return Level((*pragma, self.header(r)), r.var)
+
+    def chunks(self, r: Range, step: int, name: str) -> Level:
+        """A loop over chunks of a range: `name` is where the chunk starts, `name_end` where it ends."""
+        type_, extent = self.index.var_type(r.size), self.index.text(r.size)
+        header = f"for ({type_} {name} = 0; {name} < {extent}; {name} += {step})"
+        if r.size.is_Integer and int(r.size) % step == 0:
+            end = f"const {type_} {name}_end = {name} + {step};"
+        else:
+            end = f"const {type_} {name}_end = {extent} - {name} < {step} ? {extent} : {name} + {step};"
+        return Level((header,), None, (end,))
+
+    def nest(
+        self, levels: Sequence[Level], nodes: Sequence[Node], inside: Callable[[], None], together: int = 0
+    ) -> None:
+        """Write the loops, each node in the outermost one that has all its variables, and `inside` innermost.
+
+        The first `together` loops have nothing between them, as `collapse` needs.
+        """
+        if together > 1:
+            starts = [line for level in levels[:together] for line in level.first]
+            bare = [Level(level.header, level.var) for level in levels[: together - 1]]
+            last = levels[together - 1]
+            levels = [*bare, Level(last.header, last.var, tuple(starts)), *levels[together:]]
+        groups: list[list[Node]] = [[] for _ in range(len(levels) + 1)]
+        for node in nodes:
+            variables = self.body.variables[node]
+            depth = max((n + 1 for n, level in enumerate(levels) if level.var in variables), default=0)
+            if 0 < depth < together:
+                depth = together
+            groups[depth].append(node)
+        self.body.write(groups[0])
+        self._open(levels, groups, inside, 0)
+
+    def _open(
+        self, levels: Sequence[Level], groups: Sequence[Sequence[Node]], inside: Callable[[], None], depth: int
+    ) -> None:
+        if depth == len(levels):
+            inside()
+            return
+        with self.body.scope(*levels[depth].header):
+            self.lines.add(*levels[depth].first)
+            self.body.write(groups[depth + 1])
+            self._open(levels, groups, inside, depth + 1)
+
+    def known(self, expr: Expr, default: int) -> int:
+        """A size if it is a number, else the default."""
+        return int(expr) if expr.is_Integer else default

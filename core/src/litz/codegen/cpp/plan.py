@@ -1,0 +1,360 @@
+"""How a loop runs: which loops the threads share, which one is vectorized, how often the reduction ranges are walked.
+
+In: a Loop of the schedule and the program's buffers. Out: a `Plan`.
+
+Four ways:
+
+- `pointwise`: no reduction. The vector loop is the output range along which most accesses are contiguous. Where some
+  are contiguous along another one (a transpose), both are tiled.
+- `row`: the innermost reduction range is contiguous; it is the vector loop, once per stage and output point.
+- `column`: the reduction's loads are contiguous along an output range; a tile of that range is the vector loop, inside
+  of the reduction loops, with an accumulator per element of the tile.
+- `small`: a reduction of a few elements; output points are the lanes and the reduction is unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from litz.ir import Buffer, Loop, Node, Range, Store
+from litz.ir.index import (
+    ONE,
+    ZERO,
+    Expr,
+    FloorDiv,
+    Mod,
+    PythonMod,
+    Symbol,
+    floordiv,
+    is_placeholder,
+    loop_var,
+    mod,
+    reduction_var,
+    stride_of,
+)
+from litz.ir.node import intern, with_args
+from litz.ir.operation import expressions
+from litz.ir.ops import OPS
+from litz.ir.transform import collapse, flatten, map_stores, rename_loop
+
+from .text import printable
+
+Mode = Literal["pointwise", "row", "column", "small"]
+
+SMALL_REDUCTION = 32
+"""A reduction of at most so many elements is unrolled inside of a loop over outputs."""
+TINY = 8
+"""A range shorter than a vector is no vector loop."""
+ROW_SCRATCH_BYTES = 64 * 1024
+"""The most that values kept from one stage for the next may take; more would leave the second-level cache."""
+EXPENSIVE = 8
+"""A value that costs this many flops or more is kept for later stages rather than computed again."""
+PARALLEL_WORK = 48 * 1024
+"""Element-operations below which waking other threads costs more than they save."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One walk over the reduction ranges: the reductions it computes and the stores it makes on the way."""
+
+    reduces: tuple[Node, ...]
+    stores: tuple[Store, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`loop` is flat; its ranges are in order, outermost first. `vector` is the vectorized range.
+
+    `final` are the stores made once per output point. `scratch` are values at reduction level that are kept for later
+    stages. `swap` is the other range of a transpose, None if there is none. `work` is a number of element-operations,
+    symbolic where sizes are. `ready`: for each node, how many stages come before it. `sizes`: symbols that
+    stand for expressions over sizes that have no C++; the caller of the kernel computes them.
+    """
+
+    loop: Loop
+    mode: Mode
+    vector: Range | None
+    stages: tuple[Stage, ...] = ()
+    final: tuple[Store, ...] = ()
+    scratch: frozenset[Node] = frozenset()
+    swap: Range | None = None
+    work: Expr = ZERO
+    ready: Mapping[Node, int] = field(default_factory=dict)
+    sizes: Mapping[Symbol, Expr] = field(default_factory=dict)
+
+
+def make_plan(loop: Loop, buffers: Mapping[str, Buffer], inplace: Mapping[str, str]) -> Plan:
+    """The plan of a loop."""
+    loop, sizes = name_sizes(flatten(loop, buffers))
+    loop = canonical(split_divisions(collapse(loop)))
+    return replace(_plan(loop, inplace), sizes=sizes)
+
+
+def _plan(loop: Loop, inplace: Mapping[str, str]) -> Plan:
+    cost = sum(OPS[node.op].flops if node.op in OPS else 1 for node in loop.nodes if node.op != "const")
+    work = loop.numel * (loop.reduction_numel if loop.reduction_ranges else ONE) * max(1, cost // 2)
+    has_reduction = any(node.op in ("reduce", "scan") for node in loop.nodes)
+    if not has_reduction:
+        # Stores at reduction level without a reduction: just more points. Those at output level would be repeated.
+        if all(loop.at_reduction_level(store) for store in loop.stores) or not loop.reduction_ranges:
+            loop = replace(loop, ranges=loop.all_ranges, reduction_ranges=())
+            return _pointwise(loop, work)
+    ready = ready_after(loop)
+    stages, final = _stages(loop, ready, inplace)
+    mode, loop, vector = _reduction_mode(loop)
+    plan = Plan(loop, mode, vector, stages, final, work=work, ready=ready)
+    return replace(plan, scratch=_scratch(plan)) if mode == "row" else plan
+
+
+# ---------------------------------------------------------------------- ranges
+
+
+def name_sizes(loop: Loop) -> tuple[Loop, Mapping[Symbol, Expr]]:
+    """The loop with every size expression that has no C++ text as a symbol of its own, and what these stand for."""
+    exprs = [r.size for r in loop.all_ranges]
+    exprs += [expr for node in loop.nodes for expr in expressions(node)]
+    exprs += [expr for store in loop.stores for expr in store.index]
+    if all(printable(expr) for expr in exprs):
+        return loop, {}
+    own = {r.var for r in loop.all_ranges}
+    named: dict[Expr, Symbol] = {}
+
+    def visit(expr: Expr) -> None:
+        if printable(expr):
+            return
+        if any(s in own or is_placeholder(s) for s in expr.free_symbols) or expr.is_Add or expr.is_Mul:
+            for arg in expr.args:
+                visit(arg)
+        else:
+            named.setdefault(expr, Symbol(f"size{len(named)}", integer=True, nonnegative=True))
+
+    for expr in exprs:
+        visit(expr)
+
+    def change(node: Node, args: tuple[Node, ...]) -> Node:
+        if node.op == "load":
+            index = tuple(expr.xreplace(named) for expr in node.index)
+            return intern("load", node.dtype, args, (node.buffer, index, node.attrs[2]))
+        if node.op in ("index", "bounded"):
+            return intern(node.op, node.dtype, args, (node.attrs[0].xreplace(named),))
+        return with_args(node, args)
+
+    stores = map_stores(loop.stores, change, lambda store: tuple(expr.xreplace(named) for expr in store.index))
+    ranges, inner = (
+        tuple(Range(r.var, r.size.xreplace(named)) for r in group) for group in (loop.ranges, loop.reduction_ranges)
+    )
+    loop = replace(loop, ranges=ranges, reduction_ranges=inner, stores=stores)
+    return loop, {symbol: expr for expr, symbol in named.items()}
+
+
+def split_divisions(loop: Loop) -> Loop:
+    """Ranges split so that `i // c` and `i % c`, where c divides the extent, become variables of their own.
+
+    A division in the innermost loop costs more than all else there, and keeps it from being vectorized.
+    """
+    for _ in range(8):  # a chain of reshapes needs a split each; this bounds what a pathological one may cost
+        found = _division(loop)
+        if found is None:
+            return loop
+        r, divisor = found
+        outer, inner = (
+            Range(Symbol(f"{r.var.name}_{part}", integer=True, nonnegative=True), size)
+            for part, size in (("h", floordiv(r.size, divisor)), ("l", divisor))
+        )
+        mapping = {r.var: outer.var * divisor + inner.var}
+
+        def swap(ranges: tuple[Range, ...], r: Range = r, new: tuple[Range, ...] = (outer, inner)) -> tuple[Range, ...]:
+            return tuple(each for old in ranges for each in (new if old == r else (old,)))
+
+        loop = rename_loop(loop, mapping, swap(loop.ranges), swap(loop.reduction_ranges))
+    return loop
+
+
+def _division(loop: Loop) -> tuple[Range, Expr] | None:
+    """A range and the divisor to split it by, if some index divides it."""
+    scanned = any(node.op == "scan" for node in loop.nodes)
+    candidates = {r.var: r for r in (loop.ranges if scanned else loop.all_ranges)}
+    exprs = [expr for node in loop.nodes for expr in expressions(node)]
+    exprs += [expr for store in loop.stores for expr in store.index]
+    for expr in exprs:
+        for part in expr.atoms(FloorDiv, Mod, PythonMod):
+            base, divisor = part.args
+            for var in base.free_symbols & candidates.keys():
+                size = candidates[var].size
+                step = stride_of(base, var)
+                # var * step // divisor splits where step divides divisor, and that the extent.
+                if step is None or not step.is_positive or mod(divisor, step) != ZERO:
+                    continue
+                inner = floordiv(divisor, step)
+                if inner.is_Integer and int(inner) < TINY:
+                    continue  # a loop that short costs more than a division by a constant, which vectorizes
+                if inner != ONE and inner != size and mod(size, inner) == ZERO:
+                    return candidates[var], inner
+    return None
+
+
+def canonical(loop: Loop) -> Loop:
+    """Variables i0, i1, ... and r0, r1, ... by position, so that equal kernels give equal text."""
+    ranges = tuple(Range(loop_var(n), r.size) for n, r in enumerate(loop.ranges))
+    inner = tuple(Range(reduction_var(n), r.size) for n, r in enumerate(loop.reduction_ranges))
+    mapping = {old.var: new.var for old, new in zip(loop.all_ranges, (*ranges, *inner), strict=True)}
+    if all(old == new for old, new in mapping.items()):
+        return loop
+    return rename_loop(loop, mapping, ranges, inner)
+
+
+def accesses(loop: Loop, inner_only: bool = False) -> list[tuple[Expr, int, bool]]:
+    """(index, bytes per element, is it a store) of each load and store; `inner_only`: those at reduction level."""
+    found = [(node.index[0], node.dtype.itemsize, False) for node in loop.loads if not inner_only or loop.levels[node]]
+    for store in loop.stores:
+        if not inner_only or loop.at_reduction_level(store):
+            found.append((store.index[0], store.value.dtype.itemsize, True))
+    return found
+
+
+def contiguity(found: list[tuple[Expr, int, bool]], var: Symbol) -> int:
+    """Bytes per iteration that are accessed with stride 1 along `var`; a store counts twice."""
+    total = 0
+    for expr, size, is_store in found:
+        if stride_of(expr, var) == 1:
+            total += 2 * size if is_store else size
+    return total
+
+
+# ---------------------------------------------------------------------- pointwise
+
+
+def _pointwise(loop: Loop, work: Expr) -> Plan:
+    if not loop.ranges:
+        return Plan(loop, "pointwise", None, final=loop.stores, work=work)
+    found = accesses(loop)
+    scores = {r: contiguity(found, r.var) for r in loop.ranges}
+    # The last of equals: the ranges come with the largest strides first.
+    vector = max(reversed(loop.ranges), key=lambda r: scores[r])
+    crossing = [each for each in found if vector.var in each[0].free_symbols]
+    across = {r: contiguity(crossing, r.var) for r in loop.ranges if r != vector and not is_tiny(r)}
+    swap = max(across, key=lambda r: across[r], default=None)
+    if swap is not None and (across[swap] == 0 or is_tiny(vector)):
+        swap = None
+    rest = tuple(r for r in loop.ranges if r not in (vector, swap))
+    ranges = (*rest, *(() if swap is None else (swap,)), vector)
+    return Plan(replace(loop, ranges=ranges), "pointwise", vector, final=loop.stores, swap=swap, work=work)
+
+
+def is_tiny(r: Range) -> bool:
+    return r.size.is_Integer and int(r.size) < TINY
+
+
+# ---------------------------------------------------------------------- reductions
+
+
+def ready_after(loop: Loop) -> Mapping[Node, int]:
+    """For each node, how many stages have to be finished before its value can be computed (outside of a stage) or how
+    many before the stage in which it is computed (inside)."""
+    ready: dict[Node, int] = {}
+    for node in loop.nodes:
+        before = max((ready[arg] for arg in node.args), default=0)
+        ready[node] = before + 1 if node.op == "reduce" else before
+    return ready
+
+
+def _stages(
+    loop: Loop, ready: Mapping[Node, int], inplace: Mapping[str, str]
+) -> tuple[tuple[Stage, ...], tuple[Store, ...]]:
+    reduces = [node for node in loop.nodes if node.op == "reduce"]
+    inner = [store for store in loop.stores if loop.at_reduction_level(store)]
+    at = {id(store): max(ready[root] for root in store.roots) for store in inner}
+    last = max([ready[node] - 1 for node in reduces] + list(at.values()), default=-1)
+    read = {node.buffer for node in loop.loads}
+    for store in inner:
+        # What a later stage reads must not have been written by an earlier one.
+        if store.buffer in read or inplace.get(store.buffer) in read:
+            at[id(store)] = last
+    stages = tuple(
+        Stage(
+            tuple(node for node in reduces if ready[node] == number + 1),
+            tuple(store for store in inner if at[id(store)] == number),
+        )
+        for number in range(last + 1)
+    )
+    return stages, tuple(store for store in loop.stores if id(store) not in at)
+
+
+def _reduction_mode(loop: Loop) -> tuple[Mode, Loop, Range | None]:
+    found = accesses(loop, inner_only=True)
+    points = loop.reduction_numel
+    many = not loop.numel.is_Integer or int(loop.numel) >= 64
+    if points.is_Integer and int(points) <= SMALL_REDUCTION and many and loop.ranges:
+        vector = max(reversed(loop.ranges), key=lambda r: contiguity(accesses(loop), r.var))
+        if not is_tiny(vector):
+            return "small", _vector_last(loop, vector), vector
+    scanned = any(node.op == "scan" for node in loop.nodes)
+    long = [r for r in loop.reduction_ranges if not is_tiny(r)] or loop.reduction_ranges
+    by_row = {r: contiguity(found, r.var) for r in long}
+    by_column = {r: contiguity(found, r.var) for r in loop.ranges if not is_tiny(r)}
+    inner = max(reversed(long), key=lambda r: by_row[r])
+    column = max(reversed(loop.ranges), key=lambda r: by_column.get(r, -1)) if by_column else None
+    if column is not None and by_column[column] > by_row[inner]:
+        return "column", _vector_last(loop, column), column
+    positions = any(node.op == "reduce" and "arg" in node.attrs[0] for node in loop.nodes)
+    if not (scanned or positions):  # whose order is part of the result
+        order = (*(r for r in loop.reduction_ranges if r != inner), inner)
+        loop = replace(loop, reduction_ranges=order)
+    return "row", loop, loop.reduction_ranges[-1]
+
+
+def _vector_last(loop: Loop, vector: Range) -> Loop:
+    return replace(loop, ranges=(*(r for r in loop.ranges if r != vector), vector))
+
+
+def _scratch(plan: Plan) -> frozenset[Node]:
+    """Values at reduction level that cost something and are needed in a later stage than the first that computes them.
+
+    Of a chain of such values, only those that something else needs.
+    """
+    loop = plan.loop
+    if not loop.reduction_numel.is_Integer or len(plan.stages) < 2:
+        return frozenset()
+    needed: list[set[Node]] = []
+    for stage in plan.stages:
+        roots = [arg for node in stage.reduces for arg in node.args]
+        roots += [root for store in stage.stores for root in store.roots]
+        needed.append(_inner_nodes(loop, roots))
+    again = {node for later, nodes in enumerate(needed) for node in nodes if any(node in e for e in needed[:later])}
+    costly: dict[Node, bool] = {}
+    for node in loop.nodes:
+        flops = OPS[node.op].flops if node.op in OPS else 1
+        gathers = node.op == "load" and bool(node.indirect)
+        inside = any(costly[arg] for arg in node.args if loop.levels[arg])
+        costly[node] = (
+            loop.levels[node] and node.op != "reduce" and (flops >= EXPENSIVE or gathers or node.op == "scan" or inside)
+        )
+    chosen = {node for node in again if costly[node]}
+    # A value that only other kept values need, need not be kept itself.
+    used: set[Node] = set()
+    for later, nodes in enumerate(needed):
+        stage = plan.stages[later]
+        direct = {arg for node in stage.reduces for arg in node.args}
+        direct |= {root for store in stage.stores for root in store.roots}
+        for node in nodes:
+            if node not in chosen or not any(node in e for e in needed[:later]):
+                direct.update(node.args)
+        if later:
+            used |= direct & chosen & set().union(*needed[:later])
+    kept = [node for node in loop.nodes if node in used]
+    size = sum(max(node.dtype.itemsize, 4) for node in kept) * int(loop.reduction_numel)
+    return frozenset(kept) if size <= ROW_SCRATCH_BYTES else frozenset()
+
+
+def _inner_nodes(loop: Loop, roots: list[Node]) -> set[Node]:
+    """The nodes at reduction level that the roots need."""
+    found: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in found and loop.levels[node] and node.op != "reduce":
+            found.add(node)
+            stack.extend(node.args)
+    return found

@@ -1,0 +1,209 @@
+"""Loops without reductions: one nest, or tiles where memory is contiguous along different ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from litz.ir.index import ONE, Expr, stride_of
+from litz.ir.operation import Range
+
+from .halves import BLOCK, Halves
+from .loops import Level, Writer
+from .plan import is_tiny
+from .text import TYPES
+
+CHUNK = 4096
+"""Elements of the vector loop that a thread takes at a time where the loops outside of it are few."""
+
+
+def write_pointwise(w: Writer) -> None:
+    """All nodes and stores of a plan without reductions."""
+    stores = w.plan.final
+    roots = [root for store in stores for root in store.roots]
+
+    def inside() -> None:
+        for store in stores:
+            w.body.store(store)
+
+    vector = w.plan.vector
+    if vector is None:
+        w.body.write(w.body.missing(roots))
+        inside()
+        return
+    if w.plan.swap is not None and not w.atomic:
+        _Tiles(w, w.plan.swap, vector).write()
+        return
+    owned = _owned_range(w) if w.atomic else None
+    if owned is not None:
+        _write_owned(w, owned)
+        return
+    outer = [r for r in w.loop.ranges if r != vector]
+    nodes = w.body.missing(roots)
+    simd = () if w.atomic else w.simd()
+    halves = Halves(w, vector, nodes, stores)
+    if halves and not w.atomic and not is_tiny(vector):
+        _write_halves(w, outer, vector, halves)
+        return
+    if outer and is_tiny(vector) and not is_tiny(outer[-1]) and not w.atomic:
+        # Too short for a vector: its few steps are unrolled within the loop around it, whose iterations are the lanes.
+        short = w.level(vector, ("#pragma GCC unroll 8",))
+        if len(outer) == 1:
+            w.nest([w.level(outer[0], w.parallel(1, simd=True)), short], nodes, inside)
+            return
+        levels = [*(w.level(r) for r in outer[:-1]), w.level(outer[-1], simd), short]
+        shared = len(outer) - 1 if w.threaded else 0
+        levels[0] = Level((*w.parallel(shared), *levels[0].header) if shared else levels[0].header, levels[0].var)
+        w.nest(levels, nodes, inside, shared)
+        return
+    if not outer:
+        # Atomic updates are calls in a plain loop; everything else vectorizes.
+        w.nest([w.level(vector, w.parallel(1, simd=not w.atomic))], nodes, inside)
+        return
+    levels = [w.level(r) for r in outer]
+    if w.threaded and (not vector.size.is_Integer or int(vector.size) >= 2 * CHUNK):
+        chunk = w.chunks(vector, CHUNK, "c")
+        levels += [chunk, Level((*simd, w.header(vector, "c", "c_end")), vector.var)]
+    else:
+        levels.append(w.level(vector, simd))
+    shared = len(levels) - 1 if w.threaded else 0
+    levels[0] = Level((*w.parallel(shared), *levels[0].header) if shared else levels[0].header, levels[0].var)
+    w.nest(levels, nodes, inside, shared)
+
+
+def _write_halves(w: Writer, outer: Sequence[Range], vector: Range, halves: Halves) -> None:
+    """The nest in blocks of the vector loop, with conversions before and after each."""
+    chunk = w.chunks(vector, BLOCK, "c")
+    levels = [*(w.level(r) for r in outer), chunk]
+    shared = len(levels) if w.threaded else 0
+    if shared:
+        levels[0] = Level((*w.parallel(shared), *levels[0].header), levels[0].var, levels[0].first)
+    roots = [root for store in w.plan.final for root in store.roots]
+
+    def element() -> None:
+        for store in w.plan.final:
+            halves.store(store, "c")
+
+    def block() -> None:
+        halves.before("c", "c_end")
+        inner = Level((*w.simd(), w.header(vector, "c", "c_end")), vector.var)
+        w.nest([inner], w.body.missing(roots), element)
+        halves.after("c", "c_end")
+
+    outside = [node for node in w.body.missing(roots) if vector.var not in w.body.variables[node]]
+    w.nest(levels, outside, block, shared)
+
+
+OWNED = 16
+"""Elements that a thread owns at least: a cache line of floats, which no other thread then writes."""
+
+
+def _owned_range(w: Writer) -> Range | None:
+    """A range that keeps combining stores apart: iterations that differ in it never meet at an element.
+
+    That holds where each store's index is `var` plus multiples of the range's extent (a row of a table, say).
+    """
+    combining = [store for store in w.plan.final if store.mode != "set"]
+    for r in w.loop.ranges:
+        if not r.size.is_Integer or int(r.size) < 4 * OWNED:
+            continue
+        if all(stride_of(s.index[0], r.var) == ONE and _rest_divides(s.index[0], r) for s in combining):
+            return r
+    return None
+
+
+def _rest_divides(index: Expr, r: Range) -> bool:
+    rest = (index - r.var).expand()
+    return all((term.as_coeff_Mul()[0] % r.size) == 0 for term in rest.as_ordered_terms())
+
+
+def _write_owned(w: Writer, owned: Range) -> None:
+    """Threads share the owned range, and each walks all other ranges in order: no atomics, and always the same sums."""
+    stores = w.plan.final
+    others = [r for r in w.loop.ranges if r != owned]
+    step = max(OWNED, min(64, int(owned.size) // 16 // OWNED * OWNED))
+    chunk = w.chunks(owned, step, "c")
+    first = Level((*w.parallel(1), *chunk.header), None, chunk.first)
+    inner = Level((*w.simd(), w.header(owned, "c", "c_end")), owned.var)
+    w.body.threads = False
+
+    def inside() -> None:
+        for store in stores:
+            w.body.store(store)
+
+    nodes = w.body.missing([root for store in stores for root in store.roots])
+    w.nest([first, *(w.level(r) for r in others), inner], nodes, inside)
+
+
+TILE_BYTES = 16 * 1024
+"""What the tiles of one kernel may take together: half of the nearest cache."""
+
+
+class _Tiles:
+    """Tiles over two ranges, for memory that is contiguous along one and memory that is contiguous along the other.
+
+    What is contiguous along `swap` passes through a tile in the nearest cache, transposed on its way in or out. Every
+    cache line is then used whole while it is there, and the loop that computes is contiguous throughout.
+    """
+
+    def __init__(self, w: Writer, swap: Range, vector: Range) -> None:
+        self.w, self.swap, self.vector = w, swap, vector
+        self.loads = [n for n in w.loop.loads if not n.args and self._across(n.index[0])]
+        self.stores = [s for s in w.plan.final if not s.indirect and s.mask is None and self._across(s.index[0])]
+        staged = [n.dtype.itemsize for n in self.loads] + [s.value.dtype.itemsize for s in self.stores]
+        self.side = next((n for n in (64, 32) if n * n * sum(staged) <= TILE_BYTES), 16)
+
+    def _across(self, index: Expr) -> bool:
+        step = stride_of(index, self.vector.var)
+        return stride_of(index, self.swap.var) == 1 and step is not None and step != 0
+
+    def write(self) -> None:
+        w = self.w
+        outer = [r for r in w.loop.ranges if r not in (self.swap, self.vector)]
+        chunks = [w.chunks(self.swap, self.side, "a"), w.chunks(self.vector, self.side, "b")]
+        levels = [*(w.level(r) for r in outer), *chunks]
+        shared = len(levels) if w.threaded else 0
+        if shared:
+            levels[0] = Level((*w.parallel(shared), *levels[0].header), levels[0].var, levels[0].first)
+        inner = {self.swap.var, self.vector.var}
+        nodes = w.body.missing([root for store in w.plan.final for root in store.roots])
+        w.nest(levels, [n for n in nodes if not w.body.variables[n] & inner], self._tile, shared)
+
+    def _tile(self) -> None:
+        w, body, lines = self.w, self.w.body, self.w.lines
+        row, lane = w.index.names[self.swap.var], w.index.names[self.vector.var]
+        here = f"[({row} - a) * {self.side} + ({lane} - b)]"
+        for load in self.loads:
+            name = self._array(load.dtype)
+            place, step = self._corner(load.buffer, load.index)
+            lines.add(f"transpose(&{place}, {step}, {name}, {self.side}, b_end - b, a_end - a);")
+            body.staged[load] = name + here
+        names = {id(store): self._array(store.value.dtype) for store in self.stores}
+
+        def element() -> None:
+            for store in w.plan.final:
+                if id(store) in names:
+                    lines.add(f"{names[id(store)]}{here} = {body.element(store.value)};")
+                else:
+                    body.store(store)
+
+        headers = (w.header(self.swap, "a", "a_end"), w.header(self.vector, "b", "b_end"))
+        levels = [Level(headers[:1], self.swap.var), Level((*w.simd(), headers[1]), self.vector.var)]
+        w.nest(levels, body.missing([root for store in w.plan.final for root in store.roots]), element)
+        for store in self.stores:
+            place, step = self._corner(store.buffer, store.index)
+            lines.add(f"transpose({names[id(store)]}, {self.side}, &{place}, {step}, a_end - a, b_end - b);")
+
+    def _array(self, dtype: object) -> str:
+        name = self.w.body.name("tile")
+        self.w.lines.add(f"alignas(64) {TYPES[dtype]} {name}[{self.side * self.side}];")  # type: ignore[index]
+        return name
+
+    def _corner(self, buffer: str, index: tuple[Expr, ...]) -> tuple[str, str]:
+        """(the tile's first element, the stride along `vector`)"""
+        names = self.w.index.names
+        step = stride_of(index[0], self.vector.var)
+        assert step is not None
+        self.w.index.names = {**names, self.swap.var: "a", self.vector.var: "b"}
+        place = self.w.body.place(buffer, index, ())
+        self.w.index.names = names
+        return place, self.w.index.text(step)

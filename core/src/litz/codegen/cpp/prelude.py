@@ -1,0 +1,431 @@
+"""What generated C++ stands on, instead of headers: a kernel that includes nothing builds in a tenth of a second.
+
+In: the text of a kernel. Out: the text of the helpers that it uses. Each piece is keyed by the names that it defines,
+and pulls in the pieces that it uses itself.
+
+Half floats are converted with integer arithmetic, because that vectorizes in any loop. `VECTOR` declares that the
+C library has SIMD variants of a function (glibc's libmvec); the builder sets LITZ_LIBMVEC where it has them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_TYPES = {
+    "i8": "signed char",
+    "i16": "short",
+    "i64": "long",
+    "u8": "unsigned char",
+    "u16": "unsigned short",
+    "u32": "unsigned int",
+    "u64": "unsigned long",
+    "f16": "unsigned short",
+    "bf16": "unsigned short",
+}
+
+_VECTOR = """\
+#if LITZ_LIBMVEC
+#define VECTOR __attribute__((simd("notinbranch"), const))
+#else
+#define VECTOR __attribute__((const))
+#endif
+"""
+
+_PLAIN = ("fma", "floor", "ceil", "trunc", "nearbyint", "sqrt")
+"""Functions that are an instruction."""
+_VECTOR_UNARY = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+    "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
+)  # fmt: skip
+_VECTOR_BINARY = ("pow", "atan2", "hypot")
+_SCALAR = {"lgamma": 1, "fmod": 2, "nextafter": 2}
+
+
+def _builtin(name: str) -> str:
+    count = 3 if name == "fma" else 1
+    lines = []
+    for type_, suffix in (("float", "f"), ("double", "")):
+        parameters = ", ".join(f"{type_} {x}" for x in "xyz"[:count])
+        arguments = ", ".join("xyz"[:count])
+        lines.append(f"static inline {type_} {name}({parameters}) {{ return __builtin_{name}{suffix}({arguments}); }}")
+    return "\n".join(lines) + "\n"
+
+
+def _library(name: str, count: int, attribute: str) -> str:
+    doubles, floats = ", ".join(["double"] * count), ", ".join(["float"] * count)
+    parameters = ", ".join(f"float {x}" for x in "xy"[:count])
+    return (
+        f'extern "C" {attribute}double {name}({doubles}) noexcept;\n'
+        f'extern "C" {attribute}float {name}f({floats}) noexcept;\n'
+        f"static inline float {name}({parameters}) {{ return {name}f({', '.join('xy'[:count])}); }}\n"
+    )
+
+
+_BITS = """\
+static inline u32 bits(float x) { u32 b; __builtin_memcpy(&b, &x, 4); return b; }
+static inline u64 bits(double x) { u64 b; __builtin_memcpy(&b, &x, 8); return b; }
+static inline float float_of(u32 b) { float x; __builtin_memcpy(&x, &b, 4); return x; }
+"""
+
+_SIGNS = {"max": ">", "min": "<"}
+
+
+def _beats(kind: str) -> str:
+    return (
+        "// NaN is the extreme; of equals the first counts.\n"
+        f"template <class T> static inline bool beats_{kind}(T x, T best) "
+        f"{{ return x {_SIGNS[kind]} best || (x != x && best == best); }}\n"
+    )
+
+
+def _arg_block(kind: str) -> str:
+    """Positions in a block: the extreme by lanes, then the first place that has it. NaN goes one by one."""
+    sign = _SIGNS[kind]
+    return f"""\
+template <class T> static inline void arg{kind}_block(const T* x, int count, i64 start, T& best, i64& position) {{
+  T top = best;
+  int nans = 0, first = count;
+#pragma omp simd reduction({kind} : top) reduction(| : nans)
+  for (int k = 0; k < count; ++k) {{
+    top = x[k] {sign} top ? x[k] : top;
+    nans |= x[k] != x[k];
+  }}
+  if (nans) {{
+    for (int k = 0; k < count; ++k)
+      if (beats_{kind}(x[k], best)) {{ best = x[k]; position = start + k; }}
+  }} else if (top {sign} best) {{
+#pragma omp simd reduction(min : first)
+    for (int k = 0; k < count; ++k) {{
+      const int here = x[k] == top ? k : count;
+      first = here < first ? here : first;
+    }}
+    best = top;
+    position = start + first;
+  }}
+}}
+"""
+
+
+PIECES: Mapping[tuple[str, ...], str] = {
+    **{(name,): f"typedef {meaning} {name};\n" for name, meaning in _TYPES.items()},
+    ("VECTOR",): _VECTOR,
+    ("bits", "float_of"): _BITS,
+    ("bitcast",): """\
+template <class To, class From> static inline To bitcast(From x) { To y; __builtin_memcpy(&y, &x, sizeof y); return y; }
+""",
+    ("from_bf16",): """\
+static inline float from_bf16(bf16 h) { return float_of((u32)h << 16); }
+""",
+    ("to_bf16",): """\
+static inline bf16 to_bf16(float x) {  // to nearest, ties to even
+  const u32 b = bits(x);
+  return x != x ? (bf16)0x7fc0 : (bf16)((b + 0x7fff + ((b >> 16) & 1)) >> 16);
+}
+""",
+    ("from_f16",): """\
+static inline float from_f16(f16 h) {
+  // Exponent and mantissa in a float's place are the value times 2^-112, subnormals included; infinity and NaN are not.
+  const u32 magnitude = (u32)(h & 0x7fff) << 13;
+  const float finite = float_of(magnitude) * 0x1p112f;
+  const u32 b = magnitude >= 0x0f800000 ? (magnitude | 0x7f800000) : bits(finite);
+  return float_of(b | (u32)(h & 0x8000) << 16);
+}
+""",
+    ("to_f16",): """\
+static inline f16 to_f16(float x) {  // to nearest, ties to even
+  const u32 b = bits(x), magnitude = b & 0x7fffffff;
+  const u32 normal = (magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+  // Adding 0.5 rounds to multiples of 2^-24, the spacing of subnormal halves.
+  const u32 subnormal = bits(float_of(magnitude) + 0.5f) - 0x3f000000;
+  u32 h = magnitude < 0x38800000 ? subnormal : normal;
+  h = magnitude >= 0x477ff000 ? 0x7c00 : h;
+  h = magnitude > 0x7f800000 ? 0x7e00 : h;
+  return (f16)(h | (b >> 16 & 0x8000));
+}
+""",
+    ("widen_f16", "narrow_f16"): """\
+typedef short Halves __attribute__((vector_size(16)));
+typedef float Floats __attribute__((vector_size(32)));
+static inline void widen_f16(const f16* from, float* to, i64 count) {
+  i64 k = 0;
+#ifdef __F16C__
+  for (; k + 8 <= count; k += 8) {
+    Halves halves;
+    __builtin_memcpy(&halves, from + k, sizeof halves);
+    const Floats floats = __builtin_ia32_vcvtph2ps256(halves);
+    __builtin_memcpy(to + k, &floats, sizeof floats);
+  }
+#endif
+  for (; k < count; ++k) to[k] = from_f16(from[k]);
+}
+static inline void narrow_f16(const float* from, f16* to, i64 count) {
+  i64 k = 0;
+#ifdef __F16C__
+  for (; k + 8 <= count; k += 8) {
+    Floats floats;
+    __builtin_memcpy(&floats, from + k, sizeof floats);
+    const Halves halves = __builtin_ia32_vcvtps2ph256(floats, 0);  // 0: to nearest, ties to even
+    __builtin_memcpy(to + k, &halves, sizeof halves);
+  }
+#endif
+  for (; k < count; ++k) to[k] = to_f16(from[k]);
+}
+""",
+    ("abs",): """\
+static inline float abs(float x) { return __builtin_fabsf(x); }
+static inline double abs(double x) { return __builtin_fabs(x); }
+""",
+    ("abs_int",): """\
+template <class T> static inline T abs_int(T x) { return x < 0 ? (T)(0 - (u64)x) : x; }
+""",
+    ("is_inf",): """\
+static inline bool is_inf(float x) { return __builtin_fabsf(x) > 0x1.fffffep127f; }
+static inline bool is_inf(double x) { return __builtin_fabs(x) > 0x1.fffffffffffffp1023; }
+""",
+    ("signbit",): """\
+static inline bool signbit(float x) { return bits(x) >> 31; }
+static inline bool signbit(double x) { return bits(x) >> 63; }
+""",
+    ("sign",): """\
+template <class T> static inline T sign(T x) { return (T)((x > 0) - (x < 0)); }
+""",
+    ("maximum", "minimum"): """\
+// NaN if either argument is NaN.
+template <class T> static inline T maximum(T a, T b) { return a > b || a != a ? a : b; }
+template <class T> static inline T minimum(T a, T b) { return a < b || a != a ? a : b; }
+""",
+    ("fmax", "fmin"): """\
+// The other argument if one is NaN.
+template <class T> static inline T fmax(T a, T b) { return a > b || b != b ? a : b; }
+template <class T> static inline T fmin(T a, T b) { return a < b || b != b ? a : b; }
+""",
+    ("copysign",): """\
+static inline float copysign(float x, float y) { return __builtin_copysignf(x, y); }
+static inline double copysign(double x, double y) { return __builtin_copysign(x, y); }
+""",
+    # Division by zero gives 0 instead of a trap: masked values may divide by anything.
+    ("truncdiv_int",): """\
+template <class T> static inline T truncdiv_int(T a, T b) {
+  const bool negates = (T)-1 < 0 && b == (T)-1;  // the least number divided by -1 would trap as well
+  return b == 0 ? (T)0 : negates ? (T)(0 - (u64)a) : (T)(a / (b == 0 || negates ? 1 : b));
+}
+""",
+    ("floordiv_int",): """\
+template <class T> static inline T floordiv_int(T a, T b) {
+  const T quotient = truncdiv_int(a, b), rest = (T)(a - quotient * b);
+  return b != 0 && rest != 0 && (rest < 0) != (b < 0) ? (T)(quotient - 1) : quotient;
+}
+""",
+    ("fmod_int",): """\
+template <class T> static inline T fmod_int(T a, T b) { return (T)(a - (u64)truncdiv_int(a, b) * b); }
+""",
+    ("remainder_int",): """\
+template <class T> static inline T remainder_int(T a, T b) {
+  const T rest = fmod_int(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? (T)(rest + b) : rest;
+}
+""",
+    ("pow_int",): """\
+template <class T> static inline T pow_int(T base, T exponent) {
+  if (exponent < 0) return base == 1 ? (T)1 : base == (T)-1 ? (exponent % 2 ? (T)-1 : (T)1) : (T)0;
+  u64 result = 1, square = (u64)base;
+  for (; exponent; exponent = (T)(exponent / 2), square *= square)
+    if (exponent % 2) result *= square;
+  return (T)result;
+}
+""",
+    ("shift_left", "shift_right"): """\
+template <class T> static inline T shift_left(T a, T b) {
+  return b < 0 || b >= (T)(8 * sizeof(T)) ? (T)0 : (T)((u64)a << b);
+}
+template <class T> static inline T shift_right(T a, T b) {  // a negative number keeps its sign
+  return a >> (b < 0 || b >= (T)(8 * sizeof(T)) ? (T)(8 * sizeof(T) - 1 + ((T)-1 > 0)) % 64 : b);
+}
+""",
+    ("remainder_float",): """\
+template <class T> static inline T remainder_float(T a, T b) {  // with the sign of b
+  const T rest = fmod(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+""",
+    ("floordiv_float",): """\
+template <class T> static inline T floordiv_float(T a, T b) {
+  // Through the exact remainder: the rounded quotient a / b may lie on the other side of an integer.
+  if (b == 0) return a / b;
+  const T rest = fmod(a, b);
+  T quotient = (a - rest) / b;
+  if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;
+  if (quotient == 0) return copysign((T)0, a / b);
+  const T whole = floor(quotient);
+  return quotient - whole > (T)0.5 ? whole + 1 : whole;
+}
+""",
+    ("erfinv",): """\
+static inline double erfinv(double y) {
+  // Giles's approximation ("Approximating the erfinv function", 2010), then two Newton steps on erf(x) - y.
+  if (!(abs(y) < 1)) return abs(y) == 1 ? copysign(__builtin_inf(), y) : __builtin_nan("");
+  double w = -log((1 - y) * (1 + y)), p;
+  if (w < 5) {
+    w -= 2.5;
+    p = 2.81022636e-08; p = 3.43273939e-07 + p * w; p = -3.5233877e-06 + p * w; p = -4.39150654e-06 + p * w;
+    p = 0.00021858087 + p * w; p = -0.00125372503 + p * w; p = -0.00417768164 + p * w;
+    p = 0.246640727 + p * w; p = 1.50140941 + p * w;
+  } else {
+    w = sqrt(w) - 3;
+    p = -0.000200214257; p = 0.000100950558 + p * w; p = 0.00134934322 + p * w; p = -0.00367342844 + p * w;
+    p = 0.00573950773 + p * w; p = -0.0076224613 + p * w; p = 0.00943887047 + p * w; p = 1.00167406 + p * w;
+    p = 2.83297682 + p * w;
+  }
+  double x = p * y;
+  for (int step = 0; step < 2; ++step) {
+    // Near 1, erf(x) - y cancels; the complements do not.
+    const double error = y > 0.5 ? (1 - y) - erfc(x) : y < -0.5 ? erfc(-x) - (1 + y) : erf(x) - y;
+    x -= error / (1.1283791670955126 * exp(-x * x));
+  }
+  return x;
+}
+static inline float erfinv(float y) { return (float)erfinv((double)y); }
+""",
+    ("philox",): """\
+struct Words { u32 first, second; };
+static inline Words philox(i64 seed, i64 position) {  // Philox 4x32-10; the counter's upper three words are 0
+  u32 c0 = (u32)position, c1 = 0, c2 = 0, c3 = 0, k0 = (u32)seed, k1 = (u32)((u64)seed >> 32);
+#pragma GCC unroll 10
+  for (int round = 0; round < 10; ++round) {
+    const u64 a = (u64)c0 * 0xD2511F53u, b = (u64)c2 * 0xCD9E8D57u;
+    c0 = (u32)(b >> 32) ^ c1 ^ k0;
+    c1 = (u32)b;
+    c2 = (u32)(a >> 32) ^ c3 ^ k1;
+    c3 = (u32)a;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {c0, c1};
+}
+static inline float uniform_of(u32 word) {
+  const int number = (int)word;
+  return (float)(number < 0 ? -number - 1 : number) * 4.6566127342e-10f;
+}
+""",
+    ("random_bits",): """\
+static inline i64 random_bits(i64 seed, i64 position) { return philox(seed, position).first; }
+""",
+    ("random_uniform",): """\
+static inline float random_uniform(i64 seed, i64 position) { return uniform_of(philox(seed, position).first); }
+""",
+    ("random_normal",): """\
+static inline float random_normal(i64 seed, i64 position) {  // Box and Muller
+  const Words words = philox(seed, position);
+  const float u = uniform_of(words.first);
+  return sqrt(-2.0f * log(u > 1.0e-7f ? u : 1.0e-7f)) * cos(6.2831853071795862f * uniform_of(words.second));
+}
+""",
+    ("combined_add", "combined_prod", "combined_max", "combined_min"): """\
+template <class T> static inline T combined_add(T a, T b) { return (T)(a + b); }
+template <class T> static inline T combined_prod(T a, T b) { return (T)(a * b); }
+template <class T> static inline T combined_max(T a, T b) { return a > b || a != a ? a : b; }
+template <class T> static inline T combined_min(T a, T b) { return a < b || a != a ? a : b; }
+""",
+    ("atomic_add", "atomic_prod", "atomic_max", "atomic_min", "atomic_update"): """\
+template <class T, class F> static inline void atomic_update(T* place, F change) {
+  T old, fresh;
+  __atomic_load(place, &old, __ATOMIC_RELAXED);
+  do fresh = change(old);
+  while (!__atomic_compare_exchange(place, &old, &fresh, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+}
+// The steps themselves: combined_add and its like.
+#define ATOMIC(NAME) \\
+  template <class T> static inline void atomic_##NAME(T* p, T value) { \\
+    atomic_update(p, [=](T old) { return combined_##NAME(old, value); }); \\
+  }
+ATOMIC(add) ATOMIC(prod) ATOMIC(max) ATOMIC(min)
+""",
+    ("welford_block", "welford_merge"): """\
+template <class T>
+static inline void welford_merge(T& mean, T& m2, T& weight, T other_mean, T other_m2, T other_weight) {
+  const T total = weight + other_weight, delta = other_mean - mean;
+  const T share = total > 0 ? other_weight / total : 0;
+  mean += delta * share;
+  m2 += other_m2 + delta * delta * weight * share;
+  weight = total;
+}
+template <class T> static inline void welford_block(const T* x, int count, T& mean, T& m2, T& weight) {
+  // Two passes over a block that is in the nearest cache are exact and vectorize; blocks join as Chan et al. do.
+  T sum = 0, squares = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int k = 0; k < count; ++k) sum += x[k];
+  const T centre = sum / count;
+#pragma omp simd reduction(+ : squares)
+  for (int k = 0; k < count; ++k) squares += (x[k] - centre) * (x[k] - centre);
+  welford_merge(mean, m2, weight, centre, squares, (T)count);
+}
+""",
+    **{(f"beats_{kind}",): _beats(kind) for kind in ("max", "min")},
+    **{(f"arg{kind}_block",): _arg_block(kind) for kind in ("max", "min")},
+    ("transpose",): """\
+// 8 rows of 8 elements, within registers: pairs of rows are interleaved at distances 1, 2 and 4.
+template <class T> static inline void transpose8(const T* from, i64 from_step, T* to, i64 to_step) {
+  typedef T V __attribute__((vector_size(8 * sizeof(T))));
+  V a[8], b[8];
+#pragma GCC unroll 8
+  for (int k = 0; k < 8; ++k) __builtin_memcpy(&a[k], from + k * from_step, sizeof(V));
+#pragma GCC unroll 4
+  for (int k = 0; k < 8; k += 2) {
+    b[k] = __builtin_shufflevector(a[k], a[k + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+    b[k + 1] = __builtin_shufflevector(a[k], a[k + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+  }
+#pragma GCC unroll 4
+  for (int n = 0; n < 4; ++n) {
+    const int k = n / 2 * 4 + n % 2;
+    a[k] = __builtin_shufflevector(b[k], b[k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+    a[k + 2] = __builtin_shufflevector(b[k], b[k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+    b[k] = __builtin_shufflevector(a[k], a[k + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    b[k + 4] = __builtin_shufflevector(a[k], a[k + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+#pragma GCC unroll 8
+  for (int k = 0; k < 8; ++k) __builtin_memcpy(to + k * to_step, &b[k], sizeof(V));
+}
+// to[c][r] = from[r][c]
+template <class T>
+static inline void transpose(const T* from, i64 from_step, T* to, i64 to_step, i64 rows, i64 columns) {
+  i64 r = 0;
+  for (; r + 8 <= rows; r += 8) {
+    i64 c = 0;
+    for (; c + 8 <= columns; c += 8) transpose8(from + r * from_step + c, from_step, to + c * to_step + r, to_step);
+    for (; c < columns; ++c)
+      for (int k = 0; k < 8; ++k) to[c * to_step + r + k] = from[(r + k) * from_step + c];
+  }
+  for (; r < rows; ++r)
+    for (i64 c = 0; c < columns; ++c) to[c * to_step + r] = from[r * from_step + c];
+}
+""",
+    **{(name,): _builtin(name) for name in _PLAIN},
+    **{(name,): _library(name, 1, "VECTOR ") for name in _VECTOR_UNARY},
+    **{(name,): _library(name, 2, "VECTOR ") for name in _VECTOR_BINARY},
+    **{(name,): _library(name, count, "") for name, count in _SCALAR.items()},
+}
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_BY_NAME = {name: names for names in PIECES for name in names}
+
+
+def prelude(text: str) -> str:
+    """The helpers that `text` uses, in an order in which each is defined before it is used."""
+    chosen: list[tuple[str, ...]] = []
+    visiting: set[tuple[str, ...]] = set()
+
+    def visit(source: str) -> None:
+        for word in _WORD.findall(source):
+            names = _BY_NAME.get(word)
+            if names is not None and names not in visiting:
+                visiting.add(names)
+                visit(PIECES[names])
+                chosen.append(names)
+
+    visit(text)
+    chosen.sort(key=lambda names: names[0] not in _TYPES)  # types first
+    return "".join(PIECES[names] for names in chosen)

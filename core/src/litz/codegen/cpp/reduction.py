@@ -1,0 +1,344 @@
+"""Loops with reductions and scans: one walk over the reduction ranges per stage.
+
+A reduction is ready once its stage has walked; what depends on it is computed after, or in a later stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from litz.ir.index import ONE, Expr, stride_of
+from litz.ir.node import Node
+from litz.ir.operation import Range
+
+from .accumulators import Accumulator, extreme, make_accumulators
+from .halves import BLOCK as HALF_BLOCK
+from .halves import Halves
+from .loops import Level, Writer
+from .plan import Stage
+from .text import literal, value_type
+
+ROW_CHUNK = 4096
+"""Elements of a row that one set of partial sums takes. Sums of sums lose less than one long sum: the error of eager's
+cascade sum, near enough."""
+BLOCK_CHUNK = 2048
+"""Likewise where values are first gathered in a block, which should stay in the nearest cache."""
+COLUMN_CHUNK = 512
+"""Rows that one set of partial column sums takes."""
+UNROLL = 32
+
+
+def write_reduction(w: Writer) -> None:
+    """All nodes and stores of a plan with reduction ranges."""
+    if w.plan.mode == "column":
+        from .column import write_column  # the two modes share this module's helpers
+
+        write_column(w)
+    elif w.plan.mode == "small":
+        _write_small(w)
+    else:
+        _write_row(w)
+
+
+def stage_roots(stage: Stage) -> list[Node]:
+    roots = [arg for node in stage.reduces for arg in node.args]
+    return roots + [root for store in stage.stores for root in store.roots]
+
+
+def all_roots(w: Writer) -> list[Node]:
+    return [root for store in w.loop.stores for root in store.roots]
+
+
+def outer_nodes(w: Writer, finished: int) -> list[Node]:
+    """Nodes at output level that are not written yet and need at most `finished` stages."""
+    missing = _missing_through_reduces(w)
+    return [n for n in missing if not w.loop.levels[n] and n.op != "reduce" and w.plan.ready[n] <= finished]
+
+
+def _missing_through_reduces(w: Writer) -> list[Node]:
+    return w.body.missing(all_roots(w))
+
+
+def position(w: Writer) -> str:
+    """Row-major position in the reduction ranges."""
+    expr: Expr = ONE - 1
+    for r in w.loop.reduction_ranges:
+        expr = expr * r.size + r.var
+    return w.index.text(expr.expand())
+
+
+# ---------------------------------------------------------------------- rows
+
+
+def _write_row(w: Writer) -> None:
+    ranges = list(w.loop.ranges)
+    levels = [w.level(r) for r in ranges]
+    shared = len(levels) if w.threaded else 0
+    if shared:
+        levels[0] = Level((*w.parallel(shared), *levels[0].header), levels[0].var)
+
+    def inside() -> None:
+        _write_stages(w, _RowStage)
+
+    w.nest(levels, outer_nodes(w, 0), inside, shared)
+
+
+def _write_small(w: Writer) -> None:
+    """Output points as lanes; the reduction loops inside are unrolled."""
+    ranges = list(w.loop.ranges)
+    levels = [w.level(r) for r in ranges[:-1]]
+    vector = ranges[-1]
+    if not levels:
+        levels = [w.level(vector, w.parallel(1, simd=not w.atomic))]
+        shared = 0
+    else:
+        levels.append(w.level(vector, () if w.atomic else w.simd()))
+        shared = len(levels) - 1 if w.threaded else 0
+        if shared:
+            levels[0] = Level((*w.parallel(shared), *levels[0].header), levels[0].var)
+
+    def inside() -> None:
+        _write_stages(w, _SmallStage)
+
+    w.nest(levels, outer_nodes(w, 0), inside, shared)
+
+
+def _write_stages(w: Writer, kind: type[_Stage]) -> None:
+    w.body.write(outer_nodes(w, 0))
+    scratch: dict[Node, str] = {}
+    for number, stage in enumerate(w.plan.stages):
+        kind(w, stage, scratch).write()
+        w.body.write(outer_nodes(w, number + 1))
+    for store in w.plan.final:
+        w.body.store(store)
+
+
+def scan_start(node: Node) -> tuple[str, str]:
+    """(type, first value) of a scan's running result. Sums and products of floats run in double, as eager's do."""
+    kind, dtype = node.attrs[0], node.dtype
+    if kind in ("sum", "prod"):
+        type_ = "double" if dtype.is_floating_point else value_type(dtype)
+        return type_, "0" if kind == "sum" else "1"
+    return value_type(dtype), extreme(kind, dtype)
+
+
+def scan_step(node: Node, ref: str, value: str) -> str:
+    kind = node.attrs[0]
+    if kind in ("sum", "prod"):
+        type_ = scan_start(node)[0]
+        return f"{ref} = ({type_})({ref} {'+' if kind == 'sum' else '*'} {value});"
+    if node.dtype == torch.bool:
+        return f"{ref} = {ref} {'|' if kind == 'max' else '&'} {value};"
+    return f"{ref} = {'maximum' if kind == 'max' else 'minimum'}({value}, {ref});"
+
+
+class _Stage:
+    """Writes one stage; values at output level are scalars."""
+
+    def __init__(self, w: Writer, stage: Stage, scratch: dict[Node, str]) -> None:
+        self.w, self.stage, self.scratch = w, stage, scratch
+        self.accumulators = make_accumulators(stage.reduces, w.body.name)
+        self.scans: dict[Node, str] = {}
+
+    def write(self) -> None:
+        raise NotImplementedError
+
+    def declare(self, accumulators: Sequence[Accumulator], suffix: str = "") -> None:
+        for accumulator in accumulators:
+            for state in accumulator.states:
+                self.w.lines.add(f"{state.type} {state.name}{suffix} = {state.start};")
+
+    def refs(self, accumulator: Accumulator, suffix: str = "") -> list[str]:
+        return [f"{state.name}{suffix}" for state in accumulator.states]
+
+    def body_nodes(self) -> list[Node]:
+        """What the stage has to compute at reduction level."""
+        return [n for n in self.w.body.missing(stage_roots(self.stage)) if n.op != "reduce"]
+
+    def declare_scans(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            if node.op == "scan":
+                self.scans[node] = self.w.body.name("run")
+                type_, start = scan_start(node)
+                self.w.lines.add(f"{type_} {self.scans[node]} = {start};")
+
+    def define(self, nodes: Sequence[Node]) -> None:
+        """Nodes in order; a scan takes a step."""
+        body = self.w.body
+        for node in nodes:
+            if node.op == "scan" and node not in body.visible:
+                ref = self.scans[node]
+                self.w.lines.add(scan_step(node, ref, body.value(node.args[0])))
+                name = body.name()
+                type_ = value_type(node.dtype)
+                self.w.lines.add(f"const {type_} {name} = ({type_}){ref};")
+                body.visible[node] = name
+            else:
+                body.define(node)
+
+    def update(self, accumulators: Sequence[Accumulator], suffix: str = "") -> None:
+        for accumulator in accumulators:
+            refs = self.refs(accumulator, suffix)
+            values = [self.w.body.value(arg) for arg in accumulator.nodes[0].args]
+            self.w.lines.add(*accumulator.each_step(refs), *accumulator.update(refs, values, position(self.w)))
+
+    def results(self) -> None:
+        """Bind the reductions' results to names."""
+        body = self.w.body
+        for accumulator in self.accumulators:
+            refs = self.refs(accumulator)
+            self.w.lines.add(*accumulator.finish(refs))
+            for node in accumulator.nodes:
+                name = body.name()
+                self.w.lines.add(f"const {value_type(node.dtype)} {name} = {accumulator.result(node, refs)};")
+                body.visible[node] = name
+
+
+class _SmallStage(_Stage):
+    """The reduction loops unrolled within one lane."""
+
+    def write(self) -> None:
+        w = self.w
+        self.declare(self.accumulators)
+        nodes = self.body_nodes()
+        self.declare_scans(nodes)
+
+        def inside() -> None:
+            self.define([node for node in nodes if node not in w.body.visible])
+            self.update(self.accumulators)
+            for store in self.stage.stores:
+                w.body.store(store)
+
+        plain = [node for node in nodes if not self.scans]
+        levels = [w.level(r, (f"#pragma GCC unroll {UNROLL}",)) for r in w.loop.reduction_ranges]
+        w.nest(levels, plain, inside)
+        self.results()
+
+
+class _RowStage(_Stage):
+    """The innermost reduction range as vector loop."""
+
+    def write(self) -> None:
+        w = self.w
+        nodes = self.body_nodes()
+        self._read_scratch(nodes)
+        nodes = self.body_nodes()
+        *outer, inner = w.loop.reduction_ranges
+        sequential = (
+            any(a.sequential for a in self.accumulators)
+            or any(node.op == "scan" for node in nodes)
+            or any(store.mode != "set" for store in self.stage.stores)
+        )
+        if sequential:
+            self.accumulators = [a.widened() for a in self.accumulators]
+        self._declare_scratch(nodes)
+        self.declare(self.accumulators)
+        self.declare_scans(nodes)
+        if sequential:
+            self._sequential(nodes)
+        else:
+            self._vector(nodes, outer, inner)
+        self.results()
+        for node in list(self.scratch):
+            w.body.visible.pop(node, None)
+
+    # Scratch: an array as long as the row, for values that a later stage needs again.
+
+    def _place(self, node: Node) -> str:
+        return f"{self.scratch[node]}[{position(self.w)}]"
+
+    def _read_scratch(self, nodes: Sequence[Node]) -> None:
+        for node in self.scratch:
+            self.w.body.visible[node] = self._place(node)
+
+    def _declare_scratch(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            if node in self.w.plan.scratch and node not in self.scratch:
+                name = self.w.body.name("row")
+                self.w.lines.add(f"alignas(64) {value_type(node.dtype)} {name}[{self.w.loop.reduction_numel}];")
+                self.scratch[node] = name
+
+    def _write_scratch(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            if node in self.scratch:
+                self.w.lines.add(f"{self._place(node)} = {self.w.body.value(node)};")
+
+    def _sequential(self, nodes: Sequence[Node]) -> None:
+        w = self.w
+
+        def inside() -> None:
+            self.define(nodes)
+            self._write_scratch(nodes)
+            self.update(self.accumulators)
+            for store in self.stage.stores:
+                w.body.store(store)
+
+        w.nest([w.level(r) for r in w.loop.reduction_ranges], [], inside)
+
+    def _vector(self, nodes: Sequence[Node], outer: Sequence[Range], inner: Range) -> None:
+        w = self.w
+        blocks = [a for a in self.accumulators if a.block]
+        direct = [a for a in self.accumulators if not a.block]
+        step = BLOCK_CHUNK if blocks else ROW_CHUNK
+        halves = Halves(w, inner, nodes, self.stage.stores)
+        if halves:
+            step = HALF_BLOCK
+        chunked = bool(self.accumulators or halves) and not (inner.size.is_Integer and int(inner.size) <= step)
+        parts = "_part" if self.accumulators and (chunked or outer) else ""
+        buffers = {a.states[0].name: w.body.name("block") for a in blocks}
+        for a in blocks:
+            size = step if chunked else int(inner.size)
+            w.lines.add(f"alignas(64) {a.type} {buffers[a.states[0].name]}[{size}];")
+        levels = [w.level(r) for r in outer]
+        name = w.index.names[inner.var]
+        start, stop = (f"{name}_b", f"{name}_b_end") if chunked else ("0", w.index.text(inner.size))
+        if chunked:
+            levels.append(w.chunks(inner, step, start))
+
+        def inside() -> None:
+            if parts:
+                self.declare(direct, parts)
+            inner_nodes = [node for node in nodes if node not in w.body.visible]
+            halves.before(start, stop)
+            clauses = [clause for a in direct for clause in a.clauses(self.refs(a, parts))]
+            checks = any(node.op == "bounded" for node in inner_nodes)
+            with w.body.scope(*w.simd(checks, clauses), w.header(inner, start, stop)):
+                self.define(inner_nodes)
+                self._write_scratch(nodes)
+                self.update(direct, parts)
+                for a in blocks:
+                    value = w.body.value(a.nodes[0].args[0])
+                    offset = name if start == "0" else f"{name} - {start}"
+                    w.lines.add(f"{buffers[a.states[0].name]}[{offset}] = {value};")
+                for store in self.stage.stores:
+                    halves.store(store, start)
+            halves.after(start, stop)
+            for a in direct:
+                if parts:
+                    w.lines.add(*a.merge(self.refs(a), self.refs(a, parts)))
+            first = _replace_inner(position(w), name, start)
+            for a in blocks:
+                count = stop if start == "0" else f"{stop} - {start}"
+                w.lines.add(a.take_block(self.refs(a), buffers[a.states[0].name], count, first))
+
+        outside = [node for node in nodes if inner.var not in w.body.variables[node]]
+        w.nest(levels, outside, inside)
+
+
+def _replace_inner(text: str, name: str, start: str) -> str:
+    """The position of the first element of a chunk."""
+    import re
+
+    return re.sub(rf"\b{name}\b", start, text)
+
+
+def unit_load(node: Node, var: Range) -> bool:
+    """A plain contiguous load along `var` of a type that needs no conversion: as cheap as a local array."""
+    if node.op != "load" or node.args or node.dtype not in (torch.float32, torch.float64, torch.int32, torch.int64):
+        return False
+    return stride_of(node.index[0], var.var) == 1
+
+
+__all__ = ["all_roots", "literal", "outer_nodes", "stage_roots", "unit_load", "write_reduction"]

@@ -1,0 +1,196 @@
+"""Small pieces of C++ text: type names, literals, index expressions.
+
+In: torch dtypes, Python scalars, sympy expressions over loop variables, sizes and placeholders. Out: C++ text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import sympy
+import torch
+
+from litz.ir.dtypes import HALF
+from litz.ir.index import Expr, FloorDiv, Mod, PythonMod, Symbol, bounds, known_nonnegative
+
+INT32 = 2**31 - 1
+
+TYPES: Mapping[torch.dtype, str] = {
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "int",
+    torch.int64: "i64",
+    torch.uint8: "u8",
+    torch.uint16: "u16",
+    torch.uint32: "u32",
+    torch.uint64: "u64",
+    torch.bool: "u8",
+}
+"""What an element in memory is. Half types are 16-bit integers to C++; a bool is a byte."""
+
+
+def value_type(dtype: torch.dtype) -> str:
+    """The type that a value is held in while it is computed."""
+    if dtype in HALF:
+        return "float"
+    return "bool" if dtype == torch.bool else TYPES[dtype]
+
+
+def unsigned_type(dtype: torch.dtype) -> str:
+    """The type that integer arithmetic wraps around in, as eager's does; signed overflow is undefined in C++."""
+    return "u64" if dtype.itemsize == 8 else "u32"
+
+
+def read(dtype: torch.dtype, element: str) -> str:
+    """A stored element as a value."""
+    if dtype == torch.bool:
+        return f"{element} != 0"
+    return f"from_{TYPES[dtype]}({element})" if dtype in HALF else element
+
+
+def written(dtype: torch.dtype, value: str) -> str:
+    """A value as an element to store; this rounds to half types."""
+    return f"to_{TYPES[dtype]}({value})" if dtype in HALF else value
+
+
+def literal(value: bool | int | float, dtype: torch.dtype) -> str:
+    """A constant of the compute type of `dtype`."""
+    if dtype == torch.bool:
+        return "true" if value else "false"
+    if dtype.is_floating_point:
+        return _float_literal(float(value), single=dtype != torch.float64)
+    number = int(value)
+    if dtype == torch.int64:
+        # -9223372036854775808L is minus a number that does not fit.
+        return "(-9223372036854775807L - 1)" if number == -(2**63) else f"{number}L"
+    return f"{number}UL" if dtype == torch.uint64 else f"{number}U" if dtype == torch.uint32 else _int_literal(number)
+
+
+def _int_literal(number: int) -> str:
+    return "(-2147483647 - 1)" if number == -(2**31) else str(number)
+
+
+def _float_literal(value: float, single: bool) -> str:
+    suffix = "f" if single else ""
+    if math.isnan(value):
+        return f'__builtin_nan{suffix}("")'
+    if single:
+        rounded = torch.tensor(value, dtype=torch.float32)
+        value = rounded.item()
+        short = f"{value:.9g}"
+        text = short if torch.tensor(float(short), dtype=torch.float32) == rounded else repr(value)
+    else:
+        text = repr(value)
+    if math.isinf(value):
+        return f"{'-' if value < 0 else ''}__builtin_inf{suffix}()"
+    return (text if any(c in text for c in ".en") else f"{text}.0") + suffix
+
+
+class IndexText:
+    """Index expressions as C++.
+
+    `names` has the text of each loop variable and size, `extents` the exclusive upper bound of each loop variable.
+    Loop variables are `int` where their extent is known to fit (`narrow`), so that the compiler can use 32-bit lanes
+    for what is computed from them; an expression that may not fit is computed in 64 bits.
+    """
+
+    def __init__(self, names: Mapping[Symbol, str], extents: Mapping[Symbol, Expr]) -> None:
+        self.names, self.extents = names, extents
+
+    def narrow(self, extent: Expr) -> bool:
+        """Does every value below `extent` fit in an int, provably?"""
+        return extent.is_Integer and int(extent) < INT32
+
+    def var_type(self, extent: Expr) -> str:
+        return "int" if self.narrow(extent) else "i64"
+
+    def interval(self, expr: Expr) -> tuple[int, int] | None:
+        """Least and greatest value, if both are known numbers."""
+        low, high = bounds(expr, self.extents)
+        if low is None or high is None or not (low.is_Integer and high.is_Integer):
+            return None
+        return int(low), int(high)
+
+    def fits_int(self, expr: Expr) -> bool:
+        """Is every value, and everything on the way to it, within 32 bits?"""
+        if expr.is_Symbol:
+            return expr in self.extents and self.narrow(self.extents[expr])
+        known = self.interval(expr)
+        if known is None or max(abs(known[0]), abs(known[1])) > INT32:
+            return False
+        return all(self.fits_int(arg) for arg in expr.args)
+
+    def text(self, expr: Expr, values: Mapping[Symbol, str] | None = None) -> str:
+        """`expr` in C++; `values` are the texts (64-bit) of its placeholders."""
+        if expr.is_Integer:
+            return str(expr)
+        return self._text(expr, values or {}, not self.fits_int(expr))
+
+    def _text(self, expr: Expr, values: Mapping[Symbol, str], wide: bool) -> str:
+        if expr.is_Integer:
+            return f"{expr}L" if wide and abs(int(expr)) > INT32 else str(expr)
+        if expr.is_Symbol:
+            name = values.get(expr) or self.names[expr]
+            if wide and expr in self.extents and self.narrow(self.extents[expr]):
+                return f"(i64){name}"
+            return name
+        if expr.is_Add:
+            return self._sum(expr, values, wide)
+        if expr.is_Mul:
+            coefficient, rest = expr.as_coeff_Mul()
+            if coefficient != 1 and coefficient.is_Integer:
+                return f"{self._factor(rest, values, wide)} * {self._text(coefficient, values, wide)}"
+            return " * ".join(self._factor(arg, values, wide) for arg in sorted(expr.args, key=str))
+        if expr.is_Pow and expr.exp.is_Integer and 0 < int(expr.exp) <= 32:
+            return " * ".join([self._factor(expr.base, values, wide)] * int(expr.exp))
+        if isinstance(expr, (FloorDiv, Mod, PythonMod)):
+            return self._division(expr, values, wide)
+        if isinstance(expr, (sympy.Max, sympy.Min)) or type(expr).__name__ in ("Max", "Min"):
+            name = "maximum" if type(expr).__name__ == "Max" else "minimum"
+            texts = [f"(i64)({self._text(arg, values, True)})" for arg in expr.args]
+            result = texts[0]
+            for other in texts[1:]:
+                result = f"{name}({result}, {other})"
+            return result
+        raise NotImplementedError(f"no C++ for the index expression {expr}")
+
+    def _sum(self, expr: Expr, values: Mapping[Symbol, str], wide: bool) -> str:
+        def order(term: Expr) -> tuple[bool, bool, str]:
+            # Positive terms first, constants last: i0 * 8 + i1 - 1.
+            return term.is_Integer, bool(term.as_coeff_Mul()[0].is_negative), str(term)
+
+        text = ""
+        for term in sorted(expr.args, key=order):
+            negative = term.as_coeff_Mul()[0].is_negative
+            part = self._text(-term if negative else term, values, wide)
+            sign = "-" if negative else "+"
+            text = f"{text} {sign} {part}" if text else f"-{part}" if negative else part
+        return text
+
+    def _factor(self, expr: Expr, values: Mapping[Symbol, str], wide: bool) -> str:
+        text = self._text(expr, values, wide)
+        return text if expr.is_Symbol or expr.is_Integer else f"({text})"
+
+    def _division(self, expr: Expr, values: Mapping[Symbol, str], wide: bool) -> str:
+        base, divisor = expr.args
+        left, right = self._factor(base, values, wide), self._factor(divisor, values, wide)
+        low, _ = bounds(base, self.extents)
+        if low is not None and known_nonnegative(low):
+            return f"{left} / {right}" if isinstance(expr, FloorDiv) else f"({left} % {right})"
+        name = "floordiv_int" if isinstance(expr, FloorDiv) else "remainder_int"
+        return f"{name}((i64){left}, (i64){right})"
+
+
+def printable(expr: Expr) -> bool:
+    """Can IndexText print it? What it cannot print of the sizes is passed to the kernel as a number of its own."""
+    if expr.is_Integer or expr.is_Symbol:
+        return True
+    known = expr.is_Add or expr.is_Mul or isinstance(expr, (FloorDiv, Mod, PythonMod, sympy.Max, sympy.Min))
+    power = expr.is_Pow and expr.exp.is_Integer and 0 < int(expr.exp) <= 4
+    named = type(expr).__name__ in ("Max", "Min")
+    return (known or power or named) and all(printable(arg) for arg in expr.args)

@@ -1,0 +1,31 @@
+"""Library calls that can write into memory of our choosing.
+
+On the CPU a call that allocates its own result takes fresh pages each time; given a buffer of the pool it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from litz.ir import Extern, Program
+
+aten = torch.ops.aten
+
+_OUT = {
+    aten.mm.default: aten.mm.out,
+    aten.bmm.default: aten.bmm.out,
+    aten.addmm.default: aten.addmm.out,
+    aten.baddbmm.default: aten.baddbmm.out,
+}
+
+
+def out_variant(extern: Extern, program: Program) -> Callable[..., Any] | None:
+    """The op's `out=` form where writing into a planned buffer pays and is the same computation, else None."""
+    target = _OUT.get(extern.target)  # type: ignore[call-overload]
+    if target is None or extern.device.type != "cpu" or len(extern.outputs) != 1 or extern.outputs[0] is None:
+        return None
+    # With a dense row-major result the out= form computes in place; otherwise it would copy at the end.
+    return target if program.buffers[extern.outputs[0]].layout.is_contiguous() else None

@@ -1,0 +1,95 @@
+"""The code generator for CUDA: a kernel of the schedule becomes a module with one Triton kernel.
+
+In: a `Kernel`, whose loop may have reductions of several levels, scans, scatters. Out: a `KernelSource`, with
+
+- `text`: the module; `symbol`: its kernel; `arguments`: the buffers, then the size symbols;
+- `settings`: what `litz.runtime.triton_build` needs to compile and launch, as JSON-able data (see `make_settings`).
+
+The text depends on nothing but the loop, so equal kernels of a graph are built once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from litz.ir import Extern, Program
+from litz.ir.transform import collapse, flatten
+from litz.schedule.schedule import Kernel
+from litz_plugins import CodegenContext, KernelSource
+
+from .kernel import LIMIT, KernelText, choose_index_type, write_kernel
+from .names import Names, make_names
+from .text import POINTER_TYPES
+from .tiling import Tiling, choose_tiling
+
+Loader = Callable[[KernelSource, CodegenContext], Callable[..., None]]
+
+
+class TritonCodegen:
+    """Implements `litz_plugins.Codegen` for device type "cuda"."""
+
+    language = "triton"
+
+    def __init__(self, loader: Loader | None = None) -> None:
+        """loader: builds and loads a source; by default `litz.runtime.triton_build.load`."""
+        self._loader = loader
+
+    def generate(self, kernel: Kernel, context: CodegenContext) -> KernelSource:
+        """The source of one kernel. NotImplementedError if its sizes use a function that has no Triton text."""
+        program: Program = context.program
+        loop = collapse(flatten(kernel.loop, program.buffers))
+        tiling = choose_tiling(loop, program)
+        index = choose_index_type(loop, program)
+        names = make_names(loop, tiling, index[1])
+        late = {store.buffer for store in loop.stores if store.buffer in loop.reads} | set(kernel.inplace)
+        written = write_kernel(loop, program, tiling, names, index, frozenset(late))
+        return KernelSource(
+            name=kernel.name,
+            language=self.language,
+            text=written.text,
+            symbol=written.symbol,
+            arguments=(*names.buffers, *names.sizes),
+            settings=make_settings(written, program, tiling, names),
+        )
+
+    def load(self, source: KernelSource, context: CodegenContext) -> Callable[..., None]:
+        """Build (or fetch from the cache) and load; the result launches the kernel on the current stream.
+
+        Safe to call from several threads at a time. KernelBuildError if the kernel does not compile.
+        """
+        if self._loader is None:
+            # By name: code generation does not import the runtime.
+            self._loader = import_module("litz.runtime.triton_build").load
+        return self._loader(source, context)
+
+
+def make_settings(written: KernelText, program: Program, tiling: Tiling, names: Names) -> dict[str, Any]:
+    """What a KernelSource of language "triton" holds in `settings`:
+
+    - `pointers`: Triton's type of each buffer argument; `sizes`: how many size arguments follow (int32 or int64);
+    - `unaligned`: positions of buffers that may not start at a multiple of 16 bytes;
+    - `num_warps`; `grid`: how many programs, a number or Python text over s0, s1, ...;
+    - `limits`: texts over the sizes; where one exceeds `limit`, the kernel's INDEX argument must be int64;
+    - `asserts`: the kernel asserts that indices are in range;
+    - `host_scalars`: positions of buffers that lie in host memory (CPU scalars); the caller passes a device copy.
+    """
+    buffers = [program.buffers[name] for name in names.buffers]
+    aliases = {name for op in program.operations if isinstance(op, Extern) for name in op.aliases}
+    unaligned = [
+        position
+        for position, buffer in enumerate(buffers)
+        if (buffer.kind == "input" and program.writers[buffer.name]) or buffer.name in aliases
+    ]
+    return {
+        "pointers": [POINTER_TYPES[buffer.dtype] for buffer in buffers],
+        "sizes": len(names.sizes),
+        "unaligned": unaligned,
+        "num_warps": tiling.num_warps,
+        "grid": int(written.grid) if written.grid.isdigit() else written.grid,
+        "limits": list(written.limits),
+        "limit": LIMIT,
+        "asserts": written.asserts,
+        "host_scalars": [n for n, buffer in enumerate(buffers) if buffer.device.type == "cpu"],
+    }

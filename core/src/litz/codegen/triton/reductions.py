@@ -1,0 +1,300 @@
+"""Reductions and scans of a tile.
+
+A row that fits in one block (`persistent`) is reduced at once. A longer one is walked block by block: an accumulator
+for each lane, combined with every block, then one reduction over the lanes after the loop. In the rows below, `{a}` is
+the accumulator (or left value), `{v}` the new value, `{T}` the type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from litz.ir import Node
+from litz.ir.dtypes import compute_dtype
+
+from .text import TL_TYPES, literal
+from .values import Tile, Value
+
+
+@dataclass(frozen=True)
+class Row:
+    """How to reduce with one accumulator: the value that changes nothing, the combination, the reduction of a tile."""
+
+    identity: bool | int | float
+    combine: str
+    across: str
+    scan: str = ""
+
+
+def _row(kind: str, dtype: torch.dtype) -> Row:
+    """The row of a kind of reduction for values of `dtype` (a compute type)."""
+    if dtype == torch.bool or kind in ("any", "all"):
+        # Sum and max of bool are its "or", product and min its "and".
+        if kind in ("any", "sum", "max"):
+            return Row(False, "{a} | {v}", "tl.max({v}.to(tl.int32), 1, keep_dims=True) != 0")
+        return Row(True, "{a} & {v}", "tl.min({v}.to(tl.int32), 1, keep_dims=True) != 0")
+    narrow = ".to({T})" if not dtype.is_floating_point and dtype.itemsize < 4 else ""
+    if kind == "sum":
+        across, scan = f"tl.sum({{v}}, 1, keep_dims=True){narrow}", f"tl.cumsum({{v}}, 1){narrow}"
+        return Row(_zero(dtype), "{a} + {v}", across, scan)
+    if kind == "prod":
+        one = 1.0 if dtype.is_floating_point else 1
+        across, scan = "tl.reduce({v}, 1, _multiply, keep_dims=True)", "tl.associative_scan({v}, 1, _multiply)"
+        return Row(one, "{a} * {v}", across, scan)
+    word = "maximum" if kind == "max" else "minimum"
+    identity = _least(dtype) if kind == "max" else _greatest(dtype)
+    scan = f"tl.associative_scan({{v}}, 1, _{word})"
+    if dtype.is_floating_point:
+        return Row(identity, f"_{word}({{a}}, {{v}})", f"tl.reduce({{v}}, 1, _{word}, keep_dims=True)", scan)
+    across = f"tl.{kind}({{v}}, 1, keep_dims=True){narrow}"
+    return Row(identity, f"tl.{word}({{a}}, {{v}})", across, f"tl.associative_scan({{v}}, 1, _{word}_int)")
+
+
+def _zero(dtype: torch.dtype) -> int | float:
+    return 0.0 if dtype.is_floating_point else 0
+
+
+def _least(dtype: torch.dtype) -> int | float:
+    return -float("inf") if dtype.is_floating_point else torch.iinfo(dtype).min
+
+
+def _greatest(dtype: torch.dtype) -> int | float:
+    return float("inf") if dtype.is_floating_point else torch.iinfo(dtype).max
+
+
+class Reducer:
+    """Reduces the values of a tile: `open` before the loop over the row, `step` in it, `close` after it.
+
+    For a row in one block only `close` emits anything. `groups` are reductions that share their accumulators.
+    """
+
+    def __init__(
+        self, tile: Tile, reduces: Sequence[Node], scans: Sequence[Node], online: Mapping[Node, Node] | None = None
+    ) -> None:
+        """online: sums of exp(x - max(x)), each with the maximum that it is found together with."""
+        online = online or {}
+        tops = set(online.values())
+        self.tile, self.scans = tile, scans
+        self.persistent = tile.tiling.persistent
+        self.groups: dict[tuple[str, tuple[Node, ...]], list[Node]] = {}
+        for node in reduces:
+            kind = node.attrs[0]
+            family = kind.rpartition("_")[0] if kind.startswith("welford") else kind
+            if node in online or node in tops:
+                family, node_args = "online", online.get(node, node).args
+            else:
+                node_args = node.args
+            self.groups.setdefault((family, node_args), []).append(node)
+        self.accumulators: dict[tuple[str, tuple[Node, ...]], list[str]] = {}
+        self.carries: dict[Node, str] = {}
+        self.full = tile.level_axes(True)
+        self.shape = tile.shape(self.full)
+        self.results = tile.level_axes(False)
+        axis = tile.tiling.axis("r")
+        assert axis is not None
+        self.mask = "rmask" if axis.masked else None
+        self.length = tile.index_text(axis.size)
+
+    # Helpers.
+
+    def _value(self, node: Node) -> str:
+        return self.tile.full(node, self.full)
+
+    def _masked(self, text: str, identity: bool | int | float, dtype: torch.dtype) -> str:
+        """`text` with the lanes beyond the end of the row set to a value that changes nothing."""
+        if self.mask is None:
+            return text
+        if dtype == torch.bool:
+            return f"({text} & {self.mask})" if identity is False else f"({text} | ({self.mask} == 0))"
+        return f"tl.where({self.mask}, {text}, {literal(identity)})"
+
+    def _accumulator(self, identity: bool | int | float, type_text: str) -> str:
+        name = self.tile.fresh("acc")
+        self.tile.emit(f"{name} = tl.full({self.shape}, {literal(identity)}, {type_text})")
+        return name
+
+    def _bind(self, node: Node, text: str) -> None:
+        name = text
+        if not text.isidentifier():
+            name = self.tile.fresh()
+            self.tile.emit(f"{name} = {text}")
+        self.tile.values[node] = Value(name, self.results)
+
+    def _input(self, kind: str, node: Node) -> tuple[str, torch.dtype]:
+        """The value to reduce; `any` and `all` ask of every type whether it is not 0."""
+        text, dtype = self._value(node), compute_dtype(node.dtype)
+        if kind in ("any", "all") and dtype != torch.bool:
+            return f"({text} != 0)", torch.bool
+        if kind in ("argmax", "argmin") and dtype == torch.bool:
+            return f"{text}.to(tl.int32)", torch.int32
+        return text, dtype
+
+    # Before the loop.
+
+    def open(self) -> None:
+        if self.persistent:
+            return
+        for (family, args), _ in self.groups.items():
+            dtype = compute_dtype(args[0].dtype)
+            if family == "welford":
+                names = [self._accumulator(0.0, TL_TYPES[dtype]) for _ in range(2)]
+            elif family == "welford_combine":
+                names = [self._accumulator(0.0, TL_TYPES[dtype]) for _ in range(3)]
+            elif family == "online":
+                names = [self._accumulator(start, TL_TYPES[dtype]) for start in (-float("inf"), 0.0)]
+            elif family in ("argmax", "argmin"):
+                dtype = torch.int32 if dtype == torch.bool else dtype
+                identity = _least(dtype) if family == "argmax" else _greatest(dtype)
+                names = [self._accumulator(identity, TL_TYPES[dtype]), self._accumulator(*self._last_position())]
+            else:
+                dtype = torch.bool if family in ("any", "all") else dtype
+                names = [self._accumulator(_row(family, dtype).identity, TL_TYPES[dtype])]
+            self.accumulators[family, args] = names
+        for node in self.scans:
+            dtype = compute_dtype(node.dtype)
+            name = self.tile.fresh("carry")
+            start = literal(_row(node.attrs[0], dtype).identity)
+            self.tile.emit(f"{name} = tl.full({self.tile.shape(self.results)}, {start}, {TL_TYPES[dtype]})")
+            self.carries[node] = name
+
+    def _last_position(self) -> tuple[int, str]:
+        wide = self.tile.index_type != "tl.int32"
+        return (2**63 - 1, "tl.int64") if wide else (2**31 - 1, "tl.int32")
+
+    def _position(self) -> str:
+        text = f"tl.broadcast_to(rindex, {self.shape})"
+        return text if self.tile.index_type == "tl.int32" else f"{text}.to(tl.int64)"
+
+    # In the loop.
+
+    def step(self) -> None:
+        if self.persistent:
+            return
+        emit = self.tile.emit
+        for (family, args), _ in self.groups.items():
+            names = self.accumulators[family, args]
+            if family == "welford":
+                value = self._value(args[0])
+                self._update(names, f"_welford_step({names[0]}, {names[1]}, {value}, roffset // RBLOCK + 1)")
+            elif family == "online":
+                self._update(names, f"_softmax_step({names[0]}, {names[1]}, {self._value(args[0])})")
+            elif family == "welford_combine":
+                values = ", ".join(map(self._value, args))
+                self._update(names, f"_welford_combine({', '.join(names)}, {values})")
+            elif family in ("argmax", "argmin"):
+                value, dtype = self._input(family, args[0])
+                value = self._masked(value, _least(dtype) if family == "argmax" else _greatest(dtype), dtype)
+                emit(f"{', '.join(names)} = _{family}({', '.join(names)}, {value}, {self._position()})")
+            else:
+                value, dtype = self._input(family, args[0])
+                new = _row(family, dtype).combine.format(a=names[0], v=value)
+                emit(f"{names[0]} = {new}" if self.mask is None else f"{names[0]} = tl.where(rmask, {new}, {names[0]})")
+
+    def _update(self, names: list[str], new: str) -> None:
+        if self.mask is None:
+            self.tile.emit(f"{', '.join(names)} = {new}")
+            return
+        fresh = [self.tile.fresh() for _ in names]
+        self.tile.emit(f"{', '.join(fresh)} = {new}")
+        for name, value in zip(names, fresh, strict=True):
+            self.tile.emit(f"{name} = tl.where(rmask, {value}, {name})")
+
+    # After it.
+
+    def close(self) -> None:
+        for (family, args), nodes in self.groups.items():
+            if family == "welford":
+                self._close_welford(args, nodes)
+            elif family == "welford_combine":
+                self._close_combined(args, nodes)
+            elif family == "online":
+                self._close_online(args, nodes)
+            elif family in ("argmax", "argmin"):
+                self._close_position(family, args, nodes)
+            else:
+                self._close_plain(family, args, nodes)
+
+    def _close_plain(self, family: str, args: tuple[Node, ...], nodes: list[Node]) -> None:
+        if self.persistent:
+            value, dtype = self._input(family, args[0])
+            value = self._masked(value, _row(family, dtype).identity, dtype)
+        else:
+            value = self.accumulators[family, args][0]
+            dtype = torch.bool if family in ("any", "all") else compute_dtype(args[0].dtype)
+        for node in nodes:
+            self._bind(node, _row(family, dtype).across.format(v=value, T=TL_TYPES[dtype]))
+
+    def _close_position(self, family: str, args: tuple[Node, ...], nodes: list[Node]) -> None:
+        if self.persistent:
+            value, dtype = self._input(family, args[0])
+            value = self._masked(value, _least(dtype) if family == "argmax" else _greatest(dtype), dtype)
+            position = self._position()
+        else:
+            value, position = self.accumulators[family, args]
+        pair = [self.tile.fresh(), self.tile.fresh()]
+        self.tile.emit(f"{', '.join(pair)} = tl.reduce(({value}, {position}), 1, _{family}, keep_dims=True)")
+        for node in nodes:
+            self._bind(node, f"{pair[1]}.to(tl.int64)")
+
+    def _close_welford(self, args: tuple[Node, ...], nodes: list[Node]) -> None:
+        type_text = TL_TYPES[compute_dtype(args[0].dtype)]
+        if self.persistent:
+            # All of the row is at hand: the plain formulas, which are exact where Welford's is only stable.
+            value = self._value(args[0])
+            mean, spread = self.tile.fresh(), self.tile.fresh()
+            total = f"tl.sum({self._masked(value, 0.0, torch.float32)}, 1, keep_dims=True)"
+            self.tile.emit(f"{mean} = _mean({total}, {self.length})")
+            self.tile.emit(f"{spread} = {value} - {mean}")
+            squares = self._masked(f"{spread} * {spread}", 0.0, torch.float32)
+            results: Mapping[str, str] = {"welford_mean": mean, "welford_m2": f"tl.sum({squares}, 1, keep_dims=True)"}
+        else:
+            mean, m2 = self.accumulators["welford", args]
+            # How many values each lane has seen.
+            weight = f"(({self.length} - rbase + (RBLOCK - 1)) // RBLOCK).to({type_text})"
+            weight = f"tl.broadcast_to({weight}, {self.shape})"
+            results = self._combine("welford", mean, m2, weight)
+        for node in nodes:
+            self._bind(node, results[node.attrs[0]])
+
+    def _close_combined(self, args: tuple[Node, ...], nodes: list[Node]) -> None:
+        if self.persistent:
+            parts = [self._masked(self._value(arg), 0.0, torch.float32) for arg in args]
+        else:
+            parts = self.accumulators["welford_combine", args]
+        results = self._combine("welford_combine", *parts)
+        for node in nodes:
+            self._bind(node, results[node.attrs[0]])
+
+    def _close_online(self, args: tuple[Node, ...], nodes: list[Node]) -> None:
+        top, total = self.tile.fresh(), self.tile.fresh()
+        pair = ", ".join(self.accumulators["online", args])
+        self.tile.emit(f"{top}, {total} = tl.reduce(({pair}), 1, _softmax_combine, keep_dims=True)")
+        for node in nodes:
+            self._bind(node, top if node.attrs[0] == "max" else f"_softmax_total({top}, {total})")
+
+    def _combine(self, family: str, mean: str, m2: str, weight: str) -> Mapping[str, str]:
+        names = [self.tile.fresh() for _ in range(3)]
+        inputs = f"({mean}, {m2}, {weight})"
+        self.tile.emit(f"{', '.join(names)} = tl.reduce({inputs}, 1, _welford_combine, keep_dims=True)")
+        return {f"{family}_mean": names[0], f"{family}_m2": names[1]}
+
+    # Scans are values of the row, not of its result.
+
+    def scan(self, node: Node) -> Value:
+        """Emits an inclusive scan along the row; over blocks, the last value of each is carried into the next."""
+        dtype = compute_dtype(node.dtype)
+        row = _row(node.attrs[0], dtype)
+        value = self._value(node.args[0])
+        name = self.tile.fresh()
+        scanned = row.scan.format(v=value, T=TL_TYPES[dtype])
+        if self.persistent:
+            self.tile.emit(f"{name} = {scanned}")
+            return Value(name, self.full)
+        carry = self.carries[node]
+        self.tile.emit(f"{name} = {row.combine.format(a=carry, v=f'({scanned})')}")
+        total = row.across.format(v=self._masked(value, row.identity, dtype), T=TL_TYPES[dtype])
+        self.tile.emit(f"{carry} = {row.combine.format(a=carry, v=f'({total})')}")
+        return Value(name, self.full)

@@ -1,0 +1,63 @@
+"""Stores of a tile, plain and combining.
+
+A combining store is an atomic operation. What the hardware has no atomic for (products, maxima that keep NaN, types of
+8 and 16 bits) goes through a helper that compares and swaps until it has won.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from litz.ir import Store
+
+from .text import TL_TYPES
+from .values import Tile
+
+
+def store_lines(tile: Tile, store: Store, inner: bool = False) -> None:
+    """Emit a store; the values that it needs are there. `inner`: once per point of the reduction ranges too."""
+    level = tile.level_axes(inner)
+    indirect = [tile.get(node) for node in store.indirect]
+    # Spread over the level: each point stores, wherever to.
+    pointer, _ = tile.pointer(store.buffer, store.index[0], indirect, level)
+    masks = tile.tile_mask(level)
+    if store.mask is not None:
+        masks.append(tile.get(store.mask).text)
+    value = tile.get(store.value).text
+    if store.mode == "set":
+        tile.emit(f"tl.store({', '.join([pointer, value, *([' & '.join(masks)] if masks else [])])})")
+        return
+    dtype = tile.program.buffers[store.buffer].dtype
+    value = f"tl.broadcast_to({value}, {tile.shape(level)}).to({TL_TYPES[dtype]})"
+    # Of the full shape: Triton's interpreter reads a broadcast mask as if it were not broadcast.
+    mask = " & ".join([f"tl.full({tile.shape(level)}, True, tl.int1)", *masks])
+    native = _native(store.mode, dtype)
+    if native is not None:
+        arguments = [pointer, value, *([mask] if masks else []), 'sem="relaxed"']
+        tile.emit(f"{native}({', '.join(arguments)})")
+        return
+    base, _, offset = pointer.partition(" + ")
+    width = "_narrow" if dtype.itemsize == 1 else ""
+    combine = _COMBINE[store.mode, "bool" if dtype == torch.bool else ""]
+    tile.emit(f'_atomic{width}({base}, {offset}, {value}, {mask}, "{combine}")')
+
+
+_COMBINE = {
+    ("add", ""): "add",
+    ("prod", ""): "prod",
+    ("max", ""): "max",
+    ("min", ""): "min",
+    ("add", "bool"): "max",
+    ("prod", "bool"): "min",
+    ("max", "bool"): "max",
+    ("min", "bool"): "min",
+}
+
+
+def _native(mode: str, dtype: torch.dtype) -> str | None:
+    """The atomic that the hardware has, or None."""
+    if mode == "add" and dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        return "tl.atomic_add"
+    if dtype in (torch.int32, torch.int64, torch.uint32, torch.uint64) and mode in ("add", "max", "min"):
+        return f"tl.atomic_{mode}"
+    return None

@@ -1,0 +1,144 @@
+"""Index expressions as Triton text.
+
+In: sympy expressions over loop variables, sizes and placeholders. Out: text in which loop variables are the kernel's
+tile indices. Device code divides as C does, so a floor division whose numerator may be negative goes through a helper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sympy
+import torch
+
+from litz.ir.index import Expr, FloorDiv, Mod, PythonMod, Ranges, Symbol, bounds, known_nonnegative
+
+TL_TYPES: Mapping[torch.dtype, str] = {
+    torch.float16: "tl.float16",
+    torch.bfloat16: "tl.bfloat16",
+    torch.float32: "tl.float32",
+    torch.float64: "tl.float64",
+    torch.int8: "tl.int8",
+    torch.int16: "tl.int16",
+    torch.int32: "tl.int32",
+    torch.int64: "tl.int64",
+    torch.uint8: "tl.uint8",
+    torch.uint16: "tl.uint16",
+    torch.uint32: "tl.uint32",
+    torch.uint64: "tl.uint64",
+    torch.bool: "tl.int1",
+}
+
+POINTER_TYPES: Mapping[torch.dtype, str] = {
+    torch.float16: "*fp16",
+    torch.bfloat16: "*bf16",
+    torch.float32: "*fp32",
+    torch.float64: "*fp64",
+    torch.int8: "*i8",
+    torch.int16: "*i16",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+    torch.uint8: "*u8",
+    torch.uint16: "*u16",
+    torch.uint32: "*u32",
+    torch.uint64: "*u64",
+    torch.bool: "*i1",
+}
+
+
+class IndexText:
+    """Prints index expressions. `names` has the text of each loop variable, size symbol and placeholder."""
+
+    def __init__(self, names: Mapping[Symbol, str], ranges: Ranges) -> None:
+        self.names = names
+        self.ranges = ranges
+
+    def __call__(self, expr: Expr) -> str:
+        """The expression, in parentheses if it is more than a name, a number or a call."""
+        text = self._text(expr)
+        return f"({text})" if expr.is_Add or expr.is_Mul or expr.is_Pow else text
+
+    def _text(self, expr: Expr) -> str:
+        if expr.is_Integer:
+            return str(int(expr)) if expr >= 0 else f"({int(expr)})"
+        if expr.is_Symbol:
+            return self.names[expr]
+        if expr.is_Add:
+            # Sorted by text: sympy's own order depends on names that are not in the text.
+            return " + ".join(sorted(self(term) if term.is_Add else self._text(term) for term in expr.args))
+        if expr.is_Mul:
+            return "*".join(sorted(self(factor) for factor in expr.args))
+        if isinstance(expr, FloorDiv):
+            return self._divide(expr.args[0], expr.args[1], "//", "_floordiv_int")
+        if isinstance(expr, (Mod, PythonMod)):
+            return self._divide(expr.args[0], expr.args[1], "%", "_remainder_int")
+        if expr.is_Pow and expr.exp.is_Integer and int(expr.exp) > 0:
+            return "*".join([self(expr.base)] * int(expr.exp))
+        args = [self(arg) for arg in expr.args]
+        if isinstance(expr, sympy.Max) or type(expr).__name__ == "Max":
+            return _nested("tl.maximum", args)
+        if isinstance(expr, sympy.Min) or type(expr).__name__ == "Min":
+            return _nested("tl.minimum", args)
+        if type(expr).__name__ == "CleanDiv":
+            return f"({args[0]} // {args[1]})"
+        if type(expr).__name__ == "CeilDiv":
+            return f"(({args[0]} + {args[1]} - 1) // {args[1]})"
+        raise NotImplementedError(f"index expression {expr} ({type(expr).__name__}) has no Triton text")
+
+    def _divide(self, value: Expr, divisor: Expr, sign: str, helper: str) -> str:
+        low, _ = bounds(value, self.ranges)
+        if low is not None and known_nonnegative(low):
+            return f"({self(value)} {sign} {self(divisor)})"
+        return f"{helper}({self(value)}, {self(divisor)})"
+
+
+def _nested(function: str, args: list[str]) -> str:
+    result = args[0]
+    for arg in args[1:]:
+        result = f"{function}({result}, {arg})"
+    return result
+
+
+def literal(value: bool | int | float) -> str:
+    """A Python scalar as a literal of Triton's language, in parentheses if it has a sign."""
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, float):
+        if value != value:
+            return 'float("nan")'
+        if value in (float("inf"), float("-inf")):
+            return 'float("inf")' if value > 0 else '(-float("inf"))'
+    return f"({value!r})" if value < 0 else repr(value)
+
+
+def typed(value: bool | int | float, dtype: torch.dtype) -> str:
+    """A constant with a type of its own."""
+    if isinstance(value, float) and value == 0 and str(value).startswith("-"):
+        # Triton makes every constant equal to zero a positive one.
+        return f"(tl.full([], 0.0, {TL_TYPES[dtype]}) * (-1.0))"
+    return f"tl.full([], {literal(value)}, {TL_TYPES[dtype]})"
+
+
+def size_text(expr: Expr, names: Mapping[Symbol, str]) -> str:
+    """A size expression in Python, for the host: what the launcher computes grids from."""
+    if expr.is_Integer:
+        return str(int(expr))
+    if expr.is_Symbol:
+        return names[expr]
+    args = [size_text(arg, names) for arg in expr.args]
+    if expr.is_Add:
+        return f"({' + '.join(sorted(args))})"
+    if expr.is_Mul:
+        return f"({'*'.join(sorted(args))})"
+    kind = type(expr).__name__
+    if isinstance(expr, FloorDiv) or kind == "CleanDiv":
+        return f"({args[0]} // {args[1]})"
+    if isinstance(expr, (Mod, PythonMod)):
+        return f"({args[0]} % {args[1]})"
+    if kind == "CeilDiv":
+        return f"(-(-{args[0]} // {args[1]}))"
+    if expr.is_Pow and expr.exp.is_Integer and int(expr.exp) > 0:
+        return f"({args[0]}**{int(expr.exp)})"
+    if kind in ("Max", "Min"):
+        return f"{kind.lower()}({', '.join(sorted(args))})"
+    raise NotImplementedError(f"size expression {expr} ({kind}) has no host text")

@@ -1,0 +1,274 @@
+"""The values of a tile: each node of a loop's body becomes one line of Triton.
+
+In: nodes whose arguments have values. Out: lines `tmp3 = ...` and a `Value` for each node: its name, and the axes of
+the tile that it varies along. A value that varies along one axis only is computed once per position of that axis and
+broadcast where it is used. Half types are held as float32.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from litz.ir import Loop, Node, Program
+from litz.ir.dtypes import HALF, category, compute_dtype
+from litz.ir.index import Expr, Symbol, bounds, placeholder
+from litz.ir.ops import OPS
+
+from .names import Names
+from .text import TL_TYPES, IndexText, literal, typed
+from .tiling import Tiling
+
+INT32_MAX = 2**31 - 1
+_INFIX = re.compile(r"\{\d\} (\+|-|\*|==|!=|<|<=|>|>=) \{\d\}")
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+@dataclass(frozen=True)
+class Value:
+    """A node's value: the text that gives it and the axes of the tile that it varies along."""
+
+    text: str
+    axes: frozenset[str] = frozenset()
+
+
+class Tile:
+    """The kernel while its body is written: lines, names, the tile's axes and the values so far."""
+
+    def __init__(self, loop: Loop, program: Program, tiling: Tiling, names: Names, index_type: str) -> None:
+        self.loop, self.program, self.tiling, self.names = loop, program, tiling, names
+        self.index_type = index_type
+        self.lines: list[str] = []
+        self.depth = 1
+        self.values: dict[Node, Value] = {}
+        self.limits: list[Expr] = []  # each must be at most INT32_MAX, or this kernel needs 64-bit indices
+        self.axis_of = {r.var: axis.name for axis in tiling.axes for r in axis.ranges}
+        self.index_text = IndexText(names.index_names, loop.extents)
+        wide = {symbol: f"{name}.to(tl.int64)" for symbol, name in names.index_names.items()}
+        self.wide_text = IndexText(wide, loop.extents)
+        self.eviction: Mapping[Node, str] = {}
+        self._counter = 0
+
+    # Lines, names, shapes.
+
+    def emit(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def fresh(self, prefix: str = "tmp") -> str:
+        self._counter += 1
+        return f"{prefix}{self._counter - 1}"
+
+    def shape(self, axes: Iterable[str]) -> str:
+        """The shape of a tensor that varies along `axes`, as text."""
+        chosen = set(axes)
+        return "[" + ", ".join(f"{a.name.upper()}BLOCK" if a.name in chosen else "1" for a in self.tiling.axes) + "]"
+
+    def level_axes(self, inner: bool) -> frozenset[str]:
+        """The axes of one point of the output ranges, and of the reduction ranges if `inner`."""
+        return frozenset(axis.name for axis in self.tiling.axes if inner or axis.name != "r")
+
+    def tile_mask(self, axes: Iterable[str]) -> list[str]:
+        """Names of the masks that keep a tensor along `axes` within the ranges."""
+        chosen = set(axes)
+        return [f"{axis.name}mask" for axis in self.tiling.axes if axis.name in chosen and axis.masked]
+
+    def axes_of(self, expr: Expr, indirect: Iterable[Value] = ()) -> frozenset[str]:
+        found = {self.axis_of[s] for s in expr.free_symbols if s in self.axis_of}
+        return frozenset(found.union(*(value.axes for value in indirect)))
+
+    # Values.
+
+    def compute(self, roots: Iterable[Node]) -> None:
+        """Emit what the roots need and have no value for yet. Reductions must have theirs."""
+        for node in self.missing(roots):
+            self.values[node] = self._value(node)
+
+    def missing(self, roots: Iterable[Node]) -> list[Node]:
+        """The nodes that the roots need and that have no value yet, arguments before users."""
+        order: list[Node] = []
+        seen: set[Node] = set()
+        stack = [(root, False) for root in reversed(tuple(roots))]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                order.append(node)
+            elif node not in seen and node not in self.values and node.op != "const":
+                seen.add(node)
+                stack.append((node, True))
+                stack.extend((arg, False) for arg in reversed(node.args))
+        return order
+
+    def get(self, node: Node) -> Value:
+        """The value of a node; a constant has a type of its own."""
+        return Value(typed(node.attrs[0], compute_dtype(node.dtype))) if node.op == "const" else self.values[node]
+
+    def full(self, node: Node, axes: frozenset[str]) -> str:
+        """A node's value, spread over all of `axes`."""
+        return self.spread(self.get(node), axes)
+
+    def spread(self, value: Value, axes: frozenset[str]) -> str:
+        if value.axes >= axes:
+            return value.text
+        if not value.axes:
+            # A scalar cannot be broadcast by `broadcast_to` in every Triton version; adding it to a tensor can.
+            return f"tl.broadcast_to(({value.text}), {self.shape(axes)})"
+        return f"tl.broadcast_to({value.text}, {self.shape(axes)})"
+
+    def _value(self, node: Node) -> Value:
+        handler = getattr(self, f"_{node.op}", None)
+        text, axes = handler(node) if handler is not None else self._scalar_op(node)
+        if text.isidentifier():
+            return Value(text, axes)  # a cast that changes nothing
+        name = self.fresh()
+        self.emit(f"{name} = {text}")
+        return Value(name, axes)
+
+    def _scalar_op(self, node: Node) -> tuple[str, frozenset[str]]:
+        small = self._small_comparison(node)
+        if small is not None:
+            return small
+        if node.op == "div" and self._divides_by_sum_of_exp(node):
+            top, bottom = (self.get(arg) for arg in node.args)
+            return f"{top.text} * _reciprocal({bottom.text})", top.axes | bottom.axes
+        row = OPS[node.op]
+        first = node.args[1] if node.op == "where" else node.args[0]
+        template = row.text("triton", category(first.dtype if node.op == "where" else node.args[0].dtype))
+        values = [self.get(arg) for arg in node.args]
+        axes = frozenset[str]().union(*(value.axes for value in values))
+        texts = [value.text for value in values]
+        # Beside a tensor, a plain literal takes that tensor's type in arithmetic, comparisons and selections.
+        operands = node.args[1:] if node.op == "where" else node.args
+        if (node.op == "where" or _INFIX.fullmatch(template)) and not all(arg.op == "const" for arg in operands):
+            for position, arg in enumerate(node.args):
+                if arg.op == "const" and arg.dtype != torch.bool and not _is_negative_zero(arg.attrs[0]):
+                    texts[position] = literal(arg.attrs[0])
+        return template.format(*texts, T=TL_TYPES[compute_dtype(node.dtype)]), axes
+
+    def _divides_by_sum_of_exp(self, node: Node) -> bool:
+        """A softmax's division by its row's sum: one division a row, and one multiplication an element.
+
+        A division is ten times as much, enough to slow down a kernel of half types. The product differs by the last
+        bit at most; the sum of a softmax is at least 1, so its reciprocal does not overflow.
+        """
+        top, bottom = node.args
+        if bottom.op != "reduce" or bottom.attrs[0] != "sum" or bottom.args[0].op != "exp":
+            return False
+        return node.dtype in (torch.float32, *HALF) and bool(self.loop.levels[top])
+
+    def _small_comparison(self, node: Node) -> tuple[str, frozenset[str]] | None:
+        """A comparison of positions: in 32 bits where that is enough, though an `index` node is int64."""
+        if node.op not in _COMPARISONS or not any(arg.op == "index" for arg in node.args):
+            return None
+        if not all(self._fits_int32(arg) for arg in node.args):
+            return None
+        texts = [literal(arg.attrs[0]) if arg.op == "const" else self.index_text(arg.attrs[0]) for arg in node.args]
+        axes = frozenset[str]().union(*(self.axes_of(arg.attrs[0]) for arg in node.args if arg.op == "index"))
+        return OPS[node.op].text("triton", "int").format(*texts), axes
+
+    def _fits_int32(self, node: Node) -> bool:
+        if node.op == "const":
+            return isinstance(node.attrs[0], int) and abs(node.attrs[0]) <= INT32_MAX
+        return node.op == "index" and self.narrow(node.attrs[0])
+
+    def narrow(self, expr: Expr) -> bool:
+        """Does the expression stay within 32 bits? Where sizes decide, it is noted down for the launcher to check."""
+        if self.index_type == "tl.int64":
+            return False
+        low, high = bounds(expr, self.loop.extents)
+        if low is None or high is None:
+            return False
+        for bound in (-low, high):
+            if bound.is_Integer:
+                if int(bound) > INT32_MAX:
+                    return False
+            else:
+                self.limits.append(bound)
+        return True
+
+    # Ops of their own.
+
+    def _index(self, node: Node) -> tuple[str, frozenset[str]]:
+        expr = node.attrs[0]
+        text = f"{self.index_text(expr)}.to(tl.int64)" if self.narrow(expr) else self.wide_text(expr)
+        return text, self.axes_of(expr)
+
+    def _cast(self, node: Node) -> tuple[str, frozenset[str]]:
+        (arg,) = node.args
+        value = self.get(arg)
+        text, source, target = value.text, compute_dtype(arg.dtype), node.dtype
+        if arg.op == "index" and target in (torch.float32, torch.int32) and self.narrow(arg.attrs[0]):
+            return f"{self.index_text(arg.attrs[0])}.to({TL_TYPES[target]})", value.axes
+        if target == torch.bool:
+            return f"{text} != 0", value.axes
+        if target in HALF:
+            if source != torch.float32:
+                text = f"{text}.to(tl.float32)"
+            return f"{text}.to({TL_TYPES[target]}).to(tl.float32)", value.axes
+        if source.is_floating_point and target in (torch.uint8, torch.int8, torch.int16, torch.uint16):
+            # By way of int32, so that what is out of range wraps around as in eager.
+            return f"{text}.to(tl.int32).to({TL_TYPES[target]})", value.axes
+        if compute_dtype(target) == source:
+            return text, value.axes
+        return f"{text}.to({TL_TYPES[target]})", value.axes
+
+    def _bitcast(self, node: Node) -> tuple[str, frozenset[str]]:
+        (arg,) = node.args
+        value = self.get(arg)
+        text = f"{value.text}.to({TL_TYPES[arg.dtype]})" if arg.dtype in HALF else value.text
+        text = f"{text}.to({TL_TYPES[node.dtype]}, bitcast=True)"
+        return (f"{text}.to(tl.float32)" if node.dtype in HALF else text), value.axes
+
+    def _bounded(self, node: Node) -> tuple[str, frozenset[str]]:
+        value = self.get(node.args[0])
+        size = node.attrs[0]
+        inside = f"({value.text} >= 0) & ({value.text} < {self.index_text(size)})"
+        outside = [f"({mask} == 0)" for mask in self.tile_mask(value.axes)]
+        condition = " | ".join([f"({inside})", *outside])
+        shown = self.names.sizes.get(size, "") if size.is_Symbol else (str(size) if size.is_Integer else "")
+        self.emit(f'tl.device_assert({condition}, "litz: index out of range{f" for size {shown}" if shown else ""}")')
+        return value.text, value.axes
+
+    def _load(self, node: Node) -> tuple[str, frozenset[str]]:
+        indirect = [self.get(arg) for arg in node.indirect]
+        pointer, axes = self.pointer(node.buffer, node.index[0], indirect)
+        masks = []
+        if node.mask is not None:
+            mask = self.get(node.mask)
+            masks.append(mask.text)
+            if not axes >= mask.axes:
+                axes = axes | mask.axes
+                pointer, axes = self.pointer(node.buffer, node.index[0], indirect, axes)
+        masks = [*self.tile_mask(axes), *masks]
+        parts = [pointer]
+        if masks:
+            parts.append(" & ".join(masks))
+        if node.mask is not None:
+            parts.append("other=0")
+        if self.eviction.get(node):
+            parts.append(f'eviction_policy="{self.eviction[node]}"')
+        text = f"tl.load({', '.join(parts)})"
+        return (f"{text}.to(tl.float32)" if node.dtype in HALF else text), axes
+
+    def pointer(
+        self, buffer: str, offset: Expr, indirect: list[Value], spread: frozenset[str] = frozenset()
+    ) -> tuple[str, frozenset[str]]:
+        """`p0 + offset` as text, varying along `spread` at least, and the axes that it varies along."""
+        names: dict[Symbol, str] = {
+            **self.names.index_names,
+            # The sizes allow 32-bit offsets where the index type is 32 bits wide, and then values of indices too.
+            **{placeholder(n): f"{value.text}.to({self.index_type})" for n, value in enumerate(indirect)},
+        }
+        axes = self.axes_of(offset, indirect)
+        text = IndexText(names, self.loop.extents)(offset)
+        if not axes >= spread:
+            axes = axes | spread
+            zeros = f"tl.zeros({self.shape(axes)}, tl.int32)"
+            text = zeros if offset == 0 else f"({text} + {zeros})"
+        return f"{self.names.buffers[buffer]} + {text}", axes
+
+
+def _is_negative_zero(value: object) -> bool:
+    return isinstance(value, float) and value == 0 and str(value).startswith("-")

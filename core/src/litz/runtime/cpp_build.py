@@ -1,0 +1,184 @@
+"""Build C++ kernels with the system's compiler and load them.
+
+In: a source text, options and the cache. Out: a function that launches the kernel. A kernel is found in the cache by
+its text, the compiler, the flags and the processor; equal texts are built once, by whoever is first.
+
+Kernels are linked against the OpenMP runtime that torch itself loaded, so that both share one pool of threads and
+`torch.set_num_threads` counts for both.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from litz.errors import CompilerNotFoundError, KernelBuildError
+from litz.runtime.cache import Cache, digest
+
+COMPILERS = ("g++", "clang++", "c++")
+SOURCE, LIBRARY = "kernel.cpp", "kernel.so"
+FLAGS = (
+    "-std=c++17", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math",
+    # Eager rounds after every operation, and memory-bound kernels do not miss the fused multiply-add.
+    "-ffp-contract=off",
+    # Memory is reused between buffers of different types.
+    "-fno-strict-aliasing", "-fno-semantic-interposition", "-fvisibility=default", "-w",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler, as found. `version` is the first line of `--version`; `clang` says which family it is of."""
+
+    path: str
+    version: str
+    clang: bool
+
+
+@functools.lru_cache
+def find_compiler(wanted: str | None = None) -> Compiler:
+    """The compiler named, else the first of `COMPILERS` that runs. CompilerNotFoundError if there is none."""
+    tried = (wanted,) if wanted else COMPILERS
+    for name in tried:
+        path = shutil.which(name)
+        if path is None:
+            continue
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            version = done.stdout.splitlines()[0] if done.stdout else ""
+            return Compiler(path, version, "clang" in done.stdout.lower())
+    raise CompilerNotFoundError(tried)
+
+
+@functools.lru_cache
+def cpu_flags() -> str:
+    """What tells this processor from another: a kernel built with -march=native runs on its like only."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith(("flags", "Features")):
+                return line.split(":", 1)[1].strip()
+    return f"{platform.machine()} {platform.processor()}"
+
+
+@functools.lru_cache
+def openmp_library() -> Path | None:
+    """The OpenMP runtime that torch bundles (its file name may have a hash in it), None if it has none."""
+    here = Path(torch.__file__).parent
+    for folder in (here / "lib", here.parent / "torch.libs"):
+        for pattern in ("libgomp*.so*", "libomp*.so*", "libiomp5*.so*", "libomp*.dylib"):
+            found = sorted(folder.glob(pattern))
+            if found:
+                return found[0]
+    return None
+
+
+@functools.lru_cache
+def vector_math() -> bool:
+    """Has the C library SIMD variants of all the functions that the prelude declares as VECTOR? (glibc 2.35, x86-64)"""
+    if platform.machine() not in ("x86_64", "AMD64") or not sys.platform.startswith("linux"):
+        return False
+    try:
+        library = ctypes.CDLL("libmvec.so.1")
+    except OSError:
+        return False
+    return hasattr(library, "_ZGVdN8v_tanhf") and hasattr(library, "_ZGVdN4v_erfc")
+
+
+@functools.lru_cache
+def command(compiler: Compiler, march: str) -> tuple[str, ...]:
+    """The compiler's command line, source and output aside."""
+    flags = [compiler.path, *FLAGS, f"-march={march}"]
+    if sys.platform == "darwin":
+        return (*flags, "-undefined", "dynamic_lookup")  # Apple's clang has no OpenMP; pragmas are ignored
+    openmp = openmp_library()
+    compatible = openmp is not None and ("libgomp" in openmp.name) != compiler.clang
+    flags.append("-fopenmp" if openmp is None or compatible or not compiler.clang else "-fopenmp-simd")
+    if vector_math():
+        flags += ["-fveclib=libmvec"] if compiler.clang else ["-DLITZ_LIBMVEC=1"]
+    return tuple(flags)
+
+
+def libraries(compiler: Compiler) -> tuple[str, ...]:
+    """What to link against; these follow the source."""
+    if sys.platform == "darwin":
+        return ()
+    found = ["-Wl,--as-needed"]
+    openmp = openmp_library()
+    if openmp is not None and "libgomp" in openmp.name and not compiler.clang:
+        found += [str(openmp), f"-Wl,-rpath,{openmp.parent}"]
+    return (*found, *(("-lmvec",) if vector_math() else ()), "-lm")
+
+
+def build(name: str, text: str, options: Any, cache: Cache) -> Path:
+    """The shared object of a source text. Errors: CompilerNotFoundError, KernelBuildError."""
+    compiler = find_compiler(options.cpp_compiler)
+    flags = command(compiler, options.cpp_march)
+    linked = libraries(compiler)
+    key = digest(text, compiler.version, " ".join(flags), " ".join(linked), cpu_flags())
+
+    def make(folder: Path) -> None:
+        source = folder / SOURCE
+        source.write_text(text)
+        line = [*flags, "-o", str(folder / LIBRARY), str(source), *linked]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            kept = _keep(cache, key, text)
+            raise KernelBuildError(name, [*flags, "-o", "/dev/null", str(kept), *linked], done.stderr, str(kept))
+
+    return cache.build("cpp", key, make) / LIBRARY
+
+
+def _keep(cache: Cache, key: str, text: str) -> Path:
+    """The source of a kernel that did not build, where the user can look at it."""
+    folder = cache.root / "failed"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{key}.cpp"
+    path.write_text(text)
+    return path
+
+
+def load_kernel(source: Any, context: Any) -> Callable[..., Any]:
+    """Build and load a KernelSource; returns the function that launches it, which takes ints.
+
+    A kernel with `bounded` indices raises IndexError where one does not hold; any other is the bare C function.
+    """
+    library = ctypes.CDLL(str(build(source.name, source.text, context.options, context.cache)))
+    return bind(getattr(library, source.symbol), source)
+
+
+def bind(function: Any, source: Any) -> Callable[..., Any]:
+    """A C function of a loaded library as `load_kernel` returns it."""
+    sizes = int(source.settings.get("sizes", 0))
+    pointers = len(source.arguments) - sizes
+    function.argtypes = [ctypes.c_void_p] * pointers + [ctypes.c_int64] * sizes
+    function.restype = ctypes.c_int
+    bounds = tuple(source.settings.get("bounds", ()))
+    if not bounds:
+        return function
+    return _checked(function, source.name, bounds, pointers)
+
+
+def _checked(function: Callable[..., int], name: str, bounds: tuple[str, ...], pointers: int) -> Callable[..., None]:
+    """A launch function that turns the number of a check that failed into an IndexError."""
+
+    def launch(*arguments: int) -> None:
+        failed = function(*arguments)
+        if failed:
+            bound = bounds[failed - 1]
+            values = {f"s{n}": value for n, value in enumerate(arguments[pointers:])}
+            known = ", ".join(f"{size} = {value}" for size, value in values.items() if size in bound)
+            size = f"{bound} ({known})" if known else bound
+            raise IndexError(f"{name}: index out of range for size {size}")
+
+    return launch

@@ -1,0 +1,294 @@
+"""Building Triton kernels: from the text of a `KernelSource` to a cubin in the cache, and from there to a launcher.
+
+An entry of the cache's kind "triton" holds `kernel.py` (the text), `kernel.cubin` and `kernel.json` (what the launch
+needs). A process that finds its kernels there imports no Triton at all; it loads cubins through the CUDA driver.
+
+One text may be compiled into several variants, which the launcher tells apart by its arguments: are the sizes
+multiples of 16 (then masks leave 16-byte accesses whole), do all pointers start at multiples of 16 bytes, are 64-bit
+indices needed. The one that the hints expect is built ahead of time, others when they are first needed.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import itertools
+import json
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import torch
+
+from litz.errors import KernelBuildError
+from litz_plugins import CodegenContext, KernelSource
+
+from .cache import Cache, digest
+
+FORMAT = "1"
+"""Part of every key: to be raised when what an entry holds changes."""
+
+_modules = itertools.count()
+_import_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What one compilation of a text may assume of its arguments."""
+
+    aligned: bool = True
+    """The pointers of settings["unaligned"] start at multiples of 16 bytes too."""
+    multiples: bool = False
+    """All sizes are multiples of 16."""
+    wide: bool = False
+    """Indices are 64 bits wide."""
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A compiled kernel: the cubin, its function's name, and what a launch needs besides the arguments.
+
+    parameters: how many the function has; those after the kernel's own are null. shared: bytes of shared memory.
+    """
+
+    cubin: bytes
+    name: str
+    threads: int
+    shared: int
+    parameters: int
+
+
+def evaluate_host_text(text: str | int, sizes: Sequence[int]) -> int:
+    """The value of a grid or a limit of `KernelSource.settings` for the size arguments."""
+    if isinstance(text, int):
+        return text
+    return int(eval(compile_host_text(text), {f"s{n}": size for n, size in enumerate(sizes)}))
+
+
+@cache
+def compile_host_text(text: str) -> CodeType:
+    return compile(text, "<litz size>", "eval")
+
+
+def load_module(text: str, folder: Path | None = None) -> ModuleType:
+    """The generated module, imported from a file: Triton reads its functions' source."""
+    with _import_lock:
+        name = f"litz_generated_triton_{next(_modules)}"
+        if folder is None:
+            with tempfile.TemporaryDirectory(prefix="litz-") as scratch:
+                return _import(name, text, Path(scratch))
+        return _import(name, text, folder)
+
+
+def _import(name: str, text: str, folder: Path) -> ModuleType:
+    path = folder / "kernel.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    kept = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # the folder becomes a cache entry, and holds what we put there only
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = kept
+    return module
+
+
+# Compiling.
+
+
+def compile_kernel(source: KernelSource, target: Any, variant: Variant = Variant(), folder: Path | None = None) -> Any:
+    """Triton's CompiledKernel. target: a `triton.backends.compiler.GPUTarget`. Needs no GPU."""
+    import triton
+    import triton.language as tl
+    from triton.compiler import ASTSource
+
+    settings = source.settings
+    kernel = getattr(load_module(source.text, folder), source.symbol)
+    names = list(kernel.arg_names)
+    pointers: list[str] = list(settings["pointers"])
+    size_type = "i64" if variant.wide else "i32"
+    types = pointers + [size_type] * settings["sizes"]
+    signature = dict(zip(names, types, strict=False))
+    constants: dict[tuple[int, ...], Any] = {}
+    if settings["limits"]:
+        signature[names[-1]] = "constexpr"
+        constants[(len(types),)] = tl.int64 if variant.wide else tl.int32
+    divisible = [n for n in range(len(pointers)) if variant.aligned or n not in settings["unaligned"]]
+    if variant.multiples:
+        divisible += range(len(pointers), len(types))
+    attributes = {(n,): [["tt.divisibility", 16]] for n in divisible}
+    options = {
+        "num_warps": settings["num_warps"],
+        "num_stages": 1,
+        # Assertions are compiled in debug mode only; the checks of integer overflow that come with it are not wanted.
+        "debug": settings["asserts"],
+        "sanitize_overflow": False,
+        # Denormals count, as in eager.
+        "enable_reflect_ftz": False,
+    }
+    return triton.compile(ASTSource(kernel, signature, constants, attributes), target=target, options=options)
+
+
+def compile_only(source: KernelSource, target: Any = None, variant: Variant = Variant()) -> Mapping[str, Any]:
+    """The stages of a compilation by name ("ttir", "ttgir", "llir", "ptx", "cubin"), with no GPU and no cache.
+
+    target: a GPUTarget, sm_90 by default.
+    """
+    return dict(compile_kernel(source, target or make_target((9, 0)), variant).asm)
+
+
+def make_target(capability: tuple[int, int]) -> Any:
+    """Triton's target for a compute capability."""
+    from triton.backends.compiler import GPUTarget
+
+    return GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
+
+
+@cache
+def _toolchain() -> str:
+    """What besides the source decides how a kernel comes out: Triton's version and the helpers' text."""
+    helpers = Path(__file__).with_name("triton_helpers.py").read_text()
+    return digest(FORMAT, importlib.metadata.version("triton"), helpers)
+
+
+_BUILD_SETTINGS = ("pointers", "sizes", "unaligned", "num_warps", "limits", "asserts")
+
+
+def build(source: KernelSource, capability: tuple[int, int], cache: Cache, variant: Variant) -> Binary:
+    """The kernel's binary, from the cache or compiled. KernelBuildError if it does not compile."""
+    settings = json.dumps([source.settings[name] for name in _BUILD_SETTINGS])
+    key = digest(_toolchain(), source.text, settings, repr(variant), repr(capability))
+    folder = cache.build("triton", key, lambda folder: _make(source, capability, variant, folder))
+    info = json.loads((folder / "kernel.json").read_text())
+    return Binary((folder / "kernel.cubin").read_bytes(), **info)
+
+
+def _make(source: KernelSource, capability: tuple[int, int], variant: Variant, folder: Path) -> None:
+    try:
+        compiled = compile_kernel(source, make_target(capability), variant, folder)
+    except Exception as error:
+        kept = Path(tempfile.gettempdir()) / f"litz-{source.name}-{digest(source.text)[:8]}.py"
+        kept.write_text(source.text)
+        command = f"triton.compile for sm_{capability[0]}{capability[1]} with {variant}"
+        raise KernelBuildError(source.name, command, _problem(error), source=str(kept)) from error
+    info = {
+        "name": compiled.metadata.name,
+        "threads": compiled.metadata.num_warps * 32,
+        "shared": compiled.metadata.shared,
+        "parameters": _count_parameters(compiled.asm["ptx"]),
+    }
+    (folder / "kernel.cubin").write_bytes(compiled.asm["cubin"])
+    (folder / "kernel.json").write_text(json.dumps(info))
+
+
+def _problem(error: BaseException) -> str:
+    text = f"{type(error).__name__}: {error}"
+    return text if error.__cause__ is None else f"{text}\n{_problem(error.__cause__)}"
+
+
+def _count_parameters(ptx: str) -> int:
+    entry = re.search(r"\.entry\s+\w+\s*\(([^)]*)\)", ptx)
+    assert entry is not None
+    return entry.group(1).count(".param")
+
+
+# Loading and launching.
+
+
+def load(source: KernelSource, context: CodegenContext) -> Callable[..., None]:
+    """A function that launches the kernel on the current stream; it takes `source.arguments`, in order, as ints.
+
+    May be called from several threads. KernelBuildError if the kernel does not compile.
+    """
+    return Launcher(source, context).function
+
+
+def load_all(sources: Iterable[KernelSource], context: CodegenContext, threads: int = 0) -> list[Callable[..., None]]:
+    """`load` of each source, several at a time. ptxas and LLVM run outside of Python's lock."""
+    sources = list(sources)
+    workers = min(threads or os.cpu_count() or 1, 16, max(1, len(sources)))
+    if workers == 1:
+        return [load(source, context) for source in sources]
+    with ThreadPoolExecutor(workers, thread_name_prefix="litz-triton") as pool:
+        return list(pool.map(lambda source: load(source, context), sources))
+
+
+class Launcher:
+    """Launches one kernel: chooses the variant, computes the grid. `function` is what callers call."""
+
+    def __init__(self, source: KernelSource, context: CodegenContext) -> None:
+        self.source, self.cache = source, context.cache
+        index = context.device.index
+        self.device = torch.cuda.current_device() if index is None else index
+        self.capability = torch.cuda.get_device_capability(self.device)
+        self._launches: dict[int, Callable[..., None]] = {}
+        self._lock = threading.Lock()
+        expected = self._expected_variant(context)
+        self._launch(expected)
+        self.function = self._make_function()
+
+    def _expected_variant(self, context: CodegenContext) -> int:
+        sizes = [context.program.hint(item) for item in self.source.arguments if not isinstance(item, str)]
+        settings = self.source.settings
+        multiples = bool(sizes) and all(size % 16 == 0 for size in sizes)
+        wide = any(evaluate_host_text(text, sizes) > settings["limit"] for text in settings["limits"])
+        return 1 | multiples << 1 | wide << 2
+
+    def _launch(self, number: int) -> Callable[..., None]:
+        """The launch function of a variant, built now if this is its first use."""
+        found = self._launches.get(number)
+        if found is not None:
+            return found
+        from .cuda_driver import load_function
+
+        variant = Variant(bool(number & 1), bool(number & 2), bool(number & 4))
+        binary = build(self.source, self.capability, self.cache, variant)
+        arguments = len(self.source.arguments)
+        launch = load_function(
+            binary.cubin, binary.name, self.device, binary.threads, binary.shared, arguments, binary.parameters
+        )
+        with self._lock:
+            return self._launches.setdefault(number, launch)
+
+    def _make_function(self) -> Callable[..., None]:
+        settings = self.source.settings
+        grid, sizes, unaligned = settings["grid"], settings["sizes"], settings["unaligned"]
+        if not sizes and not unaligned:
+            if grid == 0:
+                return lambda *args: None
+            launch = self._launches[1]
+            return lambda *args: launch(grid, args)
+        # The general case as a function of its own text: its arithmetic is on local variables.
+        parameters = [f"p{n}" for n in range(len(settings["pointers"]))] + [f"s{n}" for n in range(sizes)]
+        listed = ", ".join(parameters)
+        number = ["1"]
+        if unaligned:
+            number = [f"(({' | '.join(f'p{n}' for n in unaligned)}) & 15 == 0)"]
+        if sizes:
+            number.append(f"(({' | '.join(f's{n}' for n in range(sizes))}) & 15 == 0) << 1")
+        if settings["limits"]:
+            wide = " or ".join(f"{text} > {settings['limit']}" for text in settings["limits"])
+            number.append(f"(({wide}) << 2)")
+        lines = [
+            f"def function({listed}):",
+            f"    grid = {grid}",
+            "    if grid > 0:",
+            f"        number = {' | '.join(number)}",
+            f"        (launches.get(number) or launch(number))(grid, ({listed},))",
+        ]
+        scope: dict[str, Any] = {"launches": self._launches, "launch": self._launch}
+        exec("\n".join(lines), scope)
+        function: Callable[..., None] = scope["function"]
+        return function

@@ -1,0 +1,330 @@
+"""Device functions that generated Triton kernels call: eager's semantics where Triton's own operators differ.
+
+NaN goes through minima and maxima, integer division follows the sign rules of torch, division and square root round
+as IEEE 754 asks. Importing this module needs Triton but no GPU. Under TRITON_INTERPRET=1 `libdevice` is a stand-in.
+"""
+
+# The functions below are Triton's language, not Python: a type hint would mean something else there.
+import triton
+import triton.language as tl
+
+if triton.knobs.runtime.interpret:
+    from litz.runtime.triton_interpret import libdevice
+else:
+    from triton.language.extra import libdevice  # type: ignore[no-redef]
+
+# Arithmetic.
+
+
+@triton.jit
+def _div(a, b):
+    if a.dtype == tl.float64:
+        return a / b
+    else:
+        return tl.div_rn(a, b)
+
+
+@triton.jit
+def _reciprocal(a):
+    return _div(tl.full([], 1.0, a.dtype), a)
+
+
+@triton.jit
+def _sqrt(a):
+    if a.dtype == tl.float64:
+        return tl.sqrt(a)
+    else:
+        return tl.sqrt_rn(a)
+
+
+@triton.jit
+def _sigmoid(a):
+    # The fast division: at most 2 units in the last place.
+    return 1.0 / (1.0 + libdevice.exp(a * -1.0))
+
+
+@triton.jit
+def _neg(a):
+    # 0 - a, which is what the minus sign means to Triton, would lose the sign of zero.
+    if a.dtype.is_floating():
+        return a * -1.0
+    else:
+        return -a
+
+
+@triton.jit
+def _mean(total, count):
+    # A row without values has no mean: 0 / 0 is NaN, as in eager.
+    return _div(total, (tl.zeros_like(total) + count).to(total.dtype))
+
+
+@triton.jit
+def _maximum(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _minimum(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _maximum_int(a, b):
+    return tl.maximum(a, b)
+
+
+@triton.jit
+def _minimum_int(a, b):
+    return tl.minimum(a, b)
+
+
+@triton.jit
+def _multiply(a, b):
+    return a * b
+
+
+@triton.jit
+def _sign(a):
+    # NaN compares with nothing, and its sign is 0 in eager.
+    return (a > 0).to(a.dtype) - (a < 0).to(a.dtype)
+
+
+# Integer division: towards zero, downwards, and the remainders that belong to each.
+
+
+@triton.jit
+def _truncdiv_int(a, b):
+    return a // b
+
+
+@triton.jit
+def _floordiv_int(a, b):
+    quotient = a // b
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1, quotient)
+
+
+@triton.jit
+def _remainder_int(a, b):
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+@triton.jit
+def _fmod_int(a, b):
+    return a % b
+
+
+@triton.jit
+def _floordiv_float(a, b):
+    rest = libdevice.fmod(a, b)
+    quotient = _div(a - rest, b)
+    quotient = tl.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1.0, quotient)
+    whole = tl.floor(quotient)
+    whole = tl.where(quotient - whole > 0.5, whole + 1.0, whole)
+    exact = _div(a, b)
+    whole = tl.where(quotient == 0.0, libdevice.copysign(tl.zeros_like(exact), exact), whole)
+    return tl.where(b == 0.0, exact, whole)
+
+
+@triton.jit
+def _remainder_float(a, b):
+    rest = libdevice.fmod(a, b)
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+@triton.jit
+def _pow_int(a, b):
+    # By squaring. A negative power of an integer is 0 unless the base is 1 or -1.
+    result = tl.full([], 1, a.dtype) + tl.zeros_like(a + b)
+    base = a + tl.zeros_like(result)
+    power = b + tl.zeros_like(result)
+    odd = (power & 1) != 0
+    negative = power < 0
+    for _ in tl.static_range(0, a.dtype.primitive_bitwidth - 1):
+        result = tl.where((power & 1) != 0, result * base, result)
+        base = base * base
+        power = power >> 1
+    sign = tl.where(odd, a, tl.zeros_like(a) + 1)
+    small = tl.where(a == 1, tl.zeros_like(a) + 1, tl.where(a == -1, sign, tl.zeros_like(a)))
+    return tl.where(negative, small, result)
+
+
+@triton.jit
+def _shift_left(a, b):
+    bits: tl.constexpr = a.dtype.primitive_bitwidth
+    inside = (b >= 0) & (b < bits)
+    return tl.where(inside, a << tl.where(inside, b, tl.zeros_like(b)), tl.zeros_like(a))
+
+
+@triton.jit
+def _shift_right(a, b):
+    # Beyond the width the sign fills everything, which is what a shift by the width less one gives.
+    bits: tl.constexpr = a.dtype.primitive_bitwidth
+    inside = (b >= 0) & (b < bits)
+    shifted = a >> tl.where(inside, b, tl.zeros_like(b) + (bits - 1))
+    if a.dtype.is_int_signed():
+        return shifted
+    else:
+        return tl.where(inside, shifted, tl.zeros_like(a))
+
+
+# Reductions with several values.
+
+
+@triton.jit
+def _argmax(value, position, new, new_position):
+    better = (new > value) | ((new != new) & (value == value))
+    equal = (new == value) | ((new != new) & (value != value))
+    take = better | (equal & (new_position < position))
+    return tl.where(take, new, value), tl.where(take, new_position, position)
+
+
+@triton.jit
+def _argmin(value, position, new, new_position):
+    better = (new < value) | ((new != new) & (value == value))
+    equal = (new == value) | ((new != new) & (value != value))
+    take = better | (equal & (new_position < position))
+    return tl.where(take, new, value), tl.where(take, new_position, position)
+
+
+@triton.jit
+def _welford_step(mean, m2, value, count):
+    """The `count`-th value of every lane."""
+    delta = value - mean
+    if value.dtype == tl.float64:
+        mean = mean + delta / count
+    else:
+        # One division for all lanes.
+        mean = mean + delta * (1.0 / count)
+    return mean, m2 + delta * (value - mean)
+
+
+@triton.jit
+def _welford_combine(mean, m2, weight, new_mean, new_m2, new_weight):
+    delta = new_mean - mean
+    total = weight + new_weight
+    share = tl.where(total == 0.0, 0.0, new_weight / tl.where(total == 0.0, 1.0, total))
+    return mean + delta * share, m2 + new_m2 + delta * delta * weight * share, total
+
+
+@triton.jit
+def _softmax_step(top, total, value):
+    """The running maximum, and the sum of exponentials relative to it."""
+    # One exponential is enough: it belongs to whichever of the two is less. Of equals (infinities too) it is 1.
+    ratio = tl.where(value == top, 1.0, libdevice.exp(-tl.abs(value - top)))
+    return _maximum(top, value), tl.where(value > top, total * ratio + 1.0, total + ratio)
+
+
+@triton.jit
+def _softmax_combine(top, total, other_top, other_total):
+    ratio = tl.where(other_top == top, 1.0, libdevice.exp(-tl.abs(other_top - top)))
+    sum = tl.where(other_top > top, total * ratio + other_total, total + other_total * ratio)
+    return _maximum(top, other_top), sum
+
+
+@triton.jit
+def _softmax_total(top, total):
+    # Relative to an infinite maximum nothing is a number: inf - inf.
+    return tl.where(tl.abs(top) == float("inf"), float("nan"), total)
+
+
+# Random numbers. The position counts modulo 2**32, see `litz.ir.philox`.
+
+
+@triton.jit
+def _random_uniform(seed, position):
+    return tl.rand(seed, position.to(tl.uint32))
+
+
+@triton.jit
+def _random_normal(seed, position):
+    return tl.randn(seed, position.to(tl.uint32))
+
+
+@triton.jit
+def _random_bits(seed, position):
+    return tl.randint(seed, position.to(tl.uint32)).to(tl.uint32, bitcast=True).to(tl.int64)
+
+
+# Atomic updates that the hardware has no instruction for: compare and swap until it has worked.
+
+
+@triton.jit
+def _combine(old, new, mode: tl.constexpr):
+    if mode == "add":
+        return old + new
+    elif mode == "prod":
+        return old * new
+    elif mode == "max":
+        if old.dtype.is_floating():
+            return _maximum(old, new)
+        else:
+            return tl.maximum(old, new)
+    else:
+        if old.dtype.is_floating():
+            return _minimum(old, new)
+        else:
+            return tl.minimum(old, new)
+
+
+@triton.jit
+def _wide(value):
+    # Half types and small integers are combined in 32 bits.
+    if value.dtype.primitive_bitwidth >= 32:
+        return value
+    elif value.dtype.is_floating():
+        return value.to(tl.float32)
+    else:
+        return value.to(tl.int32)
+
+
+@triton.jit
+def _bits(value):
+    if value.dtype.primitive_bitwidth == 16:
+        return value.to(tl.int16, bitcast=True)
+    elif value.dtype.primitive_bitwidth == 32:
+        return value.to(tl.int32, bitcast=True)
+    else:
+        return value.to(tl.int64, bitcast=True)
+
+
+@triton.jit
+def _atomic(base, offset, value, mask, mode: tl.constexpr):
+    """Combine elements of 16, 32 or 64 bits with `value` where `mask` holds."""
+    # A lane that is done, or masked off, swaps element 0 with itself.
+    place = base + tl.where(mask, offset, tl.zeros_like(offset))
+    if base.dtype.element_ty.primitive_bitwidth == 16:
+        words = place.to(tl.pointer_type(tl.int16))
+    elif base.dtype.element_ty.primitive_bitwidth == 32:
+        words = place.to(tl.pointer_type(tl.int32))
+    else:
+        words = place.to(tl.pointer_type(tl.int64))
+    pending = mask
+    while tl.max(pending.to(tl.int32)) != 0:
+        old = tl.load(place, volatile=True)
+        new = _combine(_wide(old), _wide(value), mode).to(value.dtype)
+        expected = _bits(old)
+        seen = tl.atomic_cas(words, expected, tl.where(pending, _bits(new), expected))
+        pending = pending & (seen != expected)
+
+
+@triton.jit
+def _atomic_narrow(base, offset, value, mask, mode: tl.constexpr):
+    """Combine bytes: the 32-bit word that holds each is swapped. The base is a multiple of 4."""
+    offset = tl.where(mask, offset, tl.zeros_like(offset)).to(tl.int64)
+    # bool is stored as a byte.
+    address = base.to(tl.int64, bitcast=True) + offset
+    shift = ((address & 3) * 8).to(tl.int32)
+    words = (address & -4).to(tl.pointer_type(tl.int32), bitcast=True)
+    pending = mask
+    while tl.max(pending.to(tl.int32)) != 0:
+        expected = tl.load(words, volatile=True)
+        old = ((expected >> shift) & 255).to(tl.uint8)
+        if value.dtype == tl.int8:
+            new = _combine(old.to(tl.int8, bitcast=True).to(tl.int32), value.to(tl.int32), mode)
+        else:
+            new = _combine(old.to(tl.int32), value.to(tl.int32), mode)
+        word = (expected & ~(tl.full([], 255, tl.int32) << shift)) | ((new & 255) << shift)
+        seen = tl.atomic_cas(words, expected, tl.where(pending, word, expected))
+        pending = pending & (seen != expected)

@@ -1,0 +1,117 @@
+"""Running a generated kernel on the CPU, in Triton's interpreter. For tests and for looking at a kernel's values.
+
+Triton decides when it is imported whether `@triton.jit` makes kernels or interpreted functions, so the process must
+have TRITON_INTERPRET=1 in its environment from the start. libdevice is NVIDIA bitcode and no use there: `libdevice`
+below has the same functions in numpy, on the interpreter's tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+
+from litz_plugins import KernelSource
+
+Function = Callable[..., Any]
+
+
+def _lift(function: Function, result: Any = None) -> Function:
+    """A numpy function as a function of the interpreter's tensors. Scalars are arrays of one element there."""
+
+    def call(*args: Any) -> Any:
+        shapes = [tuple(arg.shape) for arg in args]
+        shape = np.broadcast_shapes(*shapes)
+        arrays = [arg.handle.data.reshape(s) if s else arg.handle.data.reshape(()) for arg, s in zip(args, shapes)]
+        with np.errstate(all="ignore"):
+            data = np.asarray(function(*arrays))
+        scalar = args[0].dtype if result is None else result
+        data = data.astype(arrays[0].dtype if result is None else np.int32).reshape(shape or (1,))
+        handle = type(args[0].handle)(data, scalar)
+        return tl.tensor(handle, tl.block_type(scalar, list(shape)) if shape else scalar)
+
+    return call
+
+
+def _by_torch(function: Function) -> Function:
+    return lambda *arrays: function(*(torch.from_numpy(np.array(array)) for array in arrays)).numpy()
+
+
+libdevice = SimpleNamespace(
+    acos=_lift(np.arccos),
+    acosh=_lift(np.arccosh),
+    asin=_lift(np.arcsin),
+    asinh=_lift(np.arcsinh),
+    atan=_lift(np.arctan),
+    atan2=_lift(np.arctan2),
+    atanh=_lift(np.arctanh),
+    copysign=_lift(np.copysign),
+    cos=_lift(np.cos),
+    cosh=_lift(np.cosh),
+    erfc=_lift(np.vectorize(math.erfc)),
+    erfinv=_lift(_by_torch(torch.erfinv)),
+    exp=_lift(np.exp),
+    exp2=_lift(np.exp2),
+    expm1=_lift(np.expm1),
+    fmod=_lift(np.fmod),
+    hypot=_lift(np.hypot),
+    lgamma=_lift(_by_torch(torch.lgamma)),
+    log=_lift(np.log),
+    log10=_lift(np.log10),
+    log1p=_lift(np.log1p),
+    log2=_lift(np.log2),
+    nearbyint=_lift(np.rint),
+    nextafter=_lift(np.nextafter),
+    pow=_lift(np.power),
+    rsqrt=_lift(lambda x: 1 / np.sqrt(x)),
+    signbit=_lift(np.signbit, tl.int32),
+    sin=_lift(np.sin),
+    sinh=_lift(np.sinh),
+    tan=_lift(np.tan),
+    tanh=_lift(np.tanh),
+    trunc=_lift(np.trunc),
+)
+
+
+def interpret_source(source: KernelSource, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()) -> None:
+    """Run a kernel on CPU tensors, one for each buffer of `source.arguments`, and `sizes` for the size expressions.
+
+    Tensors are written in place. RuntimeError without TRITON_INTERPRET=1. An index out of range raises Triton's
+    InterpreterError.
+    """
+    import triton
+
+    from litz.runtime.triton_build import evaluate_host_text, load_module
+
+    if not triton.knobs.runtime.interpret:
+        raise RuntimeError("set TRITON_INTERPRET=1 in the environment before Triton is imported")
+    settings = source.settings
+    grid = evaluate_host_text(settings["grid"], sizes)
+    if grid == 0:
+        return
+    kernel = getattr(load_module(source.text), source.symbol)
+    extra = []
+    if settings["limits"]:
+        wide = any(evaluate_host_text(text, sizes) > settings["limit"] for text in settings["limits"])
+        extra = [tl.int64 if wide else tl.int32]
+    with np.errstate(all="ignore"), _assertions():
+        kernel[(grid,)](*tensors, *sizes, *extra)
+
+
+@contextmanager
+def _assertions() -> Iterator[None]:
+    """Assertions hold in debug mode only; the checks of integer overflow that come with it are not wanted."""
+    from triton.runtime.interpreter import InterpreterOptions, interpreter_builder
+
+    kept = interpreter_builder.options
+    interpreter_builder.options = InterpreterOptions(debug=True, sanitize_overflow=False)
+    try:
+        yield
+    finally:
+        interpreter_builder.options = kept

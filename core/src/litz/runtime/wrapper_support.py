@@ -1,0 +1,84 @@
+"""What generated wrappers call besides kernels and ATen: allocation, views, moves between devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .pool import Pool
+from .torch_runtime import empty_cpu, empty_cuda
+
+
+def empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Uninitialised memory."""
+    return torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+
+def reuse(dead: torch.Tensor, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor in the memory of one that is no longer needed. Not a view: autograd sees no relation."""
+    return torch.empty(0, dtype=dtype, device=dead.device).set_(  # type: ignore[call-overload, no-any-return]
+        dead.untyped_storage(), dead.storage_offset() * dead.itemsize // dtype.itemsize, size, stride
+    )
+
+
+def view(base: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
+    """The strided part of `base` that a library call takes; `offset` in elements from base's own first."""
+    return base.as_strided(size, stride, base.storage_offset() + offset)
+
+
+def result_view(base: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
+    """Like `view`, for an output of the graph: shares memory but is no view to autograd, whose views AOTAutograd
+    makes itself."""
+    return torch.empty(0, dtype=base.dtype, device=base.device).set_(  # type: ignore[call-overload, no-any-return]
+        base.untyped_storage(), base.storage_offset() + offset, size, stride
+    )
+
+
+def planned(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+    """A library call's result with the strides that the kernels after it were made for: a copy where it has others.
+
+    What a call returns is known from fake tensors, which are wrong for some ops on some devices.
+    """
+    if tensor.stride() == stride:
+        return tensor
+    actual = tensor.stride()
+    if all(n <= 1 or have == want for n, have, want in zip(size, actual, stride, strict=True)) or tensor.numel() == 0:
+        return tensor
+    fresh = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
+    return fresh.copy_(tensor)
+
+
+def results(value: Any) -> Any:
+    """What a call without a schema returned, as a sequence."""
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+def aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy of it where its data does not start at a multiple of 16 bytes, as kernels assume."""
+    return tensor if tensor.data_ptr() % 16 == 0 else _copy(tensor)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    fresh = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return fresh.copy_(tensor)
+
+
+def support(pool: Pool) -> dict[str, object]:
+    """The names that every wrapper finds in its globals. Graph inputs have names of ops (`view`), hence the `_`."""
+    return {
+        "_aligned": aligned,
+        "_empty": empty,
+        "_empty_cpu": empty_cpu,
+        "_empty_cuda": empty_cuda,
+        "_planned": planned,
+        "_pool": pool,
+        "_result_view": result_view,
+        "_results": results,
+        "_reuse": reuse,
+        "_view": view,
+        "math": math,
+        "torch": torch,
+    }

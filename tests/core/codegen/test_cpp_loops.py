@@ -1,0 +1,485 @@
+"""Every structure of a Loop as C++ against the interpreter: layouts, reductions, scans, scatters, masks, sizes."""
+
+from __future__ import annotations
+
+import pytest
+import sympy
+import torch
+
+from litz.ir import Layout, Node, Store, build
+from litz.ir.index import floordiv, mod, placeholder, to_expr
+from litz.ir.reductions import REDUCTIONS
+from support.cpp_kernels import Case, I, R, layout_of, load
+
+F32 = torch.float32
+S0 = sympy.Symbol("s0", integer=True, positive=True)
+S1 = sympy.Symbol("s1", integer=True, positive=True)
+
+
+def randn(*size: int, dtype: torch.dtype = F32, seed: int = 0) -> torch.Tensor:
+    values = torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return values.to(dtype) if dtype.is_floating_point else (values * 20).to(dtype)
+
+
+def out(*size: int, dtype: torch.dtype = F32) -> torch.Tensor:
+    return torch.empty(size, dtype=dtype)
+
+
+def add(*nodes: Node) -> Node:
+    total = nodes[0]
+    for node in nodes[1:]:
+        total = build.call("add", total, node)
+    return total
+
+
+# ---------------------------------------------------------------------- pointwise layouts
+
+
+@pytest.mark.parametrize("size", [(), (1,), (7,), (5, 9), (300, 400), (3, 0), (2, 3, 4, 5)], ids=str)
+def test_contiguous(size: tuple[int, ...]) -> None:
+    x, y = randn(*size), randn(*size, seed=1)
+    value = build.call("mul", add(load("x", x), load("y", y)), load("x", x))
+    Case(size, [Store("o", tuple(I[: len(size)]), value)], {"x": x, "y": y}, {"o": out(*size)}).check()
+
+
+def test_broadcast_transposed_expanded_strided() -> None:
+    size = (40, 30, 70)
+    x = randn(*size)
+    transposed = randn(70, 30, 40).permute(2, 1, 0)
+    bias = randn(70)
+    channel = randn(30)
+    expanded = randn(40, 1, 1).expand(size)
+    strided = randn(40, 30, 140)[:, :, ::2]
+    value = add(
+        load("x", x), load("t", transposed), load("e", expanded), load("s", strided),
+        load("b", bias, I[2]), load("c", channel, I[1]),
+    )  # fmt: skip
+    inputs = {"x": x, "t": transposed, "e": expanded, "s": strided, "b": bias, "c": channel}
+    Case(size, [Store("o", tuple(I[:3]), value)], inputs, {"o": out(*size)}).check()
+    # Channels-last output from contiguous input.
+    target = torch.empty(40, 70, 30).permute(0, 2, 1)
+    Case(size, [Store("o", tuple(I[:3]), value)], inputs, {"o": target}).check()
+
+
+@pytest.mark.parametrize("shape", [(512, 512), (100, 1003), (33, 17), (1000, 8)], ids=str)
+@pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float64, torch.uint8], ids=str)
+def test_transpose(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    """Tiles, whole and cut, with the other operand on either side."""
+    x = randn(shape[1], shape[0], dtype=dtype)
+    y = randn(*shape, dtype=dtype, seed=1)
+    value = add(load("x", x, I[1], I[0]), load("y", y))
+    both = [Store("o", (I[0], I[1]), value), Store("p", (I[1], I[0]), value)]
+    outputs = {"o": out(*shape, dtype=dtype), "p": out(shape[1], shape[0], dtype=dtype)}
+    Case(shape, both, {"x": x, "y": y}, outputs).check()
+    batched = randn(3, shape[1], shape[0], dtype=dtype)
+    store = Store("o", (I[0], I[1], I[2]), load("x", batched, I[0], I[2], I[1]))
+    Case((3, *shape), [store], {"x": batched}, {"o": out(3, *shape, dtype=dtype)}).check()
+
+
+def test_short_innermost_dimension() -> None:
+    """Three channels last: the pixels are the lanes."""
+    x, bias = randn(5000, 3), randn(3)
+    value = add(load("x", x), load("b", bias, I[1]))
+    inputs = {"x": x, "b": bias}
+    Case((5000, 3), [Store("o", (I[0], I[1]), value)], inputs, {"o": out(5000, 3)}).check()
+    y = randn(40, 50, 3)
+    value = add(load("y", y), load("b", bias, I[2]), load("c", randn(40), I[0]))
+    inputs = {"y": y, "b": bias, "c": randn(40)}
+    Case((40, 50, 3), [Store("o", tuple(I[:3]), value)], inputs, {"o": out(40, 50, 3)}).check()
+    total = build.reduce("sum", build.load("y", (R[0], R[1], R[2]), F32))
+    Case((), [Store("o", (), total)], {"y": y}, {"o": out()}, (40, 50, 3)).check(rtol=1e-4, atol=1e-4)
+    doubled = build.load("x", (floordiv(I[0], to_expr(2)), floordiv(I[1], to_expr(2))), F32)
+    Case((600, 6), [Store("o", (I[0], I[1]), doubled)], {"x": x}, {"o": out(600, 6)}).check()
+
+
+def test_half_blocks() -> None:
+    """float16 in blocks: whole and cut ones, values at other strides beside it, in place."""
+    for size in ((5000,), (3, 1030), (70, 1024)):
+        x, y = randn(*size, dtype=torch.float16), randn(*size, dtype=torch.float16, seed=1)
+        bias = randn(size[-1], dtype=torch.float16, seed=2)
+        value = add(build.call("mul", load("x", x), load("y", y)), load("b", bias, I[len(size) - 1]))
+        store = Store("o", tuple(I[: len(size)]), build.call("exp", value))
+        inputs = {"x": x, "y": y, "b": bias}
+        outputs = {"o": out(*size, dtype=torch.float16)}
+        Case(size, [store], inputs, outputs).check()
+        Case(size, [store], inputs, outputs, inplace={"o": "x"}).check()
+
+
+def test_reshapes_split_loops() -> None:
+    """Divisions of a loop variable become loops of their own."""
+    x = randn(24, 80)
+    flat = I[0]
+    n = 24 * 80
+    ranges = {I[0]: to_expr(n)}
+    value = build.load("x", (floordiv(flat, to_expr(80), ranges), mod(flat, to_expr(80), ranges)), F32)
+    bias = build.load("b", (mod(floordiv(flat, to_expr(10), ranges), to_expr(8), ranges),), F32)
+    case = Case([n], [Store("o", (flat,), add(value, bias))], {"x": x, "b": randn(8)}, {"o": out(n)})
+    text = case.check().text
+    assert "/" not in text.split("int kernel")[1] and "%" not in text.split("int kernel")[1]
+    # 1920 is no multiple of 11: the division stays, and is right.
+    odd = build.load("b", (mod(floordiv(flat, to_expr(11), ranges), to_expr(7), ranges),), F32)
+    Case([n], [Store("o", (flat,), add(value, odd))], {"x": x, "b": randn(7)}, {"o": out(n)}).check()
+    shifted = build.load("b", (mod(flat - 3, to_expr(7)),), F32)
+    Case([n], [Store("o", (flat,), shifted)], {"b": randn(7)}, {"o": out(n)}).check()
+
+
+def test_symbolic_sizes() -> None:
+    for rows, columns in ((3, 5), (100, 700), (0, 4), (4, 0)):
+        x = randn(rows, columns)
+        layouts = {name: Layout.contiguous((S0, S1)) for name in ("x", "o")}
+        value = build.call("exp", load("x", x))
+        sizes = {S0: rows, S1: columns}
+        case = Case((S0, S1), [Store("o", (I[0], I[1]), value)], {"x": x}, {"o": out(rows, columns)},
+                    layouts=layouts, sizes=sizes)  # fmt: skip
+        case.check()
+        row = build.load("x", (I[0], R[0]), F32)
+        total = build.reduce("sum", row)
+        stores = [Store("o", (I[0], R[0]), build.call("sub", row, total)), Store("t", (I[0],), total)]
+        layouts["t"] = Layout.contiguous((S0,))
+        Case((S0,), stores, {"x": x}, {"o": out(rows, columns), "t": out(rows)}, (S1,), layouts=layouts,
+             sizes=sizes).check(rtol=1e-4, atol=1e-4)  # fmt: skip
+        column = build.reduce("sum", build.load("x", (R[0], I[0]), F32))
+        layouts["t"] = Layout.contiguous((S1,))
+        Case((S1,), [Store("t", (I[0],), column)], {"x": x}, {"t": out(columns)}, (S0,), layouts=layouts,
+             sizes=sizes).check(rtol=1e-4, atol=1e-4)  # fmt: skip
+
+
+def test_size_without_text_is_an_argument() -> None:
+    """A size function that C++ has no word for is computed by the caller."""
+    odd = sympy.Abs(S0 - 20)
+    x = randn(15)
+    layouts = {"x": Layout.contiguous((odd,)), "o": Layout.contiguous((odd,))}
+    value = add(load("x", x), build.cast(build.index(I[0] + odd), F32))
+    case = Case((odd,), [Store("o", (I[0],), value)], {"x": x}, {"o": out(15)}, layouts=layouts, sizes={S0: 5})
+    source = case.check()
+    assert source.arguments[2:] == (odd,)
+
+
+def test_index_values_and_narrow_integers() -> None:
+    """Positions as values: compared, divided, cast; those that do not fit in 32 bits too."""
+    i, j = build.index(I[0]), build.index(I[1])
+    big = build.index(I[0] * 3_000_000_000 + I[1])
+    tril = build.call("where", build.call("ge", i, j), build.const(1.0, F32), build.const(0.0, F32))
+    stores = [
+        Store("a", (I[0], I[1]), tril),
+        Store("b", (I[0], I[1]), build.cast(build.call("mul", i, j), F32)),
+        Store("c", (I[0], I[1]), big),
+        Store("d", (I[0], I[1]), build.call("remainder", build.call("sub", i, j), build.const(7, torch.int64))),
+        Store("e", (I[0], I[1]), build.call("mul", build.index(I[0] * 40000), build.index(I[1] * 40000))),
+    ]
+    long = {name: out(60, 90, dtype=torch.int64) for name in "cde"}
+    Case((60, 90), stores, {}, {"a": out(60, 90), "b": out(60, 90), **long}).check()
+
+
+# ---------------------------------------------------------------------- masks, gathers, bounds, scatters
+
+
+@pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.int64, torch.uint8, torch.bool], ids=str)
+def test_masked_load_pads(dtype: torch.dtype) -> None:
+    x = randn(50, 60, dtype=dtype)
+    i, j = build.index(I[0]), build.index(I[1])
+    two = build.const(2, torch.int64)
+    inside = build.logical_and(
+        build.logical_and(build.call("ge", i, two), build.call("lt", i, build.const(52, torch.int64))),
+        build.logical_and(build.call("ge", j, two), build.call("lt", j, build.const(62, torch.int64))),
+    )
+    value = build.load("x", (I[0] - 2, I[1] - 2), dtype, mask=inside)
+    Case((54, 64), [Store("o", (I[0], I[1]), value)], {"x": x}, {"o": out(54, 64, dtype=dtype)}).check()
+
+
+def gathered(rows: int, bound: int | sympy.Expr | None = None) -> Node:
+    index = build.load("index", (I[0],), torch.int64)
+    return index if bound is None else build.bounded(index, bound)
+
+
+def test_gather_and_bounds() -> None:
+    table, index = randn(100, 48), torch.randint(0, 100, (300,), generator=torch.Generator().manual_seed(0))
+    value = build.load("table", (placeholder(0), I[1]), F32, (gathered(100, 100),))
+    case = Case((300, 48), [Store("o", (I[0], I[1]), value)], {"table": table, "index": index}, {"o": out(300, 48)})
+    case.check()
+    for wrong in (100, -1, 2**40):
+        bad = index.clone()
+        bad[17] = wrong
+        case.inputs = {"table": table, "index": bad}
+        with pytest.raises(IndexError, match="case: index out of range for size 100"):
+            case.run()
+
+
+def test_bound_within_the_vector_loop() -> None:
+    table = randn(100)
+    index = torch.randint(0, 100, (3000,), generator=torch.Generator().manual_seed(0))
+    node = build.bounded(build.load("index", (I[0],), torch.int64), 100)
+    value = build.load("table", (placeholder(0),), F32, (node,))
+    case = Case((3000,), [Store("o", (I[0],), value)], {"table": table, "index": index}, {"o": out(3000)})
+    case.check()
+    row = build.bounded(build.load("index", (R[0],), torch.int64), 100)
+    total = build.reduce("sum", build.load("table", (placeholder(0),), F32, (row,)))
+    reduced = Case((1,), [Store("o", (I[0],), total)], dict(case.inputs), {"o": out(1)}, (3000,))
+    reduced.check(rtol=1e-4, atol=1e-4)
+    for each in (case, reduced):
+        bad = index.clone()
+        bad[2999] = 100
+        each.inputs = {"table": table, "index": bad}
+        with pytest.raises(IndexError):
+            each.run()
+        index[2999] = 1
+
+
+def test_bound_of_a_symbolic_size() -> None:
+    index = torch.tensor([0, 2, 1])
+    layouts = {"table": Layout.contiguous((S0,)), "index": layout_of(index)}
+    value = build.load("table", (placeholder(0),), F32, (build.bounded(build.load("index", (I[0],), torch.int64), S0),))
+    case = Case((3,), [Store("o", (I[0],), value)], {"table": randn(3), "index": index}, {"o": out(3)},
+                layouts=layouts, sizes={S0: 3})  # fmt: skip
+    case.check()
+    case.sizes = {S0: 2}
+    with pytest.raises(IndexError, match=r"size s0 \(s0 = 2\)"):
+        case.run()
+    case.sizes = {S0: 0}
+    case.inputs = {"table": torch.empty(0), "index": index}
+    with pytest.raises(IndexError):
+        case.run()
+
+
+@pytest.mark.parametrize("mode", ["add", "prod", "max", "min", "set"])
+@pytest.mark.parametrize("dtype", [F32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool], ids=str)
+def test_scatter(mode: str, dtype: torch.dtype) -> None:
+    """Into an input, with rows that meet; and with a mask."""
+    generator = torch.Generator().manual_seed(1)
+    count, rows, columns = 400, 37, 33
+    source = (torch.randint(0, 3, (count, columns), generator=generator)).to(dtype)
+    if mode == "set":
+        index = torch.randperm(count, generator=generator)
+        target = torch.zeros(count, columns).to(dtype)
+    else:
+        index = torch.randint(0, rows, (count,), generator=generator)
+        target = torch.ones(rows, columns).to(dtype)
+    where = build.bounded(build.load("index", (I[0],), torch.int64), target.shape[0])
+    odd = build.call("ne", build.load("source", (I[0], I[1]), dtype), build.const(2, dtype))
+    for mask in (None, odd):
+        store = Store("target", (placeholder(0), I[1]), build.load("source", (I[0], I[1]), dtype), (where,), mode, mask)
+        inputs = {"source": source, "index": index, "target": target}
+        Case((count, columns), [store], inputs, {"target": target}).check(rtol=1e-2, atol=1e-2)
+
+
+def test_masked_store() -> None:
+    x = randn(500)
+    positive = build.call("gt", load("x", x), build.const(0.0, F32))
+    store = Store("t", (I[0],), load("x", x), mask=positive)
+    t = torch.full((500,), 9.0)
+    Case((500,), [store], {"x": x, "t": t}, {"t": t}).check()
+
+
+def test_in_place() -> None:
+    x, y = randn(64, 300), randn(64, 300, seed=2)
+    value = add(load("x", x), load("y", y))
+    Case((64, 300), [Store("o", (I[0], I[1]), value)], {"x": x, "y": y}, {"o": out(64, 300)},
+         inplace={"o": "x"}).check()  # fmt: skip
+    row = build.load("x", (I[0], R[0]), F32)
+    e = build.call("exp", build.call("sub", row, build.reduce("max", row)))
+    soft = build.call("div", e, build.reduce("sum", e))
+    # The first store could be made before the last walk reads x again, if it did not write there.
+    stores = [Store("o", (I[0], R[0]), build.call("neg", row)), Store("p", (I[0], R[0]), add(soft, row))]
+    Case((64,), stores, {"x": x}, {"o": out(64, 300), "p": out(64, 300)}, (300,), inplace={"o": "x"}).check()
+
+
+# ---------------------------------------------------------------------- reductions
+
+SHAPES = {
+    "row": ((50,), (333,), (I[0], R[0])),
+    "long row": ((2,), (70001,), (I[0], R[0])),
+    "column": ((333,), (50,), (R[0], I[0])),
+    "long column": ((33,), (3001,), (R[0], I[0])),
+    "channels": ((12,), (6, 9, 11), (R[0], I[0], R[1], R[2])),
+    "channels last": ((40,), (6, 9, 11), (R[0], R[1], R[2], I[0])),
+    "window": ((90, 70), (2, 3), (I[0] * 2 + R[0], I[1] * 3 + R[1])),
+    "all": ((), (40, 500), (R[0], R[1])),
+    "batched columns": ((7, 60), (90,), (I[0], R[0], I[1])),
+    "empty": ((4,), (0,), (I[0], R[0])),
+}
+
+
+def shape_of(ranges: tuple[int, ...], inner: tuple[int, ...], index: tuple[sympy.Expr, ...]) -> tuple[int, ...]:
+    ends = {**dict(zip(I, ranges, strict=False)), **dict(zip(R, inner, strict=False))}
+    return tuple(int(expr.xreplace({s: max(n - 1, 0) for s, n in ends.items()})) + 1 for expr in index)
+
+
+def reduction_case(name: str, dtype: torch.dtype, kinds: list[str]) -> Case:
+    ranges, inner, index = SHAPES[name]
+    shape = shape_of(ranges, inner, index) if name != "empty" else (4, 0)
+    x = torch.rand(*shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    if dtype.is_floating_point:
+        x = (x - 0.4).to(dtype)
+    else:
+        x = (x * 3).to(dtype)
+    stores, outputs = [], {}
+    for kind in kinds:
+        value = build.load("x", index, dtype)
+        if kind == "prod" and dtype.is_floating_point:
+            value = build.call("add", build.call("mul", value, build.const(1e-3, dtype)), build.const(1.0, dtype))
+        node = build.reduce(kind, *[value] * REDUCTIONS[kind].arity)
+        if node.dtype.itemsize == 2 and node.dtype.is_floating_point:
+            node = build.cast(node, F32)  # without the rounding of the last step
+        stores.append(Store(f"o_{kind}", tuple(I[: len(ranges)]), node))
+        outputs[f"o_{kind}"] = torch.empty(ranges, dtype=node.dtype)
+    return Case(ranges, stores, {"x": x}, outputs, inner)
+
+
+@pytest.mark.parametrize("name", [name for name in SHAPES if name != "empty"])
+@pytest.mark.parametrize("dtype", [F32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_float_reductions(name: str, dtype: torch.dtype) -> None:
+    kinds = ["sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford_mean", "welford_m2"]
+    case = reduction_case(name, dtype, kinds)
+    case.check(rtol=1e-4 if dtype != torch.float64 else 1e-11, atol=2e-4 if dtype != torch.float64 else 1e-9)
+
+
+@pytest.mark.parametrize("name", ["row", "column", "window", "channels", "all"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool], ids=str)
+def test_integer_reductions(name: str, dtype: torch.dtype) -> None:
+    kinds = ["sum", "max", "min", "any", "all"]
+    if dtype != torch.bool:
+        kinds += ["prod", "argmax", "argmin"]
+    reduction_case(name, dtype, kinds).check()
+
+
+def test_reduction_of_nothing() -> None:
+    """Sums are 0; the rest has no meaning in torch."""
+    reduction_case("empty", F32, ["sum", "any", "all"]).check()
+
+
+@pytest.mark.parametrize("name", ["row", "column", "window", "channels"])
+def test_nan_and_infinity(name: str) -> None:
+    case = reduction_case(name, F32, ["max", "min", "argmax", "argmin", "sum"])
+    x = case.inputs["x"]
+    flat = x.reshape(-1)
+    flat[5], flat[77], flat[200] = float("nan"), float("inf"), float("-inf")
+    flat[401] = float("nan")
+    case.check(rtol=1e-4, atol=1e-4)
+    x.fill_(float("-inf"))
+    case.check()
+
+
+def test_welford_is_accurate() -> None:
+    """Far from zero the naive formula loses every digit; this one must not."""
+    for name in ("row", "column", "channels", "channels last", "long row", "long column", "window"):
+        case = reduction_case(name, F32, ["welford_mean", "welford_m2"])
+        case.inputs["x"].add_(1000)
+        wide = case.inputs["x"].double()
+        got = case.run()
+        ranges, inner, _ = SHAPES[name]
+        double = Case(ranges, [Store(s.buffer, s.index, _as_double(s.value)) for s in case.stores], {"x": wide},
+                      {n: t.double() for n, t in case.outputs.items()}, inner)  # fmt: skip
+        want = double.run()
+        for key, value in want.items():
+            torch.testing.assert_close(got[key].double(), value, rtol=3e-4, atol=1e-4)
+
+
+def _as_double(node: Node) -> Node:
+    source = node.args[0]
+    return build.reduce(node.attrs[0], build.load(source.buffer, source.index, torch.float64))
+
+
+def test_long_sums_are_accurate() -> None:
+    x = torch.rand(1 << 22, generator=torch.Generator().manual_seed(0))
+    total = build.reduce("sum", build.load("x", (R[0],), F32))
+    got = Case((), [Store("o", (), total)], {"x": x}, {"o": out()}, (1 << 22,)).run()["o"]
+    assert abs(got.double() - x.double().sum()) < 1e-6 * x.double().sum()
+    x = torch.rand(100_000, 32, generator=torch.Generator().manual_seed(0))
+    total = build.reduce("sum", build.load("x", (R[0], I[0]), F32))
+    got = Case((32,), [Store("o", (I[0],), total)], {"x": x}, {"o": out(32)}, (100_000,)).run()["o"]
+    torch.testing.assert_close(got.double(), x.double().sum(0), rtol=2e-6, atol=0)
+
+
+@pytest.mark.parametrize("shape", ["row", "column", "window", "channels"])
+def test_welford_combine(shape: str) -> None:
+    ranges, inner, index = SHAPES[shape]
+    size = shape_of(ranges, inner, index)
+    inputs = {"mean": randn(*size), "m2": randn(*size, seed=1).abs(), "weight": torch.rand(size) + 1}
+    values = [build.load(name, index, F32) for name in inputs]
+    stores = [
+        Store(kind, tuple(I[: len(ranges)]), build.reduce(f"welford_combine_{kind}", *values))
+        for kind in ("mean", "m2")
+    ]
+    stores = [Store(f"o_{s.buffer}", s.index, s.value) for s in stores]
+    outputs = {f"o_{kind}": torch.empty(ranges) for kind in ("mean", "m2")}
+    Case(ranges, stores, inputs, outputs, inner).check(rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", ["row", "column", "small"])
+@pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float16], ids=str)
+def test_softmax_in_one_loop(layout: str, dtype: torch.dtype) -> None:
+    """Three walks; the exponentials of a row are kept."""
+    ranges, inner = {"row": ((70,), (501,)), "column": ((501,), (70,)), "small": ((501,), (6,))}[layout]
+    index = (I[0], R[0]) if layout == "row" else (R[0], I[0])
+    shape = (ranges[0], inner[0]) if layout == "row" else (inner[0], ranges[0])
+    x = randn(*shape, dtype=dtype)
+    scale = build.call("exp", build.load("scale", (I[0],), F32))
+    row = build.call("mul", build.cast(build.load("x", index, dtype), F32), scale)
+    top = build.reduce("max", row)
+    e = build.call("exp", build.call("sub", row, top))
+    total = build.reduce("sum", e)
+    soft = build.cast(build.call("div", e, total), dtype)
+    stores = [Store("o", index, soft), Store("top", (I[0],), top), Store("log", (I[0],), build.call("log", total))]
+    inputs = {"x": x, "scale": randn(ranges[0], seed=5)}
+    outputs = {"o": out(*shape, dtype=dtype), "top": out(*ranges), "log": out(*ranges)}
+    text = Case(ranges, stores, inputs, outputs, inner).check().text
+    if layout == "row":
+        # Once for the scale, once for the row.
+        assert text.split("int kernel")[1].count("exp(") == 2
+
+
+@pytest.mark.parametrize("layout", ["row", "column"])
+def test_layer_norm_and_more(layout: str) -> None:
+    """Welford, values at output level between stages, several outputs at both levels."""
+    ranges, inner = ((65,), (200,)) if layout == "row" else ((200,), (65,))
+    index = (I[0], R[0]) if layout == "row" else (R[0], I[0])
+    shape = (65, 200)
+    x, residual = randn(*shape), randn(*shape, seed=2)
+    count = inner[0]
+    value = add(build.load("x", index, F32), build.load("residual", index, F32))
+    mean, m2 = build.reduce("welford_mean", value), build.reduce("welford_m2", value)
+    variance = build.call("div", m2, build.const(float(count), F32))
+    scale = build.call("rsqrt", add(variance, build.const(1e-5, F32)))
+    normal = build.call("mul", build.call("sub", value, mean), scale)
+    weighted = add(build.call("mul", normal, build.load("w", (R[0],), F32)), build.load("b", (R[0],), F32))
+    again = build.reduce("sum", build.call("abs", weighted))
+    stores = [
+        Store("sum", index, value),
+        Store("o", index, weighted),
+        Store("mean", (I[0],), mean),
+        Store("scale", (I[0],), scale),
+        Store("again", (I[0],), again),
+    ]
+    inputs = {"x": x, "residual": residual, "w": randn(count, seed=3), "b": randn(count, seed=4)}
+    outputs = {"sum": out(*shape), "o": out(*shape), **{k: out(*ranges) for k in ("mean", "scale", "again")}}
+    Case(ranges, stores, inputs, outputs, inner).check(rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("layout", ["row", "column", "small"])
+@pytest.mark.parametrize("dtype", [F32, torch.int64, torch.bfloat16], ids=str)
+def test_scan(kind: str, layout: str, dtype: torch.dtype) -> None:
+    """A scan, a reduction of it, and a store that needs both."""
+    n, m = {"row": (40, 300), "column": (300, 40), "small": (300, 5)}[layout]
+    index = (I[0], R[0]) if layout == "row" else (R[0], I[0])
+    shape = (n, m) if layout == "row" else (m, n)
+    x = (torch.rand(shape, generator=torch.Generator().manual_seed(0)) + 0.5).to(dtype)
+    if dtype == F32 and kind in ("max", "min"):
+        x.reshape(-1)[100] = float("nan")
+    value = build.scan(kind, build.load("x", index, dtype))
+    last = build.reduce("max", value)
+    stores = [Store("o", index, value), Store("p", index, build.call("sub", value, last)), Store("t", (I[0],), last)]
+    outputs = {"o": out(*shape, dtype=dtype), "p": out(*shape, dtype=dtype), "t": out(n, dtype=dtype)}
+    Case((n,), stores, {"x": x}, outputs, (m,)).check(rtol=2e-2 if dtype == torch.bfloat16 else 1e-4, atol=1e-2)
+
+
+def test_level_mix_without_reduction() -> None:
+    """A store per output point beside a store per point of both."""
+    x = randn(30, 40)
+    stores = [
+        Store("o", (I[0], R[0]), build.call("exp", build.load("x", (I[0], R[0]), F32))),
+        Store("t", (I[0],), build.load("x", (I[0], to_expr(0)), F32)),
+    ]
+    Case((30,), stores, {"x": x}, {"o": out(30, 40), "t": out(30)}, (40,)).check()
+    flat = [stores[0]]
+    Case((30,), flat, {"x": x}, {"o": out(30, 40)}, (40,)).check()

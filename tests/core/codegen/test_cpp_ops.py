@@ -1,0 +1,220 @@
+"""Every row of the op table as C++ against its meaning in torch, many ops to a kernel."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from litz.ir import Node, Store, build
+from litz.ir.ops import OPS
+from support.cpp_kernels import Case, I, load
+
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 65504.0, 1e38, 3e-8]
+RANDOM = {"random_uniform", "random_normal", "random_bits"}
+NO_INTEGER = {"pow", "shift_left", "shift_right", "truncdiv", "floordiv", "remainder", "fmod"}
+# Ops whose special values torch itself treats differently between its scalar and vector code.
+LOOSE = {"lgamma", "pow", "tan", "sinh", "cosh", "sin", "cos"}
+
+
+def floats(dtype: torch.dtype, seed: int, count: int = 211) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    random = torch.randn(count, generator=generator, dtype=torch.float64) * 3
+    special = torch.tensor(SPECIAL, dtype=torch.float64)
+    mixed = torch.cat([special[torch.randperm(len(special), generator=generator)], random])
+    return mixed.clamp(-60000, 60000).where(~mixed.isfinite() | (dtype == torch.float16), mixed).to(dtype)
+
+
+def integers(dtype: torch.dtype, seed: int, count: int = 227) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    info = torch.iinfo(dtype)
+    edge = torch.tensor([info.min, info.max, 0, 1, 2, 3, info.max - 1, 7], dtype=dtype)
+    low = max(info.min, -20)
+    return torch.cat(
+        [edge[torch.randperm(8, generator=generator)], torch.randint(low, 20, (count,), generator=generator).to(dtype)]
+    )
+
+
+def rows(dtype: torch.dtype) -> list[str]:
+    """The ops that take arguments of this dtype, random numbers aside."""
+    found = []
+    for name, row in OPS.items():
+        if name in RANDOM or name == "where":
+            continue
+        try:
+            row.rule((dtype,) * row.arity)
+        except TypeError:
+            continue
+        found.append(name)
+    return found
+
+
+def make_case(names: list[str], tensors: list[torch.Tensor]) -> Case:
+    inputs = {f"x{n}": t for n, t in enumerate(tensors)}
+    nodes = [load(name, t) for name, t in inputs.items()]
+    stores, outputs = [], {}
+    for name in names:
+        value: Node = build.call(name, *nodes[: OPS[name].arity])
+        outputs[f"o_{name}"] = torch.empty(tensors[0].shape, dtype=value.dtype)
+        stores.append(Store(f"o_{name}", (I[0],), value))
+    return Case([tensors[0].numel()], stores, inputs, outputs)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_float_ops(dtype: torch.dtype) -> None:
+    tensors = [floats(dtype, seed) for seed in (1, 2, 3)]
+    exact = {torch.float32: (2e-6, 1e-30), torch.float64: (1e-13, 1e-300)}.get(dtype, (1e-2, 1e-7))
+    names = [name for name in rows(dtype) if name != "nextafter" or dtype.itemsize > 2]
+    strict = [name for name in names if name not in LOOSE]
+    make_case(strict, tensors).check(
+        rtol=max(exact[0], 4e-6 if dtype != torch.float64 else 1e-13), atol=2e-6 if dtype != torch.float64 else 1e-13
+    )
+    finite = [t.nan_to_num(1.0, 30.0, -30.0).clamp(-30, 30) for t in tensors]
+    make_case([name for name in names if name in LOOSE], finite).check(rtol=max(1e-5, exact[0]), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", (*INTEGERS, torch.bool), ids=str)
+def test_integer_ops(dtype: torch.dtype) -> None:
+    if dtype == torch.bool:
+        tensors = [torch.tensor([0, 0, 1, 1] * 9).bool(), torch.tensor([0, 1, 0, 1] * 9).bool()]
+    else:
+        tensors = [integers(dtype, 1), integers(dtype, 2)]
+    have = [name for name in rows(dtype) if has_text(name, dtype) and name not in NO_INTEGER]
+    make_case(have, tensors).check()
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_integer_division(dtype: torch.dtype) -> None:
+    """Eager raises on a zero divisor, so there is none; and the least number divided by -1 is torch's own affair."""
+    left, right = integers(dtype, 1), integers(dtype, 2)
+    right = torch.where(right == 0, torch.ones_like(right), right)
+    left = torch.where((left == torch.iinfo(dtype).min) & (left < 0), torch.ones_like(left), left)
+    make_case(["truncdiv", "floordiv", "remainder", "fmod"], [left, right]).check()
+    small = (left % 5, right.abs() % 9)
+    make_case(["pow"], list(small)).check()
+    width = 8 * dtype.itemsize
+    shifts = torch.arange(left.numel()).remainder(width).to(dtype)
+    make_case(["shift_left", "shift_right"], [left, shifts]).check()
+
+
+def test_division_by_zero_does_not_trap() -> None:
+    for dtype in INTEGERS:
+        x = integers(dtype, 1)
+        case = make_case(["truncdiv", "floordiv", "remainder", "fmod"], [x, torch.zeros_like(x)])
+        case.run()
+        if dtype != torch.uint8:
+            make_case(["truncdiv", "floordiv"], [x, -torch.ones_like(x)]).run()
+
+
+def has_text(name: str, dtype: torch.dtype) -> bool:
+    try:
+        OPS[name].text("cpp", "bool" if dtype == torch.bool else "int")
+        OPS[name].torch(*[torch.ones(1, dtype=dtype)] * OPS[name].arity)
+    except (KeyError, RuntimeError):
+        return False
+    return True
+
+
+def test_every_row_has_text() -> None:
+    """What torch computes for a category, the C++ column can say."""
+    for name, row in OPS.items():
+        for dtype in (torch.float32, torch.int32, torch.bool):
+            try:
+                row.rule((dtype,) * row.arity)
+                row.torch(*[torch.ones(1, dtype=dtype)] * row.arity)
+            except (TypeError, RuntimeError):
+                continue
+            if name in ("isnan", "isinf", "signbit") and dtype != torch.float32:
+                continue  # constant for these: lowering never makes them
+            category = {torch.float32: "float", torch.int32: "int", torch.bool: "bool"}[dtype]
+            assert row.text("cpp", category), name
+
+
+@pytest.mark.parametrize("dtype", (*FLOATS, torch.int64, torch.int32, torch.uint8, torch.bool), ids=str)
+def test_casts(dtype: torch.dtype) -> None:
+    """Every dtype to every other, `where`, and back to memory."""
+    if dtype == torch.bool:
+        x = torch.tensor([True, False] * 40)
+    elif dtype.is_floating_point:
+        x = (torch.randn(80, generator=torch.Generator().manual_seed(4)) * 50).to(dtype)
+    else:
+        x = torch.randint(0, 120, (80,), generator=torch.Generator().manual_seed(4)).to(dtype)
+    node = load("x", x)
+    stores, outputs = [], {}
+    for target in (*FLOATS, *INTEGERS, torch.bool):
+        value = node
+        if dtype.is_floating_point and target == torch.uint8:
+            value = build.call("abs", node)
+        value = build.cast(value, target)
+        chosen = build.call("where", build.cast(node, torch.bool), value, build.const(3, target))
+        name = f"o_{str(target)[6:]}"
+        stores.append(Store(name, (I[0],), chosen))
+        outputs[name] = torch.empty(80, dtype=target)
+    Case([80], stores, {"x": x}, outputs).check(rtol=0, atol=0)
+
+
+def test_half_rounding_is_exact() -> None:
+    """Conversions agree with torch bit for bit: every half there is, and floats around the ties."""
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    for dtype in (torch.float16, torch.bfloat16):
+        half = every.view(dtype)
+        wide = load("x", half)
+        case = Case([2**16], [Store("o", (I[0],), build.cast(wide, torch.float32))], {"x": half},
+                    {"o": torch.empty(2**16)})  # fmt: skip
+        assert torch.equal(case.run()["o"].nan_to_num(1e30), half.float().nan_to_num(1e30))
+        near = half.float()
+        noise = torch.tensor([1.0, 1 + 2**-9, 1 - 2**-9, 1 + 2**-12, 1 + 2**-11 + 2**-20])
+        x = (near[:, None] * noise).reshape(-1)
+        case = Case([x.numel()], [Store("o", (I[0],), build.cast(load("x", x), dtype))], {"x": x},
+                    {"o": torch.empty(x.numel(), dtype=dtype)})  # fmt: skip
+        got, want = case.run()["o"], x.to(dtype)
+        same = (got.view(torch.int16) == want.view(torch.int16)) | (got.isnan() & want.isnan())
+        assert same.all()
+
+
+def test_bitcast() -> None:
+    x = floats(torch.float32, 5)
+    h = floats(torch.bfloat16, 5).nan_to_num(2.0)  # which NaN a conversion gives is not defined
+    stores = [
+        Store("a", (I[0],), build.bitcast(load("x", x), torch.int32)),
+        Store("b", (I[0],), build.bitcast(build.bitcast(load("x", x), torch.int32), torch.float32)),
+        Store("c", (I[0],), build.bitcast(load("h", h), torch.int16)),
+        Store("d", (I[0],), build.bitcast(build.bitcast(load("h", h), torch.int16), torch.bfloat16)),
+    ]
+    outputs = {
+        "a": torch.empty(x.shape, dtype=torch.int32),
+        "b": torch.empty_like(x),
+        "c": torch.empty(h.shape, dtype=torch.int16),
+        "d": torch.empty_like(h),
+    }
+    Case([x.numel()], stores, {"x": x, "h": h}, outputs).check(rtol=0, atol=0)
+
+
+def test_random_bits_are_the_interpreters() -> None:
+    seed = build.load("seed", (), torch.int64)
+    position = build.index(I[0] * 50 + I[1])
+    stores = [
+        Store("bits", (I[0], I[1]), build.call("random_bits", seed, position)),
+        Store("uniform", (I[0], I[1]), build.call("random_uniform", seed, position)),
+    ]
+    normal = [Store("normal", (I[0], I[1]), build.call("random_normal", seed, position))]
+    for value in (0, 1, 2**40 + 17, -5):
+        inputs = {"seed": torch.tensor(value)}
+        exact = {"bits": torch.empty(100, 50, dtype=torch.int64), "uniform": torch.empty(100, 50)}
+        Case([100, 50], stores, inputs, exact).check(rtol=0, atol=0)
+        Case([100, 50], normal, inputs, {"normal": torch.empty(100, 50)}).check(rtol=1e-5, atol=1e-5)
+
+
+def test_literals() -> None:
+    x = torch.zeros(3)
+    values = [0.1, -0.0, math.inf, -math.inf, math.nan, 1e-45, 3.4028234663852886e38, 1e20, 1 / 3]
+    for dtype in (torch.float32, torch.float64):
+        stores = [Store(f"o{n}", (I[0],), build.const(v, dtype)) for n, v in enumerate(values)]
+        outputs = {f"o{n}": torch.empty(3, dtype=dtype) for n in range(len(values))}
+        Case([3], stores, {"x": x}, outputs).check(rtol=0, atol=0)
+    numbers = [-(2**63), 2**63 - 1, -(2**31), 5]
+    stores = [Store(f"o{n}", (I[0],), build.const(v, torch.int64)) for n, v in enumerate(numbers)]
+    Case([3], stores, {"x": x}, {f"o{n}": torch.empty(3, dtype=torch.int64) for n in range(4)}).check()

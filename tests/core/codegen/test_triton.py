@@ -1,0 +1,225 @@
+"""The Triton code generator without a GPU: its text, and every case compiled for sm_90."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from litz.codegen.triton import TritonCodegen
+from litz.ir import Program, Store
+from litz.ir.build import call, cast, const, load, reduce
+from litz.ir.index import loop_var, reduction_var
+from litz.runtime.triton_build import Variant, compile_only
+from litz.schedule.schedule import Kernel
+from litz_plugins import CodegenContext, DeviceInfo, KernelSource
+from support.triton_cases import CASES, Case, make, output
+
+i0, i1, r0 = loop_var(0), loop_var(1), reduction_var(0)
+f32, bf16 = torch.float32, torch.bfloat16
+
+
+@pytest.fixture(scope="session")
+def compiled() -> Mapping[str, Any]:
+    """Every case compiled, several at a time: the stages, or what went wrong."""
+
+    def one(name: str) -> Any:
+        try:
+            return compile_only(CASES[name]().source)
+        except Exception as error:
+            return error
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(CASES, pool.map(one, CASES), strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_compiles_for_hopper(name: str, compiled: Mapping[str, Any]) -> None:
+    if isinstance(compiled[name], Exception):
+        raise compiled[name]
+    assert compiled[name]["cubin"]
+
+
+def _accesses(ptx: str) -> set[str]:
+    return set(re.findall(r"(?:ld|st)\.global\S*", ptx))
+
+
+def _add(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> Case:
+    position = tuple(loop_var(n) for n in range(len(size)))
+    value = call("add", load("a", position, dtype), const(1, dtype))
+    a = torch.empty_strided(size, stride, dtype=dtype)
+    return make({"a": a}, [output("o", size, dtype)], size, [], [Store("o", position, value)])
+
+
+@pytest.mark.parametrize("dtype", [f32, bf16])
+def test_accesses_are_16_bytes_wide(dtype: torch.dtype) -> None:
+    contiguous = compile_only(_add((1024, 1024), (1024, 1), dtype).source)["ptx"]
+    assert _accesses(contiguous) == {"ld.global.v4.b32", "st.global.v4.b32"}
+    transposed = compile_only(_add((1024, 1024), (1, 1024), dtype).source)["ptx"]
+    assert _accesses(transposed) == {"ld.global.v4.b32", "st.global.v4.b32"}
+
+
+def test_rows_are_read_16_bytes_at_a_time_and_once() -> None:
+    x = cast(load("a", (i0, r0), bf16), f32)
+    power = call("exp", call("sub", x, reduce("max", x)))
+    value = cast(call("div", power, reduce("sum", power)), bf16)
+    inputs = {"a": torch.empty(1024, 1000, dtype=bf16)}
+    softmax = make(inputs, [output("o", (1024, 1000), bf16)], [1024], [1000], [Store("o", (i0, r0), value)])
+    text = softmax.source.text
+    assert text.count("tl.load") == 1
+    assert _accesses(compile_only(softmax.source)["ptx"]) == {"ld.global.v4.b32", "st.global.v4.b32"}
+
+
+def test_columns_are_read_side_by_side() -> None:
+    inputs = {"a": torch.empty(4096, 4096)}
+    stores = [Store("o", (i0,), reduce("sum", load("a", (r0, i0), f32)))]
+    columns = make(inputs, [output("o", (4096,), f32)], [4096], [4096], stores)
+    assert "ld.global.v4.b32" in _accesses(compile_only(columns.source)["ptx"])
+
+
+def test_sizes_that_are_multiples_of_16_keep_accesses_whole() -> None:
+    source = CASES["symbolic"]().source
+    assert "ld.global.v4.b32" not in _accesses(compile_only(source, variant=Variant())["ptx"])
+    assert "ld.global.v4.b32" in _accesses(compile_only(source, variant=Variant(multiples=True))["ptx"])
+
+
+def test_pointers_that_may_be_unaligned_are_read_one_by_one() -> None:
+    source = _add((1024, 1024), (1024, 1), f32).source
+    source = replace(source, settings={**source.settings, "unaligned": [0]})
+    assert "ld.global.v4.b32" in _accesses(compile_only(source)["ptx"])
+    assert "ld.global.b32" in _accesses(compile_only(source, variant=Variant(aligned=False))["ptx"])
+
+
+def test_symbolic_sizes_have_a_wide_variant() -> None:
+    source = CASES["symbolic"]().source
+    assert source.settings["limits"]
+    wide = compile_only(source, variant=Variant(wide=True))
+    assert ".u64 " in wide["ptx"] or ".s64 " in wide["ptx"]
+
+
+def test_static_offsets_beyond_32_bits() -> None:
+    source = CASES["wide-offsets"]().source
+    assert ".to(tl.int64)" in source.text
+    assert source.settings["limits"] == []
+
+
+def test_masks_are_dropped_where_blocks_fit() -> None:
+    assert "mask" not in _add((64, 1024), (1024, 1), f32).source.text
+    assert "xmask" in _add((63, 1001), (1001, 1), f32).source.text
+
+
+def test_equal_loops_have_equal_texts() -> None:
+    first = CASES["bias"]()
+    program, loop = first.program, first.loop
+    names = {"a": "arg5_1", "b": "primals_2", "o": "buf17"}
+    buffers = {new: replace(program.buffers[old], name=new) for old, new in names.items()}
+    value = call("add", load("arg5_1", (i0, i1), bf16), load("primals_2", (i1,), bf16))
+    other = replace(loop, name="fused_3", origins=("add_3",), stores=(Store("buf17", (i0, i1), value),))
+    renamed = Program("other", ("arg5_1", "primals_2"), buffers, (other,), ())
+    context = CodegenContext(None, DeviceInfo("cuda", 0), renamed)  # type: ignore[arg-type]
+    source = TritonCodegen().generate(Kernel("kernel7", other), context)
+    assert (source.text, source.settings) == (first.source.text, first.source.settings)
+    assert source.arguments == ("arg5_1", "primals_2", "buf17")
+
+
+def test_arguments_are_buffers_then_sizes() -> None:
+    case = CASES["symbolic"]()
+    arguments = case.source.arguments
+    assert arguments[:3] == ("a", "b", "o")
+    assert {str(item) for item in arguments[3:]} == {"s77", "s12"}
+
+
+def test_a_row_too_long_for_registers_is_walked_in_blocks() -> None:
+    text = CASES["softmax-long"]().source.text
+    # The maximum and the sum are found together.
+    assert text.count("for roffset in range(") == 2
+    assert "_softmax_step" in text
+    assert text.index("evict_last") < text.index("evict_first")
+
+
+def test_stores_over_what_is_read_wait_for_the_last_pass() -> None:
+    text = CASES["late-store"]().source.text
+    assert text.count("for roffset") == 2
+    assert text.rindex("tl.load(") < text.index("tl.store(")
+
+
+def test_mutated_inputs_may_be_unaligned() -> None:
+    assert CASES["scatter-rows"]().source.settings["unaligned"] == [2]
+    assert CASES["bias"]().source.settings["unaligned"] == []
+
+
+GOLDEN_BIAS = """\
+# add: XBLOCK=64, 1 warp
+#   p0: bf16, read
+#   p1: bf16, read
+#   p2: bf16, written
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def litz_pointwise_add(p0, p1, p2):
+    XBLOCK: tl.constexpr = 64
+    xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)
+    xmask = xindex < 888
+    x1 = xindex % 24
+    x0 = xindex // 24
+    tmp0 = tl.load(p0 + (24*x0 + x1), xmask).to(tl.float32)
+    tmp1 = tl.load(p1 + x1, xmask).to(tl.float32)
+    tmp2 = tmp0 + tmp1
+    tl.store(p2 + (24*x0 + x1), tmp2, xmask)
+"""
+
+
+def test_golden_pointwise() -> None:
+    assert CASES["bias"]().source.text == GOLDEN_BIAS
+
+
+GOLDEN_SOFTMAX = """\
+# max + sub + exp + sum + div: XBLOCK=1 x RBLOCK=64, the row in registers, 1 warp
+#   p0: bf16, read
+#   p1: bf16, written
+import triton
+import triton.language as tl
+from litz.runtime.triton_helpers import _maximum, _reciprocal, libdevice
+
+
+@triton.jit
+def litz_reduce_sub_exp_div(p0, p1):
+    XBLOCK: tl.constexpr = 1
+    RBLOCK: tl.constexpr = 64
+    xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
+    x0 = xindex
+    rindex = tl.arange(0, RBLOCK)[None, :]
+    rmask = rindex < 50
+    r0 = rindex
+    tmp0 = tl.load(p0 + (50*x0 + r0), rmask).to(tl.float32)
+    tmp1 = tl.reduce(tl.where(rmask, tmp0, (-float("inf"))), 1, _maximum, keep_dims=True)
+    tmp2 = tmp0 - tmp1
+    tmp3 = libdevice.exp(tmp2)
+    tmp4 = tl.sum(tl.where(rmask, tmp3, 0.0), 1, keep_dims=True)
+    tmp5 = tmp3 * _reciprocal(tmp4)
+    tmp6 = tmp5.to(tl.bfloat16).to(tl.float32)
+    tl.store(p1 + (50*x0 + r0), tmp6, rmask)
+"""
+
+
+def test_golden_softmax() -> None:
+    assert CASES["softmax"]().source.text == GOLDEN_SOFTMAX
+
+
+def test_source_is_data() -> None:
+    """Settings go through JSON: they are kept in a cache and compared across processes."""
+    import json
+
+    for name in CASES:
+        source: KernelSource = CASES[name]().source
+        assert json.loads(json.dumps(source.settings)) == source.settings, name

@@ -1,0 +1,127 @@
+"""Building and launching Triton kernels, with the CUDA driver replaced by a recorder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from litz.errors import KernelBuildError
+from litz.runtime import cuda_driver
+from litz.runtime.cache import Cache
+from litz.runtime.triton_build import Variant, build, load, load_all
+from litz_plugins import CodegenContext, DeviceInfo
+from support.triton_cases import CASES, Case
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """(kernel's name, grid, arguments) of each launch; and (kernel's name, None, shared) of each cubin loaded."""
+    seen: list[Any] = []
+
+    def load_function(cubin: bytes, name: str, device: int, threads: int, shared: int, *counts: int) -> Any:
+        assert cubin[:4] == b"\x7fELF"
+        assert counts[1] >= counts[0]
+        number = sum(grid is None for _, grid, _ in seen)
+        seen.append((name, None, shared))
+        return lambda grid, values: seen.append((number, grid, values))
+
+    monkeypatch.setattr(cuda_driver, "load_function", load_function)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    return seen
+
+
+def _context(case: Case, folder: Path) -> CodegenContext:
+    return CodegenContext(None, DeviceInfo("cuda", 0), case.program, Cache(folder))  # type: ignore[arg-type]
+
+
+def test_static_sizes_have_a_fixed_grid(launches: list[Any], tmp_path: Path) -> None:
+    case = CASES["bias"]()
+    launch = load(case.source, _context(case, tmp_path))
+    launch(16, 32, 48)
+    assert launches[-1] == (0, 14, (16, 32, 48))
+
+
+def test_nothing_is_launched_for_nothing(launches: list[Any], tmp_path: Path) -> None:
+    for name, arguments in (("empty-float32", (16, 32)), ("symbolic-empty", (16, 32, 48, 0, 37))):
+        case = CASES[name]()
+        load(case.source, _context(case, tmp_path))(*arguments)
+    assert all(grid is None for _, grid, _ in launches)
+
+
+def test_sizes_choose_grid_and_variant(launches: list[Any], tmp_path: Path) -> None:
+    case = CASES["symbolic"]()
+    launch = load(case.source, _context(case, tmp_path))
+    block = int(case.source.text.split("XBLOCK: tl.constexpr = ")[1].split()[0])
+    launch(16, 32, 48, 64, 32)
+    assert launches[-1] == (0, 2048 // block, (16, 32, 48, 64, 32))
+    launch(16, 32, 48, 5, 7)  # no multiples of 16: another variant, built now
+    assert launches[-1] == (1, -(-35 // block), (16, 32, 48, 5, 7))
+    launch(16, 32, 48, 2**20, 2**12)  # more than 32 bits count
+    assert launches[-1][0] == 2
+    launch(16, 32, 48, 5, 9)
+    assert launches[-1][0] == 1
+
+
+def test_unaligned_pointers_choose_a_variant(launches: list[Any], tmp_path: Path) -> None:
+    case = CASES["scatter-rows"]()
+    launch = load(case.source, _context(case, tmp_path))
+    launch(16, 32, 48)
+    launch(16, 32, 52)
+    assert [number for number, grid, _ in launches if grid is not None] == [0, 1]
+
+
+def test_what_is_built_is_found_again(launches: list[Any], tmp_path: Path) -> None:
+    case = CASES["softmax"]()
+    binary = build(case.source, (9, 0), Cache(tmp_path), Variant())
+    code = f"""
+import sys
+from pathlib import Path
+from litz.runtime.cache import Cache
+from litz.runtime.triton_build import Variant, build
+from litz_plugins import KernelSource
+source = {case.source!r}
+binary = build(source, (9, 0), Cache(Path({str(tmp_path)!r})), Variant())
+assert "triton" not in sys.modules or "triton.compiler" not in sys.modules
+print(len(binary.cubin), binary.name, binary.parameters)
+"""
+    path = [entry for entry in sys.path if entry]
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": ":".join(path), "PATH": ""}
+    )
+    assert done.stdout.split() == [str(len(binary.cubin)), binary.name, str(binary.parameters)], done.stderr[-2000:]
+    assert len(Cache(tmp_path)._entries()) == 1
+
+
+def test_kernels_are_built_in_parallel(launches: list[Any], tmp_path: Path) -> None:
+    names = ["bias", "softmax", "layer-norm", "bias"]
+    case = CASES["bias"]()
+    functions = load_all([CASES[name]().source for name in names], _context(case, tmp_path), threads=4)
+    assert len(functions) == 4
+    assert len(Cache(tmp_path)._entries()) == 3  # equal texts are one entry
+
+
+def test_variants_of_one_kernel_may_be_built_by_several_threads(launches: list[Any], tmp_path: Path) -> None:
+    case = CASES["symbolic"]()
+    launch = load(case.source, _context(case, tmp_path))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: launch(16, 32, 48, n, 3), range(1, 5)))
+    assert sum(grid is not None for _, grid, _ in launches) == 4
+
+
+def test_a_kernel_that_does_not_compile(launches: list[Any], tmp_path: Path) -> None:
+    case = CASES["bias"]()
+    source = replace(case.source, text=case.source.text.replace("tmp0 + tmp1", "tmp0 + nothing"))
+    with pytest.raises(KernelBuildError, match="nothing") as caught:
+        load(source, _context(case, tmp_path))
+    assert caught.value.kernel == "kernel"
+    assert Path(caught.value.source).read_text() == source.text
+    Path(caught.value.source).unlink()

@@ -1,0 +1,72 @@
+"""Generated Triton kernels against the IR interpreter, on the CPU, in Triton's interpreter.
+
+Triton reads TRITON_INTERPRET when it is imported, so the cases run in processes of their own, several at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+from support.triton_cases import interpreted_names
+
+SHARDS = 4
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="session")
+def problems() -> Mapping[str, str]:
+    """For each case "" or what went wrong."""
+    paths = [str(ROOT / "tests"), str(ROOT / "core/src"), str(ROOT / "plugins/src"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "support.triton_cases", str(shard), str(SHARDS)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for shard in range(SHARDS)
+    ]
+    found: dict[str, str] = {}
+    for worker in workers:
+        out, err = worker.communicate()
+        assert worker.returncode == 0, err[-3000:]
+        found.update(json.loads(out.splitlines()[-1]))
+    return found
+
+
+@pytest.mark.parametrize("name", interpreted_names())
+def test_gives_what_the_ir_means(name: str, problems: Mapping[str, str]) -> None:
+    if "only 0-dimensional arrays can be converted" in problems[name]:
+        pytest.skip("the interpreter of Triton 3.6 has no loops of variable length with NumPy 2.4 or later")
+    assert problems[name] == ""
+
+
+def test_an_index_out_of_range_is_an_error() -> None:
+    """In the interpreter; on a device it is a device-side assertion, as in eager."""
+    code = """
+import torch
+from support.triton_cases import CASES
+from litz.runtime.triton_interpret import interpret_source
+case = CASES["embedding"]()
+memory = case.tensors()
+memory["rows"][3] = 11
+try:
+    interpret_source(case.source, *case.arguments(memory))
+except Exception as error:
+    print(error)
+"""
+    paths = [str(ROOT / "tests"), str(ROOT / "core/src"), str(ROOT / "plugins/src")]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=environment, capture_output=True, text=True)
+    assert "index out of range for size 11" in done.stdout, done.stderr[-2000:]

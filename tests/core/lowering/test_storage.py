@@ -18,10 +18,6 @@ def test_as_strided_counts_in_the_storage_of_the_flipped_tensor() -> None:
     check(lambda x: (x * 2).flip(0).as_strided((4,), (2,), 1), make(3, 3))
 
 
-def test_pieces_of_a_flipped_tensor() -> None:
-    check(lambda x: x.exp().flip(1).split((8, 1), 1)[1], make(2, 9))
-
-
 def test_a_copy_that_reads_through_an_input_is_no_view_of_it() -> None:
     """flip of one element is the element itself."""
     program = program_of(lambda x: x.flip(0).expand(5), make(1))

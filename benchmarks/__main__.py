@@ -1,0 +1,45 @@
+"""`make bench`: litz against eager and TorchInductor, models and kernels, in one run.
+
+python -m benchmarks                       everything that this machine can run
+python -m benchmarks models --out FILE     one part, with the figures as JSON
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import torch
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one part, or all that the machine can run. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    parser.add_argument("part", nargs="?", choices=("models", "kernels", "host", "compile", "all"), default="all")
+    parser.add_argument("--out", help="write the figures to this file, as JSON")
+    args = parser.parse_args(argv)
+    out = ["--out", args.out] if args.out else []
+    if args.part in ("models", "all"):
+        from benchmarks import models
+
+        models.main(out)
+    if args.part in ("kernels", "all"):
+        if torch.cuda.is_available():
+            from benchmarks import gpu_kernels as kernels
+        else:
+            from benchmarks import cpu_kernels as kernels  # type: ignore[no-redef]
+        kernels.main([])
+    if args.part in ("host", "all"):
+        from benchmarks import host_time
+
+        host_time.main([])
+    if args.part in ("compile", "all"):
+        from benchmarks import compile_time
+
+        compile_time.main([])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,327 @@
+"""Memory throughput of litz's Triton kernels, as a fraction of what a copy reaches on the same device.
+
+    python -m benchmarks.gpu_kernels [--json PATH] [--only NAME ...] [--dtype bf16 f32]
+
+Four columns in one run: `eager`; `inductor` (torch.compile's default); `litz`, all of litz through torch.compile; and
+`kernel`, one hand-built loop through the code generator alone, where the case is one kernel. Bytes are those that a
+perfect kernel moves: every input once, every output once. Before each call the L2 cache is flushed; that also keeps
+the device busy while the host launches. The median of many calls counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from litz.codegen.triton import TritonCodegen
+from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store
+from litz.ir.build import bounded, call, cast, const, load, reduce
+from litz.ir.index import loop_var, placeholder, reduction_var, to_expr
+from litz.runtime.cache import Cache
+from litz.runtime.triton_build import load as load_kernel
+from litz.schedule.schedule import Kernel
+from litz_plugins import CodegenContext, DeviceInfo
+
+i0, i1 = loop_var(0), loop_var(1)
+r0, r1 = reduction_var(0), reduction_var(1)
+f32 = torch.float32
+DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
+FLUSH_BYTES = 256 * 2**20
+
+
+@dataclass
+class LoopCase:
+    """One kernel by hand: `outputs` are allocated, `inputs` are the function's arguments by name."""
+
+    inputs: Sequence[str]
+    outputs: Mapping[str, tuple[tuple[int, ...], torch.dtype]]
+    ranges: Sequence[int]
+    reduction: Sequence[int]
+    stores: Sequence[Store]
+
+
+@dataclass
+class Case:
+    """A function of tensors, the bytes that it must move, and the loop that it is, if it is one."""
+
+    name: str
+    function: Callable[..., Any]
+    args: tuple[torch.Tensor, ...]
+    bytes: int
+    loop: LoopCase | None = None
+    results: dict[str, float] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+def _wide(name: str, position: tuple[Any, ...], dtype: torch.dtype) -> Node:
+    return cast(load(name, position, dtype), f32)
+
+
+def pointwise(dtype: torch.dtype) -> Case:
+    n = 2**26
+    x = torch.randn(n, device="cuda").to(dtype)
+    line = call("add", call("mul", _wide("x", (i0,), dtype), const(2, f32)), const(1, f32))
+    value = call("maximum", line, const(0, f32))
+    loop = LoopCase(["x"], {"o": ((n,), dtype)}, [n], [], [Store("o", (i0,), cast(value, dtype))])
+    return Case("pointwise", lambda x: F.relu(x * 2 + 1), (x,), 2 * x.nbytes, loop)
+
+
+def bias_gelu(dtype: torch.dtype) -> Case:
+    rows, columns = 16384, 4096
+    x, b = torch.randn(rows, columns, device="cuda").to(dtype), torch.randn(columns, device="cuda").to(dtype)
+    v = cast(cast(call("add", _wide("x", (i0, i1), dtype), _wide("b", (i1,), dtype)), dtype), f32)
+    bell = call("add", call("erf", call("mul", v, const(0.7071067811865476, f32))), const(1, f32))
+    value = call("mul", call("mul", v, const(0.5, f32)), bell)
+    stores = [Store("o", (i0, i1), cast(value, dtype))]
+    loop = LoopCase(["x", "b"], {"o": ((rows, columns), dtype)}, [rows, columns], [], stores)
+    return Case("bias+gelu", lambda x, b: F.gelu(x + b), (x, b), 2 * x.nbytes, loop)
+
+
+def softmax(width: int) -> Callable[[torch.dtype], Case]:
+    def build(dtype: torch.dtype) -> Case:
+        rows = 2**26 // width
+        x = torch.randn(rows, width, device="cuda").to(dtype)
+        v = _wide("x", (i0, r0), dtype)
+        power = call("exp", call("sub", v, reduce("max", v)))
+        value = cast(call("div", power, reduce("sum", power)), dtype)
+        loop = LoopCase(["x"], {"o": ((rows, width), dtype)}, [rows], [width], [Store("o", (i0, r0), value)])
+        return Case(f"softmax {width}", lambda x: F.softmax(x, -1), (x,), 2 * x.nbytes, loop)
+
+    return build
+
+
+def layer_norm(width: int) -> Callable[[torch.dtype], Case]:
+    def build(dtype: torch.dtype) -> Case:
+        rows = 2**26 // width
+        x = torch.randn(rows, width, device="cuda").to(dtype)
+        w, b = torch.randn(width, device="cuda").to(dtype), torch.randn(width, device="cuda").to(dtype)
+        v = _wide("x", (i0, r0), dtype)
+        mean, m2 = reduce("welford_mean", v), reduce("welford_m2", v)
+        scale = call("rsqrt", call("add", call("div", m2, const(width, f32)), const(1e-5, f32)))
+        normal = call("mul", call("sub", v, mean), scale)
+        value = call("add", call("mul", normal, _wide("w", (r0,), dtype)), _wide("b", (r0,), dtype))
+        stores = [Store("o", (i0, r0), cast(value, dtype))]
+        loop = LoopCase(["x", "w", "b"], {"o": ((rows, width), dtype)}, [rows], [width], stores)
+        return Case(
+            f"layer norm {width}", lambda x, w, b: F.layer_norm(x, (width,), w, b), (x, w, b), 2 * x.nbytes, loop
+        )
+
+    return build
+
+
+def column_sum(dtype: torch.dtype) -> Case:
+    rows, columns = 8192, 16384
+    x = torch.randn(rows, columns, device="cuda").to(dtype)
+    total = reduce("sum", _wide("x", (r0, i0), dtype))
+    loop = LoopCase(["x"], {"o": ((columns,), dtype)}, [columns], [rows], [Store("o", (i0,), cast(total, dtype))])
+    return Case("column sum", lambda x: x.sum(0), (x,), x.nbytes, loop)
+
+
+def full_sum(dtype: torch.dtype) -> Case:
+    x = torch.randn(2**27, device="cuda").to(dtype)
+    # One loop would be one program: this takes the scheduler's split.
+    return Case("full sum", lambda x: x.sum(), (x,), x.nbytes)
+
+
+def transpose(dtype: torch.dtype) -> Case:
+    n = 8192
+    x = torch.randn(n, n, device="cuda").to(dtype)
+    value = call("mul", _wide("x", (i1, i0), dtype), const(2, f32))
+    loop = LoopCase(["x"], {"o": ((n, n), dtype)}, [n, n], [], [Store("o", (i0, i1), cast(value, dtype))])
+    return Case("transpose", lambda x: (x.t() * 2).contiguous(), (x,), 2 * x.nbytes, loop)
+
+
+def batch_norm_stats(dtype: torch.dtype) -> Case:
+    batch, channels, area = 64, 512, 56 * 56
+    x = torch.randn(batch, channels, area, device="cuda").to(dtype)
+    v = _wide("x", (r0, i0, r1), dtype)
+    count = const(batch * area, f32)
+    stores = [
+        Store("var", (i0,), cast(call("div", reduce("welford_m2", v), count), dtype)),
+        Store("mean", (i0,), cast(reduce("welford_mean", v), dtype)),
+    ]
+    outputs = {"var": ((channels,), dtype), "mean": ((channels,), dtype)}
+    loop = LoopCase(["x"], outputs, [channels], [batch, area], stores)
+    return Case("batch-norm stats", lambda x: torch.var_mean(x, (0, 2), correction=0), (x,), x.nbytes, loop)
+
+
+def cross_entropy(dtype: torch.dtype) -> Case:
+    rows, classes = 4096, 32768
+    x = torch.randn(rows, classes, device="cuda").to(dtype)
+    target = torch.randint(0, classes, (rows,), device="cuda")
+    v = _wide("x", (i0, r0), dtype)
+    top = reduce("max", v)
+    total = reduce("sum", call("exp", call("sub", v, top)))
+    row = bounded(load("target", (i0,), torch.int64), classes)
+    chosen = cast(load("x", (i0, placeholder(0)), dtype, (row,)), f32)
+    value = call("sub", call("add", call("log", total), top), chosen)
+    stores = [Store("o", (i0,), cast(value, dtype))]
+    loop = LoopCase(["x", "target"], {"o": ((rows,), dtype)}, [rows], [classes], stores)
+    return Case(
+        "cross-entropy", lambda x, target: F.cross_entropy(x, target, reduction="none"), (x, target), x.nbytes, loop
+    )
+
+
+CASES: tuple[Callable[[torch.dtype], Case], ...] = (
+    pointwise,
+    bias_gelu,
+    *(softmax(width) for width in (64, 256, 1024, 4096, 8192, 32768)),
+    *(layer_norm(width) for width in (256, 1024, 4096, 16384)),
+    column_sum,
+    full_sum,
+    transpose,
+    batch_norm_stats,
+    cross_entropy,
+)
+
+
+class Timer:
+    """Median microseconds of a call on the device, with a cold L2 cache."""
+
+    def __init__(self) -> None:
+        self.scratch = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+
+    def __call__(self, function: Callable[[], Any], calls: int = 40) -> float:
+        for _ in range(3):
+            function()
+        torch.cuda.synchronize()
+        pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(calls)]
+        for start, end in pairs:
+            self.scratch.zero_()
+            start.record()
+            function()
+            end.record()
+        torch.cuda.synchronize()
+        return statistics.median(start.elapsed_time(end) for start, end in pairs) * 1e3
+
+
+def _kernel(case: Case, cache: Cache) -> Callable[[], Any]:
+    """The case's loop, generated and loaded, on its arguments."""
+    made = case.loop
+    assert made is not None
+    memory = dict(zip(made.inputs, case.args, strict=True))
+    for name, (size, dtype) in made.outputs.items():
+        memory[name] = torch.empty(size, dtype=dtype, device="cuda")
+    device = torch.device("cuda", 0)
+    buffers = {
+        name: Buffer(
+            name,
+            tensor.dtype,
+            device,
+            Layout(tuple(map(to_expr, tensor.shape)), tuple(map(to_expr, tensor.stride()))),
+            "input" if name in made.inputs else "temporary",
+        )
+        for name, tensor in memory.items()
+    }
+    ranges = tuple(Range(loop_var(n), to_expr(size)) for n, size in enumerate(made.ranges))
+    reduction = tuple(Range(reduction_var(n), to_expr(size)) for n, size in enumerate(made.reduction))
+    loop = Loop("loop", device, ranges, reduction, tuple(made.stores))
+    program = Program("benchmark", tuple(made.inputs), buffers, (loop,), ())
+    context = CodegenContext(None, DeviceInfo("cuda", 0), program, cache)  # type: ignore[arg-type]
+    source = TritonCodegen().generate(Kernel("kernel", loop), context)
+    launch = load_kernel(source, context)
+    addresses = [memory[name].data_ptr() for name in source.arguments]
+    launch(*addresses)
+    expected = case.function(*case.args)
+    wanted = list(expected) if isinstance(expected, tuple) else [expected]
+    for got, want in zip((memory[name] for name in made.outputs), wanted, strict=True):
+        torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)
+    return lambda: launch(*addresses)
+
+
+def _compiled(case: Case, backend: str) -> Callable[[], Any]:
+    torch._dynamo.reset()
+    compiled = torch.compile(case.function, backend=backend, dynamic=False)
+    torch.testing.assert_close(compiled(*case.args), case.function(*case.args), rtol=2e-2, atol=2e-2)
+    return lambda: compiled(*case.args)
+
+
+def measure(case: Case, timer: Timer, cache: Cache) -> None:
+    """Fill in the case's microseconds by column, and what went wrong where there are none."""
+    ways: dict[str, Callable[[], Callable[[], Any]]] = {
+        "eager": lambda: lambda: case.function(*case.args),
+        "inductor": lambda: _compiled(case, "inductor"),
+        "litz": lambda: _compiled(case, "litz"),
+    }
+    if case.loop is not None:
+        ways["kernel"] = lambda: _kernel(case, cache)
+    for name, prepare in ways.items():
+        try:
+            with torch.no_grad():
+                case.results[name] = timer(prepare())
+        except Exception as error:  # one column's failure must not cost the others
+            case.problems[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+def copy_bandwidth(timer: Timer) -> float:
+    """Bytes a second, read and written, of a copy of 512 MiB."""
+    source = torch.empty(2**29, dtype=torch.int8, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / (timer(lambda: target.copy_(source)) * 1e-6)
+
+
+COLUMNS = ("eager", "inductor", "litz", "kernel")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the table; write JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--json", type=Path, help="where to write the numbers")
+    parser.add_argument("--only", nargs="*", default=[], help="cases whose names hold one of these")
+    parser.add_argument("--dtype", nargs="*", default=list(DTYPES), choices=list(DTYPES))
+    options = parser.parse_args(argv)
+    if not torch.cuda.is_available():
+        raise SystemExit("this benchmark needs a CUDA device")
+    timer = Timer()
+    peak = copy_bandwidth(timer)
+    print(f"{torch.cuda.get_device_name()}: copy {peak / 1e9:.0f} GB/s; fractions of that (microseconds)")
+    print(f"{'case':24}" + "".join(f"{name:>18}" for name in COLUMNS))
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="litz-benchmark-") as folder:
+        cache = Cache(Path(folder))
+        for build in CASES:
+            for short in options.dtype:
+                case = build(DTYPES[short])
+                if options.only and not any(part in case.name for part in options.only):
+                    continue
+                measure(case, timer, cache)
+                cells = []
+                for column in COLUMNS:
+                    us = case.results.get(column)
+                    cells.append(f"{'-':>18}" if us is None else f"{case.bytes / us * 1e6 / peak:8.2f} ({us:7.1f})")
+                print(f"{case.name + ' ' + short:24}" + "".join(f"{cell:>18}" for cell in cells), flush=True)
+                for column, problem in case.problems.items():
+                    print(f"    {column}: {problem}")
+                rows.append(
+                    {
+                        "case": case.name,
+                        "dtype": short,
+                        "bytes": case.bytes,
+                        "us": case.results,
+                        "fraction": {c: case.bytes / us * 1e6 / peak for c, us in case.results.items()},
+                        "problems": case.problems,
+                    }
+                )
+                del case
+                torch.cuda.empty_cache()
+    if options.json:
+        facts = {
+            "device": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "copy_bytes_per_second": peak,
+            "rows": rows,
+        }
+        options.json.write_text(json.dumps(facts, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Core's own plugins: what litz itself puts behind the hooks that plugins use. There is no second way in.
+
+Each is a class of hook implementations, so that `litz plugins` lists it and `LITZ_DISABLE_PLUGINS` can block it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch._ops import OpOverload
+
+from litz_plugins import Choice, ChoiceContext, Codegen, Pass, hookimpl
+from litz_plugins.nouns import OptionsView
+
+
+class Core:
+    """Decompositions, lowerings, and the passes of all three stages."""
+
+    @hookimpl
+    def litz_register_decompositions(self) -> Mapping[OpOverload, Callable[..., Any]]:
+        from litz.capture.decompositions import decompositions
+
+        return decompositions({})
+
+    @hookimpl
+    def litz_register_lowerings(self) -> Mapping[OpOverload, Callable[..., Any]]:
+        from litz.lower import core_lowerings
+
+        return core_lowerings()
+
+    @hookimpl
+    def litz_register_passes(self, options: OptionsView) -> Sequence[Pass]:
+        from litz.capture.passes import default_graph_passes
+        from litz.schedule import core_program_passes, core_schedule_passes
+
+        return (*default_graph_passes(), *core_program_passes(options), *core_schedule_passes(options))
+
+
+class LibraryChoice:
+    """The choice where no plugin has a better one: the library call."""
+
+    @hookimpl
+    def litz_select_choice(self, choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
+        return next((choice for choice in choices if choice.kind == "extern"), None)
+
+
+class Cpp:
+    """The code generator for the CPU."""
+
+    @hookimpl
+    def litz_register_codegens(self, options: OptionsView) -> Mapping[str, Codegen]:
+        from litz.codegen.cpp import CppCodegen
+
+        return {"cpu": CppCodegen()}
+
+
+class Triton:
+    """The code generator for CUDA devices."""
+
+    @hookimpl
+    def litz_register_codegens(self, options: OptionsView) -> Mapping[str, Codegen]:
+        from litz.codegen.triton import TritonCodegen
+
+        return {"cuda": TritonCodegen()}
+
+
+def builtin_plugins() -> tuple[tuple[str, object], ...]:
+    """(name, plugin) of core's own plugins, in the order of registration."""
+    from litz.cost import Roofline
+
+    return (
+        ("core", Core()),
+        ("library", LibraryChoice()),
+        ("cpp", Cpp()),
+        ("triton", Triton()),
+        ("roofline", Roofline()),
+    )

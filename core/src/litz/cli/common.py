@@ -1,0 +1,80 @@
+"""What the commands share: the console, the plugins and options as a compile would see them, and sizes as text."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from litz.options import Options, make_options, make_plugin_settings
+from litz_plugins import Plugins, make_plugins
+
+
+def make_console() -> Console:
+    """A console on the present standard output: as wide as the terminal, 80 columns where there is none."""
+    return Console(highlight=False)
+
+
+def make_table(*columns: str, title: str = "", numbers: Sequence[str] = ()) -> Table:
+    """A plain table that wraps rather than cuts in 80 columns. numbers: the columns that are aligned on the right."""
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold", justify="right" if column in numbers else "left")
+    return table
+
+
+def print_json(value: Any) -> None:
+    """JSON for scripts: no colours, no wrapping."""
+    click.echo(json.dumps(value, indent=2, default=_as_json))
+
+
+def _as_json(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return str(value) if isinstance(value, (Path, Exception)) else repr(value)
+
+
+def builtin_plugins() -> tuple[Sequence[tuple[str, object]], str]:
+    """(core's built-in plugins, '') or, where the compiler cannot be imported, ((), why): `litz doctor` has to run
+    where litz does not."""
+    try:
+        return tuple(importlib.import_module("litz.builtin").builtin_plugins()), ""
+    except Exception as cause:
+        return (), f"{type(cause).__name__}: {cause}"
+
+
+def load_plugins() -> tuple[Plugins, str]:
+    """The plugins a compile would use, but without raising for one that fails: its row of the listing says why.
+
+    Returns them and, if core's own could not be loaded, the reason.
+    """
+    settings = make_plugin_settings()
+    builtins, problem = builtin_plugins()
+    return make_plugins(builtins, disable=settings.disable, on_plugin_error="disable"), problem
+
+
+def current_options(plugins: Plugins | None = None) -> Options:
+    """The options of a compile that passes none: environment and defaults. Errors: InvalidOptionError."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        options = make_options(plugin_specs=plugins.option_specs() if plugins is not None else ())
+    for warning in caught:  # without the line of litz's own source that Python prints below
+        click.echo(f"warning: {warning.message}", err=True)
+    return options
+
+
+def size_text(count: float) -> str:
+    """Bytes for people: "1.5 MiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

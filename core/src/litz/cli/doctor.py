@@ -1,0 +1,253 @@
+"""`litz doctor`: whether this machine has what litz needs, and what to do about what it lacks.
+
+Each check is a function that returns `Check` rows; none raises. The compiler check builds and runs a small OpenMP
+kernel, since a compiler that is there often lacks one part (headers, OpenMP, permission to run what it wrote).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+from rich.markup import escape
+
+from litz.cli.common import current_options, load_plugins, make_console, make_table, print_json, size_text
+from litz.errors import LitzError, compiler_install_hint
+from litz.options import Options, default_cache_dir
+from litz_plugins import PluginWarning
+
+Status = Literal["ok", "warn", "fail"]
+_MARKS: dict[Status, str] = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
+_OLDEST_TORCH = (2, 11)
+_COMPILERS = ("g++", "clang++", "c++")
+_LITTLE_SPACE = 1 << 30  # bytes; a big model's kernels take some hundred MiB
+
+_KERNEL = r"""
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#include <cmath>
+extern "C" double litz_doctor(long n, int* threads) {
+    double sum = 0;
+    *threads = 1;
+#ifdef _OPENMP
+    *threads = omp_get_max_threads();
+#endif
+    #pragma omp parallel for reduction(+:sum)
+    for (long i = 0; i < n; ++i) sum += std::sqrt((double)i) * std::sqrt((double)i);
+    return sum;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One row. todo: what to do, '' where nothing has to be."""
+
+    name: str
+    status: Status
+    detail: str
+    todo: str = ""
+
+
+def check_all() -> list[Check]:
+    """Every check, in the order of what depends on what."""
+    options, checks = _check_options()
+    for check in (_check_torch, _check_devices, _check_triton):
+        checks += _guarded(check)
+    checks += _guarded(lambda: check_compiler(options.cpp_compiler, options.cpp_march))
+    checks += _guarded(lambda: check_cache(options.cache_dir, options.cache))
+    checks += _guarded(_check_plugins)
+    return checks
+
+
+def _guarded(check: Callable[[], list[Check]]) -> list[Check]:
+    """A check's rows; a row that says so when the check itself goes wrong."""
+    try:
+        return check()
+    except Exception as cause:
+        name = getattr(check, "__name__", "check").removeprefix("_check_")
+        return [Check(name, "fail", f"{type(cause).__name__}: {cause}", "please report this as a bug in litz")]
+
+
+def _check_options() -> tuple[Options, list[Check]]:
+    try:
+        return current_options(), []
+    except LitzError as error:
+        return Options(), [Check("options", "fail", str(error), "correct or unset the variable")]
+
+
+def _check_torch() -> list[Check]:
+    try:
+        import torch
+    except Exception as cause:
+        return [Check("torch", "fail", f"cannot be imported: {cause}", "pip install torch")]
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < _OLDEST_TORCH:
+        return [Check("torch", "fail", f"{torch.__version__} is too old", "pip install 'torch>=2.11'")]
+    return [Check("torch", "ok", f"{torch.__version__}, Python {sys.version.split()[0]}")]
+
+
+def _check_devices() -> list[Check]:
+    import torch
+
+    rows = [Check("cpu", "ok", f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}")]
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        detail = f"{properties.name}, sm_{properties.major}{properties.minor}, {size_text(properties.total_memory)}"
+        if properties.major < 8 and torch.version.hip is None:
+            rows.append(Check(f"cuda:{index}", "warn", detail, "litz is tested on compute capability 8.0 and later"))
+        else:
+            rows.append(Check(f"cuda:{index}", "ok", detail))
+    if not torch.cuda.is_available():
+        built = torch.version.cuda or torch.version.hip
+        detail = f"none, though torch was built for {built}" if built else "none (torch is a CPU build)"
+        todo = "check the driver with nvidia-smi, and CUDA_VISIBLE_DEVICES" if built else ""
+        rows.append(Check("cuda", "warn" if built else "ok", detail, todo))
+    return rows
+
+
+def _check_triton() -> list[Check]:
+    import torch
+
+    try:
+        import triton
+
+        return [Check("triton", "ok", triton.__version__)]
+    except Exception as cause:
+        if torch.cuda.is_available():
+            return [Check("triton", "fail", f"cannot be imported: {cause}", "pip install triton")]
+        return [Check("triton", "ok", "not installed; only GPUs need it")]
+
+
+def check_compiler(compiler: str | None, march: str, candidates: Sequence[str] = _COMPILERS) -> list[Check]:
+    """Find a C++ compiler, build a shared library with OpenMP, load it and check what it computes."""
+    command = shlex.split(compiler) if compiler else next(([c] for c in candidates if shutil.which(c)), [])
+    if not command or not shutil.which(command[0]):
+        looked = command[0] if command else ", ".join(candidates)
+        return [Check("compiler", "fail", f"none found; looked for {looked}", compiler_install_hint())]
+    with tempfile.TemporaryDirectory(prefix="litz-doctor-") as folder:
+        error = _build(command, march, folder, openmp=True)
+        if error is None:
+            return [_run_kernel(command, folder, openmp=True)]
+        without = _build(command, march, folder, openmp=False)
+        if without is not None:
+            return [Check("compiler", "fail", f"{shlex.join(command)}: {without}", compiler_install_hint())]
+        row = _run_kernel(command, folder, openmp=False)
+        if row.status == "fail":
+            return [row]
+        todo = "install the compiler's OpenMP library (libgomp or libomp)"
+        if sys.platform == "darwin":
+            todo = "brew install libomp"
+        return [Check("compiler", "warn", f"{shlex.join(command)} has no OpenMP: kernels run on one thread", todo)]
+
+
+def _library(folder: str, openmp: bool) -> Path:
+    return Path(folder) / ("kernel-omp.so" if openmp else "kernel.so")
+
+
+def _build(command: Sequence[str], march: str, folder: str, *, openmp: bool) -> str | None:
+    """None if it built, else the compiler's last words."""
+    source = Path(folder) / "kernel.cpp"
+    source.write_text(_KERNEL, encoding="utf-8")
+    flags = ["-O2", "-std=c++17", "-shared", "-fPIC", f"-march={march}"]
+    if openmp:
+        flags += ["-Xpreprocessor", "-fopenmp", "-lomp"] if sys.platform == "darwin" else ["-fopenmp"]
+    full = [*command, str(source), "-o", str(_library(folder, openmp)), *flags]
+    try:
+        done = subprocess.run(full, capture_output=True, text=True, timeout=120, check=False)
+    except (OSError, subprocess.TimeoutExpired) as cause:
+        return str(cause)
+    if done.returncode == 0:
+        return None
+    return done.stderr.strip()[-500:] or f"exit status {done.returncode}"
+
+
+def _run_kernel(command: Sequence[str], folder: str, *, openmp: bool) -> Check:
+    name = shlex.join(command)
+    try:
+        function = ctypes.CDLL(str(_library(folder, openmp))).litz_doctor
+    except OSError as cause:
+        todo = "the temporary folder may be mounted noexec; set TMPDIR to one that is not"
+        return Check("compiler", "fail", f"{name}: what it built cannot be loaded: {cause}", todo)
+    function.restype, function.argtypes = ctypes.c_double, [ctypes.c_long, ctypes.POINTER(ctypes.c_int)]
+    count, threads = 100_000, ctypes.c_int()
+    result = function(count, ctypes.byref(threads))
+    expected = count * (count - 1) / 2
+    if abs(result - expected) > 1e-6 * expected:
+        return Check(
+            "compiler", "fail", f"{name}: its kernel computed {result}, not {expected}", "use another compiler"
+        )
+    return Check("compiler", "ok", f"{name}, {threads.value} threads")
+
+
+def check_cache(folder: Path, enabled: bool = True) -> list[Check]:
+    """Whether the cache folder can be written, and has room."""
+    if not enabled:
+        return [Check("cache", "ok", "off: every process compiles anew")]
+    todo = "name another folder: LITZ_CACHE_DIR=/path, or use none: LITZ_CACHE=0"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-"):
+            pass
+        free = shutil.disk_usage(folder).free
+    except OSError as cause:
+        return [Check("cache", "fail", f"{folder} cannot be written: {cause.strerror or cause}", todo)]
+    detail = f"{folder}, {size_text(free)} free"
+    if free < _LITTLE_SPACE:
+        return [Check("cache", "warn", detail, f"`litz cache clear`, or {todo}")]
+    return [Check("cache", "ok", detail + (" (default)" if folder == default_cache_dir() else ""))]
+
+
+def _check_plugins() -> list[Check]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PluginWarning)  # the rows say it
+        try:
+            loaded, problem = load_plugins()
+        except LitzError as cause:
+            return [Check("plugins", "fail", cause.what, cause.todo)]
+        loaded.options()
+    rows = []
+    if problem:
+        rows.append(Check("core", "fail", f"litz's own plugins cannot be loaded: {problem}", "reinstall litz"))
+    for error in loaded.errors():
+        rows.append(Check(f"plugin {error.plugin}", "fail", error.what, error.todo))
+    working = ", ".join(loaded.names())
+    rows.append(Check("plugins", "ok", working or "none"))
+    return rows
+
+
+@click.command(short_help="Say what works on this machine, and what does not.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
+def doctor(as_json: bool) -> None:
+    """Check torch, Triton, the C++ compiler, devices, the cache and plugins.
+
+    Says what to do about whatever does not work. Exit status 1 if litz cannot work here.
+    """
+    checks = check_all()
+    failed = [check for check in checks if check.status == "fail"]
+    if as_json:
+        print_json(checks)
+    else:
+        console = make_console()
+        table = make_table("check", "", "found")
+        for check in checks:
+            todo = f"\n[bold]to do:[/] {escape(check.todo)}" if check.todo else ""
+            table.add_row(check.name, _MARKS[check.status], escape(check.detail) + todo)
+        console.print(table)
+        console.print()
+        console.print(
+            f"[red]{len(failed)} of {len(checks)} checks failed[/]" if failed else "[green]litz can work here[/]"
+        )
+    if failed:
+        raise SystemExit(1)

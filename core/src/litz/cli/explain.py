@@ -1,0 +1,105 @@
+"""`litz explain`: run a script and say what litz made of each graph that it compiled, and why."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from litz.cli.common import make_console
+
+if TYPE_CHECKING:
+    from litz.report import CompileReport
+
+DETAILED = 4
+"""Graphs whose details are shown without being asked for."""
+
+
+@click.command(
+    short_help="Run a script; report every graph that it compiles.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
+@click.option("-v", "--verbose", is_flag=True, help="Every step and decision on its own, and where the source lies.")
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def explain(script: str, args: Sequence[str], module: bool, verbose: bool) -> None:
+    """Run SCRIPT with ARGS and report every graph that it compiles with litz.
+
+    For each graph: its kernels, what was fused and what was not and why, the cost of each step, library calls, and the
+    memory it takes at its peak. Options of litz's go before SCRIPT, all after it is SCRIPT's own.
+    """
+    if not module and not Path(script).is_file():
+        raise click.UsageError(f"there is no file {script!r}; for a module write -m {script}")
+    from litz import report  # this loads torch
+
+    code, failure = 0, None
+    with _arguments(script, args, module), report.collect() as reports:
+        try:
+            if module:
+                runpy.run_module(script, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(script, run_name="__main__")
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except Exception as error:  # what was compiled before it is still worth reading
+            failure = error
+    console = make_console()
+    _show(reports, console, verbose)
+    if not reports:
+        console.print(
+            'no graph was compiled with litz. Is torch.compile(..., backend="litz") in it, and its result called?'
+        )
+    if failure is not None:
+        traceback.print_exception(type(failure), failure, _below_here(failure.__traceback__))
+        code = 1
+    sys.exit(code)
+
+
+def _below_here(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the script on: what ran the script is no news to its author."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+        trace = trace.tb_next
+    return trace
+
+
+def _show(reports: Sequence[CompileReport], console: Console, verbose: bool) -> None:
+    """A line for each graph, then the details of each; of many only with `verbose`."""
+    from litz.report import text
+    from litz.report.report import UNTIMED
+
+    if len(reports) > 1:
+        text.render_summary(reports, console)
+    detailed = len(reports) <= DETAILED or verbose
+    for one in reports if detailed else ():
+        text.render(one, console, verbose)
+    hints = []
+    if not detailed:
+        hints.append("`litz explain -v` shows each graph's kernels and decisions.")
+    elif reports and not verbose:
+        hints.append("-v shows every step and decision, and what was weighed; LITZ_REPORT_DIR=folder writes HTML.")
+    if any(not one.timed for one in reports if one.total_bytes):
+        hints.append(UNTIMED)
+    for hint in hints:
+        console.print(Text(hint, style="dim"))
+
+
+@contextmanager
+def _arguments(script: str, args: Sequence[str], module: bool) -> Iterator[None]:
+    """sys.argv and sys.path as `python SCRIPT ARGS` would have them."""
+    argv, path = sys.argv, sys.path
+    sys.argv = [script, *args]
+    sys.path = [str(Path.cwd()) if module else str(Path(script).resolve().parent), *path]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path = argv, path

@@ -1,0 +1,121 @@
+"""Measuring a workload: eager and litz in turn, and both against a float64 run."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from litz import report as reports
+
+from .models import Outputs, Workload, step
+
+
+@dataclass(frozen=True)
+class Result:
+    """The figures of one workload. Times in milliseconds (medians) unless the name says seconds.
+
+    Errors are the norm of the difference to float64 over the norm of the float64 result: the largest of logits, loss
+    and gradients.
+    """
+
+    title: str
+    eager_ms: float
+    litz_ms: float
+    compile_seconds: float
+    loops_before: int
+    kernels: int
+    externs: int
+    extern_names: str
+    litz_error: float
+    eager_error: float
+    sources: tuple[str, ...]
+
+    @property
+    def right(self) -> bool:
+        """Within twice eager's own error. NaN is wrong."""
+        return self.litz_error <= 2 * self.eager_error
+
+
+def run(make: Callable[[torch.device], Workload], device: torch.device, console: Console) -> Result:
+    """Measure one workload, with a line of progress while it compiles."""
+    work = make(device)
+    console.print(f"\n[bold]{work.title}[/]", highlight=False)
+    initial = copy.deepcopy(work.model.state_dict())
+    with console.status("float64 reference ..."):
+        exact = _reference(work, device)
+    with console.status("eager ..."):
+        eager_outputs = step(work, work.model, work.inputs)
+    work.model.load_state_dict(initial)
+    with console.status("litz compiles ..."), reports.collect() as collected:
+        start = time.perf_counter()
+        compiled: Any = torch.compile(work.model, backend="litz")
+        litz_outputs = step(work, compiled, work.inputs)
+        _wait(device)
+        compile_seconds = time.perf_counter() - start
+    with console.status("measuring ..."):
+        eager_ms, litz_ms = _measure(work, compiled, device)
+    externs = Counter(name for report in collected for name in report.externs.elements())
+    return Result(
+        title=work.title,
+        eager_ms=eager_ms,
+        litz_ms=litz_ms,
+        compile_seconds=compile_seconds,
+        loops_before=sum(report.loops_before for report in collected),
+        kernels=sum(report.kernels_after for report in collected),
+        externs=sum(externs.values()),
+        extern_names=", ".join(f"{count} {name}" for name, count in externs.most_common(3)),
+        litz_error=_error(litz_outputs, exact),
+        eager_error=_error(eager_outputs, exact),
+        sources=tuple(str(report.wrapper_path) for report in collected),
+    )
+
+
+def _reference(work: Workload, device: torch.device) -> Outputs:
+    model = copy.deepcopy(work.model).double()
+    inputs = {k: v.double() if v.is_floating_point() else v for k, v in work.inputs.items()}
+    if device.type == "cuda":  # float64 on the device, a part of the batch at a time would change batch norm
+        torch.cuda.empty_cache()
+    return step(work, model, inputs)
+
+
+def _error(outputs: Outputs, exact: Outputs) -> float:
+    """The largest over the groups of |outputs - exact| / |exact|, in norms over all tensors of a group.
+
+    A group counts as a whole: a gradient that is all but zero by itself is rounding errors and says nothing.
+    """
+    worst = 0.0
+    for group, references in exact.items():
+        differences = [(t.double() - r).norm() for t, r in zip(outputs[group], references, strict=True)]
+        error = float(torch.stack(differences).norm() / torch.stack([r.norm() for r in references]).norm())
+        if error != error:
+            return error
+        worst = max(worst, error)
+    return worst
+
+
+def _measure(work: Workload, compiled: torch.nn.Module, device: torch.device) -> tuple[float, float]:
+    """Median milliseconds of a step, eager and litz in turn so that a drifting machine is fair to both."""
+    times: dict[str, list[float]] = {"eager": [], "litz": []}
+    models = {"eager": work.model, "litz": compiled}
+    deadline = time.perf_counter() + 20
+    while len(times["litz"]) < 3 or (len(times["litz"]) < 30 and time.perf_counter() < deadline):
+        for name, model in models.items():
+            _wait(device)
+            start = time.perf_counter()
+            step(work, model, work.inputs)
+            _wait(device)
+            times[name].append((time.perf_counter() - start) * 1e3)
+    return statistics.median(times["eager"][1:]), statistics.median(times["litz"][1:])
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()

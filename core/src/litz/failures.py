@@ -1,0 +1,63 @@
+"""A compile that failed: from whatever was raised to an error that says where, and how to see it again.
+
+In: the exception, the graph, the stage. Out: a LitzError. Unless the cause is the caller's own (a misspelt option, no
+compiler), the graph is written as a script that compiles it again, and the error names the command that runs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from litz.capture.graph import Graph
+from litz.capture.script import graph_script
+from litz.errors import NOT_OURS, CompileError, LitzError
+from litz.options import Options, core_options
+
+FOLDER = "failed"
+"""In the cache folder: kernels and graphs that did not compile."""
+
+NOT_REPEATED = frozenset({"cache", "cache_dir", "fallback", "report_dir", "threads"})
+"""Options that decide where things lie and what is done about a failure, and not what fails."""
+
+
+def explain_failure(error: Exception, graph: Graph, stage: str, options: Options) -> LitzError:
+    """`error` as a LitzError: itself if it is one, else one that names the stage and the graph."""
+    failure = error if isinstance(error, LitzError) else CompileError(graph.name, stage, error)
+    if not isinstance(failure, NOT_OURS) and not failure.reproduce:
+        path = _write_script(graph, failure, options)
+        if path is not None:
+            failure.set_reproduction(f"{sys.executable or 'python'} {path}  ({graph.name}, stage {stage})")
+    return failure
+
+
+def eager_warning(graph: Graph, failure: LitzError) -> str:
+    """What to say where a graph runs in eager mode because it failed to compile."""
+    lines = [f"litz runs {graph.name} in eager mode: {failure.what}"]
+    lines += [f"  where: {failure.where}"] if failure.where else []
+    lines += [f"  reproduce: {failure.reproduce}"] if failure.reproduce else []
+    return "\n".join(lines)
+
+
+def _write_script(graph: Graph, failure: LitzError, options: Options) -> Path | None:
+    """The script's path; None where there can be none: it must not hide the error that it is about."""
+    folder = options.cache_dir / FOLDER
+    path = folder / f"{graph.name}.py"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(graph_script(graph, str(path), str(failure), changed_options(options)), encoding="utf-8")
+        return path
+    except Exception:
+        return None
+
+
+def changed_options(options: Options) -> Mapping[str, Any]:
+    """The options that are not at their defaults and that a failure may hang on."""
+    found = {}
+    for row in core_options():
+        value = getattr(options, row.attribute)
+        if row.name not in NOT_REPEATED and not callable(row.default) and value != row.default:
+            found[row.name] = str(value) if isinstance(value, Path) else value
+    return found | dict(options.plugin_values)

@@ -1,0 +1,316 @@
+"""The whole compiler on one page: capture -> lower -> schedule -> generate, and the hooks between.
+
+    dynamo's graph --capture--> Graph --lower--> Program --schedule--> Schedule --generate--> CompiledGraph
+
+Each stage is a function of its input, the options and the plugins; what it decided is in what it returns or in the
+report. `compile_backend` is what `litz.backend` calls.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from litz import report as reports
+from litz.builtin import builtin_plugins
+from litz.capture import torch_api
+from litz.capture.aot import compile_with_aot
+from litz.capture.graph import Graph
+from litz.capture.layout import apply_layout
+from litz.codegen.facts import replay_facts
+from litz.codegen.wrapper import WrapperSource, generate_wrapper
+from litz.cost import device_info, machine
+from litz.errors import CodegenError, LoweringError, VerifyError
+from litz.failures import eager_warning, explain_failure
+from litz.ir import Program, Template
+from litz.ir.verify import IllegalProgram, verify
+from litz.lower import lower
+from litz.options import Options, make_options, make_plugin_settings
+from litz.report.log import Log
+from litz.runtime.cache import Cache, digest
+from litz.runtime.compiled_graph import CompiledGraph, load_wrapper
+from litz.runtime.cuda_graphs import replayed
+from litz.runtime.pool import Pool, shared_pool
+from litz.runtime.wrapper_support import support
+from litz.schedule import check_schedule, make_schedule
+from litz.schedule.choices import choose_templates
+from litz.schedule.schedule import Kernel, Schedule
+from litz_plugins import ChoiceContext, CodegenContext, Estimate, KernelSource
+from litz_plugins.errors import LitzError, describe
+from litz_plugins.manager import Plugins, make_plugins
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """What all stages of one torch.compile call share."""
+
+    options: Options
+    plugins: Plugins
+    cache: Cache
+    collectors: reports.Collectors
+    """Who asked for reports where torch.compile was called: a backward may be compiled in a thread of autograd's."""
+
+
+def make_compiler(
+    mode: str | None = None, options: Mapping[str, Any] | None = None, plugins: Plugins | None = None
+) -> Compiler:
+    """A compiler for torch.compile's `mode=` and `options=`. `plugins` instead of the installed ones, for tests."""
+    settings = make_plugin_settings(options)
+    if plugins is None:
+        plugins = make_plugins(builtin_plugins(), disable=settings.disable, on_plugin_error=settings.on_error)
+    opts = make_options(mode, options, plugins.option_specs())
+    return Compiler(opts, plugins, Cache(opts.cache_dir, opts.cache), reports.collectors())
+
+
+def compile_backend(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    plugins: Plugins | None = None,
+) -> Callable[..., Any]:
+    """Compile what dynamo captured. See `litz.backend.litz`."""
+    compiler = make_compiler(mode, options, plugins)
+    return compile_with_aot(
+        gm,
+        example_inputs,
+        compile_graph=lambda graph: compile_graph(graph, compiler),
+        decompositions=_decompositions(compiler),
+    )
+
+
+def _decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:
+    """The table for capture. A plugin that registers None for an op keeps it whole."""
+    return {op: rule for op, rule in compiler.plugins.decompositions().items() if rule is not None}
+
+
+def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
+    """One graph, through all stages. With `fallback="eager"` a graph that litz fails on runs as it was captured."""
+    log = Log()
+    try:
+        return _compile(graph, compiler, log)
+    except Exception as error:
+        if torch_api.is_restart(error):
+            raise
+        failure = explain_failure(error, graph, log.running, compiler.options)
+        if compiler.options.fallback != "eager":
+            if failure is error:
+                raise
+            raise failure from error
+        warnings.warn(eager_warning(graph, failure), stacklevel=2)
+        return _eager(graph)
+
+
+def _compile(graph: Graph, compiler: Compiler, log: Log) -> CompiledGraph:
+    options, plugins = compiler.options, compiler.plugins
+    plugins.compile_started(graph, options)
+
+    schedule = schedule_graph(graph, compiler, log)
+    with log.stage("generate"):
+        sources = generate(schedule, compiler)
+        wrapper = generate_wrapper(schedule, sources)
+    with log.stage("build"):
+        compiled = build(schedule, sources, wrapper, compiler)
+
+    log.running = "report"
+    report = reports.make_report(graph, schedule, compiled, sources, log.decisions, log.seconds, plugins.names())
+    reports.publish(report, options.report_dir, compiler.collectors)
+    plugins.compile_finished(report)
+    return compiled
+
+
+def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> Schedule:
+    """The stages that need no compiler and no device: from the graph to its schedule."""
+    log = log or Log()
+    options, plugins = compiler.options, compiler.plugins
+    with log.stage("graph passes"):
+        graph = plugins.run_passes("graph", graph, options, note=log.note)
+        planned = plugins.select_layout(graph, options)
+        if planned is not None:
+            graph = apply_layout(graph, planned[1], planned[0], log.note)
+    with log.stage("lower"):
+        program = _lower(graph, compiler)
+        if options.debug:
+            _verify(program, graph)
+    with log.stage("program passes"):
+        # Core's passes are checked in debug mode; a plugin's always: it must not be able to make a program wrong.
+        debug = options.debug
+        program = plugins.run_passes("program", program, options, note=log.note, verify=verify, verify_builtin=debug)
+        program = _choose(program, compiler, log)
+    with log.stage("schedule"):
+        schedule = make_schedule(
+            program,
+            machine=machine(_main_device(program), options),
+            estimate=lambda step: _estimate(step, program, compiler),
+            options=options,
+        )
+        check = check_schedule
+        return plugins.run_passes("schedule", schedule, options, note=log.note, verify=check, verify_builtin=debug)
+
+
+def _lower(graph: Graph, compiler: Compiler) -> Program:
+    try:
+        return lower(graph, compiler.plugins.lowerings(), compiler.options)
+    except LoweringError as error:
+        plugin = compiler.plugins.lowering_owner(error.op)
+        if not plugin:
+            raise
+        raise LoweringError(error.op, error.node, error.problem, plugin=plugin) from error.__cause__
+
+
+def _verify(program: Program, graph: Graph) -> None:
+    try:
+        verify(program)
+    except IllegalProgram as error:
+        raise VerifyError("program", graph.name, error.complaints) from error
+
+
+def _choose(program: Program, compiler: Compiler, log: Log) -> Program:
+    """Library or template, for each contraction."""
+    templates = compiler.plugins.templates(compiler.options)
+
+    def context(operation: Template) -> ChoiceContext:
+        return ChoiceContext(operation, device_info(operation.device, compiler.options), compiler.options)
+
+    def offer(operation: Template) -> list[Any]:
+        fitting = (spec for spec in templates if operation.kind in spec.kinds)
+        return [choice for spec in fitting for choice in spec.make_choices(operation, context(operation))]
+
+    return choose_templates(
+        program,
+        offer,
+        lambda operation, choices: compiler.plugins.select_choice(choices, context(operation)),
+        log.note,
+    )
+
+
+def generate(schedule: Schedule, compiler: Compiler) -> dict[str, KernelSource]:
+    """The source of every kernel, by name."""
+    codegens = compiler.plugins.codegens(compiler.options)
+    sources = {}
+    for kernel in schedule.kernels:
+        codegen = codegens.get(kernel.device.type)
+        if codegen is None:
+            raise CodegenError(
+                kernel.name,
+                f"litz generates no code for devices of type {kernel.device.type!r}",
+                device=str(kernel.device),
+                todo=f"move the model to one of {', '.join(sorted(codegens))}, or install a plugin that generates code "
+                "for it (litz_register_codegens); to run it as it is: options={'fallback': 'eager'}",
+            )
+        try:
+            sources[kernel.name] = codegen.generate(kernel, _codegen_context(kernel, schedule, compiler))
+        except Exception as cause:
+            if isinstance(cause, LitzError):
+                raise
+            problem = f"no code for {' + '.join(kernel.loop.origins)}: {describe(cause)}"
+            raise CodegenError(kernel.name, problem, device=str(kernel.device)) from cause
+    return sources
+
+
+def build(
+    schedule: Schedule, sources: Mapping[str, KernelSource], wrapper: WrapperSource, compiler: Compiler
+) -> CompiledGraph:
+    """Kernels built in parallel, equal ones once; the wrapper loaded around them."""
+    codegens = compiler.plugins.codegens(compiler.options)
+    distinct: dict[Any, list[Kernel]] = {}
+    for kernel in schedule.kernels:
+        source = sources[kernel.name]
+        distinct.setdefault((source.language, source.text, str(kernel.device), repr(source.settings)), []).append(
+            kernel
+        )
+
+    def load(kernels: list[Kernel]) -> Callable[..., Any]:
+        first = kernels[0]
+        return codegens[first.device.type].load(sources[first.name], _codegen_context(first, schedule, compiler))
+
+    workers = compiler.options.threads or os.cpu_count() or 1
+    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="litz-build") as executor:
+        loaded = list(executor.map(load, distinct.values()))
+    launchers = {k.name: launch for kernels, launch in zip(distinct.values(), loaded, strict=True) for k in kernels}
+
+    files = {"wrapper.py": wrapper.text, "schedule.txt": str(schedule)}
+    files |= {f"{name}.{_SUFFIX.get(s.language, s.language)}": s.text for name, s in sources.items()}
+
+    def write(folder: Any) -> None:
+        for name, text in files.items():
+            (folder / name).write_text(text)
+
+    folder = compiler.cache.build("graph", digest(*files.values()), write)
+    pool = shared_pool() if compiler.options.memory_pool else Pool(limit_bytes=0)
+    namespace = {**support(pool), **wrapper.objects, **launchers}
+    entry = load_wrapper(wrapper.text, folder / "wrapper.py", namespace)
+    kernels = {name: str(folder / f"{name}.{_SUFFIX.get(s.language, s.language)}") for name, s in sources.items()}
+    if compiler.options.cuda_graphs:
+        entry = replayed(entry, replay_facts(schedule))
+    return CompiledGraph(schedule.program.name, wrapper.text, folder / "wrapper.py", entry, kernels)
+
+
+_SUFFIX = {"cpp": "cpp", "triton": "py"}
+
+
+def schedule_only(
+    fn: Callable[..., Any],
+    fake_args: Sequence[Any],
+    options: Mapping[str, Any] | None = None,
+    plugins: Plugins | None = None,
+    dynamic: bool | None = None,
+) -> list[Schedule]:
+    """The schedules of every graph in `fn(*fake_args)`, none of them built: works for CUDA tensors without a GPU.
+
+    The arguments are fake tensors of one FakeTensorMode (or real ones); the graphs run on them as they were captured.
+    dynamic: as in torch.compile.
+    """
+    compiler = make_compiler(None, options, plugins)
+    schedules: list[Schedule] = []
+
+    def keep(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
+        schedules.append(schedule_graph(graph, compiler))
+        eager = _eager(graph)
+
+        def run(args: list[Any]) -> Sequence[Any]:
+            with torch_api.fake_mode_around(args):  # what the graph makes itself has to be fake too
+                return eager(args)
+
+        return run
+
+    def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return compile_with_aot(gm, inputs, compile_graph=keep, decompositions=_decompositions(compiler))
+
+    torch.compile(fn, backend=backend, dynamic=dynamic)(*fake_args)
+    return schedules
+
+
+def _eager(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
+    def run(args: list[Any]) -> Sequence[Any]:
+        values = list(args)
+        args.clear()
+        outputs: Sequence[Any] = torch.fx.Interpreter(graph.module).run(*values, enable_io_processing=False)
+        return outputs
+
+    return run
+
+
+def _estimate(step: Any, program: Program, compiler: Compiler) -> Estimate | None:
+    return compiler.plugins.estimate_runtime(step, device_info(step.device, compiler.options), program)
+
+
+def _codegen_context(kernel: Kernel, schedule: Schedule, compiler: Compiler) -> CodegenContext:
+    info = device_info(kernel.device, compiler.options)
+    return CodegenContext(compiler.options, info, schedule.program, compiler.cache)
+
+
+def _main_device(program: Program) -> torch.device:
+    """The device that most operations are on, an accelerator before the CPU."""
+    devices = [operation.device for operation in program.operations]
+    others = [device for device in devices if device.type != "cpu"]
+    return others[0] if others else torch.device("cpu")
+
+
+__all__ = ["Compiler", "compile_backend", "compile_graph", "make_compiler", "schedule_graph", "schedule_only"]

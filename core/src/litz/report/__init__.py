@@ -1,0 +1,22 @@
+"""What was decided and why. In: the nouns of a finished compile. Out: a `CompileReport`; as text, HTML, trace and JSON.
+
+with collect() as reports:
+    torch.compile(model, backend="litz")(x)
+litz.report.text.render(reports[0], rich.console.Console())
+"""
+
+from .collect import Collectors, collect, collectors, publish
+from .report import CompileReport, Step, make_report
+from .write import report_text, write_report_dir
+
+__all__ = [
+    "Collectors",
+    "CompileReport",
+    "Step",
+    "collect",
+    "collectors",
+    "make_report",
+    "publish",
+    "report_text",
+    "write_report_dir",
+]

@@ -1,0 +1,93 @@
+"""What says the same, together. In: a report. Out: groups of its decisions and of its steps; what each weighed.
+
+A model of twelve equal layers has twelve equal sets of kernels and took each decision twelve times: a reader wants to
+see each once, with its count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from litz_plugins import Decision
+
+from .report import CompileReport, Step
+from .units import time_text
+
+_NAME = re.compile(r"\b(op|buf|kernel|arg|loop)\d+(_\d+)?\b")
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?: (?:[KMGT]i?)?B\b)?(?!\w)")
+_BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Decisions of one stage and plugin that chose the same for the same reason, names and numbers in it aside.
+
+    reason: theirs; where the numbers differ, with "smallest to largest" in their place.
+    """
+
+    stage: str
+    chosen: str
+    reason: str
+    plugin: str
+    decisions: tuple[Decision, ...]
+
+
+def group_decisions(report: CompileReport) -> list[Group]:
+    """The report's decisions in groups, in order of first appearance."""
+    found: dict[tuple[str, str, str, str], list[Decision]] = {}
+    for decision in report.decisions:
+        key = (decision.stage, _general(decision.chosen), _general(decision.reason), decision.plugin)
+        found.setdefault(key, []).append(decision)
+    return [
+        Group(stage, _merged([d.chosen for d in alike]), _merged([d.reason for d in alike]), plugin, tuple(alike))
+        for (stage, _, _, plugin), alike in found.items()
+    ]
+
+
+def _general(text: str) -> str:
+    """The text without what may differ between decisions that say the same."""
+    return _NUMBER.sub("…", _NAME.sub("…", text))
+
+
+def _merged(texts: Sequence[str]) -> str:
+    """One text for several that are the same but for names and numbers."""
+    if len(set(texts)) == 1:
+        return texts[0]
+    texts = [_NAME.sub("…", text) for text in texts]
+    columns = zip(*(_NUMBER.findall(text) for text in texts), strict=True)
+    ranges = iter([_range(column) for column in columns])
+    return _NUMBER.sub(lambda _: next(ranges), texts[0])
+
+
+def _range(numbers: Sequence[str]) -> str:
+    """ "2 KiB to 3 MiB"."""
+    low, high = min(numbers, key=_value), max(numbers, key=_value)
+    return low if low == high else f"{low} to {high}"
+
+
+def _value(number: str) -> float:
+    figure, _, unit = number.partition(" ")
+    return float(figure) * _BYTES.get(unit, 1)
+
+
+def considered_text(decision: Decision) -> str:
+    """ "a + b: fused 3.1 µs, apart 5.2 µs": what a decision weighed."""
+    costs = (f"{name} ?" if us is None else f"{name} {time_text(us)}" for name, us in decision.considered)
+    return f"{decision.subject}: {', '.join(costs)}"
+
+
+def group_steps(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
+    """Steps that do the same on data of the same size, in order of first appearance."""
+    found: dict[object, list[Step]] = {}
+    for step in steps:
+        key = (step.kind, step.device, step.what, stems(step), step.bytes, step.flops, step.us)
+        found.setdefault(key, []).append(step)
+    return [tuple(alike) for alike in found.values()]
+
+
+def stems(step: Step) -> tuple[str, ...]:
+    """The graph's nodes behind a step without their numbers, each once: "add_7", "add_9" and "mul_1" are add, mul."""
+    names = (re.sub(r"(_\d+)+$", "", name) for name in step.origins or step.fused)
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,33 @@
+"""What a compile notes down while it runs: decisions, and how long each stage takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from litz_plugins import Decision
+
+
+@dataclass
+class Log:
+    """Filled by the pipeline, read by `make_report`. `seconds` has the wall time of each stage, by name; `running` is
+    the stage that the compile is in, or that it failed in."""
+
+    decisions: list[Decision] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    running: str = "start"
+
+    def note(self, decision: Decision) -> None:
+        self.decisions.append(decision)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the time that the `with` takes to the stage's."""
+        self.running = name
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start

@@ -1,0 +1,251 @@
+"""CompileReport: what was made of one graph and why. In: the nouns of a finished compile. Out: a record, and its JSON.
+
+A report is made once a compile, so its record is filled at once; times are microseconds and sizes bytes unless a name
+says otherwise. `Step` and what hangs on it are plain numbers and strings, so that a report means something without the
+compiler: `to_json` has all of it but the nouns themselves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from litz.cost import count_work, device_info, speeds_of
+from litz.ir import Collective, Loop, Program, Template, Wait
+from litz.ir.dtypes import short
+from litz_plugins import Decision, DeviceInfo, Estimate
+
+JSON_VERSION = 1
+UNTIMED = (
+    "No times, as this CPU was never measured: `python -m litz.cost.calibrate --out FILE`, then LITZ_CALIBRATION=FILE."
+)
+"""What to do about a report without times."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel or call of the schedule, in order of execution.
+
+    kind: "kernel", "template" (a contraction left to the library), "extern", "collective" or "wait". what: the call's
+    op, or the loop's ranges. fused: names of the operations that the kernel does. origins: names of the graph's nodes
+    behind it. flops, bytes_read, bytes_written: as `litz.cost.count_work` counts them.
+    """
+
+    name: str
+    kind: str
+    device: str
+    what: str
+    fused: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    estimate: Estimate | None = None
+    flops: float = 0.0
+    bytes_read: float = 0.0
+    bytes_written: float = 0.0
+
+    @property
+    def us(self) -> float:
+        """Estimated time; 0 where nobody has an estimate."""
+        return self.estimate.us if self.estimate is not None else 0.0
+
+    @property
+    def bytes(self) -> float:
+        return self.bytes_read + self.bytes_written
+
+    @property
+    def title(self) -> str:
+        """What it does, in a line: the graph's nodes that a kernel was made of, or the op that is called."""
+        if self.kind != "kernel":
+            return self.what
+        return " + ".join(self.origins or self.fused) or self.what
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """What litz made of one graph.
+
+    name, kind: of the graph ("inference", "forward", "backward"). device: what it runs on, as the cost model takes it.
+    loops_before, kernels_after: before and after fusion. externs: how often each library op is called. memory_*: of
+    temporaries and outputs, for the sizes seen. stage_seconds: wall time of each compile stage. *_sources: generated
+    text by kernel. cache_hits: kernels that were not built because the cache had them. schedule, program: the nouns.
+    """
+
+    name: str
+    kind: str
+    device: str
+    steps: tuple[Step, ...]
+    loops_before: int
+    kernels_after: int
+    externs: Counter[str]
+    decisions: tuple[Decision, ...] = ()
+    memory_peak_bytes: int = 0
+    memory_total_bytes: int = 0
+    memory_reused: int = 0
+    stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    wrapper_path: Path | None = None
+    wrapper_source: str = ""
+    kernel_paths: Mapping[str, Path] = field(default_factory=dict)
+    kernel_sources: Mapping[str, str] = field(default_factory=dict)
+    cache_hits: int = 0
+    plugins: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    schedule: Any = None
+    program: Program | None = None
+
+    @property
+    def estimates(self) -> Mapping[str, Estimate]:
+        """The estimate of each step that has one, by name."""
+        return {step.name: step.estimate for step in self.steps if step.estimate is not None}
+
+    @property
+    def total_us(self) -> float:
+        """Sum of the steps' estimates."""
+        return sum((step.us for step in self.steps), 0.0)
+
+    @property
+    def timed(self) -> bool:
+        """Whether there is any estimate above 0: there is none for a CPU that was never measured."""
+        return self.total_us > 0
+
+    @property
+    def total_bytes(self) -> float:
+        """Sum of what the steps read and write."""
+        return sum((step.bytes for step in self.steps), 0.0)
+
+    @property
+    def compile_seconds(self) -> float:
+        return sum(self.stage_seconds.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the nouns, as JSON-able values. "format" and "version" say how to read it."""
+        return {
+            "format": "litz-report",
+            "version": JSON_VERSION,
+            "name": self.name,
+            "kind": self.kind,
+            "device": self.device,
+            "loops_before": self.loops_before,
+            "kernels_after": self.kernels_after,
+            "externs": dict(self.externs),
+            "total_us": self.total_us,
+            "memory": {
+                "peak_bytes": self.memory_peak_bytes,
+                "total_bytes": self.memory_total_bytes,
+                "reused": self.memory_reused,
+            },
+            "steps": [asdict(step) for step in self.steps],
+            "decisions": [asdict(decision) for decision in self.decisions],
+            "stage_seconds": dict(self.stage_seconds),
+            "wrapper_path": None if self.wrapper_path is None else str(self.wrapper_path),
+            "kernel_paths": {name: str(path) for name, path in self.kernel_paths.items()},
+            "cache_hits": self.cache_hits,
+            "plugins": list(self.plugins),
+            "warnings": list(self.warnings),
+        }
+
+
+def make_report(
+    graph: Any,
+    schedule: Any,
+    compiled: Any = None,
+    sources: Mapping[str, Any] | None = None,
+    decisions: Iterable[Decision] = (),
+    stage_seconds: Mapping[str, float] | None = None,
+    plugins: Iterable[str] = (),
+    *,
+    cache_hits: int = 0,
+    warnings: Iterable[str] = (),
+    device: DeviceInfo | None = None,
+) -> CompileReport:
+    """The report of one compile.
+
+    graph: the captured Graph (only `kind` is read). schedule: a Schedule. compiled: the CompiledGraph, None for a
+    schedule that was not built. sources: KernelSource by kernel. decisions: beyond those that the schedule has.
+    device: what most of it runs on; None to go by the first step that is not on the CPU.
+    """
+    program: Program = schedule.program
+    memory = schedule.memory
+    steps = tuple(_step(step, program, schedule.estimates.get(step.name)) for step in schedule.steps)
+    noted = tuple(decisions)
+    # A scheduler may both note a decision and keep it; once is enough.
+    extra = tuple(decision for decision in schedule.decisions if decision not in noted)
+    paths = getattr(compiled, "kernels", None) or {}
+    return CompileReport(
+        name=program.name,
+        kind=str(getattr(graph, "kind", "inference")),
+        device=_device_text(steps, device),
+        steps=steps,
+        loops_before=schedule.loops_before,
+        kernels_after=len(schedule.kernels),
+        externs=Counter(step.what for step in steps if step.kind != "kernel"),
+        decisions=noted + extra,
+        memory_peak_bytes=memory.peak_bytes,
+        memory_total_bytes=memory.total_bytes,
+        memory_reused=len(memory.reuse),
+        stage_seconds=dict(stage_seconds or {}),
+        wrapper_path=None if compiled is None else Path(compiled.path),
+        wrapper_source="" if compiled is None else compiled.text,
+        kernel_paths={name: Path(path) for name, path in paths.items()},
+        kernel_sources={name: source.text for name, source in (sources or {}).items()},
+        cache_hits=cache_hits,
+        plugins=tuple(plugins),
+        warnings=tuple(warnings),
+        schedule=schedule,
+        program=program,
+    )
+
+
+def _step(step: Any, program: Program, estimate: Estimate | None) -> Step:
+    loop = getattr(step, "loop", None)
+    work = count_work(step, program)
+    if loop is not None:
+        kind, what, fused, origins = "kernel", _ranges(loop, program), tuple(step.fused), loop.origins
+    else:
+        kind, what, fused, origins = _kind(step), step.target_name, (), step.origins
+    return Step(
+        name=step.name,
+        kind=kind,
+        device=str(step.device),
+        what=what,
+        fused=fused,
+        origins=tuple(origins),
+        reads=tuple(step.reads),
+        writes=tuple(step.writes),
+        estimate=estimate,
+        flops=work.total_flops,
+        bytes_read=work.bytes_read,
+        bytes_written=work.bytes_written,
+    )
+
+
+def _kind(step: Any) -> str:
+    for kind, name in ((Template, "template"), (Collective, "collective"), (Wait, "wait")):
+        if isinstance(step, kind):
+            return name
+    return "extern"
+
+
+def _ranges(loop: Loop, program: Program) -> str:
+    """ "[128, 64 | 1024] f32": output ranges, reduction ranges and what is stored first."""
+    text = ", ".join(str(r.size) for r in loop.ranges)
+    if loop.reduction_ranges:
+        text += " | " + ", ".join(str(r.size) for r in loop.reduction_ranges)
+    stored = program.buffers.get(loop.stores[0].buffer)
+    return f"[{text}]" + (f" {short(stored.dtype)}" if stored is not None else "")
+
+
+def _device_text(steps: Sequence[Step], device: DeviceInfo | None) -> str:
+    if device is None:
+        names = [step.device for step in steps]
+        accelerators = [name for name in names if not name.startswith("cpu")]
+        if not names:
+            return "no device"
+        device = device_info((accelerators or names)[0])
+    on = speeds_of(device)
+    if on.assumed:
+        return f"{device} ({on.source})"  # "no GPU here: taken for ..."
+    return f"{device} ({device.name})" if device.name else str(device)

@@ -1,0 +1,201 @@
+"""A report on the terminal. In: reports and a rich console, 80 columns or more. Out: lines on that console."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from .groups import Group, considered_text, group_decisions, group_steps, stems
+from .report import CompileReport, Step
+from .units import count_text, size_text, time_text
+
+MANY = 25
+"""Rows shown unless all are asked for: the first of a long schedule say little about the rest, so the costliest are."""
+FEW = 3
+"""Subjects named per group of decisions, and nodes per kernel, unless all are asked for."""
+
+
+def render_summary(reports: Sequence[CompileReport], console: Console) -> None:
+    """A line per report."""
+    table = _table("graph", ("loops", "kernels", "calls", "est.", "traffic", "peak memory", "compile"))
+    for report in reports:
+        table.add_row(
+            Text(report.name),
+            str(report.loops_before),
+            str(report.kernels_after),
+            str(sum(report.externs.values())),
+            time_text(report.total_us) if report.timed else "?",
+            size_text(report.total_bytes),
+            size_text(report.memory_peak_bytes),
+            f"{report.compile_seconds:.2f} s",
+        )
+    console.print(table)
+    console.print()
+
+
+def render(report: CompileReport, console: Console, verbose: bool = False) -> None:
+    """Print a report: what it became, each step with its cost, what was decided and why, and memory.
+
+    Steps that do the same, and decisions that say the same, are one row. verbose: every step and every decision, with
+    what was considered, and where the generated source lies.
+    """
+    console.rule(Text(report.name, style="bold"), align="left")
+    console.print(_headline(report), highlight=False)
+    for warning in report.warnings:
+        console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False)
+    if report.steps:
+        console.print()
+        _print_steps(report, console, verbose)
+    _print_decisions(report, console, verbose)
+    _print_facts(report, console, verbose)
+    console.print()
+
+
+def _headline(report: CompileReport) -> str:
+    parts = [
+        f"{report.kind} on {escape(report.device)}",
+        f"{count_text(report.loops_before, 'loop')} in {count_text(report.kernels_after, 'kernel')}",
+        count_text(sum(report.externs.values()), "library call"),
+    ]
+    if report.timed:
+        parts.append(f"about {time_text(report.total_us)}")
+    elif report.total_bytes:
+        parts.append(f"{size_text(report.total_bytes)} read and written")
+    return "; ".join(parts)
+
+
+def _table(first: str, numbers: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first, overflow="fold")
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=len(name) < 10)
+    return table
+
+
+# ------------------------------------------------------------------------------------------------------------- steps
+
+
+def _print_steps(report: CompileReport, console: Console, verbose: bool) -> None:
+    groups = [(step,) for step in report.steps] if verbose else group_steps(report.steps)
+    shown = groups
+    if not verbose and len(groups) > MANY:
+        costliest = sorted(groups, key=lambda alike: -len(alike) * _cost(alike[0], report))[:MANY]
+        shown = [alike for alike in groups if alike in costliest]
+    console.print(_step_table(shown, report, verbose))
+    if len(shown) < len(groups):
+        left = sum(map(len, groups)) - sum(map(len, shown))
+        console.print(
+            f"[dim]the {MANY} kinds of steps that cost most, in order; {count_text(left, 'step')} left out[/]"
+        )
+
+
+def _cost(step: Step, report: CompileReport) -> float:
+    return step.us if report.timed else step.bytes
+
+
+def _step_table(groups: Sequence[Sequence[Step]], report: CompileReport, verbose: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
+    several = any(len(alike) > 1 for alike in groups)
+    if several:
+        table.add_column("times", justify="right", no_wrap=True)
+    table.add_column("step", overflow="fold", no_wrap=not verbose)
+    table.add_column("does", overflow="fold", ratio=1)
+    if report.timed:
+        table.add_column("µs each" if several else "est. µs", justify="right", no_wrap=True)
+    table.add_column("bytes each" if several else "bytes", justify="right", no_wrap=True)
+    if report.timed:
+        table.add_column("because", overflow="fold", max_width=None if verbose else 13)
+    for alike in groups:
+        step = alike[0]
+        cells = [str(len(alike))] if several else []
+        cells += [step.name, _does(step, verbose)]
+        if report.timed:
+            cells.append("?" if step.estimate is None else f"{step.us:.1f}")
+        cells.append(size_text(step.bytes) if step.bytes else "")
+        if report.timed:
+            cells.append(_because(step, verbose))
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _because(step: Step, verbose: bool) -> str:
+    """The estimate's reason; the figures behind its first words are for those who ask."""
+    why = "" if step.estimate is None else step.estimate.why
+    return why if verbose else why.partition(":")[0].partition(" (")[0]
+
+
+def _does(step: Step, verbose: bool) -> str:
+    if step.kind != "kernel":
+        return step.what if verbose else step.what.removeprefix("aten.").removesuffix(".default")
+    names = (step.origins or step.fused) if verbose else stems(step)
+    if not verbose and len(names) > FEW + 1:
+        names = (*names[:FEW], f"{len(names) - FEW} more")
+    loops = f"; {' '.join(step.fused)}" if verbose and len(step.fused) > 1 else ""
+    return f"{' + '.join(names)} {step.what}{loops}".strip()
+
+
+# --------------------------------------------------------------------------------------------------------- decisions
+
+
+def _print_decisions(report: CompileReport, console: Console, verbose: bool) -> None:
+    """Decisions, those that say the same together: how often, on what, and why."""
+    if not report.decisions:
+        return
+    console.print("\n[bold]decisions[/]")
+    groups = group_decisions(report)
+    for group in groups if verbose else groups[:MANY]:
+        times = f" x{len(group.decisions)}" if len(group.decisions) > 1 else ""
+        by = f" [dim]({escape(group.plugin)})[/]" if group.plugin != "core" else ""
+        heading = f"[bold]{escape(group.chosen)}[/]{times}: {escape(group.reason)}{by}"
+        console.print(Padding(heading, (0, 0, 0, 2)), highlight=False)
+        for line in _subjects(group, verbose):
+            console.print(Padding(Text(line, style="dim", overflow="fold"), (0, 0, 0, 4)))
+    if len(groups) > MANY and not verbose:
+        console.print(f"  [dim]{len(groups) - MANY} more kinds of decisions[/]")
+
+
+def _subjects(group: Group, verbose: bool) -> list[str]:
+    if verbose and any(decision.considered for decision in group.decisions):
+        return [considered_text(d) if d.considered else d.subject for d in group.decisions]
+    subjects = [decision.subject for decision in group.decisions]
+    named = subjects if verbose or len(subjects) <= FEW else [*subjects[:FEW], f"{len(subjects) - FEW} more"]
+    return [", ".join(named)]
+
+
+# ------------------------------------------------------------------------------------------------------------- facts
+
+
+def _print_facts(report: CompileReport, console: Console, verbose: bool) -> None:
+    """Memory, compile time and where the source lies: a name, and what hangs behind it."""
+    facts = [("memory", _memory(report))]
+    if report.stage_seconds:
+        stages = ", ".join(f"{name} {seconds:.2f}" for name, seconds in report.stage_seconds.items())
+        hits = f"; {count_text(report.cache_hits, 'kernel')} from the cache" if report.cache_hits else ""
+        facts.append(("compile", f"{report.compile_seconds:.2f} s: {stages}{hits}"))
+    if verbose and report.plugins:
+        facts.append(("plugins", ", ".join(report.plugins)))
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in facts:
+        grid.add_row(name, Text(text))
+    console.print()
+    console.print(grid)
+    paths = [("source", report.wrapper_path)] if report.wrapper_path is not None else []
+    paths += [(f"  {name}", path) for name, path in report.kernel_paths.items()] if verbose else []
+    for name, path in paths:  # not wrapped: a path is there to be copied
+        console.print(Text.assemble((f"{name:<8} ", "bold"), str(path)), soft_wrap=True, highlight=False)
+
+
+def _memory(report: CompileReport) -> str:
+    text = f"{size_text(report.memory_peak_bytes)} at its peak"
+    if size_text(report.memory_total_bytes) != size_text(report.memory_peak_bytes):
+        text += f", {size_text(report.memory_total_bytes)} if nothing were freed or reused"
+    if report.memory_reused:
+        text += f"; {count_text(report.memory_reused, 'buffer')} in the memory of dead ones"
+    return text

@@ -1,0 +1,65 @@
+"""The estimated timeline as a Chrome trace. In: a report. Out: JSON-able data for chrome://tracing or ui.perfetto.dev.
+
+The format is the Trace Event Format's "complete" events: `ts` and `dur` in microseconds. Steps run one after the other
+on their device; the stages of the compile are a process of their own, with their measured times. Of a report without
+times, a microsecond stands for 1,000 bytes read or written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .report import CompileReport
+
+_COMPILE, _RUN = 1, 2
+
+
+def make_trace(report: CompileReport) -> dict[str, Any]:
+    """The trace of one report."""
+    unit = "estimated" if report.timed else "no times: 1 µs stands for 1 kB"
+    events: list[dict[str, Any]] = [
+        _name("process_name", _RUN, 0, f"{report.name} ({unit})"),
+        _name("process_name", _COMPILE, 0, f"compiling {report.name} (measured)"),
+    ]
+    threads: dict[str, int] = {}
+    now = 0.0
+    for step in report.steps:
+        duration = step.us if report.timed else step.bytes / 1e3
+        thread = threads.setdefault(step.device, len(threads) + 1)
+        estimate = step.estimate
+        details = {
+            "does": step.title,
+            "reads": ", ".join(step.reads),
+            "writes": ", ".join(step.writes),
+            "flops": step.flops,
+            "bytes": step.bytes,
+        }
+        if estimate is not None:
+            details |= {"low_us": estimate.low_us, "high_us": estimate.high_us, "why": estimate.why}
+        events.append(_event(step.name, step.kind, _RUN, thread, now, duration, details))
+        now += duration
+    events += [_name("thread_name", _RUN, thread, device) for device, thread in threads.items()]
+    now = 0.0
+    for stage, seconds in report.stage_seconds.items():
+        events.append(_event(stage, "compile", _COMPILE, 1, now, seconds * 1e6, {}))
+        now += seconds * 1e6
+    return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def _name(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _event(
+    name: str, category: str, process: int, thread: int, start: float, duration: float, details: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "cat": category,
+        "ph": "X",
+        "pid": process,
+        "tid": thread,
+        "ts": start,
+        "dur": duration,
+        "args": details,
+    }

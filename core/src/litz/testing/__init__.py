@@ -1,0 +1,1 @@
+"""Tools that test litz itself. They need torch's own test utilities (`pip install expecttest`)."""

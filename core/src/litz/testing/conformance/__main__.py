@@ -1,0 +1,5 @@
+"""`python -m litz.testing.conformance`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,112 @@
+"""Which cases there are. In: names and dtypes. Out: Jobs (an operator in a dtype), each with its Cases.
+
+A case is one sample of torch.testing's op_db, compiled with `dynamic` False or True. Samples are made anew where they
+are run, from a seed that depends on the operator and dtype only, so that a case's name says all about it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool)
+LOOKED_AT = 200
+"""Of an operator with more samples than this, those beyond are not looked at: some have over a thousand."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """An operator in a dtype, on a device."""
+
+    op: str
+    dtype: torch.dtype
+    device: str = "cpu"
+
+    def __str__(self) -> str:
+        return f"{self.op}/{str(self.dtype).removeprefix('torch.')}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sample of a job. train: with gradients, forward and backward."""
+
+    job: Job
+    sample: int
+    dynamic: bool
+    train: bool
+
+    def __str__(self) -> str:
+        return f"{self.job}/{self.sample}/{'dynamic' if self.dynamic else 'static'}/{'train' if self.train else 'run'}"
+
+
+@functools.cache
+def op_table() -> dict[str, Any]:
+    """torch.testing's OpInfos by full name ("add", "sum_to_size", "div.floor_rounding")."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    # Random operators come wrapped in a function that sets the seed, at which dynamo would leave them to eager.
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch.testing._internal") and hasattr(module, "wrapper_set_seed"):
+            vars(module)["wrapper_set_seed"] = _unseeded
+    return {_full_name(op): op for op in op_db}
+
+
+def _unseeded(op: Any, *args: Any, **kwargs: Any) -> Any:
+    return op(*args, **kwargs)
+
+
+def _full_name(op: Any) -> str:
+    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else str(op.name)
+
+
+def jobs(dtypes: Sequence[torch.dtype] = DTYPES, only: str | None = None, device: str = "cpu") -> list[Job]:
+    """A job for each operator and each of `dtypes` that it supports. only: a regular expression for the name."""
+    wanted = re.compile(only) if only else None
+    return [
+        Job(name, dtype, device)
+        for dtype in dtypes
+        for name, op in op_table().items()
+        if dtype in op.supported_dtypes(torch.device(device).type) and (wanted is None or wanted.search(name))
+    ]
+
+
+def differentiable(job: Job) -> bool:
+    """Does the operator have a backward in this dtype?"""
+    op = op_table()[job.op]
+    return bool(
+        job.dtype.is_floating_point
+        and op.supports_autograd
+        and job.dtype in op.supported_backward_dtypes(torch.device(job.device).type)
+    )
+
+
+def samples(job: Job, count: int, train: bool) -> dict[int, Any]:
+    """`count` of the operator's samples by position, spread over those it has."""
+    torch.manual_seed(zlib.crc32(str(job).encode()))
+    found: Iterable[Any] = op_table()[job.op].sample_inputs(job.device, job.dtype, requires_grad=train)
+    every = list(itertools.islice(iter(found), LOOKED_AT))
+    return {position: every[position] for position in spread(len(every), count)}
+
+
+def spread(total: int, count: int) -> list[int]:
+    """`count` positions of `total`, the first and the last among them."""
+    if count >= total:
+        return list(range(total))
+    if count == 1:
+        return [0]
+    return sorted({round(n * (total - 1) / (count - 1)) for n in range(count)})
+
+
+def cases(job: Job, positions: Iterable[int], dynamic: Sequence[bool], train: bool) -> Iterator[Case]:
+    """The cases of a job."""
+    for mode in dynamic:
+        for position in positions:
+            yield Case(job, position, mode, train)

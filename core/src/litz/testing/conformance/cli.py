@@ -1,0 +1,92 @@
+"""The command line: which jobs, how, and where the results go."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+import torch
+
+from . import results
+from .cases import DTYPES, jobs
+from .check import Outcome
+from .workers import Plan, run_jobs
+
+_MODES = click.Choice(["run", "train", "either"])
+_NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
+
+
+@click.command()
+@click.option("--dtype", "dtypes", multiple=True, help="float32 (the default), float64, int64, ...; may be repeated")
+@click.option("--all-dtypes", is_flag=True, help=f"all of {', '.join(_NAMES)}")
+@click.option("--only", help="a regular expression: operators whose name it is found in")
+@click.option("--samples", default=2, show_default=True, help="samples of each operator and dtype")
+@click.option("--static/--dynamic", "static", default=None, help="only static or only dynamic sizes; else both")
+@click.option("--mode", "modes", multiple=True, type=_MODES, help="gradients: no, yes, where there are any")
+@click.option("--device", default="cpu", show_default=True)
+@click.option("--peer", help='another backend, such as "inductor", on the same cases, for a ratio')
+@click.option("--backend", default="litz", show_default=True)
+@click.option("--workers", default=2, show_default=True, help="processes at a time")
+@click.option("--seconds", default=60.0, show_default=True, help="a case may take")
+@click.option("--shard", default="0/1", show_default=True, help="K/N: every N-th job, from the K-th")
+@click.option("--json", "path", type=click.Path(path_type=Path), help="where to write the results")
+@click.option("--strict/--no-strict", default=True, help="exit with 1 if a case fails that is not known to")
+def main(
+    dtypes: tuple[str, ...],
+    all_dtypes: bool,
+    only: str | None,
+    samples: int,
+    static: bool | None,
+    modes: tuple[str, ...],
+    device: str,
+    peer: str | None,
+    backend: str,
+    workers: int,
+    seconds: float,
+    shard: str,
+    path: Path | None,
+    strict: bool,
+) -> None:
+    """Compile PyTorch's operator samples with litz and compare with eager."""
+    chosen = DTYPES if all_dtypes else tuple(getattr(torch, name) for name in dtypes) or (torch.float32,)
+    part, parts = (int(number) for number in shard.split("/"))
+    wanted = jobs(chosen, only, device)[part::parts]
+    dynamic = (False, True) if static is None else (not static,)
+
+    plan = Plan(samples, dynamic, modes or ("run", "train"), backend, seconds)
+    settings = {"samples": samples, "dynamic": dynamic, "modes": plan.modes, "device": device, "shard": shard}
+    found = _run(wanted, plan, workers)
+    if path is not None:
+        results.write(path, found, settings | {"backend": backend})
+    _show(found)
+    if peer:
+        other = _run(wanted, Plan(samples, dynamic, plan.modes, peer, seconds), workers)
+        if path is not None:
+            results.write(path.with_suffix(f".{peer}.json"), other, settings | {"backend": peer})
+        click.echo(f"\n{peer}:\n{results.table(other)}\n\n{results.ratio(found, other)}")
+    unknown = [outcome for outcome in results.failures(found) if not results.reason_of(outcome)]
+    if strict and unknown:
+        sys.exit(1)
+
+
+def _run(wanted: list, plan: Plan, workers: int) -> list[Outcome]:
+    start, found = time.perf_counter(), []
+    for outcome in run_jobs(wanted, plan, workers):
+        found.append(outcome)
+        if outcome.status in ("wrong", "error", "timeout") and not results.reason_of(outcome):
+            click.echo(f"{outcome.case} {outcome.status}: {outcome.detail}", err=True)
+        if len(found) % 100 == 0:
+            bad = len(results.failures(found))
+            click.echo(
+                f"{plan.backend}: {len(found)} cases, {bad} failed, {time.perf_counter() - start:.0f} s", err=True
+            )
+    return found
+
+
+def _show(found: list[Outcome]) -> None:
+    text = results.failures_text(found)
+    if text:
+        click.echo(text + "\n")
+    click.echo(results.table(found))

@@ -1,0 +1,200 @@
+"""Processes that run jobs. In: Jobs. Out: Outcomes, as they come.
+
+A worker is forked from a parent that has imported torch and has run nothing, so that a new one costs milliseconds. It
+says which case it begins and what became of it; where it falls silent for too long it is killed, and where it dies, the
+case that it was at has failed and another worker goes on with the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import logging
+import multiprocessing
+import os
+import pkgutil
+import signal
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+from .cases import Case, Job, cases, differentiable, samples
+from .check import Outcome, check
+
+JOBS_PER_WORKER = 30
+"""A worker is replaced after so many, for what torch.compile keeps in memory."""
+_FORK: Any = multiprocessing.get_context("fork")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How each job is run. samples: how many of an operator's. modes: of "run" (no gradients), "train" (nothing for
+    an operator without a backward) and "either" (train where there is a backward, else run). seconds: a case may take.
+    """
+
+    samples: int = 2
+    dynamic: tuple[bool, ...] = (False, True)
+    modes: tuple[str, ...] = ("run", "train")
+    backend: str | Callable[..., Any] = "litz"
+    seconds: float = 60.0
+
+
+def run_job(job: Job, plan: Plan, begin: Callable[[Case], bool] = lambda case: True) -> Iterator[Outcome]:
+    """The outcomes of a job's cases, here in this process. begin: told of each case; False leaves the case out."""
+    for mode in plan.modes:
+        train = mode != "run" and differentiable(job)
+        if mode == "train" and not train:
+            continue
+        try:
+            found = samples(job, plan.samples, train)
+        except Exception as error:  # some sample functions need what is not installed, or have no such dtype
+            yield Outcome(f"{job}/samples/{mode}", "skipped", f"no samples: {type(error).__name__}: {error}")
+            continue
+        for case in cases(job, found, plan.dynamic, train):
+            if begin(case):
+                yield check(case, found[case.sample], plan.backend)
+
+
+def run_jobs(jobs: Sequence[Job], plan: Plan, workers: int = 2) -> Iterator[Outcome]:
+    """The outcomes of all jobs, in the order in which they come."""
+    waiting: deque[tuple[Job, frozenset[str]]] = deque((job, frozenset()) for job in jobs)
+    pool: list[_Worker] = []
+    torch.set_num_threads(1)  # in the parent, so that no thread pool is there to be forked
+    _preload()
+    try:
+        while waiting or any(worker.job for worker in pool):
+            pool = [worker for worker in pool if worker.job or worker.left]
+            while waiting and (free := _free(pool, workers, plan)) is not None:
+                free.give(*waiting.popleft())
+            ready = wait([worker.pipe for worker in pool], timeout=1.0)
+            for worker in list(pool):
+                if worker.pipe in ready:
+                    yield from worker.hear()
+                elif worker.job and time.monotonic() - worker.heard > plan.seconds:
+                    worker.retire()
+                    yield worker.lost("timeout", f"more than {plan.seconds:.0f} s")
+                if worker.dead:
+                    pool.remove(worker)
+                    if worker.job:
+                        waiting.appendleft((worker.job, frozenset(worker.done)))
+    finally:
+        for worker in pool:
+            worker.process.kill()
+
+
+def _preload() -> None:
+    """Import the compiler once, for all the processes forked from this one."""
+    for room in ("capture", "codegen.cpp", "cost", "ir", "lower", "report", "runtime", "schedule"):
+        package = importlib.import_module(f"litz.{room}")
+        for module in pkgutil.walk_packages(package.__path__, f"litz.{room}."):
+            with contextlib.suppress(ImportError):  # what needs triton
+                importlib.import_module(module.name)
+    for name in ("litz.pipeline", "litz.backend", "litz.builtin", "torch._dynamo", "torch._functorch.aot_autograd"):
+        importlib.import_module(name)
+
+
+def _free(pool: list[_Worker], workers: int, plan: Plan) -> _Worker | None:
+    for worker in pool:
+        if worker.job is None and worker.left:
+            return worker
+    if len(pool) >= workers:
+        return None
+    pool.append(_Worker(plan))
+    return pool[-1]
+
+
+@dataclass
+class _Worker:
+    """A process, and what its parent knows of it."""
+
+    plan: Plan
+    job: Job | None = None
+    left: int = JOBS_PER_WORKER
+    dead: bool = False
+    current: str = ""
+    done: set[str] = field(default_factory=set)
+    heard: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.pipe, theirs = _FORK.Pipe()
+        self.process = _FORK.Process(target=_serve, args=(theirs, self.plan), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def give(self, job: Job, done: frozenset[str]) -> None:
+        self.job, self.done, self.current = job, set(done), f"{job}/samples"
+        self.left -= 1
+        self.heard = time.monotonic()
+        self.pipe.send((job, done))
+
+    def hear(self) -> Iterator[Outcome]:
+        """Take one message."""
+        self.heard = time.monotonic()
+        try:
+            kind, value = self.pipe.recv()
+        except (EOFError, OSError):
+            self.dead = True
+            self.process.join()
+            if self.job:
+                yield self.lost("error", f"crash: {_cause(self.process.exitcode)}")
+            return
+        if kind == "begin":
+            self.current = value
+        elif kind == "outcome":
+            self.done.add(value.case)
+            yield value
+        else:  # the job's end
+            self.job = None
+            if not self.left:
+                self.retire()
+
+    def retire(self) -> None:
+        """End the process. Closing the pipe would not: workers forked later hold its other end open."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+        self.dead = True
+
+    def lost(self, status: str, why: str) -> Outcome:
+        """The outcome of the case that the worker was at. A job that fails before its first case is given up."""
+        self.done.add(self.current)
+        if self.current.endswith("/samples"):
+            self.job = None
+        return Outcome(self.current, status, why)
+
+
+def _cause(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"exit status {code}"
+    return signal.Signals(-code).name
+
+
+def _serve(pipe: Connection, plan: Plan) -> None:
+    """A worker's life."""
+    torch.set_num_threads(1)
+    torch._logging.set_logs(dynamo=logging.ERROR)  # graph breaks are no news here
+    while True:
+        try:
+            job, done = pipe.recv()
+        except (EOFError, OSError):
+            os._exit(0)
+
+        def begin(case: Case, done: frozenset[str] = done) -> bool:
+            pipe.send(("begin", str(case)))
+            return str(case) not in done
+
+        try:
+            for outcome in run_job(job, plan, begin):
+                pipe.send(("outcome", outcome))
+        except Exception:
+            pipe.send(("outcome", Outcome(f"{job}/samples", "error", traceback.format_exc()[-700:])))
+        torch._dynamo.reset()
+        gc.collect()
+        pipe.send(("end", None))

@@ -1,0 +1,92 @@
+"""`python -m litz.testing.fuzz`: run the fuzzer, or one program of it again."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+import torch
+
+from .check import Checker
+from .generate import generate
+from .run import Record, run
+from .worker import _small
+
+
+@click.command()
+@click.option("--seed", default="0", show_default=True, help="a run's programs depend on it alone")
+@click.option("--programs", default=1000, show_default=True)
+@click.option("--seconds", default=float("inf"), help="stop after that long")
+@click.option("--workers", default=2, show_default=True, help="processes at a time")
+@click.option("--device", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]))
+@click.option("--compiled/--interpreted", default=True, help="kernels too, or only lowering and fusion (faster)")
+@click.option("--level", default=1, show_default=True, help="the C++ compiler's -O; the product has 3")
+@click.option("--dynamic/--static", default=None, help="only symbolic or only fixed sizes; else both")
+@click.option("--folder", default="fuzz_failures", show_default=True, type=click.Path(path_type=Path))
+@click.option("--shrink", "shrink_seconds", default=60.0, show_default=True, help="seconds to shrink a failure")
+@click.option("--json", "path", type=click.Path(path_type=Path), help="where to write the record")
+@click.option("--only", help="one program, by its label (SEED:NUMBER), in this process, with its failure in full")
+def main(
+    seed: str,
+    programs: int,
+    seconds: float,
+    workers: int,
+    device: str,
+    compiled: bool,
+    level: int,
+    dynamic: bool | None,
+    folder: Path,
+    shrink_seconds: float,
+    path: Path | None,
+    only: str | None,
+) -> None:
+    """Random programs, compiled by litz, against eager. A failure is shrunk to a script in a folder."""
+    if only is not None:
+        _again(only, Checker(compiled, level, device), dynamic, shrink_seconds)
+        return
+    shown = [time.time()]
+
+    def show(record: Record) -> None:
+        if time.time() - shown[0] > 15:
+            shown[0] = time.time()
+            click.echo(f"{record.programs} programs, {len(record.failures)} failures, {record.seconds:.0f} s", err=True)
+
+    record = run(
+        seed,
+        programs,
+        seconds,
+        workers=workers,
+        device=device,
+        compiled=compiled,
+        level=level,
+        dynamic=dynamic,
+        folder=folder,
+        shrink_seconds=shrink_seconds,
+        show=show,
+    )
+    click.echo(record.summary())
+    if path is not None:
+        path.write_text(json.dumps(asdict(record), indent=1))
+    sys.exit(1 if record.failures else 0)
+
+
+def _again(label: str, checker: Checker, dynamic: bool | None, shrink_seconds: float) -> None:
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(2)
+    program, _ = generate(label, dynamic=dynamic)
+    failure = checker.check(program)
+    if failure is None:
+        click.echo(f"{program.script()}\n# no failure")
+        return
+    failure = _small(failure, checker, shrink_seconds)
+    click.echo(failure.program.script(f"{failure.kind}\n{failure.message}"))
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

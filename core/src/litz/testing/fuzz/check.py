@@ -1,0 +1,217 @@
+"""From a program to what is wrong with it, one at a time or in batches that share one run of the C++ compiler."""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from .compare import Complaint, Expected, complaints
+from .execute import Executable, FuzzCompiler, Peer, Way, trained
+from .gradients import expected_gradients, gradients
+from .inputs import InputSpec, make_inputs
+from .program import FuzzProgram
+from .reference import Reference, Rejected, reference_of
+
+TIME_LIMIT = 120
+"""Seconds for one stage of one program."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """kind: what a shrunk program must still show: "compiled: wrong", "compile: CodegenError"."""
+
+    program: FuzzProgram
+    kind: str
+    message: str
+
+
+class TorchFails(Exception):
+    """The program cannot be captured, for a reason that is torch's own."""
+
+
+@dataclass
+class _Prepared:
+    """A program that is compiled and waits for its kernels. rounds: inputs to run it with, and what should come out."""
+
+    program: FuzzProgram
+    executable: Executable
+    rounds: list[tuple[tuple[InputSpec, ...], list[Expected], list[Expected]]]
+
+
+class Checker:
+    """Checks programs with one compiler. compiled: also builds and runs the kernels, not only the interpreter."""
+
+    def __init__(self, compiled: bool = True, level: int = 1, device: str = "cpu") -> None:
+        self.compiler = FuzzCompiler(compiled, level, device)
+        self.compiled, self.device = compiled, device
+        self.torch_failures: dict[str, int] = {}
+        self.second_runs = 0
+        self.note: Callable[[FuzzProgram], None] = lambda program: None
+        """Called before a program is compiled or run: the last one noted is the one that crashed."""
+
+    def check(self, program: FuzzProgram) -> Failure | None:
+        """What is wrong with one program. Rejected if it is unfair, TorchFails if it cannot be captured."""
+        prepared = self._prepare(program, reference_of(program))
+        if isinstance(prepared, Failure) or not self.compiled:
+            return prepared if isinstance(prepared, Failure) else None
+        self.compiler.finish()
+        return self._complete(prepared)
+
+    def check_all(self, programs: Sequence[tuple[FuzzProgram, Reference]]) -> list[Failure]:
+        """What is wrong with any of many programs."""
+        failures: list[Failure] = []
+        waiting: list[_Prepared] = []
+        for program, reference in programs:
+            try:
+                prepared = self._prepare(program, reference)
+            except TorchFails as error:
+                text = str(error).splitlines()[0][:100] if str(error) else repr(error)
+                self.torch_failures[text] = self.torch_failures.get(text, 0) + 1
+                continue
+            if isinstance(prepared, Failure):
+                failures.append(prepared)
+            else:
+                waiting.append(prepared)
+        if self.compiled:
+            self.compiler.finish()
+            failures += [failure for failure in map(self._complete, waiting) if failure is not None]
+        return failures
+
+    def _prepare(self, program: FuzzProgram, reference: Reference) -> _Prepared | Failure:
+        specs = program.inputs
+        self.note(program)
+        try:
+            with _deadline():
+                executable = self.compiler.compile(program, self._inputs(program, specs))
+        except Exception as error:
+            return self._raised(program, "compile", error)
+        prepared = _Prepared(program, executable, [(specs, *self._expected(program, reference, specs))])
+        resized = program.resized_inputs
+        if resized is not None:
+            try:
+                other = reference_of(program, resized)
+                accepts = executable.accepts(self._inputs(program, resized))
+            except Rejected:
+                accepts = False
+            if accepts:
+                self.second_runs += 1
+                prepared.rounds.append((resized, *self._expected(program, other, resized)))
+        return self._run(prepared, "interpreted") or prepared
+
+    def _complete(self, prepared: _Prepared) -> Failure | None:
+        self.note(prepared.program)
+        return self._run(prepared, "compiled")
+
+    def _run(self, prepared: _Prepared, way: Way) -> Failure | None:
+        program = prepared.program
+        for specs, values, grads in prepared.rounds:
+            inputs = self._inputs(program, specs)
+            try:
+                with _deadline(), torch.set_grad_enabled(program.grad), torch.device(self.device):
+                    outputs = prepared.executable.run(inputs, way)
+                    found = gradients(outputs, inputs) if grads else []
+                    if way == "interpreted" and grads and self.compiled:
+                        self.compiler.finish()  # the backward was compiled just now; more rounds may follow
+            except Exception as error:
+                return self._raised(program, way, error)
+            wrong = complaints([*outputs, *inputs], values)
+            wrong += complaints(found, grads, aliases=False)
+            wrong = self._ours(program, specs, values, grads, wrong) if wrong else []
+            if wrong:
+                again = "" if specs is program.inputs else f" (with sizes {dict(program.sizes)})"
+                return Failure(program, f"{way}: wrong {wrong[0].about}", "; ".join(map(str, wrong)) + again)
+        return None
+
+    def _ours(
+        self,
+        program: FuzzProgram,
+        specs: tuple[InputSpec, ...],
+        values: list[Expected],
+        grads: list[Expected],
+        wrong: list[Complaint],
+    ) -> list[Complaint]:
+        """Less what AOTAutograd's graph gets wrong when torch itself runs it. Wrong strides are also torch's where its
+        decompositions make them; a wrong value from a decomposition counts, as litz chose to decompose."""
+        peers: tuple[Peer, ...] = ("plain", "decomposed")
+        for peer in peers:
+            try:
+                executable = self.compiler.compile(program, self._inputs(program, specs), peer)
+                inputs = self._inputs(program, specs)
+                with torch.set_grad_enabled(program.grad), torch.device(self.device):
+                    outputs = executable.run(inputs, "traced")
+                    found = gradients(outputs, inputs) if grads else []
+            except Exception:
+                continue
+            theirs = complaints([*outputs, *inputs], values) + complaints(found, grads, aliases=False)
+            known = {(c.name, c.about) for c in theirs if peer == "plain" or c.about == "strides"}
+            excused = [c for c in wrong if (c.name, c.about) in known]
+            for about in {c.about for c in excused}:
+                key = f"{about}: wrong before litz"
+                self.torch_failures[key] = self.torch_failures.get(key, 0) + 1
+            wrong = [c for c in wrong if c not in excused]
+            if not wrong:
+                break
+        return wrong
+
+    def _inputs(self, program: FuzzProgram, specs: tuple[InputSpec, ...]) -> list[torch.Tensor]:
+        values = make_inputs(specs)
+        if self.device != "cpu":
+            values = [_moved(value, self.device) for value in values]
+        return trained(program, values)
+
+    def _expected(
+        self, program: FuzzProgram, reference: Reference, specs: tuple[InputSpec, ...]
+    ) -> tuple[list[Expected], list[Expected]]:
+        names = [*program.outputs, *(f"x{n}" for n in range(len(specs)))]
+        values = [Expected(n, reference.eager[n], reference.exact[n], reference.noisy[n]) for n in names]
+        return values, expected_gradients(replace(program, inputs=specs), reference) if program.grad else []
+
+    def _raised(self, program: FuzzProgram, stage: str, error: Exception) -> Failure:
+        if stage == "compile" and not _is_ours(error):
+            raise TorchFails(f"{type(error).__name__}: {error}") from error
+        root: BaseException = error
+        while root.__cause__ is not None:
+            root = root.__cause__
+        text = "".join(traceback.format_exception(error))
+        return Failure(program, f"{stage}: {type(error).__name__} {type(root).__name__}", text)
+
+
+_OURS = ("lower", "schedule", "codegen", "runtime", "ir", "cost", "report", "passes", "decompositions.py", "foreach.py")
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether litz's own stages were at work."""
+    current: BaseException | None = error
+    while current is not None:
+        for frame in traceback.extract_tb(current.__traceback__):
+            _, found, rest = frame.filename.partition("/litz/")
+            if found and any(part in rest.split("/") for part in _OURS):
+                return True
+        current = current.__cause__ or current.__context__
+    return False
+
+
+def _moved(value: torch.Tensor, device: str) -> torch.Tensor:
+    """On the device, with the same strides, which `.to` would not keep."""
+    whole = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage()).to(device)
+    return whole.as_strided(value.shape, value.stride(), value.storage_offset())
+
+
+@contextmanager
+def _deadline() -> Iterator[None]:
+    def expire(number: int, frame: Any) -> None:
+        raise TimeoutError(f"more than {TIME_LIMIT} s")
+
+    old = signal.signal(signal.SIGALRM, expire)
+    signal.alarm(TIME_LIMIT)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, old)

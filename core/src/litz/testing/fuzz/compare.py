@@ -1,0 +1,103 @@
+"""Are these outputs as right as eager's? Values by the judges of `reference`, and type, shape, strides, aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from .reference import same_specials
+
+ROUNDINGS = {torch.float16: 4, torch.bfloat16: 4, torch.float32: 64, torch.float64: 64}
+"""Roundings that a result may be off by, beyond what the judges say: long sums have many, and halves sum in float32."""
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """What is wrong with a value. about: "values", "type", "shape", "strides" or "aliases"."""
+
+    name: str
+    about: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One value, by eager, in float64, and in float64 with noise."""
+
+    name: str
+    eager: torch.Tensor
+    exact: torch.Tensor
+    noisy: torch.Tensor
+
+
+def complaints(actual: Sequence[torch.Tensor], expected: Sequence[Expected], aliases: bool = True) -> list[Complaint]:
+    """What is wrong with the values; empty if nothing is. aliases: they share memory where eager's do, too."""
+    found = []
+    for got, want in zip(actual, expected, strict=True):
+        about, text = _complaint(got.detach().cpu(), want)
+        if text:
+            found.append(Complaint(want.name, about, text))
+    if aliases and not found:
+        found += _aliases(actual, expected)
+    return found
+
+
+def _complaint(got: torch.Tensor, want: Expected) -> tuple[str, str]:
+    eager = want.eager.detach()
+    if got.dtype != eager.dtype:
+        return "type", f"{got.dtype} for {eager.dtype}"
+    if got.shape != eager.shape:
+        return "shape", f"{tuple(got.shape)} for {tuple(eager.shape)}"
+    if eager.numel() > 1 and is_dense(eager):
+        pairs = zip(eager.shape, got.stride(), eager.stride(), strict=True)
+        if any(n > 1 and a != b for n, a, b in pairs):
+            return "strides", f"strides {got.stride()} for {eager.stride()}"
+    if not eager.dtype.is_floating_point:
+        if torch.equal(got, eager):
+            return "", ""
+        return "values", f"{int((got != eager).sum())} of {eager.numel()} elements differ"
+    actual, wide, exact = got.double(), eager.double(), want.exact.detach().double()
+    if not same_specials(actual, wide):
+        return "values", "infinities or NaN in other places"
+    finite = wide.isfinite() & exact.isfinite() & want.noisy.isfinite()
+    if not bool(finite.any()):
+        return "", ""
+    actual, wide, exact, noisy = actual[finite], wide[finite], exact[finite], want.noisy.detach().double()[finite]
+    scale = float(exact.abs().max())
+    drift = max(float((noisy - exact).abs().max()), float((wide - exact).abs().max()))
+    allowed = 8 * drift + ROUNDINGS[eager.dtype] * scale * torch.finfo(eager.dtype).eps + 1e-30
+    error = float((actual - exact).abs().max())
+    if error <= allowed:
+        return "", ""
+    off = int(((actual - exact).abs() > allowed).sum())
+    return "values", f"{off} of {eager.numel()} elements are off by up to {error:.3e}; {allowed:.1e} is allowed"
+
+
+def _aliases(actual: Sequence[torch.Tensor], expected: Sequence[Expected]) -> list[Complaint]:
+    found = []
+    for i, (a, x) in enumerate(zip(actual, expected, strict=True)):
+        for b, y in zip(actual[:i], expected[:i], strict=True):
+            if x.eager.numel() == 0 or y.eager.numel() == 0 or _shares(a, b) == _shares(x.eager, y.eager):
+                continue
+            where = "eager" if _shares(x.eager, y.eager) else "litz"
+            found.append(Complaint(x.name, "aliases", f"shares memory with {y.name} in {where} only"))
+    return found
+
+
+def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements fill a stretch of memory, each its own place."""
+    step = 1
+    for stride, extent in sorted((s, n) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n != 1):
+        if stride != step:
+            return False
+        step *= extent
+    return True

@@ -1,0 +1,88 @@
+"""The C++ kernels of many programs in one source file, built by one run of the compiler.
+
+`CppBatch.load` stands in for `litz.runtime.cpp_build.load_kernel`: what it returns can be called once `build` has run.
+Kernels include nothing and share nothing, so each goes into a namespace of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from litz.codegen.cpp.codegen import SYMBOL
+from litz.runtime import cpp_build
+
+
+class CppBatch:
+    """Kernels that wait to be built, and those that were. level: the compiler's -O; the product has 3."""
+
+    def __init__(self, level: int = 1) -> None:
+        self.level = level
+        self.folder = tempfile.TemporaryDirectory(prefix="litz-fuzz-")
+        self._waiting: dict[str, list[_Launcher]] = {}
+        self._builds = 0
+
+    def load(self, source: Any, context: Any) -> Callable[..., Any]:
+        """A function that launches the kernel, after `build`."""
+        launcher = _Launcher(source)
+        self._waiting.setdefault(source.text, []).append(launcher)
+        return launcher
+
+    def build(self) -> None:
+        """Build what waits. A kernel that the compiler does not take raises when it is launched."""
+        waiting, self._waiting = self._waiting, {}
+        if not waiting:
+            return
+        if (message := self._build(waiting)) and len(waiting) > 1:
+            for text, launchers in waiting.items():
+                self._build({text: launchers})
+        elif message:
+            for launcher in next(iter(waiting.values())):
+                launcher.error = message
+
+    def _build(self, kernels: dict[str, list[_Launcher]]) -> str:
+        """An empty string, or what the compiler says."""
+        self._builds += 1
+        source = Path(self.folder.name) / f"batch{self._builds}.cpp"
+        library = source.with_suffix(".so")
+        source.write_text("".join(_in_namespace(text, number) for number, text in enumerate(kernels)))
+        compiler = cpp_build.find_compiler(None)
+        flags = [f"-O{self.level}" if f == "-O3" else f for f in cpp_build.command(compiler, "native")]
+        line = [*flags, "-o", str(library), str(source), *cpp_build.libraries(compiler)]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if done.returncode:
+            if len(kernels) == 1:
+                for launcher in next(iter(kernels.values())):
+                    launcher.error = done.stderr
+            return done.stderr or "the compiler failed"
+        loaded = ctypes.CDLL(str(library))
+        for number, launchers in enumerate(kernels.values()):
+            for launcher in launchers:
+                launcher.launch = cpp_build.bind(getattr(loaded, f"{SYMBOL}_{number}"), launcher.source)
+        source.unlink()
+        library.unlink()
+        return ""
+
+
+def _in_namespace(text: str, number: int) -> str:
+    renamed = re.sub(rf'extern "C" int {SYMBOL}\(', f'extern "C" int {SYMBOL}_{number}(', text)
+    return f"namespace space_{number} {{\n{renamed}\n}}\n"
+
+
+class _Launcher:
+    """Calls its kernel, once there is one."""
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+        self.launch: Callable[..., Any] | None = None
+        self.error = "the batch has not been built"
+
+    def __call__(self, *arguments: int) -> Any:
+        if self.launch is None:
+            raise RuntimeError(self.error)
+        return self.launch(*arguments)

@@ -1,0 +1,180 @@
+"""A program through AOTAutograd and litz, without dynamo; run by the IR's interpreter or as compiled kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+from litz.builtin import Core, LibraryChoice
+from litz.capture.aot import compile_with_aot
+from litz.capture.graph import Graph
+from litz.codegen.cpp import CppCodegen
+from litz.codegen.wrapper import generate_wrapper
+from litz.cost import Roofline
+from litz.ir.interpret import interpret
+from litz.pipeline import Compiler, build, generate, make_compiler, schedule_graph
+from litz.schedule import unscheduled
+from litz_plugins import Codegen, hookimpl
+from litz_plugins.manager import make_plugins
+
+from .cpp_batch import CppBatch
+from .program import FuzzProgram, is_trained
+
+Way = Literal["interpreted", "compiled", "traced"]
+
+Peer = Literal["plain", "decomposed"]
+
+
+@dataclass
+class Executable:
+    """A compiled program. way: how the next call runs. shape_env: holds the guards of a dynamic one."""
+
+    call: Callable[..., Any]
+    way: list[Way]
+    shape_env: ShapeEnv | None
+    placeholders: Sequence[Any]
+    symbols: Sequence[tuple[int, int]]
+    """Where the sizes stand that come before the tensors, as dynamo passes them: (input, dimension)."""
+    graphs: list[str] = field(default_factory=list)
+
+    def run(self, inputs: Sequence[torch.Tensor], way: Way) -> list[Any]:
+        """The outputs. Writes to the inputs as the program does."""
+        self.way[0] = way
+        sizes = [inputs[number].shape[dim] for number, dim in self.symbols]
+        return list(self.call(*sizes, *inputs))
+
+    def accepts(self, inputs: Sequence[torch.Tensor]) -> bool:
+        """Whether the guards hold for these inputs: dynamo would compile anew where they do not."""
+        assert self.shape_env is not None
+        return bool(self.shape_env.evaluate_guards_for_args(self.placeholders, list(inputs), ignore_static=False))
+
+
+class FuzzCompiler:
+    """litz with the C++ of many programs built at once."""
+
+    def __init__(self, compiled: bool = True, level: int = 1, device: str = "cpu") -> None:
+        self.batch = CppBatch(level)
+        self.compiled, self.device = compiled, device
+        options = {"debug": True, "cache_dir": self.batch.folder.name, "memory_pool": False}
+        if device == "cpu":
+            own = [("core", Core()), ("library", LibraryChoice()), ("cpp", _Cpp(self.batch)), ("roofline", Roofline())]
+            self.compiler = make_compiler(None, options, make_plugins(own, entry_points=()))
+        else:
+            self.compiler = make_compiler(None, options)
+        self.decompositions = {
+            op: rule for op, rule in self.compiler.plugins.decompositions().items() if rule is not None
+        }
+
+    def compile(self, program: FuzzProgram, inputs: Sequence[torch.Tensor], peer: Peer | None = None) -> Executable:
+        """The program, compiled for inputs like these. Its kernels are there after `finish`.
+
+        peer: without litz's stages: what AOTAutograd makes of it runs in eager, with litz's decompositions or none.
+        """
+        way: list[Way] = ["interpreted"]
+        graphs: list[str] = []
+
+        def compile_graph(graph: Graph) -> Callable[[list[Any]], Any]:
+            graphs.append(str(graph))
+            if peer is not None:
+                return _eager(graph)
+            return _switch(graph, self.compiler, way, self.compiled)
+
+        shape_env = ShapeEnv(duck_shape=True) if program.dynamic else None
+        mode = FakeTensorMode(shape_env=shape_env)
+        with tracing(TracingContext(mode)):
+            fake = [_fake(mode, value, number, program.dynamic) for number, value in enumerate(inputs)]
+            symbols = _symbols(fake)
+            module: Any = _Module(program, len(symbols))
+            arguments = [*(fake[number].shape[dim] for number, dim in symbols), *fake]
+            with torch.set_grad_enabled(program.grad), torch.device(self.device):
+                rules = {} if peer == "plain" else self.decompositions
+                call = compile_with_aot(module, arguments, compile_graph=compile_graph, decompositions=rules)
+        return Executable(call, way, shape_env, fake, symbols, graphs)
+
+    def finish(self) -> None:
+        """Build the kernels of all programs since the last time."""
+        self.batch.build()
+
+
+def _switch(graph: Graph, compiler: Compiler, way: list[Way], compiled: bool) -> Callable[[list[Any]], Any]:
+    schedule = schedule_graph(graph, compiler)
+    program = unscheduled(schedule)
+    entry = None
+    if compiled:
+        sources = generate(schedule, compiler)
+        entry = build(schedule, sources, generate_wrapper(schedule, sources), compiler)
+
+    def call(arguments: list[Any]) -> Any:
+        if way[0] == "interpreted":
+            values = list(arguments)
+            arguments.clear()
+            return interpret(program, values)
+        assert entry is not None
+        return entry(arguments)
+
+    return call
+
+
+def _eager(graph: Graph) -> Callable[[list[Any]], Any]:
+    def call(arguments: list[Any]) -> Any:
+        values = list(arguments)
+        arguments.clear()
+        return torch.fx.Interpreter(graph.module).run(*values, enable_io_processing=False)
+
+    return call
+
+
+def _fake(mode: FakeTensorMode, value: torch.Tensor, number: int, dynamic: bool) -> Any:
+    from torch._dynamo.source import LocalSource
+
+    if not dynamic:
+        return mode.from_tensor(value, static_shapes=True)
+    context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DUCK] * value.dim())
+    return mode.from_tensor(value, symbolic_context=context, source=LocalSource(f"x{number}"))
+
+
+def _symbols(fake: Sequence[Any]) -> list[tuple[int, int]]:
+    """Where each size symbol is first seen."""
+    found: dict[Any, tuple[int, int]] = {}
+    for number, value in enumerate(fake):
+        for dim, size in enumerate(value.shape):
+            if isinstance(size, torch.SymInt):
+                found.setdefault(size.node.expr, (number, dim))
+    return list(found.values())
+
+
+class _Module(torch.nn.Module):
+    """The program where AOTAutograd wants dynamo's module. skip: arguments that are sizes."""
+
+    def __init__(self, program: FuzzProgram, skip: int) -> None:
+        super().__init__()
+        self.function, self.skip = program.function(), skip
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args[self.skip :])
+
+
+class _Cpp:
+    """The CPU's code generator with kernels that are built later."""
+
+    def __init__(self, batch: CppBatch) -> None:
+        self.batch = batch
+
+    @hookimpl
+    def litz_register_codegens(self, options: Any) -> dict[str, Codegen]:
+        return {"cpu": CppCodegen(loader=self.batch.load)}
+
+
+def trained(program: FuzzProgram, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The inputs, with gradients asked for where a `grad` program wants them."""
+    if program.grad:
+        for spec, value in zip(program.inputs, inputs, strict=True):
+            if is_trained(spec):
+                value.requires_grad_()
+    return inputs

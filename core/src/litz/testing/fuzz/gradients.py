@@ -1,0 +1,80 @@
+"""The gradients that a program with `grad` should have: by eager, in float64, and in float64 with noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .compare import Expected
+from .inputs import make_inputs
+from .program import FuzzProgram, is_trained
+from .reference import FLOAT_NAMES, Reference, same_specials
+
+
+def gradients(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Of a weighted sum of the outputs, by the inputs that require them; zero where nothing depends on an input."""
+    ends, starts = [o for o in outputs if o.requires_grad], [x for x in inputs if x.requires_grad]
+    if not ends or not starts:
+        return []
+    found = torch.autograd.grad(ends, starts, [_weights(o) for o in ends], allow_unused=True)
+    return [torch.zeros_like(x) if g is None else g for g, x in zip(found, starts, strict=True)]
+
+
+def _weights(output: torch.Tensor) -> torch.Tensor:
+    # Not all the same: the gradient of a softmax's plain sum is zero.
+    return (torch.arange(output.numel(), device=output.device).reshape(output.shape) % 5 - 2).to(output.dtype)
+
+
+def expected_gradients(program: FuzzProgram, reference: Reference) -> list[Expected]:
+    """Empty if they overflow, or if float64 has other rules."""
+    runs = [_run(program, None, reference), _run(program, "exact", reference), _run(program, "noisy", reference)]
+    names = [f"gradient of x{n}" for n, spec in enumerate(program.inputs) if is_trained(spec)]
+    rows = [Expected(*row) for row in zip(names, *runs, strict=False)]
+    fair = all(same_specials(row.eager.double(), row.exact) and same_specials(row.exact, row.noisy) for row in rows)
+    return rows if fair and all(len(run) == len(rows) for run in runs) else []
+
+
+def _run(program: FuzzProgram, judge: str | None, reference: Reference) -> list[torch.Tensor]:
+    rng = torch.Generator().manual_seed(0)
+    values = dict(zip((f"x{n}" for n in range(len(program.inputs))), make_inputs(program.inputs, bool(judge))))
+    for spec, value in zip(program.inputs, values.values()):
+        value.requires_grad_(is_trained(spec))
+    inputs = list(values.values())
+    if judge == "noisy":
+        for spec, (name, value) in zip(program.inputs, list(values.items())):
+            if is_trained(spec):
+                values[name] = _Noise.apply(value, 0.0, torch.finfo(spec.dtype).eps, rng)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64 if judge else before)
+    try:
+        for statement in program.statements:
+            text = FLOAT_NAMES.sub("torch.float64", statement.text) if judge else statement.text
+            value = eval(text, {"torch": torch, "nan": float("nan"), "inf": float("inf")}, values)
+            if judge == "noisy" and value.dtype.is_floating_point:
+                eps = torch.finfo(reference.eager[statement.target].dtype).eps
+                forward = 0.0 if reference.is_exact(statement.target) else eps
+                value = _Noise.apply(value, forward, eps, rng)
+            values[statement.target] = value
+        return gradients([values[name] for name in program.outputs], inputs)
+    finally:
+        torch.set_default_dtype(before)
+
+
+class _Noise(torch.autograd.Function):
+    """Random relative errors: of size `forward` for the value, `backward` for its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, forward: float, backward: float, rng: torch.Generator) -> torch.Tensor:
+        ctx.backward_size, ctx.rng = backward, rng
+        return value * _factors(value, forward, rng)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        (gradient,) = gradients
+        return gradient * _factors(gradient, ctx.backward_size, ctx.rng), None, None, None
+
+
+def _factors(value: torch.Tensor, size: float, rng: torch.Generator) -> torch.Tensor:
+    return 1 + size * (torch.rand(value.shape, generator=rng, dtype=torch.float64) * 2 - 1)

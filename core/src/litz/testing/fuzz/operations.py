@@ -1,0 +1,167 @@
+"""The table of what a statement may be, and what its makers draw from.
+
+A maker takes a `Draw` and returns a `Draft` of a statement, or None where nothing fits. It need not be careful: the
+reference run rejects what eager does not accept.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from .inputs import InputSpec
+from .reference import Reference
+
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+INTS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A statement that has no target yet; the fields are `Statement`'s."""
+
+    text: str
+    exact: bool = False
+    rough: bool = False
+    writes: str = ""
+
+
+Maker = Callable[["Draw"], "Draft | None"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table. static: only where sizes are numbers. mutates: changes memory."""
+
+    maker: Maker
+    weight: float
+    static: bool
+    mutates: bool
+
+
+TABLE: list[Row] = []
+
+
+def operation(weight: float = 1.0, static: bool = False, mutates: bool = False) -> Callable[[Maker], Maker]:
+    """Put a maker into the table."""
+
+    def register(maker: Maker) -> Maker:
+        TABLE.append(Row(maker, weight, static, mutates))
+        return maker
+
+    return register
+
+
+@dataclass
+class Draw:
+    """Random choices among what a program has so far."""
+
+    rng: random.Random
+    reference: Reference
+    pool: tuple[int, ...]
+    """The extents that inputs have."""
+    dynamic: bool
+    new_inputs: list[InputSpec] = field(default_factory=list)
+    """Inputs that the draft at hand needs."""
+    input_count: int = 0
+
+    # Variables.
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.reference.eager)
+
+    def value(self, name: str) -> torch.Tensor:
+        return self.reference.eager[name]
+
+    def any(self, fits: Callable[[torch.Tensor], bool] = lambda t: True, exact: bool = False) -> str | None:
+        """A variable that fits; later ones are likelier. exact: it must be free of rounding errors."""
+        names = [n for n in self.names if fits(self.value(n)) and not (exact and not self.reference.is_exact(n))]
+        if not names:
+            return None
+        recent = names[-4:]
+        return self.rng.choice(recent if self.rng.random() < 0.6 else names)
+
+    def floating(self) -> str | None:
+        return self.any(lambda t: t.dtype.is_floating_point)
+
+    def integer(self) -> str | None:
+        return self.any(lambda t: not t.dtype.is_floating_point and t.dtype != torch.bool)
+
+    def number(self, exact: bool = False) -> str | None:
+        return self.any(lambda t: t.dtype != torch.bool, exact)
+
+    def partner(self, name: str, fits: Callable[[torch.Tensor], bool] = lambda t: True, exact: bool = False) -> str:
+        """Something that broadcasts with the variable: another one, a part of itself, a new input."""
+        shape = self.value(name).shape
+        other = self.any(lambda t: fits(t) and _broadcasts(t.shape, shape), exact)
+        roll = self.rng.random()
+        if other is not None and other != name and roll < 0.75:
+            return other
+        if roll < 0.85 and shape and fits(self.value(name)):
+            dim = self.rng.randrange(len(shape))
+            return f"{name}.narrow({dim}, 0, 1)" if shape[dim] else f"{name}.flip({dim})"
+        if roll < 0.95 and fits(self.value(name)):
+            return name
+        size = list(shape[self.rng.randint(0, len(shape)) :])
+        size = [1 if self.rng.random() < 0.3 else n for n in size]
+        dtype = self.rng.choice([d for d in (*FLOATS, *INTS, torch.bool) if fits(torch.empty(0, dtype=d))])
+        return self.input(tuple(size), dtype)
+
+    def input(self, size: Sequence[int], dtype: torch.dtype, kind: str = "plain", high: int = 0) -> str:
+        """A new input."""
+        self.new_inputs.append(
+            InputSpec(tuple(int(n) for n in size), dtype, self.rng.randrange(10**6), kind=kind, high=high)
+        )
+        return f"x{self.input_count + len(self.new_inputs) - 1}"
+
+    def index(self, size: Sequence[int], high: int) -> str | None:
+        """An int64 tensor of indices below `high`: an input. (`Draft`s with computed indices do that themselves.)"""
+        if high == 0 and 0 not in size:
+            return None
+        return self.input(size, torch.int64, "index", high)
+
+    # Numbers.
+
+    def dim(self, name: str, least: int = 0) -> int | None:
+        """A dimension of the variable, of `least` elements or more."""
+        dims = [d for d, n in enumerate(self.value(name).shape) if n >= least]
+        return self.rng.choice(dims) if dims else None
+
+    def dims(self, name: str) -> str:
+        """Some dimensions, as text: "1" or "(0, 2)"."""
+        rank = self.value(name).dim()
+        chosen = sorted(self.rng.sample(range(rank), self.rng.randint(1, max(rank, 1)))) if rank else []
+        if len(chosen) == 1 and self.rng.random() < 0.7:
+            return str(chosen[0] - (rank if self.rng.random() < 0.3 else 0))
+        return str(tuple(chosen))
+
+    def size(self, name: str, dim: int) -> str:
+        """The extent of a dimension as text: a number, or what is the same for every size."""
+        return f"{name}.size({dim})" if self.dynamic else str(self.value(name).shape[dim])
+
+    def shape(self, name: str) -> list[str]:
+        return [self.size(name, d) for d in range(self.value(name).dim())]
+
+    def scalar(self, name: str) -> str:
+        """A number to combine with the variable."""
+        if self.value(name).dtype.is_floating_point or self.rng.random() < 0.15:
+            return self.rng.choice(["0.5", "2.0", "-1.5", "1", "-2", "0.25", "3", "-0.0", "0.1"])
+        return self.rng.choice(["1", "2", "-1", "3", "5", "-4", "0"])
+
+    def chance(self, p: float) -> bool:
+        return self.rng.random() < p
+
+
+def _broadcasts(a: Sequence[int], b: Sequence[int]) -> bool:
+    return all(m == n or 1 in (m, n) for m, n in zip(reversed(a), reversed(b), strict=False))
+
+
+def load_table() -> list[Row]:
+    """The table, with all makers in it."""
+    from . import indexing, mutating, pointwise, reducing, views  # noqa: F401  (they register themselves)
+
+    return TABLE

@@ -1,0 +1,266 @@
+"""Statements that move elements: views, copies of views, joining and padding."""
+
+from __future__ import annotations
+
+import torch
+
+from .operations import FLOATS, INTS, Draft, Draw, operation
+
+
+def _shape(sizes: list[str]) -> str:
+    return "(" + "".join(f"{s}, " for s in sizes) + ")"
+
+
+@operation(1.5)
+def reshape(draw: Draw) -> Draft | None:
+    """Dimensions merged, or one split."""
+    name = draw.any()
+    if name is None:
+        return None
+    shape, rank = draw.shape(name), draw.value(name).dim()
+    call = draw.rng.choice(["reshape", "reshape", "view"])
+    roll = draw.rng.random()
+    if roll < 0.25 and 0 not in draw.value(name).shape:
+        return Draft(f"{name}.{call}(-1)")
+    if roll < 0.6 and rank > 1:
+        start = draw.rng.randrange(rank - 1)
+        if draw.chance(0.3):
+            return Draft(f"{name}.flatten({start}, {start + 1})")
+        merged = [*shape[:start], f"{shape[start]} * {shape[start + 1]}", *shape[start + 2 :]]
+        return Draft(f"{name}.{call}({_shape(merged)})")
+    dim = draw.dim(name, 2)
+    if dim is None:
+        return Draft(f"{name}.{call}({_shape([*shape, '1'])})")
+    extent = int(draw.value(name).shape[dim])
+    factors = [k for k in range(2, min(extent, 9)) if extent % k == 0]
+    if not factors:
+        return None
+    factor = draw.rng.choice(factors)
+    parts = [f"{shape[dim]} // {factor}", str(factor)]
+    return Draft(
+        f"{name}.{call}({_shape([*shape[:dim], *(parts if draw.chance(0.5) else parts[::-1]), *shape[dim + 1 :]])})"
+    )
+
+
+@operation(1.5)
+def permute(draw: Draw) -> Draft | None:
+    name = draw.any(lambda t: t.dim() > 1)
+    if name is None:
+        return None
+    order = list(range(draw.value(name).dim()))
+    draw.rng.shuffle(order)
+    text = [f"{name}.permute({tuple(order)})", f"{name}.transpose({order[0]}, {order[1]})"]
+    if draw.value(name).dim() >= 2:
+        text.append(f"{name}.mT")
+    return Draft(draw.rng.choice(text) + (".contiguous()" if draw.chance(0.2) else ""))
+
+
+@operation(1.0)
+def expand(draw: Draw) -> Draft | None:
+    name = draw.any(lambda t: t.numel() < 2000)
+    if name is None:
+        return None
+    shape, value = draw.shape(name), draw.value(name)
+    wide = [str(draw.rng.choice(draw.pool)) if n == 1 and draw.chance(0.7) else s for n, s in zip(value.shape, shape)]
+    if draw.chance(0.5):
+        wide = [str(draw.rng.choice((1, 2, 3))), *wide]
+    return Draft(f"{name}.expand({_shape(wide)})")
+
+
+@operation(2.0)
+def slice_(draw: Draw) -> Draft | None:
+    name = draw.any(lambda t: t.dim() > 0)
+    if name is None:
+        return None
+    dim = draw.dim(name) or 0
+    extent = int(draw.value(name).shape[dim])
+    start = draw.rng.choice(["", "1", str(extent // 2), "-2", "0"])
+    stop = draw.rng.choice(["", "", "-1", "1000", str(max(extent - 1, 0)), "2"])
+    step = draw.rng.choice(["", "", ":2", ":3"])
+    if draw.dynamic and draw.chance(0.5):
+        stop = f"{name}.size({dim}) // 2 + 1"
+    return Draft(f"{name}[{':, ' * dim}{start}:{stop}{step}]")
+
+
+@operation(1.0)
+def select(draw: Draw) -> Draft | None:
+    name = draw.any(lambda t: t.dim() > 0)
+    dim = None if name is None else draw.dim(name, 1)
+    if name is None or dim is None:
+        return None
+    return Draft(f"{name}.select({dim}, {draw.rng.choice(['0', '-1', str(int(draw.value(name).shape[dim]) // 2)])})")
+
+
+@operation(1.0)
+def dimension(draw: Draw) -> Draft | None:
+    """Dimensions of size 1 come and go."""
+    name = draw.any()
+    if name is None:
+        return None
+    rank = draw.value(name).dim()
+    if draw.chance(0.6):
+        return Draft(f"{name}.unsqueeze({draw.rng.randint(0, rank)})")
+    return Draft(f"{name}.squeeze()" if draw.chance(0.3) else f"{name}.squeeze({draw.rng.randrange(max(rank, 1))})")
+
+
+@operation(1.0)
+def flip(draw: Draw) -> Draft | None:
+    name = draw.any(lambda t: t.dim() > 0)
+    if name is None:
+        return None
+    dims = draw.dims(name)
+    if draw.chance(0.4):
+        return Draft(f"{name}.roll({draw.rng.choice(['1', '-2', '5'])}, {draw.dim(name)})")
+    return Draft(f"{name}.flip({dims})")
+
+
+@operation(0.7)
+def unfold(draw: Draw) -> Draft | None:
+    name = draw.any(lambda t: t.dim() > 0 and t.numel() < 3000)
+    dim = None if name is None else draw.dim(name, 2)
+    if name is None or dim is None:
+        return None
+    extent = int(draw.value(name).shape[dim])
+    return Draft(f"{name}.unfold({dim}, {draw.rng.randint(1, min(extent, 4))}, {draw.rng.randint(1, 3)})")
+
+
+@operation(0.5, static=True)
+def as_strided(draw: Draw) -> Draft | None:
+    """Of a variable that is dense from its storage's start: what lies between is then defined."""
+    name = draw.any(lambda t: t.is_contiguous() and t.storage_offset() == 0 and t.numel() > 3)
+    if name is None:
+        return None
+    value = draw.value(name)
+    count, inner = value.numel(), draw.rng.randint(1, 3)
+    size = [draw.rng.randint(1, max(count // inner, 1)), inner]
+    stride = [draw.rng.choice([1, inner, 2]), draw.rng.choice([1, 1, 0])]
+    offset = draw.rng.randint(0, 2)
+    while offset + (size[0] - 1) * stride[0] + (size[1] - 1) * stride[1] >= count and size[0] > 1:
+        size[0] -= 1
+    if offset + (size[0] - 1) * stride[0] + (size[1] - 1) * stride[1] >= count:
+        return None
+    return Draft(f"{name}.as_strided({tuple(size)}, {tuple(stride)}, {offset})")
+
+
+@operation(0.6)
+def diagonal(draw: Draw) -> Draft | None:
+    name = draw.any(lambda t: t.dim() > 1)
+    if name is None:
+        return None
+    offset = draw.rng.choice(["0", "1", "-1"])
+    call = draw.rng.choice(
+        [f"{name}.diagonal({offset})", f"torch.tril({name}, {offset})", f"torch.triu({name}, {offset})"]
+    )
+    return Draft(call)
+
+
+@operation(1.0)
+def split(draw: Draw) -> Draft | None:
+    name = draw.any(lambda t: t.dim() > 0)
+    dim = None if name is None else draw.dim(name, 2)
+    if name is None or dim is None:
+        return None
+    extent = int(draw.value(name).shape[dim])
+    which = draw.rng.choice(["0", "-1"])
+    if draw.chance(0.3):
+        return Draft(f"{name}.chunk({draw.rng.randint(2, 3)}, {dim})[{which}]")
+    if draw.chance(0.2) and extent < 8 and not draw.dynamic:
+        return Draft(f"{name}.unbind({dim})[{which}]")
+    size = draw.rng.randint(1, extent - 1)
+    if draw.chance(0.5):
+        return Draft(f"{name}.split({size}, {dim})[{which}]")
+    return Draft(f"{name}.split(({size}, {draw.size(name, dim)} - {size}), {dim})[{which}]")
+
+
+@operation(1.5)
+def join(draw: Draw) -> Draft | None:
+    name = draw.any(lambda t: t.dim() > 0 and t.numel() < 5000)
+    dim = None if name is None else draw.dim(name)
+    if name is None or dim is None:
+        return None
+    shape = draw.value(name).shape
+
+    def fits(t: torch.Tensor) -> bool:
+        return t.dim() == len(shape) and all(a == b or d == dim for d, (a, b) in enumerate(zip(t.shape, shape)))
+
+    parts = [name, *(draw.any(fits) or name for _ in range(draw.rng.randint(1, 3)))]
+    draw.rng.shuffle(parts)
+    if draw.chance(0.3):
+        same = [draw.any(lambda t: t.shape == shape) or name for _ in range(2)]
+        return Draft(f"torch.stack([{', '.join(same)}], {draw.rng.randint(0, len(shape))})")
+    return Draft(f"torch.cat([{', '.join(parts)}], {dim - (len(shape) if draw.chance(0.2) else 0)})")
+
+
+@operation(1.0)
+def pad(draw: Draw) -> Draft | None:
+    name = draw.any(lambda t: t.dim() > 0)
+    if name is None:
+        return None
+    rank = draw.value(name).dim()
+    widths = [draw.rng.choice([0, 1, 2, 3, -1]) for _ in range(2 * draw.rng.randint(1, rank))]
+    mode = draw.rng.choice(["constant"] * 5 + ["replicate", "reflect", "circular"])
+    if mode != "constant":
+        if rank < 2 or not draw.value(name).dtype.is_floating_point:
+            return None
+        return Draft(f"torch.nn.functional.pad({name}, {(1, 1) if rank < 4 else (1, 1, 0, 1)}, '{mode}')")
+    value = draw.rng.choice(["0", "1", "0.5" if draw.value(name).dtype.is_floating_point else "2"])
+    return Draft(f"torch.nn.functional.pad({name}, {tuple(widths)}, value={value})")
+
+
+@operation(0.7)
+def repeat(draw: Draw) -> Draft | None:
+    name = draw.any(lambda t: t.numel() < 1000)
+    if name is None:
+        return None
+    rank = draw.value(name).dim()
+    if rank and draw.chance(0.4):
+        return Draft(f"{name}.repeat_interleave({draw.rng.randint(1, 3)}, {draw.dim(name)})")
+    times = tuple(draw.rng.randint(1, 3) for _ in range(rank + draw.rng.randint(0, 1)))
+    return Draft(f"{name}.repeat({times})") if times else None
+
+
+@operation(0.8)
+def copy(draw: Draw) -> Draft | None:
+    name = draw.any()
+    call = draw.rng.choice(["clone()", "contiguous()", "detach()", "clone(memory_format=torch.contiguous_format)"])
+    return None if name is None else Draft(f"{name}.{call}")
+
+
+@operation(1.5)
+def cast(draw: Draw) -> Draft | None:
+    name = draw.any()
+    if name is None:
+        return None
+    value, dtype = draw.value(name), draw.rng.choice((*FLOATS, *INTS[:2], torch.uint8, torch.int8, torch.bool))
+    if value.dtype.is_floating_point and not dtype.is_floating_point:
+        # Beyond the range of the integers the result is the processor's.
+        if not bool(value.isfinite().all()) or (
+            dtype != torch.bool and value.numel() and float(value.abs().max()) > 120
+        ):
+            return None
+        if dtype == torch.uint8 and value.numel() and float(value.min()) <= -1:
+            return None
+        return Draft(f"{name}.to({dtype})", exact=True)
+    return Draft(f"{name}.to({dtype})")
+
+
+@operation(0.7)
+def create(draw: Draw) -> Draft | None:
+    name = draw.any(lambda t: t.dim() > 0 and 0 < t.numel() < 3000)
+    if name is None:
+        return None
+    dim = draw.dim(name) or 0
+    size, shape = draw.size(name, dim), _shape(draw.shape(name))
+    dtype = draw.rng.choice((*FLOATS[:2], *INTS[:2], torch.bool))
+    texts = [
+        f"torch.arange({size})",
+        f"torch.arange({size} - 1, -1, -1, dtype=torch.float32)",
+        f"torch.arange(0, {size} * 2, 2, dtype=torch.int32)",
+        f"torch.full({shape}, {draw.rng.choice(['1', '2.5', 'True', '-1'])}, dtype={dtype})",
+        f"torch.ones_like({name})",
+        f"{name}.new_zeros({shape})",
+        f"torch.full_like({name}, 3)",
+        f"torch.eye({size})",
+        f"torch.zeros({shape}, dtype={dtype})",
+    ]
+    return Draft(draw.rng.choice(texts))

@@ -1,0 +1,54 @@
+"""A part of the conformance run that fits into CI: `make conformance` runs all of it.
+
+Every operator once in float32 (with its backward if it has one), and every eighth in each other dtype; sizes static for
+one half of them and dynamic for the other. Grouped, so that pytest-xdist has pieces of some seconds to deal out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+pytest.importorskip("expecttest", reason="torch.testing's operator table needs it")
+
+from litz.testing.conformance.cases import DTYPES, Job, jobs
+from litz.testing.conformance.known import reason_of
+from litz.testing.conformance.results import failures
+from litz.testing.conformance.workers import Plan, run_job
+
+EVERY = {torch.float32: 1}
+OTHERS = 8
+GROUP = 12
+
+
+def _jobs() -> list[Job]:
+    found: list[Job] = []
+    for shift, dtype in enumerate(DTYPES):
+        step = EVERY.get(dtype, OTHERS)
+        found += jobs((dtype,))[shift % step :: step]
+    return found
+
+
+def _groups() -> list[list[tuple[Job, bool]]]:
+    numbered = [(job, bool(number % 2)) for number, job in enumerate(_jobs())]
+    return [numbered[start : start + GROUP] for start in range(0, len(numbered), GROUP)]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("group", _groups(), ids=lambda group: str(group[0][0]))
+def test_operators(group: list[tuple[Job, bool]]) -> None:
+    outcomes = []
+    for job, dynamic in group:
+        outcomes += run_job(job, Plan(samples=1, dynamic=(dynamic,), modes=("either",)))
+    bad = [outcome for outcome in failures(outcomes) if not reason_of(outcome)]
+    assert not bad, "\n".join(f"{outcome.case} {outcome.status}: {outcome.detail}\n{outcome.source}" for outcome in bad)

@@ -1,0 +1,117 @@
+"""The conformance tool itself: what it takes for equal, and that no case can end the run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("expecttest", reason="torch.testing's operator table needs it")
+
+from litz.testing.conformance import results
+from litz.testing.conformance.call import clones, make_call
+from litz.testing.conformance.cases import Job, jobs, samples, spread
+from litz.testing.conformance.check import Outcome
+from litz.testing.conformance.compare import aliases, differences
+from litz.testing.conformance.workers import Plan, run_job, run_jobs
+
+
+def test_equal_results_have_no_differences() -> None:
+    x = torch.tensor([1.0, float("nan"), float("inf")])
+    assert differences([x, 3, None], [x.clone(), 3, None]) == []
+
+
+@pytest.mark.parametrize(
+    "got, want, word",
+    [
+        (torch.zeros(2), torch.ones(2), "element 0"),
+        (torch.zeros(2), torch.zeros(2, dtype=torch.float64), "dtype"),
+        (torch.zeros(2), torch.zeros(1, 2), "shape"),
+        (torch.zeros(2, 3), torch.zeros(3, 2).t(), "strides"),
+        (torch.tensor([float("nan")]), torch.tensor([1.0]), "nan"),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), "1 of 2"),
+        (3, 4, "eager's is 4"),
+    ],
+)
+def test_a_difference_is_found(got: Any, want: Any, word: str) -> None:
+    exact = [want.double() if isinstance(want, torch.Tensor) and want.dtype.is_floating_point else want]
+    found = differences([got], [want], lambda: exact)
+    assert len(found) == 1 and word in found[0]
+
+
+def test_a_result_nearer_to_the_truth_than_eagers_is_right() -> None:
+    exact = torch.tensor([100.0], dtype=torch.float64)
+    eager, better = torch.tensor([101.0], dtype=torch.float16), torch.tensor([100.0], dtype=torch.float16)
+    assert differences([better], [eager], lambda: [exact]) == []
+    assert differences([eager], [better], lambda: [exact]) != []
+
+
+def test_aliases_name_the_first_owner() -> None:
+    x, y = torch.zeros(4), torch.zeros(4)
+    assert aliases([x], [x[1:], y, y.view(2, 2), 3]) == ["input 0", "output 1", "output 1", "nothing"]
+
+
+def test_clones_lie_as_the_originals_do_and_share_memory_as_they_do() -> None:
+    base = torch.arange(12.0)
+    left, right = base[1:7].view(2, 3).t(), base[2:4]
+    a, b = clones([left, right])
+    assert a.stride() == left.stride() and a.storage_offset() == 1
+    b.zero_()
+    assert a.flatten().tolist() != left.flatten().tolist()
+
+
+def test_a_sample_becomes_a_function_with_its_arguments_written_out() -> None:
+    sample = samples(Job("sum", torch.float32), 200, False)[1]
+    call = make_call(torch.sum, sample)
+    assert call.text.startswith("def call(t0):\n    return op(t0")
+    torch.testing.assert_close(call.function(*call.tensors), torch.sum(sample.input, *sample.args, **sample.kwargs))
+
+
+def test_samples_are_spread_over_all() -> None:
+    assert spread(10, 3) == [0, 4, 9]
+    assert spread(2, 5) == [0, 1]
+
+
+def test_a_job_passes(tmp_path: Path) -> None:
+    outcomes = list(run_job(Job("add", torch.float32), Plan(samples=1)))
+    assert [outcome.status for outcome in outcomes] == ["passed"] * 4  # static and dynamic, run and train
+    assert {outcome.how for outcome in outcomes} == {"native"}
+    path = tmp_path / "results.json"
+    results.write(path, outcomes, {})
+    assert results.read(path) == outcomes
+    assert "| float32 | 4 | 0 |" in results.table(outcomes)
+
+
+def _crash(gm: Any, inputs: Sequence[Any]) -> Any:
+    os._exit(3)
+
+
+def _hang(gm: Any, inputs: Sequence[Any]) -> Any:
+    time.sleep(60)
+
+
+def _wrong(gm: Any, inputs: Sequence[Any]) -> Any:
+    return lambda *args: tuple(result + 1 for result in gm(*args))
+
+
+@pytest.mark.parametrize("backend, status", [(_crash, "error"), (_hang, "timeout"), (_wrong, "wrong")])
+def test_a_case_that_fails_is_an_outcome_and_the_run_goes_on(backend: Any, status: str) -> None:
+    before = torch.get_num_threads()
+    plan = Plan(samples=1, modes=("run",), backend=backend, seconds=3.0)
+    outcomes = list(run_jobs(jobs((torch.float32,), "^(neg|sin)$"), plan))
+    torch.set_num_threads(before)
+    assert sorted(outcome.case for outcome in outcomes) == [
+        f"{op}/float32/0/{mode}/run" for op in ("neg", "sin") for mode in ("dynamic", "static")
+    ]
+    assert {outcome.status for outcome in outcomes} == {status}
+
+
+def test_ratio_counts_what_the_peer_passes() -> None:
+    ours = [Outcome("a", "passed"), Outcome("b", "wrong"), Outcome("c", "error")]
+    peers = [Outcome("a", "passed"), Outcome("b", "passed"), Outcome("c", "error")]
+    assert "1 of the 2" in results.ratio(ours, peers)

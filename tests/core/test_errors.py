@@ -1,0 +1,118 @@
+"""Every error: one message with what, where and what to do; and alive after pickling."""
+
+import inspect
+import pickle
+
+import pytest
+
+import litz.errors as errors
+from litz.errors import (
+    CacheError,
+    CaptureError,
+    CodegenError,
+    CompileError,
+    CompilerNotFoundError,
+    DuplicatePluginError,
+    DuplicateRegistrationError,
+    HookSignatureError,
+    InvalidOptionError,
+    KernelBuildError,
+    LitzError,
+    LoweringError,
+    PassOrderError,
+    PluginError,
+    PluginHookError,
+    PluginLoadError,
+    ScheduleError,
+    UnknownHookError,
+    UnknownOptionError,
+    VerifyError,
+)
+
+EXAMPLES = [
+    (LitzError("something broke", where="here", todo="mend it"), ["something broke", "here", "mend it"]),
+    (PluginError("p", "it broke"), ["it broke"]),
+    (PluginLoadError("p", "litz-p 1.0", ImportError("no x")), ["'p'", "litz-p 1.0", "ImportError: no x", "PLUGINS=p"]),
+    (DuplicatePluginError("p", ["litz-a 1", "litz-b 2"]), ["'p'", "litz-a 1", "litz-b 2", "LITZ_DISABLE_PLUGINS=p"]),
+    (UnknownHookError("p", "litz_sleect", ["litz_select"]), ["litz_sleect", "did you mean 'litz_select'"]),
+    (HookSignatureError("p", "litz_x", "has a parameter 'y'", spec="litz_x(z)"), ["'p'", "parameter 'y'", "litz_x(z)"]),
+    (PluginHookError("p", "litz_x", ValueError("no")), ["'p'", "litz_x", "ValueError: no", "on_plugin_error"]),
+    (PluginHookError("core", "litz_x", ValueError("no"), builtin=True), ["bug in litz", "fallback"]),
+    (PassOrderError("a waits for b", ["a", "b"], ["p", "q"]), ["a waits for b", "p, q", "after"]),
+    (DuplicateRegistrationError("lowering of", "aten.add", ["p", "q"]), ["'p' and 'q'", "aten.add", "PLUGINS=q"]),
+    (UnknownOptionError("fusoin", ["fusion"]), ["'fusoin'", "did you mean 'fusion'"]),
+    (UnknownOptionError("x.y", ["fusion"], missing_plugin="x"), ["install the plugin 'x'"]),
+    (UnknownOptionError("qqq", ["fusion"]), ["litz options"]),
+    (InvalidOptionError("debug", 3, "True or False"), ["'debug'", "3", "True or False"]),
+    (CompilerNotFoundError(["g++"], platform="linux"), ["g++", "apt install", "dnf install", "litz doctor"]),
+    (CompilerNotFoundError(platform="darwin"), ["xcode-select", "libomp"]),
+    (
+        KernelBuildError("k1", ["g++", "a b.cpp"], "x" * 9000 + "error: no", "/tmp/k1.cpp"),
+        ["k1", "'a b.cpp'", "error: no"],
+    ),
+    (KernelBuildError("k1", "g++ a.cpp", ""), ["k1", "said nothing"]),
+    (CaptureError("graph0", "sparse inputs", node="arg0"), ["sparse inputs", "graph0", "arg0", "eager"]),
+    (
+        CompileError("graph0", "schedule", KeyError("s0")),
+        ["graph0", "stage schedule", "KeyError: 's0'", "bug", "eager"],
+    ),
+    (LoweringError("aten.add.Tensor", "add_3", "no such dtype"), ["aten.add.Tensor", "add_3", "no such dtype", "bug"]),
+    (LoweringError("aten.add", "add_3", "no", plugin="p"), ["plugin p", "LITZ_DISABLE_PLUGINS=p"]),
+    (ScheduleError("graph0", "a cycle", operation="op3"), ["graph0", "a cycle", "op3"]),
+    (CodegenError("k1", "no such device", device="xpu"), ["k1", "no such device", "xpu"]),
+    (
+        VerifyError("program", "graph0", ["one", "two"], after="fuse", plugin="p"),
+        ["one", "two", "pass fuse", "=p"],
+    ),
+    (VerifyError("program", "graph0", "one"), ["program 'graph0' breaks rules", "one"]),
+    (CacheError("not writable", path="/x"), ["not writable", "/x", "LITZ_CACHE_DIR"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("error", "parts"), EXAMPLES, ids=lambda v: type(v).__name__ if isinstance(v, LitzError) else ""
+)
+def test_message_says_what_is_needed(error, parts):
+    text = str(error)
+    assert all(part in text for part in parts), text
+    assert isinstance(error, LitzError)
+
+
+@pytest.mark.parametrize(
+    ("error", "parts"), EXAMPLES, ids=lambda v: type(v).__name__ if isinstance(v, LitzError) else ""
+)
+def test_errors_survive_pickling(error, parts):
+    error.add_note("a note")
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+    assert again.__notes__[-1] == "a note"
+
+
+def test_the_command_that_repeats_it_is_part_of_the_message():
+    error = CompileError("graph0", "schedule", "no")
+    error.set_reproduction("python a.py")
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again).endswith("reproduce: python a.py") and again.reproduce == "python a.py"
+
+
+def test_every_error_is_covered_here():
+    classes = {c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, LitzError)}
+    assert classes == {type(error) for error, _ in EXAMPLES}
+
+
+def test_a_long_stderr_is_shown_by_its_end_and_kept_whole():
+    error = KernelBuildError("k1", "g++", "first\n" + "x" * 9000 + "\nlast")
+    assert len(str(error)) < 3000 and "last" in str(error)
+    assert error.stderr.startswith("first")
+
+
+def test_a_plain_exception_with_an_unpicklable_cause_survives():
+    try:
+        try:
+            raise RuntimeError(lambda: None)
+        except RuntimeError as cause:
+            raise PluginHookError("p", "litz_x", cause) from cause
+    except PluginHookError as error:
+        assert "RuntimeError" in pickle.loads(pickle.dumps(error)).cause

@@ -1,0 +1,323 @@
+"""Reports: made from a schedule, collected per context, and rendered as text, HTML, trace and JSON."""
+
+from __future__ import annotations
+
+import contextvars
+import io
+import json
+import threading
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from litz import report as reports
+from litz.backend import litz
+from litz.ir import Buffer, Layout, Loop, Program, Range, Store, Template, TensorRef
+from litz.ir.build import call, load
+from litz.ir.index import loop_var, to_expr
+from litz.report.groups import group_decisions
+from litz.report.html import render_html
+from litz.report.text import MANY, render
+from litz.report.trace import make_trace
+from litz.report.units import count_text, size_text, time_text
+from litz.schedule.schedule import Kernel, MemoryPlan, Schedule
+from litz_plugins import Decision, DeviceInfo, Estimate
+
+CPU = torch.device("cpu")
+F32 = torch.float32
+
+
+def program() -> Program:
+    buffers = [
+        Buffer(name, F32, CPU, Layout.contiguous((8, 8)), kind)
+        for name, kind in [("x", "input"), ("w", "input"), ("y", "temporary"), ("z", "temporary")]
+    ]
+    index = (loop_var(0), loop_var(1))
+    ranges = tuple(Range(var, to_expr(8)) for var in index)
+    value = call("exp", load("x", index, F32))
+    loop = Loop("loop0", CPU, ranges, (), (Store("y", index, value),), ("exp", "<mul>"))
+    y, w = (TensorRef(name, Layout.contiguous((8, 8))) for name in "yw")
+    mm = Template("mm0", CPU, torch.ops.aten.mm.default, (y, w), {}, ("z",), kind="mm")
+    table = {buffer.name: buffer for buffer in buffers}
+    return Program("graph0", ("x", "w"), table, (loop, mm), (TensorRef("z", Layout.contiguous((8, 8))),))
+
+
+DECISIONS = (
+    Decision("schedule", "a and b", "fused", "saves a launch and 1.5 MiB of traffic", (("apart", 2.0), ("fused", 1.0))),
+    Decision("schedule", "c and d", "fused", "saves a launch and 20 B of traffic", (("apart", 2.0), ("fused", None))),
+    Decision("schedule", "e and f", "kept apart", "different [ranges]"),
+    Decision("schedule", "mm0", "mm_tile", "measured", (), "autotune"),
+)
+
+
+def schedule(**changes: Any) -> Schedule:
+    graph = program()
+    loop, mm = graph.operations
+    assert isinstance(loop, Loop) and isinstance(mm, Template)
+    return replace(
+        Schedule(
+            graph,
+            (Kernel("kernel0", loop, ("loop0",)), mm),
+            MemoryPlan((("y",), ("z",)), ((), ("y",)), {}, 512, 1024),
+            {
+                "kernel0": Estimate(2.0, 1.0, 4.0, "memory-bound: 512 B"),
+                "mm0": Estimate(3.0, 1.0, 9.0, "compute-bound"),
+            },
+            DECISIONS,
+            3,
+        ),
+        **changes,
+    )
+
+
+@dataclass
+class Compiled:
+    """What `make_report` reads off a CompiledGraph."""
+
+    path: Path = Path("/tmp/wrapper.py")
+    text: str = "def call(args):\n    return args  # <generated>\n"
+    kernels: dict[str, str] = field(default_factory=lambda: {"kernel0": "/tmp/kernel0.cpp"})
+
+
+@dataclass
+class Source:
+    text: str
+
+
+def report(**changes: Any) -> reports.CompileReport:
+    made = reports.make_report(
+        None,
+        schedule(),
+        Compiled(),
+        {"kernel0": Source("for (;;) { a < b && c; }")},
+        stage_seconds={"lower": 0.25, "build": 1.0},
+        plugins=("core", "roofline"),
+        warnings=("careful & slow",),
+        device=DeviceInfo("cpu"),
+    )
+    return replace(made, **changes)
+
+
+def text_of(one: reports.CompileReport, verbose: bool = False, width: int = 80) -> str:
+    stream = io.StringIO()
+    render(one, Console(file=stream, width=width, highlight=False), verbose)
+    return stream.getvalue()
+
+
+# ----------------------------------------------------------------------------------------------------------- made
+
+
+def test_what_a_report_says() -> None:
+    one = report()
+    assert (one.name, one.kind, one.device) == ("graph0", "inference", "cpu")
+    assert (one.loops_before, one.kernels_after) == (3, 1)
+    assert one.externs == Counter({"aten.mm.default": 1})
+    assert (one.memory_peak_bytes, one.memory_total_bytes) == (512, 1024)
+    assert one.total_us == 5.0 and one.compile_seconds == 1.25
+    assert set(one.estimates) == {"kernel0", "mm0"}
+    kernel, mm = one.steps
+    assert (kernel.kind, kernel.fused, kernel.title, kernel.what) == ("kernel", ("loop0",), "exp + <mul>", "[8, 8] f32")
+    assert (mm.kind, mm.title, mm.flops, mm.bytes) == ("template", "aten.mm.default", 1024, 3 * 256)
+    assert one.wrapper_path == Path("/tmp/wrapper.py") and one.kernel_paths["kernel0"].name == "kernel0.cpp"
+
+
+def test_a_noted_decision_counts_once() -> None:
+    made = reports.make_report(None, schedule(), decisions=DECISIONS[:2])
+    assert made.decisions == DECISIONS
+
+
+def test_a_schedule_that_was_not_built_has_a_report() -> None:
+    made = reports.make_report(None, schedule(estimates={}))
+    assert made.total_us == 0.0 and made.wrapper_path is None
+    text = text_of(made)
+    assert "est. µs" not in text and "because" not in text and "768 B" in text
+    page = render_html(made)
+    assert "Where the bytes go" in page and "<svg" in page and "litz.cost.calibrate" in page
+
+
+def test_json_has_it_all() -> None:
+    data = json.loads(json.dumps(report().to_json()))
+    assert (data["format"], data["version"]) == ("litz-report", 1)
+    assert data["steps"][0]["estimate"] == {"us": 2.0, "low_us": 1.0, "high_us": 4.0, "why": "memory-bound: 512 B"}
+    assert data["externs"] == {"aten.mm.default": 1}
+    assert [d["chosen"] for d in data["decisions"]] == ["fused", "fused", "kept apart", "mm_tile"]
+    assert data["memory"] == {"peak_bytes": 512, "total_bytes": 1024, "reused": 0}
+
+
+# ------------------------------------------------------------------------------------------------------- collected
+
+
+def test_collecting_nests_and_ends() -> None:
+    with reports.collect() as outer:
+        reports.publish(report(name="one"))
+        with reports.collect() as inner:
+            reports.publish(report(name="two"))
+        reports.publish(report(name="three"))
+    reports.publish(report(name="four"))
+    assert [r.name for r in outer] == ["one", "two", "three"]
+    assert [r.name for r in inner] == ["two"]
+
+
+def test_contexts_do_not_mix() -> None:
+    with reports.collect() as ours:
+        context = contextvars.Context()
+        context.run(reports.publish, report(name="theirs"))
+        thread = threading.Thread(target=reports.publish, args=(report(name="thread"),))
+        thread.start()
+        thread.join()
+        to = reports.collectors()
+        passed_on = threading.Thread(target=reports.publish, args=(report(name="ours"), None, to))
+        passed_on.start()
+        passed_on.join()
+    assert [r.name for r in ours] == ["ours"]
+
+
+def test_a_report_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.warns(UserWarning, match="could not write the report of graph0"), reports.collect() as collected:
+        reports.publish(report(), tmp_path / "file")
+    assert len(collected) == 1
+
+
+# -------------------------------------------------------------------------------------------------------- rendered
+
+
+def test_text_fits_80_columns() -> None:
+    for verbose in (False, True):
+        text = text_of(report(), verbose)
+        assert all(len(line) <= 80 for line in text.splitlines()), text
+
+
+def test_text_says_what_and_why() -> None:
+    text = text_of(report(), width=200)
+    for part in (
+        "graph0",
+        "3 loops in 1 kernel; 1 library call; about 5 µs",
+        "warning: careful & slow",
+        "exp + <mul> [8, 8] f32",
+        "memory-bound",
+        "fused x2: saves a launch and 20 B to 1.5 MiB of traffic",
+        "a and b, c and d",
+        "kept apart: different [ranges]",
+        "mm_tile: measured (autotune)",
+        "512 B at its peak, 1.0 KiB if nothing were freed",
+        "1.25 s: lower 0.25, build 1.00",
+        "/tmp/wrapper.py",
+    ):
+        assert part in text, part
+    assert "memory-bound: 512 B" not in text
+    verbose = text_of(report(), verbose=True, width=200)
+    for part in (
+        "memory-bound: 512 B",
+        "a and b: apart 2 µs, fused 1 µs",
+        "kernel0 /tmp/kernel0.cpp",
+        "core, roofline",
+    ):
+        assert part in verbose, part
+
+
+def test_steps_that_do_the_same_are_one_row() -> None:
+    step = report().steps[0]
+    steps = tuple(replace(step, name=f"kernel{n}", origins=(f"add_{n}", f"mul_{n}_1")) for n in range(12))
+    (line,) = [line for line in text_of(report(steps=steps)).splitlines() if "add + mul" in line]
+    assert line.split()[:2] == ["12", "kernel0"]
+    assert "add_11 + mul_11_1" in text_of(report(steps=steps), verbose=True)
+    page = render_html(report(steps=steps))
+    assert "12 ×" in page and page.count("<svg") == 1
+
+
+def test_a_long_schedule_shows_its_slowest_steps() -> None:
+    step = report().steps[0]
+    steps = tuple(
+        replace(step, name=f"kernel{n}", estimate=Estimate(float(n), 0.0, 100.0, "because")) for n in range(MANY + 10)
+    )
+    text = text_of(report(steps=steps))
+    assert "10 steps left out" in text and "kernel9 " not in text and f"kernel{MANY + 9}" in text
+    assert "kernel9 " in text_of(report(steps=steps), verbose=True)
+
+
+def test_an_empty_graph_renders() -> None:
+    made = reports.make_report(None, schedule(steps=(), estimates={}, decisions=()))
+    assert made.device == "no device"
+    assert "0 kernels" in text_of(made)
+    assert render_html(made).startswith("<!doctype html>")
+
+
+def test_decisions_group_by_all_but_their_numbers() -> None:
+    groups = group_decisions(report())
+    assert [(g.chosen, len(g.decisions)) for g in groups] == [("fused", 2), ("kept apart", 1), ("mm_tile", 1)]
+    assert groups[1].reason == "different [ranges]"
+
+
+def test_html_is_one_whole_page() -> None:
+    page = render_html(report())
+    assert "a &lt; b &amp;&amp; c" in page and "careful &amp; slow" in page and "exp + &lt;mul&gt;" in page
+    for outside in ("<script", "http://", "https://", "@import", "url("):
+        assert outside not in page
+    assert "prefers-color-scheme: dark" in page
+    assert page.count("<details") == page.count("</details>") >= 5
+    svgs = [
+        ElementTree.fromstring(part.partition("</svg>")[0] + "</svg>") for part in page.split('<td class="bar">')[1:]
+    ]
+    bars = [e for svg in svgs for e in svg.iter() if e.tag.endswith("rect")]
+    assert [bar.get("class") for bar in bars] == ["call", "kernel"]
+    assert float(bars[0].get("width", 0)) > float(bars[1].get("width", 0))
+
+
+def test_the_trace_is_a_timeline() -> None:
+    events = [e for e in make_trace(report())["traceEvents"] if e["ph"] == "X"]
+    run = [(e["name"], e["ts"], e["dur"]) for e in events if e["cat"] != "compile"]
+    assert run == [("kernel0", 0.0, 2.0), ("mm0", 2.0, 3.0)]
+    assert [(e["name"], e["dur"]) for e in events if e["cat"] == "compile"] == [("lower", 0.25e6), ("build", 1e6)]
+
+
+def test_the_trace_without_times_goes_by_bytes() -> None:
+    untimed = report(steps=tuple(replace(step, estimate=None) for step in report().steps))
+    events = [e for e in make_trace(untimed)["traceEvents"] if e["ph"] == "X" and e["cat"] != "compile"]
+    assert [(e["ts"], e["dur"]) for e in events] == [(0.0, 0.512), (0.512, 0.768)]
+    assert "litz.cost.calibrate" in reports.report_text(untimed)
+
+
+def test_a_folder_per_report(tmp_path: Path) -> None:
+    first = reports.write_report_dir(report(name="a/b c"), tmp_path)
+    second = reports.write_report_dir(report(name="a/b c"), tmp_path)
+    assert (first.name, second.name) == ("a_b_c", "a_b_c-2")
+    names = {str(path.relative_to(first)) for path in first.rglob("*") if path.is_file()}
+    expected = {"report.html", "report.txt", "report.json", "trace.json", "schedule.txt", "wrapper.py"}
+    assert names == expected | {"kernels/kernel0.cpp"}
+    assert json.loads((first / "report.json").read_text())["name"] == "a/b c"
+    assert json.loads((first / "trace.json").read_text())["traceEvents"]
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (size_text(512), "512 B"),
+        (size_text(1536), "1.5 KiB"),
+        (size_text(3 * 2**40), "3.0 TiB"),
+        (time_text(3.14159), "3.14 µs"),
+        (time_text(2500), "2.5 ms"),
+        (time_text(3e6), "3 s"),
+        (count_text(1, "kernel"), "1 kernel"),
+        (count_text(0, "kernel"), "0 kernels"),
+    ],
+)
+def test_numbers_for_people(made: str, text: str) -> None:
+    assert made == text
+
+
+def test_from_a_real_compile() -> None:
+    torch._dynamo.reset()
+    with reports.collect() as collected:
+        torch.compile(lambda x: torch.softmax(x, -1) * 2, backend=litz)(torch.randn(16, 32))
+    (one,) = collected
+    assert one.kernels_after >= 1 and one.wrapper_source and one.steps[0].bytes > 0
+    assert set(one.kernel_sources) == set(one.kernel_paths)
+    lines = [line for line in text_of(one).splitlines() if not line.startswith("source")]  # a path is not broken
+    assert all(len(line) <= 80 for line in lines)

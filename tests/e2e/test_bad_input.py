@@ -1,0 +1,152 @@
+"""Graphs at the edge: what they return, what they take. Right results, through Extern where need be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from support.compare import DEVICES, check
+
+pytestmark = pytest.mark.parametrize("device", DEVICES)
+
+
+def t(*size: int, device: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    torch.manual_seed(len(size))
+    return torch.randn(size, device=device).to(dtype)
+
+
+def test_a_graph_that_returns_its_input(device: str) -> None:
+    x = t(4, 5, device=device)
+    out = torch.compile(lambda x: (x, x + 1), backend="litz")(x)
+    assert out[0] is x
+    torch.testing.assert_close(out[1], x + 1)
+
+
+def test_a_graph_that_returns_a_view_of_its_input(device: str) -> None:
+    x = t(4, 5, device=device)
+    out = torch.compile(lambda x: x.t()[1:] + 0 if False else x.t()[1:], backend="litz")(x)
+    assert out.data_ptr() == x.t()[1:].data_ptr()
+    assert out.stride() == x.t()[1:].stride()
+
+
+def test_no_outputs(device: str) -> None:
+    def f(x: torch.Tensor) -> None:
+        x.add_(1)
+
+    check(f, t(4, 5, device=device))
+
+
+def test_nothing_at_all(device: str) -> None:
+    check(lambda x: None, t(3, device=device))
+
+
+def test_duplicated_outputs(device: str) -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * 2
+        return y, y, x, y.t()
+
+    check(f, t(4, 5, device=device))
+
+
+def test_outputs_that_share_memory_still_do(device: str) -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * 2
+        return y, y.view(-1), y[1]
+
+    x = t(4, 5, device=device)
+    check(f, x)
+    y, flat, row = torch.compile(f, backend="litz")(x)
+    y.zero_()
+    assert float(flat.abs().sum()) == 0 and float(row.abs().sum()) == 0
+
+
+def test_aliased_inputs(device: str) -> None:
+    x = t(4, 4, device=device)
+
+    def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.mul_(2)
+        return a + b
+
+    torch._dynamo.reset()
+    ours, theirs = x.clone(), x.clone()
+    torch.testing.assert_close(torch.compile(f, backend="litz")(ours, ours), f(theirs, theirs))
+    torch.testing.assert_close(ours, theirs)
+    ours, theirs = x.clone(), x.clone()
+    torch.testing.assert_close(torch.compile(f, backend="litz")(ours, ours.t()), f(theirs, theirs.t()))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_swapped_inputs(device: str) -> None:
+    def f(a: torch.Tensor, b: torch.Tensor) -> None:
+        c = a.clone()
+        a.copy_(b)
+        b.copy_(c + 1)
+
+    check(f, t(4, 5, device=device), t(5, 4, device=device).t())
+
+
+@pytest.mark.parametrize("size", [(0,), (0, 3), (3, 0, 2)])
+def test_zero_size(device: str, size: tuple[int, ...]) -> None:
+    check(lambda x: (x.sin() + 1, x.sum(), x.reshape(-1), torch.cat([x, x])), t(*size, device=device))
+
+
+def test_zero_dimensions_and_scalars(device: str) -> None:
+    x, s = t(4, device=device), torch.tensor(2.5, device=device)
+    check(lambda x, s, k, f: (x * s, s + k, x * f, s.exp(), x.sum()), x, s, 3, 0.5)
+
+
+def test_inputs_on_two_devices(device: str) -> None:
+    x, s = t(4, device=device), torch.tensor(2.5)
+    check(lambda x, s: x * s + s, x, s)
+    check(lambda x, s: (x + 1, s.sin()), x, t(3, 3, device="cpu"))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex(device: str, dtype: torch.dtype) -> None:
+    x = torch.randn(4, 5, dtype=dtype, device=device)
+    torch.manual_seed(0)
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * 2 + 1j
+        return y, y.abs() + 1, torch.view_as_real(y) * 2
+
+    torch._dynamo.reset()
+    for ours, theirs in zip(torch.compile(f, backend="litz")(x), f(x), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_quantized(device: str) -> None:
+    if device == "cuda":
+        pytest.skip("quantized tensors are for the CPU")
+    x = torch.quantize_per_tensor(torch.randn(4, 5), 0.1, 0, torch.qint8)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.dequantize() * 2
+
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(f, backend="litz")(x), f(x))
+
+
+def test_float8_goes_through(device: str) -> None:
+    x = torch.randn(4, 8, device=device).to(torch.float8_e4m3fn)
+    torch._dynamo.reset()
+    f = lambda x: x.to(torch.float32) * 2
+    torch.testing.assert_close(torch.compile(f, backend="litz")(x), f(x))
+
+
+def test_out_of_range_index_is_an_index_error(device: str) -> None:
+    if device == "cuda":
+        pytest.skip("on CUDA a device-side assert ends the process, as in eager")
+    table = t(4, 3, device=device)
+    compiled = torch.compile(lambda table, at: table[at] + 1, backend="litz")
+    torch.testing.assert_close(compiled(table, torch.tensor([0, -1])), table[[0, -1]] + 1)
+    with pytest.raises(IndexError):
+        compiled(table, torch.tensor([0, 4]))
+
+
+def test_a_misaligned_input(device: str) -> None:
+    base = t(129, device=device)
+    check(lambda x: x.sin() * 2, base[1:])
+    compiled = torch.compile(lambda x: x.sin() * 2, backend="litz")
+    torch.testing.assert_close(compiled(base[:128]), base[:128].sin() * 2)
+    torch.testing.assert_close(compiled(base[1:]), base[1:].sin() * 2)

@@ -1,0 +1,91 @@
+"""The CUDA path on a machine without a GPU: fake tensors are captured, scheduled and generated, kernels compiled.
+
+Every Triton kernel of the models below is compiled for sm_90, to the cubin, which needs no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from litz.pipeline import generate, make_compiler, schedule_only
+from litz.runtime.triton_build import compile_only
+from litz.schedule import Schedule
+from support.retarget import cuda_schedules
+
+pytest.importorskip("triton")
+MODE = FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def compile_all(schedules: list[Schedule]) -> int:
+    """Generate every kernel and compile it; how many different ones there were."""
+    compiler = make_compiler()
+    sources: dict[str, Any] = {}
+    for schedule in schedules:
+        for source in generate(schedule, compiler).values():
+            assert source.language == "triton"
+            sources.setdefault(source.text, source)
+    with ThreadPoolExecutor(4) as pool:
+        for asm in pool.map(compile_only, sources.values()):
+            assert asm["ptx"] and asm["cubin"]
+    return len(sources)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gpt2(dtype: torch.dtype) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch._dynamo.reset()
+    config = transformers.GPT2Config(use_cache=False, n_layer=2, vocab_size=1000)
+    model = transformers.GPT2LMHeadModel(config).to(dtype).eval()
+    tokens = torch.randint(0, 100, (2, 32))
+
+    def run(backend: Callable[..., Any]) -> None:
+        with torch.no_grad():
+            torch.compile(model, backend=backend)(tokens)
+
+    schedules = cuda_schedules(run)
+    assert len(schedules) == 1
+    assert compile_all(schedules) >= 3
+
+
+def test_resnet50_training() -> None:
+    transformers = pytest.importorskip("transformers")
+    torch._dynamo.reset()
+    config = transformers.ResNetConfig(num_labels=10)
+    model = transformers.ResNetForImageClassification(config).train()
+    pixels, labels = torch.randn(4, 3, 64, 64), torch.tensor([1, 2, 3, 4])
+
+    def run(backend: Callable[..., Any]) -> None:
+        torch.compile(model, backend=backend)(pixel_values=pixels, labels=labels).loss.backward()
+
+    schedules = cuda_schedules(run)
+    assert [schedule.program.name.rpartition("_")[2] for schedule in schedules] == ["forward", "backward"]
+    assert compile_all(schedules) >= 20
+
+
+def test_a_language_model_training_step() -> None:
+    torch._dynamo.reset()
+    hidden = torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.LayerNorm(128), torch.nn.Dropout(0.1)
+    model = torch.nn.Sequential(torch.nn.Embedding(100, 64), *hidden, torch.nn.Linear(128, 10)).to(torch.bfloat16)
+    tokens, labels = torch.randint(0, 100, (32, 16)), torch.randint(0, 10, (512,))
+
+    def step(tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), labels)
+
+    schedules = cuda_schedules(lambda backend: torch.compile(step, backend=backend)(tokens, labels).backward())
+    assert [schedule.program.name.rpartition("_")[2] for schedule in schedules] == ["forward", "backward"]
+    assert compile_all(schedules) >= 4
+
+
+def test_dynamic_shapes() -> None:
+    torch._dynamo.reset()
+    with MODE:
+        x = torch.empty(8, 100, device="cuda")
+    schedules = schedule_only(lambda x: torch.nn.functional.softmax(x * 2 + 1, -1), (x,), dynamic=True)
+    assert schedules[0].program.hints
+    assert compile_all(schedules) == 1

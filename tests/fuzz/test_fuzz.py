@@ -1,0 +1,106 @@
+"""The fuzzer on a small budget, and the fuzzer itself: it must see what is wrong, and make it small."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from litz.testing.fuzz import execute
+from litz.testing.fuzz.check import Checker
+from litz.testing.fuzz.generate import generate
+from litz.testing.fuzz.inputs import InputSpec, make_inputs
+from litz.testing.fuzz.program import FuzzProgram, Statement
+from litz.testing.fuzz.reference import Rejected, reference_of
+from litz.testing.fuzz.run import run
+from litz.testing.fuzz.shrink import shrink
+
+F32 = torch.float32
+
+
+@pytest.mark.parametrize("seed", ["ci-a", "ci-b"])
+def test_random_programs_are_as_in_eager(seed: str) -> None:
+    checker = Checker()
+    failures = checker.check_all([generate(f"{seed}:{number}") for number in range(40)])
+    assert not failures, "\n".join(f.program.script(f"{f.kind}: {f.message}") for f in failures)
+
+
+def test_a_label_is_a_program() -> None:
+    assert generate("same:7")[0] == generate("same:7")[0]
+    assert generate("same:7")[0] != generate("same:8")[0]
+
+
+def test_inputs_have_the_strides_and_values_of_their_spec() -> None:
+    spec = InputSpec((2, 3), torch.bfloat16, 5, order=(1, 0), steps=(2, 1), offset=4)
+    (value,), (double,) = make_inputs((spec,)), make_inputs((spec,), double=True)
+    assert value.stride() == (2, 4) and value.storage_offset() == 4
+    assert torch.equal(value.double(), double) and double.stride() == value.stride()
+    (again,) = make_inputs((spec,))
+    assert torch.equal(value, again)
+
+
+def test_what_jumps_on_rounding_errors_is_rejected() -> None:
+    program = FuzzProgram(
+        (InputSpec((8,), F32, 1),),
+        (Statement("v0", "torch.sin(x0)", rough=True), Statement("v1", "torch.floor(v0)", exact=True)),
+        ("v1",),
+    )
+    with pytest.raises(Rejected):
+        reference_of(program)
+
+
+def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = execute._switch
+
+    def broken(*args: object) -> object:
+        call = real(*args)  # type: ignore[arg-type]
+        return lambda values: [value + 1 for value in call(values)]
+
+    monkeypatch.setattr(execute, "_switch", broken)
+    program = FuzzProgram((InputSpec((4,), F32, 1),), (Statement("v0", "x0 * 2"),), ("v0",))
+    failure = Checker(compiled=False).check(program)
+    assert failure is not None and failure.kind == "interpreted: wrong values"
+
+
+def test_a_failure_is_made_small() -> None:
+    program, _ = generate("shrink:3", dynamic=False, grad=False)
+    (first,) = {s.text for s in program.statements if s.target == "v0"}
+
+    def fails(candidate: FuzzProgram) -> bool:
+        reference_of(candidate)
+        return any(s.text == first for s in candidate.statements)
+
+    small = shrink(program, fails, seconds=10)
+    assert [s.text for s in small.statements] == [first]
+
+
+def test_a_script_stands_alone(tmp_path: Path) -> None:
+    program = FuzzProgram((InputSpec((4,), F32, 1),), (Statement("v0", "x0.add_(1)", writes="x0"),), ("x0",))
+    script = program.script("a reason").replace('backend="litz"', 'backend="eager"')
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    subprocess.run([sys.executable, str(path)], check=True, capture_output=True)
+
+
+def test_a_worker_that_dies_is_on_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The process is killed by a program; the run goes on without it."""
+    broken = tmp_path / "sitecustomize.py"
+    broken.write_text(
+        "import os, sys\n"
+        "if 'litz.testing.fuzz.worker' in sys.orig_argv:\n"
+        "    import litz.testing.fuzz.check as check\n"
+        "    real = check.Checker._prepare\n"
+        "    def prepare(self, program, reference):\n"
+        "        self.note(program)\n"
+        "        if program.label == 'die:1': os.abort()\n"
+        "        return real(self, program, reference)\n"
+        "    check.Checker._prepare = prepare\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    record = run("die", 3, workers=1, compiled=False, folder=tmp_path / "failures")
+    assert record.programs == 2
+    assert [(f["label"], f["kind"]) for f in record.failures] == [("die:1", "crash -6")]
+    assert Path(record.failures[0]["script"]).exists()

@@ -1,0 +1,1 @@
+"""Helpers that several tests share: ``from support.third_party import ...``."""

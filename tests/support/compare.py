@@ -1,0 +1,120 @@
+"""Compiled against eager, with float64 as the judge."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+from litz import report as reports
+
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]
+
+
+def check(fn: Callable[..., Any], *args: Any, tolerance: float = 2.0, **compile_options: Any) -> list[Any]:
+    """`fn(*args)` compiled equals eager: values, dtype, shape, strides of dense outputs, and mutations of `args`.
+
+    Floating point may differ from float64 by `tolerance` times eager's own error, plus a rounding of the dtype. Returns
+    the reports of what was compiled.
+    """
+    torch._dynamo.reset()
+    eager_args, litz_args, exact_args = copy.deepcopy(args), copy.deepcopy(args), tree_map(_double, copy.deepcopy(args))
+    expected = fn(*eager_args)
+    try:
+        exact = fn(*exact_args)
+    except (RuntimeError, TypeError, NotImplementedError):
+        exact = expected  # an op that has no float64, or is particular about mixed types
+    with reports.collect() as collected:
+        actual = torch.compile(fn, backend="litz", **compile_options)(*litz_args)
+    close(actual, expected, exact, tolerance)
+    close(litz_args, eager_args, exact_args, tolerance)
+    return list(collected)
+
+
+def close(
+    actual: Any,
+    expected: Any,
+    exact: Any,
+    tolerance: float = 2.0,
+    rounding: float | None = None,
+    least_scale: float = 0.0,
+) -> None:
+    """Each leaf of `actual` is as good as `expected`, judged by `exact`.
+
+    rounding: what one rounding may cost, relative to the leaf's largest element; by its dtype if None. least_scale:
+    taken for the largest element where that is less, for leaves that are differences of larger numbers.
+    """
+    flat, spec = tree_flatten(actual)
+    flat_expected, expected_spec = tree_flatten(expected)
+    flat_exact, _ = tree_flatten(exact)
+    assert spec == expected_spec
+    for position, (got, want, judge) in enumerate(zip(flat, flat_expected, flat_exact, strict=True)):
+        try:
+            _close_leaf(got, want, judge, tolerance, rounding, least_scale)
+        except AssertionError as error:
+            error.add_note(f"leaf {position} of {len(flat)}: {got}\neager: {want}")
+            raise
+
+
+def _close_leaf(got: Any, want: Any, judge: Any, tolerance: float, rounding: float | None, least_scale: float) -> None:
+    if not isinstance(want, torch.Tensor):
+        assert got == want or (got != got and want != want)
+        return
+    assert (got.dtype, got.shape, got.device) == (want.dtype, want.shape, want.device)
+    if want.numel() > 1 and _dense(want):
+        # The stride of a dimension of size 1 is never used, and eager's own kernels disagree about it.
+        ours, theirs = ([s for n, s in zip(t.shape, t.stride(), strict=True) if n != 1] for t in (got, want))
+        assert ours == theirs, f"strides {got.stride()}, eager has {want.stride()}"
+    if not want.dtype.is_floating_point:
+        assert torch.equal(got.cpu(), want.cpu())
+        return
+    if judge.shape != want.shape:  # the bits of a double are another number of elements
+        judge = want
+    rounding = ROUNDING[want.dtype] if rounding is None else rounding
+    _as_good(got.detach().cpu(), want.detach().cpu(), judge.detach().cpu(), tolerance, rounding, least_scale)
+
+
+ROUNDING = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 2e-6, torch.float64: 1e-12}
+"""What one rounding of the result may cost, relative to its largest element."""
+
+
+def _as_good(
+    got: torch.Tensor,
+    want: torch.Tensor,
+    exact: torch.Tensor,
+    tolerance: float,
+    rounding: float,
+    least_scale: float,
+) -> None:
+    got, want, exact = got.double(), want.double(), exact.double()
+    assert torch.equal(got.isnan(), want.isnan()), "NaN in other places than eager"
+    finite = want.isfinite() & exact.isfinite()
+    assert torch.equal(got[~want.isfinite()].nan_to_num(7.0), want[~want.isfinite()].nan_to_num(7.0))
+    got, want, exact = got[finite], want[finite], exact[finite]
+    if got.numel() == 0:
+        return
+    scale = max(float(exact.abs().max()), least_scale)
+    allowed = tolerance * float((want - exact).abs().max()) + scale * rounding + 1e-12
+    error = float((got - exact).abs().max())
+    assert error <= allowed, f"error {error:.3e} against float64, eager has {float((want - exact).abs().max()):.3e}"
+
+
+def _double(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16, torch.float32):
+        return value.detach().double().requires_grad_(value.requires_grad)
+    return value.double() if isinstance(value, torch.nn.Module) else value
+
+
+def _dense(tensor: torch.Tensor) -> bool:
+    order = sorted((s, n) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n != 1)
+    step = 1
+    for stride, extent in order:
+        if stride != step:
+            return False
+        step *= extent
+    return True

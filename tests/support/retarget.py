@@ -1,0 +1,58 @@
+"""Graphs captured on the CPU, made out to be on a CUDA device: what the CUDA path makes of a model without a GPU.
+
+A CPU-only build of torch cannot trace autograd through fake CUDA tensors, so the graph is captured for the CPU and its
+devices are swapped after that. Ops that only a CPU graph has (its flash attention) stay as the library calls they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from litz.capture.aot import compile_with_aot
+from litz.capture.graph import Graph
+from litz.pipeline import Compiler, make_compiler, schedule_graph
+from litz.schedule import Schedule
+
+CUDA = torch.device("cuda", 0)
+
+
+def to_cuda(graph: Graph) -> Graph:
+    """The graph with every device in it CUDA's first."""
+
+    def swap(value: Any) -> Any:
+        if isinstance(value, torch.device):
+            return CUDA
+        if isinstance(value, torch._subclasses.FakeTensor):
+            with value.fake_mode:
+                return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=CUDA)
+        return value
+
+    copied = torch.fx.Graph()
+    mapping: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in graph.nodes:
+        fresh = copied.node_copy(node, lambda n: mapping[n])
+        fresh.args, fresh.kwargs = tree_map(swap, fresh.args), tree_map(swap, fresh.kwargs)
+        fresh.meta = {**node.meta, "val": tree_map(swap, node.meta.get("val"))}
+        mapping[node] = fresh
+    return replace(graph, module=torch.fx.GraphModule(graph.module, copied))  # with the constants that it names
+
+
+def cuda_schedules(run: Callable[[Callable[..., Any]], Any], compiler: Compiler | None = None) -> list[Schedule]:
+    """The CUDA schedules of what `run(backend)` compiles on the CPU; the graphs run there as they were captured."""
+    compiler = compiler or make_compiler()
+    schedules: list[Schedule] = []
+
+    def keep(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
+        schedules.append(schedule_graph(to_cuda(graph), compiler))
+        return lambda args: torch.fx.Interpreter(graph.module).run(*args)
+
+    def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return compile_with_aot(gm, inputs, compile_graph=keep, decompositions=compiler.plugins.decompositions())
+
+    run(backend)
+    return schedules

@@ -1,0 +1,40 @@
+"""Third-party dists for tests: built and installed by pip, or written as an installer would leave them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+
+def pip_install(project: Path, target: Path) -> None:
+    """Build a project and install it into a folder, with nothing but what is here: no network, no isolation."""
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-build-isolation", "--no-deps"]
+    command += ["--disable-pip-version-check", "--target", str(target), str(project)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def write_dist(
+    site: Path, dist: str, entry_points: dict[str, str], modules: dict[str, str], version: str = "1.0"
+) -> None:
+    """An installed dist in the folder ``site``: its modules, and the dist-info that importlib.metadata reads.
+
+    entry_points: plugin name -> module, of group litz. modules: module name -> source.
+    """
+    info = site / f"{dist.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {dist}\nVersion: {version}\n")
+    lines = "".join(f"{name} = {value}\n" for name, value in entry_points.items())
+    (info / "entry_points.txt").write_text(f"[litz]\n{lines}")
+    for name, source in modules.items():
+        (site / f"{name}.py").write_text(textwrap.dedent(source))
+
+
+def run_python(*arguments: str, path: tuple[Path, ...] = (), **environ: str) -> subprocess.CompletedProcess[str]:
+    """A fresh interpreter with folders of dists in front of its path, and no LITZ_ setting but those given."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("LITZ_")} | environ
+    env["PYTHONPATH"] = os.pathsep.join([*map(str, path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, timeout=300)

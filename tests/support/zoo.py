@@ -1,0 +1,374 @@
+"""Small models of every kind that people train: random weights, inputs for any batch size, a loss.
+
+Each is an `Entry`: `make()` gives the module in float32, `inputs(batch)` what it is called with, by name, and
+`run(model, inputs)` the tensors that it returns, the loss first. Dropout is off: random numbers differ from eager's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Inputs = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of the zoo.
+
+    autocast: tested in bfloat16 too. heavy: takes long to compile. externs: ops that may stay library calls besides
+    `LIBRARY_WORK`, each with its reason.
+    """
+
+    name: str
+    make: Callable[[], nn.Module]
+    inputs: Callable[[int], Inputs]
+    autocast: bool = False
+    heavy: bool = False
+    externs: dict[str, str] = field(default_factory=dict)
+    patches: dict[str, Any] = field(default_factory=dict)
+    """Settings of torch._dynamo.config that the model needs to be captured."""
+    prepare_judge: Callable[[nn.Module], object] = lambda model: None
+    """Called on the model in float64, before it is run in eager mode."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+LIBRARY_WORK = (
+    "aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.convolution", "aten._scaled_dot_product",
+)  # fmt: skip
+"""Contractions, convolutions and attention: what may be an Extern in any model."""
+
+
+# ------------------------------------------------------------------------------------------------ from transformers
+
+
+def _transformer(model: str, config: str, inputs: Callable[[int], Inputs], **settings: Any) -> dict[str, Any]:
+    """make= and inputs= of an Entry for transformers' class `model`."""
+
+    def make() -> nn.Module:
+        import transformers
+
+        made: nn.Module = getattr(transformers, model)(getattr(transformers, config)(**settings))
+        return made
+
+    return {"make": make, "inputs": inputs}
+
+
+def _tokens(batch: int, length: int, vocabulary: int) -> Tensor:
+    return torch.randint(3, vocabulary, (batch, length))
+
+
+def _text(length: int = 11, vocabulary: int = 67, labels: int = 0) -> Callable[[int], Inputs]:
+    """Token sequences of which the last ones of the first row are padding; `labels` classes, else a language model."""
+
+    def inputs(batch: int) -> Inputs:
+        tokens = _tokens(batch, length, vocabulary)
+        mask = torch.ones_like(tokens)
+        mask[0, length - 2 :] = 0
+        target = torch.randint(0, labels, (batch,)) if labels else tokens.masked_fill(mask == 0, -100)
+        return {"input_ids": tokens, "attention_mask": mask, "labels": target}
+
+    return inputs
+
+
+def _pixels(side: int = 32, labels: int = 5) -> Callable[[int], Inputs]:
+    # problem_type is set beforehand, as a model that finds it out changes its config, and is compiled anew.
+    return lambda batch: {
+        "pixel_values": torch.randn(batch, 3, side, side),
+        "labels": torch.randint(0, labels, (batch,)),
+    }
+
+
+_BERT = _transformer(
+    "BertForSequenceClassification", "BertConfig", _text(labels=3),
+    vocab_size=67, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, num_labels=3,
+    problem_type="single_label_classification",
+    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, max_position_embeddings=32,
+)  # fmt: skip
+
+_GPT2 = _transformer(
+    "GPT2LMHeadModel", "GPT2Config", _text(),
+    vocab_size=67, n_embd=32, n_layer=2, n_head=4, n_positions=32, use_cache=False,
+    resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2,
+)  # fmt: skip
+
+_T5 = _transformer(
+    "T5ForConditionalGeneration", "T5Config",
+    lambda batch: {"input_ids": _tokens(batch, 9, 67), "labels": _tokens(batch, 7, 67)},
+    vocab_size=67, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4, dropout_rate=0.0, use_cache=False,
+    feed_forward_proj="gated-gelu", pad_token_id=0, eos_token_id=1, decoder_start_token_id=0,
+)  # fmt: skip
+
+_LLAMA = _transformer(
+    "LlamaForCausalLM", "LlamaConfig", _text(),
+    vocab_size=67, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, max_position_embeddings=32, use_cache=False, bos_token_id=1, eos_token_id=2,
+)  # fmt: skip
+
+_MIXTRAL = _transformer(
+    "MixtralForCausalLM", "MixtralConfig", _text(),
+    vocab_size=67, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
+    num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2, max_position_embeddings=32, use_cache=False,
+    output_router_logits=True, bos_token_id=1, eos_token_id=2,
+)  # fmt: skip
+
+
+def _loop_over_experts(model: nn.Module) -> None:
+    """The grouped product that transformers picks has no float64."""
+    model.config._experts_implementation = "eager"
+
+
+_WHISPER = _transformer(
+    "WhisperForConditionalGeneration", "WhisperConfig",
+    lambda batch: {"input_features": torch.randn(batch, 8, 24), "labels": _tokens(batch, 7, 67)},
+    vocab_size=67, num_mel_bins=8, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4,
+    decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48, max_source_positions=12,
+    max_target_positions=16, dropout=0.0, use_cache=False, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    decoder_start_token_id=1, begin_suppress_tokens=None, suppress_tokens=None,
+)  # fmt: skip
+
+_VIT = _transformer(
+    "ViTForImageClassification", "ViTConfig", _pixels(),
+    image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+    num_labels=5, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    problem_type="single_label_classification",
+)  # fmt: skip
+
+_SWIN = _transformer(
+    "SwinForImageClassification", "SwinConfig", _pixels(),
+    image_size=32, patch_size=4, embed_dim=16, depths=[2, 1], num_heads=[2, 4], window_size=4, num_labels=5,
+    drop_path_rate=0.0, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    problem_type="single_label_classification",
+)  # fmt: skip
+
+_CONVNEXT = _transformer(
+    "ConvNextForImageClassification", "ConvNextConfig", _pixels(),
+    hidden_sizes=[8, 12, 16, 20], depths=[1, 1, 1, 1], num_labels=5, drop_path_rate=0.0,
+    problem_type="single_label_classification",
+)  # fmt: skip
+
+_RESNET = _transformer(
+    "ResNetForImageClassification", "ResNetConfig", _pixels(),
+    embedding_size=8, hidden_sizes=[16, 24], depths=[1, 2], num_labels=5,
+    problem_type="single_label_classification",
+)  # fmt: skip
+
+_MOBILENET = _transformer(
+    "MobileNetV2ForImageClassification", "MobileNetV2Config", _pixels(),
+    image_size=32, depth_multiplier=0.25, output_stride=8, num_labels=5, classifier_dropout_prob=0.0,
+    problem_type="single_label_classification",
+)  # fmt: skip
+
+_CLIP_TEXT = {
+    "vocab_size": 67, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4,
+    "max_position_embeddings": 16, "bos_token_id": 1, "eos_token_id": 66,
+}  # fmt: skip
+_CLIP_VISION = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4, "image_size": 32,
+    "patch_size": 8,
+}  # fmt: skip
+_CLIP = _transformer(
+    "CLIPModel", "CLIPConfig",
+    lambda batch: {
+        "input_ids": _tokens(batch, 9, 67), "pixel_values": torch.randn(batch, 3, 32, 32), "return_loss": True,
+    },
+    text_config=_CLIP_TEXT, vision_config=_CLIP_VISION, projection_dim=24,
+)  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------------- written here
+
+
+class Lstm(nn.Module):
+    """An embedding, two layers in both directions, and a classifier of the last state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # torch itself cannot trace the backward of an LSTM whose input needs no gradient.
+        self.embedding = nn.Embedding(20, 6)
+        self.lstm = nn.LSTM(6, 8, num_layers=2, bidirectional=True, batch_first=True)
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        states, (hidden, _) = self.lstm(self.embedding(tokens))
+        logits = self.head(states[:, -1])
+        return {"loss": F.cross_entropy(logits, labels), "logits": logits, "hidden": hidden}
+
+
+class UNet(nn.Module):
+    """Two levels down and up: BatchNorm, pooling, transposed convolution, bilinear upsampling, skip connections."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down1, self.down2, self.middle = self._block(3, 8), self._block(8, 12), self._block(12, 16)
+        self.up2 = nn.ConvTranspose2d(16, 12, 2, stride=2)
+        self.side2, self.side1 = self._block(24, 12), self._block(20, 8)
+        self.head = nn.Conv2d(8, 2, 1)
+
+    @staticmethod
+    def _block(inside: int, outside: int) -> nn.Sequential:
+        return nn.Sequential(nn.Conv2d(inside, outside, 3, padding=1), nn.BatchNorm2d(outside), nn.ReLU())
+
+    def forward(self, x: Tensor, target: Tensor) -> dict[str, Tensor]:
+        high = self.down1(x)
+        low = self.down2(F.max_pool2d(high, 2))
+        deep = self.middle(F.max_pool2d(low, 2))
+        low = self.side2(torch.cat([self.up2(deep), low], 1))
+        wide = F.interpolate(low, scale_factor=2.0, mode="bilinear", align_corners=False)
+        mask = self.head(self.side1(torch.cat([wide, high], 1)))
+        return {"loss": F.binary_cross_entropy_with_logits(mask, target), "mask": mask}
+
+
+class GraphNetwork(nn.Module):
+    """Messages along edges, summed where they arrive, and again their mean and maximum; one graph per batch entry."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = nn.Linear(5, 12)
+        self.message = nn.Linear(24, 12)
+        self.update = nn.Linear(36, 12)
+        self.head = nn.Linear(12, 1)
+
+    def forward(self, x: Tensor, edges: Tensor, graph: Tensor, target: Tensor) -> dict[str, Tensor]:
+        nodes = self.enter(x).tanh()
+        source, goal = edges[0], edges[1]
+        messages = F.silu(self.message(torch.cat([nodes[source], nodes[goal]], -1)))
+        total = torch.zeros_like(nodes).index_add(0, goal, messages)
+        count = torch.zeros_like(nodes[:, :1]).index_add(0, goal, torch.ones_like(messages[:, :1]))
+        where = goal[:, None].expand_as(messages)
+        highest = torch.full_like(nodes, -1e3).scatter_reduce(0, where, messages, "amax")
+        highest = torch.where(count > 0, highest, 0.0)
+        nodes = self.update(torch.cat([nodes, total / count.clamp(min=1), highest], -1)).relu()
+        pooled = nodes.new_zeros(target.shape[0], 12).scatter_add(0, graph[:, None].expand_as(nodes), nodes)
+        out = self.head(pooled)[:, 0]
+        return {"loss": F.mse_loss(out, target), "out": out}
+
+
+def _graphs(batch: int) -> Inputs:
+    nodes, edges = 7 * batch, 20 * batch
+    return {
+        "x": torch.randn(nodes, 5),
+        "edges": torch.randint(0, nodes, (2, edges)),
+        "graph": torch.arange(nodes) // 7,
+        "target": torch.randn(batch),
+    }
+
+
+class Dlrm(nn.Module):
+    """Bags of categories and dense features, their pairwise products, a click probability."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        modes = ("sum", "mean", "max")
+        self.bags = nn.ModuleList(nn.EmbeddingBag(30, 8, mode=mode) for mode in modes)
+        self.bottom = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU())
+        self.top = nn.Sequential(nn.Linear(8 + 6, 16), nn.ReLU(), nn.Linear(16, 1))
+        rows, columns = torch.tril_indices(4, 4, -1)
+        self.register_buffer("rows", rows)
+        self.register_buffer("columns", columns)
+
+    def forward(self, dense: Tensor, categories: Tensor, offsets: Tensor, clicked: Tensor) -> dict[str, Tensor]:
+        low = self.bottom(dense)
+        # The first bag of fixed length, the others given by offsets.
+        found = [self.bags[0](categories.view(dense.shape[0], -1))]
+        found += [bag(categories, offsets) for bag in list(self.bags)[1:]]
+        features = torch.stack([low, *found], 1)
+        products = torch.bmm(features, features.transpose(1, 2))[:, self.rows, self.columns]
+        logit = self.top(torch.cat([low, products], 1))[:, 0]
+        return {"loss": F.binary_cross_entropy(logit.sigmoid(), clicked), "logit": logit}
+
+
+def _clicks(batch: int) -> Inputs:
+    return {
+        "dense": torch.rand(batch, 4),
+        "categories": torch.randint(0, 30, (3 * batch,)),
+        "offsets": torch.arange(batch) * 3,
+        "clicked": torch.randint(0, 2, (batch,)).float(),
+    }
+
+
+class Diffusion(nn.Module):
+    """A step of a denoiser: time embedding, residual blocks with GroupNorm, self-attention over the pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = nn.Sequential(nn.Linear(16, 32), nn.SiLU(), nn.Linear(32, 16))
+        self.enter = nn.Conv2d(3, 16, 3, padding=1)
+        self.norm1, self.conv1 = nn.GroupNorm(4, 16), nn.Conv2d(16, 16, 3, padding=1)
+        self.norm2, self.conv2 = nn.GroupNorm(4, 16), nn.Conv2d(16, 16, 3, padding=1)
+        self.norm3, self.qkv, self.out = nn.GroupNorm(4, 16), nn.Conv2d(16, 48, 1), nn.Conv2d(16, 16, 1)
+        self.down = nn.Conv2d(16, 16, 3, stride=2, padding=1)
+        self.leave = nn.Conv2d(32, 3, 3, padding=1)
+
+    def forward(self, x: Tensor, t: Tensor, noise: Tensor) -> dict[str, Tensor]:
+        frequency = torch.exp(-torch.arange(8, device=x.device, dtype=x.dtype))
+        angles = t[:, None].to(x.dtype) * frequency
+        when = self.time(torch.cat([angles.sin(), angles.cos()], -1))
+        first = self.enter(x)
+        h = self.conv1(F.silu(self.norm1(first))) + when[:, :, None, None]
+        h = first + self.conv2(F.silu(self.norm2(h)))
+        h = self.down(h)
+        q, k, v = self.qkv(self.norm3(h)).flatten(2).chunk(3, 1)
+        seen = F.scaled_dot_product_attention(*(p.unflatten(1, (2, 8)).transpose(-1, -2) for p in (q, k, v)))
+        h = h + self.out(seen.transpose(-1, -2).reshape(h.shape))
+        h = F.interpolate(h, scale_factor=2.0, mode="nearest")
+        guess = self.leave(torch.cat([h, first], 1))
+        return {"loss": F.mse_loss(guess, noise), "guess": guess}
+
+
+def _noisy(batch: int) -> Inputs:
+    return {
+        "x": torch.randn(batch, 3, 8, 8),
+        # Small: the sine of a large angle is mostly the rounding of the angle.
+        "t": torch.randint(0, 10, (batch,)),
+        "noise": torch.randn(batch, 3, 8, 8),
+    }
+
+
+ZOO: tuple[Entry, ...] = (
+    Entry("bert", **_BERT, autocast=True),
+    Entry("gpt2", **_GPT2),
+    Entry("t5", **_T5),
+    Entry("llama", **_LLAMA, autocast=True),
+    Entry(
+        "mixtral",
+        **_MIXTRAL,
+        prepare_judge=_loop_over_experts,
+        externs={
+            "aten.topk": "sorting is library work",
+            "aten.sort": "sorting is library work",
+            "aten.histc": "sorts into bins by value",
+            "aten._grouped_mm": "a contraction",
+            "transformers.grouped_mm_fallback": "a contraction, as transformers' own op where torch has none",
+        },
+    ),
+    Entry("whisper", **_WHISPER),
+    Entry("vit", **_VIT),
+    Entry("swin", **_SWIN, heavy=True),
+    Entry("convnext", **_CONVNEXT),
+    Entry("resnet", **_RESNET, autocast=True),
+    Entry("mobilenet", **_MOBILENET, heavy=True),
+    Entry("clip", **_CLIP),
+    Entry(
+        "lstm",
+        Lstm,
+        lambda batch: {"tokens": torch.randint(0, 20, (batch, 4)), "labels": torch.randint(0, 4, (batch,))},
+        patches={"allow_rnn": True},
+        externs={"aten.mkldnn_rnn_layer": "the library's LSTM, which torch picks where no gradients are needed"},
+    ),
+    Entry(
+        "unet",
+        UNet,
+        lambda batch: {"x": torch.randn(batch, 3, 16, 16), "target": torch.rand(batch, 2, 16, 16)},
+    ),
+    Entry("graph", GraphNetwork, _graphs),
+    Entry("dlrm", Dlrm, _clicks, externs={"aten._embedding_bag": "bags of any length are no loop of fixed ranges"}),
+    Entry("diffusion", Diffusion, _noisy),
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 import pytest
 import torch
@@ -20,10 +21,10 @@ from support.zoo import LIBRARY_WORK, ZOO, Entry, Inputs
 
 pytest.importorskip("transformers")
 
-Results = dict[str, torch.Tensor]
-
+ROUNDING_OF_A_FLOAT = 6e-8
 NEXT_TO_NOTHING = 0.05
-"""Of the largest gradient: a smaller one (a bias before a normalization has none) is rounding of larger numbers."""
+"""Of the largest gradient or buffer: a smaller one (the gradient of a bias before a normalization, the mean of what
+comes out of one) is rounding of larger numbers."""
 
 CASES = [
     pytest.param(
@@ -38,24 +39,46 @@ CASES = [
 ]
 
 
-def run(
-    model: torch.nn.Module, function: torch.nn.Module, inputs: Inputs, training: bool, autocast: bool
-) -> tuple[Results, Results]:
-    """(what the model returns and its buffers afterwards, its gradients)"""
+@dataclass
+class Results:
+    """What one run gives: outputs; when training also the buffers afterwards and the gradients."""
+
+    outputs: dict[str, torch.Tensor]
+    buffers: dict[str, torch.Tensor] = field(default_factory=dict)
+    gradients: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+def run(model: torch.nn.Module, function: torch.nn.Module, inputs: Inputs, training: bool, autocast: bool) -> Results:
     with ExitStack() as stack:
         if autocast:
             stack.enter_context(torch.autocast(next(model.parameters()).device.type, dtype=torch.bfloat16))
         if not training:
             stack.enter_context(torch.no_grad())
         output = dict(function(**inputs))
-    results = {name: value.detach() for name, value in output.items() if isinstance(value, torch.Tensor)}
-    if not training:
-        return results, {}
-    output["loss"].backward()
-    results |= {f"buffer {name}": value.clone() for name, value in model.named_buffers()}
-    gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-    model.zero_grad()
-    return results, gradients
+    results = Results({name: value.detach() for name, value in output.items() if isinstance(value, torch.Tensor)})
+    if training:
+        output["loss"].backward()
+        results.buffers = {name: value.clone() for name, value in model.named_buffers()}
+        results.gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        model.zero_grad()
+    return results
+
+
+def peers(model: torch.nn.Module, inputs: Inputs, autocast: bool) -> list[Results]:
+    """Training steps in eager with parameters that differ by a rounding.
+
+    A rounding decides on which side of zero what enters a relu is, and normalizing a few numbers magnifies it.
+    """
+    found = []
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        other = copy.deepcopy(model)
+        with torch.no_grad():
+            for parameter in other.parameters():
+                noise = torch.randn(parameter.shape, generator=generator) * ROUNDING_OF_A_FLOAT
+                parameter.mul_(1 + noise.to(parameter.device))
+        found.append(run(other, other, inputs, True, autocast))
+    return found
 
 
 def double(inputs: Inputs) -> Inputs:
@@ -116,15 +139,18 @@ def check(entry: Entry, device: str, training: bool, dynamic: bool, autocast: bo
         compiled = torch.compile(ours, backend="litz", dynamic=None if dynamic else False)
         for number, inputs in enumerate(batches):
             compiles = len(collected)
-            actual, gradients = run(ours, compiled, inputs, training, autocast)
+            others = peers(model, inputs, autocast) if training else []
+            actual = run(ours, compiled, inputs, training, autocast)
             assert number == 0 or len(collected) == compiles, "compiled anew for another batch size"
-            expected, expected_gradients = run(model, model, inputs, training, autocast)
-            exact, exact_gradients = run(judge, judge, double(inputs), training, False)
+            expected = run(model, model, inputs, training, autocast)
+            exact = run(judge, judge, double(inputs), training, False)
             rounding = ROUNDING[torch.bfloat16] if autocast else None
-            close(actual, expected, exact, rounding=rounding)
-            if training:
-                least = NEXT_TO_NOTHING * max(float(g.abs().max()) for g in exact_gradients.values())
-                close(gradients, expected_gradients, exact_gradients, rounding=rounding, least_scale=least)
+            for part in ("outputs", "buffers", "gradients"):
+                eager, judged, alike = getattr(expected, part), getattr(exact, part), [getattr(o, part) for o in others]
+                floats = [v for v in judged.values() if v.is_floating_point()]
+                least = NEXT_TO_NOTHING * max((float(v.abs().max()) for v in floats), default=0.0)
+                least = 0.0 if part == "outputs" else least
+                close(getattr(actual, part), eager, judged, rounding=rounding, least_scale=least, peers=alike)
     assert collected
     calls = {name for report in collected for name in report.externs}
     others = {name for name in calls if not name.startswith((*LIBRARY_WORK, *entry.externs))}

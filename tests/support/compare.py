@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -43,25 +43,37 @@ def close(
     tolerance: float = 2.0,
     rounding: float | None = None,
     least_scale: float = 0.0,
+    peers: Sequence[Any] = (),
 ) -> None:
     """Each leaf of `actual` is as good as `expected`, judged by `exact`.
 
     rounding: what one rounding may cost, relative to the leaf's largest element; by its dtype if None. least_scale:
-    taken for the largest element where that is less, for leaves that are differences of larger numbers.
+    taken for the largest element where that is less, for leaves that are differences of larger numbers. peers: what
+    eager gives for inputs that differ by a rounding; the worst of `expected` and these is eager's error.
     """
     flat, spec = tree_flatten(actual)
     flat_expected, expected_spec = tree_flatten(expected)
     flat_exact, _ = tree_flatten(exact)
     assert spec == expected_spec
-    for position, (got, want, judge) in enumerate(zip(flat, flat_expected, flat_exact, strict=True)):
+    others = zip(*(tree_flatten(peer)[0] for peer in peers), strict=True) if peers else [()] * len(flat)
+    leaves = zip(flat, flat_expected, flat_exact, others, strict=True)
+    for position, (got, want, judge, also) in enumerate(leaves):
         try:
-            _close_leaf(got, want, judge, tolerance, rounding, least_scale)
+            _close_leaf(got, want, judge, tolerance, rounding, least_scale, also)
         except AssertionError as error:
             error.add_note(f"leaf {position} of {len(flat)}: {got}\neager: {want}")
             raise
 
 
-def _close_leaf(got: Any, want: Any, judge: Any, tolerance: float, rounding: float | None, least_scale: float) -> None:
+def _close_leaf(
+    got: Any,
+    want: Any,
+    judge: Any,
+    tolerance: float,
+    rounding: float | None,
+    least_scale: float,
+    peers: Sequence[Any],
+) -> None:
     if not isinstance(want, torch.Tensor):
         assert got == want or (got != got and want != want)
         return
@@ -76,7 +88,8 @@ def _close_leaf(got: Any, want: Any, judge: Any, tolerance: float, rounding: flo
     if judge.shape != want.shape:  # the bits of a double are another number of elements
         judge = want
     rounding = ROUNDING[want.dtype] if rounding is None else rounding
-    _as_good(got.detach().cpu(), want.detach().cpu(), judge.detach().cpu(), tolerance, rounding, least_scale)
+    got, want, judge = (t.detach().cpu().double() for t in (got, want, judge))
+    _as_good(got, want, judge, tolerance, rounding, least_scale, [peer.detach().cpu().double() for peer in peers])
 
 
 ROUNDING = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 2e-6, torch.float64: 1e-12}
@@ -90,18 +103,19 @@ def _as_good(
     tolerance: float,
     rounding: float,
     least_scale: float,
+    peers: Sequence[torch.Tensor],
 ) -> None:
-    got, want, exact = got.double(), want.double(), exact.double()
     assert torch.equal(got.isnan(), want.isnan()), "NaN in other places than eager"
     finite = want.isfinite() & exact.isfinite()
     assert torch.equal(got[~want.isfinite()].nan_to_num(7.0), want[~want.isfinite()].nan_to_num(7.0))
-    got, want, exact = got[finite], want[finite], exact[finite]
+    got, exact = got[finite], exact[finite]
     if got.numel() == 0:
         return
     scale = max(float(exact.abs().max()), least_scale)
-    allowed = tolerance * float((want - exact).abs().max()) + scale * rounding + 1e-12
+    eager_error = max(float((eager[finite] - exact).abs().max()) for eager in (want, *peers))
+    allowed = tolerance * eager_error + scale * rounding + 1e-12
     error = float((got - exact).abs().max())
-    assert error <= allowed, f"error {error:.3e} against float64, eager has {float((want - exact).abs().max()):.3e}"
+    assert error <= allowed, f"error {error:.3e} against float64, eager has {eager_error:.3e}"
 
 
 def _double(value: Any) -> Any:

@@ -7,7 +7,9 @@ import math
 import pytest
 import torch
 
+from litz.codegen.cpp.prelude import VECTOR_BINARY, VECTOR_UNARY
 from litz.ir import Node, Store, build
+from litz.ir.index import placeholder
 from litz.ir.ops import OPS
 from support.cpp_kernels import Case, I, load
 
@@ -218,3 +220,20 @@ def test_literals() -> None:
     numbers = [-(2**63), 2**63 - 1, -(2**31), 5]
     stores = [Store(f"o{n}", (I[0],), build.const(v, torch.int64)) for n, v in enumerate(numbers)]
     Case([3], stores, {"x": x}, {f"o{n}": torch.empty(3, dtype=torch.int64) for n in range(4)}).check()
+
+
+@pytest.mark.parametrize("name", VECTOR_UNARY + VECTOR_BINARY)
+def test_an_element_has_the_same_bits_wherever_it_lies(name: str) -> None:
+    """In a vector or alone: a value computed again may be compared with the first one, as amax's backward does."""
+    for dtype in (torch.float32, torch.float64):
+        x, y = (floats(dtype, seed, 4000) for seed in (1, 2))
+        inputs = {"x": x, "y": y, "where": torch.randperm(x.numel(), generator=torch.Generator().manual_seed(1))}
+        value = build.call(name, *(load("x", x), load("y", y))[: OPS[name].arity])
+        in_vectors = Store("out", (I[0],), value)
+        goal = build.bounded(build.load("where", (I[0],), torch.int64), x.numel())
+        one_by_one = Store("out", (placeholder(0),), value, (goal,), "add")
+        vector, alone = (
+            Case([x.numel()], [store], inputs | {"out": torch.zeros_like(x)}, {"out": torch.zeros_like(x)}).run()["out"]
+            for store in (in_vectors, one_by_one)
+        )
+        assert torch.equal(alone[inputs["where"]].nan_to_num(7.0), vector.nan_to_num(7.0))

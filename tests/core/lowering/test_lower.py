@@ -350,3 +350,12 @@ def test_a_transformer_block() -> None:
     with torch.no_grad():
         check(function, *arguments, native=False, decomposed=True, rtol=1e-4, atol=1e-4)
         check(function, *arguments, native=False, decomposed=True, dynamic=True, rtol=1e-4, atol=1e-4)
+
+
+def test_an_op_that_torch_defines_late_is_lowered() -> None:
+    """prims.fma exists once dynamo has traced an optimizer that needs it, which may be after litz was imported."""
+    core_lowerings()
+    __import__("torch._inductor.inductor_prims")
+    assert torch.ops.prims.fma.default in core_lowerings()
+    program = lower(capture(lambda x: torch.ops.prims.fma(x, x, x), X))
+    assert not program.externs

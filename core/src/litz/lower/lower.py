@@ -60,6 +60,7 @@ class _Lowerer:
         self.owners: dict[str, torch.fx.Node] = {}
         self.claims: dict[str, torch.fx.Node] = {}
         self.returned = {_owner(item) for item in graph.outputs if isinstance(item, torch.fx.Node)}
+        self.materials: dict[tuple[torch.fx.Node, tuple[Expr, ...]], TensorRef] = {}
         self.ones: dict[Expr, bool] = {}
 
     def run(self) -> Program:
@@ -76,6 +77,9 @@ class _Lowerer:
             if node.op not in steps:
                 raise LoweringError(op=str(node.target), node=node.name, problem=f"an FX node of kind {node.op}")
             value = self.plain(steps[node.op](node))
+            if isinstance(value, View) and node in self.returned and not self.owns(node, value):
+                # The caller gets it, and may get views of it, which share its memory.
+                value = self.ctx.copy(value, self.ctx.meta_strides(value.size))
             for item in value if isinstance(value, (tuple, list)) else (value,):
                 if isinstance(item, View):
                     self.owners.setdefault(item.buffer.name, _owner(node))
@@ -242,13 +246,21 @@ class _Lowerer:
         if not isinstance(value, Tensor):
             return Opaque(value=value) if isinstance(value, str) else value
         meta = item.meta["val"]
-        size = tuple(map(torch_api.sympy_of, meta.shape))
         stride = tuple(map(torch_api.sympy_of, meta.stride()))
         if isinstance(value, View):
             found = value.ref()
-            if found is not None and same_strides(size, found.layout.stride, stride) and self.may_return(item, value):
+            alike = found is not None and same_strides(value.size, found.layout.stride, stride)
+            if found is not None and alike and self.may_return(item, value):
                 return TensorRef(found.buffer, Layout(found.layout.size, stride, found.layout.offset))
-        return self.materialized(value, stride)
+        # Returned twice, it is one tensor.
+        key = (item, stride)
+        if key not in self.materials:
+            self.materials[key] = self.materialized(value, stride)
+        return self.materials[key]
+
+    def owns(self, node: torch.fx.Node, value: View) -> bool:
+        """Whether the memory that the node's tensor lies in is the node's in eager, too."""
+        return self.owners.get(value.buffer.name, _owner(node)) is _owner(node)
 
     def may_return(self, item: torch.fx.Node, value: View) -> bool:
         """Whether the caller may get the view's memory: not an input's or another output's, if eager returns a copy."""

@@ -44,7 +44,7 @@ MODULES = (
 )
 """The files of this room with lowerings in them."""
 
-_TABLE: dict[OpOverload, Lowering] = {}
+_TABLE: dict[str, Lowering] = {}
 ANY_DTYPE = "_litz_any_dtype"
 """Attribute of lowerings that compute nothing, and so take what Loops cannot compute with (complex, float8)."""
 
@@ -52,19 +52,17 @@ ANY_DTYPE = "_litz_any_dtype"
 def lowering(*ops: OpOverload | str, any_dtype: bool = False) -> Callable[[_F], _F]:
     """Enter the function below as the lowering of `ops`. Two for one op is a ValueError.
 
-    An op may be named by a string ("aten._softmax.default"); one that this torch does not have is then left out.
+    An op may be named by a string ("aten._softmax.default"). `core_lowerings` leaves out those that torch does not have
+    by then: some ops are defined only when a part of torch is first used.
     any_dtype: it only moves elements around by index arithmetic (a view), so that complex and float8 tensors may come.
     """
 
     def enter(function: _F) -> _F:
         setattr(function, ANY_DTYPE, any_dtype)
-        for named in ops:
-            op = find_op(named) if isinstance(named, str) else named
-            if op is None:
-                continue
-            if op in _TABLE:
-                raise ValueError(f"two lowerings for {op}: {_TABLE[op].__module__} and {function.__module__}")
-            _TABLE[op] = function
+        for name in map(str, ops):
+            if name in _TABLE:
+                raise ValueError(f"two lowerings for {name}: {_TABLE[name].__module__} and {function.__module__}")
+            _TABLE[name] = function
         return function
 
     return enter
@@ -89,4 +87,5 @@ def _load() -> None:
 def core_lowerings() -> dict[OpOverload, Lowering]:
     """Every lowering that litz itself has; a fresh dict."""
     _load()
-    return dict(_TABLE)
+    ops = ((find_op(name), function) for name, function in _TABLE.items())
+    return {op: function for op, function in ops if op is not None}

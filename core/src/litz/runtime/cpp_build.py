@@ -105,7 +105,9 @@ def command(compiler: Compiler, march: str) -> tuple[str, ...]:
     compatible = openmp is not None and ("libgomp" in openmp.name) != compiler.clang
     flags.append("-fopenmp" if openmp is None or compatible or not compiler.clang else "-fopenmp-simd")
     if vector_math():
-        flags += ["-fveclib=libmvec"] if compiler.clang else ["-DLITZ_LIBMVEC=1"]
+        # 512-bit variants of the vector functions have other last bits than the 256-bit ones, which the prelude takes.
+        flags += ["-DLITZ_LIBMVEC=1", "-mprefer-vector-width=256"]
+        flags += ["-fveclib=libmvec"] if compiler.clang else []
     return tuple(flags)
 
 

@@ -5,6 +5,7 @@ and pulls in the pieces that it uses itself.
 
 Half floats are converted with integer arithmetic, because that vectorizes in any loop. `VECTOR` declares that the
 C library has SIMD variants of a function (glibc's libmvec); the builder sets LITZ_LIBMVEC where it has them.
+clang knows them by a flag of its own.
 """
 
 from __future__ import annotations
@@ -25,20 +26,30 @@ _TYPES = {
 }
 
 _VECTOR = """\
-#if LITZ_LIBMVEC
+#if LITZ_LIBMVEC && !__clang__
 #define VECTOR __attribute__((simd("notinbranch"), const))
 #else
 #define VECTOR __attribute__((const))
 #endif
+#define ONE_RESULT LITZ_LIBMVEC && __AVX2__
+#define LOCAL __attribute__((used, visibility("hidden")))
+typedef float Wide_float __attribute__((vector_size(32)));
+typedef float Half_float __attribute__((vector_size(16)));
+typedef double Wide_double __attribute__((vector_size(32)));
+typedef double Half_double __attribute__((vector_size(16)));
+static inline Wide_float doubled(Half_float x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7); }
+static inline Wide_double doubled(Half_double x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3); }
+static inline Half_float halved(Wide_float x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3); }
+static inline Half_double halved(Wide_double x) { return __builtin_shufflevector(x, x, 0, 1); }
 """
 
 _PLAIN = ("fma", "floor", "ceil", "trunc", "nearbyint", "sqrt")
 """Functions that are an instruction."""
-_VECTOR_UNARY = (
+VECTOR_UNARY = (
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
     "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
 )  # fmt: skip
-_VECTOR_BINARY = ("pow", "atan2", "hypot")
+VECTOR_BINARY = ("pow", "atan2", "hypot")
 _SCALAR = {"lgamma": 1, "fmod": 2, "nextafter": 2}
 
 
@@ -52,7 +63,7 @@ def _builtin(name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _library(name: str, count: int, attribute: str) -> str:
+def _library(name: str, count: int, attribute: str = "") -> str:
     doubles, floats = ", ".join(["double"] * count), ", ".join(["float"] * count)
     parameters = ", ".join(f"float {x}" for x in "xy"[:count])
     return (
@@ -60,6 +71,30 @@ def _library(name: str, count: int, attribute: str) -> str:
         f'extern "C" {attribute}float {name}f({floats}) noexcept;\n'
         f"static inline float {name}({parameters}) {{ return {name}f({', '.join('xy'[:count])}); }}\n"
     )
+
+
+def _vector_library(name: str, count: int) -> str:
+    """A function of the C library with SIMD variants: one element has the same bits in a vector and on its own.
+
+    A value that is computed again elsewhere (the partitioner saves memory so) may be compared with the first one.
+    libmvec's variants differ from each other and from libm in the last bit, so all go through the widest.
+    """
+    pieces = [_library(name, count, "VECTOR ")]
+    for type_, symbol, lanes in (("float", f"{name}f", 8), ("double", name, 4)):
+        widest, half = f"_ZGVdN{lanes}{'v' * count}_{symbol}", f"_ZGVbN{lanes // 2}{'v' * count}_{symbol}"
+        wide_type, half_type = f"Wide_{type_}", f"Half_{type_}"
+        parameters = {t: ", ".join(f"{t} {x}" for x in "xy"[:count]) for t in (type_, wide_type, half_type)}
+        broadcast = ", ".join(f"{x} - {wide_type}{{}}" for x in "xy"[:count])
+        doubled = ", ".join(f"doubled({x})" for x in "xy"[:count])
+        pieces.append(
+            f'extern "C" {wide_type} {widest}({parameters[wide_type]});\n'
+            f'extern "C" LOCAL {type_} one_{symbol}({parameters[type_]}) {{ return {widest}({broadcast})[0]; }}\n'
+            f'extern "C" LOCAL {half_type} half_{symbol}({parameters[half_type]}) '
+            f"{{ return halved({widest}({doubled})); }}\n"
+            f'asm(".set {symbol}, one_{symbol}\\n.set {half}, half_{symbol}");\n'
+        )
+    declared, *rest = pieces
+    return f"{declared}#if ONE_RESULT\n{''.join(rest)}#endif\n"
 
 
 _BITS = """\
@@ -109,7 +144,7 @@ template <class T> static inline void arg{kind}_block(const T* x, int count, i64
 
 PIECES: Mapping[tuple[str, ...], str] = {
     **{(name,): f"typedef {meaning} {name};\n" for name, meaning in _TYPES.items()},
-    ("VECTOR",): _VECTOR,
+    ("VECTOR", "ONE_RESULT", "LOCAL", "doubled", "halved"): _VECTOR,
     ("bits", "float_of"): _BITS,
     ("bitcast",): """\
 template <class To, class From> static inline To bitcast(From x) { To y; __builtin_memcpy(&y, &x, sizeof y); return y; }
@@ -404,9 +439,9 @@ static inline void transpose(const T* from, i64 from_step, T* to, i64 to_step, i
 }
 """,
     **{(name,): _builtin(name) for name in _PLAIN},
-    **{(name,): _library(name, 1, "VECTOR ") for name in _VECTOR_UNARY},
-    **{(name,): _library(name, 2, "VECTOR ") for name in _VECTOR_BINARY},
-    **{(name,): _library(name, count, "") for name, count in _SCALAR.items()},
+    **{(name,): _vector_library(name, 1) for name in VECTOR_UNARY},
+    **{(name,): _vector_library(name, 2) for name in VECTOR_BINARY},
+    **{(name,): _library(name, count) for name, count in _SCALAR.items()},
 }
 
 _WORD = re.compile(r"[A-Za-z_]\w*")

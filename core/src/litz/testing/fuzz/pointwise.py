@@ -23,7 +23,7 @@ PLAIN = (
     "torch.clamp({0}, min=0.5)", "torch.nn.functional.leaky_relu({0}, 0.25)", "torch.nn.functional.hardtanh({0})",
     "torch.nan_to_num({0})", "torch.nan_to_num({0}, 1.0, 2.0, -2.0)", "torch.isnan({0})", "torch.isinf({0})",
     "torch.isfinite({0})", "torch.nn.functional.relu6({0})", "torch.pow({0}, 2)", "torch.pow({0}, 3)",
-    "torch.nn.functional.hardswish({0})", "torch.nn.functional.hardsigmoid({0})", "torch.nn.functional.softsign({0})",
+    "torch.nn.functional.softsign({0})",
     "torch.positive({0})",
 )  # fmt: skip
 JUMPS = (

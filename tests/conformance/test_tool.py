@@ -13,7 +13,7 @@ import torch
 
 pytest.importorskip("expecttest", reason="torch.testing's operator table needs it")
 
-from litz.testing.conformance import results
+from litz.testing.conformance import results, workers
 from litz.testing.conformance.call import clones, make_call
 from litz.testing.conformance.cases import Job, jobs, samples, spread
 from litz.testing.conformance.check import Outcome
@@ -115,3 +115,10 @@ def test_ratio_counts_what_the_peer_passes() -> None:
     ours = [Outcome("a", "passed"), Outcome("b", "wrong"), Outcome("c", "error")]
     peers = [Outcome("a", "passed"), Outcome("b", "passed"), Outcome("c", "error")]
     assert "1 of the 2" in results.ratio(ours, peers)
+
+
+def test_workers_for_a_gpu_are_forked_from_a_process_that_has_not_looked_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = workers._context
+    monkeypatch.setattr(workers, "_context", lambda devices: original({"cuda"}))
+    found = list(run_jobs([Job("add", torch.float32)], Plan(samples=1, dynamic=(False,), modes=("run",))))
+    assert [outcome.status for outcome in found] == ["passed"]

@@ -94,23 +94,22 @@ def mark_what_differs(first: Inputs, second: Inputs) -> None:
                     torch._dynamo.mark_dynamic(value, dim)
 
 
-DYNAMO_2_11 = "torch 2.11's dynamo fixes the batch size of this model's loss, before litz sees a graph"
+OLD_TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
+ONE_BATCH_SIZE = "torch 2.11's dynamo fixes the batch size of this model's loss, before litz sees a graph"
+LSTM_STATE = "torch 2.11's decomposition of an LSTM (aot_eager's, too) gives its state a dimension too many"
 KNOWN_ON_CUDA = {
-    ("lstm", False, False): "the state of cuDNN's RNN comes back with a dimension too many; not understood yet",
-    ("lstm", True, False): "the state of cuDNN's RNN comes back with a dimension too many; not understood yet",
-    ("lstm", False, True): "the state of cuDNN's RNN comes back with a dimension too many; not understood yet",
-    ("lstm", True, True): "the state of cuDNN's RNN comes back with a dimension too many; not understood yet",
-    ("whisper", True, True): DYNAMO_2_11,
-    ("mixtral", True, True): DYNAMO_2_11,
+    **{("lstm", dynamic, training): LSTM_STATE for dynamic in (False, True) for training in (False, True)},
+    ("whisper", True, True): ONE_BATCH_SIZE,
+    ("mixtral", True, True): ONE_BATCH_SIZE,
 }
-"""(model, dynamic, training) that failed on an H100 with torch 2.11 on 2026-11-21, and why. Open work of issue 3."""
+"""(model, dynamic, training) that fails on a machine with a GPU and torch 2.11, and why."""
 
 
 def expect_failure(request: pytest.FixtureRequest, entry: Entry, device: str, dynamic: bool, training: bool) -> None:
     """Mark a known failure as one, so that it is reported as such and never as passed."""
-    reason = KNOWN_ON_CUDA.get((str(entry), dynamic, training)) if device == "cuda" else None
+    reason = KNOWN_ON_CUDA.get((str(entry), dynamic, training)) if device == "cuda" and OLD_TORCH else None
     if reason is not None:
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
 
 
 @pytest.fixture(autouse=True)

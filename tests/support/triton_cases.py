@@ -457,6 +457,23 @@ def _() -> Case:
     return replace(built, inplace={"o": "a"})
 
 
+@case("wide-row")
+def _() -> Case:
+    """A row longer than a signed number of 32 bits counts, though not an unsigned one: compiled only."""
+    length = 2**31 + 5
+    held = output("a", (length,), torch.int8)
+    value = reduce("argmin", load("a", (r0,), torch.int8))
+    return make(
+        {},
+        [output("o", (), torch.int64)],
+        [],
+        [length],
+        [Store("o", (), value)],
+        buffers=[replace(held, kind="input")],
+        interpreted=False,
+    )
+
+
 @case("wide-offsets")
 def _() -> Case:
     """More elements than 32 bits count: compiled only."""

@@ -111,6 +111,12 @@ def test_static_offsets_beyond_32_bits() -> None:
     assert source.settings["limits"] == []
 
 
+def test_a_row_beyond_32_bits_is_counted_in_64() -> None:
+    loops = re.findall(r"scf\.for .*", compile_only(CASES["wide-row"]().source)["ttir"])
+    assert loops
+    assert all(line.rstrip(" {").endswith(": i64") for line in loops), loops
+
+
 def test_masks_are_dropped_where_blocks_fit() -> None:
     assert "mask" not in _add((64, 1024), (1024, 1), f32).source.text
     assert "xmask" in _add((63, 1001), (1001, 1), f32).source.text

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
 from core.lowering.harness import check
+from support.retarget import cuda_schedules
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.bool]
 
@@ -40,3 +44,13 @@ def test_cumulative_extremes(dtype: torch.dtype) -> None:
     check(lambda x: (x.cummax(1).values, x.cummin(0).values), x)
     check(lambda x: x.cummax(1), x, native=False)
     check(lambda x: x.float().logcumsumexp(1), x, native=False)
+
+
+@pytest.mark.parametrize("fn", [lambda x: x.cumsum(-1), lambda x: x.argmax(-1), lambda x: x.min(-1)])
+def test_few_long_rows_are_the_librarys_on_a_gpu(fn: Callable[[torch.Tensor], Any]) -> None:
+    def externs(*size: int) -> int:
+        torch._dynamo.reset()
+        (schedule,) = cuda_schedules(lambda backend: torch.compile(fn, backend=backend)(torch.zeros(size)))
+        return len(schedule.program.externs)
+
+    assert (externs(2, 2**20), externs(512, 2**15), externs(2, 2**10)) == (1, 0, 0)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
-from litz.capture import torch_api
+from litz.capture import distances, torch_api
 from litz.capture.foreach import foreach_decompositions
 
 aten = torch.ops.aten
@@ -173,6 +173,9 @@ def _own_rules() -> dict[OpOverload, Rule]:
         aten.std_mean.correction: _std_mean,
         aten.copy.default: _copy,
         aten.max_unpool2d.default: _max_unpool2d,
+        aten._cdist_forward.default: distances.cdist_forward,
+        aten._pdist_forward.default: distances.pdist_forward,
+        aten.masked_scatter.default: distances.masked_scatter,
         # One overload for tensor and number operands, so that a lowering has one row per op.
         aten.add.Scalar: lambda x, y, alpha=1: aten.add.Tensor(x, y, alpha=alpha),
         aten.sub.Scalar: lambda x, y, alpha=1: aten.sub.Tensor(x, y, alpha=alpha),

@@ -34,6 +34,9 @@ from litz.ir.operation import StoreMode, expressions
 from .strides import dense_strides
 from .view import Computed, Position, Tensor, View
 
+LONG_ROW, FEW_ROWS = 2**14, 128
+"""Fewer rows than a GPU has multiprocessors, each longer than a program walks in the time of a launch."""
+
 Indices = tuple[Expr, ...]
 Size = Sequence[int | Expr]
 Body = Callable[[Indices], Node]
@@ -85,6 +88,13 @@ class LoweringContext:
             return int(expr)
         known = {} if self.graph is None else self.graph.hints
         return int(expr.xreplace({symbol: known.get(symbol, 8192) for symbol in expr.free_symbols}))
+
+    def want_short_rows(self, x: Tensor, dim: int | None) -> None:
+        """NotImplementedError if a GPU's library is faster: for what cannot be split over programs (scans, positions of
+        extremes) one program walks a row alone, and few long rows leave the GPU idle. dim: of the rows; None: all."""
+        row = self.hint(x.numel if dim is None or not x.ndim else x.size[dim])
+        if x.device.type == "cuda" and row > LONG_ROW and self.hint(x.numel) // row < FEW_ROWS:
+            raise NotImplementedError(f"few rows of {row} elements, which the library splits over the GPU")
 
     def decide(self, condition: Any) -> bool:
         """Whether a condition on sizes holds, with a guard on record where it is not known from the start.

@@ -60,7 +60,7 @@ class IndexText:
 
     def _text(self, expr: Expr) -> str:
         if expr.is_Integer:
-            return str(int(expr)) if expr >= 0 else f"({int(expr)})"
+            return _integer(int(expr))
         if expr.is_Symbol:
             return self.names[expr]
         if expr.is_Add:
@@ -90,6 +90,13 @@ class IndexText:
         if low is not None and known_nonnegative(low):
             return f"({self(value)} {sign} {self(divisor)})"
         return f"{helper}({self(value)}, {self(divisor)})"
+
+
+def _integer(value: int) -> str:
+    if 2**31 <= value < 2**32:
+        # Triton takes it for an unsigned number of 32 bits, and compares those as if they were signed.
+        return f"tl.full([], {value}, tl.int64)"
+    return str(value) if value >= 0 else f"({value})"
 
 
 def _nested(function: str, args: list[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import click
@@ -31,6 +32,7 @@ _NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
 @click.option("--workers", default=2, show_default=True, help="processes at a time")
 @click.option("--seconds", default=60.0, show_default=True, help="a case may take")
 @click.option("--shard", default="0/1", show_default=True, help="K/N: every N-th job, from the K-th")
+@click.option("--limit", type=float, help="stop after so many seconds; jobs are then taken in a mixed order")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="where to write the results")
 @click.option("--strict/--no-strict", default=True, help="exit with 1 if a case fails that is not known to")
 def main(
@@ -46,6 +48,7 @@ def main(
     workers: int,
     seconds: float,
     shard: str,
+    limit: float | None,
     path: Path | None,
     strict: bool,
 ) -> None:
@@ -53,16 +56,18 @@ def main(
     chosen = DTYPES if all_dtypes else tuple(getattr(torch, name) for name in dtypes) or (torch.float32,)
     part, parts = (int(number) for number in shard.split("/"))
     wanted = jobs(chosen, only, device)[part::parts]
+    if limit is not None:
+        wanted.sort(key=lambda job: zlib.crc32(str(job).encode()))
     dynamic = (False, True) if static is None else (not static,)
 
     plan = Plan(samples, dynamic, modes or ("run", "train"), backend, seconds)
     settings = {"samples": samples, "dynamic": dynamic, "modes": plan.modes, "device": device, "shard": shard}
-    found = _run(wanted, plan, workers)
+    found = _run(wanted, plan, workers, limit)
     if path is not None:
         results.write(path, found, settings | {"backend": backend})
     _show(found)
     if peer:
-        other = _run(wanted, Plan(samples, dynamic, plan.modes, peer, seconds), workers)
+        other = _run(wanted, Plan(samples, dynamic, plan.modes, peer, seconds), workers, limit)
         if path is not None:
             results.write(path.with_suffix(f".{peer}.json"), other, settings | {"backend": peer})
         click.echo(f"\n{peer}:\n{results.table(other)}\n\n{results.ratio(found, other)}")
@@ -71,9 +76,11 @@ def main(
         sys.exit(1)
 
 
-def _run(wanted: list, plan: Plan, workers: int) -> list[Outcome]:
+def _run(wanted: list, plan: Plan, workers: int, limit: float | None) -> list[Outcome]:
     start, found = time.perf_counter(), []
     for outcome in run_jobs(wanted, plan, workers):
+        if limit is not None and time.perf_counter() - start > limit:
+            break
         found.append(outcome)
         if outcome.status in ("wrong", "error", "timeout") and not results.reason_of(outcome):
             click.echo(f"{outcome.case} {outcome.status}: {outcome.detail}", err=True)

@@ -1,8 +1,9 @@
 """Processes that run jobs. In: Jobs. Out: Outcomes, as they come.
 
-A worker is forked from a parent that has imported torch and has run nothing, so that a new one costs milliseconds. It
-says which case it begins and what became of it; where it falls silent for too long it is killed, and where it dies, the
-case that it was at has failed and another worker goes on with the next.
+A worker is forked from a process that has imported torch and has run nothing, so that a new one costs milliseconds:
+from the parent itself or, for a GPU, from a server that has not looked at it, because CUDA does not survive a fork. A
+worker says which case it begins and what became of it; where it falls silent for too long it is killed, and where it
+dies, the case that it was at has failed and another worker goes on with the next.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .check import Outcome, check
 
 JOBS_PER_WORKER = 30
 """A worker is replaced after so many, for what torch.compile keeps in memory."""
-_FORK: Any = multiprocessing.get_context("fork")
+_PRELOADED = ("litz.pipeline", "litz.backend", "litz.builtin", "torch._dynamo", "torch._functorch.aot_autograd")
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,11 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, workers: int = 2) -> Iterator[Outc
     """The outcomes of all jobs, in the order in which they come."""
     waiting: deque[tuple[Job, frozenset[str]]] = deque((job, frozenset()) for job in jobs)
     pool: list[_Worker] = []
-    torch.set_num_threads(1)  # in the parent, so that no thread pool is there to be forked
-    _preload()
+    context = _context({job.device for job in jobs})
     try:
         while waiting or any(worker.job for worker in pool):
             pool = [worker for worker in pool if worker.job or worker.left]
-            while waiting and (free := _free(pool, workers, plan)) is not None:
+            while waiting and (free := _free(pool, workers, plan, context)) is not None:
                 free.give(*waiting.popleft())
             ready = wait([worker.pipe for worker in pool], timeout=1.0)
             for worker in list(pool):
@@ -89,6 +89,17 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, workers: int = 2) -> Iterator[Outc
             worker.process.kill()
 
 
+def _context(devices: set[str]) -> Any:
+    """How processes are started for jobs on these devices."""
+    if devices <= {"cpu"}:
+        torch.set_num_threads(1)  # in the parent, so that no thread pool is there to be forked
+        _preload()
+        return multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(_PRELOADED))
+    return context
+
+
 def _preload() -> None:
     """Import the compiler once, for all the processes forked from this one."""
     for room in ("capture", "codegen.cpp", "cost", "ir", "lower", "report", "runtime", "schedule"):
@@ -96,17 +107,17 @@ def _preload() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"litz.{room}."):
             with contextlib.suppress(ImportError):  # what needs triton
                 importlib.import_module(module.name)
-    for name in ("litz.pipeline", "litz.backend", "litz.builtin", "torch._dynamo", "torch._functorch.aot_autograd"):
+    for name in _PRELOADED:
         importlib.import_module(name)
 
 
-def _free(pool: list[_Worker], workers: int, plan: Plan) -> _Worker | None:
+def _free(pool: list[_Worker], workers: int, plan: Plan, context: Any) -> _Worker | None:
     for worker in pool:
         if worker.job is None and worker.left:
             return worker
     if len(pool) >= workers:
         return None
-    pool.append(_Worker(plan))
+    pool.append(_Worker(plan, context))
     return pool[-1]
 
 
@@ -115,6 +126,7 @@ class _Worker:
     """A process, and what its parent knows of it."""
 
     plan: Plan
+    context: Any
     job: Job | None = None
     left: int = JOBS_PER_WORKER
     dead: bool = False
@@ -123,8 +135,8 @@ class _Worker:
     heard: float = 0.0
 
     def __post_init__(self) -> None:
-        self.pipe, theirs = _FORK.Pipe()
-        self.process = _FORK.Process(target=_serve, args=(theirs, self.plan), daemon=True)
+        self.pipe, theirs = self.context.Pipe()
+        self.process = self.context.Process(target=_serve, args=(theirs, self.plan), daemon=True)
         self.process.start()
         theirs.close()
 

@@ -1,0 +1,61 @@
+"""Rules that make pairwise distances and masked writes of smaller ops. In and out: what the ATen op takes and gives.
+
+NotImplemented from a rule leaves the op to the library.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+MATRIX_PRODUCT_FROM = 25
+"""Rows from which eager computes euclidean distances by a matrix product, which is work for the library
+(torch.cdist's documentation: `compute_mode`)."""
+
+
+def cdist_forward(x: torch.Tensor, y: torch.Tensor, p: float, compute_mode: int | None) -> Any:
+    """`[*batch, n, m]` distances between the rows of x, `[*batch, n, d]`, and y, `[*batch, m, d]`."""
+    by_product = compute_mode == 1 or (
+        compute_mode in (None, 0) and max(_hint(x.shape[-2]), _hint(y.shape[-2])) > MATRIX_PRODUCT_FROM
+    )
+    if p == 2 and by_product:
+        return NotImplemented
+    return _norm(x.unsqueeze(-2) - y.unsqueeze(-3), p)
+
+
+def pdist_forward(x: torch.Tensor, p: float = 2.0) -> torch.Tensor:
+    """`[n * (n - 1) / 2]` distances between the rows of x, `[n, d]`, in the order of the upper triangle."""
+    first, second = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device).unbind(0)
+    return _norm(x[first] - x[second], p)
+
+
+def _norm(difference: torch.Tensor, p: float) -> torch.Tensor:
+    """The p-norm of the last dimension; how many elements differ for p = 0."""
+    if p == 0:
+        return (difference != 0).sum(-1, dtype=difference.dtype)
+    size = difference.abs()
+    if p == float("inf"):
+        return size.amax(-1) if difference.shape[-1] else size.sum(-1)
+    if p == 1:
+        return size.sum(-1)
+    if p == 2:
+        return difference.square().sum(-1).sqrt()
+    return size.pow(p).sum(-1).pow(1 / p)
+
+
+def _hint(size: Any) -> int:
+    return size if isinstance(size, int) else size.node.hint if size.node.has_hint() else MATRIX_PRODUCT_FROM + 1
+
+
+def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> Any:
+    """x where the mask is False; elsewhere the elements of `source`, in order."""
+    if source.numel() == 0:
+        return NotImplemented  # there is nothing to read where the mask is False
+    x, mask = torch.broadcast_tensors(x, mask)
+    position = mask.reshape(-1).cumsum(0) - 1
+    # Before the first True, position is -1: any element will do.
+    taken = source.reshape(-1)[position.clamp(min=0)].reshape(x.shape)
+    return torch.where(mask, taken, x)

@@ -1,0 +1,42 @@
+"""Pairwise distances and masked_scatter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from support.compare import check
+
+NORMS = [0.0, 0.5, 1.0, 2.0, 3.0, float("inf")]
+
+
+@pytest.mark.parametrize("p", NORMS)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_distances(p: float, dynamic: bool) -> None:
+    x, y = torch.randn(2, 7, 5), torch.randn(2, 6, 5)
+    x[:, 3] = y[:, 2]
+    exact = "donot_use_mm_for_euclid_dist"
+    check(lambda x, y: torch.cdist(x, y, p, exact), x, y, dynamic=dynamic)
+    check(lambda x: torch.nn.functional.pdist(x, p), x[0], dynamic=dynamic)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (1, 5), (4, 0), (2, 1)])
+def test_distances_of_little(shape: tuple[int, int]) -> None:
+    check(lambda x: torch.nn.functional.pdist(x), torch.randn(shape))
+    check(lambda x: torch.cdist(x, x, 1.0), torch.randn(shape))
+
+
+def test_many_rows_are_a_matrix_product() -> None:
+    check(torch.cdist, torch.randn(40, 8), torch.randn(30, 8))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_masked_scatter(dtype: torch.dtype, dynamic: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, source = (torch.randint(-3, 4, (5, 33), generator=generator).to(dtype) for _ in range(2))
+    mask = torch.rand(5, 33, generator=generator) > 0.6
+    mask[0, 0] = False
+    check(lambda x, m, s: x.masked_scatter(m, s), x, mask, source, dynamic=dynamic)
+    check(lambda x, m, s: x.t().masked_scatter(m[:1].t(), s), x, mask, source, dynamic=dynamic)
+    check(lambda x, m, s: x.masked_scatter(m, s), x, torch.zeros_like(mask), source[:0])

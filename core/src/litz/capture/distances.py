@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-aten = torch.ops.aten
+from litz.capture import torch_api
 
 MATRIX_PRODUCT_FROM = 25
 """Rows from which eager computes euclidean distances by a matrix product, which is work for the library
@@ -18,9 +18,8 @@ MATRIX_PRODUCT_FROM = 25
 
 def cdist_forward(x: torch.Tensor, y: torch.Tensor, p: float, compute_mode: int | None) -> Any:
     """`[*batch, n, m]` distances between the rows of x, `[*batch, n, d]`, and y, `[*batch, m, d]`."""
-    by_product = compute_mode == 1 or (
-        compute_mode in (None, 0) and max(_hint(x.shape[-2]), _hint(y.shape[-2])) > MATRIX_PRODUCT_FROM
-    )
+    few = all(torch_api.known(t.shape[-2] <= MATRIX_PRODUCT_FROM) for t in (x, y))
+    by_product = compute_mode == 1 or (compute_mode in (None, 0) and not few)
     if p == 2 and by_product:
         return NotImplemented
     return _norm(x.unsqueeze(-2) - y.unsqueeze(-3), p)
@@ -46,16 +45,13 @@ def _norm(difference: torch.Tensor, p: float) -> torch.Tensor:
     return size.pow(p).sum(-1).pow(1 / p)
 
 
-def _hint(size: Any) -> int:
-    return size if isinstance(size, int) else size.node.hint if size.node.has_hint() else MATRIX_PRODUCT_FROM + 1
-
-
-def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> Any:
+def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
     """x where the mask is False; elsewhere the elements of `source`, in order."""
-    if source.numel() == 0:
-        return NotImplemented  # there is nothing to read where the mask is False
     x, mask = torch.broadcast_tensors(x, mask)
+    source = source.reshape(-1)
+    if not torch_api.known(source.shape[0] > 0):
+        source = torch.cat([source, source.new_zeros(1)])  # there is something to read where the mask is False
     position = mask.reshape(-1).cumsum(0) - 1
     # Before the first True, position is -1: any element will do.
-    taken = source.reshape(-1)[position.clamp(min=0)].reshape(x.shape)
+    taken = source[position.clamp(min=0)].reshape(x.shape)
     return torch.where(mask, taken, x)

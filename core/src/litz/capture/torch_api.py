@@ -15,7 +15,7 @@ import sympy
 import torch
 from torch._guards import CompileContext, TracingContext
 from torch._ops import HigherOrderOperator, OpOverload
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, statically_known_true
 
 # (graph module, fake inputs) -> boxed callable. AOTAutograd's own type for it has moved between versions.
 Compiler = Callable[..., Any]
@@ -299,6 +299,11 @@ def evaluate_with_guard(shape_env: ShapeEnv | None, condition: Any) -> bool:
 def simplify(shape_env: ShapeEnv | None, expression: sympy.Expr) -> sympy.Expr:
     """`expression` with the equalities applied that guards have established."""
     return expression if shape_env is None else shape_env.simplify(expression)
+
+
+def known(condition: Any) -> bool:
+    """Whether a condition on sizes (a bool or SymBool) holds whatever they are; no guard is made."""
+    return bool(statically_known_true(condition))
 
 
 def same_statically(a: Any, b: Any) -> bool:

@@ -231,7 +231,7 @@ def min_dim(ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False) ->
 def _extreme_and_position(ctx: LoweringContext, kind: str, x: Tensor, dim: int, keepdim: bool) -> tuple[View, ...]:
     """Value and index from one loop. Of equal elements the first one counts."""
     _non_empty(x, dim)
-    ctx.want_short_rows(x, dim)
+    ctx.want_short_rows(x, dim, rows=64)
 
     def body(value: Node) -> tuple[Node, Node]:
         return build.reduce(kind, value), _position(kind, value)
@@ -257,7 +257,7 @@ def argmin(ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: boo
 def _arg(ctx: LoweringContext, kind: str, x: Tensor, dim: int | None, keepdim: bool) -> View:
     """With no `dim` the position in the whole tensor, row-major: the reduction ranges are all its dimensions."""
     _non_empty(x, dim)
-    ctx.want_short_rows(x, dim)
+    ctx.want_short_rows(x, dim, rows=64)
     return reduce_over(ctx, x, dim, keepdim, (torch.int64,), lambda value: _position(kind, value))[0]
 
 

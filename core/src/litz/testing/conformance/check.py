@@ -25,6 +25,10 @@ from .compare import aliases, differences
 UNINITIALISED = ("empty", "new_empty", "resize_", "resize_as_")
 """Operators whose results hold whatever the memory held: names that begin so."""
 
+OTHER_SEEDS = (1, 2, 3)
+"""Numbers drawn from the first seed and from each of these are equal by chance once in a thousand cases: three
+coins, say."""
+
 
 @dataclass
 class Outcome:
@@ -80,12 +84,12 @@ def _check(case: Case, call: Call, process: Callable[[Any], Any], backend: Any, 
 
     try:
         expected = run(call.function, clones(call.tensors))
-        again = run(call.function, clones(call.tensors), seed=1)
+        again = [run(call.function, clones(call.tensors), seed) for seed in OTHER_SEEDS]
     except Exception as error:
         outcome.status, outcome.detail = "skipped", f"eager: {_message(error)}"
         return
     # Random numbers differ between seeds, and compiled code draws others than eager does.
-    values = not case.job.op.startswith(UNINITIALISED) and not _differ(expected, again)
+    values = not case.job.op.startswith(UNINITIALISED) and not any(_differ(expected, other) for other in again)
 
     def exact() -> _Run | None:
         try:

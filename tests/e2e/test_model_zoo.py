@@ -6,25 +6,16 @@ a few in bfloat16 under autocast. What stays a library call in them must be libr
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
 
 import pytest
 import torch
-from torch.utils._pytree import tree_map
 
-from litz import report as reports
-from support.compare import DEVICES, ROUNDING, close
-from support.zoo import LIBRARY_WORK, ZOO, Entry, Inputs
+from support.compare import DEVICES
+from support.zoo import ZOO, Entry
+from support.zoo_check import check, exact_convolutions
 
 pytest.importorskip("transformers")
-
-ROUNDING_OF_A_FLOAT = 6e-8
-NEXT_TO_NOTHING = 0.05
-"""Of the largest gradient or buffer: a smaller one (the gradient of a bias before a normalization, the mean of what
-comes out of one) is rounding of larger numbers."""
 
 CASES = [
     pytest.param(
@@ -37,61 +28,6 @@ CASES = [
     for dynamic in (False, True)
     if dynamic or not entry.heavy
 ]
-
-
-@dataclass
-class Results:
-    """What one run gives: outputs; when training also the buffers afterwards and the gradients."""
-
-    outputs: dict[str, torch.Tensor]
-    buffers: dict[str, torch.Tensor] = field(default_factory=dict)
-    gradients: dict[str, torch.Tensor] = field(default_factory=dict)
-
-
-def run(model: torch.nn.Module, function: torch.nn.Module, inputs: Inputs, training: bool, autocast: bool) -> Results:
-    with ExitStack() as stack:
-        if autocast:
-            stack.enter_context(torch.autocast(next(model.parameters()).device.type, dtype=torch.bfloat16))
-        if not training:
-            stack.enter_context(torch.no_grad())
-        output = dict(function(**inputs))
-    results = Results({name: value.detach() for name, value in output.items() if isinstance(value, torch.Tensor)})
-    if training:
-        output["loss"].backward()
-        results.buffers = {name: value.clone() for name, value in model.named_buffers()}
-        results.gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-        model.zero_grad()
-    return results
-
-
-def peers(model: torch.nn.Module, inputs: Inputs, autocast: bool) -> list[Results]:
-    """Training steps in eager with parameters that differ by a rounding.
-
-    A rounding decides on which side of zero what enters a relu is, and normalizing a few numbers magnifies it.
-    """
-    found = []
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(3):
-        other = copy.deepcopy(model)
-        with torch.no_grad():
-            for parameter in other.parameters():
-                noise = torch.randn(parameter.shape, generator=generator) * ROUNDING_OF_A_FLOAT
-                parameter.mul_(1 + noise.to(parameter.device))
-        found.append(run(other, other, inputs, True, autocast))
-    return found
-
-
-def double(inputs: Inputs) -> Inputs:
-    return tree_map(lambda v: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v, inputs)
-
-
-def mark_what_differs(first: Inputs, second: Inputs) -> None:
-    """The dimensions in which two batches differ are dynamic."""
-    for name, value in first.items():
-        if isinstance(value, torch.Tensor):
-            for dim, (here, there) in enumerate(zip(value.shape, second[name].shape, strict=True)):
-                if here != there:
-                    torch._dynamo.mark_dynamic(value, dim)
 
 
 OLD_TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
@@ -113,47 +49,9 @@ def expect_failure(request: pytest.FixtureRequest, entry: Entry, device: str, dy
 
 
 @pytest.fixture(autouse=True)
-def exact_convolutions() -> Iterator[None]:
-    """No TF32 in cuDNN: its errors are eager's as well as litz's, and drown what is compared here."""
-    if not torch.cuda.is_available():
+def no_tf32() -> Iterator[None]:
+    with exact_convolutions():
         yield
-        return
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    yield
-    torch.backends.cudnn.allow_tf32 = before
-
-
-def check(entry: Entry, device: str, training: bool, dynamic: bool, autocast: bool = False) -> None:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    model = entry.make().to(device).train(training)
-    batches = [entry.inputs(size) for size in ((3, 5) if dynamic else (2,))]
-    batches = [tree_map(lambda v: v.to(device) if isinstance(v, torch.Tensor) else v, inputs) for inputs in batches]
-    ours, judge = copy.deepcopy(model), copy.deepcopy(model).double()
-    entry.prepare_judge(judge)
-    if dynamic:
-        mark_what_differs(*batches)
-    with torch._dynamo.config.patch(**entry.patches), reports.collect() as collected:
-        compiled = torch.compile(ours, backend="litz", dynamic=None if dynamic else False)
-        for number, inputs in enumerate(batches):
-            compiles = len(collected)
-            others = peers(model, inputs, autocast) if training else []
-            actual = run(ours, compiled, inputs, training, autocast)
-            assert number == 0 or len(collected) == compiles, "compiled anew for another batch size"
-            expected = run(model, model, inputs, training, autocast)
-            exact = run(judge, judge, double(inputs), training, False)
-            rounding = ROUNDING[torch.bfloat16] if autocast else None
-            for part in ("outputs", "buffers", "gradients"):
-                eager, judged, alike = getattr(expected, part), getattr(exact, part), [getattr(o, part) for o in others]
-                floats = [v for v in judged.values() if v.is_floating_point()]
-                least = NEXT_TO_NOTHING * max((float(v.abs().max()) for v in floats), default=0.0)
-                least = 0.0 if part == "outputs" else least
-                close(getattr(actual, part), eager, judged, rounding=rounding, least_scale=least, peers=alike)
-    assert collected
-    calls = {name for report in collected for name in report.externs}
-    others = {name for name in calls if not name.startswith((*LIBRARY_WORK, *entry.externs))}
-    assert not others, f"in library calls, not in kernels: {others}"
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -49,7 +49,7 @@ LIBRARY_WORK = (
 # ------------------------------------------------------------------------------------------------ from transformers
 
 
-def _transformer(model: str, config: str, inputs: Callable[[int], Inputs], **settings: Any) -> dict[str, Any]:
+def transformer(model: str, config: str, inputs: Callable[[int], Inputs], **settings: Any) -> dict[str, Any]:
     """make= and inputs= of an Entry for transformers' class `model`."""
 
     def make() -> nn.Module:
@@ -61,24 +61,24 @@ def _transformer(model: str, config: str, inputs: Callable[[int], Inputs], **set
     return {"make": make, "inputs": inputs}
 
 
-def _tokens(batch: int, length: int, vocabulary: int) -> Tensor:
+def tokens(batch: int, length: int, vocabulary: int) -> Tensor:
     return torch.randint(3, vocabulary, (batch, length))
 
 
-def _text(length: int = 11, vocabulary: int = 67, labels: int = 0) -> Callable[[int], Inputs]:
+def text(length: int = 11, vocabulary: int = 67, labels: int = 0) -> Callable[[int], Inputs]:
     """Token sequences of which the last ones of the first row are padding; `labels` classes, else a language model."""
 
     def inputs(batch: int) -> Inputs:
-        tokens = _tokens(batch, length, vocabulary)
-        mask = torch.ones_like(tokens)
+        ids = tokens(batch, length, vocabulary)
+        mask = torch.ones_like(ids)
         mask[0, length - 2 :] = 0
-        target = torch.randint(0, labels, (batch,)) if labels else tokens.masked_fill(mask == 0, -100)
-        return {"input_ids": tokens, "attention_mask": mask, "labels": target}
+        target = torch.randint(0, labels, (batch,)) if labels else ids.masked_fill(mask == 0, -100)
+        return {"input_ids": ids, "attention_mask": mask, "labels": target}
 
     return inputs
 
 
-def _pixels(side: int = 32, labels: int = 5) -> Callable[[int], Inputs]:
+def pixels(side: int = 32, labels: int = 5) -> Callable[[int], Inputs]:
     # problem_type is set beforehand, as a model that finds it out changes its config, and is compiled anew.
     return lambda batch: {
         "pixel_values": torch.randn(batch, 3, side, side),
@@ -86,82 +86,82 @@ def _pixels(side: int = 32, labels: int = 5) -> Callable[[int], Inputs]:
     }
 
 
-_BERT = _transformer(
-    "BertForSequenceClassification", "BertConfig", _text(labels=3),
+_BERT = transformer(
+    "BertForSequenceClassification", "BertConfig", text(labels=3),
     vocab_size=67, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, num_labels=3,
     problem_type="single_label_classification",
     hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, max_position_embeddings=32,
 )  # fmt: skip
 
-_GPT2 = _transformer(
-    "GPT2LMHeadModel", "GPT2Config", _text(),
+_GPT2 = transformer(
+    "GPT2LMHeadModel", "GPT2Config", text(),
     vocab_size=67, n_embd=32, n_layer=2, n_head=4, n_positions=32, use_cache=False,
     resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2,
 )  # fmt: skip
 
-_T5 = _transformer(
+_T5 = transformer(
     "T5ForConditionalGeneration", "T5Config",
-    lambda batch: {"input_ids": _tokens(batch, 9, 67), "labels": _tokens(batch, 7, 67)},
+    lambda batch: {"input_ids": tokens(batch, 9, 67), "labels": tokens(batch, 7, 67)},
     vocab_size=67, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4, dropout_rate=0.0, use_cache=False,
     feed_forward_proj="gated-gelu", pad_token_id=0, eos_token_id=1, decoder_start_token_id=0,
 )  # fmt: skip
 
-_LLAMA = _transformer(
-    "LlamaForCausalLM", "LlamaConfig", _text(),
+_LLAMA = transformer(
+    "LlamaForCausalLM", "LlamaConfig", text(),
     vocab_size=67, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
     num_key_value_heads=2, max_position_embeddings=32, use_cache=False, bos_token_id=1, eos_token_id=2,
 )  # fmt: skip
 
-_MIXTRAL = _transformer(
-    "MixtralForCausalLM", "MixtralConfig", _text(),
+_MIXTRAL = transformer(
+    "MixtralForCausalLM", "MixtralConfig", text(),
     vocab_size=67, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
     num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2, max_position_embeddings=32, use_cache=False,
     output_router_logits=True, bos_token_id=1, eos_token_id=2,
 )  # fmt: skip
 
 
-def _loop_over_experts(model: nn.Module) -> None:
+def loop_over_experts(model: nn.Module) -> None:
     """The grouped product that transformers picks has no float64."""
     model.config._experts_implementation = "eager"
 
 
-_WHISPER = _transformer(
+_WHISPER = transformer(
     "WhisperForConditionalGeneration", "WhisperConfig",
-    lambda batch: {"input_features": torch.randn(batch, 8, 24), "labels": _tokens(batch, 7, 67)},
+    lambda batch: {"input_features": torch.randn(batch, 8, 24), "labels": tokens(batch, 7, 67)},
     vocab_size=67, num_mel_bins=8, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4,
     decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48, max_source_positions=12,
     max_target_positions=16, dropout=0.0, use_cache=False, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-    decoder_start_token_id=1, begin_suppress_tokens=None, suppress_tokens=None,
+    decoder_start_token_id=1, begin_suppresstokens=None, suppresstokens=None,
 )  # fmt: skip
 
-_VIT = _transformer(
-    "ViTForImageClassification", "ViTConfig", _pixels(),
+_VIT = transformer(
+    "ViTForImageClassification", "ViTConfig", pixels(),
     image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
     num_labels=5, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     problem_type="single_label_classification",
 )  # fmt: skip
 
-_SWIN = _transformer(
-    "SwinForImageClassification", "SwinConfig", _pixels(),
+_SWIN = transformer(
+    "SwinForImageClassification", "SwinConfig", pixels(),
     image_size=32, patch_size=4, embed_dim=16, depths=[2, 1], num_heads=[2, 4], window_size=4, num_labels=5,
     drop_path_rate=0.0, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     problem_type="single_label_classification",
 )  # fmt: skip
 
-_CONVNEXT = _transformer(
-    "ConvNextForImageClassification", "ConvNextConfig", _pixels(),
+_CONVNEXT = transformer(
+    "ConvNextForImageClassification", "ConvNextConfig", pixels(),
     hidden_sizes=[8, 12, 16, 20], depths=[1, 1, 1, 1], num_labels=5, drop_path_rate=0.0,
     problem_type="single_label_classification",
 )  # fmt: skip
 
-_RESNET = _transformer(
-    "ResNetForImageClassification", "ResNetConfig", _pixels(),
+_RESNET = transformer(
+    "ResNetForImageClassification", "ResNetConfig", pixels(),
     embedding_size=8, hidden_sizes=[16, 24], depths=[1, 2], num_labels=5,
     problem_type="single_label_classification",
 )  # fmt: skip
 
-_MOBILENET = _transformer(
-    "MobileNetV2ForImageClassification", "MobileNetV2Config", _pixels(),
+_MOBILENET = transformer(
+    "MobileNetV2ForImageClassification", "MobileNetV2Config", pixels(),
     image_size=32, depth_multiplier=0.25, output_stride=8, num_labels=5, classifier_dropout_prob=0.0,
     problem_type="single_label_classification",
 )  # fmt: skip
@@ -174,10 +174,10 @@ _CLIP_VISION = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4, "image_size": 32,
     "patch_size": 8,
 }  # fmt: skip
-_CLIP = _transformer(
+_CLIP = transformer(
     "CLIPModel", "CLIPConfig",
     lambda batch: {
-        "input_ids": _tokens(batch, 9, 67), "pixel_values": torch.randn(batch, 3, 32, 32), "return_loss": True,
+        "input_ids": tokens(batch, 9, 67), "pixel_values": torch.randn(batch, 3, 32, 32), "return_loss": True,
     },
     text_config=_CLIP_TEXT, vision_config=_CLIP_VISION, projection_dim=24,
 )  # fmt: skip
@@ -189,12 +189,12 @@ _CLIP = _transformer(
 class Lstm(nn.Module):
     """An embedding, two layers in both directions, and a classifier of the last state."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 8) -> None:
         super().__init__()
         # torch itself cannot trace the backward of an LSTM whose input needs no gradient.
         self.embedding = nn.Embedding(20, 6)
-        self.lstm = nn.LSTM(6, 8, num_layers=2, bidirectional=True, batch_first=True)
-        self.head = nn.Linear(16, 4)
+        self.lstm = nn.LSTM(6, width, num_layers=2, bidirectional=True, batch_first=True)
+        self.head = nn.Linear(2 * width, 4)
 
     def forward(self, tokens: Tensor, labels: Tensor) -> dict[str, Tensor]:
         states, (hidden, _) = self.lstm(self.embedding(tokens))
@@ -205,12 +205,14 @@ class Lstm(nn.Module):
 class UNet(nn.Module):
     """Two levels down and up: BatchNorm, pooling, transposed convolution, bilinear upsampling, skip connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 4) -> None:
         super().__init__()
-        self.down1, self.down2, self.middle = self._block(3, 8), self._block(8, 12), self._block(12, 16)
-        self.up2 = nn.ConvTranspose2d(16, 12, 2, stride=2)
-        self.side2, self.side1 = self._block(24, 12), self._block(20, 8)
-        self.head = nn.Conv2d(8, 2, 1)
+        first, second, third = 2 * width, 3 * width, 4 * width
+        self.down1, self.down2 = self._block(3, first), self._block(first, second)
+        self.middle = self._block(second, third)
+        self.up2 = nn.ConvTranspose2d(third, second, 2, stride=2)
+        self.side2, self.side1 = self._block(2 * second, second), self._block(second + first, first)
+        self.head = nn.Conv2d(first, 2, 1)
 
     @staticmethod
     def _block(inside: int, outside: int) -> nn.Sequential:
@@ -229,12 +231,12 @@ class UNet(nn.Module):
 class GraphNetwork(nn.Module):
     """Messages along edges, summed where they arrive, and again their mean and maximum; one graph per batch entry."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 12) -> None:
         super().__init__()
-        self.enter = nn.Linear(5, 12)
-        self.message = nn.Linear(24, 12)
-        self.update = nn.Linear(36, 12)
-        self.head = nn.Linear(12, 1)
+        self.enter = nn.Linear(5, width)
+        self.message = nn.Linear(2 * width, width)
+        self.update = nn.Linear(3 * width, width)
+        self.head = nn.Linear(width, 1)
 
     def forward(self, x: Tensor, edges: Tensor, graph: Tensor, target: Tensor) -> dict[str, Tensor]:
         nodes = self.enter(x).tanh()
@@ -246,17 +248,17 @@ class GraphNetwork(nn.Module):
         highest = torch.full_like(nodes, -1e3).scatter_reduce(0, where, messages, "amax")
         highest = torch.where(count > 0, highest, 0.0)
         nodes = self.update(torch.cat([nodes, total / count.clamp(min=1), highest], -1)).relu()
-        pooled = nodes.new_zeros(target.shape[0], 12).scatter_add(0, graph[:, None].expand_as(nodes), nodes)
+        pooled = nodes.new_zeros(target.shape[0], nodes.shape[1]).scatter_add(0, graph[:, None].expand_as(nodes), nodes)
         out = self.head(pooled)[:, 0]
         return {"loss": F.mse_loss(out, target), "out": out}
 
 
-def _graphs(batch: int) -> Inputs:
-    nodes, edges = 7 * batch, 20 * batch
-    return {
-        "x": torch.randn(nodes, 5),
-        "edges": torch.randint(0, nodes, (2, edges)),
-        "graph": torch.arange(nodes) // 7,
+def graphs(nodes: int = 7, edges: int = 20) -> Callable[[int], Inputs]:
+    """As many nodes and edges for each graph of the batch."""
+    return lambda batch: {
+        "x": torch.randn(nodes * batch, 5),
+        "edges": torch.randint(0, nodes * batch, (2, edges * batch)),
+        "graph": torch.arange(nodes * batch) // nodes,
         "target": torch.randn(batch),
     }
 
@@ -264,15 +266,15 @@ def _graphs(batch: int) -> Inputs:
 class Dlrm(nn.Module):
     """Bags of categories and dense features, their pairwise products, a click probability."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int = 30, width: int = 8) -> None:
         super().__init__()
         modes = ("sum", "mean", "max")
-        self.bags = nn.ModuleList(nn.EmbeddingBag(30, 8, mode=mode) for mode in modes)
-        self.bottom = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU())
-        self.top = nn.Sequential(nn.Linear(8 + 6, 16), nn.ReLU(), nn.Linear(16, 1))
-        rows, columns = torch.tril_indices(4, 4, -1)
-        self.register_buffer("rows", rows)
-        self.register_buffer("columns", columns)
+        self.bags = nn.ModuleList(nn.EmbeddingBag(rows, width, mode=mode) for mode in modes)
+        self.bottom = nn.Sequential(nn.Linear(4, 2 * width), nn.ReLU(), nn.Linear(2 * width, width), nn.ReLU())
+        self.top = nn.Sequential(nn.Linear(width + 6, 2 * width), nn.ReLU(), nn.Linear(2 * width, 1))
+        below = torch.tril_indices(4, 4, -1)
+        self.register_buffer("rows", below[0])
+        self.register_buffer("columns", below[1])
 
     def forward(self, dense: Tensor, categories: Tensor, offsets: Tensor, clicked: Tensor) -> dict[str, Tensor]:
         low = self.bottom(dense)
@@ -285,10 +287,10 @@ class Dlrm(nn.Module):
         return {"loss": F.binary_cross_entropy(logit.sigmoid(), clicked), "logit": logit}
 
 
-def _clicks(batch: int) -> Inputs:
-    return {
+def clicks(rows: int = 30) -> Callable[[int], Inputs]:
+    return lambda batch: {
         "dense": torch.rand(batch, 4),
-        "categories": torch.randint(0, 30, (3 * batch,)),
+        "categories": torch.randint(0, rows, (3 * batch,)),
         "offsets": torch.arange(batch) * 3,
         "clicked": torch.randint(0, 2, (batch,)).float(),
     }
@@ -323,7 +325,7 @@ class Diffusion(nn.Module):
         return {"loss": F.mse_loss(guess, noise), "guess": guess}
 
 
-def _noisy(batch: int) -> Inputs:
+def noisy(batch: int) -> Inputs:
     return {
         "x": torch.randn(batch, 3, 8, 8),
         # Small: the sine of a large angle is mostly the rounding of the angle.
@@ -340,7 +342,7 @@ ZOO: tuple[Entry, ...] = (
     Entry(
         "mixtral",
         **_MIXTRAL,
-        prepare_judge=_loop_over_experts,
+        prepare_judge=loop_over_experts,
         externs={
             "aten.topk": "sorting is library work",
             "aten.sort": "sorting is library work",
@@ -368,7 +370,7 @@ ZOO: tuple[Entry, ...] = (
         UNet,
         lambda batch: {"x": torch.randn(batch, 3, 16, 16), "target": torch.rand(batch, 2, 16, 16)},
     ),
-    Entry("graph", GraphNetwork, _graphs),
-    Entry("dlrm", Dlrm, _clicks, externs={"aten._embedding_bag": "bags of any length are no loop of fixed ranges"}),
-    Entry("diffusion", Diffusion, _noisy),
+    Entry("graph", GraphNetwork, graphs()),
+    Entry("dlrm", Dlrm, clicks(), externs={"aten._embedding_bag": "bags of any length are no loop of fixed ranges"}),
+    Entry("diffusion", Diffusion, noisy),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,47 @@ def test_what_jumps_on_rounding_errors_is_rejected() -> None:
     )
     with pytest.raises(Rejected):
         reference_of(program)
+
+
+def test_writes_to_overlapping_elements_are_rejected() -> None:
+    program = FuzzProgram(
+        (InputSpec((8,), F32, 1),),
+        (Statement("v0", "x0.unfold(0, 3, 1)"), Statement("", "v0.mul_(2)", writes="v0")),
+        ("x0",),
+    )
+    with pytest.raises(Rejected):
+        reference_of(program)
+
+
+def test_strides_that_the_traced_graph_promises_are_no_failure() -> None:
+    """torch's fake tensors and its kernels disagree about this one."""
+    program = FuzzProgram(
+        (InputSpec((1, 2, 2), F32, 1, order=(0, 2, 1)),),
+        (Statement("v0", "torch.div(x0, x0.narrow(1, 0, 1).abs() + 1, rounding_mode='floor')"),),
+        ("v0",),
+    )
+    checker = Checker(compiled=False)
+    assert checker.check(program) is None
+    assert checker.torch_failures == {"strides: wrong before litz": 1}
+
+
+def test_what_torch_raises_as_well_is_no_failure() -> None:
+    inputs = (InputSpec((1, 1), F32, 1), InputSpec((1, 1), F32, 1, alias="x0[::2]"))
+    program = FuzzProgram(inputs, (Statement("", "x0.copy_(x0)", writes="x0"), Statement("v0", "x1[:, 2:2]")), ("v0",))
+    checker = Checker(compiled=False)
+    assert checker.check(program) is None
+    assert checker.torch_failures == {"IndexError before litz": 1}
+
+
+def test_a_batch_is_one_run_of_the_compiler() -> None:
+    """Also where its kernels define the same symbols of the assembler."""
+    checker = Checker()
+    for text in ("torch.sin(x0)", "torch.sin(x0) + 1"):
+        program = FuzzProgram((InputSpec((40,), F32, 1),), (Statement("v0", text, rough=True),), ("v0",))
+        checker._prepare(program, reference_of(program))
+    checker.compiler.finish()
+    batch = checker.compiler.batch
+    assert (batch._builds, batch.kernels) == (1, 2)
 
 
 def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,5 +144,7 @@ def test_a_worker_that_dies_is_on_record(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     record = run("die", 3, workers=1, compiled=False, folder=tmp_path / "failures")
     assert record.programs == 2
+    assert json.loads(record.to_json())["counts"]["runs, interpreted"] >= 2
+    assert record.counts["static"] + record.counts["dynamic"] == 2 and "die: 2 programs" in record.summary()
     assert [(f["label"], f["kind"]) for f in record.failures] == [("die:1", "crash -6")]
     assert Path(record.failures[0]["script"]).exists()

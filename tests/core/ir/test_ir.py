@@ -68,6 +68,13 @@ def test_constants_that_compare_oddly_are_kept_apart(one: float, other: float) -
     assert build.const(1, torch.int64) is not build.const(True, torch.bool)
 
 
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(-2, torch.uint8), (300, torch.int8), (200, torch.int8), (-1, torch.int64)]
+)
+def test_integers_wrap(value: int, dtype: torch.dtype) -> None:
+    assert build.const(value, dtype).attrs[0] == torch.tensor(value).to(dtype).item()
+
+
 def test_nodes_that_nothing_holds_are_forgotten() -> None:
     from litz.ir import node as node_module
 

@@ -20,7 +20,8 @@ Scalar = bool | int | float
 
 
 def const(value: Scalar, dtype: torch.dtype) -> Node:
-    """A constant of `dtype`. The value is converted as torch would: 1.7 as int64 is 1, 2 as bool is True."""
+    """A constant of `dtype`. The value is converted as torch would: 1.7 as int64 is 1, 2 as bool is True, and integers
+    wrap: -2 as uint8 is 254."""
     if dtype == torch.bool:
         value = bool(value)
     elif dtype.is_floating_point:
@@ -28,7 +29,10 @@ def const(value: Scalar, dtype: torch.dtype) -> Node:
     elif isinstance(value, float) and not math.isfinite(value):
         value = int(torch.tensor(value, dtype=torch.float64).to(dtype).item())
     else:
-        value = int(value)
+        bits = 8 * dtype.itemsize
+        value = int(value) % (1 << bits)
+        if dtype.is_signed and value >> (bits - 1):
+            value -= 1 << bits
     return intern("const", dtype, (), (value,))
 
 

@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 import sympy
 from torch.utils._sympy.functions import FloorDiv as FloorDiv
+from torch.utils._sympy.functions import Max as Max
 from torch.utils._sympy.functions import Mod as Mod
 from torch.utils._sympy.functions import PythonMod as PythonMod
 

@@ -31,7 +31,7 @@ from litz.ir.index import (
 from litz.ir.node import walk
 from litz.ir.operation import StoreMode, expressions
 
-from .strides import dense_strides
+from .strides import dense_strides, same_stride
 from .view import Computed, Position, Tensor, View
 
 LONG_ROW = 2**16
@@ -396,7 +396,7 @@ def same_strides(size: Sequence[Expr], left: Sequence[Expr], right: Sequence[Exp
     """Do the strides mean the same layout? Those of dimensions of size 1 do not count, nor does an empty tensor's."""
     if any(extent == 0 for extent in size):
         return True
-    return all(extent == 1 or a == b for extent, a, b in zip(size, left, right, strict=True))
+    return all(extent == 1 or same_stride(a, b) for extent, a, b in zip(size, left, right, strict=True))
 
 
 def _simplify(stores: tuple[Store, ...], extents: Ranges) -> tuple[Store, ...]:

@@ -18,10 +18,11 @@ from litz.ir.index import Expr, Ranges, floordiv, mod, to_expr
 
 from . import views
 from .access import all_of, at_least, checked, compare, extents_of, less_than
-from .context import Indices, LoweringContext
+from .context import Body, Indices, LoweringContext
 from .elementwise import broadcast_size
 from .registry import lowering
 from .shapes import meta_size, slice_start
+from .strides import overlap
 from .view import Position, Tensor, View
 
 aten = torch.ops.aten
@@ -106,7 +107,8 @@ def gather(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, *, sparse_g
     dim = views.canonical_dim(dim, x.ndim)
     if x.ndim == 0:
         return ctx.copy(views.expand(x, index.size))
-    if index.ndim == 0:
+    number = index.ndim == 0
+    if number:
         index = views.unsqueeze(index, 0)
     size = index.size
 
@@ -114,7 +116,7 @@ def gather(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, *, sparse_g
         return x.load(along(x, dim, index, indices, extents_of(indices, size)))
 
     result = ctx.pointwise(size, x.dtype, x.device, body)
-    return views.reshape(result, meta_size(ctx))
+    return views.squeeze(result, [0]) if number else result
 
 
 @lowering(aten.index_select.default)
@@ -156,6 +158,14 @@ def embedding(
 # ------------------------------------------------------------------------------------- a slice of x replaced by another
 
 
+def replaced(ctx: LoweringContext, x: Tensor, body: Body) -> View:
+    """A tensor like x, whose strides it has in eager, too. NotImplementedError where its elements overlap there (x was
+    unfolded): what a place then holds hangs on the order in which eager writes."""
+    if overlap(meta_size(ctx), tuple(map(torch_api.sympy_of, ctx.meta.stride())), ctx.hint):
+        raise NotImplementedError("a result whose elements overlap")
+    return ctx.pointwise(x.size, x.dtype, x.device, body)
+
+
 @lowering(aten.select_scatter.default)
 def select_scatter(ctx: LoweringContext, x: Tensor, source: Tensor, dim: int, index: int | Expr) -> Tensor:
     dim = views.canonical_dim(dim, x.ndim)
@@ -170,7 +180,7 @@ def select_scatter(ctx: LoweringContext, x: Tensor, source: Tensor, dim: int, in
         chosen = source.load([*indices[:dim], *indices[dim + 1 :]], mask)
         return build.call("where", mask, build.cast(chosen, x.dtype), x.load(indices))
 
-    return ctx.pointwise(x.size, x.dtype, x.device, body)
+    return replaced(ctx, x, body)
 
 
 @lowering(aten.slice_scatter.default)
@@ -200,7 +210,7 @@ def slice_scatter(
         chosen = build.cast(source.load(position, mask), x.dtype)
         return chosen if mask is None else build.call("where", mask, chosen, x.load(indices))
 
-    return ctx.pointwise(x.size, x.dtype, x.device, body)
+    return replaced(ctx, x, body)
 
 
 @lowering(aten.diagonal_scatter.default)
@@ -215,7 +225,7 @@ def diagonal_scatter(
         chosen = source.load([*rest, indices[row] - max(-offset, 0)], mask)
         return build.call("where", mask, build.cast(chosen, x.dtype), x.load(indices))
 
-    return ctx.pointwise(x.size, x.dtype, x.device, body)
+    return replaced(ctx, x, body)
 
 
 @lowering(aten.as_strided_scatter.default)

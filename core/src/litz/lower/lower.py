@@ -23,11 +23,9 @@ from litz.ir import Layout, Opaque, Program, TensorRef
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import ONE, ZERO, Expr
 
-from . import views
 from .context import LoweringContext, same_strides
 from .fallback import fallback
 from .registry import ANY_DTYPE, Lowering, core_lowerings
-from .strides import dense_strides, like_strides
 from .view import Computed, Tensor, View, variables
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -58,8 +56,9 @@ class _Lowerer:
         # Whose memory each buffer is in eager. A fresh tensor may be a view here (of what `flip` was given, say): then
         # the two are told apart by this.
         self.owners: dict[str, torch.fx.Node] = {}
-        self.claims: dict[str, torch.fx.Node] = {}
-        self.returned = {_owner(item) for item in graph.outputs if isinstance(item, torch.fx.Node)}
+        outputs = [item for item in graph.outputs if isinstance(item, torch.fx.Node)]
+        self.returned = {_owner(item) for item in outputs}
+        self.viewed = {_owner(item) for item in outputs if item is not _owner(item)}
         self.materials: dict[tuple[torch.fx.Node, tuple[Expr, ...]], TensorRef] = {}
         self.ones: dict[Expr, bool] = {}
 
@@ -77,12 +76,10 @@ class _Lowerer:
             if node.op not in steps:
                 raise LoweringError(op=str(node.target), node=node.name, problem=f"an FX node of kind {node.op}")
             value = self.plain(steps[node.op](node))
-            if isinstance(value, View) and node in self.returned and not self.owns(node, value):
-                # The caller gets it, and may get views of it, which share its memory.
-                value = self.ctx.copy(value, self.ctx.meta_strides(value.size))
-            for item in value if isinstance(value, (tuple, list)) else (value,):
-                if isinstance(item, View):
-                    self.owners.setdefault(item.buffer.name, _owner(node))
+            if isinstance(value, Tensor) and node in self.returned and not self.is_placed(node, value):
+                value = self.ctx.copy(value, _strides(node))
+            if isinstance(value, View):
+                self.owners.setdefault(value.buffer.name, _owner(node))
             if node in self.written_nodes:
                 if isinstance(value, Computed):
                     value = self.ctx.copy(value, self.ctx.meta_strides(value.size))
@@ -203,16 +200,12 @@ class _Lowerer:
         source = node.args[0]
         assert isinstance(source, torch.fx.Node)
         owner = _owner(source)
-        value, meta = self.values[owner], owner.meta.get("val")
-        if owner.op != "call_function" or not isinstance(value, View) or not isinstance(meta, torch.Tensor):
+        value = self.values[owner]
+        if owner.op != "call_function" or not isinstance(value, Tensor):
             return args
-        stride = tuple(map(torch_api.sympy_of, meta.stride()))
-        if value.is_whole and self.owners.get(value.buffer.name) is owner:
-            if same_strides(value.size, value.buffer.layout.stride, stride):
-                return args
-        if dense_strides(value.size, stride, self.ctx.hint) is None:
+        if isinstance(value, View) and self.owns(owner, value) and _lies_as_in_eager(owner, value):
             return args
-        whole = self.ctx.copy(value, stride)
+        whole = self.ctx.copy(value, _strides(owner))
         self.values[owner] = whole
         self.owners[whole.buffer.name] = owner
         offset = args[3] if len(args) > 3 and args[3] is not None else source.meta["val"].storage_offset()
@@ -247,10 +240,15 @@ class _Lowerer:
             return Opaque(value=value) if isinstance(value, str) else value
         meta = item.meta["val"]
         stride = tuple(map(torch_api.sympy_of, meta.stride()))
-        if isinstance(value, View):
+        if isinstance(value, View) and self.owns(item, value):
+            owner = _owner(item)
+            home = self.values[owner]
+            if isinstance(home, View) and home.buffer is value.buffer and _lies_as_in_eager(owner, home):
+                # A view lies where its metadata says. With symbolic sizes that may be more than its index shows.
+                offset = torch_api.sympy_of(meta.storage_offset() - owner.meta["val"].storage_offset())
+                return TensorRef(home.buffer.name, Layout(value.size, stride, offset))
             found = value.ref()
-            alike = found is not None and same_strides(value.size, found.layout.stride, stride)
-            if found is not None and alike and self.may_return(item, value):
+            if found is not None and same_strides(value.size, found.layout.stride, stride):
                 return TensorRef(found.buffer, Layout(found.layout.size, stride, found.layout.offset))
         # Returned twice, it is one tensor.
         key = (item, stride)
@@ -262,38 +260,41 @@ class _Lowerer:
         """Whether the memory that the node's tensor lies in is the node's in eager, too."""
         return self.owners.get(value.buffer.name, _owner(node)) is _owner(node)
 
-    def may_return(self, item: torch.fx.Node, value: View) -> bool:
-        """Whether the caller may get the view's memory: not an input's or another output's, if eager returns a copy."""
-        buffer, owner = value.buffer.name, _owner(item)
-        known = self.owners.get(buffer, owner)
-        if known.op != "call_function" or known in self.returned:
-            return known is owner
-        return self.claims.setdefault(buffer, owner) is owner
+    def is_placed(self, node: torch.fx.Node, value: Tensor) -> bool:
+        """Whether the memory of a node that goes to the caller, itself or in views, is good for that as it is."""
+        if isinstance(value, View) and not self.owns(node, value):
+            return False
+        # If no view of it goes out, `output` gives it memory.
+        return node not in self.viewed or (isinstance(value, View) and _lies_as_in_eager(node, value))
 
     def materialized(self, value: Tensor, stride: tuple[Expr, ...]) -> TensorRef:
-        """A copy of `value` with exactly these strides; dimensions of stride 0 are expanded from one element."""
-        broadcast = [dim for dim in range(value.ndim) if stride[dim] == 0 and value.size[dim] != 1]
-        if broadcast and value.numel != 0:
-            index = tuple(ZERO if dim in broadcast else var for dim, var in enumerate(variables(value.ndim)))
-            size = tuple(sympy.Integer(1) if dim in broadcast else n for dim, n in enumerate(value.size))
-            base = self.ctx.copy(value.reindex(size, index), like_strides(size, stride, self.ctx.hint))
-            found = views.expand(base, value.size)
-            assert isinstance(found, View)
-            ref = found.ref()
-            assert ref is not None
-            return ref
-        dense = dense_strides(value.size, stride, self.ctx.hint)
-        if dense is None:
-            dense = like_strides(value.size, stride, self.ctx.hint)
-        buffer = self.ctx.copy(value, dense).buffer
-        return TensorRef(buffer.name, buffer.layout)
+        """A copy of `value` with exactly these strides, gaps included: the backward graph, say, was traced for them.
+        Dimensions of stride 0 are expanded from one element."""
+        broadcast = [dim for dim in range(value.ndim) if stride[dim] == 0 and value.size[dim] != 1 and value.numel != 0]
+        index = tuple(ZERO if dim in broadcast else var for dim, var in enumerate(variables(value.ndim)))
+        size = tuple(ONE if dim in broadcast else n for dim, n in enumerate(value.size))
+        base = self.ctx.copy(value.reindex(size, index) if broadcast else value, stride)
+        return TensorRef(base.buffer.name, Layout(value.size, stride))
 
 
 def _owner(node: torch.fx.Node) -> torch.fx.Node:
-    """The node that made the memory that the node's tensor lies in."""
+    """The node that made the memory that the node's tensor lies in; of several fresh results, the getitem of each."""
     while (base := torch_api.aliased_argument(node)) is not None:
+        if not isinstance(base.meta.get("val"), torch.Tensor) and torch_api.aliased_argument(base) is None:
+            break
         node = base
     return node
+
+
+def _lies_as_in_eager(node: torch.fx.Node, value: View) -> bool:
+    """Whether the value is all of a buffer, with the strides of the node's tensor."""
+    layout = value.buffer.layout
+    return value.index == variables(len(layout.size)) and same_strides(value.size, layout.stride, _strides(node))
+
+
+def _strides(node: torch.fx.Node) -> tuple[Expr, ...]:
+    """As eager has them."""
+    return tuple(map(torch_api.sympy_of, node.meta["val"].stride()))
 
 
 def _written(graph: Graph) -> set[torch.fx.Node]:

@@ -125,7 +125,7 @@ def _masked_put(
     dim, mask = given[0]
     if len(given) != 1 or values.numel != 1 or (mask.device != x.device and mask.ndim):
         raise NotImplementedError("a boolean mask with a tensor of values")
-    number = views.reshape(values, ())
+    number = views.reshape(values, (), ctx.hint)
 
     def body(where: Indices) -> Node:
         here = mask.load(where[dim : dim + mask.ndim])
@@ -155,7 +155,7 @@ def _scatter(
     def places(indices: Indices) -> list[Position]:
         return along(x, dim, index, indices, extents_of(indices, index.size))
 
-    return views.reshape(overwrite(ctx, x, index.size, places, values(x), mode), size)
+    return views.reshape(overwrite(ctx, x, index.size, places, values(x), mode), size, ctx.hint)
 
 
 def _elements(source: Tensor) -> Values:
@@ -230,7 +230,7 @@ def scatter_reduce(
         put(ctx, target, size, places, lambda _: build.const(identity(mode, dtype), dtype), "set")
     put(ctx, target, size, places, lambda indices: build.cast(load(indices), dtype), mode)
     if reduce != "mean":
-        return views.reshape(finish(ctx, target, x.dtype), original)
+        return views.reshape(finish(ctx, target, x.dtype), original, ctx.hint)
     count = ctx.pointwise(
         x.size, torch.int64, x.device, lambda _: build.const(int(include_self), torch.int64),
         stride=target.buffer.layout.stride,
@@ -244,7 +244,7 @@ def scatter_reduce(
         return build.call(kind, total, build.cast(number, dtype))
 
     result = ctx.pointwise(x.size, x.dtype, x.device, mean, stride=target.buffer.layout.stride)
-    return views.reshape(result, original)
+    return views.reshape(result, original, ctx.hint)
 
 
 # ------------------------------------------------------------------------------------------- an index for one dimension

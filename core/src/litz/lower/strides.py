@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from litz.ir.index import ONE, ZERO, Expr
+from litz.ir.index import ONE, ZERO, Expr, Max
 
 
 def dense_strides(size: Sequence[Expr], stride: Sequence[Expr], hint: Callable[[Expr], int]) -> tuple[Expr, ...] | None:
@@ -20,10 +20,37 @@ def dense_strides(size: Sequence[Expr], stride: Sequence[Expr], hint: Callable[[
     order = sorted((dim for dim in range(len(size)) if size[dim] != 1), key=lambda dim: (hint(stride[dim]), -dim))
     step: Expr = ONE
     for dim in order:
-        if stride[dim] != step and (stride[dim] - step).expand() != ZERO:
+        if not same_stride(stride[dim], step):
             return None
         step = step * size[dim]
     return tuple(stride)
+
+
+def overlap(size: Sequence[Expr], stride: Sequence[Expr], hint: Callable[[Expr], int]) -> bool:
+    """Whether several elements may lie in one place, for likely sizes."""
+    reach = 1
+    for step, extent in sorted((hint(step), hint(extent)) for extent, step in zip(size, stride, strict=True)):
+        if extent > 1 and step < reach:
+            return True
+        reach += step * max(extent - 1, 0)
+    return False
+
+
+def same_stride(a: Expr, b: Expr) -> bool:
+    """Whether two strides are known to be equal where the tensor has elements: torch makes them of max(1, extent)."""
+    if a == b:
+        return True
+    if a.is_Integer and b.is_Integer:
+        return False
+    return bool((_of_elements(a) - _of_elements(b)).expand() == ZERO)
+
+
+def _of_elements(stride: Expr) -> Expr:
+    """max(1, n) as n."""
+    return stride.replace(
+        lambda part: isinstance(part, Max) and len(part.args) == 2 and ONE in part.args,
+        lambda part: next(arg for arg in part.args if arg != ONE),
+    )
 
 
 def strides_of_order(size: Sequence[Expr], order: Sequence[int]) -> tuple[Expr, ...]:

@@ -150,7 +150,7 @@ def infer_size(size: Sequence[int | Expr], numel: Expr) -> tuple[Expr, ...]:
     return tuple(sizes)
 
 
-def reshape(x: Tensor, size: Sequence[int | Expr], hint: Hint = int) -> Tensor:
+def reshape(x: Tensor, size: Sequence[int | Expr], hint: Hint) -> Tensor:
     """x with the same elements in row-major order as `size` (with at most one -1).
 
     Dimensions are matched from the front into groups of equal numbers of elements, so that a dimension that a reshape

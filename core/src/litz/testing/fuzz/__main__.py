@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 import warnings
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -21,6 +19,7 @@ from .worker import _small
 @click.command()
 @click.option("--seed", default="0", show_default=True, help="a run's programs depend on it alone")
 @click.option("--programs", default=1000, show_default=True)
+@click.option("--first", default=0, show_default=True, help="the number of the first program, to go on with a run")
 @click.option("--seconds", default=float("inf"), help="stop after that long")
 @click.option("--workers", default=2, show_default=True, help="processes at a time")
 @click.option("--device", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]))
@@ -34,6 +33,7 @@ from .worker import _small
 def main(
     seed: str,
     programs: int,
+    first: int,
     seconds: float,
     workers: int,
     device: str,
@@ -60,6 +60,7 @@ def main(
         seed,
         programs,
         seconds,
+        start=first,
         workers=workers,
         device=device,
         compiled=compiled,
@@ -71,7 +72,7 @@ def main(
     )
     click.echo(record.summary())
     if path is not None:
-        path.write_text(json.dumps(asdict(record), indent=1))
+        path.write_text(record.to_json())
     sys.exit(1 if record.failures else 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -51,7 +52,8 @@ class Checker:
         self.compiler = FuzzCompiler(compiled, level, device)
         self.compiled, self.device = compiled, device
         self.torch_failures: dict[str, int] = {}
-        self.second_runs = 0
+        self.runs: Counter[str] = Counter()
+        """How often programs ran: by way, and with "second sizes"."""
         self.note: Callable[[FuzzProgram], None] = lambda program: None
         """Called before a program is compiled or run: the last one noted is the one that crashed."""
 
@@ -71,8 +73,7 @@ class Checker:
             try:
                 prepared = self._prepare(program, reference)
             except TorchFails as error:
-                text = str(error).splitlines()[0][:100] if str(error) else repr(error)
-                self.torch_failures[text] = self.torch_failures.get(text, 0) + 1
+                self._excuse(str(error).splitlines()[0][:100] if str(error) else repr(error))
                 continue
             if isinstance(prepared, Failure):
                 failures.append(prepared)
@@ -100,7 +101,7 @@ class Checker:
             except Rejected:
                 accepts = False
             if accepts:
-                self.second_runs += 1
+                self.runs["second sizes"] += 1
                 prepared.rounds.append((resized, *self._expected(program, other, resized)))
         return self._run(prepared, "interpreted") or prepared
 
@@ -114,11 +115,15 @@ class Checker:
             inputs = self._inputs(program, specs)
             try:
                 with _deadline(), torch.set_grad_enabled(program.grad), torch.device(self.device):
+                    self.runs[way] += 1
                     outputs = prepared.executable.run(inputs, way)
                     found = gradients(outputs, inputs) if grads else []
                     if way == "interpreted" and grads and self.compiled:
                         self.compiler.finish()  # the backward was compiled just now; more rounds may follow
             except Exception as error:
+                if self._torch_raises(program, specs, type(error)):
+                    self._excuse(f"{type(error).__name__} before litz")
+                    continue
                 return self._raised(program, way, error)
             wrong = complaints([*outputs, *inputs], values)
             wrong += complaints(found, grads, aliases=False)
@@ -137,27 +142,44 @@ class Checker:
         wrong: list[Complaint],
     ) -> list[Complaint]:
         """Less what AOTAutograd's graph gets wrong when torch itself runs it. Wrong strides are also torch's where its
-        decompositions make them; a wrong value from a decomposition counts, as litz chose to decompose."""
-        peers: tuple[Peer, ...] = ("plain", "decomposed")
+        decompositions make them, or where the traced graph promises others than eager has; a wrong value from a
+        decomposition counts, as litz chose to decompose."""
+        peers: tuple[Peer, ...] = ("plain", "decomposed", "laid out")
         for peer in peers:
             try:
-                executable = self.compiler.compile(program, self._inputs(program, specs), peer)
-                inputs = self._inputs(program, specs)
-                with torch.set_grad_enabled(program.grad), torch.device(self.device):
-                    outputs = executable.run(inputs, "traced")
-                    found = gradients(outputs, inputs) if grads else []
+                outputs, found, inputs = self._run_peer(program, specs, peer, bool(grads))
             except Exception:
                 continue
             theirs = complaints([*outputs, *inputs], values) + complaints(found, grads, aliases=False)
             known = {(c.name, c.about) for c in theirs if peer == "plain" or c.about == "strides"}
             excused = [c for c in wrong if (c.name, c.about) in known]
             for about in {c.about for c in excused}:
-                key = f"{about}: wrong before litz"
-                self.torch_failures[key] = self.torch_failures.get(key, 0) + 1
+                self._excuse(f"{about}: wrong before litz")
             wrong = [c for c in wrong if c not in excused]
             if not wrong:
                 break
         return wrong
+
+    def _torch_raises(self, program: FuzzProgram, specs: tuple[InputSpec, ...], kind: type[Exception]) -> bool:
+        """Whether AOTAutograd raises the same where torch itself runs its graph."""
+        try:
+            self._run_peer(program, specs, "plain", program.grad)
+        except Exception as error:
+            return type(error) is kind
+        return False
+
+    def _run_peer(
+        self, program: FuzzProgram, specs: tuple[InputSpec, ...], peer: Peer, grads: bool
+    ) -> tuple[list[Any], list[torch.Tensor], list[torch.Tensor]]:
+        """The outputs, the gradients and the inputs afterwards, without litz's stages."""
+        executable = self.compiler.compile(program, self._inputs(program, specs), peer)
+        inputs = self._inputs(program, specs)
+        with _deadline(), torch.set_grad_enabled(program.grad), torch.device(self.device):
+            outputs = executable.run(inputs, "traced")
+            return outputs, gradients(outputs, inputs) if grads else [], inputs
+
+    def _excuse(self, reason: str) -> None:
+        self.torch_failures[reason] = self.torch_failures.get(reason, 0) + 1
 
     def _inputs(self, program: FuzzProgram, specs: tuple[InputSpec, ...]) -> list[torch.Tensor]:
         values = make_inputs(specs)

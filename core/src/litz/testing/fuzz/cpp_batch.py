@@ -7,7 +7,6 @@ Kernels include nothing and share nothing, so each goes into a namespace of its 
 from __future__ import annotations
 
 import ctypes
-import re
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -26,6 +25,8 @@ class CppBatch:
         self.folder = tempfile.TemporaryDirectory(prefix="litz-fuzz-")
         self._waiting: dict[str, list[_Launcher]] = {}
         self._builds = 0
+        self.kernels = 0
+        """Built so far."""
 
     def load(self, source: Any, context: Any) -> Callable[..., Any]:
         """A function that launches the kernel, after `build`."""
@@ -50,7 +51,7 @@ class CppBatch:
         self._builds += 1
         source = Path(self.folder.name) / f"batch{self._builds}.cpp"
         library = source.with_suffix(".so")
-        source.write_text("".join(_in_namespace(text, number) for number, text in enumerate(kernels)))
+        source.write_text(_one_source(list(kernels)))
         compiler = cpp_build.find_compiler(None)
         flags = [f"-O{self.level}" if f == "-O3" else f for f in cpp_build.command(compiler, "native")]
         line = [*flags, "-o", str(library), str(source), *cpp_build.libraries(compiler)]
@@ -64,14 +65,22 @@ class CppBatch:
         for number, launchers in enumerate(kernels.values()):
             for launcher in launchers:
                 launcher.launch = cpp_build.bind(getattr(loaded, f"{SYMBOL}_{number}"), launcher.source)
+        self.kernels += len(kernels)
         source.unlink()
         library.unlink()
         return ""
 
 
-def _in_namespace(text: str, number: int) -> str:
-    renamed = re.sub(rf'extern "C" int {SYMBOL}\(', f'extern "C" int {SYMBOL}_{number}(', text)
-    return f"namespace space_{number} {{\n{renamed}\n}}\n"
+def _one_source(texts: list[str]) -> str:
+    """Each kernel in a namespace; what names symbols of the assembler's, which knows no namespaces, is there once."""
+    seen: set[str] = set()
+    parts = []
+    for number, text in enumerate(texts):
+        renamed = text.replace(f'extern "C" int {SYMBOL}(', f'extern "C" int {SYMBOL}_{number}(')
+        lines = [line for line in renamed.splitlines() if line not in seen]
+        seen.update(line for line in lines if line.startswith(('extern "C" LOCAL', "asm(")))
+        parts.append(f"namespace space_{number} {{\n" + "\n".join(lines) + "\n}\n")
+    return "".join(parts)
 
 
 class _Launcher:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import sympy
 import torch
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from litz.builtin import Core, LibraryChoice
+from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
 from litz.codegen.cpp import CppCodegen
@@ -23,12 +25,13 @@ from litz.schedule import unscheduled
 from litz_plugins import Codegen, hookimpl
 from litz_plugins.manager import make_plugins
 
+from .compare import is_dense
 from .cpp_batch import CppBatch
 from .program import FuzzProgram, is_trained
 
 Way = Literal["interpreted", "compiled", "traced"]
 
-Peer = Literal["plain", "decomposed"]
+Peer = Literal["plain", "decomposed", "laid out"]
 
 
 @dataclass
@@ -75,6 +78,7 @@ class FuzzCompiler:
         """The program, compiled for inputs like these. Its kernels are there after `finish`.
 
         peer: without litz's stages: what AOTAutograd makes of it runs in eager, with litz's decompositions or none.
+        "laid out": the results then get the strides that they have in the traced graph.
         """
         way: list[Way] = ["interpreted"]
         graphs: list[str] = []
@@ -82,7 +86,7 @@ class FuzzCompiler:
         def compile_graph(graph: Graph) -> Callable[[list[Any]], Any]:
             graphs.append(str(graph))
             if peer is not None:
-                return _eager(graph)
+                return _eager(graph, laid_out=peer == "laid out")
             return _switch(graph, self.compiler, way, self.compiled)
 
         shape_env = ShapeEnv(duck_shape=True) if program.dynamic else None
@@ -121,13 +125,35 @@ def _switch(graph: Graph, compiler: Compiler, way: list[Way], compiled: bool) ->
     return call
 
 
-def _eager(graph: Graph) -> Callable[[list[Any]], Any]:
+def _eager(graph: Graph, laid_out: bool = False) -> Callable[[list[Any]], Any]:
     def call(arguments: list[Any]) -> Any:
         values = list(arguments)
         arguments.clear()
-        return torch.fx.Interpreter(graph.module).run(*values, enable_io_processing=False)
+        outputs = torch.fx.Interpreter(graph.module).run(*values, enable_io_processing=False)
+        return _laid_out(graph, values, outputs) if laid_out else outputs
 
     return call
+
+
+def _laid_out(graph: Graph, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    """The outputs with the strides that the graph's metadata promises, where those are dense."""
+    symbols: dict[Any, Any] = {}
+    placeholders = [node.meta.get("val") for node in graph.nodes if node.op == "placeholder"]
+    for meta, value in zip(placeholders, inputs, strict=True):
+        if isinstance(meta, torch.Tensor):
+            pairs = zip((*meta.shape, *meta.stride()), (*value.shape, *value.stride()), strict=True)
+            symbols.update((torch_api.sympy_of(size), sympy.Integer(number)) for size, number in pairs)
+        elif isinstance(meta, torch.SymInt):
+            symbols[torch_api.sympy_of(meta)] = sympy.Integer(value)
+    found = []
+    for item, value in zip(graph.outputs, outputs, strict=True):
+        if isinstance(item, torch.fx.Node) and isinstance(value, torch.Tensor):
+            steps = [torch_api.sympy_of(step).xreplace(symbols) for step in item.meta["val"].stride()]
+            if all(step.is_number for step in steps):
+                wanted = torch.empty_strided(value.shape, [int(step) for step in steps], dtype=value.dtype)
+                value = wanted.copy_(value) if is_dense(wanted) else value
+        found.append(value)
+    return found
 
 
 def _fake(mode: FakeTensorMode, value: torch.Tensor, number: int, dynamic: bool) -> Any:

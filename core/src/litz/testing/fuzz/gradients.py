@@ -28,8 +28,11 @@ def _weights(output: torch.Tensor) -> torch.Tensor:
 
 
 def expected_gradients(program: FuzzProgram, reference: Reference) -> list[Expected]:
-    """Empty if they overflow, or if float64 has other rules."""
-    runs = [_run(program, None, reference), _run(program, "exact", reference), _run(program, "noisy", reference)]
+    """Empty if they overflow, if float64 has other rules, or if eager itself fails (clamp's, with wider bounds)."""
+    try:
+        runs = [_run(program, None, reference), _run(program, "exact", reference), _run(program, "noisy", reference)]
+    except RuntimeError:
+        return []
     names = [f"gradient of x{n}" for n, spec in enumerate(program.inputs) if is_trained(spec)]
     rows = [Expected(*row) for row in zip(names, *runs, strict=False)]
     fair = all(same_specials(row.eager.double(), row.exact) and same_specials(row.exact, row.noisy) for row in rows)

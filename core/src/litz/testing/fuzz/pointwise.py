@@ -15,16 +15,17 @@ SMOOTH = (
     "torch.nn.functional.silu({0})", "torch.nn.functional.softplus({0})", "torch.nn.functional.mish({0})",
     "torch.nn.functional.elu({0})", "torch.nn.functional.logsigmoid({0})", "torch.nn.functional.selu({0})",
     "torch.pow({0}.abs() + 1, 0.5)", "torch.pow({0}.abs() + 1, -1.5)", "torch.special.erfc({0})",
-    "torch.sinc({0})", "torch.deg2rad({0})", "torch.cosh({0}.clamp(-3, 3))",
+    "torch.sinc({0})", "torch.deg2rad({0})", "torch.cosh({0}.clamp(-3, 3))", "torch.nn.functional.hardswish({0})",
 )  # fmt: skip
 """Of any float, rounded."""
+NARROW = ("torch.nn.functional.hardsigmoid({0})",)
+"""Of floats other than float64: eager's gradient of hardsigmoid has 1/6 rounded to float32, for doubles as well."""
 PLAIN = (
     "torch.relu({0})", "-{0}", "torch.abs({0})", "torch.square({0})", "torch.clamp({0}, -1, 2)",
     "torch.clamp({0}, min=0.5)", "torch.nn.functional.leaky_relu({0}, 0.25)", "torch.nn.functional.hardtanh({0})",
     "torch.nan_to_num({0})", "torch.nan_to_num({0}, 1.0, 2.0, -2.0)", "torch.isnan({0})", "torch.isinf({0})",
     "torch.isfinite({0})", "torch.nn.functional.relu6({0})", "torch.pow({0}, 2)", "torch.pow({0}, 3)",
-    "torch.nn.functional.softsign({0})",
-    "torch.positive({0})",
+    "torch.nn.functional.softsign({0})", "torch.positive({0})",
 )  # fmt: skip
 JUMPS = (
     "torch.floor({0})", "torch.ceil({0})", "torch.round({0})", "torch.trunc({0})", "torch.sign({0})",
@@ -79,7 +80,8 @@ def unary(draw: Draw) -> Draft | None:
         return Draft(draw.rng.choice(JUMPS).format(name), exact=True)
     if draw.chance(0.55):
         return Draft(draw.rng.choice(PLAIN).format(name))
-    return Draft(draw.rng.choice(SMOOTH).format(name), rough=True)
+    smooth = SMOOTH if dtype == torch.float64 else (*SMOOTH, *NARROW)
+    return Draft(draw.rng.choice(smooth).format(name), rough=True)
 
 
 @operation(5.0)

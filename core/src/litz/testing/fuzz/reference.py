@@ -59,6 +59,8 @@ class Reference:
         tainted = [name for name in operands if not self.is_exact(name)]
         if statement.exact and tainted:
             raise Rejected("operands carry rounding errors")
+        if statement.writes and _overlaps(self.eager[statement.writes]):
+            raise Rejected("which of several writes to one place comes last is anyone's")
         known = {_memory(value) for value in self.eager.values()}
         old = self.eager[statement.writes].clone() if statement.writes else None
         try:
@@ -118,7 +120,7 @@ class Reference:
         error = 1 + error * torch.finfo(value.dtype).eps
         if not statement.writes:
             self.noisy[statement.target] = noisy * error
-        elif not _overlaps(noisy):
+        else:
             noisy.mul_(error)
 
     def _forget(self, statement: Statement) -> None:
@@ -168,4 +170,10 @@ def _memory(value: torch.Tensor) -> int:
 
 
 def _overlaps(value: torch.Tensor) -> bool:
-    return any(n > 1 and s == 0 for n, s in zip(value.shape, value.stride(), strict=True))
+    """Whether several elements may lie in one place."""
+    reach = 1
+    for stride, extent in sorted((s, n) for n, s in zip(value.shape, value.stride(), strict=True) if n > 1):
+        if stride < reach:
+            return True
+        reach += stride * (extent - 1)
+    return False

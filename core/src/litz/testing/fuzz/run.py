@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 import tempfile
@@ -11,8 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import torch
+
+from litz.runtime.cpp_build import find_compiler
 
 from .generate import generate
 
@@ -24,36 +30,61 @@ MOST_FAILURES = 40
 
 @dataclass
 class Record:
-    """What a run did. failures: label, kind, message and script of each."""
+    """What a run did.
+
+    settings: what it ran with, versions included. counts: of programs, statements, kernels and runs, by what they are;
+    dtypes: of programs that have a variable of each type. torch_failures: programs (by reason) that torch itself cannot
+    capture or gets wrong before litz. failures: label, kind, message and script of each.
+    """
 
     seed: str
+    settings: dict[str, Any] = field(default_factory=dict)
     programs: int = 0
-    statements: int = 0
-    dynamic: int = 0
-    grad: int = 0
-    second_runs: int = 0
     seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    dtypes: Counter[str] = field(default_factory=Counter)
     torch_failures: Counter[str] = field(default_factory=Counter)
     failures: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, row: dict[str, Any]) -> None:
         """One batch's line."""
-        for name in ("programs", "statements", "dynamic", "grad", "second_runs"):
-            setattr(self, name, getattr(self, name) + row[name])
-        self.torch_failures.update(row["torch_failures"])
+        self.programs += row["programs"]
+        for name in ("counts", "dtypes", "torch_failures"):
+            getattr(self, name).update(row[name])
         self.failures += row["failures"]
 
     def summary(self) -> str:
         """A few lines for people."""
-        skipped = sum(self.torch_failures.values())
         lines = [
-            f"seed {self.seed}: {self.programs} programs ({self.statements} statements, {self.dynamic} dynamic, "
-            f"{self.second_runs} of them run with second sizes, {self.grad} with gradients) in {self.seconds:.0f} s; "
-            f"torch itself could not capture {skipped}",
-            f"{len(self.failures)} failures",
+            f"seed {self.seed}: {self.programs} programs in {self.seconds:.0f} s, {len(self.failures)} failures",
+            *(f"  {f['label']}  {f['kind']}  {f['script']}" for f in self.failures),
+            f"  counts  {_listed(self.counts)}",
+            f"  types   {_listed(self.dtypes)}",
+            f"  torch's own failures: {sum(self.torch_failures.values())}",
+            *(f"    {count} x {reason}" for reason, count in self.torch_failures.most_common()),
+            "  with    " + ", ".join(f"{name} {value}" for name, value in self.settings.items()),
         ]
-        lines += [f"  {f['label']}  {f['kind']}  {f['script']}" for f in self.failures]
         return "\n".join(lines)
+
+    def to_json(self) -> str:
+        """All of it, for programs."""
+        return json.dumps(vars(self), indent=1)
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{name}: {count}" for name, count in counts.most_common())
+
+
+def versions() -> dict[str, str]:
+    """Of what a run depends on."""
+    compiler = find_compiler(None)
+    return {
+        "litz": version("litz"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "compiler": compiler.version,
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    }
 
 
 def run(
@@ -61,6 +92,7 @@ def run(
     programs: int,
     seconds: float = float("inf"),
     *,
+    start: int = 0,
     workers: int = 2,
     device: str = "cpu",
     compiled: bool = True,
@@ -70,10 +102,19 @@ def run(
     shrink_seconds: float = 60.0,
     show: Callable[[Record], None] = lambda record: None,
 ) -> Record:
-    """Check up to that many programs for up to that many seconds. The programs depend on `seed` alone."""
-    record, lock, start = Record(seed), threading.Lock(), time.time()
+    """Check up to that many programs, from number `start` on, for up to that many seconds. A program depends on `seed`
+    and its number alone."""
+    settings = {
+        "device": device,
+        "kernels": f"compiled with -O{level}" if compiled else "interpreted",
+        "first program": start,
+        "sizes": "both" if dynamic is None else "dynamic" if dynamic else "static",
+        "workers": workers,
+    }
+    record, lock, began = Record(seed, settings | versions()), threading.Lock(), time.time()
     task = {
         "seed": seed,
+        "start": start,
         "step": workers,
         "stop": programs,
         "batch": min(BATCH, -(-programs // workers)),
@@ -83,13 +124,13 @@ def run(
         "dynamic": dynamic,
         "folder": str(folder),
         "shrink_seconds": shrink_seconds,
-        "deadline": min(start + seconds, 1e12),
+        "deadline": min(began + seconds, 1e12),
     }
 
     def keep(row: dict[str, Any]) -> None:
         with lock:
             record.add(row)
-            record.seconds = time.time() - start
+            record.seconds = time.time() - began
             show(record)
 
     with tempfile.TemporaryDirectory(prefix="litz-fuzz-") as scratch:
@@ -101,7 +142,7 @@ def run(
             thread.start()
         for thread in threads:
             thread.join()
-    record.seconds = time.time() - start
+    record.seconds = time.time() - began
     return record
 
 
@@ -141,7 +182,7 @@ def _supervise(task: dict[str, Any], journal: Path, keep: Callable[[dict[str, An
         failure = {"label": label, "kind": f"crash {code}", "message": said, "script": ""}
         if label:
             failure["script"] = _write_crash(label, task, said)
-        empty = {"programs": 0, "statements": 0, "dynamic": 0, "grad": 0, "second_runs": 0, "torch_failures": {}}
+        empty: dict[str, Any] = {"programs": 0, "counts": {}, "dtypes": {}, "torch_failures": {}}
         keep({**empty, "failures": [failure]})
         if not label or label in skip:
             return

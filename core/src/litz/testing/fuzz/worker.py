@@ -9,6 +9,7 @@ import json
 import sys
 import time
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ import torch
 from .check import Checker, Failure
 from .generate import generate
 from .program import FuzzProgram
+from .reference import Reference
 from .shrink import shrink
 
 
 def work(task: dict[str, Any]) -> None:
-    """task: seed, first (batch), step (batches), stop (programs), batch (programs in one), device, level, compiled,
-    folder, journal, skip (labels), dynamic, shrink_seconds, deadline (time.time())."""
+    """task: seed, start (the number of the first program), first (batch), step (batches), stop (programs), batch
+    (programs in one), device, level, compiled, folder, journal, skip (labels), dynamic, shrink_seconds, deadline
+    (time.time())."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(2)
     journal, folder = Path(task["journal"]), Path(task["folder"])
@@ -35,25 +38,46 @@ def work(task: dict[str, Any]) -> None:
     while number * task["batch"] < task["stop"] and time.time() < task["deadline"]:
         start = time.perf_counter()
         count = min(task["batch"], task["stop"] - number * task["batch"])
-        labels = [f"{task['seed']}:{number * task['batch'] + k}" for k in range(count)]
+        labels = [f"{task['seed']}:{task['start'] + number * task['batch'] + k}" for k in range(count)]
         programs = [generate(label, dynamic=task["dynamic"]) for label in labels if label not in task["skip"]]
         checker.note = note
         checker.torch_failures.clear()
-        checker.second_runs = 0
+        checker.runs.clear()
+        kernels = checker.compiler.batch.kernels
         failures = checker.check_all(programs)
+        counts = sum(map(_counts, programs), Counter())
+        counts.update(kernels=checker.compiler.batch.kernels - kernels)
+        counts.update({f"runs, {kind}": count for kind, count in checker.runs.items()})
         row = {
             "batch": number,
             "programs": len(programs),
-            "statements": sum(len(program.statements) for program, _ in programs),
-            "dynamic": sum(program.dynamic for program, _ in programs),
-            "grad": sum(program.grad for program, _ in programs),
-            "second_runs": checker.second_runs,
+            "counts": counts,
+            "dtypes": sum((Counter(_dtypes(reference)) for _, reference in programs), Counter()),
             "torch_failures": dict(checker.torch_failures),
             "seconds": time.perf_counter() - start,
         }
         row["failures"] = [_write(_small(f, checker, task["shrink_seconds"]), folder) for f in failures]
         print(json.dumps(row), flush=True)
         number += task["step"]
+
+
+def _counts(case: tuple[FuzzProgram, Reference]) -> Counter[str]:
+    """What a record says of one program."""
+    program = case[0]
+    return Counter(
+        {
+            "statements": len(program.statements),
+            "dynamic" if program.dynamic else "static": 1,
+            "with gradients": int(program.grad),
+            "with writes in place": int(any(statement.writes for statement in program.statements)),
+            "with strided inputs": int(any(spec.order or spec.steps or spec.offset for spec in program.inputs)),
+        }
+    )
+
+
+def _dtypes(reference: Reference) -> set[str]:
+    """The types of a program's variables."""
+    return {str(value.dtype).removeprefix("torch.") for value in reference.eager.values()}
 
 
 def _small(failure: Failure, checker: Checker, seconds: float) -> Failure:

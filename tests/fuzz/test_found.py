@@ -1,0 +1,79 @@
+"""What the fuzzer found, made small. Each program once gave another result than eager, or none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from litz.testing.fuzz.check import Checker
+from litz.testing.fuzz.inputs import InputSpec
+from litz.testing.fuzz.program import FuzzProgram, Statement
+
+F32, I64, U8 = torch.float32, torch.int64, torch.uint8
+
+
+def program(
+    inputs: tuple[InputSpec, ...], *lines: str, outputs: tuple[str, ...] = (), dynamic: bool = False, grad: bool = False
+) -> FuzzProgram:
+    """Each line makes v0, v1, ...; "x0: ..." writes x0. The last value is the output unless others are named."""
+    statements = []
+    for number, line in enumerate(lines):
+        written, _, text = line.rpartition(": ") if line[:3] in ("x0:", "v0:") else ("", "", line)
+        statements.append(Statement("" if written else f"v{number}", text, written))
+    last = next((s.target for s in reversed(statements) if s.target), "x0")
+    return FuzzProgram(inputs, tuple(statements), outputs or (last,), dynamic, grad)
+
+
+FOUND = {
+    "a saved tensor with gaps was read with the strides of eager, beyond its end": program(
+        (InputSpec((2, 1), F32, 158668, steps=(3, 1)), InputSpec((1, 1), F32, 338135)),
+        "torch.slice_scatter(x0, x1, 0, 1, 2)",
+        "(v0 - v0.mean(0, keepdim=True)) * torch.rsqrt(v0.var(0, correction=0, keepdim=True) + 0.1)",
+        grad=True,
+    ),
+    "a view of an input was returned as a copy, which AOTAutograd takes for the view": program(
+        (InputSpec((1, 12), F32, 70959, steps=(2, 2), offset=5),),
+        "x0.reshape((x0.size(0), x0.size(1) // 6, 6))",
+        dynamic=True,
+    ),
+    "as_strided counted in a storage with gaps that had none here": program(
+        (InputSpec((9, 9), I64, 997867, steps=(1, 2)),),
+        "x0.split((8, x0.size(0) - 8), 0)[0]",
+        "x0: x0.select(1, -1).zero_()",
+        "v0: v0[:, 1:].fill_(3)",
+        outputs=("v0",),
+        dynamic=True,
+    ),
+    "sizes that guards make equal had to be equal expressions": program(
+        (InputSpec((1, 2, 6, 2), F32, 521238), InputSpec((1, 2, 2, 2), I64, 913454, "index", 2)),
+        "x0[:, :, 3::2]",
+        "torch.take_along_dim(v0, x1, 1)",
+        dynamic=True,
+    ),
+    "a flipped tensor and a view of it did not share memory": program(
+        (InputSpec((1, 4), F32, 428347),),
+        "x0.flip(-2)",
+        "v0.view((v0.size(0), v0.size(1) // 2, 2))",
+        outputs=("v1", "v0"),
+        dynamic=True,
+    ),
+    "a slice of an unfolded tensor is replaced in memory where elements overlap": program(
+        (InputSpec((5, 1, 1, 3), F32, 892566), InputSpec((5, 5, 1), F32, 1)),
+        "x1.unfold(1, 3, 2)",
+        "torch.slice_scatter(v0, x0, 1, 1, 2)",
+        "v1.to(torch.float64)",
+        outputs=("v1", "v2"),
+    ),
+    "-2 was not 254 as uint8": program((InputSpec((4, 4), U8, 766573),), "x0: x0.clamp_(-2, 2)"),
+}
+
+
+@pytest.fixture(scope="module")
+def checker() -> Checker:
+    return Checker()
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name: str, checker: Checker) -> None:
+    failure = checker.check(FOUND[name])
+    assert failure is None, f"{failure.kind}: {failure.message}"

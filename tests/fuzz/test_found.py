@@ -64,6 +64,11 @@ FOUND = {
         "v1.to(torch.float64)",
         outputs=("v1", "v2"),
     ),
+    "a value that is only stored was kept in an array, and not found there": program(
+        (InputSpec((2, 2, 2), torch.bfloat16, 971595, expanded=(1,)),),
+        "torch.log_softmax(x0, 1)",
+        dynamic=True,
+    ),
     "-2 was not 254 as uint8": program((InputSpec((4, 4), U8, 766573),), "x0: x0.clamp_(-2, 2)"),
 }
 

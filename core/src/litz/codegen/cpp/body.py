@@ -122,7 +122,7 @@ class Body:
         """The text of a visible node's value."""
         if node.op == "const":
             return literal(node.attrs[0], node.dtype)
-        if node in self.only_stored:
+        if node in self.only_stored and node not in self.visible:
             source = node.args[0]
             return self.value(source) if value_type(source.dtype) == "float" else f"(float){self._operand(source)}"
         return self.visible[node]

@@ -28,7 +28,7 @@ from litz.codegen.wrapper import WrapperSource, generate_wrapper
 from litz.cost import device_info, machine
 from litz.errors import CodegenError, LoweringError, VerifyError
 from litz.failures import eager_warning, explain_failure
-from litz.ir import Program, Template
+from litz.ir import KernelCall, Program, Template
 from litz.ir.verify import IllegalProgram, verify
 from litz.lower import lower
 from litz.options import Options, make_options, make_plugin_settings
@@ -41,7 +41,7 @@ from litz.runtime.wrapper_support import support
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.choices import choose_templates
 from litz.schedule.schedule import Kernel, Schedule
-from litz_plugins import ChoiceContext, CodegenContext, Estimate, KernelSource
+from litz_plugins import Choice, ChoiceContext, CodegenContext, Estimate, KernelSource
 from litz_plugins.errors import LitzError, describe
 from litz_plugins.manager import Plugins, make_plugins
 
@@ -175,25 +175,29 @@ def _choose(program: Program, compiler: Compiler, log: Log) -> Program:
     """Library or template, for each contraction."""
     templates = compiler.plugins.templates(compiler.options)
 
-    def context(operation: Template) -> ChoiceContext:
-        return ChoiceContext(operation, device_info(operation.device, compiler.options), compiler.options)
+    def context(operation: Template, current: Program) -> ChoiceContext:
+        device = device_info(operation.device, compiler.options)
+        return ChoiceContext(operation, device, compiler.options, current, compiler.cache, log.note)
 
-    def offer(operation: Template) -> list[Any]:
+    def offer(operation: Template, current: Program) -> list[Choice]:
         fitting = (spec for spec in templates if operation.kind in spec.kinds)
-        return [choice for spec in fitting for choice in spec.make_choices(operation, context(operation))]
+        return [choice for spec in fitting for choice in spec.make_choices(operation, context(operation, current))]
 
-    return choose_templates(
-        program,
-        offer,
-        lambda operation, choices: compiler.plugins.select_choice(choices, context(operation)),
-        log.note,
-    )
+    def select(operation: Template, current: Program, choices: Sequence[Choice]) -> tuple[str, Choice] | None:
+        if not any(operation.kind in spec.kinds for spec in templates):
+            return None
+        return compiler.plugins.select_choice(choices, context(operation, current))
+
+    chosen = choose_templates(program, offer, select, log.note)
+    if compiler.options.debug and chosen is not program:
+        verify(chosen)
+    return chosen
 
 
 def generate(schedule: Schedule, compiler: Compiler) -> dict[str, KernelSource]:
     """The source of every kernel, by name."""
     codegens = compiler.plugins.codegens(compiler.options)
-    sources = {}
+    sources = {step.name: step.source for step in schedule.steps if isinstance(step, KernelCall)}
     for kernel in schedule.kernels:
         codegen = codegens.get(kernel.device.type)
         if codegen is None:
@@ -219,14 +223,14 @@ def build(
 ) -> CompiledGraph:
     """Kernels built in parallel, equal ones once; the wrapper loaded around them."""
     codegens = compiler.plugins.codegens(compiler.options)
-    distinct: dict[Any, list[Kernel]] = {}
-    for kernel in schedule.kernels:
+    distinct: dict[Any, list[Kernel | KernelCall]] = {}
+    for kernel in schedule.launched:
         source = sources[kernel.name]
         distinct.setdefault((source.language, source.text, str(kernel.device), repr(source.settings)), []).append(
             kernel
         )
 
-    def load(kernels: list[Kernel]) -> Callable[..., Any]:
+    def load(kernels: list[Kernel | KernelCall]) -> Callable[..., Any]:
         first = kernels[0]
         return codegens[first.device.type].load(sources[first.name], _codegen_context(first, schedule, compiler))
 
@@ -301,7 +305,7 @@ def _estimate(step: Any, program: Program, compiler: Compiler) -> Estimate | Non
     return compiler.plugins.estimate_runtime(step, device_info(step.device, compiler.options), program)
 
 
-def _codegen_context(kernel: Kernel, schedule: Schedule, compiler: Compiler) -> CodegenContext:
+def _codegen_context(kernel: Kernel | KernelCall, schedule: Schedule, compiler: Compiler) -> CodegenContext:
     info = device_info(kernel.device, compiler.options)
     return CodegenContext(compiler.options, info, schedule.program, compiler.cache)
 

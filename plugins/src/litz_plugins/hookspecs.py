@@ -153,11 +153,13 @@ def litz_estimate_runtime(operation: Operation, device: DeviceInfo, program: Pro
 def litz_select_choice(choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
     """Which candidate runs a contraction. Since 0.1.
 
-    Called: once per contraction with more than one candidate; the place where autotuning measures.
+    Called: once per contraction of a kind that a template is registered for, even where no template offers anything;
+    the place where autotuning measures.
     Combined: the first result that is not None. Core answers last, with the lowest estimate that is surely faster than
     the library call.
 
-    choices: the candidates; the library call ("extern") is always the first. context: operation, device, options.
+    choices: the candidates; the library call ("extern") is always the first. context: operation, program, device,
+    options, cache, and `record` for the reason.
     Returns: one of ``choices`` (that very object). None: no opinion, ask the next.
     """
 

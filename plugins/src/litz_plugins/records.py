@@ -193,7 +193,9 @@ def _is_of(value: object, type_: type[Any]) -> bool:
 class Choice:
     """One way to run a contraction: the library call ("extern") or a kernel template with its parameters filled in.
 
-    payload: what the code generator needs to make it; opaque to everyone else. estimate: None when unknown.
+    payload: the litz.ir operation that takes the contraction's place and writes the same buffers (a `KernelCall` brings
+    its kernel along), or a `litz.schedule.choices.Replacement`, which may do the work of the contraction's users too.
+    estimate: of the payload, None when unknown.
     """
 
     name: str
@@ -208,11 +210,24 @@ class Choice:
 
 @dataclass(frozen=True)
 class ChoiceContext:
-    """Where a choice is made: for which operation, on which device, under which options."""
+    """Where a choice is made: for which operation, on which device, under which options.
+
+    program: the litz.ir.Program that the operation is part of, as it is by then. cache: the on-disk cache
+    (litz.runtime.cache.Cache). note: takes a Decision (use `record`).
+    """
 
     operation: Operation
     device: DeviceInfo
     options: OptionsView
+    program: Program = None
+    cache: Any = None
+    note: Callable[[Decision], None] = _no_note
+
+    def record(
+        self, chosen: str, reason: str, considered: Sequence[tuple[str, float | None]] = (), plugin: str = "core"
+    ) -> None:
+        """Put on record why the operation is done as it is; considered: (name, us) pairs."""
+        self.note(Decision("schedule", self.operation.name, chosen, reason, tuple(considered), plugin))
 
 
 @dataclass(frozen=True)

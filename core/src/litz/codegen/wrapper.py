@@ -24,7 +24,7 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Buffer, Extern, Opaque, Program, Template, TensorRef
+from litz.ir import Buffer, Extern, KernelCall, Opaque, Program, Template, TensorRef
 from litz.ir.index import Expr, Symbol
 from litz.ir.operation import Unbacked
 from litz.schedule.schedule import Kernel, Schedule
@@ -125,7 +125,7 @@ class _Writer:
 
     def _aligned_inputs(self) -> Iterator[str]:
         """CUDA inputs that kernels read: those kernels assume 16-byte alignment, unless they write the input too."""
-        read = {name for kernel in self.schedule.kernels for name in kernel.reads if kernel.device.type == "cuda"}
+        read = {name for kernel in self.schedule.launched for name in kernel.reads if kernel.device.type == "cuda"}
         written = {name for step in self.schedule.steps for name in step.writes}
         for name in self.program.input_buffers:
             buffer = self.program.buffers[name]
@@ -137,8 +137,9 @@ class _Writer:
 
     def _step(self, number: int, step: Kernel | Extern) -> None:
         memory = self.schedule.memory
-        own = () if isinstance(step, Kernel) else step.outputs
-        out = None if isinstance(step, Kernel) else out_variant(step, self.program)
+        call = None if isinstance(step, (Kernel, KernelCall)) else step
+        own = () if call is None else call.outputs
+        out = None if call is None else out_variant(call, self.program)
         taken_over: list[str] = []
         for name in memory.allocate[number]:
             if name not in own or out is not None:
@@ -149,7 +150,7 @@ class _Writer:
                 self._drop([memory.reuse[name]])
         # A kernel that works in place still reads what it takes over.
         self._drop([name for name in taken_over if name not in step.reads])
-        if isinstance(step, Kernel):
+        if isinstance(step, (Kernel, KernelCall)):
             self._launch(step)
         elif out is not None:
             self._emit(f"{self.names.target(out)}({self._call_arguments(step, out_name=step.outputs[0])})")
@@ -189,7 +190,7 @@ class _Writer:
             self._emit(f"del {', '.join(gone)}")
             self.alive.difference_update(gone)
 
-    def _launch(self, kernel: Kernel) -> None:
+    def _launch(self, kernel: Kernel | KernelCall) -> None:
         source = self.sources[kernel.name]
         arguments = []
         for item in source.arguments:
@@ -201,7 +202,7 @@ class _Writer:
                 moved = f"{item}_on{_device_name(kernel.device)}"
                 self._emit(f"{moved} = {item}.to({_device_name(kernel.device)})")
                 arguments.append(f"{moved}.data_ptr()")
-        origins = " + ".join(dict.fromkeys(kernel.loop.origins))
+        origins = " + ".join(dict.fromkeys(kernel.loop.origins if isinstance(kernel, Kernel) else kernel.origins))
         comment = f"  # {origins}" if len(origins) <= 80 else f"  # {origins[:77]}..."
         self._emit(f"{kernel.name}({', '.join(arguments)}){comment if origins else ''}")
 

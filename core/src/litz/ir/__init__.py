@@ -2,13 +2,14 @@
 
 from .buffer import Buffer, Layout, TensorRef
 from .node import Node
-from .operation import Collective, Extern, Loop, Operation, Range, Store, Template, Unbacked, Wait
+from .operation import Collective, Extern, KernelCall, Loop, Operation, Range, Store, Template, Unbacked, Wait
 from .program import Opaque, Program
 
 __all__ = [
     "Buffer",
     "Collective",
     "Extern",
+    "KernelCall",
     "Layout",
     "Loop",
     "Node",

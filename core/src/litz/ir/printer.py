@@ -8,7 +8,7 @@ from typing import Any
 from .buffer import Buffer, TensorRef
 from .dtypes import short
 from .node import Node
-from .operation import Collective, Extern, Loop, Operation, Store, Template, Wait
+from .operation import Collective, Extern, KernelCall, Loop, Operation, Store, Template, Wait
 
 
 def operation_lines(operation: Operation, buffers: Mapping[str, Buffer] | None = None) -> list[str]:
@@ -75,7 +75,7 @@ def _argument(value: Any) -> str:
     return str(value)
 
 
-_KINDS = {Extern: "extern", Template: "template", Collective: "collective", Wait: "wait"}
+_KINDS = {Extern: "extern", Template: "template", KernelCall: "kernel", Collective: "collective", Wait: "wait"}
 
 
 def extern_line(extern: Extern, buffers: Mapping[str, Buffer] | None = None) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from litz.cost import count_work, device_info, speeds_of
-from litz.ir import Collective, Loop, Program, Template, Wait
+from litz.ir import Collective, KernelCall, Loop, Program, Template, Wait
 from litz.ir.dtypes import short
 from litz_plugins import Decision, DeviceInfo, Estimate
 
@@ -223,7 +223,7 @@ def _step(step: Any, program: Program, estimate: Estimate | None) -> Step:
 
 
 def _kind(step: Any) -> str:
-    for kind, name in ((Template, "template"), (Collective, "collective"), (Wait, "wait")):
+    for kind, name in ((Template, "template"), (KernelCall, "kernel"), (Collective, "collective"), (Wait, "wait")):
         if isinstance(step, kind):
             return name
     return "extern"

@@ -131,7 +131,7 @@ def compile_kernel(source: KernelSource, target: Any, variant: Variant = Variant
     attributes = {(n,): [["tt.divisibility", 16]] for n in divisible}
     options = {
         "num_warps": settings["num_warps"],
-        "num_stages": 1,
+        "num_stages": settings.get("num_stages", 1),
         # Assertions are compiled in debug mode only; the checks of integer overflow that come with it are not wanted.
         "debug": settings["asserts"],
         "sanitize_overflow": False,
@@ -163,12 +163,12 @@ def _toolchain() -> str:
     return digest(FORMAT, importlib.metadata.version("triton"), helpers)
 
 
-_BUILD_SETTINGS = ("pointers", "sizes", "unaligned", "num_warps", "limits", "asserts")
+_BUILD_SETTINGS = ("pointers", "sizes", "unaligned", "num_warps", "num_stages", "limits", "asserts")
 
 
 def build(source: KernelSource, capability: tuple[int, int], cache: Cache, variant: Variant) -> Binary:
     """The kernel's binary, from the cache or compiled. KernelBuildError if it does not compile."""
-    settings = json.dumps([source.settings[name] for name in _BUILD_SETTINGS])
+    settings = json.dumps([source.settings.get(name, 1) for name in _BUILD_SETTINGS])
     key = digest(_toolchain(), source.text, settings, repr(variant), repr(capability))
     folder = cache.build("triton", key, lambda folder: _make(source, capability, variant, folder))
     info = json.loads((folder / "kernel.json").read_text())
@@ -204,6 +204,15 @@ def _count_parameters(ptx: str) -> int:
     return entry.group(1).count(".param")
 
 
+def expected_variant(source: KernelSource, hint: Callable[[Any], int]) -> Variant:
+    """The variant that is built ahead of time: of aligned pointers, and the likely sizes that `hint` gives."""
+    sizes = [hint(item) for item in source.arguments if not isinstance(item, str)]
+    settings = source.settings
+    multiples = bool(sizes) and all(size % 16 == 0 for size in sizes)
+    wide = any(evaluate_host_text(text, sizes) > settings["limit"] for text in settings["limits"])
+    return Variant(True, multiples, wide)
+
+
 # Loading and launching.
 
 
@@ -235,16 +244,9 @@ class Launcher:
         self.capability = torch.cuda.get_device_capability(self.device)
         self._launches: dict[int, Callable[..., None]] = {}
         self._lock = threading.Lock()
-        expected = self._expected_variant(context)
-        self._launch(expected)
+        expected = expected_variant(source, context.program.hint)
+        self._launch(expected.aligned | expected.multiples << 1 | expected.wide << 2)
         self.function = self._make_function()
-
-    def _expected_variant(self, context: CodegenContext) -> int:
-        sizes = [context.program.hint(item) for item in self.source.arguments if not isinstance(item, str)]
-        settings = self.source.settings
-        multiples = bool(sizes) and all(size % 16 == 0 for size in sizes)
-        wide = any(evaluate_host_text(text, sizes) > settings["limit"] for text in settings["limits"])
-        return 1 | multiples << 1 | wide << 2
 
     def _launch(self, number: int) -> Callable[..., None]:
         """The launch function of a variant, built now if this is its first use."""

@@ -1,51 +1,136 @@
 """Templates: for each contraction, the library call or one of the kernels that plugins offer for it.
 
-The library call is always a candidate. A template's choice carries in its payload the operation that takes the
-contraction's place; it writes the same buffers.
+The library call is always a candidate. A template's choice carries in its payload what takes the contraction's place:
+an operation that writes the same buffers, or a `Replacement`, which may do the work of other operations as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
-from litz.ir import Extern, Loop, Program, Template
+from litz.ir import Buffer, Extern, Loop, Operation, Program, Template, TensorRef
 from litz_plugins import Choice, Decision
 
-Offer = Callable[[Template], Sequence[Choice]]
-Select = Callable[[Template, Sequence[Choice]], tuple[str, Choice] | None]
+from .dependences import dependences, storage_roots
+
+Offer = Callable[[Template, Program], Sequence[Choice]]
+Select = Callable[[Template, Program, Sequence[Choice]], tuple[str, Choice] | None]
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What takes a contraction's place, where that is more than one operation for one.
+
+    operations: in order. buffers: temporaries that these need and the program does not have yet. absorbs: names of
+    operations that they do too, such as the pointwise users of the contraction's result; what nobody else reads of
+    those need not be written.
+    """
+
+    operations: tuple[Operation, ...]
+    buffers: tuple[Buffer, ...] = ()
+    absorbs: tuple[str, ...] = ()
+
+    @property
+    def writes(self) -> frozenset[str]:
+        own = {buffer.name for buffer in self.buffers}
+        return frozenset(name for op in self.operations for name in op.writes if name not in own)
+
+
+def replacement_of(choice: Choice) -> Replacement:
+    """A choice's payload as a Replacement. TypeError if it is none and no operation."""
+    if isinstance(choice.payload, Replacement):
+        return choice.payload
+    if isinstance(choice.payload, (Loop, Extern)):
+        return Replacement((choice.payload,))
+    raise TypeError(f"the payload is {type(choice.payload).__name__}, not an operation")
+
+
+def substituted(program: Program, template: Template, replacement: Replacement) -> Program:
+    """The program with a contraction, and what the replacement absorbs, replaced.
+
+    ValueError if the replacement does not write what others need, or if no place in the program's order is right for
+    it: it stands where the last of what it replaces stood.
+    """
+    gone = {template.name, *replacement.absorbs}
+    numbers = [n for n, operation in enumerate(program.operations) if operation.name in gone]
+    if len(numbers) != len(gone):
+        raise ValueError(f"{', '.join(gone)}: not all are operations of the program")
+    _check_writes(program, template, replacement, {program.operations[n].name for n in numbers})
+    _check_order(program, numbers)
+    operations: list[Operation] = []
+    for number, operation in enumerate(program.operations):
+        if number == numbers[-1]:
+            operations += replacement.operations
+        elif number not in numbers:
+            operations.append(operation)
+    buffers = {**program.buffers, **{buffer.name: buffer for buffer in replacement.buffers}}
+    return replace(program, operations=tuple(operations), buffers=buffers)
+
+
+def needed_outside(program: Program, inside: Collection[str]) -> frozenset[str]:
+    """Buffers that the operations named `inside` write and that someone else reads, writes or returns."""
+    written = {name for op in program.operations if op.name in inside for name in op.writes}
+    used = {n for op in program.operations if op.name not in inside for n in (*op.reads, *op.writes)}
+    returned = {output.buffer for output in program.outputs if isinstance(output, TensorRef)}
+    kept = {name for name in written if program.buffers[name].kind != "temporary"}
+    return frozenset(written & (used | returned | kept))
+
+
+def _check_writes(program: Program, template: Template, replacement: Replacement, gone: set[str]) -> None:
+    allowed = {name for op in program.operations if op.name in gone for name in op.writes}
+    needed = needed_outside(program, gone) or set(template.writes)
+    if not needed <= replacement.writes <= allowed:
+        wanted, given = ", ".join(sorted(needed)), ", ".join(sorted(replacement.writes))
+        raise ValueError(f"in place of {template.name} the payload must be an operation that writes {wanted}; {given}")
+
+
+def _check_order(program: Program, numbers: Sequence[int]) -> None:
+    """Nothing between the first and the last of `numbers` may depend on one of them."""
+    if len(numbers) == 1:
+        return
+    start = numbers[0]
+    span = program.operations[start : numbers[-1] + 1]
+    before = dependences(span, program.buffers, storage_roots(program.operations))
+    gone = {0}
+    for place, operation in enumerate(span):
+        if place + start in numbers:
+            gone.add(place)
+        elif before[place] & gone:
+            raise ValueError(f"{operation.name} stands between what is replaced and depends on it")
 
 
 def choose_templates(
     program: Program, offer: Offer, select: Select, note: Callable[[Decision], None] = lambda decision: None
 ) -> Program:
-    """The program with every contraction decided. `offer` gives the templates' choices for one, `select` the plugin
-    that decides and what it takes; where nobody offers anything the library stays and nothing is asked."""
-    operations = []
-    for operation in program.operations:
-        if isinstance(operation, Template):
-            operations.append(_decide(operation, offer(operation), select, note))
-        else:
-            operations.append(operation)
-    return replace(program, operations=tuple(operations))
+    """The program with every contraction decided, in order. `offer` gives the templates' choices for one, `select` the
+    plugin that decides and what it takes, both for the program as it is by then."""
+    for name in [operation.name for operation in program.operations if isinstance(operation, Template)]:
+        operation = next((op for op in program.operations if op.name == name), None)
+        if isinstance(operation, Template):  # else a choice for an earlier one has absorbed it
+            program = _decide(program, operation, offer(operation, program), select, note)
+    return program
 
 
 def _decide(
-    template: Template, offers: Sequence[Choice], select: Select, note: Callable[[Decision], None]
-) -> Loop | Extern:
-    if not offers:
-        return template
+    program: Program, template: Template, offers: Sequence[Choice], select: Select, note: Callable[[Decision], None]
+) -> Program:
     library = Choice(template.target_name, "extern", template)
     choices = (library, *offers)
-    selected = select(template, choices)
+    selected = select(template, program, choices)
+    if selected is None and not offers:
+        return program
     plugin, chosen = ("core", library) if selected is None else selected
-    considered = tuple((c.name, None if c.estimate is None else c.estimate.us) for c in choices)
-    reason = "the library call" if chosen is library else f"chosen by {plugin}"
-    note(Decision("schedule", template.name, chosen.name, reason, considered, plugin))
-    operation = chosen.payload
-    if not isinstance(operation, (Loop, Extern)) or set(operation.writes) != set(template.writes):
-        raise TypeError(
-            f"choice {chosen.name!r} for {template.name}: the payload must be an operation that writes "
-            f"{', '.join(template.writes)}; got {type(operation).__name__}"
-        )
-    return operation
+    if offers:
+        considered = tuple((c.name, None if c.estimate is None else c.estimate.us) for c in choices)
+        reason = "the library call" if chosen is library else f"chosen by {plugin}"
+        note(Decision("schedule", template.name, chosen.name, reason, considered, plugin))
+    if chosen is library:
+        return program
+    try:
+        return substituted(program, template, replacement_of(chosen))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"choice {chosen.name!r} for {template.name}: {error}") from error
+
+
+__all__ = ["Replacement", "choose_templates", "needed_outside", "replacement_of", "substituted"]

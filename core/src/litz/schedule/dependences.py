@@ -39,12 +39,15 @@ class _Memory:
     readers: list[int] = field(default_factory=list)
 
 
-def dependences(operations: Sequence[Work], buffers: Mapping[str, Buffer]) -> list[set[int]]:
+def dependences(
+    operations: Sequence[Work], buffers: Mapping[str, Buffer], roots: Mapping[str, str] | None = None
+) -> list[set[int]]:
     """For each operation, by position, the positions of those that it must directly follow.
 
-    The positions are all smaller than its own, so the graph has no cycle.
+    The positions are all smaller than its own, so the graph has no cycle. roots: what `storage_roots` says of all
+    operations, where these are a part of them.
     """
-    roots = storage_roots(operations)
+    roots = storage_roots(operations) if roots is None else roots
     memory: dict[str, _Memory] = {}
     before: list[set[int]] = [set() for _ in operations]
     sizes = _SizeUses(operations, buffers)

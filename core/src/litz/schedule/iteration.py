@@ -119,6 +119,13 @@ def _into_reduction(target: Loop, source: Loop, source_is_first: bool) -> Alignm
     return NOT_ALIGNED
 
 
+def into(target: Loop, source: Loop) -> dict[Symbol, Expr] | None:
+    """The variables of a pointwise loop over those of another, whose space stays as it is; None if there is no map."""
+    if source.is_reduction or target.is_reduction or not _same_count(target.numel, source.numel):
+        return None
+    return _match(source, target, target.ranges, source.ranges)
+
+
 def _align_reductions(first: Loop, second: Loop) -> Alignment | str:
     if not _same_count(first.numel, second.numel) or not _same_count(first.reduction_numel, second.reduction_numel):
         return DIFFERENT_REDUCTION

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from litz.ir import Loop, Node, Store, build
 from litz.ir.index import ONE
-from litz.ir.transform import replace_loads
+from litz.ir.transform import rename_loop, replace_loads
 
-from .iteration import NOT_ALIGNED, Alignment, align
+from .iteration import NOT_ALIGNED, Alignment, align, into
 
 MAX_LOADS = 64
 MAX_NODES = 400
@@ -67,6 +67,27 @@ def merge(
         _misplaced_store(first, second, a, b, merged, alignment) or race(merged) or _too_large(merged, most_buffers)
     )
     return reason or (merged, alignment)
+
+
+def merge_into(first: Loop, second: Loop, needed: Callable[[str], bool], roots: Mapping[str, str]) -> Loop | str:
+    """As `merge` for two pointwise loops, in the space of the first, which cannot be changed (a template's tile)."""
+    if first.device != second.device:
+        return "on different devices"
+    reason = _alias_hazard(first, second, roots) if roots else None
+    if reason is not None:
+        return reason
+    mapping = into(first, second)
+    if mapping is None:
+        return NOT_ALIGNED
+    moved = rename_loop(second, mapping, first.ranges, ())
+    joined = _join(first, moved, needed)
+    if isinstance(joined, str):
+        return joined
+    if not joined:
+        return "nobody needs what they store"
+    origins = tuple(dict.fromkeys((*first.origins, *second.origins)))
+    merged = replace(first, stores=joined, origins=origins)
+    return race(merged) or merged
 
 
 def _alias_hazard(first: Loop, second: Loop, roots: Mapping[str, str]) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from litz.ir import Extern, Loop, Program
+from litz.ir import Extern, KernelCall, Loop, Program
 from litz.ir.printer import extern_line, loop_lines
 from litz_plugins import Decision, Estimate
 
@@ -80,6 +80,11 @@ class Schedule:
     @property
     def externs(self) -> tuple[Extern, ...]:
         return tuple(step for step in self.steps if isinstance(step, Extern))
+
+    @property
+    def launched(self) -> tuple[Kernel | KernelCall, ...]:
+        """The steps that launch a kernel with a source: those to generate and those that came with theirs."""
+        return tuple(step for step in self.steps if isinstance(step, (Kernel, KernelCall)))
 
     def __str__(self) -> str:
         lines = [f"schedule {self.program.name}: {self.loops_before} loops in {len(self.kernels)} kernels"]

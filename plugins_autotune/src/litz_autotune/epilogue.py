@@ -1,0 +1,134 @@
+"""Epilogues: the pointwise operations that use a contraction's result, as part of the kernel that makes it.
+
+In: a program and one of its contractions. Out: an `Epilogue`, the stores that the kernel makes of its accumulator, as
+one Loop over the result's dimensions. The loop is the IR's own, so core's code generator writes it, and what an
+operation means is the same fused and alone: the result is rounded to its dtype before its users see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from litz.ir import Buffer, Loop, Node, Program, Range, Store, Template
+from litz.ir.build import load
+from litz.ir.index import loop_var
+from litz.ir.node import intern, with_args
+from litz.ir.transform import flatten, map_stores
+from litz.schedule.choices import Replacement, needed_outside, substituted
+from litz.schedule.dependences import storage_roots
+from litz.schedule.merge import merge_into
+
+ACCUMULATOR = "accumulator"
+"""Stands for the sum of products in an epilogue: a buffer that is never in memory."""
+
+MOST_USERS = 8
+"""Operations that one kernel takes over, at most."""
+MOST_NODES = 200
+MOST_LOADS = 12
+"""Beyond so many values or loads the accumulator spills out of the registers."""
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """`loop` is over the result's dimensions and computes, from loads of `ACCUMULATOR`, what is stored. `absorbed` are
+    the names of the operations in it, `shared` those of them whose results a loop outside reads (which core's fusion
+    could have joined with that loop instead)."""
+
+    loop: Loop
+    absorbed: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    buffers: Mapping[str, Buffer] = field(default_factory=dict)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return self.loop.writes
+
+    def flat(self, program: Program) -> Loop:
+        """The loop in flat form (`litz.ir.transform.flatten`), for code generation."""
+        flat = flatten(self.loop, {**program.buffers, **self.buffers})
+        real = {name: buffer for name, buffer in self.buffers.items() if name != ACCUMULATOR}
+        if not real:
+            return flat
+
+        def change(node: Node, args: tuple[Node, ...]) -> Node:
+            if node.op == "load" and node.buffer in real:
+                view = real[node.buffer]
+                position = (node.index[0] + view.layout.offset,)
+                return intern("load", node.dtype, args, (view.name, position, node.attrs[2]))
+            return with_args(node, args)
+
+        return replace(flat, stores=map_stores(flat.stores, change))
+
+
+def accumulator(program: Program, template: Template, dtype: torch.dtype) -> tuple[Node, Buffer, tuple[Range, ...]]:
+    """The node that stands for the sum, its stand-in buffer, and the ranges of the template's result."""
+    (name,) = template.outputs
+    assert name is not None
+    layout = program.buffers[name].layout
+    ranges = tuple(Range(loop_var(n), size) for n, size in enumerate(layout.size))
+    buffer = Buffer(ACCUMULATOR, dtype, template.device, layout)
+    return load(ACCUMULATOR, tuple(r.var for r in ranges), dtype), buffer, ranges
+
+
+def plain(
+    program: Program, template: Template, value: Node, ranges: tuple[Range, ...], views: Mapping[str, Buffer]
+) -> Epilogue:
+    """The epilogue that stores `value`, the contraction's own result. views: what stands in for a view, or for the
+    accumulator, by the name that `value` loads it by: a buffer with the real one's name and the view's layout."""
+    (name,) = template.outputs
+    assert name is not None
+    store = Store(name, tuple(r.var for r in ranges), value)
+    loop = Loop(template.name, template.device, ranges, (), (store,), template.origins)
+    return Epilogue(loop, buffers=views)
+
+
+def fused(program: Program, template: Template, start: Epilogue) -> Iterator[Epilogue]:
+    """`start` with ever more of the operations that use the result, the most last. Nothing where there is none."""
+    roots = storage_roots(program.operations)
+    names = [operation.name for operation in program.operations]
+    loop, absorbed = start.loop, list[str]()
+    made = set(loop.writes)
+    for operation in program.operations[names.index(template.name) + 1 :]:
+        if len(absorbed) == MOST_USERS:
+            return
+        if not isinstance(operation, Loop) or made.isdisjoint(operation.reads):
+            continue
+        if operation.is_reduction or any(store.mode != "set" or store.indirect for store in operation.stores):
+            continue
+        inside = {template.name, *absorbed, operation.name}
+        if not _stands(program, template, [*absorbed, operation.name]):
+            continue
+        needed = needed_outside(program, inside)
+        joined = merge_into(loop, operation, lambda name, needed=needed: name in needed, roots)  # type: ignore[misc]
+        if isinstance(joined, str) or len(joined.nodes) > MOST_NODES or len(joined.loads) > MOST_LOADS:
+            continue
+        loop = joined
+        made.update(operation.writes)
+        absorbed.append(operation.name)
+        yield replace(start, loop=loop, absorbed=tuple(absorbed), shared=_shared(program, absorbed))
+
+
+def _stands(program: Program, template: Template, absorbed: Sequence[str]) -> bool:
+    """Is there a place in the program's order for a kernel that does all of these?"""
+    inside = {template.name, *absorbed}
+    writes = needed_outside(program, inside)
+    trial = replace(template, outputs=tuple(sorted(writes)))
+    try:
+        substituted(program, template, Replacement((trial,), absorbs=tuple(absorbed)))
+    except ValueError:
+        return False
+    return True
+
+
+def _shared(program: Program, absorbed: Sequence[str]) -> tuple[str, ...]:
+    """Those of the absorbed operations whose results a loop outside reads too."""
+    by_name = {operation.name: operation for operation in program.operations}
+
+    def is_read(name: str) -> bool:
+        readers = [op for buffer in by_name[name].writes for op in program.readers[buffer]]
+        return any(isinstance(op, Loop) and op.name not in absorbed for op in readers)
+
+    return tuple(name for name in absorbed if is_read(name))

@@ -1,0 +1,84 @@
+"""A problem: what is to be computed, on what, where. Equal problems are tuned once, wherever they stand in a model.
+
+A Problem is plain data: hashable, JSON, no torch in it, the same for the same work in any process.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from litz.ir import Program
+from litz.ir.dtypes import short
+from litz.ir.operation import Operation, Template
+from litz.ir.printer import operation_lines
+from litz.runtime.cache import digest
+from litz_plugins import DeviceInfo
+
+from .subprogram import canonical
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor by its sizes and strides (numbers, or text over n0, n1, ...) in elements, and its dtype's short name."""
+
+    size: tuple[int | str, ...]
+    stride: tuple[int | str, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.size)}".replace("'", "")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """kind: of the contraction. operands: what it and its epilogue read, then what they write. body: the operations as
+    text with canonical names. hints: the likely value of each symbolic size. device: the driver's name."""
+
+    kind: str
+    operands: tuple[Operand, ...]
+    body: tuple[str, ...]
+    hints: tuple[int, ...]
+    device: str
+
+    def to_json(self) -> str:
+        """A text that is equal for equal problems, and that `from_json` reads."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Problem:
+        """Errors: ValueError, KeyError or TypeError for what is no problem."""
+        data = json.loads(text)
+        operands = tuple(Operand(tuple(o["size"]), tuple(o["stride"]), o["dtype"]) for o in data["operands"])
+        return Problem(data["kind"], operands, tuple(data["body"]), tuple(data["hints"]), data["device"])
+
+    @property
+    def key(self) -> str:
+        return digest(self.to_json())
+
+    def __str__(self) -> str:
+        inputs = ", ".join(map(str, self.operands))
+        users = f" and {len(self.body) - 1} lines that use it" if len(self.body) > 1 else ""
+        return f"{self.kind}({inputs}){users}"
+
+
+def describe(program: Program, device: DeviceInfo) -> Problem:
+    """The problem that a cut-out program is (`subprogram.cut`)."""
+    named = canonical(program)
+    operands = tuple(
+        Operand(tuple(map(_plain, b.layout.size)), tuple(map(_plain, b.layout.stride)), short(b.dtype))
+        for b in named.buffers.values()
+    )
+    body = tuple(line.strip() for op in named.operations for line in operation_lines(op, named.buffers))
+    return Problem(kind_of(program.operations[0]), operands, body, tuple(named.hints.values()), device.name)
+
+
+def kind_of(operation: Operation) -> str:
+    """ "mm", "bmm", ... of a contraction; "loop" or the op's name for anything else."""
+    if isinstance(operation, Template):
+        return operation.kind
+    return getattr(operation, "target_name", "loop")
+
+
+def _plain(expr: object) -> int | str:
+    return int(expr) if getattr(expr, "is_Integer", False) else str(expr)  # type: ignore[call-overload]

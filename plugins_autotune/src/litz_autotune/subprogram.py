@@ -1,0 +1,201 @@
+"""A few operations of a program as a program of their own: what is measured, and what a kernel means.
+
+In: a Program and some of its operations, or others that stand in for them. Out: a Program whose inputs are what these
+read (the tensors first, then the sizes), and whose outputs are what others need of what they write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sympy
+import torch
+
+from litz.ir import Buffer, Extern, Layout, Loop, Operation, Program, TensorRef
+from litz.ir.index import Expr, Symbol
+from litz.ir.interpret import interpret
+from litz.ir.node import Node, intern
+from litz.ir.node import rewrite as rewrite_nodes
+from litz.ir.operation import Range, Store
+
+
+def cut(program: Program, operations: Sequence[Operation], outputs: Iterable[str]) -> Program:
+    """The operations as a Program that returns the buffers `outputs`. What they read and do not write are inputs."""
+    written: set[str] = set()
+    inputs: list[str] = []
+    for operation in operations:
+        inputs += [name for name in operation.reads if name not in written and name not in inputs]
+        written.update(operation.writes)
+    touched = dict.fromkeys([*inputs, *(name for op in operations for name in op.writes)])
+    buffers = {name: program.buffers[name] for name in touched}
+    buffers |= {name: replace(buffers[name], kind="input") for name in inputs}
+    buffers |= {name: replace(buffers[name], kind="temporary") for name in written if name not in inputs}
+    returned = tuple(TensorRef(name, _whole(buffers[name])) for name in outputs)
+    symbols = sorted(_symbols(buffers.values(), operations), key=lambda s: s.name)
+    return Program(
+        "problem",
+        (*inputs, *symbols),
+        buffers,
+        tuple(operations),
+        returned,
+        hints={s: program.hint(s) for s in symbols},
+        unbacked_hint=program.unbacked_hint,
+    )
+
+
+def _whole(buffer: Buffer) -> Layout:
+    """A reference to all of a buffer counts its offset from the buffer's own start."""
+    return Layout(buffer.layout.size, buffer.layout.stride)
+
+
+def _symbols(buffers: Iterable[Buffer], operations: Iterable[Operation]) -> set[Symbol]:
+    found: set[Symbol] = set()
+    for buffer in buffers:
+        found |= buffer.layout.free_symbols
+    for operation in operations:
+        if isinstance(operation, Loop):
+            found |= operation.free_symbols
+        else:
+            for value in _flat((operation.args, dict(operation.kwargs))):
+                if isinstance(value, TensorRef):
+                    found |= value.layout.free_symbols
+                elif isinstance(value, sympy.Basic):
+                    found |= value.free_symbols
+    return found
+
+
+def _flat(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield value
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a kernel computes, as a function of the tensors and sizes of a cut-out program: run by the interpreter, on
+    the device that the tensors are on."""
+
+    program: Program
+
+    @property
+    def __name__(self) -> str:
+        return " + ".join(_label(operation) for operation in self.program.operations)
+
+    def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
+        devices = {value.device for value in args if isinstance(value, torch.Tensor) and value.dim()}
+        program = on_device(self.program, devices.pop()) if len(devices) == 1 else self.program
+        return tuple(interpret(program, list(args)))
+
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments of a KernelCall that stands for the program: references to its inputs, and its sizes."""
+        buffers = self.program.buffers
+        return tuple(
+            TensorRef(item, _whole(buffers[item])) if isinstance(item, str) else item for item in self.program.inputs
+        )
+
+
+def _label(operation: Operation) -> str:
+    if isinstance(operation, Extern):
+        return operation.target_name
+    return " + ".join(operation.origins) or "loop"
+
+
+def on_device(program: Program, device: torch.device) -> Program:
+    """The same program for another device."""
+    return replace(
+        program,
+        buffers={name: replace(buffer, device=device) for name, buffer in program.buffers.items()},
+        operations=tuple(replace(operation, device=device) for operation in program.operations),
+    )
+
+
+# Canonical names.
+
+
+def canonical(program: Program) -> Program:
+    """The program with buffers, sizes and operations named by their order: equal problems have equal text."""
+    names = {name: f"b{number}" for number, name in enumerate(program.buffers)}
+    symbols = [item for item in program.inputs if isinstance(item, sympy.Symbol)]
+    sizes = {symbol: _renamed(symbol, f"n{number}") for number, symbol in enumerate(symbols)}
+    rename = _Rename(names, sizes)
+    return Program(
+        "problem",
+        tuple(names[item] if isinstance(item, str) else sizes.get(item, item) for item in program.inputs),
+        {names[name]: rename.buffer(buffer) for name, buffer in program.buffers.items()},
+        tuple(rename.operation(op, f"op{number}") for number, op in enumerate(program.operations)),
+        tuple(rename.value(item) for item in program.outputs),
+        hints={sizes[symbol]: value for symbol, value in program.hints.items() if symbol in sizes},
+        unbacked_hint=program.unbacked_hint,
+    )
+
+
+def _renamed(symbol: Symbol, name: str) -> Symbol:
+    return sympy.Symbol(name, **symbol._assumptions_orig)
+
+
+@dataclass(frozen=True)
+class _Rename:
+    names: Mapping[str, str]
+    sizes: Mapping[Symbol, Symbol]
+
+    def expr(self, expr: Expr) -> Expr:
+        return expr.xreplace(self.sizes) if self.sizes and isinstance(expr, sympy.Basic) else expr
+
+    def layout(self, layout: Layout) -> Layout:
+        size, stride = map(self.expr, layout.size), map(self.expr, layout.stride)
+        return Layout(tuple(size), tuple(stride), self.expr(layout.offset))
+
+    def buffer(self, buffer: Buffer) -> Buffer:
+        return replace(buffer, name=self.names[buffer.name], layout=self.layout(buffer.layout))
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, TensorRef):
+            return TensorRef(self.names[value.buffer], self.layout(value.layout))
+        if isinstance(value, dict):
+            return {key: self.value(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.value(item) for item in value)
+        return self.expr(value)
+
+    def operation(self, operation: Operation, name: str) -> Operation:
+        if isinstance(operation, Loop):
+            return self.loop(operation, name)
+        args, kwargs = self.value(operation.args), self.value(dict(operation.kwargs))
+        outputs = tuple(output if output is None else self.names[output] for output in operation.outputs)
+        return replace(operation, name=name, args=args, kwargs=kwargs, outputs=outputs, origins=())
+
+    def loop(self, loop: Loop, name: str) -> Loop:
+        roots = tuple(root for store in loop.stores for root in store.roots)
+        done = dict(zip(roots, rewrite_nodes(roots, self.node), strict=True))
+        return replace(
+            loop,
+            name=name,
+            ranges=tuple(Range(r.var, self.expr(r.size)) for r in loop.ranges),
+            reduction_ranges=tuple(Range(r.var, self.expr(r.size)) for r in loop.reduction_ranges),
+            stores=tuple(
+                Store(
+                    self.names[store.buffer],
+                    tuple(map(self.expr, store.index)),
+                    done[store.value],
+                    tuple(done[node] for node in store.indirect),
+                    store.mode,
+                    None if store.mask is None else done[store.mask],
+                )
+                for store in loop.stores
+            ),
+            origins=(),
+        )
+
+    def node(self, node: Node, args: tuple[Node, ...]) -> Node:
+        attrs = node.attrs
+        if node.op == "load":
+            attrs = (self.names[node.buffer], tuple(map(self.expr, node.index)), attrs[2])
+        elif node.op in ("index", "bounded"):
+            attrs = tuple(map(self.expr, attrs))
+        return intern(node.op, node.dtype, args, attrs)

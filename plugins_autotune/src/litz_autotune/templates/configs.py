@@ -1,0 +1,263 @@
+"""Tiles: which there are, which a device can run, and how long each is expected to take.
+
+In: a product's likely sizes, a device. Out: configurations from the most to the least promising, and those that were
+left out with the reason. The estimate only ranks: it decides which few are measured, never which one runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil
+
+import torch
+
+from litz.cost import Speeds, speeds_of
+from litz_plugins import DeviceInfo, Estimate
+
+
+@dataclass(frozen=True)
+class Config:
+    """One way to cut a product up. m, n, k: the tile, in elements. stages: tiles of operands in flight at a time.
+    group: rows of tiles that are walked together, so that operands stay in the L2. split: parts of k."""
+
+    m: int
+    n: int
+    k: int
+    stages: int
+    warps: int
+    group: int = 8
+    split: int = 1
+
+    def __str__(self) -> str:
+        parts = f", split {self.split}" if self.split > 1 else ""
+        return f"{self.m}x{self.n}x{self.k}, {self.stages} stages, {self.warps} warps{parts}"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The likely sizes of a product. k: of all products together. in_bytes, out_bytes: per element of the operands and
+    of the result; extra_bytes: what the epilogue reads and writes besides the result, in all."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    dtype: torch.dtype
+    in_bytes: int
+    out_bytes: int
+    extra_bytes: int = 0
+    tf32: bool = False
+
+
+# m, n, stages, warps; k is 128 bytes of an operand, 64 where noted by a fifth number. The large tiles are those that
+# keep wgmma's 64-row instructions busy with 1 or 2 warp groups; the flat ones are for few rows (decoding) or columns.
+_TILES: Sequence[tuple[int, ...]] = (
+    (128, 256, 3, 8),
+    (256, 128, 3, 8),
+    (128, 256, 4, 8, 64),
+    (256, 128, 4, 8, 64),
+    (128, 128, 4, 8),
+    (128, 128, 4, 4),
+    (128, 128, 3, 4),
+    (128, 128, 5, 8, 64),
+    (64, 256, 4, 4),
+    (64, 256, 3, 8),
+    (256, 64, 4, 4),
+    (128, 64, 4, 4),
+    (64, 128, 4, 4),
+    (128, 64, 5, 8),
+    (64, 64, 5, 4),
+    (64, 64, 3, 2),
+    (64, 64, 6, 4, 64),
+    (128, 32, 5, 4),
+    (32, 128, 5, 4),
+    (64, 32, 5, 4),
+    (32, 64, 5, 4),
+    (32, 32, 6, 2),
+    (32, 256, 4, 4),
+    (16, 256, 4, 4),
+    (16, 128, 5, 4),
+    (16, 64, 6, 4),
+    (16, 32, 6, 2),
+    (128, 16, 5, 4),
+    (64, 16, 6, 4),
+    (16, 16, 6, 1),
+)
+
+_LONG_K: Sequence[tuple[int, ...]] = ((16, 64, 4, 4), (32, 64, 3, 4), (16, 128, 3, 4), (64, 64, 3, 4))
+"""Tiles with twice the depth, for products with few rows: fewer, longer steps hide the latency of memory."""
+
+SPLITS = (2, 4, 8, 16)
+"""Parts that k is cut into where the result has too few tiles to keep the device busy."""
+
+
+def all_configs(itemsize: int) -> list[Config]:
+    """Every configuration for operands of `itemsize` bytes, without splits."""
+    found = []
+    for m, n, stages, warps, *bytes_ in _TILES:
+        found.append(Config(m, n, max(16, (bytes_[0] if bytes_ else 128) // itemsize), stages, warps))
+    for m, n, stages, warps in _LONG_K:
+        found.append(Config(m, n, 256 // itemsize, stages, warps))
+    return list(dict.fromkeys(found))
+
+
+# Limits of a block. Source: CUDA C++ Programming Guide, "Compute capabilities", table of technical specifications.
+_SHARED: Mapping[int, int] = {
+    70: 96 * 1024,
+    75: 64 * 1024,
+    80: 163 * 1024,
+    86: 99 * 1024,
+    87: 163 * 1024,
+    89: 99 * 1024,
+    90: 227 * 1024,
+    100: 227 * 1024,
+    120: 99 * 1024,
+}
+"""Bytes of shared memory that one block may have, by compute capability; nearly what all blocks of an SM share."""
+
+REGISTERS = 65536
+"""32-bit registers of an SM."""
+THREAD_REGISTERS = 255
+ADDRESSES = 40
+"""Registers that a thread needs besides its accumulator and the operands on their way: a guess for ranking."""
+THREADS = 2048
+"""Threads that an SM holds at most (1536 on 8.6, 8.9 and 12.0)."""
+
+
+def capability_of(device: DeviceInfo) -> int:
+    """Compute capability times ten; 90 where nobody knows."""
+    return int(dict(device.facts).get("capability", 90))
+
+
+def shared_limit(capability: int) -> int:
+    """Bytes of shared memory for one block; of the nearest older capability where this one is not in the table."""
+    known = [key for key in _SHARED if key <= capability]
+    return _SHARED[max(known, default=70)]
+
+
+def shared_bytes(config: Config, in_bytes: int) -> int:
+    """What the operands in flight take. Triton keeps `stages` tiles of each."""
+    return config.stages * (config.m + config.n) * config.k * in_bytes
+
+
+def accumulators(config: Config) -> int:
+    """Registers of a thread that hold sums."""
+    return config.m * config.n // (32 * config.warps)
+
+
+def misfit(config: Config, shape: Shape, capability: int) -> str:
+    """Why a device cannot run a configuration, or why it cannot be any good; "" if neither."""
+    needed, limit = shared_bytes(config, shape.in_bytes), shared_limit(capability)
+    if needed > limit:
+        return f"needs {needed // 1024} KiB of shared memory of {limit // 1024}"
+    if accumulators(config) + ADDRESSES > THREAD_REGISTERS:
+        return f"needs {accumulators(config)} registers a thread for its sums alone"
+    if _wasteful(config.m, shape.m) or _wasteful(config.n, shape.n):
+        return f"the tile is more than twice the result, {shape.m} x {shape.n}"
+    if config.k > 2 * max(16, shape.k):
+        return f"the tile is more than twice as deep as the operands, {shape.k}"
+    return ""
+
+
+def _wasteful(tile: int, size: int) -> bool:
+    return tile > 16 and tile >= 2 * max(16, size)
+
+
+# What part of the peak a tile reaches once it runs, by its area. Small tiles load more than they multiply.
+_EFFICIENCY: Mapping[int, float] = {
+    32768: 0.78,
+    16384: 0.7,
+    8192: 0.6,
+    4096: 0.45,
+    2048: 0.3,
+    1024: 0.2,
+    512: 0.12,
+    256: 0.07,
+}
+
+L2_FACTOR = 2.0
+"""The L2 gives data this much faster than memory (H100: 5.5 to 7 TB/s of 3.35, Chips and Cheese, 2023)."""
+STEP_US = 0.6
+"""Latency of a trip to memory and back, in µs: what the first stage waits for."""
+SPREAD = 1.5
+"""The truth lies within this factor of the estimate."""
+
+
+def blocks_per_unit(config: Config, in_bytes: int, capability: int) -> int:
+    """How many tiles a multiprocessor works on at a time."""
+    by_shared = shared_limit(capability) // max(1, shared_bytes(config, in_bytes))
+    threads = 32 * config.warps
+    by_registers = REGISTERS // (threads * min(THREAD_REGISTERS, accumulators(config) + ADDRESSES + 24))
+    most = THREADS if capability in (80, 90, 100) else 1536
+    return max(1, min(by_shared, by_registers, most // threads))
+
+
+def estimate(config: Config, shape: Shape, speeds: Speeds, capability: int) -> Estimate:
+    """The expected time of a configuration, in µs: waves of tiles, or the bytes, whichever takes longer."""
+    rows, columns = ceil(shape.m / config.m), ceil(shape.n / config.n)
+    tiles = rows * columns * shape.batch * config.split
+    depth = ceil(ceil(shape.k / config.split) / config.k) * config.k
+    peak, _ = speeds.matrix_rate(shape.dtype)
+    area = min(32768, max(256, config.m * config.n))
+    reached = _EFFICIENCY[1 << (area.bit_length() - 1)]
+    resident = blocks_per_unit(config, shape.in_bytes, capability)
+    waves = ceil(tiles / (speeds.units * resident))
+    # Tiles that share a multiprocessor share its tensor cores, so a full wave takes `resident` times as long.
+    full = min(resident, ceil(tiles / speeds.units))
+    compute = waves * full * 2.0 * config.m * config.n * depth / (peak / speeds.units * reached)
+    # What every tile reads, from the L2 where the group still has it; what must come from memory at least once.
+    through_l2 = float(tiles) * (config.m + config.n) * depth * shape.in_bytes / (speeds.bandwidth * L2_FACTOR)
+    operands = shape.batch * (shape.m + shape.n) * shape.k * shape.in_bytes
+    result = shape.batch * shape.m * shape.n * shape.out_bytes + shape.extra_bytes
+    if config.split > 1:
+        result += 2 * shape.batch * shape.m * shape.n * 4 * config.split
+    # Few tiles in flight do not fill the memory's pipes: each has stages - 1 tiles of operands on the way.
+    flight = min(tiles, speeds.units * resident) * (config.stages - 1) * (config.m + config.n) * config.k
+    reachable = min(speeds.bandwidth * 0.9, max(1, flight) * shape.in_bytes / STEP_US)
+    memory = (operands + result) / reachable
+    launches = 2 if config.split > 1 else 1
+    us = max(compute, through_l2, memory) + STEP_US * 2 + launches * speeds.launch_us
+    why = f"{tiles} tiles in {waves} wave{'s' if waves > 1 else ''}, {_bound(compute, through_l2, memory)}"
+    return Estimate(us, us / SPREAD, us * SPREAD, why)
+
+
+def _bound(compute: float, through_l2: float, memory: float) -> str:
+    most = max(compute, through_l2, memory)
+    return "arithmetic" if most == compute else "L2 traffic" if most == through_l2 else "memory traffic"
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Configurations by their estimates, the best first; and (name, why) of those that were left out."""
+
+    best: tuple[tuple[Config, Estimate], ...]
+    rejected: tuple[tuple[str, str], ...]
+
+
+@lru_cache(maxsize=256)
+def rank(shape: Shape, device: DeviceInfo, splits: bool = True) -> Ranked:
+    """All configurations that fit, ranked."""
+    capability, speeds = capability_of(device), speeds_of(device)
+    fitting: list[tuple[Config, Estimate]] = []
+    rejected: list[tuple[str, str]] = []
+    for config in all_configs(shape.in_bytes):
+        why = misfit(config, shape, capability)
+        if why:
+            rejected.append((str(config), why))
+            continue
+        for variant in (config, *(_splits(config, shape, speeds.units) if splits else ())):
+            fitting.append((variant, estimate(variant, shape, speeds, capability)))
+    fitting.sort(key=lambda item: item[1].us)
+    return Ranked(tuple(fitting), tuple(rejected))
+
+
+def _splits(config: Config, shape: Shape, units: int) -> list[Config]:
+    """The configuration with k cut up: where the tiles are fewer than half of the units, and each part has 4 steps."""
+    tiles = ceil(shape.m / config.m) * ceil(shape.n / config.n) * shape.batch
+    return [
+        replace(config, split=split)
+        for split in SPLITS
+        if tiles * split <= 2 * units and tiles <= units // 2 and shape.k >= split * config.k * 4
+    ]

@@ -1,0 +1,313 @@
+"""A matrix product's kernel: in, a `Gemm` and a `Config`; out, a `KernelSource` of Triton text.
+
+A program makes one tile of the result: it walks along k with operands coming through shared memory, and then runs the
+epilogue on its accumulator. The epilogue's text is core's own code generator's (`litz.codegen.triton`): the tile's
+rows are its axis y, the columns its axis x, and the batch is a scalar.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import sympy
+import torch
+
+from litz.codegen.triton.kernel import LIMIT
+from litz.codegen.triton.names import Names, index_expressions
+from litz.codegen.triton.stores import store_lines
+from litz.codegen.triton.text import POINTER_TYPES, TL_TYPES, IndexText, size_text
+from litz.codegen.triton.tiling import Axis, Tiling
+from litz.codegen.triton.values import Tile, Value
+from litz.ir import Extern, Loop, Program, Range, Store
+from litz.ir.dtypes import short
+from litz.ir.index import Expr, Symbol, known_nonnegative, loop_var
+from litz.ir.ops import OPS
+from litz_plugins import KernelSource
+
+from ..epilogue import ACCUMULATOR
+from .configs import Config
+from .gemm import Gemm, Matrix, Product
+
+FLOAT8: Mapping[torch.dtype, str] = {torch.float8_e4m3fn: "*fp8e4nv", torch.float8_e5m2: "*fp8e5"}
+
+_K = sympy.Symbol("kindex", integer=True, nonnegative=True)
+_PART = sympy.Symbol("part", integer=True, nonnegative=True)
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The loop variables of a result: of its batch (None for a matrix), rows and columns."""
+
+    batch: Symbol | None
+    row: Symbol
+    column: Symbol
+
+
+def axes_of(gemm: Gemm) -> Axes:
+    """The variables of the epilogue's loop."""
+    if len(gemm.epilogue.loop.ranges) == 2:
+        return Axes(None, loop_var(0), loop_var(1))
+    return Axes(loop_var(0), loop_var(1), loop_var(2))
+
+
+def write_gemm(gemm: Gemm, config: Config, program: Program, name: str, partial: str | None = None) -> KernelSource:
+    """The kernel of a product. partial: the buffer that takes the partial sums where `config` splits k; its dimensions
+    are (part, batch, m, n) and the epilogue is left to someone else."""
+    return _Writer(gemm, config, program, name, partial).source()
+
+
+@dataclass
+class _Writer:
+    gemm: Gemm
+    config: Config
+    program: Program
+    name: str
+    partial: str | None
+    lines: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        gemm, config = self.gemm, self.config
+        self.axes = axes_of(gemm)
+        self.loop = self._stored()
+        rows = Axis("y", (Range(self.axes.row, gemm.m),), config.m)
+        columns = Axis("x", (Range(self.axes.column, gemm.n),), config.n)
+        self.tiling = Tiling((rows, columns), config.warps)
+        self.names = self._names()
+        self.index_type, self.limits = self._index_type()
+        self.tile = Tile(self.loop, self.program, self.tiling, self.names, self.index_type)
+
+    # What is touched, and by which names.
+
+    def _stored(self) -> Loop:
+        """What is done with the accumulator, in flat form: the epilogue, or the store of a partial sum."""
+        loop = self.gemm.epilogue.flat(self.program)
+        if self.partial is None:
+            return loop
+        batch = self.axes.batch if self.axes.batch is not None else 0
+        position = ((_PART * self.gemm.batch + batch) * self.gemm.m + self.axes.row) * self.gemm.n + self.axes.column
+        value = next(node for node in loop.loads if node.buffer == ACCUMULATOR)
+        return replace(loop, stores=(Store(self.partial, (sympy.expand(position),), value),))
+
+    def _touched(self) -> list[str]:
+        operands = [m.buffer for p in self.gemm.products for m in (p.left, p.right)]
+        loaded = [node.buffer for node in self.loop.loads if node.buffer != ACCUMULATOR]
+        return list(dict.fromkeys([*operands, *loaded, *(store.buffer for store in self.loop.stores)]))
+
+    def _names(self) -> Names:
+        variables = {self.axes.row: "y0", self.axes.column: "x0", _K: "k0", _PART: "part"}
+        if self.axes.batch is not None:
+            variables[self.axes.batch] = "batch"
+        sizes: dict[Symbol, str] = {}
+        for expr in self._expressions():
+            for symbol in sorted(expr.free_symbols, key=lambda s: s.name):
+                if symbol not in variables and symbol not in sizes and not symbol.name.startswith("arg"):
+                    sizes[symbol] = f"s{len(sizes)}"
+        return Names({name: f"p{n}" for n, name in enumerate(self._touched())}, variables, sizes)
+
+    def _expressions(self) -> list[Expr]:
+        found = [*self.gemm.sizes, *self._spans()]
+        for product in self.gemm.products:
+            for matrix in (product.left, product.right):
+                found += [matrix.offset, *matrix.stride]
+        return [*found, *index_expressions(self.loop)]
+
+    def _spans(self) -> list[Expr]:
+        """How far offsets reach: every buffer, and the numbers of rows and columns with the last tile's overhang."""
+        return [self.program.buffers[name].layout.span for name in self._touched()]
+
+    def _index_type(self) -> tuple[str, list[Expr]]:
+        """As core's `choose_index_type`: 32 bits where everything fits, the launcher's choice where sizes decide."""
+        open_ones: list[Expr] = []
+        for span in dict.fromkeys(self._spans()):
+            if span.is_Integer:
+                if int(span) > LIMIT:
+                    return "tl.int64", []
+            elif not known_nonnegative(LIMIT - span):
+                open_ones.append(span)
+        return ("INDEX", open_ones) if open_ones or self.names.sizes else ("tl.int32", [])
+
+    # The text.
+
+    def source(self) -> KernelSource:
+        self._write_place()
+        self._write_sum()
+        self._write_stores()
+        tile, names = self.tile, self.names
+        limits = tuple(size_text(e, names.sizes) for e in dict.fromkeys([*self.limits, *tile.limits]))
+        parameters = [*names.buffers.values(), *names.sizes.values()]
+        if limits:
+            parameters.append("INDEX: tl.constexpr")
+        elif self.index_type == "INDEX":
+            tile.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
+        symbol = self._symbol()
+        body = "\n".join(tile.lines)
+        lines = [*self._header(), "import triton", "import triton.language as tl"]
+        helpers = sorted(set(re.findall(r"(?<![\w.])_[a-z]\w*", body)))
+        helpers += ["libdevice"] if "libdevice." in body else []
+        if helpers:
+            lines.append(f"from litz.runtime.triton_helpers import {', '.join(helpers)}")
+        lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
+        arguments = (*names.buffers, *names.sizes)
+        return KernelSource(self.name, "triton", "\n".join(lines), symbol, arguments, self._settings(limits, body))
+
+    def _symbol(self) -> str:
+        """For profiles: "litz_gemm_bf16_128x256x64_relu"."""
+        config = self.config
+        ops = [node.op for node in self.loop.nodes if node.op in OPS]
+        parts = ["litz_gemm", short(self.gemm.dtype).replace("float8_", "f8"), f"{config.m}x{config.n}x{config.k}"]
+        parts += [f"split{config.split}"] if config.split > 1 else []
+        return "_".join([*parts, *list(dict.fromkeys(ops))[:4]])
+
+    def _header(self) -> list[str]:
+        lines = [f"# matrix product: {self.config}"]
+        for name, short_name in self.names.buffers.items():
+            use = "written" if name in {store.buffer for store in self.loop.stores} else "read"
+            lines.append(f"#   {short_name}: {short(self.program.buffers[name].dtype)}, {use}")
+        return lines
+
+    def _text(self, expr: Expr) -> str:
+        return IndexText(self.names.index_names, {})(expr)
+
+    def _blocks(self, size: Expr, block: int) -> str:
+        return str(-(-int(size) // block)) if size.is_Integer else f"tl.cdiv({self._text(size)}, {block})"
+
+    def _write_place(self) -> None:
+        """Which tile this program makes. Tiles are walked in groups of rows, so that both operands stay in the L2."""
+        emit, config, gemm = self.tile.emit, self.config, self.gemm
+        emit(f"YBLOCK: tl.constexpr = {config.m}")
+        emit(f"XBLOCK: tl.constexpr = {config.n}")
+        emit(f"KBLOCK: tl.constexpr = {config.k}")
+        emit(f"rows = {self._blocks(gemm.m, config.m)}")
+        emit(f"columns = {self._blocks(gemm.n, config.n)}")
+        wide = "" if self.index_type == "tl.int32" else f".to({self.index_type})"
+        emit("number = tl.program_id(0)")
+        outer = []
+        if self.partial is not None:
+            outer.append(("part", str(config.split)))
+        if self.axes.batch is not None:
+            outer.append(("batch", ""))
+        if outer:
+            emit("outer = number // (rows * columns)")
+            emit("number = number % (rows * columns)")
+        for position, (name, count) in enumerate(outer):
+            last = position == len(outer) - 1
+            emit(f"{name} = {'outer' if last else f'(outer % {count})'}{wide}")
+            if not last:
+                emit(f"outer = outer // {count}")
+        emit(f"first = number // ({config.group} * columns) * {config.group}")
+        emit(f"height = tl.minimum(rows - first, {config.group})")
+        emit(f"inside = number % ({config.group} * columns)")
+        for axis, tile_text in (("y", "first + inside % height"), ("x", "inside // height")):
+            block, expand = f"{axis.upper()}BLOCK", "[:, None]" if axis == "y" else "[None, :]"
+            emit(f"{axis}index = ({tile_text}){wide} * {block} + tl.arange(0, {block}){expand}")
+            emit(f"{axis}0 = {axis}index")
+        for axis_record in self.tiling.axes:
+            if axis_record.masked:
+                emit(f"{axis_record.name}mask = {axis_record.name}index < {self._text(axis_record.size)}")
+
+    def _write_sum(self) -> None:
+        emit = self.tile.emit
+        emit(f"accumulator = tl.zeros([YBLOCK, XBLOCK], {TL_TYPES[self.gemm.accumulate]})")
+        emit(f"depth = tl.arange(0, KBLOCK){'' if self.index_type == 'tl.int32' else f'.to({self.index_type})'}")
+        for number, product in enumerate(self.gemm.products):
+            self._write_product(product, number)
+
+    def _write_product(self, product: Product, number: int) -> None:
+        tile, config = self.tile, self.config
+        start, end = "0", self._text(product.k)
+        if self.partial is not None:
+            parts = config.split * config.k
+            tile.emit(f"length = tl.cdiv({end}, {parts}) * KBLOCK")
+            start = "start"
+            tile.emit("start = (part * length).to(tl.int32)")
+            tile.emit(f"end = tl.minimum(start + length, {end})")
+            end = "end"
+        left, right = f"left{number}", f"right{number}"
+        tile.emit(f"{left} = {self._pointer(product.left, 'row', start)}")
+        tile.emit(f"{right} = {self._pointer(product.right, 'column', start)}")
+        whole = product.k.is_Integer and int(product.k) % (config.k * config.split) == 0
+        tile.emit(f"for offset in range({start}, {end}, KBLOCK):")
+        tile.depth += 1
+        tile.emit(f"a = {self._load(left, '' if whole else f'depth[None, :] < {end} - offset', 'y')}")
+        tile.emit(f"b = {self._load(right, '' if whole else f'depth[:, None] < {end} - offset', 'x')}")
+        tile.emit(f"accumulator = tl.dot(a, b, accumulator{self._precision()})")
+        tile.emit(f"{left} += {self._step(product.left.stride[2])}")
+        tile.emit(f"{right} += {self._step(product.right.stride[1])}")
+        tile.depth -= 1
+
+    def _step(self, stride: Expr) -> str:
+        return str(int(stride) * self.config.k) if stride.is_Integer else f"KBLOCK * {self._text(stride)}"
+
+    def _precision(self) -> str:
+        if self.gemm.accumulate == torch.int32:
+            return ", out_dtype=tl.int32"
+        if self.gemm.dtype == torch.float32:
+            return ', input_precision="tf32"' if self.gemm.tf32 else ', input_precision="ieee"'
+        return ""
+
+    def _pointer(self, matrix: Matrix, along: str, start: str) -> str:
+        """The tile of pointers that the sum starts at: rows by depth on the left, depth by columns on the right."""
+        batch, row, column = matrix.stride
+        axes = self.axes
+        offset = matrix.offset + (batch * axes.batch if axes.batch is not None else 0)
+        offset += axes.row * row + _K * column if along == "row" else _K * row + axes.column * column
+        depth = "depth[None, :]" if along == "row" else "depth[:, None]"
+        depth = depth if start == "0" else f"({start} + {depth})"
+        names = {**self.names.index_names, _K: depth}
+        text = IndexText(names, {})(sympy.expand(offset))
+        shape = "YBLOCK, KBLOCK" if along == "row" else "KBLOCK, XBLOCK"
+        text = f"({text} + tl.zeros([{shape}], {self.index_type}))" if 0 in (row, column) else text
+        return f"{self.names.buffers[matrix.buffer]} + {text}"
+
+    def _load(self, pointer: str, inside: str, axis: str) -> str:
+        axis_record = self.tiling.axis(axis)
+        assert axis_record is not None
+        masks = [f"{axis}mask"] if axis_record.masked else []
+        masks += [f"({inside})"] if inside else []
+        return f"tl.load({pointer}, mask={' & '.join(masks)}, other=0)" if masks else f"tl.load({pointer})"
+
+    def _write_stores(self) -> None:
+        tile = self.tile
+        for node in self.loop.loads:
+            if node.buffer == ACCUMULATOR:
+                tile.values[node] = Value("accumulator", frozenset("yx"))
+        tile.compute([root for store in self.loop.stores for root in store.roots])
+        for store in self.loop.stores:
+            store_lines(tile, store)
+
+    # For the launcher.
+
+    def _settings(self, limits: Sequence[str], body: str) -> dict[str, Any]:
+        """See `litz.codegen.triton.codegen.make_settings`."""
+        buffers = [self.program.buffers[name] for name in self.names.buffers]
+        aliases = {n for op in self.program.operations if isinstance(op, Extern) for n in op.aliases}
+        grid = " * ".join(
+            [f"(-(-{size_text(size, self.names.sizes)} // {block}))" for size, block in self._grid()]
+            + [size_text(self.gemm.batch, self.names.sizes), str(self.config.split if self.partial else 1)]
+        )
+        static = all(size.is_Integer for size in (self.gemm.batch, self.gemm.m, self.gemm.n))
+        return {
+            "pointers": [FLOAT8.get(buffer.dtype) or POINTER_TYPES[buffer.dtype] for buffer in buffers],
+            "sizes": len(self.names.sizes),
+            "unaligned": [
+                position
+                for position, buffer in enumerate(buffers)
+                if (buffer.kind == "input" and self.program.writers[buffer.name]) or buffer.name in aliases
+            ],
+            "num_warps": self.config.warps,
+            "num_stages": self.config.stages,
+            "grid": int(eval(grid, {})) if static else grid,
+            "limits": list(limits),
+            "limit": LIMIT,
+            "asserts": "device_assert" in body,
+            "host_scalars": [n for n, buffer in enumerate(buffers) if buffer.device.type == "cpu"],
+        }
+
+    def _grid(self) -> tuple[tuple[Expr, int], ...]:
+        return (self.gemm.m, self.config.m), (self.gemm.n, self.config.n)
+
+
+__all__ = ["Axes", "axes_of", "write_gemm"]

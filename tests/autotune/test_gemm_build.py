@@ -1,0 +1,94 @@
+"""The templates' kernels compiled for sm_90, which needs no GPU: every configuration, and every dtype."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from litz.ir import KernelCall, Program, Template
+from litz.runtime.triton_build import Variant, compile_kernel, make_target
+from litz_autotune.templates.configs import Config, all_configs, shared_bytes, shared_limit
+from litz_autotune.templates.gemm import make_gemm
+from litz_autotune.templates.kernel import write_gemm
+from support.gemm_cases import CASES, Case, randn
+
+SM_90 = make_target((9, 0))
+
+
+def product(dtype: torch.dtype) -> tuple[Program, Template]:
+    case = Case(
+        torch.mm, lambda: (randn(512, 512, dtype=dtype), randn(512, 512, dtype=dtype)), Config(32, 32, 32, 2, 4)
+    )
+    program, _ = case.programs()
+    (template,) = (op for op in program.operations if isinstance(op, Template))
+    return program, template
+
+
+@pytest.mark.slow
+def test_every_configuration_compiles_and_takes_the_shared_memory_that_it_was_ranked_by() -> None:
+    program, template = product(torch.bfloat16)
+    gemm = make_gemm(template, program)
+
+    def build(config: Config) -> tuple[Config, int]:
+        compiled = compile_kernel(write_gemm(gemm, config, program, "kernel"), SM_90)
+        return config, compiled.metadata.shared
+
+    with ThreadPoolExecutor(2) as pool:
+        for config, shared in pool.map(build, all_configs(2)):
+            # Triton keeps one stage fewer where the tensor cores read registers.
+            assert shared <= shared_bytes(config, 2) <= shared_limit(90), config
+            assert shared >= shared_bytes(config, 2) * (config.stages - 1) // config.stages, config
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("tf32", [False, True])
+def test_dtypes_compile(dtype: torch.dtype, tf32: bool) -> None:
+    program, template = product(dtype)
+    gemm = replace(make_gemm(template, program), tf32=tf32 and dtype == torch.float32)
+    compiled = compile_kernel(write_gemm(gemm, Config(64, 64, 32, 3, 4), program, "kernel"), SM_90)
+    uses_tensor_cores = "wgmma" in compiled.asm["ptx"]
+    assert uses_tensor_cores == (dtype == torch.float16 or gemm.tf32)
+
+
+@pytest.mark.parametrize("name", ["linear-dynamic-gelu", "bmm-strided", "mm-three-users", "mm-dynamic-split"])
+@pytest.mark.parametrize("variant", [Variant(), Variant(multiples=True), Variant(wide=True)])
+def test_fused_and_dynamic_kernels_compile(name: str, variant: Variant) -> None:
+    _, program = CASES[name].programs()
+    (call,) = (op for op in program.operations if isinstance(op, KernelCall))
+    if (variant.wide or variant.multiples) and not call.source.settings["sizes"]:
+        pytest.skip("sizes are static")
+    assert compile_kernel(call.source, SM_90, variant).asm["cubin"]
+
+
+def test_loads_are_16_bytes_wide_and_asynchronous() -> None:
+    program, template = product(torch.bfloat16)
+    source = write_gemm(make_gemm(template, program), Config(128, 128, 64, 4, 8), program, "kernel")
+    ptx = compile_kernel(source, SM_90).asm["ptx"]
+    widths = re.findall(r"cp\.async\.\w+\.shared\.global \[[^]]*\], \[[^]]*\], (\w+)", ptx)
+    assert widths and {int(width, 0) for width in widths} == {16}
+    assert "wgmma.mma_async" in ptx
+
+
+def test_sizes_beyond_32_bits() -> None:
+    """The seed's operand, (50257, 32768) with strides (1, 50304), and one that 32 bits cannot address."""
+    for rows in (50257, 90001):
+        stride = (1, rows + 47)
+
+        def make(rows: int = rows, stride: tuple[int, int] = stride) -> tuple[torch.Tensor, ...]:
+            with torch.device("meta"):
+                return (
+                    torch.empty_strided((rows, 32768), stride, dtype=torch.bfloat16),
+                    torch.empty(32768, 768, dtype=torch.bfloat16),
+                )
+
+        case = Case(torch.mm, make, Config(128, 128, 64, 3, 8))
+        _, program = case.programs()
+        (call,) = (op for op in program.operations if isinstance(op, KernelCall))
+        assert ("tl.int64" in call.source.text) == (rows * 32768 > 2**31)
+        assert compile_kernel(call.source, SM_90).asm["cubin"]

@@ -1,0 +1,57 @@
+"""Problems: equal ones have equal keys wherever they stand; different ones do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from litz.cost import device_info
+from litz.ir import Template
+from litz.pipeline import make_compiler
+from litz_autotune.problem import Problem, describe
+from litz_autotune.subprogram import cut
+from support.gemm_cases import randn
+from support.retarget import cuda_schedules
+
+H100 = device_info("cuda")
+
+
+def problems(fn: Callable[..., Any], *tensors: torch.Tensor, dynamic: bool = False) -> list[Problem]:
+    """The problem of each contraction alone."""
+    torch._dynamo.reset()
+    compiler = make_compiler(None, {"disable_plugins": ("autotune",)})
+    (schedule,) = cuda_schedules(lambda b: torch.compile(fn, backend=b, dynamic=dynamic)(*tensors), compiler)
+    program = schedule.program
+    templates = [op for op in program.operations if isinstance(op, Template)]
+    return [describe(cut(program, [op], op.writes), H100) for op in templates]
+
+
+def test_equal_problems_are_one() -> None:
+    a, b = problems(lambda x, y: (x @ y).softmax(-1) @ y, randn(64, 64), randn(64, 64))
+    assert a == b and a.key == b.key and hash(a) == hash(b)
+
+
+def test_strides_dtypes_sizes_and_devices_tell_problems_apart() -> None:
+    x, y = randn(32, 64), randn(64, 48)
+    (base,) = problems(torch.mm, x, y)
+    others = [
+        *problems(torch.mm, x, randn(64, 48, stride=(1, 64))),
+        *problems(torch.mm, x.half(), y.half()),
+        *problems(torch.mm, randn(33, 64), y),
+        *problems(torch.mm, x, y, dynamic=True),
+    ]
+    assert len({base.key, *(problem.key for problem in others)}) == 5
+
+
+def test_json_and_back() -> None:
+    (problem,) = problems(torch.addmm, randn(48), randn(32, 64), randn(64, 48), dynamic=True)
+    assert Problem.from_json(problem.to_json()) == problem
+    assert problem.kind == "addmm" and problem.device.startswith("NVIDIA H100") and problem.hints
+
+
+def test_a_symbolic_problem_has_the_same_key_in_another_graph() -> None:
+    (one,) = problems(lambda x, y: x @ y, randn(32, 64), randn(64, 48), dynamic=True)
+    *_, two = problems(lambda u, x, y: (u.cos(), x @ y), randn(7), randn(32, 64), randn(64, 48), dynamic=True)
+    assert one == two

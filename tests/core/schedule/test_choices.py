@@ -1,0 +1,201 @@
+"""Templates' choices: what takes a contraction's place, alone or with the operations that use its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from litz import pipeline
+from litz import report as reports
+from litz.builtin import builtin_plugins
+from litz.codegen.cpp import CppCodegen
+from litz.ir import Buffer, Extern, KernelCall, Layout, Loop, Program, Range, Store, Template, TensorRef
+from litz.ir.build import call, load, reduce
+from litz.ir.index import loop_var, reduction_var
+from litz.ir.interpret import interpret
+from litz.ir.verify import verify
+from litz.schedule.choices import Replacement, choose_templates, needed_outside, substituted
+from litz.schedule.schedule import Kernel
+from litz_plugins import Choice, ChoiceContext, CodegenContext, TemplateSpec, hookimpl
+from litz_plugins.manager import make_plugins
+
+CPU = torch.device("cpu")
+
+
+def compiled(fn: Callable[..., Any], make: Callable[[Any, ChoiceContext], list[Choice]]) -> Callable[..., Any]:
+    """`fn` compiled with a template for mm whose first choice is taken."""
+
+    class Plugin:
+        @hookimpl
+        def litz_register_templates(self, options: Any) -> Sequence[TemplateSpec]:
+            return [TemplateSpec("mine", ("mm",), make)]
+
+        @hookimpl
+        def litz_select_choice(self, choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
+            context.record(choices[-1].name, "it is mine", plugin="mine")
+            return choices[-1]
+
+    torch._dynamo.reset()
+    plugins = make_plugins(builtin_plugins(), extra=[("mine", Plugin())], entry_points=())
+    options = {"debug": True}
+    return torch.compile(
+        fn, backend=lambda gm, inputs: pipeline.compile_backend(gm, inputs, options=options, plugins=plugins)
+    )
+
+
+def users_of(program: Program, name: str) -> list[Any]:
+    return [op for op in program.operations if name in op.reads]
+
+
+def mm_relu(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.relu(a @ b)
+
+
+def test_a_choice_may_do_the_work_of_users_too() -> None:
+    def make(operation: Any, context: ChoiceContext) -> list[Choice]:
+        (user,) = users_of(context.program, operation.outputs[0])
+        extern = Extern(operation.name, operation.device, mm_relu, operation.args, outputs=user.writes)
+        return [Choice("mm and relu", "template", Replacement((extern,), absorbs=(user.name,)))]
+
+    a, b = torch.randn(4, 5), torch.randn(5, 6)
+    with reports.collect() as collected:
+        out = compiled(lambda a, b: (a @ b).relu(), make)(a, b)
+    torch.testing.assert_close(out, (a @ b).relu())
+    assert collected[0].kernels_after == 0
+    reasons = [d.reason for d in collected[0].decisions if d.chosen == "mm and relu"]
+    assert reasons == ["it is mine", "chosen by mine"]
+
+
+def test_a_replacement_may_be_several_operations_with_a_workspace() -> None:
+    def make(operation: Any, context: ChoiceContext) -> list[Choice]:
+        name = operation.outputs[0]
+        out = context.program.buffers[name]
+        workspace = replace(out, name="doubled")
+        first = Extern("twice", CPU, lambda a, b: 2 * (a @ b), operation.args, outputs=("doubled",))
+        ref = TensorRef("doubled", Layout(out.layout.size, out.layout.stride))
+        second = Extern("halve", CPU, lambda x: x / 2, (ref,), outputs=(name,))
+        return [Choice("in two", "template", Replacement((first, second), (workspace,)))]
+
+    a, b = torch.randn(4, 5), torch.randn(5, 6)
+    torch.testing.assert_close(compiled(lambda a, b: (a @ b).cos(), make)(a, b), (a @ b).cos())
+
+
+def test_a_kernel_call_is_built_and_launched_like_cores_own_kernels() -> None:
+    def make(operation: Any, context: ChoiceContext) -> list[Choice]:
+        program = context.program
+        (out,) = operation.outputs
+        left, right = operation.args
+        i, j, r = loop_var(0), loop_var(1), reduction_var(0)
+        product = call("mul", load(left.buffer, (i, r), torch.float32), load(right.buffer, (r, j), torch.float32))
+        ranges = tuple(Range(v, s) for v, s in zip((i, j), program.buffers[out].layout.size))
+        inner = (Range(r, left.layout.size[1]),)
+        loop = Loop("k", CPU, ranges, inner, (Store(out, (i, j), reduce("sum", product)),))
+        source = CppCodegen().generate(
+            Kernel("k", loop), CodegenContext(context.options, context.device, program, context.cache)
+        )
+        kernel = KernelCall(operation.name, CPU, torch.mm, operation.args, outputs=(out,), source=source)
+        return [Choice("a kernel", "template", kernel)]
+
+    a, b = torch.randn(4, 5), torch.randn(5, 6)
+    with reports.collect() as collected:
+        out = compiled(lambda a, b: (a.sin() @ b).cos(), make)(a, b)
+    torch.testing.assert_close(out, (a.sin() @ b).cos())
+    (kernel,) = (step for step in collected[0].steps if step.what == "mm")
+    assert kernel.kind == "kernel"
+    assert not any(step.kind in ("extern", "template") for step in collected[0].steps)
+
+
+# Where a replacement may stand.
+
+
+def program_of(*operations: Any, outputs: Sequence[str]) -> Program:
+    four = Layout.contiguous((4, 4))
+    names = {name for op in operations for name in (*op.reads, *op.writes)}
+    written = {name for op in operations for name in op.writes}
+    buffers = {
+        name: Buffer(name, torch.float32, CPU, four, "temporary" if name in written else "input")
+        for name in sorted(names)
+    }
+    inputs = tuple(sorted(names - written))
+    program = Program("p", inputs, buffers, operations, tuple(TensorRef(name, four) for name in outputs))
+    verify(program)
+    return program
+
+
+def ref(name: str) -> TensorRef:
+    return TensorRef(name, Layout.contiguous((4, 4)))
+
+
+def mm(name: str, a: str, b: str, out: str) -> Template:
+    return Template(name, CPU, torch.ops.aten.mm.default, (ref(a), ref(b)), outputs=(out,), kind="mm")
+
+
+def pointwise(name: str, out: str, *names: str) -> Loop:
+    i, j = loop_var(0), loop_var(1)
+    value = load(names[0], (i, j), torch.float32)
+    for other in names[1:]:
+        value = call("add", value, load(other, (i, j), torch.float32))
+    four = ref("x").layout.size
+    return Loop(name, CPU, (Range(i, four[0]), Range(j, four[1])), (), (Store(out, (i, j), call("cos", value)),))
+
+
+def fused(outputs: tuple[str, ...], *inputs: str) -> Extern:
+    return Extern("fused", CPU, lambda *args: args, tuple(map(ref, inputs)), outputs=outputs)
+
+
+def test_it_stands_where_the_last_of_what_it_replaces_stood() -> None:
+    program = program_of(
+        mm("m", "a", "b", "c"), pointwise("other", "d", "a"), pointwise("use", "e", "c", "d"), outputs="e"
+    )
+    template = program.operations[0]
+    after = substituted(program, template, Replacement((fused(("e",), "a", "b", "d"),), absorbs=("use",)))
+    assert [op.name for op in after.operations] == ["other", "fused"]
+    verify(after)
+
+
+def test_nothing_between_may_depend_on_what_moves() -> None:
+    program = program_of(
+        mm("m", "a", "b", "c"), pointwise("other", "d", "c"), pointwise("use", "e", "c", "d"), outputs="e"
+    )
+    template = program.operations[0]
+    with pytest.raises(ValueError, match="other stands between"):
+        substituted(program, template, Replacement((fused(("e", "c"), "a", "b", "d"),), absorbs=("use",)))
+
+
+def test_what_others_read_must_be_written() -> None:
+    program = program_of(mm("m", "a", "b", "c"), pointwise("use", "e", "c"), outputs="ec")
+    assert needed_outside(program, {"m", "use"}) == {"c", "e"}
+    with pytest.raises(ValueError, match="writes c, e; e"):
+        substituted(program, program.operations[0], Replacement((fused(("e",), "a", "b"),), absorbs=("use",)))
+
+
+def test_an_absorbed_contraction_is_not_asked_about_again() -> None:
+    program = program_of(mm("m1", "a", "b", "c"), mm("m2", "a", "b", "d"), pointwise("use", "e", "c", "d"), outputs="e")
+    asked: list[str] = []
+
+    def offer(template: Template, current: Program) -> list[Choice]:
+        asked.append(template.name)
+        payload = Replacement((fused(("e",), "a", "b"),), absorbs=("m2", "use"))
+        return [Choice("all", "template", payload)]
+
+    after = choose_templates(program, offer, lambda template, current, choices: ("me", choices[1]))
+    assert asked == ["m1"] and [op.name for op in after.operations] == ["fused"]
+
+
+def test_a_payload_that_is_no_operation_is_an_error_that_names_the_choice() -> None:
+    program = program_of(mm("m", "a", "b", "c"), outputs="c")
+    offer = lambda template, current: [Choice("odd", "template", "text")]
+    with pytest.raises(TypeError, match="'odd' for m: the payload is str, not an operation"):
+        choose_templates(program, offer, lambda template, current, choices: ("me", choices[1]))
+
+
+def test_kernel_calls_print_and_interpret() -> None:
+    kernel = KernelCall("m", CPU, torch.mm, (ref("a"), ref("b")), outputs=("c",))
+    program = program_of(kernel, outputs="c")
+    assert "kernel m c = mm(" in str(program)
+    a, b = torch.randn(4, 4), torch.randn(4, 4)
+    torch.testing.assert_close(interpret(program, [a, b])[0], a @ b)

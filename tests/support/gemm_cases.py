@@ -1,0 +1,270 @@
+"""Matrix products for the autotuner's templates: each as a function, its inputs and a configuration.
+
+`python -m support.gemm_cases SHARD SHARDS` (with TRITON_INTERPRET=1) runs their kernels in Triton's interpreter against
+float64 and prints, for each case, "" or what went wrong, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from litz.cost import device_info
+from litz.ir import KernelCall, Loop, Program, Template, TensorRef
+from litz.ir import interpret as ir_interpret
+from litz.ir.interpret import evaluate
+from litz.options import make_options
+from litz.pipeline import make_compiler
+from litz.schedule.choices import Replacement, substituted
+from litz_autotune.epilogue import fused
+from litz_autotune.subprogram import on_device
+from litz_autotune.templates.configs import Config
+from litz_autotune.templates.gemm import make_gemm
+from litz_autotune.templates.offer import make_choice
+from litz_plugins import ChoiceContext
+from support.retarget import cuda_schedules
+
+Make = Callable[[], Sequence[torch.Tensor]]
+
+
+def randn(*size: int, dtype: torch.dtype = torch.float32, stride: Sequence[int] | None = None) -> torch.Tensor:
+    """Numbers around 0, laid out as `stride` says."""
+    values = torch.randn(size)
+    if dtype == torch.int8:
+        values = torch.randint(-9, 9, size)
+    if stride is None:
+        return values.to(dtype)
+    return torch.empty_strided(size, stride, dtype=dtype).copy_(values)
+
+
+@dataclass(frozen=True)
+class Case:
+    """fn: what is compiled; its one contraction goes to the template. fuse: with its users."""
+
+    fn: Callable[..., Any]
+    make: Make
+    config: Config
+    dynamic: bool = False
+    fuse: bool = True
+    absorbs: int = 0
+    tolerance: float = 1e-5
+
+    def programs(self) -> tuple[Program, Program]:
+        """The CUDA program as it was captured, and with the template in place of its (first) contraction."""
+        torch._dynamo.reset()
+        compiler = make_compiler(None, {"disable_plugins": ("autotune",)})
+        tensors = self.make()
+        (schedule,) = cuda_schedules(
+            lambda backend: torch.compile(self.fn, backend=backend, dynamic=self.dynamic)(*tensors), compiler
+        )
+        program = schedule.program
+        template = next(op for op in program.operations if isinstance(op, Template))
+        return program, substituted(program, template, self.replacement(program, template))
+
+    def replacement(self, program: Program, template: Template) -> Replacement:
+        gemm = make_gemm(template, program)
+        epilogues = [*fused(program, template, gemm.epilogue)]
+        if self.fuse and epilogues:
+            gemm = replace(gemm, epilogue=epilogues[-1])
+        assert len(gemm.epilogue.absorbed) == self.absorbs, gemm.epilogue
+        choice = make_choice(gemm, self.config, None, template, program)
+        assert choice is not None and isinstance(choice.payload, Replacement)
+        return choice.payload
+
+    def check(self) -> str:
+        """ "" or what is wrong with what the kernel computes."""
+        torch.manual_seed(0)
+        tensors = self.make()
+        _, program = self.programs()
+        outputs = run(program, tensors)
+        expected = self.fn(*(t.double() if t.is_floating_point() else t.long() for t in tensors))
+        expected = expected if isinstance(expected, (tuple, list)) else (expected,)
+        for number, (output, wanted) in enumerate(zip(outputs, expected, strict=True)):
+            wanted = wanted.double()
+            if output.shape != wanted.shape:
+                return f"output {number} has shape {tuple(output.shape)}, should have {tuple(wanted.shape)}"
+            error = (output.double() - wanted).norm() / max(1e-30, float(wanted.norm()))
+            if not error <= self.tolerance:
+                return f"output {number}: relative error {error:.2e}"
+        return ""
+
+
+def run(program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The program on CPU tensors: kernels in Triton's interpreter, everything else in the IR's."""
+    from litz.runtime.triton_interpret import interpret_source
+
+    memory: dict[str, torch.Tensor] = {}
+    sizes: dict[Any, int] = {}
+    given = iter(tensors)
+    for item in program.inputs:
+        if isinstance(item, str):
+            memory[item] = next(given)
+            ir_interpret._bind_layout(sizes, program.buffers[item].layout, memory[item])
+    for operation in program.operations:
+        if isinstance(operation, Loop):
+            ir_interpret.run_loop(replace(operation, device=torch.device("cpu")), cpu(program), memory, sizes)
+        elif isinstance(operation, KernelCall):
+            for name in operation.outputs:
+                layout = program.buffers[str(name)].layout
+                shape = [evaluate(e, sizes) for e in layout.size], [evaluate(e, sizes) for e in layout.stride]
+                memory[str(name)] = (
+                    torch.full((max(1, evaluate(layout.span, sizes)),), 123)
+                    .to(program.buffers[str(name)].dtype)
+                    .as_strided(*shape)
+                )
+            # The interpreter multiplies the bits of bf16 as if they were integers.
+            text = operation.source.text.replace("tl.dot(a, b,", "tl.dot(a.to(tl.float32), b.to(tl.float32),")
+            source = replace(operation.source, text=text) if "bf16" in text else operation.source
+            buffers = [memory[item] for item in source.arguments if isinstance(item, str)]
+            values = [evaluate(item, sizes) for item in source.arguments if not isinstance(item, str)]
+            interpret_source(source, buffers, values)
+        else:
+            ir_interpret._run_extern(operation, program, memory, sizes)
+    return [ir_interpret.view(out, memory, sizes) for out in program.outputs if isinstance(out, TensorRef)]
+
+
+def cpu(program: Program) -> Program:
+    """The program with all its buffers on the CPU."""
+    return on_device(program, torch.device("cpu"))
+
+
+def context(program: Program, template: Template, **options: Any) -> ChoiceContext:
+    """Where a template is asked for choices, on an H100."""
+    from litz_autotune.plugin import Autotune
+
+    specs = [replace(spec, name=f"autotune.{spec.name}") for spec in Autotune().litz_register_options()]
+    opts = make_options(None, {"max_autotune": True, **options}, specs)
+    return ChoiceContext(template, device_info("cuda", opts), opts, program)
+
+
+F = torch.nn.functional
+HALF = 8e-3
+SMALL = Config(32, 32, 32, 2, 4)
+WIDE = Config(16, 64, 32, 3, 4, group=2)
+SPLIT = Config(32, 32, 16, 2, 4, split=4)
+
+
+def _mm(m: int, k: int, n: int, dtype: torch.dtype = torch.float32) -> Make:
+    return lambda: (randn(m, k, dtype=dtype), randn(k, n, dtype=dtype))
+
+
+def _linear(*size: int, out: int, dtype: torch.dtype = torch.float32) -> Make:
+    return lambda: (randn(*size, dtype=dtype), randn(out, size[-1], dtype=dtype), randn(out, dtype=dtype))
+
+
+def _three_users(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    x = a @ b
+    return x, x.relu(), (x + c).sigmoid()
+
+
+CASES: Mapping[str, Case] = {
+    "mm": Case(torch.mm, _mm(64, 64, 64), SMALL),
+    "mm-odd": Case(torch.mm, _mm(37, 29, 45), SMALL),
+    "mm-one-row": Case(torch.mm, _mm(1, 70, 33), WIDE),
+    "mm-one-column": Case(torch.mm, _mm(50, 70, 1), SMALL),
+    "mm-one-deep": Case(torch.mm, _mm(20, 1, 30), SMALL),
+    "mm-nothing-deep": Case(torch.mm, _mm(20, 0, 30), SMALL),
+    "mm-tall": Case(torch.mm, _mm(200, 16, 17), SMALL),
+    "mm-bf16": Case(torch.mm, _mm(40, 50, 60, torch.bfloat16), SMALL, tolerance=HALF),
+    "mm-fp16": Case(torch.mm, _mm(40, 50, 60, torch.float16), SMALL, tolerance=HALF),
+    "mm-transposed-left": Case(lambda a, b: a.t() @ b, lambda: (randn(45, 33), randn(45, 20)), SMALL),
+    "mm-transposed-both": Case(lambda a, b: a.t() @ b.t(), lambda: (randn(45, 33), randn(20, 45)), SMALL),
+    "mm-strided": Case(torch.mm, lambda: (randn(57, 33, stride=(1, 64)), randn(33, 20, stride=(20, 1))), SMALL),
+    "mm-sliced": Case(lambda a, b: a[3:20, 1:30] @ b[2:31, 5:], lambda: (randn(30, 40), randn(40, 25)), SMALL),
+    "mm-expanded": Case(lambda a, b: a.expand(20, 33) @ b, lambda: (randn(1, 33), randn(33, 40)), SMALL),
+    "mm-same-twice": Case(lambda a: a @ a, lambda: (randn(40, 40),), SMALL),
+    "mm-split": Case(torch.mm, _mm(20, 500, 40), SPLIT),
+    "mm-split-odd": Case(torch.mm, _mm(20, 67, 40), SPLIT),
+    "mm-split-short": Case(torch.mm, _mm(20, 17, 40), SPLIT),
+    "mm-split-relu": Case(
+        lambda a, b: (a @ b).relu(), _mm(20, 300, 40, torch.bfloat16), SPLIT, absorbs=1, tolerance=HALF
+    ),
+    "mm-relu": Case(lambda a, b: (a @ b).relu(), _mm(33, 40, 50), SMALL, absorbs=1),
+    "mm-gelu-bf16": Case(lambda a, b: F.gelu(a @ b), _mm(33, 40, 50, torch.bfloat16), SMALL, absorbs=1, tolerance=HALF),
+    "mm-unfused": Case(lambda a, b: (a @ b).relu(), _mm(33, 40, 50), SMALL, fuse=False),
+    "mm-three-users": Case(_three_users, lambda: (randn(33, 40), randn(40, 50), randn(33, 1)), SMALL, absorbs=2),
+    "mm-transposed-user": Case(lambda a, b: (a @ b).t().contiguous().cos(), _mm(33, 40, 50), SMALL, absorbs=1),
+    "mm-row-user": Case(
+        lambda a, b, c: (a @ b) * c[:, None] + c[None, :33].sum(),
+        lambda: (randn(33, 40), randn(40, 50), randn(33)),
+        SMALL,
+        absorbs=1,
+    ),
+    "mm-cast": Case(
+        lambda a, b: (a @ b).float() * 0.5, _mm(33, 40, 50, torch.bfloat16), SMALL, absorbs=1, tolerance=HALF
+    ),
+    "mm-dynamic": Case(torch.mm, _mm(37, 29, 45), SMALL, dynamic=True),
+    "mm-dynamic-split": Case(torch.mm, _mm(37, 290, 45), SPLIT, dynamic=True),
+    "mm-dynamic-relu": Case(lambda a, b: (a @ b).relu(), _mm(64, 32, 48), SMALL, dynamic=True, absorbs=1),
+    "addmm": Case(torch.addmm, lambda: (randn(50), randn(33, 40), randn(40, 50)), SMALL),
+    "addmm-matrix": Case(torch.addmm, lambda: (randn(33, 50), randn(33, 40), randn(40, 50)), SMALL),
+    "addmm-column": Case(torch.addmm, lambda: (randn(33, 1), randn(33, 40), randn(40, 50)), SMALL),
+    "addmm-one": Case(torch.addmm, lambda: (randn(1), randn(33, 40), randn(40, 50)), SMALL),
+    "addmm-view": Case(
+        lambda c, a, b: torch.addmm(c[2:35, 1:51], a, b), lambda: (randn(40, 60), randn(33, 40), randn(40, 50)), SMALL
+    ),
+    "addmm-factors": Case(
+        lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=-2),
+        lambda: (randn(50), randn(33, 40), randn(40, 50)),
+        SMALL,
+    ),
+    "addmm-split": Case(torch.addmm, lambda: (randn(50), randn(33, 200), randn(200, 50)), SPLIT),
+    "addmm-bf16": Case(
+        torch.addmm,
+        lambda: tuple(randn(*s, dtype=torch.bfloat16) for s in ((50,), (33, 40), (40, 50))),
+        SMALL,
+        tolerance=HALF,
+    ),
+    "linear-3d-gelu": Case(lambda x, w, b: F.gelu(F.linear(x, w, b)), _linear(3, 11, 40, out=50), SMALL, absorbs=1),
+    "linear-3d-residual": Case(
+        lambda x, w, b, r: F.linear(x, w, b) + r,
+        lambda: (randn(3, 11, 40), randn(40, 40), randn(40), randn(3, 11, 40)),
+        SMALL,
+        absorbs=1,
+    ),
+    "linear-dynamic-gelu": Case(
+        lambda x, w, b: F.gelu(F.linear(x, w, b)), _linear(33, 40, out=50), SMALL, dynamic=True, absorbs=1
+    ),
+    "bmm": Case(torch.bmm, lambda: (randn(3, 33, 40), randn(3, 40, 50)), SMALL),
+    "bmm-expanded": Case(
+        lambda b, a: torch.bmm(a, b.expand(3, 40, 50)), lambda: (randn(1, 40, 50), randn(3, 33, 40)), SMALL
+    ),
+    "bmm-transposed": Case(
+        lambda a, b: torch.bmm(a.transpose(1, 2), b), lambda: (randn(3, 40, 33), randn(3, 40, 50)), SMALL
+    ),
+    "bmm-strided": Case(
+        torch.bmm, lambda: (randn(1, 57, 33, stride=(0, 1, 64)), randn(1, 33, 20, stride=(0, 20, 1))), SMALL
+    ),
+    "bmm-split": Case(torch.bmm, lambda: (randn(3, 33, 300), randn(3, 300, 20)), SPLIT),
+    "bmm-scaled": Case(
+        lambda a, b: (a @ b) * 0.125 + 1, lambda: (randn(3, 33, 40), randn(3, 40, 50)), SMALL, absorbs=1
+    ),
+    "bmm-dynamic": Case(torch.bmm, lambda: (randn(3, 33, 40), randn(3, 40, 50)), SMALL, dynamic=True),
+    "baddbmm": Case(torch.baddbmm, lambda: (randn(3, 33, 50), randn(3, 33, 40), randn(3, 40, 50)), SMALL),
+    "baddbmm-row": Case(
+        lambda c, a, b: torch.baddbmm(c, a, b, beta=2),
+        lambda: (randn(1, 1, 50), randn(3, 33, 40), randn(3, 40, 50)),
+        SMALL,
+    ),
+}
+
+
+def main(shard: int, shards: int) -> None:
+    found = {}
+    for name in list(CASES)[shard::shards]:
+        try:
+            found[name] = CASES[name].check()
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
+
+__all__ = ["CASES", "Case", "context", "randn", "run"]

@@ -7,7 +7,18 @@
 library unless a kernel wins by more than the measurements' noise. What was measured is kept on disk.
 """
 
-from .errors import NoValidChoicesError
-from .plugin import Autotune
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOMES = {"Autotune": "plugin", "NoValidChoicesError": "errors"}
 
 __all__ = ["Autotune", "NoValidChoicesError"]
+
+
+def __getattr__(name: str) -> Any:
+    """Names are imported when they are asked for: a measuring process must import this package before torch."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

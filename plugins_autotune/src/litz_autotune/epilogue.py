@@ -108,7 +108,7 @@ def fused(program: Program, template: Template, start: Epilogue) -> Iterator[Epi
         loop = joined
         made.update(operation.writes)
         absorbed.append(operation.name)
-        yield replace(start, loop=loop, absorbed=tuple(absorbed), shared=_shared(program, absorbed))
+        yield replace(start, loop=loop, absorbed=tuple(absorbed), shared=shared_users(program, absorbed))
 
 
 def _stands(program: Program, template: Template, absorbed: Sequence[str]) -> bool:
@@ -123,7 +123,7 @@ def _stands(program: Program, template: Template, absorbed: Sequence[str]) -> bo
     return True
 
 
-def _shared(program: Program, absorbed: Sequence[str]) -> tuple[str, ...]:
+def shared_users(program: Program, absorbed: Sequence[str]) -> tuple[str, ...]:
     """Those of the absorbed operations whose results a loop outside reads too."""
     by_name = {operation.name: operation for operation in program.operations}
 

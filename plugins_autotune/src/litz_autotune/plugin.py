@@ -5,21 +5,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from litz_plugins import ChoiceContext, OptionSpec, OptionsView, TemplateSpec, hookimpl
+import torch
+
+from litz.ir import KernelCall
+from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, TemplateSpec, hookimpl
 from litz_plugins.records import Choice
 
+from .pool import InProcess, Runner, WorkerPool
+from .results import Counters
 from .templates.offer import SEARCH, offer_gemm
+from .timing import Timer
+from .tune import LIBRARY_BACKEND, TEMPLATE_BACKEND, Tuner
 
 GEMMS = ("mm", "addmm", "bmm", "baddbmm")
 
 
 class Autotune:
-    """Implements litz's hooks. Does nothing unless `max_autotune` is on."""
+    """Implements litz's hooks. Does nothing unless `max_autotune` is on.
+
+    timer: instead of the device's own, for tests. counters: what happened so far.
+    """
+
+    def __init__(self, timer: Timer | None = None) -> None:
+        self.counters = Counters()
+        self._runners: dict[tuple[int | None, ...] | str, Runner] = {}
+        self.tuner = Tuner(self._runner, self.counters, timer, _rejections)
 
     @hookimpl
     def litz_register_options(self) -> Sequence[OptionSpec]:
+        def quiet(name: str, type_: type[Any], default: Any, help_: str) -> OptionSpec:
+            return OptionSpec(name, type_, default, help_, affects_code=False)
+
         return [
             OptionSpec("search", str, "default", "how many configurations are measured", choices=tuple(SEARCH)),
+            OptionSpec("backends", tuple, (LIBRARY_BACKEND, TEMPLATE_BACKEND), "what may run a contraction"),
+            quiet("budget", float, 120.0, "seconds that one graph may spend on measuring"),
+            quiet("timeout", float, 30.0, "seconds after which a measurement is given up"),
+            quiet("in_subprocess", bool, True, "measure in another process, which may crash"),
+            quiet("multi_device", bool, False, "screen candidates on all devices of the same name"),
+            quiet("local_cache", bool, True, "keep measurements in litz's disk cache"),
         ]
 
     @hookimpl
@@ -28,11 +52,61 @@ class Autotune:
             return []
         return [TemplateSpec("gemm", GEMMS, _offered)]
 
+    @hookimpl
+    def litz_compile_started(self, options: OptionsView) -> None:
+        if not options["max_autotune"]:
+            return
+        self.tuner.start(options["autotune.budget"])
+        if torch.cuda.is_available():  # a process that measures takes seconds to start: while this one captures
+            self._runner(options, "cuda", None).start()
+
+    @hookimpl
+    def litz_select_choice(self, choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
+        if not context.options["max_autotune"]:
+            return None
+        return self.tuner.select(choices, context)
+
+    @hookimpl
+    def litz_estimate_runtime(self, operation: Any) -> Estimate | None:
+        if not isinstance(operation, KernelCall):
+            return None
+        return self.tuner.estimates.get(getattr(operation.source, "text", ""))
+
+    def close(self) -> None:
+        """End the measuring processes; they start again when they are needed."""
+        for runner in self._runners.values():
+            runner.close()
+        self._runners.clear()
+
+    def _runner(self, options: OptionsView, device: str, index: int | None) -> Runner:
+        if not options["autotune.in_subprocess"]:
+            return self._runners.setdefault("here", InProcess())
+        devices: tuple[int | None, ...] = (None,)
+        if options["autotune.multi_device"] and device == "cuda":
+            devices = same_devices(index)
+        if devices not in self._runners:
+            self._runners[devices] = WorkerPool(devices)
+        return self._runners[devices]
+
+
+def same_devices(index: int | None) -> tuple[int, ...]:
+    """The CUDA devices of the same name as this one, itself first."""
+    own = torch.cuda.current_device() if index is None else index
+    name = torch.cuda.get_device_name(own)
+    others = [n for n in range(torch.cuda.device_count()) if n != own and torch.cuda.get_device_name(n) == name]
+    return (own, *others)
+
 
 def _offered(operation: Any, context: ChoiceContext) -> Sequence[Choice]:
-    if operation.device.type != "cuda":
+    if operation.device.type != "cuda" or TEMPLATE_BACKEND not in context.options["autotune.backends"]:
         return ()
     return offer_gemm(operation, context).choices
+
+
+def _rejections(context: ChoiceContext) -> Sequence[tuple[str, str]]:
+    if context.operation.kind in GEMMS and context.operation.device.type == "cuda":
+        return offer_gemm(context.operation, context).rejected
+    return ((f"triton {context.operation.kind}", f"no template for it on a {context.device.type} device"),)
 
 
 plugin = Autotune()

@@ -1,0 +1,112 @@
+"""A contest: what competes for a contraction. In: the contraction, its program and the offers. Out: programs to race.
+
+An offer that does the work of users competes against the library call with those users as kernels of their own, timed
+together. If a loop outside reads what such a user makes, core could have fused the user with that loop, where it costs
+nothing but the reading of the contraction's result: then the offer must beat the library call plus that reading.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from litz.cost import speeds_of
+from litz.ir import Program, Template
+from litz.runtime.cache import digest
+from litz.schedule.choices import needed_outside, replacement_of, substituted
+from litz_plugins import Choice, ChoiceContext
+
+from .decide import Rival
+from .epilogue import shared_users
+from .precompile import sources_of
+from .problem import Problem, describe
+from .race import Entrant
+from .subprogram import cut
+
+LIBRARY = "library"
+"""The name of the library call's own measurement."""
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Offers that do the same work, and the library's way of doing it: they are timed on the same inputs."""
+
+    name: str
+    baseline: Entrant
+    offers: tuple[Entrant, ...]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """problem, key: of the work, and of the work with these very candidates in this environment. heats: by work."""
+
+    problem: Problem
+    key: str
+    heats: tuple[Heat, ...]
+    rivals: tuple[Rival, ...]
+
+
+def make_contest(context: ChoiceContext, offers: Sequence[Choice]) -> Contest:
+    """What to measure for a contraction. ValueError for an offer that does not fit the program."""
+    program, template = context.program, context.operation
+    groups: dict[tuple[str, ...], list[Choice]] = {}
+    for choice in offers:
+        groups.setdefault(replacement_of(choice).absorbs, []).append(choice)
+    widest = max(groups, key=len)
+    heats: dict[tuple[str, ...], Heat] = {}
+    rivals: list[Rival] = []
+    for absorbs, choices in groups.items():
+        heat = _heat(program, template, absorbs, choices, len(heats))
+        heats[absorbs] = heat
+        shared = bool(absorbs) and bool(shared_users(program, absorbs))
+        handicap = _reading_us(context) if shared else 0.0
+        rivals += [Rival(c.name, LIBRARY if shared else heat.baseline.name, handicap) for c in choices]
+    if any(rival.baseline == LIBRARY for rival in rivals) and () not in heats:
+        heats[()] = _heat(program, template, (), (), len(heats))
+    problem = describe(_scope(program, template, widest), context.device)
+    return Contest(problem, _key(problem, offers), tuple(heats.values()), tuple(rivals))
+
+
+def _scope(program: Program, template: Template, absorbs: Sequence[str]) -> Program:
+    """The contraction and some of its users as a program of its own."""
+    names = {template.name, *absorbs}
+    operations = [operation for operation in program.operations if operation.name in names]
+    outputs = needed_outside(program, names) or set(template.writes)
+    ordered = [name for op in operations for name in op.writes if name in outputs]
+    return cut(program, operations, dict.fromkeys(ordered))
+
+
+def _heat(program: Program, template: Template, absorbs: Sequence[str], choices: Sequence[Choice], number: int) -> Heat:
+    scope = _scope(program, template, absorbs)
+    # No name of an operation: the same heat of an equal problem elsewhere has the same name.
+    users = f"{len(absorbs)} user{'s' if len(absorbs) > 1 else ''}"
+    name = f"{LIBRARY} with {users}{f' ({number})' if number else ''}" if absorbs else LIBRARY
+    entrants = [Entrant(c.name, substituted(scope, template, replacement_of(c))) for c in choices]
+    return Heat(name, Entrant(name, scope), tuple(entrants))
+
+
+def _reading_us(context: ChoiceContext) -> float:
+    """How long reading the contraction's result once takes at best."""
+    program: Program = context.program
+    nbytes = sum(program.hint(program.buffers[name].nbytes) for name in context.operation.writes)
+    return nbytes / speeds_of(context.device).bandwidth
+
+
+def _key(problem: Problem, offers: Sequence[Choice]) -> str:
+    """Of the problem, the candidates' sources, and what decides how fast these run."""
+    candidates = sorted(digest(c.name, *(s.text for s in sources_of(c))) for c in offers)
+    return digest(problem.to_json(), *environment(), *candidates)
+
+
+def environment() -> tuple[str, ...]:
+    """Versions of what compiles, launches and computes."""
+    try:
+        triton = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        triton = "none"
+    driver = getattr(torch._C, "_cuda_getDriverVersion")() if torch.cuda.is_available() else 0  # noqa: B009
+    cudnn = torch.backends.cudnn.version() if torch.cuda.is_available() else 0
+    return str(torch.__version__), triton, str(driver), str(cudnn)

@@ -1,0 +1,66 @@
+"""The decision. In: what was measured. Out: which candidate, and why.
+
+The library stays unless a candidate's gain is greater than the noise of both measurements; so a tuned program is never
+slower than an untuned one by more than a measurement can miss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import hypot
+
+from .timing import Measurement
+
+SIGMAS = 3.0
+"""Standard errors of the difference that a gain must exceed: one wrong decision in some seven hundred."""
+LEAST_GAIN = 0.01
+"""Of the library's time: what repeats of one measurement on one H100 differ by from process to process."""
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A candidate: its name, and what it must beat: the name of a measurement, and µs that are added to that."""
+
+    name: str
+    baseline: str
+    handicap_us: float = 0.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """name: of the winner, None for the library."""
+
+    name: str | None
+    reason: str
+
+
+def decide(rivals: Sequence[Rival], measured: Mapping[str, Measurement], library_allowed: bool = True) -> Verdict:
+    """The rival that gains most, if it gains more than noise. Where the library may not run, the fastest valid one.
+
+    A verdict of None with `library_allowed=False` means that nothing can run.
+    """
+    valid = [rival for rival in rivals if rival.name in measured and measured[rival.name].valid]
+    if not valid:
+        return Verdict(None, "no candidate can run" if rivals else "no candidates")
+    if not library_allowed:
+        best = min(valid, key=lambda rival: measured[rival.name].us)
+        return Verdict(best.name, f"the fastest of those allowed: {measured[best.name].us:.4g} us")
+    comparable = [rival for rival in valid if rival.baseline in measured and measured[rival.baseline].valid]
+    if not comparable:
+        return Verdict(None, "the library call was not measured")
+    best = max(comparable, key=lambda rival: _gain(rival, measured))
+    library, own = measured[best.baseline], measured[best.name]
+    against = library.us + best.handicap_us
+    gain, noise = _gain(best, measured), SIGMAS * hypot(library.noise_us, own.noise_us)
+    needed = max(noise, LEAST_GAIN * against)
+    times = f"{own.us:.4g} us against the library's {against:.4g}"
+    if gain <= 0:
+        return Verdict(None, f"the library is the fastest: {times}")
+    if gain <= needed:
+        return Verdict(None, f"{times}: a gain of {gain:.3g} us is within the noise of {needed:.3g}")
+    return Verdict(best.name, f"{times}: gains {gain / against:.1%}, noise {needed:.3g} us")
+
+
+def _gain(rival: Rival, measured: Mapping[str, Measurement]) -> float:
+    return measured[rival.baseline].us + rival.handicap_us - measured[rival.name].us

@@ -1,0 +1,238 @@
+"""A pool of processes that measure. In: requests. Out: for each its result, or why there is none.
+
+A crash, a hang or an illegal memory access costs the request that caused it; the process is replaced and the next
+request runs in a fresh one. Processes start when the pool does, so that their start overlaps with compiling, and end
+with this process: their end of the line closes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from queue import Empty, SimpleQueue
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import torch
+
+START_SECONDS = 120.0
+"""How long a process may take to import torch and start the device, in seconds."""
+
+
+class Request(Protocol):
+    """What a worker is asked. It must pickle: data and functions with a name, no closures."""
+
+    def run(self, state: dict[str, Any]) -> Any:
+        """In the worker. state: kept from request to request of that worker."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A request without a result. crashed: it took the process along."""
+
+    reason: str
+    crashed: bool = False
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles torch's operators too, by their names, and read-only mappings as dicts."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, torch._ops.OpOverload):
+            return _overload, (value._schema.name, value._overloadname)
+        if isinstance(value, MappingProxyType):
+            return dict, (dict(value),)
+        return NotImplemented
+
+
+def _overload(name: str, overload: str) -> Any:
+    namespace, _, op = name.partition("::")
+    return getattr(getattr(getattr(torch.ops, namespace), op), overload)
+
+
+def dumps(value: Any) -> bytes:
+    """A value for another process of ours. Errors: whatever pickle raises for what has no name."""
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(value)
+    return buffer.getvalue()
+
+
+class Worker:
+    """One process. device: which of the visible devices it sees alone; None for all that this process sees."""
+
+    def __init__(self, device: int | None = None) -> None:
+        self.device = device
+        self._process: subprocess.Popen[bytes] | None = None
+        self._line: Connection | None = None
+        self._errors: Any = None
+        self._ready = False
+
+    def start(self) -> None:
+        """Start the process if it does not run; does not wait for it."""
+        if self._process is not None:
+            return
+        ours, theirs = socket.socketpair()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
+        settings = json.dumps({"path": sys.path, "device": self.device, "line": theirs.fileno()})
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START, settings],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=self._errors,
+            stderr=self._errors,
+        )
+        theirs.close()
+        self._line = Connection(ours.detach())
+        self._ready = False
+        weakref.finalize(self, _kill, self._process)
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def ask(self, request: Request, timeout: float) -> Any:
+        """The request's result, or a Failure. timeout: seconds for the request, the process's start aside."""
+        try:
+            data = dumps(request)
+        except Exception as error:
+            return Failure(f"cannot be sent to another process: {error}")
+        self.start()
+        assert self._line is not None
+        try:
+            if not self._ready:
+                if not self._line.poll(START_SECONDS):
+                    return self._lost(f"the process did not start in {START_SECONDS:.0f} s")
+                self._line.recv()
+                self._ready = True
+            self._line.send_bytes(data)
+            if not self._line.poll(timeout):
+                return self._lost(f"did not end in {timeout:.0f} s")
+            kind, value = self._line.recv()
+        except (EOFError, OSError):
+            return self._lost("")
+        if kind == "result":
+            return value
+        if kind == "fatal":
+            return self._lost(value)
+        return Failure(value)
+
+    def _lost(self, reason: str) -> Failure:
+        process = self._process
+        assert process is not None
+        self.stop(at_once=bool(reason))
+        if not reason:
+            code = process.returncode
+            ended = f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
+            reason = f"the process {ended}{self._last_words()}"
+        return Failure(reason, crashed=True)
+
+    def _last_words(self) -> str:
+        try:
+            self._errors.seek(0)
+            lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        except (OSError, ValueError):
+            return ""
+        return f": {lines[-1][:200]}" if lines else ""
+
+    def stop(self, at_once: bool = True) -> None:
+        """End the process; the next request starts another."""
+        process, line = self._process, self._line
+        self._process = self._line = None
+        if line is not None:
+            line.close()
+        if process is not None:
+            try:
+                process.wait(0 if at_once else 5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+# The worker's settings are in place before torch is imported, which reads CUDA_VISIBLE_DEVICES.
+_START = """
+import json, sys
+settings = json.loads(sys.argv[1])
+sys.path[:] = settings["path"]
+from litz_autotune.worker import main
+main(settings["line"], settings["device"])
+"""
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.kill()
+
+
+class WorkerPool:
+    """Workers that take requests as they come free."""
+
+    def __init__(self, devices: Sequence[int | None] = (None,)) -> None:
+        """devices: one worker for each; see `Worker`."""
+        self.workers = tuple(Worker(device) for device in devices)
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        for worker in self.workers:
+            worker.start()
+
+    def run(self, requests: Sequence[Request], timeout: float = 60.0) -> list[Any]:
+        """A result or a Failure for each request, in order."""
+        results: list[Any] = [None] * len(requests)
+        waiting: SimpleQueue[int] = SimpleQueue()
+        for number in range(len(requests)):
+            waiting.put(number)
+
+        def serve(worker: Worker) -> None:
+            while True:
+                try:
+                    number = waiting.get_nowait()
+                except Empty:
+                    return
+                results[number] = worker.ask(requests[number], timeout)
+
+        with self._lock:  # one set of requests at a time: what runs beside a measurement spoils it
+            threads = [threading.Thread(target=serve, args=(w,)) for w in self.workers[: len(requests)]]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        return results
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.stop()
+
+
+class InProcess:
+    """The same without other processes: a crash ends this one."""
+
+    def __init__(self) -> None:
+        self._state: dict[str, Any] = {}
+
+    def start(self) -> None:
+        return None
+
+    def run(self, requests: Sequence[Request], timeout: float = 60.0) -> list[Any]:
+        found: list[Any] = []
+        for request in requests:
+            try:
+                found.append(request.run(self._state))
+            except Exception as error:
+                found.append(Failure(f"{type(error).__name__}: {error}"))
+        return found
+
+    def close(self) -> None:
+        self._state.clear()
+
+
+Runner = WorkerPool | InProcess

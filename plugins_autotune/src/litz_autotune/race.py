@@ -1,0 +1,172 @@
+"""A race: programs that compute the same, built as litz builds them and timed on the same inputs.
+
+In: a `Race`, which is data and can be sent to another process. Out: a `Measurement` for each entrant. What an entrant
+computes is compared with the reference's result first: a kernel that is wrong is as good as one that does not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from litz import report as reports
+from litz.builtin import builtin_plugins
+from litz.codegen.wrapper import generate_wrapper
+from litz.cost import machine
+from litz.ir import Buffer, Program
+from litz.options import Options
+from litz.pipeline import Compiler, build, generate
+from litz.runtime.cache import Cache
+from litz.schedule import make_schedule
+from litz_plugins.errors import describe
+from litz_plugins.manager import make_plugins
+
+from .subprogram import on_device
+from .timing import Measurement, Timer, failed, summarize
+
+TOLERANCE: Mapping[torch.dtype, float] = {
+    torch.float64: 1e-9,
+    torch.float32: 5e-3,  # TF32 has 10 bits of mantissa
+    torch.float16: 5e-3,
+    torch.bfloat16: 3e-2,
+}
+"""How far a result may be from the reference's, relative, in the Euclidean norm; other dtypes must be equal."""
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """name: of the candidate. program: a cut-out program (`subprogram.cut`) with the candidate in it."""
+
+    name: str
+    program: Program
+
+
+@dataclass(frozen=True)
+class Race:
+    """key: of the problem; what is made for one race of a problem is kept for the next. reference: what is right, None
+    to check nothing. seconds: for all measurements together. index: of the device, in the process that runs it."""
+
+    key: str
+    entrants: tuple[Entrant, ...]
+    reference: Program | None
+    timer: Timer
+    options: Options
+    cache: str
+    seconds: float = 0.05
+    index: int | None = None
+
+    def run(self, state: dict[str, Any]) -> tuple[Measurement, ...]:
+        """The result for each entrant. state: kept from call to call. Raises only if the reference does not run."""
+        device = self._device()
+        held = state.get(self.key)
+        if held is None:
+            state.clear()  # the last problem's tensors
+            held = state.setdefault(self.key, _Held(self._on(self.entrants[0].program, device)))
+        if self.reference is not None and held.expected is None:
+            held.expected = held.call(self._build(self.reference, device))()
+        calls: dict[str, Callable[[], Any]] = {}
+        problems: dict[str, str] = {}
+        for entrant in self.entrants:
+            try:
+                call = held.call(self._build(entrant.program, device))
+                problems[entrant.name] = mismatch(call(), held.expected)
+            except Exception as error:
+                problems[entrant.name] = describe(error)
+                if is_fatal(error):
+                    raise
+            else:
+                calls[entrant.name] = call
+        ready = {name: call for name, call in calls.items() if not problems[name]}
+        samples = self.timer.time(ready, device, self.seconds) if ready else {}
+        return tuple(
+            failed(problems[e.name]) if problems[e.name] else summarize(samples[e.name]) for e in self.entrants
+        )
+
+    def _device(self) -> torch.device:
+        device = self.entrants[0].program.operations[0].device
+        if device.type != "cuda":
+            return device
+        return torch.device("cuda", self.index if self.index is not None else device.index or 0)
+
+    def _on(self, program: Program, device: torch.device) -> Program:
+        return on_device(program, device)
+
+    def _build(self, program: Program, device: torch.device) -> Callable[[list[Any]], Sequence[Any]]:
+        return executable(self._on(program, device), self.options, Cache(Path(self.cache)))
+
+
+class _Held:
+    """What the races of one problem share: inputs, and the right result."""
+
+    def __init__(self, program: Program) -> None:
+        self.inputs = {str(item): value for item, value in zip(program.inputs, make_inputs(program))}
+        self.names = [str(item) for item in program.inputs]
+        self.expected: Sequence[torch.Tensor] | None = None
+
+    def call(self, function: Callable[[list[Any]], Sequence[Any]]) -> Callable[[], Sequence[Any]]:
+        values = [self.inputs[name] for name in self.names]
+        return lambda: function(list(values))
+
+
+def executable(program: Program, options: Options, cache: Cache) -> Callable[[list[Any]], Sequence[Any]]:
+    """The program as litz would run it: fused, generated and built, with core's own plugins only."""
+    options = options.replace(max_autotune=False, cuda_graphs=False, report_dir=None)
+    plugins = make_plugins(builtin_plugins(), entry_points=())
+    compiler = Compiler(options, plugins, cache, reports.collectors())
+    device = program.operations[0].device
+    schedule = make_schedule(program, machine=machine(device, options), options=options)
+    schedule = plugins.run_passes("schedule", schedule, options)
+    sources = generate(schedule, compiler)
+    return build(schedule, sources, generate_wrapper(schedule, sources), compiler)
+
+
+def make_inputs(program: Program) -> list[Any]:
+    """Tensors with the sizes (symbolic ones by their hints), strides and dtypes of the program's inputs, and sizes."""
+    return [
+        _tensor(program.buffers[item], program.hint) if isinstance(item, str) else program.hint(item)
+        for item in program.inputs
+    ]
+
+
+def _tensor(buffer: Buffer, hint: Callable[[Any], int]) -> torch.Tensor:
+    layout = buffer.layout
+    count = max(1, hint(layout.span))
+    if buffer.dtype.is_floating_point and buffer.dtype.itemsize > 1:
+        storage = torch.empty(count, dtype=buffer.dtype, device=buffer.device).normal_()
+    elif buffer.dtype.is_floating_point:
+        storage = torch.randn(count, device=buffer.device).to(buffer.dtype)
+    elif buffer.dtype == torch.int8:
+        storage = torch.randint(-8, 8, (count,), dtype=torch.int8, device=buffer.device)
+    else:
+        storage = torch.zeros(count, dtype=buffer.dtype, device=buffer.device)  # a position that is in range
+    return storage.as_strided([hint(size) for size in layout.size], [hint(step) for step in layout.stride])
+
+
+def mismatch(outputs: Sequence[Any], expected: Sequence[Any] | None) -> str:
+    """ "" or how what a candidate computes differs from what it should."""
+    if expected is None:
+        return ""
+    for output, wanted in zip(outputs, expected, strict=True):
+        if output.shape != wanted.shape or output.dtype != wanted.dtype:
+            return f"gives {output.dtype} {tuple(output.shape)}, should give {wanted.dtype} {tuple(wanted.shape)}"
+        tolerance = TOLERANCE.get(wanted.dtype)
+        if tolerance is None:
+            if not torch.equal(output, wanted):
+                return "gives other values than the library"
+            continue
+        # In float32 or wider: the squares of large float16 values overflow.
+        wide = torch.promote_types(wanted.dtype, torch.float32)
+        error = float((output.to(wide) - wanted.to(wide)).norm() / wanted.to(wide).norm().clamp_min(1e-30))
+        if not error <= tolerance:
+            return f"gives other values than the library (relative error {error:.1e})"
+    return ""
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Has the error spoilt the process's CUDA context, so that nothing runs in it any more?"""
+    text = str(error)
+    return "CUDA error" in text and not isinstance(error, torch.OutOfMemoryError) and "out of memory" not in text

@@ -1,0 +1,158 @@
+"""Results of measurements, and where they are kept. In: a key. Out: a `Record`, if one is there and undamaged.
+
+A record is JSON: the problem and a measurement for each candidate. Decisions are not kept; they are taken anew from the
+measurements each time, by the same rule. The local store is litz's disk cache: an entry is a folder of files with their
+hashes, written aside and renamed into place under a lock, so that parallel writers do no harm.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from litz.runtime.cache import Cache
+
+from .problem import Problem
+from .timing import Measurement
+
+FORMAT = "litz-autotune"
+VERSION = 1
+KIND = "autotune"
+"""The cache's kind of these entries, as `litz cache info` lists it."""
+FILE = "record.json"
+
+
+@dataclass
+class Counters:
+    """What happened since the plugin was loaded: problems found and not found, stored, and measured; by store."""
+
+    local_hits: int = 0
+    local_misses: int = 0
+    local_puts: int = 0
+    remote_hits: int = 0
+    remote_misses: int = 0
+    remote_puts: int = 0
+    remote_failures: int = 0
+    tuned: int = 0
+    precompiled: int = 0
+    races: int = 0
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was measured for a problem: candidate -> measurement."""
+
+    problem: Problem
+    measured: Mapping[str, Measurement]
+
+    def to_json(self) -> str:
+        data = {
+            "format": FORMAT,
+            "version": VERSION,
+            "problem": json.loads(self.problem.to_json()),
+            "measured": {name: found.to_data() for name, found in self.measured.items()},
+        }
+        return json.dumps(data, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Record:
+        """Errors: ValueError for anything that is not a record of this version."""
+        try:
+            data = json.loads(text)
+            if data["format"] != FORMAT or data["version"] != VERSION:
+                raise ValueError(f"format {data['format']!r} {data['version']!r}")
+            measured = {str(name): Measurement.from_data(found) for name, found in data["measured"].items()}
+            return Record(Problem.from_json(json.dumps(data["problem"])), measured)
+        except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+            raise ValueError(f"no record of measurements: {error!r}") from error
+
+
+class LocalStore:
+    """Records in litz's disk cache."""
+
+    def __init__(self, cache: Cache, counters: Counters) -> None:
+        self.cache, self.counters = cache, counters
+
+    def find(self, key: str) -> Record | None:
+        """The record, None if there is none or it is damaged."""
+        folder = self.cache.find(KIND, key)
+        return None if folder is None else _read(folder)
+
+    def make(self, key: str, measure: Callable[[], tuple[Record, bool]]) -> Record:
+        """The record, from the store or from `measure()`, which also says whether it is complete and so worth keeping.
+        Of several processes that ask at once one measures and the others wait for it."""
+        kept: list[Record] = []
+
+        def fill(folder: Path) -> None:
+            self.counters.local_misses += 1
+            record, complete = measure()
+            kept.append(record)
+            if not complete:
+                raise _Incomplete
+            (folder / FILE).write_text(record.to_json())
+
+        try:
+            folder = self.cache.build(KIND, key, fill)
+        except _Incomplete:
+            return kept[0]
+        if kept:
+            self.counters.local_puts += 1
+            return kept[0]
+        found = _read(folder)
+        if found is not None:
+            self.counters.local_hits += 1
+            return found
+        return measure()[0]  # an entry of another version: not overwritten, not used
+
+    def put(self, key: str, record: Record) -> None:
+        """Keep a record that came from elsewhere."""
+        self.cache.build(KIND, key, lambda folder: _write(folder, record))
+
+    def all_keys(self) -> list[str]:
+        """The keys of all records."""
+        folder = self.cache.root / KIND
+        return sorted(p.parent.name for p in folder.glob(f"*/{FILE}")) if folder.is_dir() else []
+
+
+class _Incomplete(Exception):
+    """Not everything was measured: a result for now, but not for good."""
+
+
+def _write(folder: Path, record: Record) -> None:
+    (folder / FILE).write_text(record.to_json())
+
+
+def _read(folder: Path) -> Record | None:
+    try:
+        return Record.from_json((folder / FILE).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+# Between machines.
+
+
+def export_records(store: LocalStore) -> dict[str, Any]:
+    """All records as one JSON value."""
+    found = {key: store.find(key) for key in store.all_keys()}
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "records": {key: json.loads(record.to_json()) for key, record in found.items() if record is not None},
+    }
+
+
+def import_records(store: LocalStore, data: Any) -> int:
+    """Keep the records of an export that are not there yet; how many these were. Errors: ValueError."""
+    if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("records"), dict):
+        raise ValueError("this is no export of `litz tune export`")
+    records = {str(key): Record.from_json(json.dumps(value)) for key, value in data["records"].items()}
+    if any(len(key) != 40 or not all(c in "0123456789abcdef" for c in key) for key in records):
+        raise ValueError("a key is no digest")
+    new = {key: record for key, record in records.items() if store.find(key) is None}
+    for key, record in new.items():
+        store.put(key, record)
+    return len(new)

@@ -1,0 +1,165 @@
+"""Time on a device. In: functions that start work. Out: how long each took, in µs, run by run.
+
+A `Timer` is data, so that it can be sent to another process; `timer_for` gives the one for a device. Functions are run
+in turns, so that what slows the machine down slows them all.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, isfinite, sqrt
+from typing import Any, Protocol
+
+import torch
+
+MOST_ROUNDS = 60
+LEAST_ROUNDS = 5
+FLUSH_BYTES = 256 << 20
+"""Written before each run, so that no operand is in the cache: five times an H100's L2, and long enough on the device
+that the host has queued the run before it is due."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The median time of a run and the standard error of that median, in µs. Infinite if it failed; `reason` then says
+    why, or why a time is not to be used."""
+
+    us: float
+    noise_us: float = 0.0
+    runs: int = 0
+    reason: str = ""
+
+    @property
+    def valid(self) -> bool:
+        return isfinite(self.us) and not self.reason
+
+    def to_data(self) -> dict[str, Any]:
+        """As JSON has it: null for infinity."""
+        return {
+            "us": self.us if isfinite(self.us) else None,
+            "noise_us": self.noise_us,
+            "runs": self.runs,
+            "why": self.reason,
+        }
+
+    @staticmethod
+    def from_data(data: Any) -> Measurement:
+        """Errors: ValueError, KeyError or TypeError for what is no measurement."""
+        us = inf if data["us"] is None else float(data["us"])
+        found = Measurement(us, float(data["noise_us"]), int(data["runs"]), str(data["why"]))
+        if not found.us > 0 or not 0 <= found.noise_us < inf:
+            raise ValueError(f"{data} is no measurement")
+        return found
+
+
+def failed(reason: str) -> Measurement:
+    """What cannot run takes for ever."""
+    return Measurement(inf, reason=reason)
+
+
+def summarize(samples: Sequence[float]) -> Measurement:
+    """The median, and its standard error from the median absolute deviation (1.4826 MAD is a normal distribution's
+    standard deviation, and a median's standard error is 1.2533 times a mean's)."""
+    middle = statistics.median(samples)
+    if not isfinite(middle):
+        return failed("its time is infinite")
+    deviation = 1.4826 * statistics.median(abs(sample - middle) for sample in samples)
+    return Measurement(middle, 1.2533 * deviation / sqrt(len(samples)), len(samples))
+
+
+class Timer(Protocol):
+    """What measures. Implementations are frozen dataclasses of plain values."""
+
+    def time(
+        self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float
+    ) -> Mapping[str, list[float]]:
+        """µs of each run of each function, in about `seconds` for all of them together."""
+
+
+@dataclass(frozen=True)
+class CudaTimer:
+    """Events on the device's stream, with cold caches."""
+
+    def time(
+        self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float
+    ) -> Mapping[str, list[float]]:
+        with torch.cuda.device(device):
+            flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
+            for function in functions.values():
+                function()
+            first = self._round(functions, flush)
+            total = sum(us[0] for us in first.values()) / 1e6 + 1e-4 * len(functions)
+            rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(seconds / total)))
+            return self._round(functions, flush, rounds)
+
+    def _round(
+        self, functions: Mapping[str, Callable[[], Any]], flush: torch.Tensor, rounds: int = 1
+    ) -> dict[str, list[float]]:
+        pairs: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in functions}
+        for _ in range(rounds):
+            for name, function in functions.items():
+                flush.zero_()
+                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                start.record()
+                function()
+                end.record()
+                pairs[name].append((start, end))
+        torch.cuda.synchronize()
+        return {name: [start.elapsed_time(end) * 1e3 for start, end in found] for name, found in pairs.items()}
+
+
+@dataclass(frozen=True)
+class CpuTimer:
+    """The host's clock, around work that is done when the call returns."""
+
+    def time(
+        self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float
+    ) -> Mapping[str, list[float]]:
+        for function in functions.values():
+            function()
+        found: dict[str, list[float]] = {name: [] for name in functions}
+        stop = time.perf_counter() + seconds
+        for number in range(MOST_ROUNDS):
+            if number >= LEAST_ROUNDS and time.perf_counter() > stop:
+                break
+            for name, function in functions.items():
+                start = time.perf_counter()
+                function()
+                found[name].append((time.perf_counter() - start) * 1e6)
+        return found
+
+
+@dataclass(frozen=True)
+class FakeTimer:
+    """Times made up for tests: µs by name (`default` for others), each run of which runs the function if `run`."""
+
+    times: tuple[tuple[str, float], ...] = ()
+    default: float = 100.0
+    noise: float = 0.0
+    run: bool = True
+    calls: list[str] = field(default_factory=list, compare=False)
+
+    def time(
+        self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float
+    ) -> Mapping[str, list[float]]:
+        times = dict(self.times)
+        for name, function in functions.items():
+            self.calls.append(name)
+            if self.run:
+                function()
+        base = {name: times.get(name, self.default) for name in functions}
+        return {name: [us - self.noise, us, us + self.noise] * 3 for name, us in base.items()}
+
+
+def timer_for(device: torch.device) -> Timer:
+    """The timer of a device type. KeyError if there is none."""
+    timers: Mapping[str, Timer] = {"cuda": CudaTimer(), "cpu": CpuTimer()}
+    return timers[device.type]
+
+
+def can_measure(device: torch.device) -> bool:
+    """Is there such a device in this machine?"""
+    return device.type == "cpu" or (device.type == "cuda" and torch.cuda.is_available())

@@ -1,0 +1,103 @@
+"""Processes that measure: a crash or a hang costs the request that caused it, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from litz_autotune.pool import Failure, InProcess, WorkerPool
+from litz_autotune.worker import visible_devices
+
+
+@dataclass(frozen=True)
+class Do:
+    """A request that does what its name says."""
+
+    what: str
+    value: float = 0.0
+
+    def run(self, state: dict[str, Any]) -> Any:
+        if self.what == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if self.what == "hang":
+            time.sleep(600)
+        if self.what == "raise":
+            raise ValueError("no good")
+        if self.what == "spoil":
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        if self.what == "pid":
+            return os.getpid()
+        state["count"] = state.get("count", 0) + 1
+        return self.value, state["count"]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    pool = WorkerPool()
+    yield pool
+    pool.close()
+
+
+def test_requests_are_answered_in_order_by_another_process(pool: WorkerPool) -> None:
+    pids = pool.run([Do("pid"), Do("pid")])
+    assert pids[0] == pids[1] == pool.workers[0].pid != os.getpid()
+    assert [result[0] for result in pool.run([Do("value", 3.14), Do("value", 2.7)])] == [3.14, 2.7]
+
+
+def test_an_exception_costs_the_request(pool: WorkerPool) -> None:
+    before = pool.run([Do("pid")])[0]
+    failure, after = pool.run([Do("raise"), Do("pid")])
+    assert failure == Failure("ValueError: no good")
+    assert after == before
+
+
+@pytest.mark.parametrize("what, reason", [("crash", "signal 11"), ("spoil", "illegal memory access")])
+def test_a_crash_costs_the_request_and_the_process_is_replaced(pool: WorkerPool, what: str, reason: str) -> None:
+    before = pool.run([Do("pid")])[0]
+    failure, value = pool.run([Do(what), Do("value", 1.0)])
+    assert failure.crashed and reason in failure.reason
+    assert value == (1.0, 1)  # a fresh process, with no state
+    assert pool.workers[0].pid != before
+
+
+def test_a_hang_costs_its_timeout(pool: WorkerPool) -> None:
+    failure = pool.run([Do("hang")], timeout=0.2)[0]
+    assert failure.crashed and "did not end in 0 s" in failure.reason
+    assert pool.run([Do("value", 5.0)])[0] == (5.0, 1)
+
+
+def test_state_is_kept_from_request_to_request(pool: WorkerPool) -> None:
+    first, second = pool.run([Do("value"), Do("value")])
+    assert second[1] == first[1] + 1
+
+
+def test_what_does_not_pickle_is_said(pool: WorkerPool) -> None:
+    failure = pool.run([lambda: None])[0]  # type: ignore[list-item]
+    assert "cannot be sent" in failure.reason and not failure.crashed
+
+
+def test_a_process_ends_with_its_pool() -> None:
+    pool = WorkerPool()
+    pid = pool.run([Do("pid")])[0]
+    pool.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_in_process_an_exception_costs_the_request_too() -> None:
+    here = InProcess()
+    assert here.run([Do("pid"), Do("raise")]) == [os.getpid(), Failure("ValueError: no good")]
+
+
+@pytest.mark.parametrize(
+    "inherited, device, expected",
+    [(None, None, None), ("2,3", None, None), (None, 1, "1"), ("2,3", 1, "3"), ("GPU-a,GPU-b", 0, "GPU-a")],
+)
+def test_each_process_sees_the_device_that_it_is_for(inherited: Any, device: Any, expected: Any) -> None:
+    assert visible_devices(inherited, device) == expected

@@ -1,0 +1,213 @@
+"""Tuning with the CPU as the device: what is measured, what wins, what is kept, and what is on record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from litz import pipeline
+from litz import report as reports
+from litz.builtin import builtin_plugins
+from litz_autotune import Autotune
+from litz_autotune.timing import FakeTimer
+from litz_plugins import Choice, hookimpl
+from litz_plugins.manager import make_plugins
+from support import rivals
+from support.rivals import Rivals
+
+A, B = torch.randn(32, 48), torch.randn(48, 16)
+
+
+class Tuned:
+    """Compiles with the autotuner and some rivals for mm."""
+
+    def __init__(self, folder: Path, timer: Any, *functions: Callable[..., Any], **options: Any) -> None:
+        self.autotune = Autotune(timer)
+        extra = [("autotune", self.autotune), ("rivals", Rivals(*functions))]
+        self.plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
+        self.options = {"max_autotune": True, "cache_dir": folder, "autotune.in_subprocess": False, **options}
+
+    def __call__(self, fn: Callable[..., Any], *args: Any, dynamic: bool = False) -> Any:
+        torch._dynamo.reset()
+        with reports.collect() as collected:
+            compiled = torch.compile(
+                fn,
+                backend=lambda gm, inputs: pipeline.compile_backend(
+                    gm, inputs, options=self.options, plugins=self.plugins
+                ),
+                dynamic=dynamic,
+            )
+            result = compiled(*args)
+        self.decisions = [d for report in collected for d in report.decisions if d.plugin == "autotune"]
+        self.chosen = [
+            d.chosen for d in self.decisions if "chosen by" not in d.reason and d.reason != "the library call"
+        ]
+        self.reasons = [
+            d.reason for d in self.decisions if "chosen by" not in d.reason and d.reason != "the library call"
+        ]
+        self.report = collected[-1]
+        return result
+
+
+@pytest.fixture
+def tuned(tmp_path: Path) -> Iterator[Callable[..., Tuned]]:
+    made: list[Tuned] = []
+
+    def make(timer: Any, *functions: Callable[..., Any], **options: Any) -> Tuned:
+        made.append(Tuned(tmp_path, timer, *functions, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.autotune.close()
+
+
+Make = Callable[..., Tuned]
+
+
+def test_the_fastest_candidate_takes_the_contractions_place(tuned: Make) -> None:
+    compile_ = tuned(FakeTimer((("library", 100), ("good", 80), ("better", 50))), rivals.good, rivals.better)
+    torch.testing.assert_close(compile_(torch.mm, A, B), A @ B)
+    assert compile_.chosen == ["better"]
+    assert "gains 50.0%" in compile_.reasons[0]
+    (decision, *_) = compile_.decisions
+    assert dict(decision.considered) == {"library": 100, "good": 80, "better": 50}
+
+
+def test_the_library_stays_where_nothing_is_faster(tuned: Make) -> None:
+    compile_ = tuned(FakeTimer((("library", 100), ("good", 120))), rivals.good)
+    compile_(torch.mm, A, B)
+    assert compile_.chosen == ["aten.mm.default"] and "the library is the fastest" in compile_.reasons[0]
+
+
+def test_the_library_stays_within_the_noise(tuned: Make) -> None:
+    compile_ = tuned(FakeTimer((("library", 100), ("good", 97)), noise=5), rivals.good)
+    compile_(torch.mm, A, B)
+    assert compile_.chosen == ["aten.mm.default"] and "within the noise" in compile_.reasons[0]
+
+
+def test_a_candidate_that_is_wrong_does_not_win(tuned: Make) -> None:
+    compile_ = tuned(FakeTimer((("wrong", 1), ("nan", 1), ("raises", 1))), rivals.wrong, rivals.nan, rivals.raises)
+    torch.testing.assert_close(compile_(torch.mm, A, B), A @ B)
+    assert compile_.chosen == ["aten.mm.default"]
+    for text in ("wrong gives other values", "nan gives other values", "this candidate always raises"):
+        assert text in compile_.reasons[0]
+
+
+def test_what_crashes_or_hangs_costs_only_itself(tuned: Make) -> None:
+    functions = (rivals.crashes, rivals.exits, rivals.hangs, rivals.good)
+    timer = FakeTimer((("crashes", 1), ("exits", 1), ("hangs", 1), ("good", 50)))
+    options = {"autotune.in_subprocess": True, "autotune.timeout": 5.0}
+    compile_ = tuned(timer, *functions, **options)
+    torch.testing.assert_close(compile_(torch.mm, A, B), A @ B)
+    assert compile_.chosen == ["good"]
+    for text in (
+        "crashes the process was ended by signal 11",
+        "exits the process ended with status 3",
+        "did not end in",
+    ):
+        assert text in compile_.reasons[0]
+
+
+def test_real_measurements_on_the_cpu(tuned: Make) -> None:
+    """Nothing is asserted of who wins: only that it is measured and right."""
+    compile_ = tuned(None, rivals.good)
+    torch.testing.assert_close(compile_(torch.mm, A, B), A @ B)
+    assert all(us is not None and us > 0 for _, us in compile_.decisions[0].considered)
+
+
+def test_what_was_measured_is_not_measured_again(tuned: Make) -> None:
+    timer = FakeTimer((("library", 100), ("good", 50)))
+    first = tuned(timer, rivals.good)
+    first(lambda a, b: (a @ b) @ b.t() @ b, A, B)
+    assert first.autotune.counters.tuned == 2  # a @ b and x @ b are one problem
+    calls = len(timer.calls)
+    again = tuned(timer, rivals.good)  # another plugin, as in another process
+    again(lambda a, b: (a @ b).cos(), A, B)
+    assert again.chosen == ["good"]
+    assert (again.autotune.counters.tuned, again.autotune.counters.local_hits) == (0, 1)
+    assert len(timer.calls) == calls and again.autotune.counters.races == 0
+
+
+def test_other_candidates_are_another_question(tuned: Make) -> None:
+    timer = FakeTimer((("library", 100), ("good", 50), ("better", 20)))
+    tuned(timer, rivals.good)(torch.mm, A, B)
+    more = tuned(timer, rivals.good, rivals.better)
+    more(torch.mm, A, B)
+    assert more.chosen == ["better"] and more.autotune.counters.tuned == 1
+
+
+def test_without_the_local_cache_nothing_is_kept(tuned: Make) -> None:
+    timer = FakeTimer((("library", 100), ("good", 50)))
+    for _ in range(2):
+        compile_ = tuned(timer, rivals.good, **{"autotune.local_cache": False})
+        compile_(torch.mm, A, B)
+        assert compile_.autotune.counters.tuned == 1 and compile_.autotune.counters.local_puts == 0
+
+
+def test_a_spent_budget_leaves_the_library_and_is_not_remembered(tuned: Make) -> None:
+    timer = FakeTimer((("library", 100), ("good", 50)))
+    late = tuned(timer, rivals.good, **{"autotune.budget": 0.0})
+    late(torch.mm, A, B)
+    assert late.chosen == ["aten.mm.default"] and "autotune.budget is spent" in late.reasons[0]
+    in_time = tuned(timer, rivals.good)
+    in_time(torch.mm, A, B)
+    assert in_time.chosen == ["good"]
+
+
+def test_dynamic_shapes_are_tuned_on_their_hints(tuned: Make) -> None:
+    compile_ = tuned(FakeTimer((("library", 100), ("good", 50))), rivals.good)
+    torch.testing.assert_close(compile_(torch.mm, A, B, dynamic=True), A @ B)
+    assert compile_.chosen == ["good"]
+
+
+def test_nothing_happens_without_max_autotune(tuned: Make) -> None:
+    compile_ = tuned(FakeTimer(), rivals.good, max_autotune=False)
+    compile_(torch.mm, A, B)
+    assert compile_.chosen == [] and compile_.autotune.counters.tuned == 0
+
+
+def test_a_restriction_that_leaves_nothing_is_an_error_that_lists_why(tuned: Make) -> None:
+    compile_ = tuned(FakeTimer(), rivals.raises, rivals.wrong, **{"autotune.backends": ("triton",)})
+    with pytest.raises(Exception, match="NoValidChoicesError") as caught:
+        compile_(torch.mm, A, B)
+    for text in ("always raises", "gives other values", "autotune.backends does not have 'library'", "mm(f32[32, 48]"):
+        assert text in str(caught.value)
+
+
+def test_infinite_times_are_no_choices(tuned: Make) -> None:
+    options = {"autotune.backends": ("triton",)}
+    with pytest.raises(Exception, match="NoValidChoicesError"):
+        tuned(FakeTimer(default=inf), rivals.good, **options)(torch.mm, A, B)
+
+
+def test_a_kind_without_templates_is_an_error_where_the_library_may_not_run(tuned: Make) -> None:
+    compile_ = tuned(FakeTimer(), **{"autotune.backends": ("triton",)})
+    with pytest.raises(Exception, match="NoValidChoicesError") as caught:
+        compile_(torch.mm, A, B)
+    assert "no template for it on a cpu device" in str(caught.value)
+
+
+def test_where_the_library_may_not_run_the_best_of_the_rest_does(tuned: Make) -> None:
+    compile_ = tuned(FakeTimer((("library", 1), ("good", 50))), rivals.good, **{"autotune.backends": ("triton",)})
+    torch.testing.assert_close(compile_(torch.mm, A, B), A @ B)
+    assert compile_.chosen == ["good"]
+
+
+def test_another_plugins_opinion_comes_in_order_of_names(tuned: Make, tmp_path: Path) -> None:
+    class Aardvark:
+        @hookimpl
+        def litz_select_choice(self, choices: list[Choice]) -> Choice:
+            return choices[0]
+
+    autotune = Autotune(FakeTimer((("good", 1),)))
+    extra = [("aardvark", Aardvark()), ("autotune", autotune), ("rivals", Rivals(rivals.good))]
+    compile_ = tuned(None)
+    compile_.plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
+    compile_(torch.mm, A, B)
+    assert autotune.counters.tuned == 0

@@ -1,0 +1,121 @@
+"""Tuning for a GPU that is not there: which candidates compete for which work, and what takes its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from litz.codegen.wrapper import generate_wrapper
+from litz.ir import KernelCall, Template
+from litz.pipeline import generate
+from support.fake_gpu import FakeGpu
+
+F = torch.nn.functional
+X, W, BIAS = torch.randn(64, 128), torch.randn(96, 128), torch.randn(96)
+
+
+def triton_wins(name: str) -> float:
+    return 50.0 if name.startswith("triton") else 100.0
+
+
+def library_wins(name: str) -> float:
+    return 50.0 if name.startswith("library") else 100.0
+
+
+def mlp(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return F.gelu(F.linear(x, w, b))
+
+
+def test_a_product_and_its_users_become_one_kernel(tmp_path: Path) -> None:
+    gpu = FakeGpu(tmp_path, triton_wins)
+    schedule = gpu.schedule(mlp, X, W, BIAS)
+    (call,) = schedule.steps
+    assert isinstance(call, KernelCall)
+    assert schedule.estimates[call.name].us == 50.0 and "measured" in schedule.estimates[call.name].why
+    wrapper = generate_wrapper(schedule, generate(schedule, gpu.compiler)).text
+    assert f"{call.name}(" in wrapper and "_empty_cuda((64, 96)" in wrapper and "addmm" not in wrapper.partition("#")[0]
+
+
+def test_the_library_and_its_users_stay_where_they_are_faster(tmp_path: Path) -> None:
+    schedule = FakeGpu(tmp_path, library_wins).schedule(mlp, X, W, BIAS)
+    assert [type(step).__name__ for step in schedule.steps] == ["Template", "Kernel"]
+
+
+def test_a_candidate_is_timed_with_its_users_against_the_library_with_them(tmp_path: Path) -> None:
+    gpu = FakeGpu(tmp_path, triton_wins)
+    gpu.schedule(mlp, X, W, BIAS)
+    *screens, final = gpu.runner.raced
+    assert all(len(names) == 1 and "with 1 user" in names[0] for names in screens)
+    assert final[0].startswith("library with ") and len(final) == 4
+
+
+def test_a_user_that_could_be_fused_elsewhere_counts_for_its_bytes_only(tmp_path: Path) -> None:
+    """The residual goes into the softmax's kernel for free: fused, the product must beat the library call alone."""
+
+    def fn(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(F.linear(x, w) + b, -1) + (F.linear(x, w) + b)
+
+    times = {"library": 100.0}
+    gpu = FakeGpu(tmp_path, lambda name: times.get(name, 130.0 if name.startswith("library") else 110.0))
+    schedule = gpu.schedule(fn, X, W, BIAS)
+    assert any("library" in names for names in gpu.runner.raced)
+    assert not any(isinstance(step, KernelCall) for step in schedule.steps)
+
+
+def test_what_does_not_run_leaves_the_library(tmp_path: Path) -> None:
+    gpu = FakeGpu(tmp_path, lambda name: "out of memory" if name.startswith("triton") else 100.0)
+    schedule = gpu.schedule(torch.mm, X, W.t())
+    assert isinstance(schedule.steps[0], Template)
+
+
+def test_equal_products_of_a_model_are_tuned_once(tmp_path: Path) -> None:
+    gpu = FakeGpu(tmp_path, triton_wins)
+    square = torch.randn(64, 64)
+
+    def layers(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x = (x @ w).relu()
+        return x
+
+    schedule = gpu.schedule(layers, torch.randn(64, 64), square)
+    calls = [step for step in schedule.steps if isinstance(step, KernelCall)]
+    assert len(calls) == 4 and len({call.source.text for call in calls}) == 1
+    assert gpu.autotune.counters.tuned == 1 and gpu.autotune.counters.local_hits == 3
+
+
+def test_a_sum_in_parts_makes_two_steps(tmp_path: Path) -> None:
+    def split_wins(name: str) -> float:
+        return 10.0 if "split" in name else 100.0
+
+    a, b = torch.randn(32, 8192, dtype=torch.bfloat16), torch.randn(8192, 64, dtype=torch.bfloat16)
+    schedule = FakeGpu(tmp_path, split_wins, **{"autotune.search": "default"}).schedule(
+        lambda a, b: (a @ b).relu(), a, b
+    )
+    assert [type(step).__name__ for step in schedule.steps] == ["KernelCall", "Kernel"]
+    assert schedule.memory.allocate[0] and "parts" in schedule.memory.allocate[0][0]
+    assert not any(name.endswith("parts") for name in schedule.memory.allocate[1])
+
+
+def test_dynamic_shapes_keep_their_symbols(tmp_path: Path) -> None:
+    schedule = FakeGpu(tmp_path, triton_wins).schedule(mlp, X, W, BIAS, dynamic=True)
+    (call,) = schedule.steps
+    assert isinstance(call, KernelCall) and call.source.settings["sizes"] >= 2
+    assert isinstance(call.source.settings["grid"], str)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_nothing_is_offered_for_an_empty_result(tmp_path: Path, dynamic: bool) -> None:
+    gpu = FakeGpu(tmp_path, triton_wins)
+    schedule = gpu.schedule(torch.mm, torch.randn(0, 10), torch.randn(10, 100), dynamic=dynamic)
+    assert not any(isinstance(step, KernelCall) for step in schedule.steps) and not gpu.runner.raced
+
+
+def test_without_a_gpu_the_library_stays(tmp_path: Path) -> None:
+    gpu = FakeGpu(tmp_path, triton_wins)
+    gpu.autotune.tuner.timer = None
+    schedule = gpu.schedule(torch.mm, X, W.t())
+    assert isinstance(schedule.steps[0], Template) and not gpu.runner.raced

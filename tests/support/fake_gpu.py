@@ -1,0 +1,67 @@
+"""Tuning for a GPU where there is none: graphs of the CPU made out to be CUDA's, and times made up.
+
+Kernels are really compiled, for sm_90; only the races are not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from litz.builtin import builtin_plugins
+from litz.cost import device_info
+from litz.pipeline import Compiler, make_compiler
+from litz.schedule import Schedule
+from litz_autotune import Autotune
+from litz_autotune.race import Race
+from litz_autotune.timing import FakeTimer, Measurement, failed
+from litz_plugins.manager import make_plugins
+from support.retarget import cuda_schedules
+
+Times = Callable[[str], float | str]
+
+
+class FakeRunner:
+    """Gives each entrant the time that `times(name)` says, or the reason for which it fails."""
+
+    def __init__(self, times: Times) -> None:
+        self.times = times
+        self.raced: list[tuple[str, ...]] = []
+
+    def start(self) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+    def run(self, requests: Sequence[Race], timeout: float = 0.0) -> list[tuple[Measurement, ...]]:
+        found = []
+        for race in requests:
+            self.raced.append(tuple(entrant.name for entrant in race.entrants))
+            values = [self.times(entrant.name) for entrant in race.entrants]
+            found.append(tuple(failed(v) if isinstance(v, str) else Measurement(v, 0.0, 9) for v in values))
+        return found
+
+
+class FakeGpu:
+    """A compiler with the autotuner, for an H100 that is not there."""
+
+    def __init__(self, folder: Path, times: Times, **options: Any) -> None:
+        self.autotune = Autotune(FakeTimer())
+        self.runner = FakeRunner(times)
+        self.autotune.tuner.runner = lambda *_: self.runner  # type: ignore[assignment,return-value]
+        self.plugins = make_plugins(builtin_plugins(), extra=[("autotune", self.autotune)], entry_points=())
+        given = {"max_autotune": True, "cache_dir": folder, "autotune.search": "fast", "threads": 2, "debug": True}
+        self.compiler: Compiler = make_compiler(None, {**given, **options}, self.plugins)
+        self.device = device_info("cuda")
+
+    def schedule(self, fn: Callable[..., Any], *tensors: torch.Tensor, dynamic: bool = False) -> Schedule:
+        """The schedule of `fn(*tensors)` as it would be on a GPU."""
+        torch._dynamo.reset()
+        (schedule,) = cuda_schedules(
+            lambda backend: torch.compile(fn, backend=backend, dynamic=dynamic)(*tensors), self.compiler
+        )
+        return schedule

@@ -22,7 +22,7 @@ $(STAMP): constraints.txt $(addsuffix /pyproject.toml,$(DISTS))
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install -q -c constraints.txt setuptools wheel numpy triton transformers \
-	    pytest pytest-xdist hypothesis expecttest mypy ruff import-linter
+	    pytest pytest-xdist hypothesis expecttest mypy ruff import-linter redis
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation $(addprefix -e ./,$(DISTS))
 	touch $@
 

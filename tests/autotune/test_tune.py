@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from litz import pipeline
-from litz import report as reports
 from litz.builtin import builtin_plugins
 from litz_autotune import Autotune
 from litz_autotune.timing import FakeTimer
@@ -19,39 +17,9 @@ from litz_plugins import Choice, hookimpl
 from litz_plugins.manager import make_plugins
 from support import rivals
 from support.rivals import Rivals
+from support.tuned import Tuned
 
 A, B = torch.randn(32, 48), torch.randn(48, 16)
-
-
-class Tuned:
-    """Compiles with the autotuner and some rivals for mm."""
-
-    def __init__(self, folder: Path, timer: Any, *functions: Callable[..., Any], **options: Any) -> None:
-        self.autotune = Autotune(timer)
-        extra = [("autotune", self.autotune), ("rivals", Rivals(*functions))]
-        self.plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
-        self.options = {"max_autotune": True, "cache_dir": folder, "autotune.in_subprocess": False, **options}
-
-    def __call__(self, fn: Callable[..., Any], *args: Any, dynamic: bool = False) -> Any:
-        torch._dynamo.reset()
-        with reports.collect() as collected:
-            compiled = torch.compile(
-                fn,
-                backend=lambda gm, inputs: pipeline.compile_backend(
-                    gm, inputs, options=self.options, plugins=self.plugins
-                ),
-                dynamic=dynamic,
-            )
-            result = compiled(*args)
-        self.decisions = [d for report in collected for d in report.decisions if d.plugin == "autotune"]
-        self.chosen = [
-            d.chosen for d in self.decisions if "chosen by" not in d.reason and d.reason != "the library call"
-        ]
-        self.reasons = [
-            d.reason for d in self.decisions if "chosen by" not in d.reason and d.reason != "the library call"
-        ]
-        self.report = collected[-1]
-        return result
 
 
 @pytest.fixture

@@ -44,6 +44,7 @@ class Autotune:
             quiet("in_subprocess", bool, True, "measure in another process, which may crash"),
             quiet("multi_device", bool, False, "screen candidates on all devices of the same name"),
             quiet("local_cache", bool, True, "keep measurements in litz's disk cache"),
+            quiet("remote_cache", str, None, "URL of a Redis server that machines share; unset: none"),
         ]
 
     @hookimpl

@@ -26,6 +26,7 @@ from .precompile import precompile, sources_of, triton_build
 from .problem import describe
 from .progress import Display
 from .race import Race
+from .remote import RemoteStore
 from .results import Counters, LocalStore, Record
 from .subprogram import cut
 from .timing import Measurement, Timer, can_measure, failed, timer_for
@@ -54,6 +55,7 @@ class Tuner:
     ) -> None:
         self.runner, self.counters, self.timer, self.rejections = runner, counters, timer, rejections
         self.deadline = float("inf")
+        self._remotes: dict[str, RemoteStore] = {}
         self.estimates: dict[str, Estimate] = {}
         """Measured times by the text of the kernel that they are of."""
 
@@ -114,12 +116,26 @@ class Tuner:
     def _record(self, contest: Contest, offers: Sequence[Choice], context: ChoiceContext) -> Record:
         store = LocalStore(context.cache, self.counters)
 
+        remote = self._remote(context)
+
         def measure() -> tuple[Record, bool]:
-            return self._measure(contest, offers, context)
+            found = None if remote is None else remote.find(contest.key, contest.problem)
+            if found is not None:
+                return found, True
+            record, complete = self._measure(contest, offers, context)
+            return (remote.put(contest.key, record) if remote is not None and complete else record), complete
 
         if not context.options["autotune.local_cache"]:
             return measure()[0]
         return store.make(contest.key, measure)
+
+    def _remote(self, context: ChoiceContext) -> RemoteStore | None:
+        url = context.options["autotune.remote_cache"]
+        if not url:
+            return None
+        if url not in self._remotes:
+            self._remotes[url] = RemoteStore(url, self.counters)
+        return self._remotes[url]
 
     def _measure(self, contest: Contest, offers: Sequence[Choice], context: ChoiceContext) -> tuple[Record, bool]:
         """The record, and whether everything was measured within the budget."""

@@ -1,0 +1,73 @@
+"""Tuning on a GPU that is there: every template kernel right, the choice measured, results kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from litz import report as reports
+from support.compare import NO_GPU, ROUNDING, close
+
+pytest.importorskip("litz_autotune")
+pytestmark = [pytest.mark.gpu, NO_GPU]
+F = torch.nn.functional
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+
+
+def compiled(fn: Callable[..., Any], tmp_path: Path, **options: Any) -> Callable[..., Any]:
+    torch._dynamo.reset()
+    options = {"cache_dir": str(tmp_path)} | {name.replace("__", "."): value for name, value in options.items()}
+    return torch.compile(fn, backend="litz", options={"mode": "max-autotune-no-cudagraphs"} | options)
+
+
+def make(*size: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    return torch.randn(size, generator=torch.Generator("cuda").manual_seed(seed), device="cuda").to(dtype)
+
+
+PRODUCTS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "mm": lambda x, w, b: x @ w,
+    "gelu": lambda x, w, b: F.gelu(torch.addmm(b, x, w)),
+    "transposed": lambda x, w, b: x.t().contiguous().t() @ w.t().contiguous().t() + b,
+    "residual": lambda x, w, b: (x @ w).relu() * 2 + (x @ w).sigmoid(),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("size", [(256, 128, 512), (130, 67, 255), (1, 2048, 96)], ids=str)
+def test_templates_are_as_right_as_the_library(
+    name: str, dtype: torch.dtype, size: tuple[int, int, int], tmp_path: Path
+) -> None:
+    m, k, n = size
+    args = make(m, k, dtype=dtype, seed=1), make(k, n, dtype=dtype, seed=2), make(n, dtype=dtype, seed=3)
+    fn = PRODUCTS[name]
+    with reports.collect() as collected:
+        actual = compiled(fn, tmp_path, autotune__backends=["triton"], autotune__search="fast")(*args)
+    close(actual, fn(*args), fn(*(a.double() for a in args)), rounding=2 * ROUNDING[dtype])
+    assert not collected[0].externs, "a library call, where only templates may run"
+
+
+def test_batches_and_any_size(tmp_path: Path) -> None:
+    fn = lambda x, w: torch.bmm(x, w.transpose(1, 2)).relu()
+    x, w = make(5, 70, 33, dtype=torch.bfloat16, seed=1), make(5, 90, 33, dtype=torch.bfloat16, seed=2)
+    torch._dynamo.mark_dynamic(x, 1)
+    call = compiled(fn, tmp_path, autotune__backends=["triton"], autotune__search="fast")
+    for rows in (70, 3, 301):
+        x = make(5, rows, 33, dtype=torch.bfloat16, seed=rows)
+        if rows == 70:
+            torch._dynamo.mark_dynamic(x, 1)
+        close(call(x, w), fn(x, w), fn(x.double(), w.double()))
+
+
+def test_what_was_measured_is_found_again(tmp_path: Path) -> None:
+    x, w = make(512, 512, dtype=torch.bfloat16, seed=1), make(512, 512, dtype=torch.bfloat16, seed=2)
+    for _ in range(2):
+        fn = lambda x, w: F.silu(x @ w)
+        with reports.collect() as collected:
+            actual = compiled(fn, tmp_path)(x, w)
+        close(actual, fn(x, w), fn(x.double(), w.double()), rounding=2 * ROUNDING[torch.bfloat16])
+    assert any("library" in str(decision) for decision in collected[0].decisions)

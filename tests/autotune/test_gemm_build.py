@@ -56,7 +56,10 @@ def test_dtypes_compile(dtype: torch.dtype, tf32: bool) -> None:
     assert uses_tensor_cores == (dtype == torch.float16 or gemm.tf32)
 
 
-@pytest.mark.parametrize("name", ["linear-dynamic-gelu", "bmm-strided", "mm-three-users", "mm-dynamic-split"])
+OTHERS = ["mm-mm-bf16", "int-mm-scaled", "scaled-mm-rows", "conv1x1-last", "conv3x3-last-relu", "conv3x3-dynamic"]
+
+
+@pytest.mark.parametrize("name", ["linear-dynamic-gelu", "bmm-strided", "mm-three-users", "mm-dynamic-split", *OTHERS])
 @pytest.mark.parametrize("variant", [Variant(), Variant(multiples=True), Variant(wide=True)])
 def test_fused_and_dynamic_kernels_compile(name: str, variant: Variant) -> None:
     _, program = CASES[name].programs()

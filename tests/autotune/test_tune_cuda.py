@@ -119,3 +119,27 @@ def test_without_a_gpu_the_library_stays(tmp_path: Path) -> None:
     gpu.autotune.tuner.timer = None
     schedule = gpu.schedule(torch.mm, X, W.t())
     assert isinstance(schedule.steps[0], Template) and not gpu.runner.raced
+
+
+def test_two_products_and_their_sum_become_one_kernel(tmp_path: Path) -> None:
+    tensors = [torch.randn(*size) for size in ((64, 32), (32, 96), (64, 48), (48, 96))]
+    gpu = FakeGpu(tmp_path, triton_wins)
+    schedule = gpu.schedule(lambda a, b, c, d: (a @ b + c @ d).relu(), *tensors)
+    (call,) = schedule.steps
+    assert isinstance(call, KernelCall) and call.source.text.count("tl.dot") == 2
+    assert gpu.autotune.counters.tuned == 1  # the second product is not asked about again
+
+
+def test_a_convolution_and_its_activation_become_one_kernel(tmp_path: Path) -> None:
+    x, w, b = torch.randn(2, 16, 8, 8), torch.randn(32, 16, 3, 3), torch.randn(32)
+    schedule = FakeGpu(tmp_path, triton_wins).schedule(lambda x, w, b: F.conv2d(x, w, b, padding=1).relu(), x, w, b)
+    (call,) = schedule.steps
+    assert isinstance(call, KernelCall) and "convolution" in call.target_name
+
+
+@pytest.mark.parametrize("options", [{"groups": 2}, {"groups": 4}])
+def test_grouped_convolutions_stay_with_the_library(tmp_path: Path, options: dict[str, int]) -> None:
+    x, w = torch.randn(2, 4, 8, 8), torch.randn(8, 4 // options["groups"], 3, 3)
+    gpu = FakeGpu(tmp_path, triton_wins)
+    schedule = gpu.schedule(lambda x, w: F.conv2d(x, w, **options), x, w)
+    assert isinstance(schedule.steps[0], Template) and not gpu.runner.raced

@@ -24,8 +24,7 @@ from litz.schedule.choices import Replacement, substituted
 from litz_autotune.epilogue import fused
 from litz_autotune.subprogram import on_device
 from litz_autotune.templates.configs import Config
-from litz_autotune.templates.gemm import make_gemm
-from litz_autotune.templates.offer import make_choice
+from litz_autotune.templates.offer import KINDS, make_choice, second_product
 from litz_plugins import ChoiceContext
 from support.retarget import cuda_schedules
 
@@ -44,7 +43,8 @@ def randn(*size: int, dtype: torch.dtype = torch.float32, stride: Sequence[int] 
 
 @dataclass(frozen=True)
 class Case:
-    """fn: what is compiled; its one contraction goes to the template. fuse: with its users."""
+    """fn: what is compiled; its one contraction goes to the template. fuse: with its users. reference: the same for
+    float64, if `fn` is not."""
 
     fn: Callable[..., Any]
     make: Make
@@ -53,6 +53,7 @@ class Case:
     fuse: bool = True
     absorbs: int = 0
     tolerance: float = 1e-5
+    reference: Callable[..., Any] | None = None
 
     def programs(self) -> tuple[Program, Program]:
         """The CUDA program as it was captured, and with the template in place of its (first) contraction."""
@@ -67,9 +68,12 @@ class Case:
         return program, substituted(program, template, self.replacement(program, template))
 
     def replacement(self, program: Program, template: Template) -> Replacement:
-        gemm = make_gemm(template, program)
+        gemm = KINDS[template.kind].make(template, program, False)
         epilogues = [*fused(program, template, gemm.epilogue)]
-        if self.fuse and epilogues:
+        both = second_product(gemm, epilogues, template, program) if epilogues else None
+        if both is not None:
+            gemm = both
+        elif self.fuse and epilogues:
             gemm = replace(gemm, epilogue=epilogues[-1])
         assert len(gemm.epilogue.absorbed) == self.absorbs, gemm.epilogue
         choice = make_choice(gemm, self.config, None, template, program)
@@ -82,7 +86,7 @@ class Case:
         tensors = self.make()
         _, program = self.programs()
         outputs = run(program, tensors)
-        expected = self.fn(*(t.double() if t.is_floating_point() else t.long() for t in tensors))
+        expected = (self.reference or self.fn)(*(t.double() if t.is_floating_point() else t for t in tensors))
         expected = expected if isinstance(expected, (tuple, list)) else (expected,)
         for number, (output, wanted) in enumerate(zip(outputs, expected, strict=True)):
             wanted = wanted.double()
@@ -155,6 +159,40 @@ def _mm(m: int, k: int, n: int, dtype: torch.dtype = torch.float32) -> Make:
 
 def _linear(*size: int, out: int, dtype: torch.dtype = torch.float32) -> Make:
     return lambda: (randn(*size, dtype=dtype), randn(out, size[-1], dtype=dtype), randn(out, dtype=dtype))
+
+
+def _conv(*sizes: Sequence[int], dtype: torch.dtype = torch.float32, last: bool = False) -> Make:
+    """Input, weight and, if there is a third size, bias; `last`: with the channels last."""
+
+    def make() -> Sequence[torch.Tensor]:
+        found = [randn(*size, dtype=dtype) for size in sizes]
+        if not last:
+            return found
+        form = torch.channels_last if len(sizes[0]) == 4 else torch.channels_last_3d
+        return [t.contiguous(memory_format=form) if t.dim() > 3 else t for t in found]
+
+    return make
+
+
+def _mm_mm(dtype: torch.dtype = torch.float32) -> Make:
+    return lambda: tuple(randn(*s, dtype=dtype) for s in ((33, 40), (40, 50), (33, 20), (20, 50)))
+
+
+def _scaled(*scales: Sequence[int]) -> Make:
+    """float8 operands and their scales."""
+    return lambda: (
+        randn(64, 128).to(torch.float8_e4m3fn),
+        randn(96, 128).to(torch.float8_e4m3fn).t(),
+        *(randn(*size).abs() for size in scales),
+    )
+
+
+def _scaled_mm(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
+    return torch._scaled_mm(a, b, scale_a=scales[0], scale_b=scales[1], out_dtype=torch.bfloat16)
+
+
+def _scaled_exactly(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
+    return (a @ b) * scales[0] * scales[1]
 
 
 def _three_users(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -250,6 +288,41 @@ CASES: Mapping[str, Case] = {
         lambda c, a, b: torch.baddbmm(c, a, b, beta=2),
         lambda: (randn(1, 1, 50), randn(3, 33, 40), randn(3, 40, 50)),
         SMALL,
+    ),
+    "mm-mm": Case(lambda a, b, c, d: a @ b + c @ d, _mm_mm(), SMALL, absorbs=2),
+    "mm-mm-bf16": Case(lambda a, b, c, d: a @ b + c @ d, _mm_mm(torch.bfloat16), SMALL, absorbs=2, tolerance=HALF),
+    "mm-mm-relu": Case(lambda a, b, c, d: (a @ b + c @ d).relu() * 2, _mm_mm(), SMALL, absorbs=2),
+    "mm-mm-both-used": Case(lambda a, b, c, d: ((x := a @ b), (y := c @ d), x + y)[1:], _mm_mm(), SMALL, absorbs=1),
+    "int-mm": Case(torch._int_mm, lambda: (randn(40, 48, dtype=torch.int8), randn(48, 56, dtype=torch.int8)), SMALL),
+    "int-mm-scaled": Case(
+        lambda a, b, s: torch._int_mm(a, b).float() * s,
+        lambda: (randn(40, 48, dtype=torch.int8), randn(48, 56, dtype=torch.int8), randn(56)),
+        SMALL,
+        absorbs=1,
+    ),
+    "scaled-mm": Case(_scaled_mm, _scaled((1,), (1,)), SMALL, tolerance=HALF, reference=_scaled_exactly),
+    "scaled-mm-rows": Case(_scaled_mm, _scaled((64, 1), (1, 96)), SMALL, tolerance=HALF, reference=_scaled_exactly),
+    "conv1x1": Case(F.conv2d, _conv((2, 5, 7, 6), (9, 5, 1, 1), (9,)), SMALL),
+    "conv1x1-last": Case(F.conv2d, _conv((2, 5, 7, 6), (9, 5, 1, 1), (9,), last=True), SMALL),
+    "conv1x1-stride": Case(lambda x, w: F.conv2d(x, w, stride=2), _conv((2, 5, 7, 6), (9, 5, 1, 1)), SMALL),
+    "conv3x3": Case(lambda x, w, b: F.conv2d(x, w, b, padding=1), _conv((2, 5, 7, 6), (9, 5, 3, 3), (9,)), SMALL),
+    "conv3x3-last-relu": Case(
+        lambda x, w, b: F.conv2d(x, w, b, padding=1).relu(),
+        _conv((2, 16, 7, 6), (9, 16, 3, 3), (9,), last=True),
+        SMALL,
+        absorbs=1,
+    ),
+    "conv3x3-unpadded": Case(F.conv2d, _conv((2, 5, 7, 6), (9, 5, 3, 3)), SMALL),
+    "conv-dilated": Case(
+        lambda x, w: F.conv2d(x, w, padding=(2, 1), stride=(2, 1), dilation=(2, 1)),
+        _conv((2, 5, 9, 6), (9, 5, 3, 2)),
+        SMALL,
+    ),
+    "conv1d": Case(lambda x, w: F.conv1d(x, w, padding=2), _conv((3, 4, 20), (6, 4, 5)), SMALL),
+    "conv3d": Case(lambda x, w: F.conv3d(x, w, padding=1), _conv((1, 3, 5, 4, 6), (4, 3, 3, 3, 3)), SMALL),
+    "conv3d-last": Case(lambda x, w: F.conv3d(x, w), _conv((1, 3, 5, 4, 6), (4, 3, 2, 2, 2), last=True), SMALL),
+    "conv3x3-dynamic": Case(
+        lambda x, w: F.conv2d(x, w, padding=1), _conv((2, 5, 7, 6), (9, 5, 3, 3)), SMALL, dynamic=True
     ),
 }
 

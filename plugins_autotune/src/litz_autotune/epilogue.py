@@ -99,7 +99,7 @@ def fused(program: Program, template: Template, start: Epilogue) -> Iterator[Epi
         if operation.is_reduction or any(store.mode != "set" or store.indirect for store in operation.stores):
             continue
         inside = {template.name, *absorbed, operation.name}
-        if not _stands(program, template, [*absorbed, operation.name]):
+        if not stands(program, template, [*absorbed, operation.name]):
             continue
         needed = needed_outside(program, inside)
         joined = merge_into(loop, operation, lambda name, needed=needed: name in needed, roots)  # type: ignore[misc]
@@ -111,7 +111,7 @@ def fused(program: Program, template: Template, start: Epilogue) -> Iterator[Epi
         yield replace(start, loop=loop, absorbed=tuple(absorbed), shared=shared_users(program, absorbed))
 
 
-def _stands(program: Program, template: Template, absorbed: Sequence[str]) -> bool:
+def stands(program: Program, template: Template, absorbed: Sequence[str]) -> bool:
     """Is there a place in the program's order for a kernel that does all of these?"""
     inside = {template.name, *absorbed}
     writes = needed_outside(program, inside)

@@ -13,11 +13,9 @@ from litz_plugins.records import Choice
 
 from .pool import InProcess, Runner, WorkerPool
 from .results import Counters
-from .templates.offer import SEARCH, offer_gemm
+from .templates.offer import KINDS, SEARCH, offer_gemm
 from .timing import Timer
 from .tune import LIBRARY_BACKEND, TEMPLATE_BACKEND, Tuner
-
-GEMMS = ("mm", "addmm", "bmm", "baddbmm")
 
 
 class Autotune:
@@ -51,7 +49,7 @@ class Autotune:
     def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:
         if not options["max_autotune"]:
             return []
-        return [TemplateSpec("gemm", GEMMS, _offered)]
+        return [TemplateSpec("gemm", tuple(KINDS), _offered)]
 
     @hookimpl
     def litz_compile_started(self, options: OptionsView) -> None:
@@ -105,7 +103,7 @@ def _offered(operation: Any, context: ChoiceContext) -> Sequence[Choice]:
 
 
 def _rejections(context: ChoiceContext) -> Sequence[tuple[str, str]]:
-    if context.operation.kind in GEMMS and context.operation.device.type == "cuda":
+    if context.operation.kind in KINDS and context.operation.device.type == "cuda":
         return offer_gemm(context.operation, context).rejected
     return ((f"triton {context.operation.kind}", f"no template for it on a {context.device.type} device"),)
 

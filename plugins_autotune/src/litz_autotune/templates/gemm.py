@@ -1,8 +1,9 @@
-"""A matrix product as data. In: a contraction of the IR (mm, addmm, bmm, baddbmm). Out: a `Gemm`, or why there is none.
+"""A matrix product as data. In: a contraction of the IR. Out: a `Gemm`, or why there is none.
 
-    result[b, m, n] = epilogue(sum over the products p, over k, of left_p[b, m, k] * right_p[b, k, n])
+    result[batch, rows, columns] = epilogue(sum over the products p, over depth, of left_p * right_p)
 
-Strides may be anything, zero included; sizes may be symbolic.
+Rows, columns and depth may each be several of the IR's ranges walked as one: a convolution is a product whose rows are
+the pixels of all images. Operands may lie in memory in any way; sizes may be symbolic.
 """
 
 from __future__ import annotations
@@ -11,44 +12,55 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 
 from litz.cost.contractions import argument_names
-from litz.ir import Buffer, Layout, Node, Program, Template, TensorRef
+from litz.ir import Buffer, Layout, Node, Program, Range, Template, TensorRef
 from litz.ir.build import call, cast, const, load
 from litz.ir.dtypes import SUPPORTED
-from litz.ir.index import ONE, ZERO, Expr
+from litz.ir.index import ZERO, Expr, Symbol, product
 
 from ..epilogue import ACCUMULATOR, Epilogue, accumulator, plain
 
 
+def depth_var(position: int) -> Symbol:
+    """The variable of depth range `position`."""
+    return sympy.Symbol(f"k{position}", integer=True, nonnegative=True)
+
+
 @dataclass(frozen=True)
-class Matrix:
-    """An operand: a buffer, its dtype, and where element (batch, row, column) lies: offset + the strides' products, in
-    elements."""
+class Operand:
+    """A buffer, its dtype, and where an element lies: an expression over the variables of the result and of the depth,
+    in elements. inside: (expression, size) pairs; where one is not within 0 <= expression < size the element is 0."""
 
     buffer: str
     dtype: torch.dtype
-    offset: Expr
-    stride: tuple[Expr, Expr, Expr]
+    position: Expr
+    inside: tuple[tuple[Expr, Expr], ...] = ()
 
 
 @dataclass(frozen=True)
 class Product:
-    """left (m, k) times right (k, n), for each batch."""
+    """left times right, summed over the depth's ranges, the last of which is walked fastest."""
 
-    left: Matrix
-    right: Matrix
-    k: Expr
+    left: Operand
+    right: Operand
+    depth: tuple[Range, ...]
+
+    @property
+    def k(self) -> Expr:
+        return product(r.size for r in self.depth)
 
 
 @dataclass(frozen=True)
 class Gemm:
-    """batch, m, n: sizes of the result. accumulate: dtype of the sums. tf32: float32 operands may lose bits."""
+    """batch, rows, columns: the ranges of the epilogue's loop, each in one of them. accumulate: dtype of the sums.
+    tf32: float32 operands may lose bits."""
 
-    batch: Expr
-    m: Expr
-    n: Expr
+    batch: tuple[Range, ...]
+    rows: tuple[Range, ...]
+    columns: tuple[Range, ...]
     products: tuple[Product, ...]
     accumulate: torch.dtype
     epilogue: Epilogue
@@ -60,8 +72,22 @@ class Gemm:
         return self.products[0].left.dtype
 
     @property
+    def m(self) -> Expr:
+        return product(r.size for r in self.rows)
+
+    @property
+    def n(self) -> Expr:
+        return product(r.size for r in self.columns)
+
+    @property
+    def count(self) -> Expr:
+        """How many products there are in the batch."""
+        return product(r.size for r in self.batch)
+
+    @property
     def sizes(self) -> tuple[Expr, ...]:
-        return (self.batch, self.m, self.n, *(product.k for product in self.products))
+        ranges = (*self.batch, *self.rows, *self.columns)
+        return (*(r.size for r in ranges), *(r.size for p in self.products for r in p.depth))
 
 
 class Unsuitable(ValueError):
@@ -85,50 +111,53 @@ BIAS = "bias"
 def make_gemm(template: Template, program: Program, tf32: bool = False) -> Gemm:
     """The product that a contraction is. Errors: Unsuitable."""
     arguments = argument_names(template)
-    names = _OPERANDS.get(template.kind)
+    names = OPERANDS.get(template.kind)
     if names is None:
         raise Unsuitable(f"{template.kind} is no matrix product")
-    left, right = (arguments[name] for name in names)
-    product = make_product(left, right, program)
-    dtype = product.left.dtype
-    if dtype not in ACCUMULATE or product.right.dtype != dtype:
-        raise Unsuitable(f"no template for {product.left.dtype} times {product.right.dtype}")
-    value, buffer, ranges = accumulator(program, template, ACCUMULATE[dtype])
-    views = {ACCUMULATOR: buffer}
-    batch, m, n = as_batched(tuple(r.size for r in ranges))
-    if any(size == 0 for size in (batch, m, n)):
-        raise Unsuitable("the result is empty")
+    left, right = (program.buffers[arguments[name].buffer].dtype for name in names)
+    if left not in ACCUMULATE or ACCUMULATE.get(right) != ACCUMULATE[left] or left.itemsize != right.itemsize:
+        raise Unsuitable(f"no template for {left} times {right}")
     out = program.buffers[str(template.outputs[0])].dtype
     if out not in SUPPORTED:
         raise Unsuitable(f"no epilogue stores {out}")
+    value, buffer, ranges = accumulator(program, template, ACCUMULATE[left])
+    if any(r.size == 0 for r in ranges):
+        raise Unsuitable("the result is empty")
+    views = {ACCUMULATOR: buffer}
+    batch, (row, column) = ranges[:-2], ranges[-2:]
+    term = make_product(arguments[names[0]], arguments[names[1]], program, batch, row, column)
     value = _finish(value, arguments, program, tuple(r.var for r in ranges), views, tuple(r.size for r in ranges))
     epilogue = plain(program, template, cast(value, out), ranges, views)
-    return Gemm(batch, m, n, (product,), ACCUMULATE[dtype], epilogue, tf32 and dtype == torch.float32)
+    return Gemm(batch, (row,), (column,), (term,), ACCUMULATE[left], epilogue, tf32 and left == torch.float32)
 
 
-_OPERANDS: Mapping[str, tuple[str, str]] = {
+OPERANDS: Mapping[str, tuple[str, str]] = {
     "mm": ("self", "mat2"),
     "addmm": ("mat1", "mat2"),
     "bmm": ("self", "mat2"),
     "baddbmm": ("batch1", "batch2"),
+    "int_mm": ("self", "mat2"),
+    "scaled_mm": ("self", "mat2"),
 }
 """The names of the two matrices in the op's schema, by kind."""
 
 
-def make_product(left: TensorRef, right: TensorRef, program: Program) -> Product:
+def make_product(
+    left: TensorRef, right: TensorRef, program: Program, batch: tuple[Range, ...], row: Range, column: Range
+) -> Product:
     """The product of two references to matrices, or to batches of them."""
-    return Product(_matrix(left, program), _matrix(right, program), left.layout.size[-1])
+    depth = Range(depth_var(0), left.layout.size[-1])
+    outer = tuple(r.var for r in batch)
+    return Product(
+        _matrix(left, program, (*outer, row.var, depth.var)),
+        _matrix(right, program, (*outer, depth.var, column.var)),
+        (depth,),
+    )
 
 
-def _matrix(ref: TensorRef, program: Program) -> Matrix:
-    stride = ref.layout.stride
-    batch, row, column = stride if len(stride) == 3 else (ZERO, *stride)
-    return Matrix(ref.buffer, program.buffers[ref.buffer].dtype, ref.layout.offset, (batch, row, column))
-
-
-def as_batched(size: tuple[Expr, ...]) -> tuple[Expr, Expr, Expr]:
-    """(batch, m, n) of a result's size: a matrix is a batch of one."""
-    return (ONE, *size) if len(size) == 2 else (size[0], size[1], size[2])
+def _matrix(ref: TensorRef, program: Program, position: tuple[Expr, ...]) -> Operand:
+    flat = sum((step * var for step, var in zip(ref.layout.stride, position, strict=True)), start=ref.layout.offset)
+    return Operand(ref.buffer, program.buffers[ref.buffer].dtype, sympy.expand(flat))
 
 
 def _finish(
@@ -139,7 +168,13 @@ def _finish(
     views: dict[str, Buffer],
     size: tuple[Expr, ...],
 ) -> Node:
-    """alpha * value + beta * bias, in the accumulator's dtype; a bias with beta = 0 is not read, as in BLAS."""
+    """alpha * value + beta * bias, in the accumulator's dtype; a bias with beta = 0 is not read, as in BLAS. Scales of
+    the operands come first."""
+    for name in ("scale_a", "scale_b"):
+        if isinstance(arguments.get(name), TensorRef):
+            value = call("mul", value, _scale(name, arguments[name], program, position, size, views))
+    if isinstance(arguments.get("scale_result"), TensorRef):
+        raise Unsuitable("no template scales the result")
     alpha, beta = arguments.get("alpha", 1), arguments.get("beta", 1)
     if not all(isinstance(factor, (int, float)) for factor in (alpha, beta)):
         raise Unsuitable("alpha and beta are no plain numbers")
@@ -155,12 +190,28 @@ def _finish(
 
 
 def _bias(arguments: Mapping[str, Any]) -> TensorRef | None:
-    """What is added to the product: `self` of addmm and baddbmm, which name their matrices otherwise."""
-    if "mat1" in arguments or "batch1" in arguments:
-        found = arguments["self"]
-        assert isinstance(found, TensorRef)
-        return found
-    return None
+    """What is added to the product: `self` of addmm and baddbmm, which name their matrices otherwise; else `bias`."""
+    found = arguments["self"] if "mat1" in arguments or "batch1" in arguments else arguments.get("bias")
+    return found if isinstance(found, TensorRef) else None
+
+
+def _scale(
+    name: str,
+    ref: TensorRef,
+    program: Program,
+    position: tuple[Any, ...],
+    size: tuple[Expr, ...],
+    views: dict[str, Buffer],
+) -> Node:
+    """A scale for all elements, or one for each row or column. Blocks of them are left to the library."""
+    own = ref.layout.size
+    if len(own) not in (0, 1, 2) or any(extent not in (1, wanted) for extent, wanted in zip(own, size)):
+        raise Unsuitable(f"no template scales by {[str(extent) for extent in own]} blocks")
+    if len(own) == 1 and own[0] != 1:
+        raise Unsuitable("a scale that is a vector")
+    if program.buffers[ref.buffer].dtype != torch.float32:
+        raise Unsuitable(f"a scale of {program.buffers[ref.buffer].dtype}")
+    return load_view(name, ref, program, position, size, views)
 
 
 def load_view(

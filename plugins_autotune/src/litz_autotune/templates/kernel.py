@@ -15,48 +15,43 @@ from typing import Any
 import sympy
 import torch
 
-from litz.codegen.triton.kernel import LIMIT
+from litz.codegen.triton.kernel import LIMIT, write_axis
 from litz.codegen.triton.names import Names, index_expressions
 from litz.codegen.triton.stores import store_lines
 from litz.codegen.triton.text import POINTER_TYPES, TL_TYPES, IndexText, size_text
 from litz.codegen.triton.tiling import Axis, Tiling
 from litz.codegen.triton.values import Tile, Value
-from litz.ir import Extern, Loop, Program, Range, Store
+from litz.ir import Extern, Loop, Program, Store
 from litz.ir.dtypes import short
-from litz.ir.index import Expr, Symbol, known_nonnegative, loop_var
+from litz.ir.index import ONE, Expr, Symbol, known_nonnegative, stride_of
 from litz.ir.ops import OPS
 from litz_plugins import KernelSource
 
 from ..epilogue import ACCUMULATOR
 from .configs import Config
-from .gemm import Gemm, Matrix, Product
+from .gemm import Gemm, Operand, Product
 
 FLOAT8: Mapping[torch.dtype, str] = {torch.float8_e4m3fn: "*fp8e4nv", torch.float8_e5m2: "*fp8e5"}
 
-_K = sympy.Symbol("kindex", integer=True, nonnegative=True)
 _PART = sympy.Symbol("part", integer=True, nonnegative=True)
-
-
-@dataclass(frozen=True)
-class Axes:
-    """The loop variables of a result: of its batch (None for a matrix), rows and columns."""
-
-    batch: Symbol | None
-    row: Symbol
-    column: Symbol
-
-
-def axes_of(gemm: Gemm) -> Axes:
-    """The variables of the epilogue's loop."""
-    if len(gemm.epilogue.loop.ranges) == 2:
-        return Axes(None, loop_var(0), loop_var(1))
-    return Axes(loop_var(0), loop_var(1), loop_var(2))
 
 
 def write_gemm(gemm: Gemm, config: Config, program: Program, name: str, partial: str | None = None) -> KernelSource:
     """The kernel of a product. partial: the buffer that takes the partial sums where `config` splits k; its dimensions
     are (part, batch, m, n) and the epilogue is left to someone else."""
     return _Writer(gemm, config, program, name, partial).source()
+
+
+@dataclass(frozen=True)
+class _Side:
+    """An operand in the text: its tile's name, its pointers', how the depth is spread over it, and its own axis."""
+
+    name: str
+    pointer: str
+    operand: Operand
+    expand: str
+    shape: str
+    axis: str
 
 
 @dataclass
@@ -70,11 +65,8 @@ class _Writer:
 
     def __post_init__(self) -> None:
         gemm, config = self.gemm, self.config
-        self.axes = axes_of(gemm)
         self.loop = self._stored()
-        rows = Axis("y", (Range(self.axes.row, gemm.m),), config.m)
-        columns = Axis("x", (Range(self.axes.column, gemm.n),), config.n)
-        self.tiling = Tiling((rows, columns), config.warps)
+        self.tiling = Tiling((Axis("y", gemm.rows, config.m), Axis("x", gemm.columns, config.n)), config.warps)
         self.names = self._names()
         self.index_type, self.limits = self._index_type()
         self.tile = Tile(self.loop, self.program, self.tiling, self.names, self.index_type)
@@ -86,20 +78,23 @@ class _Writer:
         loop = self.gemm.epilogue.flat(self.program)
         if self.partial is None:
             return loop
-        batch = self.axes.batch if self.axes.batch is not None else 0
-        position = ((_PART * self.gemm.batch + batch) * self.gemm.m + self.axes.row) * self.gemm.n + self.axes.column
+        position: Expr = _PART
+        for r in (*self.gemm.batch, *self.gemm.rows, *self.gemm.columns):
+            position = position * r.size + r.var
         value = next(node for node in loop.loads if node.buffer == ACCUMULATOR)
         return replace(loop, stores=(Store(self.partial, (sympy.expand(position),), value),))
 
     def _touched(self) -> list[str]:
-        operands = [m.buffer for p in self.gemm.products for m in (p.left, p.right)]
+        operands = [operand.buffer for p in self.gemm.products for operand in (p.left, p.right)]
         loaded = [node.buffer for node in self.loop.loads if node.buffer != ACCUMULATOR]
         return list(dict.fromkeys([*operands, *loaded, *(store.buffer for store in self.loop.stores)]))
 
     def _names(self) -> Names:
-        variables = {self.axes.row: "y0", self.axes.column: "x0", _K: "k0", _PART: "part"}
-        if self.axes.batch is not None:
-            variables[self.axes.batch] = "batch"
+        variables: dict[Symbol, str] = {_PART: "part"}
+        for prefix, ranges in (("y", self.gemm.rows), ("x", self.gemm.columns), ("batch", self.gemm.batch)):
+            variables |= {r.var: f"{prefix}{number}" for number, r in enumerate(ranges)}
+        for product in self.gemm.products:
+            variables |= {r.var: f"k{number}" for number, r in enumerate(product.depth)}
         sizes: dict[Symbol, str] = {}
         for expr in self._expressions():
             for symbol in sorted(expr.free_symbols, key=lambda s: s.name):
@@ -110,8 +105,8 @@ class _Writer:
     def _expressions(self) -> list[Expr]:
         found = [*self.gemm.sizes, *self._spans()]
         for product in self.gemm.products:
-            for matrix in (product.left, product.right):
-                found += [matrix.offset, *matrix.stride]
+            for operand in (product.left, product.right):
+                found += [operand.position, *(e for pair in operand.inside for e in pair)]
         return [*found, *index_expressions(self.loop)]
 
     def _spans(self) -> list[Expr]:
@@ -184,29 +179,25 @@ class _Writer:
         emit(f"columns = {self._blocks(gemm.n, config.n)}")
         wide = "" if self.index_type == "tl.int32" else f".to({self.index_type})"
         emit("number = tl.program_id(0)")
-        outer = []
-        if self.partial is not None:
-            outer.append(("part", str(config.split)))
-        if self.axes.batch is not None:
-            outer.append(("batch", ""))
-        if outer:
+        if self.partial is not None or gemm.batch:
             emit("outer = number // (rows * columns)")
             emit("number = number % (rows * columns)")
-        for position, (name, count) in enumerate(outer):
-            last = position == len(outer) - 1
-            emit(f"{name} = {'outer' if last else f'(outer % {count})'}{wide}")
-            if not last:
-                emit(f"outer = outer // {count}")
+        if self.partial is not None:
+            emit(f"part = (outer % {config.split}){wide}")
+            emit(f"outer = outer // {config.split}")
+        for position, r in reversed(list(enumerate(gemm.batch))):
+            size = self._text(r.size)
+            emit(f"batch{position} = {'outer' if position == 0 else f'(outer % {size})'}{wide}")
+            if position > 0:
+                emit(f"outer = outer // {size}")
         emit(f"first = number // ({config.group} * columns) * {config.group}")
         emit(f"height = tl.minimum(rows - first, {config.group})")
         emit(f"inside = number % ({config.group} * columns)")
-        for axis, tile_text in (("y", "first + inside % height"), ("x", "inside // height")):
-            block, expand = f"{axis.upper()}BLOCK", "[:, None]" if axis == "y" else "[None, :]"
-            emit(f"{axis}index = ({tile_text}){wide} * {block} + tl.arange(0, {block}){expand}")
-            emit(f"{axis}0 = {axis}index")
-        for axis_record in self.tiling.axes:
-            if axis_record.masked:
-                emit(f"{axis_record.name}mask = {axis_record.name}index < {self._text(axis_record.size)}")
+        for axis, place, expand in zip(
+            self.tiling.axes, ("first + inside % height", "inside // height"), ("[:, None]", "[None, :]")
+        ):
+            block = f"{axis.name.upper()}BLOCK"
+            write_axis(self.tile, axis, f"({place}){wide} * {block} + tl.arange(0, {block}){expand}")
 
     def _write_sum(self) -> None:
         emit = self.tile.emit
@@ -219,27 +210,75 @@ class _Writer:
         tile, config = self.tile, self.config
         start, end = "0", self._text(product.k)
         if self.partial is not None:
-            parts = config.split * config.k
-            tile.emit(f"length = tl.cdiv({end}, {parts}) * KBLOCK")
-            start = "start"
+            tile.emit(f"length = tl.cdiv({end}, {config.split * config.k}) * KBLOCK")
             tile.emit("start = (part * length).to(tl.int32)")
             tile.emit(f"end = tl.minimum(start + length, {end})")
-            end = "end"
-        left, right = f"left{number}", f"right{number}"
-        tile.emit(f"{left} = {self._pointer(product.left, 'row', start)}")
-        tile.emit(f"{right} = {self._pointer(product.right, 'column', start)}")
+            start, end = "start", "end"
         whole = product.k.is_Integer and int(product.k) % (config.k * config.split) == 0
+        sides = (
+            _Side("a", f"left{number}", product.left, "[None, :]", "YBLOCK, KBLOCK", "y"),
+            _Side("b", f"right{number}", product.right, "[:, None]", "KBLOCK, XBLOCK", "x"),
+        )
+        steps = {side.name: self._step(side.operand, product) for side in sides}
+        for side in sides:
+            if steps[side.name]:
+                depth = f"depth{side.expand}" if start == "0" else f"({start} + depth{side.expand})"
+                names = {product.depth[0].var: depth}
+                tile.emit(f"{side.pointer} = {self._pointer(side, names)}")
         tile.emit(f"for offset in range({start}, {end}, KBLOCK):")
         tile.depth += 1
-        tile.emit(f"a = {self._load(left, '' if whole else f'depth[None, :] < {end} - offset', 'y')}")
-        tile.emit(f"b = {self._load(right, '' if whole else f'depth[:, None] < {end} - offset', 'x')}")
+        for side in sides:
+            masks = [f"{side.axis}mask"] if self._masked(side.axis) else []
+            masks += [] if whole else [f"(depth{side.expand} < {end} - offset)"]
+            pointer = side.pointer
+            if not steps[side.name]:
+                names = self._write_depth(side, product)
+                masks += self._inside(side.operand, names)
+                pointer = self._pointer(side, names)
+            mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
+            tile.emit(f"{side.name} = tl.load({pointer}{mask})")
         tile.emit(f"accumulator = tl.dot(a, b, accumulator{self._precision()})")
-        tile.emit(f"{left} += {self._step(product.left.stride[2])}")
-        tile.emit(f"{right} += {self._step(product.right.stride[1])}")
+        for side in sides:
+            if steps[side.name]:
+                tile.emit(f"{side.pointer} += {steps[side.name]}")
         tile.depth -= 1
 
-    def _step(self, stride: Expr) -> str:
+    def _step(self, operand: Operand, product: Product) -> str:
+        """By how much the pointers of an operand grow from one step along the depth to the next; "" if they have to be
+        computed anew."""
+        if len(product.depth) != 1 or operand.inside:
+            return ""
+        stride = stride_of(operand.position, product.depth[0].var)
+        if stride is None:
+            return ""
         return str(int(stride) * self.config.k) if stride.is_Integer else f"KBLOCK * {self._text(stride)}"
+
+    def _write_depth(self, side: _Side, product: Product) -> dict[Symbol, str]:
+        """The depth's variables at this step, as text."""
+        index = f"(offset + depth{side.expand})"
+        names: dict[Symbol, str] = {}
+        inner: Expr = ONE
+        for position, r in reversed(list(enumerate(product.depth))):
+            text = index if inner == 1 else f"({index} // {self._text(inner)})"
+            if position > 0:
+                text = f"({text} % {self._text(r.size)})"
+            name = f"{side.name}k{position}"
+            self.tile.emit(f"{name} = {text}")
+            names[r.var] = name
+            inner = inner * r.size
+        return names
+
+    def _inside(self, operand: Operand, names: Mapping[Symbol, str]) -> list[str]:
+        found = []
+        for expr, size in operand.inside:
+            text = IndexText({**self.names.index_names, **names}, {})(expr)
+            found += [f"({text} >= 0)", f"({text} < {self._text(size)})"]
+        return found
+
+    def _masked(self, axis: str) -> bool:
+        record = self.tiling.axis(axis)
+        assert record is not None
+        return record.masked
 
     def _precision(self) -> str:
         if self.gemm.accumulate == torch.int32:
@@ -248,26 +287,16 @@ class _Writer:
             return ', input_precision="tf32"' if self.gemm.tf32 else ', input_precision="ieee"'
         return ""
 
-    def _pointer(self, matrix: Matrix, along: str, start: str) -> str:
-        """The tile of pointers that the sum starts at: rows by depth on the left, depth by columns on the right."""
-        batch, row, column = matrix.stride
-        axes = self.axes
-        offset = matrix.offset + (batch * axes.batch if axes.batch is not None else 0)
-        offset += axes.row * row + _K * column if along == "row" else _K * row + axes.column * column
-        depth = "depth[None, :]" if along == "row" else "depth[:, None]"
-        depth = depth if start == "0" else f"({start} + {depth})"
-        names = {**self.names.index_names, _K: depth}
-        text = IndexText(names, {})(sympy.expand(offset))
-        shape = "YBLOCK, KBLOCK" if along == "row" else "KBLOCK, XBLOCK"
-        text = f"({text} + tl.zeros([{shape}], {self.index_type}))" if 0 in (row, column) else text
-        return f"{self.names.buffers[matrix.buffer]} + {text}"
-
-    def _load(self, pointer: str, inside: str, axis: str) -> str:
-        axis_record = self.tiling.axis(axis)
-        assert axis_record is not None
-        masks = [f"{axis}mask"] if axis_record.masked else []
-        masks += [f"({inside})"] if inside else []
-        return f"tl.load({pointer}, mask={' & '.join(masks)}, other=0)" if masks else f"tl.load({pointer})"
+    def _pointer(self, side: _Side, names: Mapping[Symbol, str]) -> str:
+        """The tile of pointers of an operand, spread over the whole tile."""
+        position = side.operand.position
+        text = IndexText({**self.names.index_names, **names}, {})(position)
+        axis = self.tiling.axis(side.axis)
+        assert axis is not None
+        along = [{r.var for r in axis.ranges}, set(names)]
+        if any(position.free_symbols.isdisjoint(variables) for variables in along):
+            text = f"({text} + tl.zeros([{side.shape}], {self.index_type}))"
+        return f"{self.names.buffers[side.operand.buffer]} + {text}"
 
     def _write_stores(self) -> None:
         tile = self.tile
@@ -286,9 +315,9 @@ class _Writer:
         aliases = {n for op in self.program.operations if isinstance(op, Extern) for n in op.aliases}
         grid = " * ".join(
             [f"(-(-{size_text(size, self.names.sizes)} // {block}))" for size, block in self._grid()]
-            + [size_text(self.gemm.batch, self.names.sizes), str(self.config.split if self.partial else 1)]
+            + [size_text(self.gemm.count, self.names.sizes), str(self.config.split if self.partial else 1)]
         )
-        static = all(size.is_Integer for size in (self.gemm.batch, self.gemm.m, self.gemm.n))
+        static = all(size.is_Integer for size in (self.gemm.count, self.gemm.m, self.gemm.n))
         return {
             "pointers": [FLOAT8.get(buffer.dtype) or POINTER_TYPES[buffer.dtype] for buffer in buffers],
             "sizes": len(self.names.sizes),
@@ -310,4 +339,4 @@ class _Writer:
         return (self.gemm.m, self.config.m), (self.gemm.n, self.config.n)
 
 
-__all__ = ["Axes", "axes_of", "write_gemm"]
+__all__ = ["write_gemm"]

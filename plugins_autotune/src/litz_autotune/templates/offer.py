@@ -1,29 +1,33 @@
 """Offers: in, a contraction and its context; out, the choices that are worth measuring.
 
+`KINDS` has a row for each kind of contraction: the function that makes a `Gemm` of it.
+
 Each choice does the contraction with as many of its users as one kernel can; where core's fusion could have joined such
 a user with something else, the contraction alone is offered too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import sympy
 import torch
 
-from litz.ir import Buffer, KernelCall, Layout, Loop, Operation, Program, Range, Template
-from litz.ir.build import load, reduce
+from litz.cost.contractions import argument_names
+from litz.ir import Buffer, KernelCall, Layout, Loop, Operation, Program, Range, Store, Template
+from litz.ir.build import cast, load, reduce
 from litz.ir.index import reduction_var
-from litz.ir.node import Node
-from litz.ir.transform import replace_loads
+from litz.ir.node import Node, with_args
+from litz.ir.transform import map_stores, replace_loads
 from litz.schedule.choices import Replacement
 from litz_plugins import Choice, ChoiceContext, Estimate
 
-from ..epilogue import ACCUMULATOR, Epilogue, fused
+from ..epilogue import ACCUMULATOR, Epilogue, fused, stands
 from ..subprogram import Meaning, cut
 from .configs import Config, Shape, rank
-from .gemm import BIAS, Gemm, Unsuitable, make_gemm
+from .convolution import make_convolution
+from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm, make_product
 from .kernel import write_gemm
 
 SEARCH = {"fast": 4, "default": 10, "exhaustive": 1000}
@@ -38,26 +42,109 @@ class Offer:
     rejected: tuple[tuple[str, str], ...]
 
 
+@dataclass(frozen=True)
+class Kind:
+    """make: a contraction of the kind as a product. tf32: the fact of the device that says whether float32 may lose
+    bits. splits: may the depth be split?"""
+
+    make: Callable[[Template, Program, bool], Gemm]
+    tf32: str = "tf32.matmul"
+    splits: bool = True
+
+
+KINDS: Mapping[str, Kind] = {
+    **dict.fromkeys(OPERANDS, Kind(make_gemm)),
+    "convolution": Kind(make_convolution, "tf32.convolution", splits=False),
+}
+
+
 def offer_gemm(template: Template, context: ChoiceContext) -> Offer:
-    """Kernels for mm, addmm, bmm and baddbmm."""
+    """Kernels for a contraction of one of `KINDS`."""
     program: Program = context.program
-    facts = dict(context.device.facts)
+    kind, facts = KINDS[template.kind], dict(context.device.facts)
     try:
-        gemm = make_gemm(template, program, tf32=bool(facts.get("tf32.matmul")))
+        gemm = kind.make(template, program, bool(facts.get(kind.tf32)))
     except Unsuitable as why:
         return Offer((), ((f"triton {template.kind}", str(why)),))
     shape = shape_of(gemm, program)
     if 0 in (shape.m, shape.n, shape.batch):
         return Offer((), ((f"triton {template.kind}", "the result is empty"),))
-    ranked = rank(shape, context.device)
+    ranked = rank(shape, context.device, kind.splits)
     count = SEARCH[str(context.options["autotune.search"])]
     epilogues = [*fused(program, template, gemm.epilogue)]
     choices: list[Choice] = []
+    both = None if not epilogues else second_product(gemm, epilogues, template, program)
+    if both is not None:
+        double = replace(shape, k=2 * shape.k)
+        choices += _choices(both, rank(double, context.device, False).best[:count], template, program)
     for epilogue, share in _variants(gemm.epilogue, epilogues, count):
-        for config, estimate in ranked.best[:share]:
-            choice = make_choice(replace(gemm, epilogue=epilogue), config, estimate, template, program)
-            choices += [] if choice is None else [choice]
+        choices += _choices(replace(gemm, epilogue=epilogue), ranked.best[:share], template, program)
     return Offer(tuple(choices), ranked.rejected)
+
+
+def _choices(
+    gemm: Gemm, configs: Sequence[tuple[Config, Estimate]], template: Template, program: Program
+) -> list[Choice]:
+    found = (make_choice(gemm, config, estimate, template, program) for config, estimate in configs)
+    return [choice for choice in found if choice is not None]
+
+
+def second_product(gemm: Gemm, epilogues: Sequence[Epilogue], template: Template, program: Program) -> Gemm | None:
+    """a @ b + c @ d as one sum, where `template` is the first of the two products; None where it is not such a sum.
+
+    Neither product is rounded before they are added, so the result is closer to the exact one than the library's.
+    """
+    if template.kind != "mm" or gemm.accumulate != torch.float32:
+        return None
+    epilogue = epilogues[-1]
+    for node in epilogue.loop.nodes:
+        other = _added_to_sum(node)
+        writers = () if other is None else program.writers.get(other.buffer, ())
+        if other is None or len(writers) != 1 or not _is_second(writers[0], template, program):
+            continue
+        second = writers[0]
+        assert isinstance(second, Template)
+        absorbed = (second.name, *epilogue.absorbed)
+        position = tuple(r.var for r in epilogue.loop.ranges)
+        readers = {operation.name for operation in program.readers[other.buffer]}
+        if other.index != position or other.buffer in program.output_buffers or not readers <= set(absorbed):
+            continue
+        total = next(load_ for load_ in epilogue.loop.loads if load_.buffer == ACCUMULATOR)
+        loop = replace(epilogue.loop, stores=_replaced(epilogue.loop.stores, node, cast(total, node.dtype)))
+        if other.buffer in loop.reads or not stands(program, template, absorbed):
+            continue
+        (row,), (column,) = gemm.rows, gemm.columns
+        left, right = second.args
+        term = make_product(left, right, program, (), row, column)
+        if term.left.dtype != gemm.dtype or term.right.dtype != gemm.dtype:
+            continue
+        return replace(gemm, products=(*gemm.products, term), epilogue=replace(epilogue, loop=loop, absorbed=absorbed))
+    return None
+
+
+def _added_to_sum(node: Node) -> Node | None:
+    """The load that `node` adds to the accumulator, roundings aside; None if it is no such sum."""
+    if node.op != "add":
+        return None
+    first, second = (_unrounded(arg) for arg in node.args)
+    total, other = (first, second) if first.op == "load" and first.buffer == ACCUMULATOR else (second, first)
+    if total.op != "load" or total.buffer != ACCUMULATOR or total is other:
+        return None
+    return other if other.op == "load" and other.mask is None and not other.indirect else None
+
+
+def _unrounded(node: Node) -> Node:
+    while node.op == "cast" and node.dtype.is_floating_point and node.args[0].dtype.is_floating_point:
+        node = node.args[0]
+    return node
+
+
+def _is_second(operation: Operation, template: Template, program: Program) -> bool:
+    return isinstance(operation, Template) and operation.kind == "mm" and operation.name != template.name
+
+
+def _replaced(stores: tuple[Store, ...], old: Node, new: Node) -> tuple[Store, ...]:
+    return map_stores(stores, lambda node, args: new if node is old else with_args(node, args))
 
 
 def _variants(alone: Epilogue, fused_ones: Sequence[Epilogue], count: int) -> Iterator[tuple[Epilogue, int]]:
@@ -74,11 +161,11 @@ def shape_of(gemm: Gemm, program: Program) -> Shape:
     """The likely sizes of a product."""
     hint = program.hint
     result = [program.buffers[name] for name in gemm.epilogue.writes]
-    read = {node.buffer for node in gemm.epilogue.loop.loads} - {ACCUMULATOR, BIAS}
+    read = {node.buffer for node in gemm.epilogue.loop.loads} - set(gemm.epilogue.buffers)
     extra = sum(hint(program.buffers[name].nbytes) for name in read)
     extra += sum(hint(buffer.nbytes) for buffer in result[1:])
     return Shape(
-        hint(gemm.batch),
+        hint(gemm.count),
         hint(gemm.m),
         hint(gemm.n),
         sum(hint(product.k) for product in gemm.products),
@@ -101,7 +188,7 @@ def make_choice(
     if config.split == 1:
         call = kernel_call(gemm, config, template, program)
         return Choice(name, "template", Replacement((call,), absorbs=epilogue.absorbed), estimate)
-    if BIAS in epilogue.buffers:
+    if set(epilogue.buffers) != {ACCUMULATOR} or len(gemm.products) != 1:
         return None
     operations, buffers = _split(gemm, config, template, program)
     return Choice(name, "template", Replacement(operations, buffers, epilogue.absorbed), estimate)
@@ -131,7 +218,7 @@ def _split(
 ) -> tuple[tuple[Operation, ...], tuple[Buffer, ...]]:
     """The operations and the workspace. The partial sums are added in a fixed order, so results repeat bit for bit."""
     workspace = f"{template.outputs[0]}_parts"
-    size = (sympy.Integer(config.split), gemm.batch, gemm.m, gemm.n)
+    size = (sympy.Integer(config.split), *(r.size for r in (*gemm.batch, *gemm.rows, *gemm.columns)))
     buffer = Buffer(workspace, gemm.accumulate, template.device, Layout.contiguous(size))
     extended = replace(program, buffers={**program.buffers, workspace: buffer})
     parts = _Parts(config.split, gemm.accumulate)
@@ -140,22 +227,22 @@ def _split(
         template.name,
         template.device,
         parts,
-        template.args if template.kind in ("mm", "bmm") else template.args[1:],
+        tuple(argument_names(template)[name] for name in OPERANDS[template.kind]),
         outputs=(workspace,),
         origins=template.origins,
         source=source,
     )
-    return (call, _sum_of_parts(gemm.epilogue.loop, workspace, config.split, template)), (buffer,)
+    return (call, _sum_of_parts(gemm, workspace, config.split, template)), (buffer,)
 
 
-def _sum_of_parts(loop: Loop, workspace: str, split: int, template: Template) -> Loop:
-    part = reduction_var(0)
+def _sum_of_parts(gemm: Gemm, workspace: str, split: int, template: Template) -> Loop:
+    loop, part = gemm.epilogue.loop, reduction_var(0)
+    walked = tuple(r.var for r in (*gemm.batch, *gemm.rows, *gemm.columns))
 
     def change(node: Node) -> Node | None:
         if node.buffer != ACCUMULATOR:
             return None
-        position = (part, *(() if len(node.index) == 3 else (sympy.Integer(0),)), *node.index)
-        return reduce("sum", load(workspace, position, node.dtype))
+        return reduce("sum", load(workspace, (part, *walked), node.dtype))
 
     return replace(
         loop,
@@ -167,7 +254,7 @@ def _sum_of_parts(loop: Loop, workspace: str, split: int, template: Template) ->
 
 @dataclass(frozen=True)
 class _Parts:
-    """The meaning of a split kernel: partial sums of shape (part, batch, m, n)."""
+    """The meaning of a split kernel: partial sums, of shape (part, m, n) or (part, batch, m, n)."""
 
     split: int
     accumulate: torch.dtype
@@ -177,11 +264,10 @@ class _Parts:
         return f"matrix product in {self.split} parts"
 
     def __call__(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        left = left.to(self.accumulate).reshape(-1, *left.shape[-2:])
-        right = right.to(self.accumulate).reshape(-1, *right.shape[-2:])
         # Where the cuts lie does not matter: what reads the parts adds them up.
-        chunks = zip(left.tensor_split(self.split, -1), right.tensor_split(self.split, -2))
+        lefts, rights = left.to(self.accumulate), right.to(self.accumulate)
+        chunks = zip(lefts.tensor_split(self.split, -1), rights.tensor_split(self.split, -2))
         return torch.stack([a @ b for a, b in chunks])
 
 
-__all__ = ["SEARCH", "Offer", "kernel_call", "make_choice", "offer_gemm", "shape_of"]
+__all__ = ["KINDS", "SEARCH", "Offer", "kernel_call", "make_choice", "offer_gemm", "shape_of"]

@@ -155,7 +155,7 @@ def _write_indices(tile: Tile) -> None:
     for axis in grid:
         block = f"{axis.name.upper()}BLOCK"
         start = "" if _single_block(axis) else f"{programs[axis.name]} * {block} + "
-        _write_axis(tile, axis, f"{start}tl.arange(0, {block}){_expand(tile, axis)}")
+        write_axis(tile, axis, f"{start}tl.arange(0, {block}){_expand(tile, axis)}")
 
 
 def _single_block(axis: Axis) -> bool:
@@ -168,8 +168,8 @@ def _expand(tile: Tile, axis: Axis) -> str:
     return "[:, None]" if tile.tiling.axes[0] is axis else "[None, :]"
 
 
-def _write_axis(tile: Tile, axis: Axis, index: str) -> None:
-    """`xindex`, its mask, and the loop variables that it is made of."""
+def write_axis(tile: Tile, axis: Axis, index: str) -> None:
+    """Emit `xindex`, its mask, and the loop variables that it is made of."""
     name = f"{axis.name}index"
     tile.emit(f"{name} = {index}")
     if axis.masked:
@@ -248,7 +248,7 @@ class _Passes:
             store_lines(self.tile, store)
 
     def _write_persistent(self) -> None:
-        _write_axis(self.tile, self.axis, f"tl.arange(0, RBLOCK){_expand(self.tile, self.axis)}")
+        write_axis(self.tile, self.axis, f"tl.arange(0, RBLOCK){_expand(self.tile, self.axis)}")
         for level in range(1, self.last + 2):
             reduces = [node for node in self.reduces if self.stage[node] == level]
             self._compute([arg for node in reduces for arg in node.args], Reducer(self.tile, [], []))
@@ -289,7 +289,7 @@ class _Passes:
         tile.emit(f"for roffset in range(0, {size}, RBLOCK):")
         tile.depth += 1
         wide = "" if tile.index_type == "tl.int32" else f".to({tile.index_type})"
-        _write_axis(tile, self.axis, f"roffset + rbase{wide}")
+        write_axis(tile, self.axis, f"roffset + rbase{wide}")
         self._compute(roots, reducer)
         reducer.step()
         for store in stores:
@@ -313,4 +313,4 @@ class _Passes:
         return hints
 
 
-__all__ = ["LIMIT", "KernelText", "choose_index_type", "write_kernel"]
+__all__ = ["LIMIT", "KernelText", "choose_index_type", "write_axis", "write_kernel"]

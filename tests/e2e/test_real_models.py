@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.test_model_zoo import OLD_TORCH, ONE_BATCH_SIZE
+from e2e.test_model_zoo import expect_failure
 from support.compare import NO_GPU
 from support.real_zoo import REAL_ZOO
 from support.zoo import Entry
@@ -14,7 +14,6 @@ from support.zoo_check import check, exact_convolutions
 
 pytest.importorskip("transformers")
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, NO_GPU]
-BATCH_FIXED_BY_TORCH = ("whisper", "mixtral") if OLD_TORCH else ()
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +26,5 @@ def no_tf32() -> Iterator[None]:
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 def test_as_right_as_eager(entry: Entry, dynamic: bool, training: bool, request: pytest.FixtureRequest) -> None:
-    if training and dynamic and str(entry) in BATCH_FIXED_BY_TORCH:
-        request.applymarker(pytest.mark.xfail(reason=ONE_BATCH_SIZE, strict=True))
+    expect_failure(request, entry, "cuda", dynamic, training)
     check(entry, "cuda", training=training, dynamic=dynamic)

@@ -31,7 +31,7 @@ _ONE_LABEL: dict[str, Any] = {"problem_type": "single_label_classification", "nu
 def _like(name: str, **settings: Any) -> Entry:
     """The zoo's entry of that name with another size."""
     small = _SMALL[name]
-    return Entry(name, **settings, externs=small.externs, prepare_judge=small.prepare_judge)
+    return Entry(name, **settings, externs=small.externs, patches=small.patches, prepare_judge=small.prepare_judge)
 
 
 _BERT = transformer(
@@ -107,7 +107,6 @@ REAL_ZOO: tuple[Entry, ...] = (
     _like("resnet", **_RESNET),
     _like("mobilenet", **_MOBILENET),
     _like("clip", **_CLIP),
-    # Without `allow_rnn`, as people run it: the LSTM itself stays in eager.
     _like(
         "lstm",
         make=partial(Lstm, 512),

@@ -16,6 +16,7 @@ import torch
 from litz.cost import speeds_of
 from litz.ir import Program, Template
 from litz.runtime.cache import digest
+from litz.runtime.cuda_driver import driver_version
 from litz.schedule.choices import needed_outside, replacement_of, substituted
 from litz_plugins import Choice, ChoiceContext
 
@@ -107,6 +108,6 @@ def environment() -> tuple[str, ...]:
         triton = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
         triton = "none"
-    driver = getattr(torch._C, "_cuda_getDriverVersion")() if torch.cuda.is_available() else 0  # noqa: B009
+    driver = driver_version() if torch.cuda.is_available() else 0
     cudnn = torch.backends.cudnn.version() if torch.cuda.is_available() else 0
     return str(torch.__version__), triton, str(driver), str(cudnn)

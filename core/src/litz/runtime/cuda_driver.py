@@ -37,6 +37,13 @@ def _check(status: int, what: str) -> None:
     raise RuntimeError(f"CUDA error in {what}: {detail}")
 
 
+def driver_version() -> int:
+    """The CUDA version that the driver supports: 1000 * major + 10 * minor."""
+    found = ctypes.c_int()
+    _check(_driver().cuDriverGetVersion(ctypes.byref(found)), "cuDriverGetVersion")
+    return found.value
+
+
 def _make_current(device: int) -> None:
     """Make torch's context of the device this thread's: a thread that has not used CUDA yet has none."""
     torch.cuda.init()

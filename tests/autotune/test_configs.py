@@ -69,5 +69,5 @@ def test_every_tile_has_at_least_16_along_each_dimension(itemsize: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 16, 17, 100, 4096])
 def test_every_size_has_a_configuration(size: int) -> None:
-    for shape in (square(size, 64, 64), square(64, size, 64), square(64, 64, size)):
+    for shape in (square(size, 64, 64), square(64, size, 64), square(64, 64, size), square(size), square(5, 3, size)):
         assert rank(shape, H100).best

@@ -12,14 +12,19 @@ from typing import Any
 import torch
 
 from litz.builtin import builtin_plugins
+from litz.capture.aot import compile_with_aot
+from litz.capture.graph import Graph
 from litz.cost import device_info
-from litz.pipeline import Compiler, make_compiler
+from litz.ir.interpret import interpret
+from litz.pipeline import Compiler, make_compiler, schedule_graph
 from litz.schedule import Schedule
+from litz.schedule.schedule_program import unscheduled
 from litz_autotune import Autotune
 from litz_autotune.race import Race
+from litz_autotune.subprogram import on_device
 from litz_autotune.timing import FakeTimer, Measurement, failed
 from litz_plugins.manager import make_plugins
-from support.retarget import cuda_schedules
+from support.retarget import cuda_schedules, to_cuda
 
 Times = Callable[[str], float | str]
 
@@ -65,3 +70,30 @@ class FakeGpu:
             lambda backend: torch.compile(fn, backend=backend, dynamic=dynamic)(*tensors), self.compiler
         )
         return schedule
+
+    def compile(self, fn: Callable[..., Any], dynamic: bool | None = None) -> Callable[..., Any]:
+        """`fn` tuned and scheduled for the GPU; a call runs that schedule on the CPU, in the IR's interpreter."""
+        torch._dynamo.reset()
+        self.schedules: list[Schedule] = []
+
+        def run(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
+            self.compiler.plugins.compile_started(graph, self.compiler.options)
+            schedule = schedule_graph(to_cuda(graph), self.compiler)
+            self.schedules.append(schedule)
+            program = on_device(unscheduled(schedule), torch.device("cpu"))
+            return lambda args: interpret(program, args)
+
+        def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            decompositions = self.compiler.plugins.decompositions()
+            return compile_with_aot(gm, inputs, compile_graph=run, decompositions=decompositions)
+
+        return torch.compile(fn, backend=backend, dynamic=dynamic)
+
+    @property
+    def steps(self) -> list[str]:
+        """What the compiled graphs consist of, by kind and name."""
+        return [
+            f"{type(step).__name__} {getattr(step, 'target_name', step.name)}"
+            for schedule in self.schedules
+            for step in schedule.steps
+        ]

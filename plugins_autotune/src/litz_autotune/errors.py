@@ -15,6 +15,6 @@ class NoValidChoicesError(LitzError):
         self.rejected = tuple(rejected)
         lines = [f"    {name}: {why}" for name, why in self.rejected] or ["    no template offers anything for it"]
         super().__init__(
-            "\n".join([f"NoValidChoicesError: nothing that autotune.backends allows can run {problem}", *lines]),
+            "\n".join([f"nothing that autotune.backends allows can run {problem}", *lines]),
             todo="allow the library call: options={'autotune.backends': ('library', 'triton')}",
         )

@@ -56,12 +56,14 @@ class Tuner:
         self.runner, self.counters, self.timer, self.rejections = runner, counters, timer, rejections
         self.deadline = float("inf")
         self._remotes: dict[str, RemoteStore] = {}
+        self._seen: dict[str, Record] = {}  # of this compile: equal problems are measured once, whatever is kept
         self.estimates: dict[str, Estimate] = {}
         """Measured times by the text of the kernel that they are of."""
 
     def start(self, budget: float) -> None:
         """A compile begins, which may spend `budget` seconds on measurements."""
         self.deadline = time.monotonic() + budget
+        self._seen.clear()
 
     def select(self, choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
         """The choice for a contraction, None for no opinion. Errors: NoValidChoicesError."""
@@ -114,6 +116,8 @@ class Tuner:
     # Measuring.
 
     def _record(self, contest: Contest, offers: Sequence[Choice], context: ChoiceContext) -> Record:
+        if contest.key in self._seen:
+            return self._seen[contest.key]
         store = LocalStore(context.cache, self.counters)
 
         remote = self._remote(context)
@@ -125,9 +129,10 @@ class Tuner:
             record, complete = self._measure(contest, offers, context)
             return (remote.put(contest.key, record) if remote is not None and complete else record), complete
 
-        if not context.options["autotune.local_cache"]:
-            return measure()[0]
-        return store.make(contest.key, measure)
+        kept = context.options["autotune.local_cache"]
+        record = store.make(contest.key, measure) if kept else measure()[0]
+        self._seen[contest.key] = record
+        return record
 
     def _remote(self, context: ChoiceContext) -> RemoteStore | None:
         url = context.options["autotune.remote_cache"]

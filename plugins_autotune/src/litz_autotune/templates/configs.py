@@ -156,8 +156,6 @@ def misfit(config: Config, shape: Shape, capability: int) -> str:
         return f"needs {accumulators(config)} registers a thread for its sums alone"
     if _wasteful(config.m, shape.m) or _wasteful(config.n, shape.n):
         return f"the tile is more than twice the result, {shape.m} x {shape.n}"
-    if config.k > 2 * max(16, shape.k):
-        return f"the tile is more than twice as deep as the operands, {shape.k}"
     return ""
 
 

@@ -16,7 +16,9 @@ import torch
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one part, or all that the machine can run. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
-    parser.add_argument("part", nargs="?", choices=("models", "kernels", "host", "compile", "all"), default="all")
+    parser.add_argument(
+        "part", nargs="?", choices=("models", "kernels", "host", "compile", "autotune", "all"), default="all"
+    )
     parser.add_argument("--out", help="write the figures to this file, as JSON")
     args = parser.parse_args(argv)
     out = ["--out", args.out] if args.out else []
@@ -38,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from benchmarks import compile_time
 
         compile_time.main([])
+    if args.part == "autotune":  # on its own: it takes half an hour
+        from benchmarks import autotune
+
+        return autotune.main(out)
     return 0
 
 

@@ -1,0 +1,258 @@
+"""litz-autotune against eager and TorchInductor's max-autotune, on matrix products and convolutions.
+
+    python -m benchmarks.autotune [--dtype bf16 fp16] [--only TEXT] [--inductor TEXT] [--minutes N] [--out FILE]
+
+For each shape, plain and with users (bias and gelu, a residual, relu): the time of eager, of litz with
+mode="max-autotune-no-cudagraphs", of the best Triton template alone, and, for the shapes whose names contain the text
+of `--inductor` ("" for all), of TorchInductor's max-autotune-no-cudagraphs. All of one row are timed in turns, with
+cold caches (`litz_autotune.timing`), so they saw the same machine. Beside them: seconds of the first call with an empty
+cache and with a filled one. The last lines are the figures that the issue asks for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from math import exp, inf, log
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from litz_autotune.plugin import plugin
+from litz_autotune.timing import CudaTimer, summarize
+
+F = torch.nn.functional
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+SECONDS = 0.3
+"""For the measurement of one row."""
+TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 5e-3, torch.float32: 5e-3}
+
+# name: batch (0 for a plain matrix), m, n, k
+PRODUCTS: dict[str, tuple[int, int, int, int]] = {
+    **{f"square {n}": (0, n, n, n) for n in (256, 512, 1024, 2048, 4096, 8192)},
+    "odd 777": (0, 777, 777, 777),
+    "odd 1000": (0, 1000, 1000, 1000),
+    "odd 4097x4095x4100": (0, 4097, 4095, 4100),
+    **{f"decode {m}x4096x4096": (0, m, 4096, 4096) for m in (1, 8, 16, 32, 64, 128)},
+    "decode 16x11008x4096": (0, 16, 11008, 4096),
+    "decode 16x4096x11008": (0, 16, 4096, 11008),
+    "tall 65536x64x64": (0, 65536, 64, 64),
+    "tall 32768x128x128": (0, 32768, 128, 128),
+    "tall 100000x32x256": (0, 100000, 32, 256),
+    "wide 64x65536x64": (0, 64, 65536, 64),
+    "split 128x128x16384": (0, 128, 128, 16384),
+    "split 64x64x65536": (0, 64, 64, 65536),
+    "split 256x256x32768": (0, 256, 256, 32768),
+    "split 16x1024x16384": (0, 16, 1024, 16384),
+    "batch 16x512": (16, 512, 512, 512),
+    "batch 64x128x128x64": (64, 128, 128, 64),
+    "batch 96x1024x1024x64": (96, 1024, 1024, 64),
+    "batch 96x1024x64x1024": (96, 1024, 64, 1024),
+    "gpt2 qkv": (0, 8192, 2304, 768),
+    "gpt2 out": (0, 8192, 768, 768),
+    "gpt2 up": (0, 8192, 3072, 768),
+    "gpt2 down": (0, 8192, 768, 3072),
+    "gpt2 head": (0, 8192, 50257, 768),
+    "llama qkv": (0, 2048, 12288, 4096),
+    "llama out": (0, 2048, 4096, 4096),
+    "llama gate": (0, 2048, 22016, 4096),
+    "llama down": (0, 2048, 4096, 11008),
+    "vit qkv": (0, 12608, 2304, 768),
+    "vit up": (0, 12608, 3072, 768),
+    "vit down": (0, 12608, 768, 3072),
+    "mlp 4096x1024x1024": (0, 4096, 1024, 1024),
+    "dlrm 8192x512x479": (0, 8192, 512, 479),
+}
+
+# name: images, channels in, height = width, channels out, kernel, stride, padding; channels last
+CONVOLUTIONS: dict[str, tuple[int, int, int, int, int, int, int]] = {
+    "conv1x1 64-256 56": (32, 64, 56, 256, 1, 1, 0),
+    "conv1x1 1024-256 14": (32, 1024, 14, 256, 1, 1, 0),
+    "conv3x3 64 56": (32, 64, 56, 64, 3, 1, 1),
+    "conv3x3 256 14": (32, 256, 14, 256, 3, 1, 1),
+    "conv3x3 128-128 stride 2": (32, 128, 56, 128, 3, 2, 1),
+}
+
+USERS: dict[str, Callable[..., torch.Tensor]] = {
+    "": lambda y, bias, other: y,
+    "bias+gelu": lambda y, bias, other: F.gelu(y + bias),
+    "residual": lambda y, bias, other: y + other,
+    "relu": lambda y, bias, other: F.relu(y),
+}
+
+
+@dataclass
+class Row:
+    """Times in µs, tuning in seconds; `problems` has what went wrong, by who."""
+
+    name: str
+    users: str
+    dtype: str
+    us: dict[str, float] = field(default_factory=dict)
+    noise: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    races_warm: int = -1
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def against(self, who: str, other: str) -> float:
+        """How many times as fast `who` is as `other`; nan where one is missing."""
+        return self.us[other] / self.us[who] if {who, other} <= set(self.us) else float("nan")
+
+
+def cases(dtype: torch.dtype) -> Iterator[tuple[str, str, Callable[..., Any], list[torch.Tensor]]]:
+    """(name, users, function, arguments)."""
+
+    def randn(*size: int) -> torch.Tensor:
+        return torch.randn(*size, device="cuda").to(dtype)
+
+    second = list(USERS)[1:]
+    for number, (name, (batch, m, n, k)) in enumerate(PRODUCTS.items()):
+        lead = (batch,) if batch else ()
+        a, b, bias, other = randn(*lead, m, k), randn(*lead, k, n), randn(n), randn(*lead, m, n)
+        for users in ("", second[number % len(second)]):
+            yield name, users, lambda a, b, bias, other, u=USERS[users]: u(a @ b, bias, other), [a, b, bias, other]
+    for name, (images, channels, size, out, kernel, stride, padding) in CONVOLUTIONS.items():
+        x = randn(images, channels, size, size).contiguous(memory_format=torch.channels_last)
+        w = randn(out, channels, kernel, kernel).contiguous(memory_format=torch.channels_last)
+
+        def convolve(x: torch.Tensor, w: torch.Tensor, relu: bool, s: int = stride, p: int = padding) -> torch.Tensor:
+            y = F.conv2d(x, w, stride=s, padding=p)
+            return F.relu(y) if relu else y
+
+        yield name, "", lambda x, w, f=convolve: f(x, w, False), [x, w]
+        yield name, "relu", lambda x, w, f=convolve: f(x, w, True), [x, w]
+
+
+def first_call(compiled: Callable[..., Any], args: Sequence[torch.Tensor]) -> float:
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    compiled(*args)
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def measure(
+    name: str, users: str, dtype: str, fn: Callable[..., Any], args: list[torch.Tensor], inductor: bool, folder: Path
+) -> Row:
+    """One row: everyone's first call, a check against eager, and the times, in turns."""
+    row = Row(name, users, dtype)
+    expected = fn(*args)
+    runs: dict[str, Callable[[], Any]] = {"eager": lambda: fn(*args)}
+
+    def add(who: str, compile_: Callable[[], Callable[..., Any]]) -> None:
+        torch._dynamo.reset()
+        try:
+            compiled = compile_()
+            row.seconds[who] = first_call(compiled, args)
+            error = float((compiled(*args).float() - expected.float()).norm() / expected.float().norm())
+            if not error <= TOLERANCE[expected.dtype]:
+                row.problems[who] = f"relative error {error:.1e}"
+                return
+            runs[who] = lambda: compiled(*args)
+        except Exception as problem:
+            row.problems[who] = f"{type(problem).__name__}: {problem}".splitlines()[0][:200]
+            traceback.print_exc(limit=2, file=sys.stderr)
+
+    options = {"mode": "max-autotune-no-cudagraphs", "cache_dir": folder}
+    add("litz", lambda: torch.compile(fn, backend="litz", options=options))
+    races = plugin.counters.races
+    add("litz warm", lambda: torch.compile(fn, backend="litz", options=options))
+    runs.pop("litz warm", None)
+    row.races_warm = plugin.counters.races - races
+    only = {**options, "autotune.backends": ("triton",)}
+    add("template", lambda: torch.compile(fn, backend="litz", options=only))
+    if inductor:
+        import torch._inductor.config as config
+
+        with config.patch(force_disable_caches=True):
+            add("inductor", lambda: torch.compile(fn, mode="max-autotune-no-cudagraphs"))
+    samples = CudaTimer().time(runs, torch.device("cuda"), SECONDS * len(runs))
+    for who, found in samples.items():
+        summary = summarize(found)
+        row.us[who], row.noise[who] = summary.us, summary.noise_us
+    return row
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    real = [value for value in values if value == value and 0 < value < inf]
+    return exp(statistics.fmean(map(log, real))) if real else float("nan")
+
+
+def line(row: Row) -> str:
+    times = "  ".join(f"{who} {row.us[who]:9.2f}" for who in ("eager", "litz", "template", "inductor") if who in row.us)
+    tuned = "  ".join(
+        f"{who} {row.seconds[who]:.1f} s" for who in ("litz", "litz warm", "inductor") if who in row.seconds
+    )
+    problems = "; ".join(f"{who}: {text}" for who, text in row.problems.items())
+    label = f"{row.name} {row.users}".strip()
+    return f"{row.dtype} {label:32} {times}  x{row.against('litz', 'eager'):.3f}  [{tuned}] {problems}"
+
+
+def summary(rows: Sequence[Row]) -> list[str]:
+    """The issue's bars."""
+    found = []
+    for label, chosen in (("plain", [r for r in rows if not r.users]), ("with users", [r for r in rows if r.users])):
+        ratios = [row.against("litz", "eager") for row in chosen]
+        found.append(f"{label}: litz is {geometric_mean(ratios):.3f} times as fast as eager, {len(chosen)} rows")
+    slower = [row for row in rows if row.against("litz", "eager") < 0.98]
+    found.append(f"slower than eager by more than 2 %: {len(slower)}")
+    found += [f"    {line(row)}" for row in slower]
+    for row in rows:
+        if row.name == "square 8192" and not row.users:
+            found.append(f"8192 cubed, {row.dtype}: the template has {row.against('template', 'eager'):.3f} of cuBLAS")
+    tuned = [row for row in rows if {"litz", "inductor"} <= set(row.seconds)]
+    shares = [row.seconds["litz"] / row.seconds["inductor"] for row in tuned]
+    found.append(
+        f"first call, cold: {geometric_mean(shares):.3f} of Inductor's, {len(tuned)} rows, "
+        f"worst {max(shares, default=0):.3f}"
+    )
+    found.append(f"against Inductor: {geometric_mean([r.against('litz', 'inductor') for r in rows]):.3f} times as fast")
+    found.append(f"rows that measured anything with a filled cache: {sum(row.races_warm > 0 for row in rows)}")
+    found.append(f"rows with problems: {sum(bool(row.problems) for row in rows)}")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print. Returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--dtype", nargs="+", choices=tuple(DTYPES), default=["bf16"])
+    parser.add_argument("--only", default="", help="shapes whose names contain this text")
+    parser.add_argument("--inductor", default=None, help='shapes to give to Inductor too; "" for all')
+    parser.add_argument("--minutes", type=float, default=inf, help="stop after so many, and sum up what there is")
+    parser.add_argument("--out", help="write the figures to this file, as JSON")
+    args = parser.parse_args(argv)
+    if not torch.cuda.is_available():
+        print("no CUDA device: nothing to measure")
+        return 1
+    print(torch.cuda.get_device_name(), "torch", torch.__version__)
+    stop = time.monotonic() + 60 * args.minutes
+    rows: list[Row] = []
+    for dtype in args.dtype:
+        for name, users, fn, tensors in cases(DTYPES[dtype]):
+            if args.only not in name:
+                continue
+            if time.monotonic() > stop:
+                print("out of time")
+                break
+            inductor = args.inductor is not None and args.inductor in name
+            with tempfile.TemporaryDirectory() as folder:  # cold: nothing built, nothing measured
+                row = measure(name, users, dtype, fn, tensors, inductor, Path(folder))
+            rows.append(row)
+            print(line(row), flush=True)
+    print("\n".join(summary(rows)))
+    if args.out:
+        Path(args.out).write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    plugin.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .compare import Complaint, Expected, complaints
-from .execute import Executable, FuzzCompiler, Peer, Way, trained
+from .execute import Executable, FuzzCompiler, Peer, Way, default_device, trained
 from .gradients import expected_gradients, gradients
 from .inputs import InputSpec, make_inputs
 from .program import FuzzProgram
@@ -114,7 +114,7 @@ class Checker:
         for specs, values, grads in prepared.rounds:
             inputs = self._inputs(program, specs)
             try:
-                with _deadline(), torch.set_grad_enabled(program.grad), torch.device(self.device):
+                with _deadline(), torch.set_grad_enabled(program.grad), default_device(self.device):
                     self.runs[way] += 1
                     outputs = prepared.executable.run(inputs, way)
                     found = gradients(outputs, inputs) if grads else []
@@ -174,7 +174,7 @@ class Checker:
         """The outputs, the gradients and the inputs afterwards, without litz's stages."""
         executable = self.compiler.compile(program, self._inputs(program, specs), peer)
         inputs = self._inputs(program, specs)
-        with _deadline(), torch.set_grad_enabled(program.grad), torch.device(self.device):
+        with _deadline(), torch.set_grad_enabled(program.grad), default_device(self.device):
             outputs = executable.run(inputs, "traced")
             return outputs, gradients(outputs, inputs) if grads else [], inputs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -96,7 +97,7 @@ class FuzzCompiler:
             symbols = _symbols(fake)
             module: Any = _Module(program, len(symbols))
             arguments = [*(fake[number].shape[dim] for number, dim in symbols), *fake]
-            with torch.set_grad_enabled(program.grad), torch.device(self.device):
+            with torch.set_grad_enabled(program.grad), default_device(self.device):
                 rules = {} if peer == "plain" else self.decompositions
                 call = compile_with_aot(module, arguments, compile_graph=compile_graph, decompositions=rules)
         return Executable(call, way, shape_env, fake, symbols, graphs)
@@ -195,6 +196,11 @@ class _Cpp:
     @hookimpl
     def litz_register_codegens(self, options: Any) -> dict[str, Codegen]:
         return {"cpu": CppCodegen(loader=self.batch.load)}
+
+
+def default_device(name: str) -> AbstractContextManager[Any]:
+    """Where tensors are made that say no device; nothing for the CPU, as the mode slows every call down."""
+    return nullcontext() if name == "cpu" else torch.device(name)
 
 
 def trained(program: FuzzProgram, inputs: list[torch.Tensor]) -> list[torch.Tensor]:

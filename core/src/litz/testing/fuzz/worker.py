@@ -5,6 +5,7 @@ Before each program its label is written to the journal, so that whoever started
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -28,6 +29,7 @@ def work(task: dict[str, Any]) -> None:
     (time.time())."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(2)
+    gc.disable()  # tracing makes much that lives on: collecting once a batch is a fifth faster
     journal, folder = Path(task["journal"]), Path(task["folder"])
     checker = Checker(task["compiled"], task["level"], task["device"])
 
@@ -58,6 +60,7 @@ def work(task: dict[str, Any]) -> None:
         }
         row["failures"] = [_write(_small(f, checker, task["shrink_seconds"]), folder) for f in failures]
         print(json.dumps(row), flush=True)
+        gc.collect()
         number += task["step"]
 
 

@@ -69,6 +69,23 @@ FOUND = {
         "torch.log_softmax(x0, 1)",
         dynamic=True,
     ),
+    "where an input begins in its storage was a symbol without a value": program(
+        (InputSpec((7, 7), F32, 149293, order=(1, 0), steps=(2, 1), offset=5),),
+        "x0.split((5, x0.size(1) - 5), 1)[-1]",
+        dynamic=True,
+    ),
+    "as_strided of a transposed input with symbolic sizes": program(
+        (InputSpec((7, 7), F32, 149293, order=(1, 0), offset=5),),
+        "x0.split((5, x0.size(1) - 5), 1)[-1]",
+        dynamic=True,
+    ),
+    "a view was returned nearer to its storage's start than in eager, and made again from there": program(
+        (InputSpec((8,), F32, 279269, steps=(3,), offset=1),),
+        "x0[4 : x0.size(0) // 2 + 1 : 3]",
+        "x0: x0[:-1].copy_(x0.flip(0)[:-1])",
+        outputs=("v0",),
+        dynamic=True,
+    ),
     "-2 was not 254 as uint8": program((InputSpec((4, 4), U8, 766573),), "x0: x0.clamp_(-2, 2)"),
 }
 

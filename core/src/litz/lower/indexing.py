@@ -243,7 +243,7 @@ def as_strided_scatter(
         raise NotImplementedError("as_strided_scatter on a tensor with gaps")
     result = ctx.copy(x)
     offset = to_expr(0) if storage_offset is None else to_expr(storage_offset)
-    target = views.as_strided(result, tuple(map(to_expr, size)), tuple(map(to_expr, stride)), offset)
+    target = views.as_strided(result, tuple(map(to_expr, size)), tuple(map(to_expr, stride)), offset, ctx.hint)
     if not isinstance(target, View):
         raise NotImplementedError("as_strided_scatter on a tensor with gaps")
     ctx.write(target, source.load)

@@ -19,13 +19,14 @@ from torch.fx.node import map_aggregate
 from litz.capture import torch_api
 from litz.capture.graph import Graph, constant_of, statically_known
 from litz.errors import LoweringError
-from litz.ir import Layout, Opaque, Program, TensorRef
+from litz.ir import Layout, Opaque, Program, TensorRef, Unbacked
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import ONE, ZERO, Expr
 
 from .context import LoweringContext, same_strides
 from .fallback import fallback
 from .registry import ANY_DTYPE, Lowering, core_lowerings
+from .strides import same_stride
 from .view import Computed, Tensor, View, variables
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -77,7 +78,7 @@ class _Lowerer:
                 raise LoweringError(op=str(node.target), node=node.name, problem=f"an FX node of kind {node.op}")
             value = self.plain(steps[node.op](node))
             if isinstance(value, Tensor) and node in self.returned and not self.is_placed(node, value):
-                value = self.ctx.copy(value, _strides(node))
+                value = self.placed(node, value)
             if isinstance(value, View):
                 self.owners.setdefault(value.buffer.name, _owner(node))
             if node in self.written_nodes:
@@ -149,6 +150,8 @@ class _Lowerer:
     def call(self, node: torch.fx.Node) -> Any:
         meta, target = node.meta.get("val"), node.target
         if isinstance(meta, SYMBOLIC) and not node.meta.get("unbacked_bindings"):
+            if target is torch.ops.aten.sym_storage_offset.default:
+                self.read_offset(node, torch_api.sympy_of(meta))
             return simple(torch_api.sympy_of(meta))
         args, kwargs = self.arguments(node)
         if target is torch.ops.aten.as_strided.default:
@@ -178,6 +181,19 @@ class _Lowerer:
             problem = f"{type(error).__name__}: {error}"
             raise LoweringError(op=str(target), node=node.name, problem=problem) from error
 
+    def read_offset(self, node: torch.fx.Node, symbol: Expr) -> None:
+        """Have the program read where an input begins in its storage: no size or stride of an input says it."""
+        (source,) = node.args
+        assert isinstance(source, torch.fx.Node)
+        value = self.values[source]
+        known = {s for item in self.inputs if isinstance(item, sympy.Basic) for s in item.free_symbols}
+        known |= {s for b in self.ctx.buffers.values() if b.kind == "input" for s in b.layout.free_symbols}
+        ref = value.ref() if isinstance(value, View) else None
+        if not symbol.is_Symbol or symbol in known or ref is None:
+            return
+        unbacked = (Unbacked(symbol, (("item",),)),)
+        self.ctx.add_extern(node.target, (ref,), {}, value.device, outputs=(None,), unbacked=unbacked)  # type: ignore[arg-type]
+
     def arguments(self, node: torch.fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The node's arguments as lowerings take them: what the schema lets be positional is positional."""
 
@@ -205,7 +221,7 @@ class _Lowerer:
             return args
         if isinstance(value, View) and self.owns(owner, value) and _lies_as_in_eager(owner, value):
             return args
-        whole = self.ctx.copy(value, _strides(owner))
+        whole = self.placed(owner, value)
         self.values[owner] = whole
         self.owners[whole.buffer.name] = owner
         offset = args[3] if len(args) > 3 and args[3] is not None else source.meta["val"].storage_offset()
@@ -245,8 +261,7 @@ class _Lowerer:
             home = self.values[owner]
             if isinstance(home, View) and home.buffer is value.buffer and _lies_as_in_eager(owner, home):
                 # A view lies where its metadata says. With symbolic sizes that may be more than its index shows.
-                offset = torch_api.sympy_of(meta.storage_offset() - owner.meta["val"].storage_offset())
-                return TensorRef(home.buffer.name, Layout(value.size, stride, offset))
+                return TensorRef(home.buffer.name, Layout(value.size, stride, _offset(item) - _start(owner)))
             found = value.ref()
             if found is not None and same_strides(value.size, found.layout.stride, stride):
                 return TensorRef(found.buffer, Layout(found.layout.size, stride, found.layout.offset))
@@ -264,8 +279,21 @@ class _Lowerer:
         """Whether the memory of a node that goes to the caller, itself or in views, is good for that as it is."""
         if isinstance(value, View) and not self.owns(node, value):
             return False
-        # If no view of it goes out, `output` gives it memory.
-        return node not in self.viewed or (isinstance(value, View) and _lies_as_in_eager(node, value))
+        if node not in self.viewed and _offset(node) == _start(node):
+            return True  # `output` gives it memory if need be
+        return isinstance(value, View) and _lies_as_in_eager(node, value)
+
+    def placed(self, node: torch.fx.Node, value: Tensor) -> View:
+        """A copy of `value` with the node's strides, as far from its storage's start as the node's tensor is."""
+        stride, offset = _strides(node), _offset(node)
+        if offset == 0 or value.dtype not in SUPPORTED:
+            return self.ctx.copy(value, stride)
+        layout = Layout(value.size, stride, offset)
+        buffer = self.ctx.new_buffer((offset + layout.span,), value.dtype, value.device)
+        flat = offset + sum((var * step for var, step in zip(variables(value.ndim), stride, strict=True)), start=ZERO)
+        target = View(value.dtype, value.device, value.size, buffer, (flat,), layout)
+        self.ctx.write(target, value.load)
+        return target
 
     def materialized(self, value: Tensor, stride: tuple[Expr, ...]) -> TensorRef:
         """A copy of `value` with exactly these strides, gaps included: the backward graph, say, was traced for them.
@@ -287,9 +315,21 @@ def _owner(node: torch.fx.Node) -> torch.fx.Node:
 
 
 def _lies_as_in_eager(node: torch.fx.Node, value: View) -> bool:
-    """Whether the value is all of a buffer, with the strides of the node's tensor."""
-    layout = value.buffer.layout
-    return value.index == variables(len(layout.size)) and same_strides(value.size, layout.stride, _strides(node))
+    """Whether the value has the strides of the node's tensor, and begins where in memory that does."""
+    layout = value.layout()
+    if layout is None or not same_strides(value.size, layout.stride, _strides(node)):
+        return False
+    return same_stride(layout.offset + _start(node), _offset(node))
+
+
+def _start(owner: torch.fx.Node) -> Expr:
+    """How far from its storage's start the buffer of a node begins: those of litz's own are storages."""
+    return ZERO if owner.op == "call_function" else _offset(owner)
+
+
+def _offset(node: torch.fx.Node) -> Expr:
+    """As eager has it."""
+    return torch_api.sympy_of(node.meta["val"].storage_offset())
 
 
 def _strides(node: torch.fx.Node) -> tuple[Expr, ...]:

@@ -21,6 +21,7 @@ from litz.ir.index import (
     to_expr,
 )
 
+from .strides import same_stride
 from .view import Tensor, View, ranges_of, variables
 
 Hint = Callable[[Expr], int]
@@ -206,28 +207,24 @@ def _next_group(
 # ---------------------------------------------------------------------------------------------------------- as_strided
 
 
-def as_strided(x: View, size: Sequence[Expr], stride: Sequence[Expr], offset: Expr) -> View | None:
+def as_strided(x: View, size: Sequence[Expr], stride: Sequence[Expr], offset: Expr, hint: Hint) -> View | None:
     """The strided view of x's buffer whose first element is `offset` elements behind the buffer's first.
 
     None where the buffer's own layout has gaps or overlaps, since then an offset says not which element is meant.
+    `hint` orders symbolic strides; the answer is right whether or not it is.
     """
     layout = x.buffer.layout
     if product(size) == 0:
         return View(x.dtype, x.device, tuple(size), x.buffer, (ZERO,) * len(layout.size))
     order = [dim for dim in range(len(layout.size)) if layout.size[dim] != 1]
-    if any(not layout.stride[dim].is_Integer for dim in order):
-        # Symbolic strides: only where the order of the dimensions is the plain one.
-        if not layout.is_contiguous():
-            return None
-    else:
-        order.sort(key=lambda dim: -int(layout.stride[dim]))
+    order.sort(key=lambda dim: -hint(layout.stride[dim]))
     names, extents = variables(len(size)), ranges_of(size)
     flat = offset + sum((names[dim] * stride[dim] for dim in range(len(size))), start=ZERO)
     flat = recombine(flat.expand(), extents)
     step: Expr = ONE
     index: list[Expr] = [ZERO] * len(layout.size)
     for position, dim in enumerate(reversed(order)):
-        if layout.stride[dim] != step:
+        if not same_stride(layout.stride[dim], step):
             return None
         last = position == len(order) - 1
         rest = floordiv(flat, step, extents)

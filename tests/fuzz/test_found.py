@@ -86,6 +86,23 @@ FOUND = {
         outputs=("v0",),
         dynamic=True,
     ),
+    "a constant of a narrow type was compared as an int": program(
+        (InputSpec((4, 1, 4, 4), torch.int8, 5476),), "torch.argmax(torch.ones_like(x0), 1, keepdim=True)"
+    ),
+    "a bfloat16 minimum was rounded, and the values that backward compares with it were not": program(
+        (
+            InputSpec((), torch.bfloat16, 94664, offset=1),
+            InputSpec((), torch.bool, 59133),
+            InputSpec((), torch.int16, 663472),
+        ),
+        "torch.prod(x0)",
+        "torch.clamp(v0, min=v0)",
+        "0.1 * v1",
+        "torch.amin(v2)",
+        "torch.where(x0.masked_fill(x1, 0) < x1, v3, x2)",
+        "torch.pow(v4.abs() + 1, 0.5)",
+        grad=True,
+    ),
     "-2 was not 254 as uint8": program((InputSpec((4, 4), U8, 766573),), "x0: x0.clamp_(-2, 2)"),
 }
 

@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from .dtypes import compute_dtype
+from .dtypes import HALF, compute_dtype
 from .index import Expr, is_placeholder, to_expr
 from .node import Node, intern, rewrite, with_args
 from .ops import OPS
@@ -68,6 +68,13 @@ def cast(value: Node, dtype: torch.dtype) -> Node:
     if value.op == "cast" and _widens(value.args[0].dtype, value.dtype) and value.args[0].dtype == dtype:
         return value.args[0]
     return intern("cast", dtype, (value,), ())
+
+
+def rounded(value: Node) -> Node:
+    """A half value as memory would hold it, though it may have come straight from a computation in float32: for
+    comparisons, of which one side may have been stored and the other computed again."""
+    held = value.dtype not in HALF or value.op in ("const", "cast")
+    return value if held else intern("cast", value.dtype, (value,), ())
 
 
 def _widens(small: torch.dtype, large: torch.dtype) -> bool:

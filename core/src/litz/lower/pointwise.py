@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from litz.ir import Node
-from litz.ir.build import call, cast, const
+from litz.ir.build import call, cast, const, rounded
 from litz.ir.dtypes import HALF
 
 from .context import LoweringContext
@@ -235,5 +235,9 @@ for _name in ("logical_and", "logical_or", "logical_xor"):
     _register(logical, op(_name.replace("logical", "bitwise")), 2, (f"aten.{_name}.default",))
 
 
+def _comparison(name: str) -> NodeFunction:
+    return lambda x, y: call(name, rounded(x), rounded(y))
+
+
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    _register(predicate, op(_name), 2, _names(_name, "Tensor", "Scalar"))
+    _register(predicate, _comparison(_name), 2, _names(_name, "Tensor", "Scalar"))

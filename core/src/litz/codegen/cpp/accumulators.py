@@ -103,7 +103,7 @@ class Accumulator:
         if self.kind in ("argmax", "argmin"):
             better = f"{self.states[0].name}_better"
             return [
-                f"const bool {better} = beats_{self.kind[3:]}({value}, {refs[0]});",
+                f"const bool {better} = beats_{self.kind[3:]}<{self.states[0].type}>({value}, {refs[0]});",
                 f"{refs[0]} = {better} ? {value} : {refs[0]};",
                 f"{refs[1]} = {better} ? (i64)({position}) : {refs[1]};",
             ]

@@ -191,6 +191,8 @@ class Body:
         source, target = node.args[0], node.dtype
         value = self._operand(source)
         if target in HALF:
+            if source.dtype == target and source.op in ("load", "cast"):
+                return value  # rounded already
             stored = written(target, f"(float){value}" if source.dtype not in HALF else value)
             return read(target, stored)
         if target == torch.bool:

@@ -131,7 +131,7 @@ def scan_step(node: Node, ref: str, value: str) -> str:
         return f"{ref} = ({type_})({ref} {'+' if kind == 'sum' else '*'} {value});"
     if node.dtype == torch.bool:
         return f"{ref} = {ref} {'|' if kind == 'max' else '&'} {value};"
-    return f"{ref} = {'maximum' if kind == 'max' else 'minimum'}({value}, {ref});"
+    return f"{ref} = {'maximum' if kind == 'max' else 'minimum'}<{value_type(node.dtype)}>({value}, {ref});"
 
 
 class _Stage:

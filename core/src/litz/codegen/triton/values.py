@@ -204,6 +204,8 @@ class Tile:
         if target == torch.bool:
             return f"{text} != 0", value.axes
         if target in HALF:
+            if arg.dtype == target and arg.op in ("load", "cast"):
+                return text, value.axes  # rounded already
             if source != torch.float32:
                 text = f"{text}.to(tl.float32)"
             return f"{text}.to({TL_TYPES[target]}).to(tl.float32)", value.axes

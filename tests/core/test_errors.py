@@ -14,6 +14,7 @@ from litz.errors import (
     CompilerNotFoundError,
     DuplicatePluginError,
     DuplicateRegistrationError,
+    FrozenWeightsError,
     HookSignatureError,
     InvalidOptionError,
     KernelBuildError,
@@ -66,6 +67,8 @@ EXAMPLES = [
     ),
     (VerifyError("program", "graph0", "one"), ["program 'graph0' breaks rules", "one"]),
     (CacheError("not writable", path="/x"), ["not writable", "/x", "LITZ_CACHE_DIR"]),
+    (FrozenWeightsError("graph0", "conv.weight"), ["conv.weight", "was written", "graph0", "torch._dynamo.reset()"]),
+    (FrozenWeightsError("graph0", "conv.weight", replaced=True), ["conv.weight is another tensor"]),
 ]
 
 

@@ -360,6 +360,7 @@ CALLS = {
     "register_codegens": lambda p: p.codegens({}),
     "estimate_runtime": lambda p: p.estimate_runtime("op", CPU, None),
     "select_choice": lambda p: p.select_choice([], None),
+    "register_layout_needs": lambda p: p.layout_needs(),
     "select_layout": lambda p: p.select_layout(None, {}),
     "cache_fingerprint": lambda p: p.fingerprint({}),
     "compile_started": lambda p: p.compile_started(None, {}),

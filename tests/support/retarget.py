@@ -15,8 +15,11 @@ from torch.utils._pytree import tree_map
 
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
-from litz.pipeline import Compiler, make_compiler, schedule_graph
+from litz.capture.layout import changed_strides
+from litz.pipeline import Compiler, make_compiler, plan_graph, schedule_planned
+from litz.report.log import Log
 from litz.schedule import Schedule
+from litz_plugins import Decision
 
 CUDA = torch.device("cuda", 0)
 
@@ -42,14 +45,28 @@ def to_cuda(graph: Graph) -> Graph:
     return replace(graph, module=torch.fx.GraphModule(graph.module, copied))  # with the constants that it names
 
 
-def cuda_schedules(run: Callable[[Callable[..., Any]], Any], compiler: Compiler | None = None) -> list[Schedule]:
-    """The CUDA schedules of what `run(backend)` compiles on the CPU; the graphs run there as they were captured."""
+def cuda_schedules(
+    run: Callable[[Callable[..., Any]], Any], compiler: Compiler | None = None, decisions: list[Decision] | None = None
+) -> list[Schedule]:
+    """The CUDA schedules of what `run(backend)` compiles on the CPU; the graphs run there as they were captured.
+
+    decisions: a list to append what was decided before scheduling.
+    """
+    decisions = [] if decisions is None else decisions
     compiler = compiler or make_compiler()
     schedules: list[Schedule] = []
 
     def keep(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
-        schedules.append(schedule_graph(to_cuda(graph), compiler))
-        return lambda args: torch.fx.Interpreter(graph.module).run(*args)
+        log, moved = Log(), to_cuda(graph)
+        planned = plan_graph(moved, compiler, log)
+        schedules.append(schedule_planned(planned, compiler, log))
+        decisions.extend(log.decisions)
+
+        def run(args: list[Any]) -> Sequence[Any]:
+            return torch.fx.Interpreter(graph.module).run(*args)
+
+        run.output_strides = changed_strides(moved, planned)  # type: ignore[attr-defined]
+        return run
 
     def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return compile_with_aot(gm, inputs, compile_graph=keep, decompositions=compiler.plugins.decompositions())

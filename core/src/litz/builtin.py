@@ -10,7 +10,7 @@ from typing import Any
 
 from torch._ops import OpOverload
 
-from litz_plugins import Choice, ChoiceContext, Codegen, Pass, hookimpl
+from litz_plugins import Choice, ChoiceContext, Codegen, LayoutNeed, Pass, hookimpl
 from litz_plugins.nouns import OptionsView
 
 
@@ -30,11 +30,21 @@ class Core:
         return core_lowerings()
 
     @hookimpl
+    def litz_register_layout_needs(self) -> Mapping[OpOverload, LayoutNeed | Mapping[str, LayoutNeed]]:
+        from litz.capture.layout_needs import core_layout_needs
+
+        return core_layout_needs()
+
+    @hookimpl
     def litz_register_passes(self, options: OptionsView) -> Sequence[Pass]:
         from litz.capture.passes import default_graph_passes
         from litz.schedule import core_program_passes, core_schedule_passes
 
-        return (*default_graph_passes(), *core_program_passes(options), *core_schedule_passes(options))
+        return (
+            *default_graph_passes(bool(options.get("freezing", False))),
+            *core_program_passes(options),
+            *core_schedule_passes(options),
+        )
 
 
 class LibraryChoice:

@@ -34,6 +34,7 @@ __all__ = [
     "CompilerNotFoundError",
     "DuplicatePluginError",
     "DuplicateRegistrationError",
+    "FrozenWeightsError",
     "HookSignatureError",
     "InvalidOptionError",
     "KernelBuildError",
@@ -227,6 +228,25 @@ class VerifyError(LitzError):
         )
 
 
+class FrozenWeightsError(LitzError):
+    """A graph that was compiled with frozen weights is called with others.
+
+    graph: which. weight: the first that differs. replaced: whether it is another tensor, and not the same one with
+    other values.
+    """
+
+    def __init__(self, graph: str, weight: str, *, replaced: bool = False) -> None:
+        self.graph = graph
+        self.weight = weight
+        self.replaced = replaced
+        change = "is another tensor than the one that was frozen" if replaced else "was written after it was frozen"
+        super().__init__(
+            f"the weight {weight} {change}: with freezing, its values are part of the code",
+            where=f"graph {graph}",
+            todo="call torch._dynamo.reset() and compile again when weights have changed, or compile without freezing",
+        )
+
+
 class CacheError(LitzError):
     """The cache folder cannot be used, or a file in it is not what it should be. path: which."""
 
@@ -245,6 +265,7 @@ NOT_OURS: tuple[type[LitzError], ...] = (
     InvalidOptionError,
     CompilerNotFoundError,
     CacheError,
+    FrozenWeightsError,
     DuplicatePluginError,
     DuplicateRegistrationError,
     HookSignatureError,

@@ -60,4 +60,4 @@ def changed_options(options: Options) -> Mapping[str, Any]:
         value = getattr(options, row.attribute)
         if row.name not in NOT_REPEATED and not callable(row.default) and value != row.default:
             found[row.name] = str(value) if isinstance(value, Path) else value
-    return found | dict(options.plugin_values)
+    return found | {name: options[name] for name in options.plugin_changed}

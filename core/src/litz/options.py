@@ -99,6 +99,9 @@ class Options:
         False, "record and replay CUDA graphs; set by the reduce-overhead and max-autotune modes"
     )
     max_autotune: bool = _option(False, "measure candidates instead of estimating; the max-autotune modes do")
+    freezing: bool = _option(
+        False, "for inference: parameters become constants of the compiled code, which refuses other weights"
+    )
     fusion: bool = _option(True, "fuse operations into one kernel where that pays")
     memory_planning: bool = _option(True, "let buffers take over the memory of dead ones")
     memory_pool: bool = _option(True, "keep memory between calls on the CPU, where fresh pages are slow")
@@ -120,6 +123,8 @@ class Options:
     """Values of plugins' options by full name; read them as ``options["plugin.option"]``."""
     plugin_code_options: tuple[str, ...] = dataclasses.field(default=(), metadata={"table": False})
     """Names of those of them that affect generated code."""
+    plugin_changed: tuple[str, ...] = dataclasses.field(default=(), metadata={"table": False})
+    """Names of those of them that are not at their defaults."""
 
     def __getitem__(self, name: str) -> Any:
         """An option by the name that a user writes: "cpp.march", "autotune.seconds". Errors: KeyError."""
@@ -313,6 +318,7 @@ def make_options(
         **values,
         plugin_values=tuple(plugin_values.items()),
         plugin_code_options=tuple(sorted(row.name for row in rows.values() if row.affects_code)),
+        plugin_changed=tuple(row.name for row in rows.values() if plugin_values[row.name] != row.default),
     )
 
 

@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,8 +21,10 @@ from litz import report as reports
 from litz.builtin import builtin_plugins
 from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
+from litz.capture.freezing import fold_frozen, freeze
 from litz.capture.graph import Graph
-from litz.capture.layout import apply_layout
+from litz.capture.layout import apply_layout, changed_strides
+from litz.capture.layout_needs import LayoutNeeds
 from litz.codegen.facts import replay_facts
 from litz.codegen.wrapper import WrapperSource, generate_wrapper
 from litz.cost import device_info, machine
@@ -36,12 +38,13 @@ from litz.report.log import Log
 from litz.runtime.cache import Cache, digest
 from litz.runtime.compiled_graph import CompiledGraph, load_wrapper
 from litz.runtime.cuda_graphs import replayed
+from litz.runtime.frozen import frozen_input, refusing
 from litz.runtime.pool import Pool, shared_pool
 from litz.runtime.wrapper_support import support
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.choices import choose_templates
 from litz.schedule.schedule import Kernel, Schedule
-from litz_plugins import Choice, ChoiceContext, CodegenContext, Estimate, KernelSource
+from litz_plugins import Choice, ChoiceContext, CodegenContext, Decision, Estimate, KernelSource
 from litz_plugins.errors import LitzError, describe
 from litz_plugins.manager import Plugins, make_plugins
 
@@ -82,6 +85,7 @@ def compile_backend(
         example_inputs,
         compile_graph=lambda graph: compile_graph(graph, compiler),
         decompositions=_decompositions(compiler),
+        freezing=compiler.options.freezing,
     )
 
 
@@ -111,15 +115,30 @@ def _compile(graph: Graph, compiler: Compiler, log: Log) -> CompiledGraph:
     options, plugins = compiler.options, compiler.plugins
     plugins.compile_started(graph, options)
 
-    schedule = schedule_graph(graph, compiler, log)
+    planned = plan_graph(graph, compiler, log)
+    schedule = schedule_planned(planned, compiler, log)
     with log.stage("generate"):
         sources = generate(schedule, compiler)
         wrapper = generate_wrapper(schedule, sources)
     with log.stage("build"):
         compiled = build(schedule, sources, wrapper, compiler)
+    compiled = replace(compiled, output_strides=changed_strides(graph, planned))
+    if graph.frozen_values:
+        names = graph.input_names
+        frozen = [frozen_input(at, names[at], value) for at, value in graph.frozen_values.items()]
+        compiled = replace(compiled, entry=refusing(compiled.entry, graph.name, frozen))
 
     log.running = "report"
-    report = reports.make_report(graph, schedule, compiled, sources, log.decisions, log.seconds, plugins.names())
+    report = reports.make_report(
+        graph,
+        schedule,
+        compiled,
+        sources,
+        log.decisions,
+        log.seconds,
+        plugins.names(),
+        attachments=log.attachments,
+    )
     reports.publish(report, options.report_dir, compiler.collectors)
     plugins.compile_finished(report)
     return compiled
@@ -128,12 +147,36 @@ def _compile(graph: Graph, compiler: Compiler, log: Log) -> CompiledGraph:
 def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> Schedule:
     """The stages that need no compiler and no device: from the graph to its schedule."""
     log = log or Log()
+    return schedule_planned(plan_graph(graph, compiler, log), compiler, log)
+
+
+def plan_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
+    """The graph after the graph passes, its tensors in the layouts that a plugin chose."""
     options, plugins = compiler.options, compiler.plugins
     with log.stage("graph passes"):
+        if options.freezing:
+            graph = freeze(graph)
+            if not graph.frozen_values:
+                reason = "only inference graphs are, of parameters whose values are known (torch.no_grad())"
+                log.note(Decision("graph", graph.name, "parameters not frozen", reason))
         graph = plugins.run_passes("graph", graph, options, note=log.note)
-        planned = plugins.select_layout(graph, options)
+        needs = _layout_needs(compiler)
+        planned = plugins.select_layout(graph, options, needs.of)
         if planned is not None:
-            graph = apply_layout(graph, planned[1], planned[0], log.note)
+            graph = apply_layout(graph, planned[1], planned[0], log.note, needs.of)
+            log.attachments.update(planned[1].attachments)
+            if graph.frozen_values:
+                graph = fold_frozen(graph)  # the conversions of weights
+    return graph
+
+
+def _layout_needs(compiler: Compiler) -> LayoutNeeds:
+    return LayoutNeeds(compiler.plugins.layout_needs(), frozenset(compiler.plugins.lowerings()))
+
+
+def schedule_planned(graph: Graph, compiler: Compiler, log: Log) -> Schedule:
+    """From a graph that is final to its schedule."""
+    options, plugins = compiler.options, compiler.plugins
     with log.stage("lower"):
         program = _lower(graph, compiler)
         if options.debug:
@@ -156,7 +199,7 @@ def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> 
 
 def _lower(graph: Graph, compiler: Compiler) -> Program:
     try:
-        return lower(graph, compiler.plugins.lowerings(), compiler.options)
+        return lower(graph, compiler.plugins.lowerings(), compiler.options, _layout_needs(compiler).of)
     except LoweringError as error:
         plugin = compiler.plugins.lowering_owner(error.op)
         if not plugin:
@@ -275,13 +318,16 @@ def schedule_only(
     schedules: list[Schedule] = []
 
     def keep(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
-        schedules.append(schedule_graph(graph, compiler))
+        log = Log()
+        planned = plan_graph(graph, compiler, log)
+        schedules.append(schedule_planned(planned, compiler, log))
         eager = _eager(graph)
 
         def run(args: list[Any]) -> Sequence[Any]:
             with torch_api.fake_mode_around(args):  # what the graph makes itself has to be fake too
                 return eager(args)
 
+        run.output_strides = changed_strides(graph, planned)  # type: ignore[attr-defined]
         return run
 
     def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -26,6 +26,7 @@ from litz_plugins.records import (
     Codegen,
     DeviceInfo,
     Estimate,
+    LayoutNeed,
     LayoutPlan,
     OptionSpec,
     Pass,
@@ -117,6 +118,20 @@ def litz_register_templates(options: OptionsView) -> Sequence[TemplateSpec] | No
 
 
 @hookspec
+def litz_register_layout_needs() -> Mapping[OpOverload, LayoutNeed | Mapping[str, LayoutNeed]] | None:
+    """How library calls take their tensors: "any" strides, those of the trace ("traced"), or "contiguous". Since 0.1.
+
+    Called: once a compile, before layouts are chosen.
+    Combined: merged by op overload. A plugin's row replaces core's; two plugins for one op is an error that names both.
+
+    Returns: overload -> what all its tensor arguments need, or the name of an argument -> what that one needs ("any"
+    for those not named). An op without a row takes any strides if litz lowers it, else those of the trace, so that a
+    layout plan cannot break an op that nobody thought of. "contiguous" holds without any plan too. None or empty: no
+    rows.
+    """
+
+
+@hookspec
 def litz_register_codegens(options: OptionsView) -> Mapping[str, Codegen] | None:
     """Code generators by device type. Since 0.1.
 
@@ -165,13 +180,14 @@ def litz_select_choice(choices: Sequence[Choice], context: ChoiceContext) -> Cho
 
 
 @hookspec_first
-def litz_select_layout(graph: Graph, options: OptionsView) -> LayoutPlan | None:
+def litz_select_layout(graph: Graph, options: OptionsView, needs: Any) -> LayoutPlan | None:
     """Memory layouts for a graph's tensors, such as channels last for convolutions. Since 0.1.
 
     Called: once a compile, after the graph passes and before lowering.
     Combined: the first result that is not None.
 
-    graph: the captured graph. options: this compile's options.
+    graph: the captured graph. options: this compile's options. needs: called as ``needs(node, argument)`` with two FX
+    nodes, says how ``node`` takes ``argument`` (a `LayoutNeed`), by the table of `litz_register_layout_needs`.
     Returns: a plan; nodes that it does not name keep their layout. None: no opinion; all layouts stay
     if nobody has one.
     """

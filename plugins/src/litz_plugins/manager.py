@@ -44,6 +44,7 @@ from litz_plugins.records import (
     Decision,
     DeviceInfo,
     Estimate,
+    LayoutNeed,
     LayoutPlan,
     OptionSpec,
     Pass,
@@ -54,6 +55,13 @@ from litz_plugins.records import (
 from litz_plugins.validate import HOOKS, check_hooks
 
 T = TypeVar("T")
+
+
+def _takes_any(node: Any, argument: Any) -> LayoutNeed:
+    """What is said of layout needs where nobody knows any."""
+    return "any"
+
+
 OnError = Literal["raise", "disable"]
 
 
@@ -304,6 +312,10 @@ class Plugins:
                 owners[spec.name] = plugin
         return tuple(replace(spec, plugin=plugin) for plugin, specs in results for spec in specs)
 
+    def layout_needs(self) -> dict[OpOverload, LayoutNeed | Mapping[str, LayoutNeed]]:
+        """Op overload -> how it takes its tensors. Errors: DuplicateRegistrationError."""
+        return self._merge("layout needs of", self._each("litz_register_layout_needs", {}, _mapping, by_rank=True))
+
     def codegens(self, options: OptionsView) -> dict[str, Codegen]:
         """Device type -> code generator. Errors: DuplicateRegistrationError."""
         results = self._each("litz_register_codegens", {"options": options}, _mapping, by_rank=True)
@@ -334,9 +346,12 @@ class Plugins:
 
         return self._first("litz_select_choice", {"choices": given, "context": context}, check)
 
-    def select_layout(self, graph: Graph, options: OptionsView) -> tuple[str, LayoutPlan] | None:
-        """(plugin, plan) of the first plugin with an opinion; None if nobody has one."""
-        return self._first("litz_select_layout", {"graph": graph, "options": options}, _one(LayoutPlan))
+    def select_layout(
+        self, graph: Graph, options: OptionsView, needs: Callable[[Any, Any], LayoutNeed] = _takes_any
+    ) -> tuple[str, LayoutPlan] | None:
+        """(plugin, plan) of the first plugin with an opinion; None if nobody has one. needs: as the hook documents."""
+        arguments = {"graph": graph, "options": options, "needs": needs}
+        return self._first("litz_select_layout", arguments, _one(LayoutPlan))
 
     def fingerprint(self, options: OptionsView) -> str:
         """A hash of everything about the plugins that compiled code depends on: a part of the cache key.

@@ -9,7 +9,7 @@ compiled graphs: they handle aliases of inputs, duplicate inputs, subclasses, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ def compile_with_aot(
     compile_graph: Callable[[Graph], Compiled],
     decompositions: Mapping[OpOverload, Callable[..., Any]],
     graph_passes: Callable[[Graph], Graph] = lambda graph: graph,
+    freezing: bool = False,
 ) -> Callable[..., Any]:
     """Compile what dynamo captured.
 
@@ -37,6 +38,7 @@ def compile_with_aot(
         saved tensors of those strides; only outputs that are not in `visible_outputs` may differ from the trace.
     decompositions: see `decompositions.decompositions`.
     graph_passes: Graph to Graph, run before compile_graph; the identity by default.
+    freezing: tell inference graphs what their parameters and buffers hold (`Graph.frozen_values`).
 
     Returns a callable with positional inputs and a sequence of outputs. An exception from the passes or compile_graph
     keeps its type and gets a note that names the graph and its kind; one from compiling the backward is raised where
@@ -52,11 +54,15 @@ def compile_with_aot(
                 compile_graph=compile_graph,
                 decompositions=decompositions,
                 graph_passes=graph_passes,
+                freezing=freezing,
             )
 
         return torch_api.flatten_inputs(gm, example_inputs, compile_flat)
 
     job = _Job(torch_api.compile_label(), compile_graph, graph_passes)
+    if freezing and isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper, and freezes nothing
+        job.values = tuple(example_inputs)
+        job.names = tuple(node.name for node in gm.graph.find_nodes(op="placeholder"))
     # Dynamo itself keeps out of the callable returned here, and of all it calls. The backward is called by the
     # autograd engine, possibly in a frame that dynamo traces, and is compiled there too: both have to be guarded.
     backward = torch_api.disable_dynamo(job.backward, "litz compiles the backward graph")
@@ -77,6 +83,8 @@ class _Job:
     label: str
     compile_graph: Callable[[Graph], Compiled]
     graph_passes: Callable[[Graph], Graph]
+    values: tuple[Any, ...] = ()
+    names: tuple[str, ...] = ()
     static_names: frozenset[str] = field(default=frozenset())
 
     def inference(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
@@ -93,6 +101,10 @@ class _Job:
         strides = getattr(compiled, "output_strides", None)
         if strides is not None:
             torch_api.report_output_strides(strides)
+            # What comes in other strides is a copy, which lies somewhere else on each call.
+            outputs = zip(module.graph.output_node().args[0], strides, strict=True)  # type: ignore[arg-type]
+            moved = {item.name for item, changed in outputs if changed is not None and isinstance(item, torch.fx.Node)}
+            self.static_names -= moved
         return compiled
 
     def backward(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
@@ -121,11 +133,26 @@ class _Job:
                     visible_outputs=visible,
                     example_inputs=example_inputs,
                 )
+                if kind == "inference":
+                    graph = self._frozen(graph)
                 return _boxed(self.compile_graph(self.graph_passes(graph)))
         except Exception as error:
             if not torch_api.is_restart(error):
                 error.add_note(f"litz was compiling {name} (the {kind} graph)")
             raise
+
+    def _frozen(self, graph: Graph) -> Graph:
+        """With the values of parameters and buffers that the graph does not write, where dynamo gave them."""
+        inputs = graph.placeholders
+        if len(self.values) != len(inputs):
+            return graph  # AOTAutograd took inputs apart or together: who is who is not known
+        found: dict[int, torch.Tensor] = {}
+        for at in sorted(graph.static_inputs - graph.mutated_inputs):
+            value, fake = self.values[at], inputs[at].meta.get("val")
+            if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor) and not torch_api.is_fake(value):
+                if tuple(value.shape) == tuple(fake.shape) and value.dtype == fake.dtype:
+                    found[at] = value
+        return replace(graph, frozen_values=found, input_names=self.names)
 
 
 def _boxed(function: Callable[..., Any]) -> Compiled:

@@ -37,6 +37,8 @@ class Graph:
     visible_outputs: output positions that the user's code gets to see, so that strides must be as traced. The other
         outputs are saved for the backward, and may have any layout (see `aot.compile_with_aot`).
     hints: the value of each backed symbol in this compile's inputs; unbacked symbols (u0) are absent.
+    frozen_values: placeholder position -> the tensor that it holds, for parameters and buffers that are to be frozen.
+    input_names: the user's names for the placeholders ("L['self'].weight"), for messages; may be empty.
     shape_env: decides symbolic questions and records the guards; None where every shape is static.
     """
 
@@ -48,6 +50,8 @@ class Graph:
     visible_outputs: frozenset[int] = frozenset()
     hints: Mapping[sympy.Symbol, int] = field(default_factory=lambda: MappingProxyType({}))
     shape_env: ShapeEnv | None = None
+    frozen_values: Mapping[int, torch.Tensor] = field(default_factory=lambda: MappingProxyType({}))
+    input_names: tuple[str, ...] = ()
 
     @property
     def nodes(self) -> tuple[torch.fx.Node, ...]:

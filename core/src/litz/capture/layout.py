@@ -2,43 +2,57 @@
 
 Strides of a graph are in its fake tensors. Lowering allocates what loops write with them, and copies what a library
 call returns in other strides; so a plan changes speed and memory order, never a value. What the user sees keeps its
-strides: outputs and inputs are left alone.
+strides, and a library call that wants the strides of the trace gets them, whatever the plan says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz_plugins import Decision, LayoutPlan
+from litz.capture.layout_needs import LayoutNeeds, Needs
+from litz_plugins import Conversion, Decision, LayoutPlan
+
+aten = torch.ops.aten
 
 
-def apply_layout(graph: Graph, plan: LayoutPlan, plugin: str, note: Callable[[Decision], None]) -> Graph:
-    """The graph with the plan's strides, and a decision on record for each tensor that the plan names.
+def apply_layout(
+    graph: Graph, plan: LayoutPlan, plugin: str, note: Callable[[Decision], None], needs: Needs | None = None
+) -> Graph:
+    """The graph with the plan's strides and conversions, and a decision on record for each.
 
-    ValueError if the plan names a node that is not there, is no tensor, or has another number of dimensions.
+    needs: how library calls take their tensors. ValueError if the plan names a node that is not there, is no tensor, or
+    has another number of dimensions.
     """
     nodes = {node.name: node for node in graph.nodes}
-    kept = {node for node in graph.outputs if isinstance(node, torch.fx.Node)} | set(graph.placeholders)
-    values: dict[str, torch.Tensor] = {}
+    conversions = [_checked(nodes, conversion, plugin) for conversion in plan.conversions]
+    kept = _kept(graph, conversions, plan.keep_outputs)
+    values: dict[torch.fx.Node, Any] = {}
     for name, order in plan.strides.items():
-        value = nodes[name].meta.get("val") if name in nodes else None
-        if not isinstance(value, torch.Tensor) or value.dim() != len(order):
-            raise ValueError(f"plugin {plugin} plans the order {order} for {name}: the graph has no such tensor")
-        reason = plan.reasons.get(name, "")
-        if nodes[name] in kept:
+        value = _tensor(nodes, name, order, plugin)
+        node, reason = nodes[name], plan.reasons.get(name, "")
+        if node in kept:
             note(Decision("graph", name, "as it was", "inputs and outputs keep their strides", plugin=plugin))
             continue
-        values[name] = _restrided(value, order)
-        note(Decision("graph", name, f"strides {tuple(values[name].stride())}", reason, plugin=plugin))
-    return _with_values(graph, values) if values else graph
+        values[node] = restrided(value, order)
+        note(Decision("graph", name, f"strides {tuple(values[node].stride())}", reason, plugin=plugin))
+    conversions += _demanded(graph, values, conversions, needs or LayoutNeeds().of)
+    for conversion in conversions:
+        cost = () if conversion.us is None else (("the copy", conversion.us),)
+        subject = f"{conversion.tensor} for {', '.join(conversion.users)}"
+        chosen = f"copied in the order {conversion.order}"
+        note(Decision("graph", subject, chosen, conversion.reason, cost, plugin=plugin))
+    for decision in plan.decisions:
+        note(replace(decision, plugin=plugin))
+    return _rebuilt(graph, values, conversions) if values or conversions else graph
 
 
-def _restrided(value: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+def restrided(value: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
     """A fake tensor of the same size, dense, its dimensions from the outermost to the innermost as in `order`."""
     stride: list[int | torch.SymInt] = [0] * value.dim()
     step: int | torch.SymInt = 1
@@ -51,11 +65,161 @@ def _restrided(value: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
         return torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device)
 
 
-def _with_values(graph: Graph, values: dict[str, torch.Tensor]) -> Graph:
+def changed_strides(before: Graph, after: Graph) -> tuple[tuple[Any, ...] | None, ...] | None:
+    """For each output the strides that it has now where it had others (ints or SymInts), else None; None if all are as
+    they were."""
+    found = tuple(
+        _new_strides(old.meta.get("val"), new.meta.get("val"))
+        if isinstance(old, torch.fx.Node) and isinstance(new, torch.fx.Node)
+        else None
+        for old, new in zip(before.outputs, after.outputs, strict=True)
+    )
+    return found if any(strides is not None for strides in found) else None
+
+
+def _new_strides(old: Any, new: Any) -> tuple[Any, ...] | None:
+    if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
+        return None
+    return None if _alike(old, new) else tuple(new.stride())
+
+
+def _alike(old: torch.Tensor, new: torch.Tensor) -> bool:
+    """Whether two fake tensors of a size have equal strides; without a guard."""
+    return all(torch_api.same_statically(a, b) for a, b in zip(old.stride(), new.stride(), strict=True))
+
+
+def pinned_nodes(graph: Graph) -> tuple[frozenset[torch.fx.Node], frozenset[torch.fx.Node]]:
+    """(nodes whose strides somebody else relies on, nodes that the user gets and that nobody else relies on).
+
+    The first: inputs; what is written in place; what `as_strided` looks into; what a visible output is a view of. The
+    second may have other strides inside the graph if the output is copied back.
+    """
+    visible = {item for at in graph.visible_outputs if isinstance(item := graph.outputs[at], torch.fx.Node)}
+    viewed: set[torch.fx.Node] = set()
+    for node in reversed(graph.nodes):
+        base = _viewed(node)
+        if base is not None and (node in visible or node in viewed or node.target in _BY_STORAGE):
+            viewed.add(base)
+            if node in visible:
+                viewed.add(node)
+        viewed.update(torch_api.written_arguments(node))
+    inputs = {node for node in graph.nodes if node.op in ("placeholder", "get_attr")}
+    return frozenset(viewed | inputs), frozenset(visible - viewed - inputs)
+
+
+def _viewed(node: torch.fx.Node) -> torch.fx.Node | None:
+    """What the node is a view of; one of several results is a view only if the op that gives them views something."""
+    if node.op != "call_function":
+        return None
+    base = torch_api.aliased_argument(node)
+    if getattr(node.target, "__name__", "") == "getitem" and base is not None:
+        return torch_api.aliased_argument(base) if base.op == "call_function" else None
+    return base
+
+
+_BY_STORAGE = frozenset({aten.as_strided.default})
+
+
+def _kept(graph: Graph, conversions: Iterable[Conversion], keep_outputs: bool) -> frozenset[torch.fx.Node]:
+    """Nodes that the plan may not touch: pinned ones, and visible outputs that it does not copy back."""
+    pinned, visible = pinned_nodes(graph)
+    if not keep_outputs:
+        return pinned
+    returned = {item.tensor for item in conversions if graph.output_node.name in item.users}
+    return pinned | {node for node in visible if node.name not in returned}
+
+
+def _tensor(nodes: Mapping[str, torch.fx.Node], name: str, order: Sequence[int], plugin: str) -> torch.Tensor:
+    value = nodes[name].meta.get("val") if name in nodes else None
+    if not isinstance(value, torch.Tensor) or value.dim() != len(order):
+        raise ValueError(f"plugin {plugin} plans the order {order} for {name}: the graph has no such tensor")
+    return value
+
+
+def _checked(nodes: Mapping[str, torch.fx.Node], conversion: Conversion, plugin: str) -> Conversion:
+    _tensor(nodes, conversion.tensor, conversion.order, plugin)
+    for user in conversion.users:
+        if user not in nodes or nodes[conversion.tensor] not in nodes[user].all_input_nodes:
+            raise ValueError(f"plugin {plugin} converts {conversion.tensor} for {user}, which does not read it")
+    return conversion
+
+
+def _demanded(
+    graph: Graph, values: Mapping[torch.fx.Node, torch.Tensor], planned: Iterable[Conversion], needs: Needs
+) -> list[Conversion]:
+    """Conversions back to the traced order for users that want it and that the plan did not think of."""
+    served = {(item.tensor, user) for item in planned for user in item.users}
+    found: list[Conversion] = []
+    for tensor in values:
+        order = traced_order(graph, tensor.meta["val"])
+        for user in tensor.users:
+            if (tensor.name, user.name) in served or user.op == "output" or needs(user, tensor) == "any":
+                continue
+            found.append(Conversion(tensor.name, order, (user.name,), f"{user.target} takes the strides of the trace"))
+    return found
+
+
+def traced_order(graph: Graph, value: torch.Tensor) -> tuple[int, ...]:
+    """The dimensions of a fake tensor from the outermost to the innermost; of equal strides the earlier is outer.
+
+    A dimension of extent 1 lies anywhere: it goes where a row-major tensor has it.
+    """
+
+    def stride(dim: int) -> int:
+        return hint_of(graph, value.stride(dim))
+
+    real = [dim for dim in range(value.dim()) if hint_of(graph, value.shape[dim]) != 1]
+    order = sorted(real, key=lambda dim: (-stride(dim), dim))
+    for dim in range(value.dim()):
+        if dim not in real:
+            order.insert(next((at for at, other in enumerate(order) if other > dim), len(order)), dim)
+    return tuple(order)
+
+
+def hint_of(graph: Graph, size: Any) -> int:
+    """A likely value of a size: for costs and orders, never for what must hold."""
+    if isinstance(size, int):
+        return size
+    expression = torch_api.sympy_of(size)
+    return int(expression.xreplace({symbol: graph.hints.get(symbol, 8192) for symbol in expression.free_symbols}))
+
+
+def _rebuilt(graph: Graph, values: Mapping[torch.fx.Node, torch.Tensor], conversions: Sequence[Conversion]) -> Graph:
+    """A new FX graph: the same nodes with other strides, and a clone before the first user of each conversion."""
+    wanted = {(item.tensor, user): item for item in conversions for user in item.users}
+    results = _results(values)
     copied = torch.fx.Graph()
     mapping: dict[torch.fx.Node, torch.fx.Node] = {}
+    clones: dict[tuple[str, tuple[int, ...]], torch.fx.Node] = {}
     for node in graph.nodes:
-        fresh = copied.node_copy(node, lambda n: mapping[n])
-        fresh.meta = {**node.meta, "val": values[node.name]} if node.name in values else dict(node.meta)
+        swapped: dict[torch.fx.Node, torch.fx.Node] = {}
+        for source in node.all_input_nodes:
+            item = wanted.get((source.name, node.name))
+            if item is not None:
+                key = (item.tensor, item.order)
+                if key not in clones:
+                    clones[key] = _clone(copied, mapping[source], source, item.order)
+                swapped[source] = clones[key]
+        fresh = copied.node_copy(node, {**mapping, **swapped}.__getitem__ if swapped else mapping.__getitem__)
+        fresh.meta = {**node.meta, "val": results[node]} if node in results else dict(node.meta)
         mapping[node] = fresh
-    return replace(graph, module=torch.fx.GraphModule(graph.module, copied))
+    module = torch_api.make_graph_module(graph.module, copied, type(graph.module).__name__)
+    return replace(graph, module=module)
+
+
+def _clone(copied: torch.fx.Graph, tensor: torch.fx.Node, source: torch.fx.Node, order: Sequence[int]) -> torch.fx.Node:
+    clone = copied.call_function(aten.clone.default, (tensor,))
+    clone.meta = {"val": restrided(source.meta["val"], order)}
+    return clone
+
+
+def _results(values: Mapping[torch.fx.Node, torch.Tensor]) -> dict[torch.fx.Node, Any]:
+    """The values to set: a getitem's is one of its op's results, too."""
+    found: dict[torch.fx.Node, Any] = dict(values)
+    for node, value in values.items():
+        source = node.args[0] if node.args else None
+        if getattr(node.target, "__name__", "") == "getitem" and isinstance(source, torch.fx.Node):
+            parts = list(found.get(source, source.meta["val"]))
+            parts[int(node.args[1])] = value  # type: ignore[arg-type]
+            found[source] = tuple(parts)
+    return found

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from litz.capture import torch_api
+from litz.capture.layout_needs import LayoutNeeds, Needs
 from litz.ir import Buffer, Extern, Layout, Loop, Node, Operation, Range, Store, TensorRef, build, transform
 from litz.ir.buffer import Kind
 from litz.ir.dtypes import SUPPORTED
@@ -47,9 +48,10 @@ ReductionBody = Callable[[Indices, Indices], Node | tuple[Node, ...]]
 class LoweringContext:
     """The program so far, and the FX node whose lowering is at work."""
 
-    def __init__(self, graph: Any = None, options: Any = None) -> None:
+    def __init__(self, graph: Any = None, options: Any = None, needs: Needs | None = None) -> None:
         self.graph = graph
         self.options = options
+        self.needs = needs or LayoutNeeds().of
         self.node: torch.fx.Node | None = None
         self.buffers: dict[str, Buffer] = {}
         self.constants: dict[str, torch.Tensor] = {}

@@ -123,7 +123,7 @@ def _argument(ctx: LoweringContext, value: Any, fx: Any) -> Any:
     if isinstance(value, Tensor):
         fake = fx.meta.get("val") if isinstance(fx, torch.fx.Node) else None
         stride = tuple(map(torch_api.sympy_of, fake.stride())) if isinstance(fake, torch.Tensor) else None
-        if ctx.node is not None and torch_api.wants_contiguous(ctx.node, fx):
+        if ctx.node is not None and isinstance(fx, torch.fx.Node) and ctx.needs(ctx.node, fx) == "contiguous":
             stride = strides_of_order(value.size, range(value.ndim))
         return ctx.ref(value, stride)
     if isinstance(value, (list, tuple)):

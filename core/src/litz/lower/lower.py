@@ -18,6 +18,7 @@ from torch.fx.node import map_aggregate
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph, constant_of, statically_known
+from litz.capture.layout_needs import LayoutNeeds, Needs
 from litz.errors import LoweringError
 from litz.ir import Layout, Opaque, Program, TensorRef, Unbacked
 from litz.ir.dtypes import SUPPORTED
@@ -32,22 +33,30 @@ from .view import Computed, Tensor, View, variables
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def lower(graph: Graph, lowerings: Mapping[OpOverload, Lowering] | None = None, options: Any = None) -> Program:
+def lower(
+    graph: Graph,
+    lowerings: Mapping[OpOverload, Lowering] | None = None,
+    options: Any = None,
+    needs: Needs | None = None,
+) -> Program:
     """The program of `graph`.
 
     lowerings: op -> lowering; core's own if None. options: this compile's options, handed to lowerings as
-    `ctx.options`. LoweringError, naming op and node, if a lowering fails; one that raises NotImplementedError leaves
+    `ctx.options`. needs: how a library call takes a tensor (`litz.capture.layout_needs`); by torch's tags if None.
+    LoweringError, naming op and node, if a lowering fails; one that raises NotImplementedError leaves
     its op to an Extern.
     """
-    return _Lowerer(graph, core_lowerings() if lowerings is None else lowerings, options).run()
+    return _Lowerer(graph, core_lowerings() if lowerings is None else lowerings, options, needs).run()
 
 
 class _Lowerer:
     """The walk: what each FX node has become so far."""
 
-    def __init__(self, graph: Graph, lowerings: Mapping[OpOverload, Lowering], options: Any) -> None:
+    def __init__(
+        self, graph: Graph, lowerings: Mapping[OpOverload, Lowering], options: Any, needs: Needs | None
+    ) -> None:
         self.graph, self.lowerings = graph, lowerings
-        self.ctx = LoweringContext(graph, options)
+        self.ctx = LoweringContext(graph, options, needs or LayoutNeeds().of)
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Any] = []
         self.static: set[str] = set()

@@ -61,6 +61,7 @@ def render_html(report: CompileReport) -> str:
         _fold("Where the time goes" if report.timed else "Where the bytes go", _chart(report), shown=True),
         _fold(f"Steps ({len(report.steps)})", _steps(report), shown=True),
         _fold(f"Decisions ({len(report.decisions)})", _decisions(report), shown=False),
+        *(_attachment(name, text) for name, text in report.attachments.items()),
         _fold("Compile time", _stages(report), shown=False),
         _fold("Schedule", _pre("" if report.schedule is None else str(report.schedule)), shown=False),
         _fold("Generated wrapper", _source(report.wrapper_source, report.wrapper_path), shown=False),
@@ -246,6 +247,12 @@ def _table(header: str, rows: Iterable[str]) -> str:
 def _source(text: str, path: object) -> str:
     where = f'<p class="soft">{escape(str(path))}</p>' if path is not None and text else ""
     return where + _pre(text)
+
+
+def _attachment(name: str, text: str) -> str:
+    """What a plugin adds: a picture as it is, anything else as text."""
+    title, _, suffix = name.rpartition(".")
+    return _fold(title, f'<div class="wide">{text}</div>' if suffix == "svg" else _pre(text), shown=False)
 
 
 def _pre(text: str) -> str:

@@ -13,10 +13,11 @@ from litz_plugins import Decision
 @dataclass
 class Log:
     """Filled by the pipeline, read by `make_report`. `seconds` has the wall time of each stage, by name; `running` is
-    the stage that the compile is in, or that it failed in."""
+    the stage that the compile is in, or that it failed in. `attachments`: file name -> text that a plugin adds."""
 
     decisions: list[Decision] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    attachments: dict[str, str] = field(default_factory=dict)
     running: str = "start"
 
     def note(self, decision: Decision) -> None:

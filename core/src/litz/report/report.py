@@ -71,7 +71,8 @@ class CompileReport:
     name, kind: of the graph ("inference", "forward", "backward"). device: what it runs on, as the cost model takes it.
     loops_before, kernels_after: before and after fusion. externs: how often each library op is called. memory_*: of
     temporaries and outputs, for the sizes seen. stage_seconds: wall time of each compile stage. *_sources: generated
-    text by kernel. cache_hits: kernels that were not built because the cache had them. schedule, program: the nouns.
+    text by kernel. cache_hits: kernels that were not built because the cache had them. attachments: what
+    plugins add, file name -> text. schedule, program: the nouns.
     """
 
     name: str
@@ -93,6 +94,7 @@ class CompileReport:
     cache_hits: int = 0
     plugins: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    attachments: Mapping[str, str] = field(default_factory=dict)
     schedule: Any = None
     program: Program | None = None
 
@@ -144,6 +146,7 @@ class CompileReport:
             "kernel_paths": {name: str(path) for name, path in self.kernel_paths.items()},
             "cache_hits": self.cache_hits,
             "plugins": list(self.plugins),
+            "attachments": dict(self.attachments),
             "warnings": list(self.warnings),
         }
 
@@ -159,12 +162,14 @@ def make_report(
     *,
     cache_hits: int = 0,
     warnings: Iterable[str] = (),
+    attachments: Mapping[str, str] | None = None,
     device: DeviceInfo | None = None,
 ) -> CompileReport:
     """The report of one compile.
 
     graph: the captured Graph (only `kind` is read). schedule: a Schedule. compiled: the CompiledGraph, None for a
     schedule that was not built. sources: KernelSource by kernel. decisions: beyond those that the schedule has.
+    attachments: file name -> text from plugins, for the report's folder.
     device: what most of it runs on; None to go by the first step that is not on the CPU.
     """
     program: Program = schedule.program
@@ -194,6 +199,7 @@ def make_report(
         cache_hits=cache_hits,
         plugins=tuple(plugins),
         warnings=tuple(warnings),
+        attachments=dict(attachments or {}),
         schedule=schedule,
         program=program,
     )

@@ -52,6 +52,10 @@ def render(report: CompileReport, console: Console, verbose: bool = False) -> No
         console.print()
         _print_steps(report, console, verbose)
     _print_decisions(report, console, verbose)
+    for name, text in report.attachments.items():
+        if name.endswith(".txt"):
+            console.print(f"\n[bold]{escape(name.removesuffix('.txt'))}[/]")
+            console.print(Padding(Text(text.rstrip()), (0, 0, 0, 2)), highlight=False)
     _print_facts(report, console, verbose)
     console.print()
 

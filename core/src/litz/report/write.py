@@ -13,8 +13,9 @@ from .trace import make_trace
 
 
 def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
-    """Write report.html, report.txt, report.json, trace.json (chrome://tracing, ui.perfetto.dev), the schedule and the
-    generated source. Returns the folder: `directory`/NAME, or NAME-2, NAME-3, ... where that exists.
+    """Write report.html, report.txt, report.json, trace.json (chrome://tracing, ui.perfetto.dev), the schedule, the
+    generated source and what plugins attach. Returns the folder: `directory`/NAME, or NAME-2, NAME-3, ... where that
+    exists.
 
     OSError if the folder cannot be written.
     """
@@ -23,6 +24,8 @@ def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
     _write(folder / "report.txt", report_text(report, verbose=True))
     _write(folder / "report.json", json.dumps(report.to_json(), indent=2, default=str) + "\n")
     _write(folder / "trace.json", json.dumps(make_trace(report)) + "\n")
+    for name, text in report.attachments.items():
+        _write(folder / re.sub(r"[^\w.-]+", "_", name), text)
     if report.schedule is not None:
         _write(folder / "schedule.txt", f"{report.schedule}\n")
     if report.wrapper_source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ class CompiledGraph:
     """What a graph became. Calling it runs the graph; it empties the list that it is given.
 
     `path` is where the wrapper's source lies; `kernels` maps each kernel's name to where its source lies.
+    `output_strides` are those of each output where they are others than traced (saved tensors only), else None.
     """
 
     name: str
@@ -23,6 +24,7 @@ class CompiledGraph:
     path: Path
     entry: Entry
     kernels: Mapping[str, str] = field(default_factory=dict)
+    output_strides: Sequence[tuple[Any, ...] | None] | None = None
 
     # AOTAutograd hands a callable with this mark its inputs as one list, so that they can be freed early.
     _boxed_call: bool = True

@@ -7,16 +7,26 @@ storage with, or what a random generator is asked for.
 
 from __future__ import annotations
 
+from litz.capture.freezing import fold_frozen
 from litz.capture.passes.common_subexpressions import eliminate_common_subexpressions
 from litz.capture.passes.constants import fold_constants
 from litz.capture.passes.dead_code import eliminate_dead_code
+from litz.capture.passes.fold_affine import fold_affine
 from litz.capture.passes.no_ops import remove_no_ops
 from litz_plugins.records import Pass
 
 
-def default_graph_passes() -> tuple[Pass, ...]:
-    """Core's graph passes. A plugin's pass finds its place with `after` and `before` and these names."""
+def default_graph_passes(freezing: bool = False) -> tuple[Pass, ...]:
+    """Core's graph passes. A plugin's pass finds its place with `after` and `before` and these names.
+
+    freezing: with those for graphs whose parameters are constants.
+    """
+    frozen = (
+        Pass("fold_frozen", "graph", fold_frozen, after=("eliminate_dead_code",)),
+        Pass("fold_affine", "graph", fold_affine, after=("fold_frozen",)),
+    )
     return (
+        *(frozen if freezing else ()),
         Pass("fold_constants", "graph", fold_constants),
         Pass("remove_no_ops", "graph", remove_no_ops, after=("fold_constants",)),
         Pass("eliminate_common_subexpressions", "graph", eliminate_common_subexpressions, after=("remove_no_ops",)),
@@ -28,6 +38,8 @@ __all__ = [
     "default_graph_passes",
     "eliminate_common_subexpressions",
     "eliminate_dead_code",
+    "fold_affine",
     "fold_constants",
+    "fold_frozen",
     "remove_no_ops",
 ]

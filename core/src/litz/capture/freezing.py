@@ -1,0 +1,110 @@
+"""Freezing: an inference graph with its parameters as constants, and what is computed of constants computed once.
+
+In: a Graph whose `frozen_values` are the tensors that its static inputs hold. Out: a Graph that reads constants in
+their place. The inputs stay in the graph's signature, so that the call can look whether the weights are still those
+that were frozen (`litz.runtime.frozen`). The model's own tensors are only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from litz.capture import torch_api
+from litz.capture.graph import Graph, constant_of
+from litz_plugins.records import PassContext
+
+GROWTH, SMALL = 1.25, 1024
+"""A result is stored if it has at most so many times the elements of what it is computed of, or is so small: an
+expanded tensor is better computed where it is read."""
+
+
+def freeze(graph: Graph) -> Graph:
+    """The graph with a constant for each input of `graph.frozen_values`; the same graph if there are none."""
+    wanted = {node: graph.frozen_values[at] for at, node in enumerate(graph.placeholders) if at in graph.frozen_values}
+    return _rebuilt(graph, wanted) if wanted else graph
+
+
+def fold_frozen(graph: Graph, context: PassContext | None = None) -> Graph:
+    """The graph with every pure op of constants computed now, laid out in memory as the graph's tensors say.
+
+    Only results that something else reads are stored. The same graph if there is nothing to compute.
+    """
+    values = _computed(graph)
+    stored = {
+        node: _laid_out(value, node.meta["val"])
+        for node, value in values.items()
+        if node.op == "call_function" and any(user not in values for user in node.users)
+    }
+    if not stored:
+        return graph
+    if context is not None:
+        context.record(graph.name, f"{len(stored)} tensors computed of constants", "the parameters are frozen")
+    computed = frozenset(node for node in values if node not in stored and node.op == "call_function")
+    return _rebuilt(graph, stored, computed)
+
+
+def constants(graph: Graph) -> dict[torch.fx.Node, torch.Tensor]:
+    """The graph's constants that are real tensors."""
+    found = {node: constant_of(graph, node) for node in graph.nodes if node.op == "get_attr"}
+    return {node: v for node, v in found.items() if isinstance(v, torch.Tensor) and not torch_api.is_fake(v)}
+
+
+def _rebuilt(
+    graph: Graph, stored: Mapping[torch.fx.Node, torch.Tensor], drop: frozenset[torch.fx.Node] = frozenset()
+) -> Graph:
+    """The graph with constants where `stored` has values; an input among them stays in the signature, unused."""
+    attributes = {str(node.target): constant_of(graph, node) for node in graph.nodes if node.op == "get_attr"}
+    fresh = torch.fx.Graph()
+    new = {node: fresh.node_copy(node) for node in graph.placeholders}
+    for node in graph.nodes:
+        if node in stored:
+            name = f"_frozen{len(attributes)}"
+            attributes[name] = stored[node].detach()
+            new[node] = fresh.create_node("get_attr", name, (), {})
+            new[node].meta = dict(node.meta)
+        elif node not in drop and node.op != "placeholder":
+            new[node] = fresh.node_copy(node, new.__getitem__)
+    for node in [node for node in fresh.nodes if node.op == "get_attr" and not node.users]:
+        fresh.erase_node(node)
+    return replace(graph, module=torch_api.make_graph_module(attributes, fresh, type(graph.module).__name__))
+
+
+def _computed(graph: Graph) -> dict[torch.fx.Node, Any]:
+    """The values of all nodes that depend on constants alone, constants included."""
+    values: dict[torch.fx.Node, Any] = dict(constants(graph))
+    if not values:
+        return {}
+    with torch_api.real_mode():
+        for node in graph.nodes:
+            if not _computable(node, values):
+                continue
+            args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), values.__getitem__)
+            target: Any = node.target
+            values[node] = target(*args, **kwargs)
+    return {node: value for node, value in values.items() if isinstance(value, torch.Tensor)}
+
+
+def _computable(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> bool:
+    if node.op != "call_function" or not torch_api.is_pure(node) or not isinstance(node.meta.get("val"), torch.Tensor):
+        return False
+    inputs = node.all_input_nodes
+    size = node.meta["val"].numel()
+    if not isinstance(size, int) or any(source not in values for source in inputs):
+        return False
+    if any(isinstance(value, torch.SymInt) for value in node.meta["val"].shape):
+        return False
+    return size <= max(SMALL, GROWTH * sum(values[source].numel() for source in inputs))
+
+
+def _laid_out(value: torch.Tensor, planned: torch.Tensor) -> torch.Tensor:
+    """`value` with the strides of its fake twin, and memory of its own size."""
+    stride = tuple(int(step) for step in planned.stride())
+    if value.stride() == stride and value.untyped_storage().nbytes() == value.numel() * value.itemsize:
+        return value
+    with torch_api.real_mode():
+        fresh = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device)
+        return fresh.copy_(value)

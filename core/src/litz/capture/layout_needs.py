@@ -1,0 +1,84 @@
+"""How library calls take their tensors: in any strides, in those of the trace, or row-major.
+
+In: the rows that core and plugins register (`litz_register_layout_needs`), and which ops litz lowers. Out: an answer
+per node and argument. Lowering copies an argument that must be row-major; a layout plan puts back the strides of the
+trace where an op wants them, so that choosing layouts cannot break an op that nobody thought of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+
+from litz.capture import torch_api
+from litz_plugins import LayoutNeed
+
+aten = torch.ops.aten
+
+Row = LayoutNeed | Mapping[str, LayoutNeed]
+Needs = Callable[[torch.fx.Node, torch.fx.Node], LayoutNeed]
+
+_ROWS: Mapping[str, Row] = {
+    # Their CUDA kernels lay out the gradient as `self` lies and then index it row-major: pytorch issue 120759.
+    "nll_loss2d_forward": {"self": "contiguous", "target": "contiguous"},
+    "nll_loss2d_backward": {"self": "contiguous", "grad_output": "contiguous", "target": "contiguous"},
+    # Kernels that look at the strides and take what comes.
+    "convolution": "any",
+    "_convolution": "any",
+    "convolution_backward": "any",
+    "upsample_bilinear2d": "any",
+    "upsample_bicubic2d": "any",
+    "upsample_trilinear3d": "any",
+}
+"""Core's rows, by ATen op; all overloads."""
+
+
+def core_layout_needs() -> dict[OpOverload, Row]:
+    """Core's own table: how ATen ops take their tensors."""
+    found: dict[OpOverload, Row] = {}
+    for name, row in _ROWS.items():
+        packet = getattr(aten, name, None)
+        if isinstance(packet, OpOverloadPacket):
+            found.update({getattr(packet, overload): row for overload in packet.overloads()})
+    return found
+
+
+@dataclass(frozen=True)
+class LayoutNeeds:
+    """The table of a compile. lowered: ops that litz lowers; their loops read any strides."""
+
+    table: Mapping[OpOverload, Row] = field(default_factory=dict)
+    lowered: frozenset[Any] = frozenset()
+
+    def of(self, node: torch.fx.Node, argument: torch.fx.Node) -> LayoutNeed:
+        """How `node` takes `argument`, one of its inputs. What it writes in place stays as it is ("traced")."""
+        target = node.target
+        if not isinstance(target, OpOverload):
+            return "any" if torch_api.aliased_argument(node) is argument else "traced"
+        if any(written is argument for written in torch_api.written_arguments(node)):
+            return "traced"
+        row = self.table.get(target)
+        if row is not None:
+            needs = {row} if isinstance(row, str) else {row.get(name, "any") for name in _names(node, argument)}
+            return max(needs, key=_STRICTNESS.__getitem__, default="any")
+        if torch.Tag.needs_contiguous_strides in target.tags:
+            return "contiguous"
+        if torch.Tag.flexible_layout in target.tags or target in self.lowered:
+            return "any"
+        return "traced"
+
+
+_STRICTNESS: Mapping[LayoutNeed, int] = {"any": 0, "traced": 1, "contiguous": 2}
+
+
+def _names(node: torch.fx.Node, argument: torch.fx.Node) -> Iterator[str]:
+    """Names of the schema's arguments that `argument` is given for, alone or in a list."""
+    assert isinstance(node.target, OpOverload)
+    names = [item.name for item in node.target._schema.arguments]
+    for name, value in (*zip(names, node.args, strict=False), *node.kwargs.items()):
+        if value is argument or (isinstance(value, (list, tuple)) and any(item is argument for item in value)):
+            yield name

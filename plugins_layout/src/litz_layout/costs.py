@@ -1,0 +1,206 @@
+"""What layouts cost. In: a Graph's nodes and a device. Out: microseconds, for a convolution in either layout and for a
+copy from one into the other.
+
+Time of a convolution: its FLOPs and bytes on the device (`litz.cost`), times the table's factor, and where the layout
+is not the library's own, a transposition of each operand and result: read once, written once. Times of convolutions
+count what is surely gained (`SURELY`), copies what they may cost at most (`AT_MOST`): a plan must not lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import torch
+
+from litz.capture import torch_api
+from litz.capture.graph import Graph
+from litz.capture.layout import hint_of, restrided
+from litz.cost import device_info, speeds_of
+from litz.cost.roofline import COMPUTE, MEMORY
+from litz.cost.speeds import rate_kind
+from litz_layout.frames import FIRST, LAST, tensor_of
+from litz_layout.roles import CONVOLUTIONS
+from litz_layout.table import Native, Shape, find_row
+from litz_plugins import OptionsView
+
+SURELY = 0.8
+"""Part of an internal transposition that counts as saved: the library may overlap some of it."""
+AT_MOST = 1.25
+"""What a copy may take of the time that its bytes need."""
+READ = 0.5
+"""A loop that reads a tensor across its layout, in parts of a copy's time: litz's transposing loops reach 0.91 to 0.97
+of the copy bandwidth (docs/benchmarks.md, "transpose"), but a fused loop has other tensors to read as well."""
+
+
+@dataclass(frozen=True)
+class ConvolutionCost:
+    """Microseconds of a convolution channels first and channels last. why: where the figures are from."""
+
+    us: tuple[float, float]
+    native: Native
+    why: str
+    backward: bool = False
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Measured convolutions: signature -> (µs channels first, µs channels last)."""
+
+    rows: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+class Costs:
+    """The costs in one graph. options: for the calibration. measured: convolutions that were measured on the device."""
+
+    def __init__(
+        self, graph: Graph, device: torch.device, options: OptionsView, measured: Figures | None = None
+    ) -> None:
+        self.graph, self.device = graph, device
+        self.info = device_info(device, options)
+        self.speeds = speeds_of(self.info)
+        self.measured = measured or Figures()
+
+    def bytes_of(self, node: torch.fx.Node) -> float:
+        value = tensor_of(node)
+        assert value is not None
+        return float(prod(hint_of(self.graph, n) for n in value.shape) * value.dtype.itemsize)
+
+    def pass_us(self, size: float) -> float:
+        """One pass over so many bytes."""
+        return size / (self.speeds.bandwidth * MEMORY.usual)
+
+    def copy_us(self, node: torch.fx.Node) -> float:
+        """A copy of a tensor into another layout, by a kernel of its own; frozen weights are copied by the compiler."""
+        if node.op == "get_attr" and self.graph.frozen_values:
+            return 0.0
+        return 2 * self.pass_us(self.bytes_of(node)) * AT_MOST + self.speeds.launch_us
+
+    def read_us(self, node: torch.fx.Node) -> float:
+        """What reading a tensor across its layout adds to a loop."""
+        return 2 * self.pass_us(self.bytes_of(node)) * READ
+
+    def convolution(self, node: torch.fx.Node, with_backward: bool = False) -> ConvolutionCost:
+        """with_backward: the convolution's own backward too, which will run in the same layout."""
+        signature = signature_of(self.graph, node)
+        if signature in self.measured.rows:
+            return ConvolutionCost(self.measured.rows[signature], "either", "measured on this device")
+        row = find_row(self.info.type, int(dict(self.info.facts).get("capability", 0)), self._kind(node), _shape(node))
+        about = CONVOLUTIONS[node.target]
+        times = 3 if with_backward else (_gradients(node) if about.backward else 1)
+        flops = self._flops(node) * times
+        rate, _ = self.speeds.matrix_rate(_weight(node).dtype, "convolution")
+        bare = flops / (rate * COMPUTE["convolution"].usual)
+        moved = sum(self.bytes_of(tensor) for tensor in _operands(node)) * times
+        transposed = 2 * self.pass_us(moved) * SURELY
+        us = [max(bare, self.pass_us(moved)), max(bare, self.pass_us(moved)) * row.factor]
+        if row.native == "channels last":
+            us[FIRST] += transposed
+        elif row.native == "channels first":
+            us[LAST] += transposed
+        if not self._library_keeps(node):
+            us[LAST] += 1e6  # it would be copied back at once
+            return ConvolutionCost((us[0], us[1]), row.native, "the library returns it channels first")
+        return ConvolutionCost((us[0], us[1]), row.native, row.source)
+
+    def _kind(self, node: torch.fx.Node) -> str:
+        kind = rate_kind(_weight(node).dtype)
+        if kind == "fp32" and "convolution" in self.speeds.tf32:
+            return "tf32"
+        if self.info.type == "cpu" and not torch.backends.mkldnn.is_available():
+            return "without oneDNN"
+        return kind
+
+    def _flops(self, node: torch.fx.Node) -> float:
+        """Of one of the convolution's matmuls: output pixels, times the kernel, times a group's channels."""
+        about = CONVOLUTIONS[node.target]
+        transposed = bool(_parameter(node, 3))
+        image = _value(node, about.image)
+        result = _value(node, 0) if about.backward else node.meta["val"]
+        pixels = image if transposed else result
+        sizes = [hint_of(self.graph, n) for n in (*_weight(node).shape, pixels.shape[0], *pixels.shape[2:])]
+        return 2.0 * prod(sizes)
+
+    def _library_keeps(self, node: torch.fx.Node) -> bool:
+        """Whether channels-last operands give a channels-last result, as far as this build of torch can say."""
+        about = CONVOLUTIONS[node.target]
+        value = _weight(node)
+        if value.device.type == "cuda" and torch.version.cuda is None:
+            return True  # a build without CUDA picks a fallback of its own for fake CUDA tensors
+        if about.backward:
+            return True  # its forward was asked
+        values: list[Any] = [item.meta["val"] if isinstance(item, torch.fx.Node) else item for item in node.args]
+        for at in about.tensors:
+            values[at] = restrided(values[at], (0, *range(2, values[at].dim()), 1))
+        with torch_api.without_guards(self.graph.shape_env), values[0].fake_mode:
+            call: Any = node.target
+            result = call(*values)
+        format_ = torch.channels_last if result.dim() == 4 else torch.channels_last_3d
+        with torch_api.without_guards(self.graph.shape_env):
+            return bool(result.is_contiguous(memory_format=format_))
+
+
+def _value(node: torch.fx.Node, at: int) -> Any:
+    """The fake value of an argument that is a node."""
+    argument: Any = node.args[at]
+    return argument.meta["val"]
+
+
+def _parameter(node: torch.fx.Node, at: int) -> Any:
+    """Number `at` of stride, padding, dilation, transposed, output_padding, groups."""
+    return node.args[CONVOLUTIONS[node.target].parameters + at]
+
+
+def signature_of(graph: Graph, node: torch.fx.Node) -> str:
+    """A convolution as text, the same in each graph that has it: op, type, sizes and parameters."""
+    about = CONVOLUTIONS[node.target]
+    sizes = "; ".join("x".join(str(hint_of(graph, n)) for n in _value(node, at).shape) for at in about.tensors)
+    parameters = [_numbers(graph, _parameter(node, at)) for at in range(6)]
+    mask = f" gradients {_wanted(node)}" if about.backward else ""
+    name = "convolution_backward" if about.backward else "convolution"
+    return f"{name} {str(_weight(node).dtype).removeprefix('torch.')} {sizes} {parameters}{mask}"
+
+
+def _numbers(graph: Graph, value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_numbers(graph, item) for item in value]
+    if isinstance(value, torch.fx.Node):
+        value = value.meta["val"]
+    return value if isinstance(value, bool) else hint_of(graph, value)
+
+
+def _weight(node: torch.fx.Node) -> torch.Tensor:
+    value: torch.Tensor = _value(node, CONVOLUTIONS[node.target].weight)
+    return value
+
+
+def _wanted(node: torch.fx.Node) -> list[bool]:
+    """Which gradients a backward is asked for: image, weight, bias."""
+    mask: Any = node.args[10]
+    return [bool(wanted) for wanted in mask]
+
+
+def _gradients(node: torch.fx.Node) -> int:
+    """How many of a backward's two matmuls are asked for."""
+    return sum(_wanted(node)[:2])
+
+
+def _operands(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The tensors that one matmul of the convolution touches: image, weight and result."""
+    about = CONVOLUTIONS[node.target]
+    operands = [node.args[at] for at in about.tensors]
+    return [item for item in (*operands, *(() if about.backward else (node,))) if isinstance(item, torch.fx.Node)]
+
+
+def _shape(node: torch.fx.Node) -> Shape:
+    groups, transposed = _parameter(node, 5), bool(_parameter(node, 3))
+    weight = _weight(node)
+    outer, inner = int(torch_api.hint_of(weight.shape[0])), int(torch_api.hint_of(weight.shape[1]))
+    if groups != 1:
+        return "depthwise" if inner == 1 and not transposed else "grouped"
+    if transposed:
+        outer, inner = inner, outer
+    wide = any(torch_api.hint_of(n) > 1 for n in weight.shape[2:])
+    return "narrowing" if wide and outer * 2 <= inner else "dense"

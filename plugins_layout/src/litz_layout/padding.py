@@ -1,0 +1,255 @@
+"""Padding of matrix products: operands get dimensions that tensor cores take, where that pays.
+
+In: a Graph. Out: the Graph with some `mm`, `addmm` and `bmm` on operands padded with zeros, their results cut back to
+size. The padding of an operand that a loop computes is part of that loop; an input is copied. Zeros in the reduced
+dimension add nothing, rows and columns that are cut away are never read, so the values stay what they were.
+
+A product is padded where, at worst, copies and product together take less than the product takes now at best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import torch
+
+from litz.capture import torch_api
+from litz.capture.graph import Graph
+from litz.cost import device_info, speeds_of
+from litz.cost.roofline import MEMORY
+from litz.cost.speeds import Speeds
+from litz_plugins import PassContext
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """What part of the peak a product reaches by what its smallest alignment is a multiple of, in elements."""
+
+    multiple: int
+    share: float
+    source: str
+
+
+_GPT2 = "GPT-2's product with 50257 columns in bf16, 8192 by 768, on an H100 (docs/benchmarks.md): 6.7 ms as it is, "
+ALIGNED: tuple[Alignment, ...] = (
+    Alignment(64, 0.70, _GPT2 + "0.9 ms with 50304"),
+    Alignment(8, 0.65, "cuBLAS takes 16-byte accesses from 8 elements on; tiles are 64 and more wide"),
+)
+"""For two-byte types, from the best down: what to round up to, and what is reached then."""
+UNALIGNED = Alignment(1, 0.095, _GPT2 + "94 TFLOP/s")
+SPREAD = 1.5
+"""The truth lies within this factor of these shares, for shapes that nobody measured."""
+_TYPES = frozenset({torch.float16, torch.bfloat16})
+_LEAST = 256
+"""A product with a dimension below this is bound by its operands' bytes, and padding adds to them."""
+
+
+@dataclass(frozen=True)
+class _Product:
+    """Where a product's operands are among its arguments. bias: of addmm, None if there is none."""
+
+    left: int
+    right: int
+    bias: int | None = None
+
+
+_PRODUCTS: Mapping[Any, _Product] = {
+    aten.mm.default: _Product(0, 1),
+    aten.bmm.default: _Product(0, 1),
+    aten.addmm.default: _Product(1, 2, 0),
+}
+
+
+@dataclass(frozen=True)
+class Padding:
+    """A product's (m, k, n) as they are and as padded, and what both take in µs (padded: at worst; now: at best)."""
+
+    sizes: tuple[int, int, int]
+    padded: tuple[int, int, int]
+    now_us: float
+    padded_us: float
+    why: str
+
+
+def pad_contractions(graph: Graph, context: PassContext) -> Graph:
+    """The graph with products padded where it pays (`layout.pad` "auto"), or wherever they can be ("always")."""
+    always = context.options["layout.pad"] == "always"
+    chosen: dict[torch.fx.Node, Padding] = {}
+    for node in graph.nodes:
+        if node.target in _PRODUCTS:
+            found = plan_padding(graph, node, context, always)
+            if found is None:
+                continue
+            names = (("as it is", found.now_us), ("padded", found.padded_us))
+            text = " by ".join(map(str, found.padded))
+            if always or found.padded_us < found.now_us:
+                chosen[node] = found
+                context.record(node.name, f"padded to {text}", found.why, names)
+            else:
+                context.record(node.name, "not padded", f"{text} would take longer: {found.why}", names)
+    return _padded(graph, chosen) if chosen else graph
+
+
+def plan_padding(graph: Graph, node: torch.fx.Node, context: PassContext, always: bool = False) -> Padding | None:
+    """How a product would be padded; None where nothing is to be padded or gained. always: whatever it costs."""
+    left, right = _operands(node)
+    *batch, m, k = left.shape
+    n = right.shape[-1]
+    if not all(isinstance(size, int) for size in (*batch, m, k, n)):
+        return None  # a product of symbolic size would be padded for every size, aligned ones too
+    sizes = (int(m), int(k), int(n))
+    info = device_info(left.device, context.options)
+    speeds = speeds_of(info)
+    if 0 in sizes or prod(batch) == 0:
+        return None
+    if not always:
+        capability = dict(info.facts).get("capability", 0)
+        if info.type != "cuda" or left.dtype not in _TYPES or capability < 70 or min(sizes) < _LEAST:
+            return None
+    if not _misaligned(node, sizes):
+        return None
+    now_us = _product_us(sizes, prod(batch), UNALIGNED, speeds, left.dtype) / SPREAD
+    best: Padding | None = None
+    for alignment in ALIGNED:
+        padded = _rounded(node, sizes, alignment.multiple)
+        us = _product_us(padded, prod(batch), alignment, speeds, left.dtype) * SPREAD
+        us += _copies_us(node, sizes, padded, prod(batch), speeds)
+        if best is None or us < best.padded_us:
+            best = Padding(sizes, padded, now_us, us, f"multiples of {alignment.multiple}; {alignment.source}")
+    return best
+
+
+def _operands(node: torch.fx.Node) -> tuple[torch.Tensor, torch.Tensor]:
+    at = _PRODUCTS[node.target]
+    left: Any = node.args[at.left]
+    right: Any = node.args[at.right]
+    return left.meta["val"], right.meta["val"]
+
+
+def _misaligned(node: torch.fx.Node, sizes: tuple[int, int, int]) -> bool:
+    """Whether a dimension along which memory is contiguous is no multiple of 8 elements: rows start at odd places."""
+    return _rounded(node, sizes, 8) != sizes
+
+
+def _rounded(node: torch.fx.Node, sizes: tuple[int, int, int], multiple: int) -> tuple[int, int, int]:
+    """The sizes rounded up where it matters: n, along which the result is contiguous, and what is contiguous of each
+    operand (k or m of the left, n or k of the right). A size that is a multiple of 8 already stays."""
+    left, right = _operands(node)
+    m, k, n = sizes
+    wanted = {2, 1 if left.stride(-1) == 1 else 0, 2 if right.stride(-1) == 1 else 1}
+    found = [size if at not in wanted or size % 8 == 0 else _up(size, multiple) for at, size in enumerate((m, k, n))]
+    return found[0], found[1], found[2]
+
+
+def _up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _product_us(
+    sizes: tuple[int, int, int], batch: int, alignment: Alignment, speeds: Speeds, dtype: torch.dtype
+) -> float:
+    rate, _ = speeds.matrix_rate(dtype)
+    m, k, n = sizes
+    moved = batch * (m * k + k * n + m * n) * dtype.itemsize / (speeds.bandwidth * MEMORY.usual)
+    return max(2.0 * batch * m * k * n / (rate * alignment.share), moved) + speeds.launch_us
+
+
+def _copies_us(
+    node: torch.fx.Node, sizes: tuple[int, int, int], padded: tuple[int, int, int], batch: int, speeds: Speeds
+) -> float:
+    """What padding the operands and cutting the result takes at most: each is a copy of its own, but for a result that
+    only loops read, which see through the cut."""
+    left, _ = _operands(node)
+    moved, copies = 0, 0
+    for dims in ((0, 1), (1, 2)):
+        if any(sizes[dim] != padded[dim] for dim in dims):
+            moved += prod(sizes[dim] for dim in dims) + prod(padded[dim] for dim in dims)
+            copies += 1
+    if (sizes[0], sizes[2]) != (padded[0], padded[2]):
+        moved += 2 * sizes[0] * sizes[2]
+        copies += 1
+    return batch * moved * left.dtype.itemsize / (speeds.bandwidth * MEMORY.worst) + copies * speeds.launch_us
+
+
+# --------------------------------------------------------------------------------------------------------- rewriting
+
+
+def _padded(graph: Graph, chosen: Mapping[torch.fx.Node, Padding]) -> Graph:
+    copied = torch.fx.Graph()
+    mapping: dict[torch.fx.Node, torch.fx.Node] = {}
+    operands: dict[tuple[torch.fx.Node, tuple[int, ...]], torch.fx.Node] = {}
+
+    def emit(target: Callable[..., Any], args: tuple[Any, ...]) -> torch.fx.Node:
+        node = copied.call_function(target, args)
+        values = torch.fx.node.map_arg(args, lambda argument: argument.meta["val"])
+        mode = torch_api.fake_mode_of([value for value in values if isinstance(value, torch.Tensor)])
+        assert mode is not None, "a graph's tensors are fake"
+        with mode:
+            node.meta = {"val": target(*values)}
+        return node
+
+    def pad(source: torch.fx.Node, sizes: tuple[int, ...]) -> torch.fx.Node:
+        """`source` with zeros after the end of its last dimensions; the same for everyone who asks."""
+        value = source.meta["val"]
+        missing = [size - int(has) for size, has in zip(sizes, value.shape[value.dim() - len(sizes) :], strict=True)]
+        if not any(missing):
+            return mapping[source]
+        key = (source, sizes)
+        if key not in operands:
+            base = _transposed(source)
+            if base is None:
+                widths = [width for amount in reversed(missing) for width in (0, amount)]
+                operands[key] = emit(aten.constant_pad_nd.default, (mapping[source], widths, 0.0))
+            else:  # a matrix and its transpose are padded once, and what is contiguous stays so
+                operands[key] = emit(aten.permute.default, (pad(base, sizes[::-1]), [1, 0]))
+        return operands[key]
+
+    for node in graph.nodes:
+        padding = chosen.get(node)
+        if padding is None:
+            mapping[node] = copied.node_copy(node, mapping.__getitem__)
+            continue
+        at, (m, k, n) = _PRODUCTS[node.target], padding.padded
+        args: list[Any] = [mapping.get(item, item) if isinstance(item, torch.fx.Node) else item for item in node.args]
+        left, right = node.args[at.left], node.args[at.right]
+        assert isinstance(left, torch.fx.Node) and isinstance(right, torch.fx.Node)
+        args[at.left], args[at.right] = pad(left, (m, k)), pad(right, (k, n))
+        if at.bias is not None:
+            args[at.bias] = _padded_bias(pad, node.args[at.bias], m, n)
+        product = copied.create_node("call_function", node.target, tuple(args), dict(node.kwargs))
+        product.meta = {**node.meta, "val": _result(node.meta["val"], m, n)}
+        cut = product
+        for dim, size in ((-2, padding.sizes[0]), (-1, padding.sizes[2])):
+            if cut.meta["val"].shape[dim] != size:
+                cut = emit(aten.slice.Tensor, (cut, cut.meta["val"].dim() + dim, 0, size))
+        # What reads it was traced with rows that touch each other.
+        fresh = copied.create_node("call_function", aten.clone.default, (cut,), name=node.name)
+        fresh.meta = dict(node.meta)
+        mapping[node] = fresh if cut is not product else product
+    return replace(graph, module=torch_api.make_graph_module(graph.module, copied, type(graph.module).__name__))
+
+
+def _transposed(node: torch.fx.Node) -> torch.fx.Node | None:
+    """The matrix that the node is the transpose of."""
+    base = node.args[0] if node.args else None
+    turned = node.target is aten.permute.default and node.meta["val"].dim() == 2 and node.args[1] == [1, 0]
+    return base if turned and isinstance(base, torch.fx.Node) else None
+
+
+def _padded_bias(pad: Callable[..., torch.fx.Node], bias: Any, m: int, n: int) -> torch.fx.Node:
+    """addmm's first argument broadcasts: only dimensions of full size are padded."""
+    shape = bias.meta["val"].shape
+    wanted = tuple(1 if int(has) == 1 else full for has, full in zip(reversed(shape), (n, m), strict=False))
+    return pad(bias, tuple(reversed(wanted)))
+
+
+def _result(value: torch.Tensor, m: int, n: int) -> torch.Tensor:
+    mode = torch_api.fake_mode_of([value])
+    assert mode is not None, "a graph's tensors are fake"
+    with mode:
+        return torch.empty((*value.shape[:-2], m, n), dtype=value.dtype, device=value.device)

@@ -1,0 +1,67 @@
+"""What each op is to a layout plan. In: an FX node. Out: its role, and which of its arguments a layout is asked of.
+
+Whatever litz lowers becomes loops, which read and write any strides; library calls with two good layouts are the
+convolutions; views lie as what they view; everything else takes the strides of the trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from litz.capture import torch_api
+
+aten = torch.ops.aten
+
+Kind = Literal["source", "convolution", "loop", "view", "reshape", "item", "output", "call"]
+"""source: an input or constant. view: of the same memory, its dimensions permuted or cut. reshape: a view whose
+dimensions are others. item: one result of an op with several. call: a library call that is none of these."""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """Where a convolution's tensors stand among its arguments; `results` of its outputs are of rank 4 or 5."""
+
+    image: int
+    weight: int
+    tensors: tuple[int, ...]
+    results: tuple[int, ...]
+    parameters: int
+    """Where stride, padding, dilation, transposed, output_padding and groups begin."""
+    backward: bool
+
+
+CONVOLUTIONS: dict[Any, Convolution] = {
+    aten.convolution.default: Convolution(0, 1, (0, 1), (), 3, False),
+    aten.convolution_backward.default: Convolution(1, 2, (0, 1, 2), (0, 1), 4, True),
+}
+
+_SAME_FRAME_VIEWS = frozenset({aten.slice.Tensor, aten.alias.default, aten.detach.default})
+_PERMUTATIONS = frozenset({aten.permute.default})
+
+
+def kind_of(node: torch.fx.Node, lowered: frozenset[Any]) -> Kind:
+    """The node's kind. lowered: the ops that litz lowers."""
+    if node.op in ("placeholder", "get_attr"):
+        return "source"
+    if node.op == "output":
+        return "output"
+    if node.target in CONVOLUTIONS:
+        return "convolution"
+    if getattr(node.target, "__name__", "") == "getitem":
+        return "item"
+    if node.target in _SAME_FRAME_VIEWS or node.target in _PERMUTATIONS:
+        return "view"
+    if torch_api.aliased_argument(node) is not None:
+        return "reshape"
+    return "loop" if node.target in lowered else "call"
+
+
+def permutation(node: torch.fx.Node) -> tuple[int, ...]:
+    """Of a view: which dimension of its base each of its dimensions is."""
+    rank = node.meta["val"].dim()
+    if node.target in _PERMUTATIONS:
+        return tuple(int(dim) % rank for dim in node.args[1])  # type: ignore[union-attr, arg-type]
+    return tuple(range(rank))

@@ -1,0 +1,157 @@
+"""Whatever the plan, values and strides are eager's: every convolution is forced to channels last here."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from litz import report as reports
+from support.compare import close
+from support.layout_models import MODELS, Residual, UNet
+
+FORCED = {"layout.force": True}
+
+
+def step(model: nn.Module, run: Any, x: Tensor) -> list[Tensor]:
+    """Output, gradient of the input, gradients of the parameters."""
+    x = x.detach().requires_grad_()
+    out = run(x)
+    (out * torch.linspace(0.5, 1.5, out.numel(), dtype=out.dtype).view(out.shape)).sum().backward()
+    return [out.detach(), x.grad, *(p.grad for p in model.parameters())]
+
+
+def planned(collected: list[Any]) -> list[str]:
+    """What was decided about each graph's layouts."""
+    return [d.chosen for one in collected for d in one.decisions if d.plugin == "layout" and d.subject == one.name]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_training(name: str) -> None:
+    make, size = MODELS[name]
+    model = make().train()
+    mine, double = copy.deepcopy(model), copy.deepcopy(model).double()
+    x = torch.randn(size)
+    expected, exact = step(model, model, x), step(double, double, x.double())
+    with reports.collect() as collected:
+        actual = step(mine, torch.compile(mine, backend="litz", options=FORCED), x)
+    # A bias before a batch norm has a gradient of rounding errors only: the scale is that of the weights.
+    close(actual, expected, exact, tolerance=4.0, rounding=1e-5, least_scale=1.0)
+    assert [a.stride() for a in actual] == [e.stride() for e in expected]
+    assert planned(collected) == ["layouts planned", "layouts planned"]
+    for buffer, value in zip(mine.buffers(), model.buffers(), strict=True):
+        torch.testing.assert_close(buffer, value)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("channels_last", [False, True], ids=["from first", "from last"])
+def test_inference(name: str, channels_last: bool) -> None:
+    make, size = MODELS[name]
+    model = make().eval()
+    x = torch.randn(size)
+    if channels_last:
+        x = x.to(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
+    with torch.no_grad():
+        expected = model(x)
+        exact = copy.deepcopy(model).double()(x.double())
+        actual = torch.compile(model, backend="litz", options=FORCED)(x)
+    close(actual, expected, exact, tolerance=4.0, rounding=1e-5, least_scale=1.0)
+    assert actual.stride() == expected.stride()
+
+
+def test_dynamic_shapes_train_without_recompiling() -> None:
+    model = UNet().train()
+    mine = copy.deepcopy(model)
+    run = torch.compile(mine, backend="litz", options=FORCED, dynamic=True)
+    with reports.collect() as collected:
+        for batch, side in ((2, 16), (3, 24), (4, 32)):
+            x = torch.randn(batch, 3, side, side)
+            model.zero_grad(), mine.zero_grad()
+            for got, want in zip(step(mine, run, x), step(model, model, x), strict=True):
+                torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
+                assert got.stride() == want.stride()
+    assert len(collected) == 2 and planned(collected) == ["layouts planned"] * 2
+
+
+def test_an_output_that_is_used_inside_too() -> None:
+    conv, more = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+
+    def f(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = conv(x)
+        return y, more(y), y.view(-1)
+
+    x = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        expected, actual = f(x), torch.compile(f, backend="litz", options=FORCED)(x)
+    for got, want in zip(actual, expected, strict=True):
+        torch.testing.assert_close(got, want)
+        assert got.stride() == want.stride()
+    assert actual[0].data_ptr() == actual[2].data_ptr(), "a view of an output shares its memory, as in eager"
+
+
+def test_what_as_strided_sees() -> None:
+    """An offset in storage means the storage that eager has."""
+    conv = nn.Conv2d(3, 4, 3, padding=1)
+
+    def f(x: Tensor) -> Tensor:
+        return conv(conv(x)[:, :3].contiguous()).as_strided((2, 5), (7, 3), 11) * 2
+
+    x = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(f, backend="litz", options=FORCED)(x), f(x))
+
+
+def test_a_mutated_input_keeps_its_strides() -> None:
+    conv = nn.Conv2d(3, 3, 3, padding=1)
+
+    def f(x: Tensor, state: Tensor) -> Tensor:
+        y = conv(x)
+        state.add_(y)
+        return conv(y)
+
+    x = torch.randn(2, 3, 8, 8)
+    states = [torch.zeros(2, 3, 8, 8) for _ in range(2)]
+    with torch.no_grad():
+        expected, actual = f(x, states[0]), torch.compile(f, backend="litz", options=FORCED)(x, states[1])
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(states[1], states[0])
+    assert states[1].stride() == states[0].stride()
+
+
+def test_outputs_may_be_left_as_they_are() -> None:
+    conv = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3))
+    x = torch.randn(2, 3, 16, 16)
+    with torch.no_grad(), reports.collect() as collected:
+        run = torch.compile(conv, backend="litz", options={**FORCED, "layout.keep_output_strides": False})
+        out = run(x)
+        torch.testing.assert_close(out, conv(x))
+    assert out.is_contiguous(memory_format=torch.channels_last)
+    assert not any("for output" in d.subject for one in collected for d in one.decisions)
+
+
+def test_a_custom_op_gets_the_strides_of_the_trace() -> None:
+    """An op that nobody knows is not handed another layout than it was traced with."""
+    seen: list[tuple[int, ...]] = []
+
+    @torch.library.custom_op("litz_layout_test::look", mutates_args=())
+    def look(x: Tensor) -> Tensor:
+        seen.append(x.stride())
+        return x.clone()
+
+    look.register_fake(lambda x: torch.empty_like(x))
+    conv = nn.Conv2d(3, 8, 3, padding=1)
+    x = torch.randn(2, 3, 8, 8)
+    with torch.no_grad(), reports.collect() as collected:
+        f = lambda x: look(conv(x).relu()) + 1
+        torch.testing.assert_close(torch.compile(f, backend="litz", options=FORCED)(x), f(x))
+    assert seen[0] == seen[1] == (512, 64, 8, 1)
+    assert planned(collected) == ["layouts planned"]
+
+
+def test_switched_off() -> None:
+    with torch.no_grad(), reports.collect() as collected:
+        torch.compile(Residual().eval(), backend="litz", options={"layout.enable": False})(torch.randn(2, 3, 16, 16))
+    assert not [d for one in collected for d in one.decisions if d.plugin == "layout"]

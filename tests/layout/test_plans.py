@@ -1,0 +1,165 @@
+"""What is planned for an H100, for models of fake tensors: which convolutions, how many copies, and why not."""
+
+from __future__ import annotations
+
+import copy
+import functools
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from litz import report as reports
+from litz.ir import Template
+from support.layout_models import ConvNext, Mobile, Residual, UNet, Volume
+from support.layout_plans import copies, cuda_plan, summaries
+
+LARGE = functools.partial(Residual, 64, 4)
+
+
+def test_a_plain_network_is_copied_once_on_its_way_in() -> None:
+    """One copy for the image, one per weight that has more than one pixel, none for what comes out."""
+    decisions, (schedule,) = cuda_plan(LARGE, (64, 3, 56, 56))
+    assert summaries(decisions) == ["layouts planned"]
+    wide = 1 + 2 * 4  # the stem's and the blocks' weights
+    assert len(copies(decisions)) == 1 + wide
+    program = schedule.program
+    calls = [op for op in program.operations if isinstance(op, Template) and op.kind == "convolution"]
+    assert len(calls) == wide
+    for call in calls:
+        image, weight = call.refs[:2]
+        for ref in (image, weight):
+            strides = dict(zip((1, 2, 3), map(int, ref.layout.stride[1:]), strict=True))
+            assert strides[1] <= strides[3] <= strides[2], "channels are innermost"
+
+
+def test_training_copies_each_weight_once_and_its_gradient_back() -> None:
+    decisions, schedules = cuda_plan(LARGE, (64, 3, 56, 56), train=True)
+    assert summaries(decisions) == ["layouts planned", "layouts planned"]
+    forward = [text for text in copies(decisions) if "primals" in text]
+    back = [text for text in copies(decisions) if "primals" not in text]
+    assert len(forward) == 1 + 9 and all("output" in text for text in forward), "saved as copied"
+    assert len(back) == 9 and all(text.endswith("for output") for text in back)
+    assert len(schedules) == 2
+
+
+def test_the_copy_is_made_where_the_tensor_is_smallest() -> None:
+    """A library call in the middle wants channels first: the copy waits for the pool that makes the tensor small."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Sequential(*(nn.Conv2d(64, 64, 3, padding=1) for _ in range(3)))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = torch.relu(self.first(x))
+            y = nn.functional.avg_pool2d(y, 4)
+            return torch.linalg.qr(y.float())[0]
+
+    decisions, _ = cuda_plan(Model, (64, 64, 64, 64))
+    assert summaries(decisions) == ["layouts planned"]
+    # The float copy of the pooled tensor is written channels first, so that nothing large is copied.
+    assert all("arg" in text for text in copies(decisions)), copies(decisions)
+    changed = {d.subject for d in decisions if d.chosen.startswith("strides")}
+    assert "relu" in changed
+
+
+def test_frozen_weights_are_laid_out_when_compiling() -> None:
+    """No copy is left but the image's: the weights are constants, channels last, and the batch norms are in them."""
+    model = Residual(16, 2).eval()
+    fresh = copy.deepcopy(model)
+    x = torch.randn(2, 3, 16, 16)
+    options = {"layout.force": True, "freezing": True}
+    with torch.no_grad(), reports.collect() as collected:
+        torch.testing.assert_close(torch.compile(model, backend="litz", options=options)(x), fresh(x))
+    program = collected[0].program
+    assert program is not None
+    calls = [op for op in program.operations if isinstance(op, Template) and op.kind == "convolution"]
+    for call in calls:
+        weight = call.refs[1]
+        assert weight.buffer in program.constants, "no copy in between"
+        assert program.constants[weight.buffer].is_contiguous(memory_format=torch.channels_last)
+    for mine, theirs in zip(model.parameters(), fresh.parameters(), strict=True):
+        assert torch.equal(mine, theirs) and mine.stride() == theirs.stride()
+    assert sum(d.chosen == "folded" for d in collected[0].decisions) == 5
+
+
+@pytest.mark.parametrize(
+    ("make", "size", "reason"),
+    [
+        (functools.partial(nn.Conv2d, 64, 64, 3), (2, 64, 8, 8), "the copies would cost more"),
+        (functools.partial(nn.Conv2d, 64, 64, 3, groups=4), (64, 64, 56, 56), "no convolution gains"),
+        (functools.partial(nn.Conv2d, 64, 64, 3, groups=64), (64, 64, 56, 56), "no convolution gains"),
+        (functools.partial(Mobile, 32), (32, 3, 64, 64), "the copies would cost more"),
+    ],
+    ids=["one convolution", "grouped", "depthwise", "mobile"],
+)
+def test_left_alone(make: object, size: tuple[int, ...], reason: str) -> None:
+    decisions, _ = cuda_plan(make, size)  # type: ignore[arg-type]
+    (decision,) = decisions
+    assert decision.chosen == "layouts left alone" and reason in decision.reason
+    assert [name for name, _ in decision.considered] == ["as traced", "planned"]
+
+
+def test_what_is_channels_last_already_stays() -> None:
+    def make() -> nn.Module:
+        model = LARGE()
+        for module in model.modules():
+            if isinstance(module, nn.Conv2d):
+                data = module.weight.data
+                module.weight = nn.Parameter(data.contiguous(memory_format=torch.channels_last))
+        return model
+
+    decisions, _ = cuda_plan(make, (64, 3, 56, 56))
+    assert len(copies(decisions)) <= 1, "no weight is copied, at most the image"
+    assert not any(d.chosen.startswith("strides") for d in decisions), "no tensor changes"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_types_without_tensor_cores_stay_channels_first(dtype: torch.dtype) -> None:
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        decisions, _ = cuda_plan(LARGE, (64, 3, 56, 56), dtype)
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+    assert summaries(decisions) == ["layouts left alone"]
+
+
+def test_tf32_counts_as_tensor_cores() -> None:
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = True
+    try:
+        decisions, _ = cuda_plan(LARGE, (64, 3, 56, 56), torch.float32)
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+    assert summaries(decisions) == ["layouts planned"]
+
+
+def test_volumes_and_u_nets() -> None:
+    decisions, _ = cuda_plan(functools.partial(Volume, 64), (4, 2, 64, 64, 64))
+    assert summaries(decisions) == ["layouts planned"]
+    decisions, _ = cuda_plan(functools.partial(UNet, 128), (16, 3, 128, 128))
+    assert summaries(decisions) == ["layouts planned"]
+    assert sum(text.endswith("for output") for text in copies(decisions)) == 1
+
+
+def test_a_permuted_half_shares_the_memory() -> None:
+    """ConvNeXt: what is channels last by hand is not copied beside what is channels last by plan."""
+
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.Sequential(*(ConvNextBlock(96) for _ in range(3)))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.blocks(x).mean((2, 3))
+
+    class ConvNextBlock(ConvNext):
+        def __init__(self, c: int) -> None:
+            super().__init__(c)
+            self.stem = nn.Conv2d(c, c, 3, padding=1)
+
+    decisions, _ = cuda_plan(Deep, (64, 96, 56, 56))
+    assert summaries(decisions) == ["layouts planned"]
+    assert all("arg" in text for text in copies(decisions)), copies(decisions)

@@ -1,0 +1,261 @@
+"""Layouts change speed and nothing else: values, strides of outputs, mutations, graph breaks and DDP stay as in eager.
+
+The cases are those of the seed document test_layout_optim, on the CPU with a gloo group of one, and on a GPU with NCCL
+where there is one. Each runs as litz-layout decides, and with channels last forced on every convolution.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._dynamo.utils import same
+
+pytest.importorskip("litz_layout")
+
+HAS_GPU = torch.cuda.is_available()
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]),
+]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=[False, True], ids=["by cost", "forced"])
+def options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {"layout.force": request.param}
+
+
+@pytest.fixture(autouse=True)
+def settings() -> Iterator[None]:
+    """Float32 convolutions in float32, and nothing that another test compiled."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    yield
+    torch.backends.cudnn.allow_tf32 = before
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def group(device: str, tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    backend = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, init_method=f"file://{tmp_path}/rendezvous", world_size=1, rank=0)
+    yield
+    dist.destroy_process_group()
+
+
+class Model2Conv(nn.Module):
+    def __init__(self, dim: int = 512, manual_graph_break: bool = False) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, dim, kernel_size=3, stride=2, bias=False)
+        self.conv2 = nn.Conv2d(dim, dim, kernel_size=3, stride=2, bias=False)
+        self.manual_graph_break = manual_graph_break
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.conv1(x)
+        if self.manual_graph_break:
+            torch._dynamo.graph_break()
+        return self.conv2(x)
+
+    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
+        return (torch.rand(2, 3, 16, 16),)
+
+
+def gradients(module: nn.Module) -> Callable[..., list[torch.Tensor]]:
+    """A training step: the gradients of all parameters."""
+
+    def step(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        module(*inputs).sum().backward()
+        return [torch.zeros_like(p) if p.grad is None else p.grad for p in module.parameters()]
+
+    return step
+
+
+def verify_accuracy(
+    model_class: Callable[..., nn.Module], device: str, options: dict[str, Any], ddp: bool, is_train: bool
+) -> None:
+    """Compiled against eager, judged by float64; the graph breaks by hand or, with `ddp`, where DDP makes it."""
+    wrap: Callable[..., Any] = gradients if is_train else lambda module: module
+    mod = model_class(manual_graph_break=not ddp).to(device)
+    inputs = [t.to(device) for t in mod.get_example_inputs()]
+    fresh, double = copy.deepcopy(mod), copy.deepcopy(mod).double()
+    expected = wrap(mod)(*inputs)
+    exact = wrap(double)(*[t.double() for t in inputs])
+    subject: nn.Module = nn.parallel.DistributedDataParallel(fresh) if ddp else fresh
+    actual = torch.compile(wrap(subject), backend="litz", options=options)(*inputs)
+    assert same(expected, actual, fp64_ref=exact)
+    leaves = zip(actual, expected) if is_train else [(actual, expected)]
+    assert all(a.stride() == e.stride() for a, e in leaves)
+
+
+@pytest.fixture(params=[True, False], ids=["ddp", "graph_break"])
+def ddp(request: pytest.FixtureRequest) -> bool:
+    if request.param:
+        request.getfixturevalue("group")
+    return bool(request.param)
+
+
+class TestLayoutOptim:
+    def test_2conv_with_graph_break(self, device: str, options: dict[str, Any], ddp: bool) -> None:
+        """Layouts that cross a graph break cost no accuracy."""
+        verify_accuracy(Model2Conv, device, options, ddp, is_train=False)
+
+    def test_3conv_with_graph_break(self, device: str, options: dict[str, Any], ddp: bool) -> None:
+        class Model(nn.Module):
+            def __init__(
+                self, dim: int = 512, patch_size: int = 7, kernel_size: int = 7, manual_graph_break: bool = False
+            ) -> None:
+                super().__init__()
+                self.seq = nn.Sequential(
+                    nn.Conv2d(3, dim, kernel_size=patch_size, stride=patch_size, bias=False),
+                    nn.Conv2d(dim, dim, kernel_size, groups=dim, padding="same", bias=False),
+                )
+                self.conv = nn.Conv2d(dim, dim, kernel_size=1, bias=False)
+                self.manual_graph_break = manual_graph_break
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                x = self.seq(x)
+                if self.manual_graph_break:
+                    torch._dynamo.graph_break()
+                return self.conv(x)
+
+            def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
+                return (torch.randn(2, 3, 16, 16),)
+
+        verify_accuracy(Model, device, options, ddp, is_train=False)
+
+    @torch.no_grad()
+    def test_keep_output_layout_infer(self, device: str, options: dict[str, Any]) -> None:
+        keep_output_layout(device, options)
+
+    @torch.no_grad()
+    def test_keep_output_layout_with_freezing(self, device: str, options: dict[str, Any]) -> None:
+        keep_output_layout(device, {**options, "freezing": True})
+
+    def test_training_acc(self, device: str, options: dict[str, Any], ddp: bool) -> None:
+        verify_accuracy(Model2Conv, device, options, ddp, is_train=True)
+
+    def test_mutate_view(self, device: str, options: dict[str, Any]) -> None:
+        """A write through a view reaches the input."""
+
+        def f(x: torch.Tensor) -> None:
+            x.view(3, 2).mul_(2)
+
+        x = torch.ones(2, 3, device=device)
+        torch.compile(f, backend="litz", options=options)(x)
+        assert torch.equal(x, torch.full((2, 3), 2.0, device=device))
+
+    def test_mutate_base(self, device: str, options: dict[str, Any]) -> None:
+        """A view that was taken before a write sees it."""
+
+        def f(x: torch.Tensor) -> torch.Tensor:
+            y = x.view(3, 2)
+            x.mul_(2)
+            return y
+
+        x = torch.ones(2, 3, device=device)
+        y = torch.compile(f, backend="litz", options=options)(x)
+        assert torch.equal(y, torch.full((3, 2), 2.0, device=device))
+        assert torch.equal(x, torch.full((2, 3), 2.0, device=device))
+
+    def test_mutate_base_for_conv_output(self, device: str, options: dict[str, Any], ddp: bool) -> None:
+        """A view of a convolution's result, which is then written."""
+
+        class Model(nn.Module):
+            def __init__(self, manual_graph_break: bool = False) -> None:
+                super().__init__()
+                self.conv = nn.Conv2d(3, 512, kernel_size=3, stride=2, bias=False)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                x = self.conv(x)
+                y = x.view(-1)
+                x.mul_(2)
+                return y
+
+            def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
+                return (torch.rand(2, 3, 16, 16),)
+
+        verify_accuracy(Model, device, options, ddp, is_train=False)
+
+    def test_mutate_view_for_conv_output(self, device: str, options: dict[str, Any], ddp: bool) -> None:
+        """A convolution's result, written through a view of it."""
+
+        class Model(nn.Module):
+            def __init__(self, manual_graph_break: bool = False) -> None:
+                super().__init__()
+                self.conv = nn.Conv2d(3, 512, kernel_size=3, stride=2, bias=False)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                x = self.conv(x)
+                y = x.view(-1)
+                y.mul_(2)
+                return x
+
+            def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
+                return (torch.rand(2, 3, 16, 16),)
+
+        verify_accuracy(Model, device, options, ddp, is_train=False)
+
+    def test_dynamic_shape_specialization(self, device: str, options: dict[str, Any]) -> None:
+        def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a.sin() + b.cos()
+
+        for size in [4, 8, 16]:
+            a = torch.randn(2, size, requires_grad=True, device=device)
+            b = torch.randn(2, size, device=device)
+            actual = torch.compile(f, backend="litz", dynamic=True, options=options)(a, b)
+            torch.testing.assert_close(actual, f(a, b))
+            actual.sum().backward()
+            torch.testing.assert_close(a.grad, a.detach().cos())
+
+    def test_nll_loss_backward(self, device: str, options: dict[str, Any]) -> None:
+        """Ops that take contiguous tensors get them: pytorch issue 120759."""
+
+        class MyModel(nn.Module):
+            def __init__(self, input_dim: int, num_classes: int) -> None:
+                super().__init__()
+                self.conv = nn.Conv2d(1, num_classes, 3, 1, padding="same")
+                self.out = nn.Linear(input_dim * num_classes, num_classes)
+
+            def forward(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+                x = self.conv(x)
+                b, c, t, f = x.size()
+                x = self.out(x.reshape(b, t, c * f))
+                logits = x.reshape(x.size(0), x.size(2), x.size(1))
+                return torch.nn.functional.cross_entropy(logits, targets)
+
+        batch_size, seq_len, input_dim, num_classes = (48, 144, 39, 111) if device == "cuda" else (6, 48, 13, 37)
+        model = MyModel(input_dim, num_classes).to(device)
+        fresh = copy.deepcopy(model)
+        x = torch.ones((batch_size, 1, seq_len, input_dim), device=device)
+        targets = torch.randint(0, num_classes - 1, (batch_size, seq_len), device=device)
+        ref = model(x, targets)
+        ref.backward()
+        loss = torch.compile(fresh, backend="litz", options=options)(x, targets)
+        loss.backward()
+        torch.testing.assert_close(loss, ref)
+        for mine, theirs in zip(fresh.parameters(), model.parameters(), strict=True):
+            torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+
+
+def keep_output_layout(device: str, options: dict[str, Any]) -> None:
+    """What `view` can do with eager's output it can do with litz's: the output is not channels last."""
+    conv = nn.Conv2d(3, 128, kernel_size=3, padding=1, stride=1, bias=False).to(device)
+    x = torch.randn(2, 3, 5, 5, device=device)
+    out = conv(x)
+    opt_out = torch.compile(conv, backend="litz", options=options)(x)
+    torch.testing.assert_close(opt_out.view(5, -1), out.view(5, -1))
+    assert opt_out.stride() == out.stride()

@@ -358,6 +358,7 @@ CALLS = {
     "register_passes": lambda p: p.passes({}),
     "register_templates": lambda p: p.templates({}),
     "register_codegens": lambda p: p.codegens({}),
+    "register_commands": lambda p: p.commands(),
     "estimate_runtime": lambda p: p.estimate_runtime("op", CPU, None),
     "select_choice": lambda p: p.select_choice([], None),
     "register_layout_needs": lambda p: p.layout_needs(),

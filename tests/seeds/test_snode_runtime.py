@@ -1,7 +1,7 @@
 """Estimated run times of compiled graphs, without running them: zero for what does nothing, more than zero for work.
 
-The cases are those of the seed document test_snode_runtime, collectives aside (they are the collectives plugin's). On a
-machine with a GPU the tensors are real; elsewhere they are fake CUDA tensors, and the device is taken for an H100.
+The cases are those of the seed document test_snode_runtime. On a machine with a GPU the tensors are real; elsewhere
+they are fake CUDA tensors, and the device is taken for an H100. Collectives run on the fake process group of 8 ranks.
 """
 
 from __future__ import annotations
@@ -11,9 +11,17 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives  # defines the ops below
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from litz.ir import Collective
 from litz.pipeline import schedule_only
+from litz_collectives.plugin import operation_cost, profile_of
+
+c10d = torch.ops.c10d_functional
+_c10d = torch.ops._c10d_functional
 
 HAS_GPU = torch.cuda.is_available()
 pytestmark = [pytest.mark.gpu] if HAS_GPU else []
@@ -140,3 +148,83 @@ class TestMemoryBounded:
             return x.cos()
 
         assert_not_zero(calculate_runtime(f, T(10)))
+
+
+class TestCommAnalysis:
+    WORLD_SIZE = 8
+    RANKS = tuple(range(8))
+
+    def _verify_runtime_estimation(self, fn: Callable[..., Any], inps: Any) -> None:
+        dist.init_process_group(backend="fake", rank=0, world_size=self.WORLD_SIZE, store=FakeStore())
+        try:
+            schedules = schedule_only(fn, inps)
+            found = [(s, step) for s in schedules for step in s.steps if isinstance(step, Collective)]
+            assert found, "the graph has a collective"
+            for schedule, step in found:
+                cost = operation_cost(step, schedule.program, profile_of("NVIDIA H100 80GB HBM3"))
+                assert cost is not None
+                assert_not_zero(cost.us)
+                assert_not_zero(schedule.estimates[step.name].us)
+                assert "communication-bound" in schedule.estimates[step.name].why, "the plugin answered"
+        finally:
+            dist.destroy_process_group()
+
+    def test_legacy_all_reduce(self) -> None:
+        def fn(x: torch.Tensor) -> torch.Tensor:
+            r = c10d.all_reduce(x, "sum", "", self.RANKS, self.WORLD_SIZE)
+            return c10d.wait_tensor(r)
+
+        self._verify_runtime_estimation(fn, (T(10, 10),))
+
+    def test_legacy_all_reduce_coalesced(self) -> None:
+        def fn(x: list[torch.Tensor]) -> list[torch.Tensor]:
+            rs = c10d.all_reduce_coalesced(x, "sum", "", self.RANKS, self.WORLD_SIZE)
+            return [c10d.wait_tensor(r) for r in rs]
+
+        self._verify_runtime_estimation(fn, ([T(10, 10), T(15, 15)],))
+
+    def test_legacy_all_gather_into_tensor_coalesced(self) -> None:
+        def fn(x: list[torch.Tensor]) -> list[torch.Tensor]:
+            rs = c10d.all_gather_into_tensor_coalesced(x, "", self.RANKS, self.WORLD_SIZE)
+            return [c10d.wait_tensor(r) for r in rs]
+
+        self._verify_runtime_estimation(fn, ([T(10, 10), T(15, 15)],))
+
+    def test_all_reduce(self) -> None:
+        def fn(x: torch.Tensor) -> torch.Tensor:
+            return _c10d.wait_tensor(_c10d.all_reduce(x, "sum", "0"))
+
+        self._verify_runtime_estimation(fn, (T(10, 10),))
+
+    def test_all_reduce_coalesced(self) -> None:
+        def fn(x: list[torch.Tensor]) -> list[torch.Tensor]:
+            return [_c10d.wait_tensor(r) for r in _c10d.all_reduce_coalesced(x, "sum", "0")]
+
+        self._verify_runtime_estimation(fn, ([T(10, 10), T(15, 15)],))
+
+    def test_all_gather_into_tensor(self) -> None:
+        def fn(x: torch.Tensor) -> list[torch.Tensor]:
+            rs = _c10d.all_gather_into_tensor(x, self.WORLD_SIZE, "0")
+            return [_c10d.wait_tensor(r) for r in rs.unbind()]
+
+        self._verify_runtime_estimation(fn, (T(10, 10),))
+
+    def test_all_gather_into_tensor_coalesced(self) -> None:
+        def fn(x: list[torch.Tensor]) -> list[torch.Tensor]:
+            return [_c10d.wait_tensor(r) for r in _c10d.all_gather_into_tensor_coalesced(x, self.WORLD_SIZE, "0")]
+
+        self._verify_runtime_estimation(fn, ([T(10, 10), T(15, 15)],))
+
+    def test_reduce_scatter_tensor(self) -> None:
+        def fn(x: torch.Tensor) -> list[torch.Tensor]:
+            rs = _c10d.reduce_scatter_tensor(x, "sum", self.WORLD_SIZE, "0")
+            return [_c10d.wait_tensor(r) for r in rs.unbind()]
+
+        self._verify_runtime_estimation(fn, (T(self.WORLD_SIZE, 10),))
+
+    def test_reduce_scatter_tensor_coalesced(self) -> None:
+        def fn(x: list[torch.Tensor]) -> list[torch.Tensor]:
+            rs = _c10d.reduce_scatter_tensor_coalesced(x, "sum", self.WORLD_SIZE, "0")
+            return [_c10d.wait_tensor(r) for r in rs]
+
+        self._verify_runtime_estimation(fn, ([T(self.WORLD_SIZE, 10), T(self.WORLD_SIZE, 15)],))

@@ -348,7 +348,8 @@ def _eager(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
 
 
 def _estimate(step: Any, program: Program, compiler: Compiler) -> Estimate | None:
-    return compiler.plugins.estimate_runtime(step, device_info(step.device, compiler.options), program)
+    device = device_info(step.device, compiler.options)
+    return compiler.plugins.estimate_runtime(step, device, program, compiler.options)
 
 
 def _codegen_context(kernel: Kernel | KernelCall, schedule: Schedule, compiler: Compiler) -> CodegenContext:

@@ -144,11 +144,25 @@ def litz_register_codegens(options: OptionsView) -> Mapping[str, Codegen] | None
     """
 
 
+@hookspec
+def litz_register_commands() -> Mapping[str, Any] | None:
+    """Commands of `litz` on the command line. Since 0.1.
+
+    Called: when `litz` is given a command that is not core's, or asked for help. Import what a command needs inside of
+    it: this hook should be quick.
+    Combined: merged by name. A command of core's cannot be replaced; two plugins for one name is an error.
+
+    Returns: the name as it is typed ("estimate-collective") -> a `click.Command`. None or empty: no commands.
+    """
+
+
 # -------------------------------------------------------------------------------------------- what it costs, what to do
 
 
 @hookspec_first
-def litz_estimate_runtime(operation: Operation, device: DeviceInfo, program: Program) -> Estimate | None:
+def litz_estimate_runtime(
+    operation: Operation, device: DeviceInfo, program: Program, options: OptionsView | None
+) -> Estimate | None:
     """How long an operation runs on a device. Since 0.1.
 
     Called: once per operation and question, so thousands of times a compile: be quick (microseconds, no synchronizing,
@@ -159,7 +173,8 @@ def litz_estimate_runtime(operation: Operation, device: DeviceInfo, program: Pro
     operation: a Loop, Extern, Template, Collective or Wait of the IR; a fused kernel is asked about as its Loop.
     device: where it runs. program: what the operation is part of; it has the buffers that the operation names, and
     ``program.hint(size)`` gives a likely value of a size that is symbolic. ``litz.cost.count_work(operation, program)``
-    counts the FLOPs and bytes, and ``litz.cost.estimate`` is core's own answer, to start from.
+    counts the FLOPs and bytes, and ``litz.cost.estimate`` is core's own answer, to start from. options: the compile's
+    options; None where nothing is compiled (a notebook that asks what something would cost).
     Returns: microseconds as an `Estimate` (with an interval and a reason). None: not known here, ask the next.
     """
 

@@ -321,18 +321,24 @@ class Plugins:
         results = self._each("litz_register_codegens", {"options": options}, _mapping, by_rank=True)
         return self._merge("code generator for device", results, repr)
 
+    def commands(self) -> dict[str, Any]:
+        """Name -> click command. Errors: DuplicateRegistrationError."""
+        return self._merge("command", self._each("litz_register_commands", {}, _mapping, by_rank=True))
+
     # -------------------------------------------------------------------------------- hooks: what it costs, what to do
 
-    def estimate_runtime(self, operation: Operation, device: DeviceInfo, program: Program) -> Estimate | None:
+    def estimate_runtime(
+        self, operation: Operation, device: DeviceInfo, program: Program, options: OptionsView | None = None
+    ) -> Estimate | None:
         """How long an operation of ``program`` runs, from the first plugin that knows; None if nobody does."""
-        found = self.estimate_runtime_from(operation, device, program)
+        found = self.estimate_runtime_from(operation, device, program, options)
         return None if found is None else found[1]
 
     def estimate_runtime_from(
-        self, operation: Operation, device: DeviceInfo, program: Program
+        self, operation: Operation, device: DeviceInfo, program: Program, options: OptionsView | None = None
     ) -> tuple[str, Estimate] | None:
         """As `estimate_runtime`, with the name of the plugin that answered."""
-        arguments = {"operation": operation, "device": device, "program": program}
+        arguments = {"operation": operation, "device": device, "program": program, "options": options}
         return self._first("litz_estimate_runtime", arguments, _one(Estimate))
 
     def select_choice(self, choices: Sequence[Choice], context: ChoiceContext) -> tuple[str, Choice] | None:
@@ -409,10 +415,11 @@ class Plugins:
 
         Errors: PluginHookError naming plugin and pass; PassOrderError.
         """
+        estimate = functools.partial(self.estimate_runtime, options=options)
         for pass_ in self.passes(options, stage) if passes is None else passes:
             if self._sources[pass_.plugin].status == "failed":  # dropped while this loop was running
                 continue
-            context = PassContext(options, stage, pass_.name, pass_.plugin, self.estimate_runtime, note)
+            context = PassContext(options, stage, pass_.name, pass_.plugin, estimate, note)
             start = time.perf_counter()
             try:
                 result = pass_.run(noun, context)

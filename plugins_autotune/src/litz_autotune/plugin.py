@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,6 +44,12 @@ class Autotune:
             quiet("local_cache", bool, True, "keep measurements in litz's disk cache"),
             quiet("remote_cache", str, None, "URL of a Redis server that machines share; unset: none"),
         ]
+
+    @hookimpl
+    def litz_register_commands(self) -> Mapping[str, Any]:
+        from litz_autotune.commands import tune
+
+        return {"tune": tune}
 
     @hookimpl
     def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:

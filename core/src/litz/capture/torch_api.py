@@ -393,6 +393,21 @@ def is_collective(target: Any) -> bool:
     return namespace in ("_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "symm_mem")
 
 
+def group_ranks(name: str) -> tuple[int, ...]:
+    """The global ranks of the process group called `name`, in the group's order; () if there is no such group."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        return ()
+    from torch.distributed.distributed_c10d import _resolve_process_group
+
+    try:
+        group = _resolve_process_group(name)  # type: ignore[arg-type]
+    except (RuntimeError, ValueError, KeyError):
+        return ()
+    return tuple(dist.get_process_group_ranks(group))
+
+
 def is_random(target: Any) -> bool:
     """Whether two calls of `target` with the same arguments may differ."""
     return isinstance(target, OpOverload) and (

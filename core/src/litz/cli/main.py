@@ -1,9 +1,8 @@
-"""`litz`: what is installed, what works, what is cached, and what a compile decided."""
+"""`litz`: what is installed, what works, what is cached, what a compile decided; and the commands of plugins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.metadata import entry_points
+import warnings
 from typing import Any
 
 import click
@@ -14,34 +13,19 @@ from litz.cli.doctor import doctor
 from litz.cli.explain import explain
 from litz.cli.options import options
 from litz.cli.plugins import plugins
-from litz_plugins import LitzError
-
-COMMANDS = "litz.commands"
-"""The entry points by which an installed dist adds a command: name = "module:command"."""
+from litz.options import make_plugin_settings
+from litz_plugins import LitzError, PluginWarning, make_plugins
 
 
 class _Group(click.Group):
-    """A group whose commands end with a message, not a traceback, when litz raises on purpose.
-
-    Commands of other dists are imported when they are used; litz's own names cannot be taken.
-    """
+    """Core's commands, then the plugins'. They end with a message, not a traceback, when litz raises on purpose."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *(entry.name for entry in entry_points(group=COMMANDS))})
+        return [*super().list_commands(ctx), *sorted(set(_plugin_commands()) - set(self.commands))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        own = super().get_command(ctx, cmd_name)
-        if own is not None:
-            return own
-        found = next((entry for entry in entry_points(group=COMMANDS) if entry.name == cmd_name), None)
-        if found is None:
-            return None
-        try:
-            command = found.load()
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}".replace("\n", " ")
-            return click.Command(cmd_name, callback=_broken(found.value, reason), short_help=f"(fails: {reason})")
-        return command if isinstance(command, click.Command) else None
+        own = super().get_command(ctx, cmd_name)  # first: core's commands must not wait for plugins to load
+        return own if own is not None else _plugin_commands().get(cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -50,11 +34,12 @@ class _Group(click.Group):
             raise click.ClickException(str(error)) from error
 
 
-def _broken(value: str, reason: str) -> Callable[[], None]:
-    def run() -> None:
-        raise click.ClickException(f"{value} cannot be imported: {reason}")
-
-    return run
+def _plugin_commands() -> dict[str, click.Command]:
+    """The commands of installed plugins; a plugin that cannot be loaded has none (`litz plugins` says why)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PluginWarning)
+        loaded = make_plugins(disable=make_plugin_settings().disable, on_plugin_error="disable")
+        return loaded.commands()
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

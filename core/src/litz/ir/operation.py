@@ -242,9 +242,13 @@ class KernelCall(Extern):
 
 @dataclass(frozen=True)
 class Collective(Extern):
-    """Communication on a process group, started here and finished by a Wait on each output."""
+    """Communication on a process group, started here and finished by a Wait on each output.
+
+    `ranks` are the group's members in the order of the group; () where the group is not known when compiling.
+    """
 
     group: str = ""
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

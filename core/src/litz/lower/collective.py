@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from litz.capture import torch_api
 from litz.ir import Collective, Wait
 
 from .context import LoweringContext
@@ -33,7 +34,9 @@ STARTED = (
 @lowering(*(f"_c10d_functional.{name}.default" for name in STARTED), any_dtype=True)
 def collective(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     assert ctx.node is not None
-    return fallback(ctx, ctx.node, args, kwargs, operation=Collective, group=group_name(args, kwargs), effect=True)
+    name = group_name(args, kwargs)
+    ranks = torch_api.group_ranks(name)
+    return fallback(ctx, ctx.node, args, kwargs, operation=Collective, group=name, ranks=ranks, effect=True)
 
 
 @lowering("_c10d_functional.wait_tensor.default", any_dtype=True)

@@ -1,0 +1,97 @@
+"""`litz estimate-collective`, what a collective would cost; `litz fit-collectives`, a profile from measured times."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import click
+
+from .fit import mean_error
+from .model import Cost, collective_cost
+from .nccl import KINDS, Message
+from .profile import Profile, make_profile, read_points, read_profile
+from .topology import GPUS, make_topology
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("estimate-collective")
+@click.option("--collective", "kind", type=click.Choice(list(KINDS)), required=True)
+@click.option("--bytes", "size", type=click.IntRange(min=0), required=True, help="Counted as nccl-tests does.")
+@click.option("--world-size", type=click.IntRange(min=1), required=True, help="Ranks in the group.")
+@click.option("--gpu", default="H200", show_default=True, help=f"One of {', '.join(GPUS)}.")
+@click.option("--link", help="Between GPUs of a node: NV18, NV12, ..., PCI. By default that of the GPU's usual node.")
+@click.option("--gpus-per-node", type=click.IntRange(min=1), help="By default that of the GPU's usual node.")
+@click.option("--network", "network_gb_s", type=float, help="GB/s per GPU and direction between nodes.")
+@click.option("--nvls", is_flag=True, help="NCCL may reduce in the NVLink switches.")
+@click.option("--profile", type=_FILE, help="A measured or planned cluster (JSON), in place of --gpu and --link.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def estimate_collective(
+    kind: str,
+    size: int,
+    world_size: int,
+    gpu: str,
+    link: str | None,
+    gpus_per_node: int | None,
+    network_gb_s: float | None,
+    nvls: bool,
+    profile: Path | None,
+    as_json: bool,
+) -> None:
+    """Say how long a collective takes, without running it.
+
+    Bytes are the buffer of an all_reduce or broadcast, the whole output of an all_gather, and the whole input of a
+    reduce_scatter or all_to_all. Needs no GPU.
+    """
+    if profile is not None:
+        known = read_profile(profile)
+    else:
+        given = {} if network_gb_s is None else {"network_gb_s": network_gb_s}
+        known = Profile(make_topology(gpu, link, gpus_per_node=gpus_per_node, nvls=nvls, **given))
+    cost = collective_cost(Message(kind, size, world_size), known)
+    if as_json:
+        click.echo(json.dumps(as_data(cost), indent=2))
+        return
+    click.echo(f"{cost.us:.1f} µs, between {cost.low_us:.1f} and {cost.high_us:.1f}")
+    click.echo(f"{cost.algorithm}, {cost.protocol}: {cost.why}")
+
+
+def as_data(cost: Cost) -> dict[str, object]:
+    """A cost as JSON-able data; times in µs."""
+    return {
+        "time_us": round(cost.us, 2),
+        "low_us": round(cost.low_us, 2),
+        "high_us": round(cost.high_us, 2),
+        "algorithm": cost.algorithm,
+        "protocol": cost.protocol,
+        "launch_us": cost.launch_us,
+        "why": cost.why,
+        "considered": [{**dataclasses.asdict(way), "us": round(way.us, 2)} for way in cost.considered],
+    }
+
+
+@click.command("fit-collectives")
+@click.argument("measured", type=_FILE)
+@click.argument("profile", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--gpu", required=True, help=f"One of {', '.join(GPUS)}.")
+@click.option("--link", help="Between GPUs of a node: NV18, NV12, ..., PCI. By default that of the GPU's usual node.")
+@click.option("--gpus-per-node", type=click.IntRange(min=1), help="By default that of the GPU's usual node.")
+@click.option("--source", default="", help="What was measured, with which NCCL: shown with every estimate.")
+def fit_collectives(
+    measured: Path, profile: Path, gpu: str, link: str | None, gpus_per_node: int | None, source: str
+) -> None:
+    """Fit curves to the times in MEASURED (CSV) and write them as PROFILE (JSON).
+
+    The columns are collective, world_size, bytes, time_us (device time of the slowest rank) and launch_us (host time of
+    an eager call). docs/collectives.md says how to measure.
+    """
+    points, launch_us = read_points(measured)
+    topology = make_topology(gpu, link, gpus_per_node=gpus_per_node)
+    fitted = make_profile(topology, points, launch_us, source or measured.name)
+    profile.write_text(fitted.dumps())
+    for kind, curve in fitted.curves.items():
+        ranks = " and ".join(map(str, curve.world_sizes))
+        click.echo(f"{kind}: off by {mean_error(curve, points[kind]):.1%} on average, on {ranks} ranks")
+    click.echo(f"wrote {profile}; use it with options={{'collectives.profile': '{profile}'}}")

@@ -1,0 +1,100 @@
+"""What a collective costs. In: a message and a profile. Out: a `Cost`: microseconds, an interval, and the reason.
+
+Within a node joined by NVLink the time is read off a measured curve; links of another speed scale the part of the time
+that is spent on the wire. Everything else (PCI, several nodes, NVLS) has NCCL's own formula, with a wide interval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .nccl import KINDS, Candidate, Message, candidates, nodes_of
+from .profile import Profile, builtin_profile
+from .topology import Topology, TopologyError
+
+LEAST_ERROR = 0.05
+"""Two measurements of one collective differ by this much."""
+UNSEEN = 0.05
+"""Added to the error of a curve for a world size that was not measured."""
+SCALED = 0.2
+"""Added where a curve was measured on another GPU or link."""
+FORMULA = (0.6, 2.0)
+"""NCCL's formula, as a factor to the best and the worst: it was made for choosing between algorithms."""
+PERMUTED = 0.25
+"""Added where a permutation is taken for an all_to_all between two ranks, which moves as much."""
+COPY_US, COPY_GB_S = 2.5, 2000.0
+"""A group of one rank copies: a launch, and about half of the memory's bandwidth for reading and writing."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """us: device time; launch_us: what the host takes to launch it (0 if unknown), which a CUDA graph saves."""
+
+    us: float
+    low_us: float
+    high_us: float
+    algorithm: str
+    protocol: str
+    launch_us: float
+    why: str
+    considered: tuple[Candidate, ...] = ()
+
+
+def collective_cost(message: Message, profile: Profile) -> Cost:
+    """The cost of a message. Errors: TopologyError for an unknown kind, a negative size or an empty group."""
+    if message.kind not in KINDS:
+        raise TopologyError(f"there is no collective {message.kind!r}; litz knows {', '.join(KINDS)}")
+    if message.bytes < 0 or message.world_size < 1:
+        raise TopologyError(f"a message of {message.bytes} bytes between {message.world_size} ranks cannot be")
+    launch = (profile.launch_us or builtin_profile().launch_us).get(message.kind, 0.0)
+    if message.world_size == 1:
+        us = COPY_US + message.bytes / (COPY_GB_S * 1e3)
+        return Cost(us, us / 2, us * 2, "copy", "none", launch, "a group of one rank: a copy")
+    ways = candidates(message, profile.topology)
+    best = ways[0]
+    measured = None if best.algorithm == "nvls" else _measured(message, profile)
+    if measured is None:
+        low, high = FORMULA
+        why = f"NCCL's formula for {best.algorithm}, {best.protocol} over {_links(message, profile.topology)}"
+        return Cost(best.us, best.us * low, best.us * high, best.algorithm, best.protocol, launch, why, ways)
+    us, error, why = measured
+    low, high = us * max(0.0, 1 - error), us * (1 + error)
+    return Cost(us, low, high, best.algorithm, best.protocol, launch, why, ways)
+
+
+def _measured(message: Message, profile: Profile) -> tuple[float, float, str] | None:
+    """(µs, relative error, why) by a measured curve, of the profile or, scaled, the built-in one; None without."""
+    here = profile.topology
+    if nodes_of(message.world_size, here) > 1 or here.link == "PCI":
+        return None
+    kind, size, ranks, extra = _twin(message)
+    owner = profile if kind in profile.curves else builtin_profile()
+    curve = owner.curves.get(kind)
+    if curve is None:
+        return None
+    there = owner.topology
+    scale = there.link_gb_s / here.link_gb_s
+    error = max(LEAST_ERROR, curve.regime(size).error) + extra
+    why = f"measured: {owner.source}"
+    if (there.generation, there.link_gb_s) != (here.generation, here.link_gb_s):
+        error += SCALED
+        why += f", scaled from {there.link_gb_s:.4g} to {here.link_gb_s:.4g} GB/s"
+    if ranks not in curve.world_sizes:
+        error += UNSEEN
+        why += f"; {ranks} ranks were not measured, {' and '.join(map(str, curve.world_sizes))} were"
+    return curve.us(size, ranks, scale), error, why
+
+
+def _twin(message: Message) -> tuple[str, int, int, float]:
+    """(kind, bytes, ranks, error) of the measured collective that moves what this one does."""
+    if message.kind == "permute":
+        return "all_to_all", 2 * message.bytes, 2, PERMUTED
+    if message.kind == "broadcast":
+        return "all_gather", message.bytes, message.world_size, PERMUTED
+    return message.kind, message.bytes, message.world_size, 0.0
+
+
+def _links(message: Message, topology: Topology) -> str:
+    nodes = nodes_of(message.world_size, topology)
+    inside = f"{topology.link} at {topology.link_gb_s:.4g} GB/s"
+    return inside if nodes == 1 else f"{inside} and {topology.network_gb_s:.4g} GB/s per GPU between {nodes} nodes"

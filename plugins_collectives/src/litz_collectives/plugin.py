@@ -1,0 +1,119 @@
+"""The hooks of litz-collectives: an option, the estimate of collectives and waits, a fingerprint, a command."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+from litz_plugins import DeviceInfo, Estimate, LitzError, OptionSpec, OptionsView, hookimpl
+
+from .model import Cost, collective_cost
+from .profile import Profile, builtin_profile, read_profile
+from .topology import TopologyError, machine_topology, make_topology
+
+
+class CostFunctionError(LitzError):
+    """The option collectives.cost names no function."""
+
+
+@hookimpl
+def litz_register_options() -> Sequence[OptionSpec]:
+    return [
+        OptionSpec("cost", str, None, "a cost function of your own, module:function, asked before litz's"),
+        OptionSpec("profile", Path, None, "JSON file of a measured or planned cluster; unset: by the GPU's name"),
+    ]
+
+
+@hookimpl
+def litz_register_commands() -> Mapping[str, Any]:
+    from .cli import estimate_collective, fit_collectives
+
+    return {"estimate-collective": estimate_collective, "fit-collectives": fit_collectives}
+
+
+@hookimpl
+def litz_estimate_runtime(
+    operation: Any, device: DeviceInfo, program: Any, options: OptionsView | None
+) -> Estimate | None:
+    """The user's own function where there is one; then a Collective by the model. A Wait takes no time of its own: what
+    it waits for was counted where it started."""
+    from litz.ir import Collective, Wait
+
+    own = None if options is None else options.get("collectives.cost")
+    if own is not None:
+        found = user_estimate(own, operation, device, program)
+        if found is not None:
+            return found
+    if isinstance(operation, Wait):
+        return Estimate(0.0, 0.0, 0.0, "a wait: its communication is counted where it starts")
+    if not isinstance(operation, Collective):
+        return None
+    path = None if options is None else options.get("collectives.profile")
+    profile = profile_of(device.name) if path is None else _profile_at(path, path.stat().st_mtime_ns)
+    cost = operation_cost(operation, program, profile)
+    return None if cost is None else Estimate(cost.us, cost.low_us, cost.high_us, _why(cost))
+
+
+@hookimpl
+def litz_cache_fingerprint(options: OptionsView) -> str | None:
+    path = options.get("collectives.profile")
+    return None if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def operation_cost(operation: Any, program: Any, profile: Profile) -> Cost | None:
+    """The cost of a Collective; None for an op that is not modelled or a group that is not known."""
+    from .traffic import message_of
+
+    message = message_of(operation, program)
+    return None if message is None else collective_cost(message, profile)
+
+
+@lru_cache(maxsize=8)
+def _profile_at(path: Path, changed_ns: int) -> Profile:
+    return read_profile(path)
+
+
+@lru_cache(maxsize=8)
+def profile_of(gpu: str) -> Profile:
+    """The profile for a GPU by its driver's name: this machine's links if NVML knows them, else the usual ones."""
+    here = machine_topology()
+    if here is not None:
+        return Profile(here)
+    try:
+        return Profile(make_topology(gpu))
+    except TopologyError:
+        return builtin_profile()
+
+
+def user_estimate(name: str, operation: Any, device: DeviceInfo, program: Any) -> Estimate | None:
+    """What the function "module:function" says of an operation: an Estimate, microseconds, or None for no opinion.
+
+    It is called as ``function(operation, device, program)``. Errors: CostFunctionError if there is no such function.
+    """
+    answer = _user_function(name)(operation, device, program)
+    if answer is None or isinstance(answer, Estimate):
+        return answer
+    return Estimate(float(answer), float(answer), float(answer), f"by {name}")
+
+
+@lru_cache(maxsize=8)
+def _user_function(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as cause:
+        raise CostFunctionError(
+            f"the option collectives.cost is {name!r}, which cannot be imported: {cause}",
+            todo='name an importable function as "package.module:function"',
+        ) from cause
+    if not callable(found):
+        raise CostFunctionError(f"the option collectives.cost is {name!r}, which is no function")
+    return cast("Callable[..., Any]", found)
+
+
+def _why(cost: Cost) -> str:
+    return f"communication-bound: {cost.algorithm} {cost.protocol}, {cost.why}"

@@ -1,0 +1,140 @@
+"""A profile: a topology, and what was measured on it. In: a JSON file, or nothing for the built-in one. Out: `Profile`.
+
+The built-in profile is of 2 and 4 NVIDIA H200 of one host with 18 NVLinks each (NCCL 2.28, NVLS off, bf16).
+`read_points` reads the CSV that measurements come as.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from .fit import Curve, Point, Regime, fit_curve
+from .nccl import KINDS
+from .topology import Topology, TopologyError, read_topology
+
+FORMAT = 1
+LAUNCH_BYTES = 1 << 18
+"""Below this a back-to-back eager call takes as long as the host needs to launch it."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """curves: by kind. launch_us: host time of an eager call, by kind. source: what was measured, and with what."""
+
+    topology: Topology
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    launch_us: Mapping[str, float] = field(default_factory=dict)
+    source: str = ""
+
+    def dumps(self) -> str:
+        """The profile as JSON."""
+        data = {
+            "format": FORMAT,
+            "source": self.source,
+            "topology": self.topology.as_json(),
+            "launch_us": dict(self.launch_us),
+            "curves": {kind: _curve_json(curve) for kind, curve in self.curves.items()},
+        }
+        return json.dumps(data, indent=1) + "\n"
+
+
+def make_profile(
+    topology: Topology, points: Mapping[str, list[Point]], launch_us: Mapping[str, float], source: str
+) -> Profile:
+    """A profile fitted to measured points, by kind."""
+    curves = {kind: fit_curve(kind, found) for kind, found in points.items()}
+    return Profile(topology, curves, launch_us, source)
+
+
+def read_points(path: Path) -> tuple[dict[str, list[Point]], dict[str, float]]:
+    """(points by kind, host's launch µs by kind) of a CSV with the columns collective, world_size, bytes, time_us and
+    launch_us, where # starts a comment. Errors: TopologyError naming file and line."""
+    points: dict[str, list[Point]] = {}
+    launches: dict[str, list[float]] = {}
+    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    for number, row in enumerate(csv.DictReader(lines), 2):
+        try:
+            kind, size, us = row["collective"], int(row["bytes"]), float(row["time_us"])
+            points.setdefault(kind, []).append((size, int(row["world_size"]), us))
+            if size <= LAUNCH_BYTES:
+                launches.setdefault(kind, []).append(float(row["launch_us"]))
+        except (KeyError, TypeError, ValueError) as cause:
+            raise TopologyError(f"{path}, line {number}: {cause}", todo="see docs/collectives.md") from cause
+        if kind not in KINDS or us <= 0:
+            raise TopologyError(f"{path}, line {number}: a time > 0 of one of {', '.join(KINDS)} is expected")
+    return points, {kind: round(statistics.median(found), 1) for kind, found in launches.items()}
+
+
+def read_profile(path: Path) -> Profile:
+    """The profile in a JSON file; one with nothing but a topology is allowed. Errors: TopologyError."""
+    try:
+        text = path.read_text()
+    except OSError as cause:
+        raise TopologyError(f"the profile {path} cannot be read: {cause.strerror}") from cause
+    return parse_profile(text, str(path))
+
+
+def parse_profile(text: str, where: str) -> Profile:
+    """See `read_profile`. where: the file, for messages."""
+    try:
+        data = json.loads(text)
+    except ValueError as cause:
+        raise TopologyError(f"{where} is no JSON: {cause}") from cause
+    if not isinstance(data, dict) or not isinstance(data.get("topology"), dict):
+        raise TopologyError(f"{where} is no profile: it has no object 'topology'", todo="see docs/collectives.md")
+    if data.get("format", FORMAT) != FORMAT:
+        raise TopologyError(f"{where} has format {data['format']!r}; this litz reads format {FORMAT}")
+    topology = read_topology(data["topology"], where)
+    try:
+        curves = {kind: _curve(kind, value) for kind, value in data.get("curves", {}).items()}
+        launch_us = {str(kind): float(us) for kind, us in data.get("launch_us", {}).items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+        raise TopologyError(f"{where}: a curve is not as `litz fit-collectives` writes it: {cause!r}") from cause
+    return Profile(topology, curves, launch_us, str(data.get("source", where)))
+
+
+@cache
+def builtin_profile() -> Profile:
+    """What litz knows of NVLink without having measured."""
+    name = "h200_nv18.json"
+    return parse_profile((resources.files(__package__) / "profiles" / name).read_text(), f"built-in {name}")
+
+
+def _curve_json(curve: Curve) -> dict[str, Any]:
+    regimes = [
+        {
+            "upto": None if regime.upto == float("inf") else round(regime.upto),
+            **{name: float(f"{getattr(regime, name):.4g}") for name in ("base", "hop", "wire", "local", "error")},
+        }
+        for regime in curve.regimes
+    ]
+    return {"world_sizes": list(curve.world_sizes), "regimes": regimes}
+
+
+def _curve(kind: str, data: Mapping[str, Any]) -> Curve:
+    if kind not in KINDS:
+        raise ValueError(f"no kind of collective: {kind}")
+    regimes = tuple(
+        Regime(
+            float("inf") if item["upto"] is None else float(item["upto"]),
+            *(_not_negative(item[name]) for name in ("base", "hop", "wire", "local", "error")),
+        )
+        for item in data["regimes"]
+    )
+    if not regimes or regimes[-1].upto != float("inf"):
+        raise ValueError(f"the last regime of {kind} ends")
+    return Curve(kind, tuple(int(n) for n in data["world_sizes"]), regimes)
+
+
+def _not_negative(value: Any) -> float:
+    if not float(value) >= 0:
+        raise ValueError(f"a coefficient is {value}")
+    return float(value)

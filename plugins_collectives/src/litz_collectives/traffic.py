@@ -1,0 +1,55 @@
+"""What a Collective of the IR sends. In: the operation and its program. Out: a `Message`, None if its group is unknown.
+
+Depends on the operation alone, so that every rank makes the same of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from litz.ir import Collective, Program
+
+from .nccl import Message
+
+Side = Literal["reads", "writes"]
+
+OPS: Mapping[str, tuple[str, Side]] = {
+    "all_reduce": ("all_reduce", "reads"),
+    "all_gather_into_tensor": ("all_gather", "writes"),
+    "reduce_scatter_tensor": ("reduce_scatter", "reads"),
+    "all_to_all_single": ("all_to_all", "reads"),
+    "broadcast": ("broadcast", "reads"),
+}
+"""Op -> (kind of message, which of its buffers are the message as nccl-tests counts it)."""
+
+VARIANTS = ("_out", "_", "_coalesced")
+"""Endings of an op's name that change where results go or how many tensors one launch takes, not what is sent."""
+
+
+def op_kind(operation: Collective) -> tuple[str, Side] | None:
+    """The row of `OPS` for an operation, None for an op that is not in it."""
+    name = operation.target_name.split(".")[1] if "." in operation.target_name else operation.target_name
+    for ending in VARIANTS:
+        name = name.removesuffix(ending)
+    return OPS.get(name)
+
+
+def message_of(operation: Collective, program: Program) -> Message | None:
+    """The message, a coalesced group as one: NCCL launches it as one kernel."""
+    row = op_kind(operation)
+    if row is None or not operation.ranks:
+        return None
+    kind, side = row
+    size = _bytes(operation.reads if side == "reads" else operation.writes, program)
+    world_size = len(operation.ranks)
+    if operation.target_name.endswith("_out.default"):
+        # Its output is among what it reads; a gather's is what counts, a reduction's is not.
+        size = _bytes(operation.mutates, program)
+        size *= world_size if kind == "reduce_scatter" else 1
+    return Message(kind, size, world_size)
+
+
+def _bytes(names: Iterable[str], program: Program) -> int:
+    buffers = (program.buffers[name] for name in names)
+    return sum(program.hint(buffer.layout.numel) * buffer.dtype.itemsize for buffer in buffers)

@@ -1,0 +1,178 @@
+"""The cost of collectives against measurements, physics and NCCL's own limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from litz_collectives.fit import Curve, Regime, fit_curve, mean_error
+from litz_collectives.model import collective_cost
+from litz_collectives.nccl import KINDS, Message, candidates, wire_share
+from litz_collectives.profile import Profile, builtin_profile, make_profile, parse_profile, read_points, read_profile
+from litz_collectives.topology import TopologyError, known_gpu, make_topology
+
+DATA = Path(__file__).parent / "data" / "nccl_h200_w2_w4.csv"
+MEASURED, LAUNCH = read_points(DATA)
+MIB = 1 << 20
+
+
+def percent_off(kind: str, profile: Profile, least: int = 0) -> float:
+    """Mean absolute error in percent over the measured messages of `least` bytes and more."""
+    points = [point for point in MEASURED[kind] if point[0] >= least]
+    costs = [collective_cost(Message(kind, size, n), profile).us for size, n, _ in points]
+    return 100 * sum(abs(us / point[2] - 1) for us, point in zip(costs, points, strict=True)) / len(points)
+
+
+@pytest.mark.parametrize("kind", MEASURED)
+def test_calibrated_on_both_world_sizes(kind: str) -> None:
+    fitted = make_profile(make_topology("H200", "NV18"), MEASURED, LAUNCH, "test")
+    assert percent_off(kind, fitted) <= 8
+    assert percent_off(kind, fitted, MIB) <= 5
+
+
+@pytest.mark.parametrize("kind", MEASURED)
+def test_built_in(kind: str) -> None:
+    assert percent_off(kind, Profile(make_topology("H200"))) <= 20
+
+
+@pytest.mark.parametrize("kind", MEASURED)
+def test_sizes_that_were_not_fitted(kind: str) -> None:
+    """Every other size is left out of the fit, and predicted."""
+    sizes = sorted({size for size, _, _ in MEASURED[kind]})
+    curve = fit_curve(kind, [point for point in MEASURED[kind] if point[0] in sizes[::2]])
+    left_out = [point for point in MEASURED[kind] if point[0] in sizes[1::2] and point[2] < 1e4]
+    regular = [point for point in left_out if point[:2] != (65536, 4) or kind != "all_to_all"]  # a disturbed one
+    assert mean_error(curve, regular) <= 0.10
+
+
+@pytest.mark.parametrize("kind", MEASURED)
+def test_a_node_of_eight_is_physical(kind: str) -> None:
+    """At 1 GiB no GPU sends faster than its 18 NVLinks carry, nor at less than 80 % of what four GPUs reach."""
+    for n in (2, 4, 8):
+        us = collective_cost(Message(kind, 1 << 30, n), builtin_profile()).us
+        assert 240e3 < (1 << 30) * wire_share(kind, n) / us < 450e3
+    latency = [collective_cost(Message(kind, 1024, n), builtin_profile()).us for n in (2, 4, 8)]
+    assert latency == sorted(latency) and latency[2] < 3 * latency[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 16, 64])
+def test_never_falls_with_size(kind: str, n: int) -> None:
+    profile = Profile(make_topology("H100"))
+    times = [collective_cost(Message(kind, 1 << power, n), profile).us for power in range(35)]
+    assert times == sorted(times) and times[0] > 0
+
+
+def test_the_interval_is_wider_for_what_was_not_measured() -> None:
+    def width(n: int, gpu: str) -> float:
+        cost = collective_cost(Message("all_gather", 64 * MIB, n), Profile(make_topology(gpu)))
+        assert cost.low_us < cost.us < cost.high_us
+        return (cost.high_us - cost.low_us) / cost.us
+
+    assert width(2, "H200") < width(8, "H200") < width(8, "A100") < width(16, "H200")
+
+
+def test_slower_links_and_networks_cost_more() -> None:
+    def us(n: int, **changes: float) -> float:
+        return collective_cost(Message("all_reduce", 256 * MIB, n), Profile(make_topology("A100", **changes))).us
+
+    assert us(8) > collective_cost(Message("all_reduce", 256 * MIB, 8), Profile(make_topology("H100"))).us
+    assert us(16) > us(8), "over the network"
+    assert us(16, network_gb_s=3.0) > 3 * us(16, network_gb_s=25.0)
+    pci = collective_cost(Message("all_reduce", 256 * MIB, 8), Profile(make_topology("A100", "PCI")))
+    assert pci.us > 5 * us(8) and pci.protocol != "LL128"
+
+
+def test_what_nccl_would_run() -> None:
+    node = make_topology("H100")
+    assert candidates(Message("all_reduce", 1024, 8), node)[0].protocol == "LL"
+    large = candidates(Message("all_reduce", 1 << 30, 8), node)[0]
+    assert (large.algorithm, large.protocol) == ("ring", "Simple")
+    assert candidates(Message("all_reduce", 1 << 20, 512), node)[0].algorithm == "tree", "few hops between 64 nodes"
+    nvls = candidates(Message("all_reduce", 1 << 30, 8), replace(node, nvls=True))[0]
+    assert nvls.algorithm == "nvls" and nvls.us < large.us
+    ampere = replace(make_topology("A100"), nvls=True)
+    assert candidates(Message("all_reduce", 1 << 30, 8), ampere)[0].algorithm == "ring"
+    assert {way.algorithm for way in candidates(Message("all_gather", 1 << 20, 8), node)} == {"ring"}
+    assert candidates(Message("all_to_all", 1 << 20, 8), node)[0].algorithm == "p2p"
+
+
+def test_the_curve_of_known_physics_is_found() -> None:
+    def truth(size: int, n: int) -> float:
+        return 5 + 1.5 * (n - 1) + size * (n - 1) / n / 3e5 + size / n / 1e6
+
+    points = [(1 << power, n, truth(1 << power, n)) for power in range(10, 31) for n in (2, 4)]
+    curve = fit_curve("all_gather", points)
+    for n in (3, 8):
+        for power in (10, 20, 30):
+            assert curve.us(1 << power, n) == pytest.approx(truth(1 << power, n), rel=0.03)
+
+
+def test_one_disturbed_measurement_moves_little() -> None:
+    clean = [(1 << p, n, 10 + n + (1 << p) / 3e5) for p in range(10, 31) for n in (2, 4)]
+    disturbed = [(size, n, us * 10 if (size, n) == (1 << 14, 4) else us) for size, n, us in clean]
+    assert mean_error(fit_curve("all_reduce", disturbed), clean) < 0.03
+
+
+def test_a_profile_is_what_it_was_after_json(tmp_path: Path) -> None:
+    fitted = make_profile(make_topology("H200", "NV18"), MEASURED, LAUNCH, "test")
+    file = tmp_path / "profile.json"
+    file.write_text(fitted.dumps())
+    again = read_profile(file)
+    assert (again.topology, again.launch_us, again.source) == (fitted.topology, fitted.launch_us, "test")
+    for kind, curve in fitted.curves.items():
+        assert again.curves[kind].us(1e7, 8) == pytest.approx(curve.us(1e7, 8), rel=0.005)
+
+
+def test_the_built_in_profile_is_the_fit_of_the_data() -> None:
+    fitted = make_profile(make_topology("H200", "NV18"), MEASURED, LAUNCH, "2 and 4 H200, NV18, NCCL 2.28")
+    assert builtin_profile() == parse_profile(fitted.dumps(), "test")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "no JSON"),
+        ("{}", "no object 'topology'"),
+        ('{"topology": {"gpu": "H100"}}', "missing: generation"),
+        ('{"topology": {"gpu": "H100", "cores": 3}}', "unknown: cores"),
+        ('{"format": 9, "topology": {}}', "format 9"),
+    ],
+)
+def test_a_bad_profile_says_what_is_wrong(text: str, says: str) -> None:
+    with pytest.raises(TopologyError, match=says):
+        parse_profile(text, "p.json")
+
+
+def test_bad_values_in_a_profile() -> None:
+    text = Profile(make_topology("H100")).dumps()
+    for old, new, says in [
+        ('"gpus_per_node": 8', '"gpus_per_node": 0', "gpus_per_node >= 1"),
+        ('"link": "NV18"', '"link": "USB"', "got 'USB'"),
+        ('"generation": "hopper"', '"generation": "fermi"', "litz knows volta"),
+        ('"nvls": false', '"nvls": "no"', "nvls of the topology"),
+        ('"curves": {}', '"curves": {"all_gather": {}}', "a curve is not"),
+    ]:
+        assert old in text
+        with pytest.raises(TopologyError, match=says):
+            parse_profile(text.replace(old, new), "p.json")
+
+
+def test_bad_messages() -> None:
+    for message in (Message("gossip", 1, 2), Message("all_reduce", -1, 2), Message("all_reduce", 1, 0)):
+        with pytest.raises(TopologyError):
+            collective_cost(message, builtin_profile())
+
+
+def test_gpus_by_the_drivers_names() -> None:
+    names = {"NVIDIA H100 80GB HBM3": "H100", "NVIDIA A100-SXM4-80GB": "A100", "NVIDIA GH200 480GB": "GH200"}
+    assert {name: known_gpu(name) for name in names} == names
+    assert known_gpu("NVIDIA GeForce RTX 4090") is None
+
+
+def test_a_curve_does_not_fall_between_regimes() -> None:
+    steep, flat = Regime(1000.0, 1.0, 0.0, 1.0, 0.0, 0.0), Regime(float("inf"), 5.0, 0.0, 0.1, 0.0, 0.0)
+    curve = Curve("permute", (2,), (steep, flat))
+    assert curve.us(1000, 2) == curve.us(1001, 2) == 1001.0

@@ -1,0 +1,154 @@
+"""The plugin in a compile: estimates of Collectives on a fake process group, the options, the user's own cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives  # defines the ops
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from litz.ir import Collective, Loop, Wait
+from litz.pipeline import schedule_only
+from litz.schedule import Schedule
+from litz_collectives import plugin
+from litz_collectives.nccl import Message
+from litz_collectives.profile import Profile, builtin_profile
+from litz_collectives.topology import make_topology
+from litz_collectives.traffic import message_of
+from litz_plugins import LitzError
+from litz_plugins.testing import check_plugin
+
+ops = torch.ops._c10d_functional
+MODE = FakeTensorMode(allow_non_fake_inputs=True)
+
+
+@pytest.fixture(autouse=True)
+def group() -> Iterator[None]:
+    torch._dynamo.reset()
+    dist.init_process_group(backend="fake", rank=0, world_size=8, store=FakeStore())
+    yield
+    dist.destroy_process_group()
+    torch._dynamo.reset()
+
+
+def fake(*size: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    with MODE:
+        return torch.empty(size, dtype=dtype, device="cuda")
+
+
+def schedule_of(function: Any, *args: Any, **options: Any) -> Schedule:
+    (found,) = schedule_only(function, args, options or None)
+    return found
+
+
+def collective_of(schedule: Schedule) -> Collective:
+    (found,) = (step for step in schedule.steps if isinstance(step, Collective))
+    return found
+
+
+CALLS = {
+    "all_reduce": lambda x: ops.all_reduce(x, "sum", "0"),
+    "all_gather_into_tensor": lambda x: ops.all_gather_into_tensor(x, 8, "0"),
+    "reduce_scatter_tensor": lambda x: ops.reduce_scatter_tensor(x, "sum", 8, "0"),
+    "all_to_all_single": lambda x: ops.all_to_all_single(x, [2] * 8, [2] * 8, "0"),
+    "broadcast": lambda x: ops.broadcast(x, 0, "0"),
+}
+BYTES = 16 * 1024 * 2
+SENT = {
+    "all_reduce": Message("all_reduce", BYTES, 8),
+    "all_gather_into_tensor": Message("all_gather", 8 * BYTES, 8),
+    "reduce_scatter_tensor": Message("reduce_scatter", BYTES, 8),
+    "all_to_all_single": Message("all_to_all", BYTES, 8),
+    "broadcast": Message("broadcast", BYTES, 8),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_sent(name: str) -> None:
+    schedule = schedule_of(lambda x: ops.wait_tensor(CALLS[name](x)), fake(16, 1024))
+    assert message_of(collective_of(schedule), schedule.program) == SENT[name]
+
+
+def test_a_coalesced_group_is_one_message() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [ops.wait_tensor(r) for r in ops.all_gather_into_tensor_coalesced([x, y], 8, "0")]
+
+    schedule = schedule_of(f, fake(16, 1024), fake(100, dtype=torch.float32))
+    assert message_of(collective_of(schedule), schedule.program) == Message("all_gather", 8 * (BYTES + 400), 8)
+
+
+def test_ranks_of_a_subgroup() -> None:
+    half = dist.new_group([0, 2, 4, 6])
+    schedule = schedule_of(lambda x: ops.wait_tensor(ops.all_reduce(x, "sum", half.group_name)), fake(16, 1024))
+    assert collective_of(schedule).ranks == (0, 2, 4, 6)
+    assert message_of(collective_of(schedule), schedule.program) == Message("all_reduce", BYTES, 4)
+
+
+def reduced(x: torch.Tensor) -> torch.Tensor:
+    return ops.wait_tensor(ops.all_reduce(x.relu(), "sum", "0"))
+
+
+def test_estimates_of_the_three_kinds_of_steps() -> None:
+    schedule = schedule_of(reduced, fake(16, 1024))
+    for step in schedule.steps:
+        estimate = schedule.estimates[step.name]
+        if isinstance(step, Wait):
+            assert estimate.us == 0
+        elif isinstance(step, Collective):
+            assert 5 < estimate.low_us < estimate.us < estimate.high_us < 100
+        else:
+            assert "communication" not in estimate.why
+
+
+def test_a_profile_as_option(tmp_path: Path) -> None:
+    file = tmp_path / "slow.json"
+    file.write_text(Profile(make_topology("A100", gpus_per_node=1, network_gb_s=1.0)).dumps())
+    here, there = (schedule_of(reduced, fake(4096, 1024), **o) for o in ({}, {"collectives.profile": file}))
+    name = collective_of(here).name
+    assert there.estimates[name].us > 5 * here.estimates[name].us
+    assert "between 8 nodes" in there.estimates[name].why
+
+
+def seed_costs(operation: Any, device: Any, program: Any) -> float | None:
+    if isinstance(operation, Collective):
+        return 100.0
+    return 0.0 if isinstance(operation, Wait) else 1.0
+
+
+def test_the_users_cost_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+    import types
+
+    module = types.ModuleType("my_costs")
+    module.seed_costs = seed_costs  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "my_costs", module)
+    schedule = schedule_of(reduced, fake(16, 1024), **{"collectives.cost": "my_costs:seed_costs"})
+    assert [schedule.estimates[step.name].us for step in schedule.steps] == [1.0, 100.0, 0.0]
+    assert schedule.estimates[collective_of(schedule).name].why == "by my_costs:seed_costs"
+
+
+@pytest.mark.parametrize("name", ["no_such_module:f", "math:no_such", "math", "math:pi"])
+def test_a_cost_function_that_is_none(name: str) -> None:
+    with pytest.raises(LitzError, match=r"collectives\.cost"):
+        plugin.user_estimate(name, None, plugin.DeviceInfo("cuda"), None)
+
+
+def test_what_it_cannot_know_it_leaves_to_others() -> None:
+    schedule = schedule_of(reduced, fake(16, 1024))
+    operation = collective_of(schedule)
+    assert plugin.operation_cost(operation, schedule.program, builtin_profile()) is not None
+    unknown = Collective(operation.name, operation.device, operation.target, operation.args, outputs=operation.outputs)
+    assert plugin.operation_cost(unknown, schedule.program, builtin_profile()) is None, "its group is not known"
+    (loop,) = (o for o in schedule.program.operations if isinstance(o, Loop))
+    assert plugin.litz_estimate_runtime(loop, plugin.DeviceInfo("cuda"), schedule.program, None) is None
+
+
+def test_the_plugin_is_well_formed() -> None:
+    found = check_plugin(plugin, name="collectives")
+    assert found.options == ("collectives.cost", "collectives.profile")

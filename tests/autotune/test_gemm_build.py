@@ -11,11 +11,13 @@ import torch
 
 pytest.importorskip("triton")
 
+from litz.cost import device_info
 from litz.ir import KernelCall, Program, Template
 from litz.runtime.triton_build import Variant, compile_kernel, make_target
-from litz_autotune.templates.configs import Config, all_configs, shared_bytes, shared_limit
+from litz_autotune.templates.configs import Config, all_configs, rank, shared_bytes, shared_limit
 from litz_autotune.templates.gemm import make_gemm
-from litz_autotune.templates.kernel import write_gemm
+from litz_autotune.templates.kernel import can_use_descriptors, write_gemm
+from litz_autotune.templates.offer import shape_of
 from support.gemm_cases import CASES, Case, randn
 
 SM_90 = make_target((9, 0))
@@ -76,6 +78,37 @@ def test_loads_are_16_bytes_wide_and_asynchronous() -> None:
     widths = re.findall(r"cp\.async\.\w+\.shared\.global \[[^]]*\], \[[^]]*\], (\w+)", ptx)
     assert widths and {int(width, 0) for width in widths} == {16}
     assert "wgmma.mma_async" in ptx
+
+
+@pytest.mark.slow
+def test_every_persistent_configuration_compiles_and_fits() -> None:
+    program, template = product(torch.bfloat16)
+    gemm = make_gemm(template, program)
+    assert can_use_descriptors(gemm, program)
+    shape = shape_of(gemm, program)
+    persistent = [config for config, _ in rank(shape, device_info("cuda")).best if config.programs]
+    assert len(persistent) > 10
+
+    def build(config: Config) -> None:
+        compiled = compile_kernel(write_gemm(gemm, config, program, "kernel"), SM_90)
+        ptx = compiled.asm["ptx"]
+        assert "cp.async.bulk.tensor" in ptx and ("wgmma" in ptx) == (config.warps >= 4), config
+        assert compiled.metadata.shared <= shared_bytes(config, 2) <= shared_limit(90), config
+        assert compiled.metadata.global_scratch_size > 0
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(build, persistent))
+
+
+def test_descriptors_are_for_constant_sizes_in_rows_of_16_bytes() -> None:
+    def can(name: str) -> bool:
+        case = CASES[name]
+        program, _ = replace(case, fuse=False, absorbs=0).programs()
+        (template,) = (op for op in program.operations if isinstance(op, Template))
+        return can_use_descriptors(make_gemm(template, program), program)
+
+    assert can("tma") and can("tma-transposed") and can("tma-strided")
+    assert not any(map(can, ("mm-odd", "mm-dynamic", "bmm", "mm-expanded", "mm-sliced")))
 
 
 def test_sizes_beyond_32_bits() -> None:

@@ -151,6 +151,7 @@ HALF = 8e-3
 SMALL = Config(32, 32, 32, 2, 4)
 WIDE = Config(16, 64, 32, 3, 4, group=2)
 SPLIT = Config(32, 32, 16, 2, 4, split=4)
+TMA = Config(32, 32, 32, 2, 4, group=2, programs=3)
 
 
 def _mm(m: int, k: int, n: int, dtype: torch.dtype = torch.float32) -> Make:
@@ -299,6 +300,18 @@ CASES: Mapping[str, Case] = {
         lambda: (randn(40, 48, dtype=torch.int8), randn(48, 56, dtype=torch.int8), randn(56)),
         SMALL,
         absorbs=1,
+    ),
+    "tma": Case(torch.mm, _mm(64, 64, 64), TMA),
+    "tma-odd": Case(lambda a, b: (a @ b).relu(), _mm(70, 44, 92), TMA, absorbs=1),
+    "tma-one-tile": Case(torch.mm, _mm(20, 8, 12), TMA),
+    "tma-transposed": Case(lambda a, b: a.t() @ b.t(), lambda: (randn(44, 72), randn(92, 44)), TMA),
+    "tma-strided": Case(lambda a, b: a[4:68, 4:] @ b, lambda: (randn(80, 68), randn(64, 92)), TMA),
+    "tma-linear-bf16": Case(
+        lambda x, w, b: F.gelu(F.linear(x, w, b)),
+        _linear(70, 40, out=72, dtype=torch.bfloat16),
+        TMA,
+        absorbs=1,
+        tolerance=HALF,
     ),
     "scaled-mm": Case(_scaled_mm, _scaled((1,), (1,)), SMALL, tolerance=HALF, reference=_scaled_exactly),
     "scaled-mm-rows": Case(_scaled_mm, _scaled((64, 1), (1, 96)), SMALL, tolerance=HALF, reference=_scaled_exactly),

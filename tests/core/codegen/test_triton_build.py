@@ -117,6 +117,28 @@ def test_variants_of_one_kernel_may_be_built_by_several_threads(launches: list[A
     assert sum(grid is not None for _, grid, _ in launches) == 4
 
 
+def test_a_kernel_that_wants_memory_of_its_own_is_given_it(
+    launches: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Descriptors that are made on the device lie in global memory: so many bytes for each program."""
+    case = CASES["bias"]()
+    text = case.source.text
+    first = next(line for line in text.splitlines() if "tl.load(" in line)
+    made = "    d = tl.make_tensor_descriptor(p0, [16, 64], [64, 1], [16, 64])\n    d.store([0, 0], d.load([0, 0]))"
+    source = replace(case.source, text=text.replace(first, f"{made}\n{first}"))
+    asked: list[int] = []
+
+    def empty(nbytes: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        asked.append(nbytes)
+        return torch.zeros(nbytes, dtype=dtype)
+
+    monkeypatch.setattr("litz.runtime.triton_build.torch.empty", empty)
+    load(source, _context(case, tmp_path))(16, 32, 48)
+    _, grid, values = launches[-1]
+    assert len(asked) == 1 and asked[0] >= 128 * grid and asked[0] % grid == 0
+    assert values[:-1] == (16, 32, 48) and values[-1] > 0
+
+
 def test_a_kernel_that_does_not_compile(launches: list[Any], tmp_path: Path) -> None:
     case = CASES["bias"]()
     source = replace(case.source, text=case.source.text.replace("tmp0 + tmp1", "tmp0 + nothing"))

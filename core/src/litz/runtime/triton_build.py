@@ -34,7 +34,7 @@ from litz_plugins import CodegenContext, KernelSource
 
 from .cache import Cache, digest
 
-FORMAT = "1"
+FORMAT = "2"
 """Part of every key: to be raised when what an entry holds changes."""
 
 _modules = itertools.count()
@@ -58,6 +58,8 @@ class Binary:
     """A compiled kernel: the cubin, its function's name, and what a launch needs besides the arguments.
 
     parameters: how many the function has; those after the kernel's own are null. shared: bytes of shared memory.
+    scratch: bytes of global memory that each program wants for itself (tensor descriptors made on the device), which go
+    by the parameter after the kernel's own.
     """
 
     cubin: bytes
@@ -65,6 +67,7 @@ class Binary:
     threads: int
     shared: int
     parameters: int
+    scratch: int = 0
 
 
 def evaluate_host_text(text: str | int, sizes: Sequence[int]) -> int:
@@ -188,6 +191,7 @@ def _make(source: KernelSource, capability: tuple[int, int], variant: Variant, f
         "threads": compiled.metadata.num_warps * 32,
         "shared": compiled.metadata.shared,
         "parameters": _count_parameters(compiled.asm["ptx"]),
+        "scratch": getattr(compiled.metadata, "global_scratch_size", 0) or 0,
     }
     (folder / "kernel.cubin").write_bytes(compiled.asm["cubin"])
     (folder / "kernel.json").write_text(json.dumps(info))
@@ -257,10 +261,12 @@ class Launcher:
 
         variant = Variant(bool(number & 1), bool(number & 2), bool(number & 4))
         binary = build(self.source, self.capability, self.cache, variant)
-        arguments = len(self.source.arguments)
+        arguments = len(self.source.arguments) + (binary.scratch > 0)
         launch = load_function(
             binary.cubin, binary.name, self.device, binary.threads, binary.shared, arguments, binary.parameters
         )
+        if binary.scratch:
+            launch = _with_scratch(launch, binary.scratch, self.device)
         with self._lock:
             return self._launches.setdefault(number, launch)
 
@@ -294,3 +300,17 @@ class Launcher:
         exec("\n".join(lines), scope)
         function: Callable[..., None] = scope["function"]
         return function
+
+
+def _with_scratch(
+    launch: Callable[[int, tuple[int, ...]], None], nbytes: int, device: int
+) -> Callable[[int, tuple[int, ...]], None]:
+    """A launch that hands the kernel memory of its own. It may be freed at once: the allocator gives it to nobody but
+    what follows on the same stream."""
+    place = torch.device("cuda", device)
+
+    def launch_with_scratch(grid: int, values: tuple[int, ...]) -> None:
+        scratch = torch.empty(grid * nbytes, dtype=torch.uint8, device=place)
+        launch(grid, (*values, scratch.data_ptr()))
+
+    return launch_with_scratch

@@ -20,7 +20,8 @@ from litz_plugins import DeviceInfo, Estimate
 @dataclass(frozen=True)
 class Config:
     """One way to cut a product up. m, n, k: the tile, in elements. stages: tiles of operands in flight at a time.
-    group: rows of tiles that are walked together, so that operands stay in the L2. split: parts of k."""
+    group: rows of tiles that are walked together, so that operands stay in the L2. split: parts of k. programs: if not
+    0, so many programs walk over all tiles, with the tensor memory accelerator (TMA) bringing the operands."""
 
     m: int
     n: int
@@ -29,9 +30,11 @@ class Config:
     warps: int
     group: int = 8
     split: int = 1
+    programs: int = 0
 
     def __str__(self) -> str:
         parts = f", split {self.split}" if self.split > 1 else ""
+        parts += ", persistent with TMA" if self.programs else ""
         return f"{self.m}x{self.n}x{self.k}, {self.stages} stages, {self.warps} warps{parts}"
 
 
@@ -49,6 +52,8 @@ class Shape:
     out_bytes: int
     extra_bytes: int = 0
     tf32: bool = False
+    tma: bool = False
+    """Can TMA bring the operands?"""
 
 
 # m, n, stages, warps; k is 128 bytes of an operand, 64 where noted by a fifth number. The large tiles are those that
@@ -56,6 +61,7 @@ class Shape:
 _TILES: Sequence[tuple[int, ...]] = (
     (128, 256, 3, 8),
     (256, 128, 3, 8),
+    (128, 256, 4, 8),
     (128, 256, 4, 8, 64),
     (256, 128, 4, 8, 64),
     (128, 128, 4, 8),
@@ -88,6 +94,12 @@ _TILES: Sequence[tuple[int, ...]] = (
 
 _LONG_K: Sequence[tuple[int, ...]] = ((16, 64, 4, 4), (32, 64, 3, 4), (16, 128, 3, 4), (64, 64, 3, 4))
 """Tiles with twice the depth, for products with few rows: fewer, longer steps hide the latency of memory."""
+
+LEAST_TMA_CAPABILITY = 90
+LEAST_TMA_TILE = 64
+"""Rows and columns from which a persistent kernel is offered: smaller tiles do not pay for its descriptors."""
+TMA_GAIN = 0.93
+"""A persistent kernel's time, of the same tile's without: it has no gaps between tiles. A guess for ranking."""
 
 SPLITS = (2, 4, 8, 16)
 """Parts that k is cut into where the result has too few tiles to keep the device busy."""
@@ -138,8 +150,10 @@ def shared_limit(capability: int) -> int:
 
 
 def shared_bytes(config: Config, in_bytes: int) -> int:
-    """What the operands in flight take. Triton keeps `stages` tiles of each."""
-    return config.stages * (config.m + config.n) * config.k * in_bytes
+    """What the operands in flight take. Triton keeps `stages` tiles of each; in a persistent kernel the result's way
+    out overlaps with them (measured by compiling all configurations: up to 32 KiB and a few barriers)."""
+    way_out = min(2 * config.m * config.n, 32768) + 1024 if config.programs else 0
+    return config.stages * (config.m + config.n) * config.k * in_bytes + way_out
 
 
 def accumulators(config: Config) -> int:
@@ -201,6 +215,7 @@ def estimate(config: Config, shape: Shape, speeds: Speeds, capability: int) -> E
     area = min(32768, max(256, config.m * config.n))
     reached = _EFFICIENCY[1 << (area.bit_length() - 1)]
     resident = blocks_per_unit(config, shape.in_bytes, capability)
+    resident = 1 if config.programs else resident
     waves = ceil(tiles / (speeds.units * resident))
     # Tiles that share a multiprocessor share its tensor cores, so a full wave takes `resident` times as long.
     full = min(resident, ceil(tiles / speeds.units))
@@ -216,6 +231,7 @@ def estimate(config: Config, shape: Shape, speeds: Speeds, capability: int) -> E
     reachable = min(speeds.bandwidth * 0.9, max(1, flight) * shape.in_bytes / STEP_US)
     memory = (operands + result) / reachable
     launches = 2 if config.split > 1 else 1
+    compute *= TMA_GAIN if config.programs else 1.0
     us = max(compute, through_l2, memory) + STEP_US * 2 + launches * speeds.launch_us
     why = f"{tiles} tiles in {waves} wave{'s' if waves > 1 else ''}, {_bound(compute, through_l2, memory)}"
     return Estimate(us, us / SPREAD, us * SPREAD, why)
@@ -245,7 +261,11 @@ def rank(shape: Shape, device: DeviceInfo, splits: bool = True) -> Ranked:
         if why:
             rejected.append((str(config), why))
             continue
-        for variant in (config, *(_splits(config, shape, speeds.units) if splits else ())):
+        variants = [config, *(_splits(config, shape, speeds.units) if splits else ())]
+        if shape.tma and capability >= LEAST_TMA_CAPABILITY and min(config.m, config.n) >= LEAST_TMA_TILE:
+            persistent = replace(config, programs=speeds.units)
+            variants += [] if misfit(persistent, shape, capability) else [persistent]
+        for variant in variants:
             fitting.append((variant, estimate(variant, shape, speeds, capability)))
     fitting.sort(key=lambda item: item[1].us)
     return Ranked(tuple(fitting), tuple(rejected))

@@ -127,9 +127,14 @@ class _Writer:
     # The text.
 
     def source(self) -> KernelSource:
-        self._write_place()
-        self._write_sum()
-        self._write_stores()
+        self._write_sizes()
+        if self.config.programs:
+            self._write_persistent()
+        else:
+            self.tile.emit("number = tl.program_id(0)")
+            self._write_place()
+            self._write_sum()
+            self._write_stores()
         tile, names = self.tile, self.names
         limits = tuple(size_text(e, names.sizes) for e in dict.fromkeys([*self.limits, *tile.limits]))
         parameters = [*names.buffers.values(), *names.sizes.values()]
@@ -154,6 +159,7 @@ class _Writer:
         ops = [node.op for node in self.loop.nodes if node.op in OPS]
         parts = ["litz_gemm", short(self.gemm.dtype).replace("float8_", "f8"), f"{config.m}x{config.n}x{config.k}"]
         parts += [f"split{config.split}"] if config.split > 1 else []
+        parts += ["tma"] if config.programs else []
         return "_".join([*parts, *list(dict.fromkeys(ops))[:4]])
 
     def _header(self) -> list[str]:
@@ -169,16 +175,18 @@ class _Writer:
     def _blocks(self, size: Expr, block: int) -> str:
         return str(-(-int(size) // block)) if size.is_Integer else f"tl.cdiv({self._text(size)}, {block})"
 
-    def _write_place(self) -> None:
-        """Which tile this program makes. Tiles are walked in groups of rows, so that both operands stay in the L2."""
+    def _write_sizes(self) -> None:
         emit, config, gemm = self.tile.emit, self.config, self.gemm
         emit(f"YBLOCK: tl.constexpr = {config.m}")
         emit(f"XBLOCK: tl.constexpr = {config.n}")
         emit(f"KBLOCK: tl.constexpr = {config.k}")
         emit(f"rows = {self._blocks(gemm.m, config.m)}")
         emit(f"columns = {self._blocks(gemm.n, config.n)}")
+
+    def _write_place(self) -> None:
+        """Which tile `number` is. Tiles are walked in groups of rows, so that both operands stay in the L2."""
+        emit, config, gemm = self.tile.emit, self.config, self.gemm
         wide = "" if self.index_type == "tl.int32" else f".to({self.index_type})"
-        emit("number = tl.program_id(0)")
         if self.partial is not None or gemm.batch:
             emit("outer = number // (rows * columns)")
             emit("number = number % (rows * columns)")
@@ -198,6 +206,46 @@ class _Writer:
         ):
             block = f"{axis.name.upper()}BLOCK"
             write_axis(self.tile, axis, f"({place}){wide} * {block} + tl.arange(0, {block}){expand}")
+
+    def _write_persistent(self) -> None:
+        """A program for each multiprocessor, which walks over tiles: the loads of the next overlap with the stores of
+        the last. Operands come through descriptors, which fill with 0 what lies outside."""
+        tile = self.tile
+        (product,) = self.gemm.products
+        texts = {"left": self._descriptor(product, "left"), "right": self._descriptor(product, "right")}
+        for name, (descriptor, _) in texts.items():
+            tile.emit(f"{name} = {descriptor}")
+        tile.emit(f"for number in tl.range(tl.program_id(0), rows * columns, {self.config.programs}, flatten=True):")
+        tile.depth += 1
+        self._write_place()
+        tile.emit(f"accumulator = tl.zeros([YBLOCK, XBLOCK], {TL_TYPES[self.gemm.accumulate]})")
+        tile.emit("top = (first + inside % height) * YBLOCK")
+        tile.emit("side = inside // height * XBLOCK")
+        tile.emit(f"for offset in range(0, {self._text(product.k)}, KBLOCK):")
+        tile.depth += 1
+        tile.emit(f"a = {texts['left'][1]}")
+        tile.emit(f"b = {texts['right'][1]}")
+        tile.emit(f"accumulator = tl.dot(a, b, accumulator{self._precision()})")
+        tile.depth -= 1
+        self._write_stores()
+        tile.depth -= 1
+
+    def _descriptor(self, product: Product, side: str) -> tuple[str, str]:
+        """The text that makes an operand's descriptor, and the one that loads a tile with it."""
+        operand = product.left if side == "left" else product.right
+        ranges = (self.gemm.rows[0], product.depth[0]) if side == "left" else (product.depth[0], self.gemm.columns[0])
+        blocks = ("YBLOCK", "KBLOCK") if side == "left" else ("KBLOCK", "XBLOCK")
+        starts = ("top", "offset") if side == "left" else ("offset", "side")
+        strides = [stride_of(operand.position, r.var) for r in ranges]
+        turned = strides[1] != ONE  # the dimension that is contiguous comes last
+        order = (1, 0) if turned else (0, 1)
+        offset = operand.position.xreplace({r.var: sympy.Integer(0) for r in ranges})
+        base = self.names.buffers[operand.buffer] + (f" + {int(offset)}" if offset != 0 else "")
+        size, block, start = (
+            ", ".join(str(values[n]) for n in order) for values in ([int(r.size) for r in ranges], blocks, starts)
+        )
+        text = f"tl.make_tensor_descriptor({base}, [{size}], [{strides[order[0]]}, 1], [{block}])"
+        return text, f"{side}.load([{start}])" + (".T" if turned else "")
 
     def _write_sum(self) -> None:
         emit = self.tile.emit
@@ -317,6 +365,8 @@ class _Writer:
             [f"(-(-{size_text(size, self.names.sizes)} // {block}))" for size, block in self._grid()]
             + [size_text(self.gemm.count, self.names.sizes), str(self.config.split if self.partial else 1)]
         )
+        if self.config.programs:
+            grid = f"min({grid}, {self.config.programs})"
         static = all(size.is_Integer for size in (self.gemm.count, self.gemm.m, self.gemm.n))
         return {
             "pointers": [FLOAT8.get(buffer.dtype) or POINTER_TYPES[buffer.dtype] for buffer in buffers],
@@ -339,4 +389,32 @@ class _Writer:
         return (self.gemm.m, self.config.m), (self.gemm.n, self.config.n)
 
 
-__all__ = ["write_gemm"]
+def can_use_descriptors(gemm: Gemm, program: Program) -> bool:
+    """Can TMA bring the operands? They must be plain matrices of constant sizes, contiguous along one dimension, with
+    rows (and the data's start) at multiples of 16 bytes. Source: CUDA driver API, cuTensorMapEncodeTiled."""
+    if gemm.batch or len(gemm.products) != 1 or len(gemm.rows) != 1 or len(gemm.columns) != 1:
+        return False
+    (product,) = gemm.products
+    aliases = {name for op in program.operations if isinstance(op, Extern) for name in op.aliases}
+    for operand, ranges in (
+        (product.left, (gemm.rows[0], *product.depth)),
+        (product.right, (*product.depth, gemm.columns[0])),
+    ):
+        buffer = program.buffers[operand.buffer]
+        moved = buffer.name in aliases or (buffer.kind == "input" and bool(program.writers[buffer.name]))
+        if moved or operand.inside or len(ranges) != 2 or buffer.layout.span.free_symbols:
+            return False
+        strides = [stride_of(operand.position, r.var) for r in ranges]
+        offset = operand.position.xreplace({r.var: sympy.Integer(0) for r in ranges})
+        if not all(e is not None and e.is_Integer for e in (*strides, offset, *(r.size for r in ranges))):
+            return False
+        narrow, wide = sorted(int(stride) for stride in strides if stride is not None)
+        units = 16 // operand.dtype.itemsize
+        if narrow != 1 or wide % units or wide == 0 or int(offset) % units:
+            return False
+        if any(int(r.size) >= 2**31 for r in ranges) or operand.dtype.itemsize > 4:
+            return False
+    return True
+
+
+__all__ = ["can_use_descriptors", "write_gemm"]

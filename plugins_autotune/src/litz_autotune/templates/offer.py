@@ -28,7 +28,7 @@ from ..subprogram import Meaning, cut
 from .configs import Config, Shape, rank
 from .convolution import make_convolution
 from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm, make_product
-from .kernel import write_gemm
+from .kernel import can_use_descriptors, write_gemm
 
 SEARCH = {"fast": 4, "default": 10, "exhaustive": 1000}
 """How many configurations are measured, by `autotune.search`."""
@@ -75,7 +75,7 @@ def offer_gemm(template: Template, context: ChoiceContext) -> Offer:
     choices: list[Choice] = []
     both = None if not epilogues else second_product(gemm, epilogues, template, program)
     if both is not None:
-        double = replace(shape, k=2 * shape.k)
+        double = replace(shape, k=2 * shape.k, tma=False)
         choices += _choices(both, rank(double, context.device, False).best[:count], template, program)
     for epilogue, share in _variants(gemm.epilogue, epilogues, count):
         choices += _choices(replace(gemm, epilogue=epilogue), ranked.best[:share], template, program)
@@ -174,6 +174,7 @@ def shape_of(gemm: Gemm, program: Program) -> Shape:
         result[0].dtype.itemsize,
         extra,
         gemm.tf32,
+        can_use_descriptors(gemm, program),
     )
 
 

@@ -14,6 +14,7 @@ from litz_autotune.templates.configs import (
     rank,
     shared_bytes,
     shared_limit,
+    spread,
 )
 from litz_plugins import DeviceInfo
 
@@ -53,6 +54,19 @@ def test_few_tiles_with_a_long_sum_are_split() -> None:
     best = [config for config, _ in rank(square(128, 128, 16384), H100).best]
     assert best[0].split > 1
     assert all(config.split == 1 for config, _ in rank(square(8192), H100).best)
+
+
+def test_not_all_that_is_measured_has_one_tile() -> None:
+    best = rank(square(8192), H100).best
+    few = spread(best, 10)
+    tiles = [(config.m, config.n) for config, _ in few]
+    assert len(few) == 10 and max(map(tiles.count, tiles)) <= 4
+    assert few[0] == best[0] and set(spread(best, 1000)) == set(best)
+
+
+def test_a_product_that_fills_half_the_device_takes_smaller_tiles() -> None:
+    best = rank(square(1024), H100).best[0][0]
+    assert best.m * best.n < 128 * 128
 
 
 def test_the_order_is_that_of_the_estimates() -> None:

@@ -82,6 +82,22 @@ def test_what_crashes_or_hangs_costs_only_itself(tuned: Make) -> None:
         assert text in compile_.reasons[0]
 
 
+@pytest.mark.parametrize("in_subprocess", [False, True])
+def test_nothing_is_held_on_to_after_the_compile(tuned: Make, in_subprocess: bool) -> None:
+    compile_ = tuned(FakeTimer(), rivals.good, **{"autotune.in_subprocess": in_subprocess})
+    compile_(torch.mm, A, B)
+    (runner,) = compile_.autotune._runners.values()
+    (count,) = runner.run([Held()])
+    assert count == 0 and compile_.autotune.counters.races > 0
+
+
+class Held:
+    """How much a measuring process keeps from race to race."""
+
+    def run(self, state: dict[str, Any]) -> int:
+        return len(state)
+
+
 def test_real_measurements_on_the_cpu(tuned: Make) -> None:
     """Nothing is asserted of who wins: only that it is measured and right."""
     compile_ = tuned(None, rivals.good)

@@ -12,6 +12,7 @@ from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, Templ
 from litz_plugins.records import Choice
 
 from .pool import InProcess, Runner, WorkerPool
+from .race import Forget
 from .results import Counters
 from .templates.offer import KINDS, SEARCH, offer_gemm
 from .timing import Timer
@@ -26,6 +27,7 @@ class Autotune:
 
     def __init__(self, timer: Timer | None = None) -> None:
         self.counters = Counters()
+        self._raced = 0
         self._runners: dict[tuple[int | None, ...] | str, Runner] = {}
         self.tuner = Tuner(self._runner, self.counters, timer, _rejections)
 
@@ -64,6 +66,13 @@ class Autotune:
         self.tuner.start(options["autotune.budget"])
         if torch.cuda.is_available():  # a process that measures takes seconds to start: while this one captures
             self._runner(options, "cuda", None).start()
+
+    @hookimpl
+    def litz_compile_finished(self) -> None:
+        if self._raced != self.counters.races:
+            self._raced = self.counters.races
+            for runner in self._runners.values():
+                runner.rest(Forget())
 
     @hookimpl
     def litz_select_choice(self, choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:

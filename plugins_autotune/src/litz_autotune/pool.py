@@ -208,6 +208,12 @@ class WorkerPool:
                 thread.join()
         return results
 
+    def rest(self, request: Request) -> None:
+        """Have every worker that runs do `request`."""
+        for worker in self.workers:
+            if worker.pid is not None:
+                worker.ask(request, START_SECONDS)
+
     def close(self) -> None:
         for worker in self.workers:
             worker.stop()
@@ -230,6 +236,10 @@ class InProcess:
             except Exception as error:
                 found.append(Failure(f"{type(error).__name__}: {error}"))
         return found
+
+    def rest(self, request: Request) -> None:
+        """Do `request` here."""
+        request.run(self._state)
 
     def close(self) -> None:
         self._state.clear()

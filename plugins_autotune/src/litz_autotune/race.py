@@ -99,6 +99,16 @@ class Race:
         return executable(self._on(program, device), self.options, Cache(Path(self.cache)))
 
 
+@dataclass(frozen=True)
+class Forget:
+    """Lets go of what races keep: tensors on the device, for the memory of which others may wait."""
+
+    def run(self, state: dict[str, Any]) -> None:
+        state.clear()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
+
 class _Held:
     """What the races of one problem share: inputs, and the right result."""
 

@@ -220,8 +220,11 @@ def estimate(config: Config, shape: Shape, speeds: Speeds, capability: int) -> E
     # Tiles that share a multiprocessor share its tensor cores, so a full wave takes `resident` times as long.
     full = min(resident, ceil(tiles / speeds.units))
     compute = waves * full * 2.0 * config.m * config.n * depth / (peak / speeds.units * reached)
-    # What every tile reads, from the L2 where the group still has it; what must come from memory at least once.
-    through_l2 = float(tiles) * (config.m + config.n) * depth * shape.in_bytes / (speeds.bandwidth * L2_FACTOR)
+    # What every tile reads, from the L2 where the group still has it; units without a tile draw nothing.
+    busy = min(1.0, tiles / speeds.units)
+    through_l2 = float(tiles) * (config.m + config.n) * depth * shape.in_bytes
+    through_l2 /= speeds.bandwidth * L2_FACTOR * busy
+    # What must come from memory at least once.
     operands = shape.batch * (shape.m + shape.n) * shape.k * shape.in_bytes
     result = shape.batch * shape.m * shape.n * shape.out_bytes + shape.extra_bytes
     if config.split > 1:
@@ -231,7 +234,7 @@ def estimate(config: Config, shape: Shape, speeds: Speeds, capability: int) -> E
     reachable = min(speeds.bandwidth * 0.9, max(1, flight) * shape.in_bytes / STEP_US)
     memory = (operands + result) / reachable
     launches = 2 if config.split > 1 else 1
-    compute *= TMA_GAIN if config.programs else 1.0
+    compute *= TMA_GAIN if config.programs and waves > 1 else 1.0
     us = max(compute, through_l2, memory) + STEP_US * 2 + launches * speeds.launch_us
     why = f"{tiles} tiles in {waves} wave{'s' if waves > 1 else ''}, {_bound(compute, through_l2, memory)}"
     return Estimate(us, us / SPREAD, us * SPREAD, why)
@@ -248,6 +251,22 @@ class Ranked:
 
     best: tuple[tuple[Config, Estimate], ...]
     rejected: tuple[tuple[str, str], ...]
+
+
+PER_TILE = 4
+"""Configurations of one tile size among those that are measured: the estimate hardly tells stages and warps apart."""
+
+
+def spread(best: Sequence[tuple[Config, Estimate]], count: int) -> tuple[tuple[Config, Estimate], ...]:
+    """The first `count`, with at most `PER_TILE` of one tile size as long as there are others."""
+    seen: dict[tuple[int, int], int] = {}
+    chosen: list[tuple[Config, Estimate]] = []
+    rest: list[tuple[Config, Estimate]] = []
+    for item in best:
+        tile = (item[0].m, item[0].n)
+        seen[tile] = seen.get(tile, 0) + 1
+        (chosen if seen[tile] <= PER_TILE else rest).append(item)
+    return tuple([*chosen, *rest][:count])
 
 
 @lru_cache(maxsize=256)

@@ -25,7 +25,7 @@ from litz_plugins import Choice, ChoiceContext, Estimate
 
 from ..epilogue import ACCUMULATOR, Epilogue, fused, stands
 from ..subprogram import Meaning, cut
-from .configs import Config, Shape, rank
+from .configs import Config, Shape, rank, spread
 from .convolution import make_convolution
 from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm, make_product
 from .kernel import can_use_descriptors, write_gemm
@@ -76,9 +76,9 @@ def offer_gemm(template: Template, context: ChoiceContext) -> Offer:
     both = None if not epilogues else second_product(gemm, epilogues, template, program)
     if both is not None:
         double = replace(shape, k=2 * shape.k, tma=False)
-        choices += _choices(both, rank(double, context.device, False).best[:count], template, program)
+        choices += _choices(both, spread(rank(double, context.device, False).best, count), template, program)
     for epilogue, share in _variants(gemm.epilogue, epilogues, count):
-        choices += _choices(replace(gemm, epilogue=epilogue), ranked.best[:share], template, program)
+        choices += _choices(replace(gemm, epilogue=epilogue), spread(ranked.best, share), template, program)
     return Offer(tuple(choices), ranked.rejected)
 
 

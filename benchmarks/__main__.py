@@ -17,7 +17,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one part, or all that the machine can run. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument(
-        "part", nargs="?", choices=("models", "kernels", "host", "compile", "autotune", "all"), default="all"
+        "part",
+        nargs="?",
+        choices=("models", "layouts", "kernels", "host", "compile", "autotune", "all"),
+        default="all",
     )
     parser.add_argument("--out", help="write the figures to this file, as JSON")
     args = parser.parse_args(argv)
@@ -26,6 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from benchmarks import models
 
         models.main(out)
+    if args.part == "layouts":  # most of an hour with Inductor's first calls: only if asked for
+        from benchmarks import layouts
+
+        layouts.main(out)
     if args.part in ("kernels", "all"):
         if torch.cuda.is_available():
             from benchmarks import gpu_kernels as kernels

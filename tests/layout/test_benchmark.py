@@ -1,0 +1,45 @@
+"""The benchmark of layouts runs, and its networks are the ones that they are named after."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from support.layout_models import Residual
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks import layouts, vision
+
+# torchvision's documentation has the same counts, in millions.
+SIZES = {"resnet50": 25.56, "mobilenet_v3": 5.48, "efficientnet_b0": 5.29, "convnext_t": 28.59, "densenet121": 7.98}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_networks_have_the_parameters_of_their_names(name: str) -> None:
+    if name in ("resnet50", "efficientnet_b0", "convnext_t"):
+        pytest.importorskip("transformers")
+    with torch.device("meta"):
+        model = vision.NETWORKS[name]()
+    assert round(sum(p.numel() for p in model.parameters()) / 1e6, 2) == SIZES[name]
+
+
+def test_a_row_has_everyones_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(layouts, "NETWORKS", {"tiny": Residual})
+    monkeypatch.setattr(layouts, "BATCH", {"inference": 2, "training": 2})
+    monkeypatch.setattr(layouts, "SIDE", 16)
+    peers = ["eager", "eager last", "litz -", "litz"]
+    kinds = ["--types", "float32", "--seconds", "0", "--peers", *peers]
+    layouts.main(["--only", "tiny", *kinds, "--out", str(tmp_path / "out.json")])
+    written = json.loads((tmp_path / "out.json").read_text())
+    assert [(row["network"], row["mode"]) for row in written["rows"]] == [("tiny", "inference"), ("tiny", "training")]
+    for row in written["rows"]:
+        assert set(row["ms"]) == set(peers) and not row["failed"]
+        assert max(row["error"].values()) < 1e-4
+        assert row["convolutions"] >= 5
+    assert "tiny" in capsys.readouterr().out

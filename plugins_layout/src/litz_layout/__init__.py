@@ -7,7 +7,9 @@ The plugin's hooks; what they do is in the modules beside this one: `frames` (wh
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,8 +24,15 @@ def litz_register_options() -> Sequence[OptionSpec]:
         OptionSpec("enable", bool, True, "choose layouts for graphs with convolutions"),
         OptionSpec("force", bool, False, "channels last for every convolution, whatever it costs; to test and compare"),
         OptionSpec("keep_output_strides", bool, True, "outputs have eager's strides; off: whatever is cheapest"),
+        OptionSpec("measurements", Path, None, "file of measured convolutions (python -m litz_layout.measured)"),
         OptionSpec("pad", str, "auto", "pad matrix products for tensor cores", choices=("auto", "always", "never")),
     ]
+
+
+@hookimpl
+def litz_cache_fingerprint(options: OptionsView) -> str | None:
+    path = options["layout.measurements"]
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None and path.is_file() else None
 
 
 @hookimpl

@@ -8,8 +8,7 @@ count what is surely gained (`SURELY`), copies what they may cost at most (`AT_M
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -22,6 +21,7 @@ from litz.cost import device_info, speeds_of
 from litz.cost.roofline import COMPUTE, MEMORY
 from litz.cost.speeds import rate_kind
 from litz_layout.frames import FIRST, LAST, tensor_of
+from litz_layout.measured import Case, Figures, load_figures
 from litz_layout.roles import CONVOLUTIONS
 from litz_layout.table import Native, Shape, find_row
 from litz_plugins import OptionsView
@@ -45,15 +45,8 @@ class ConvolutionCost:
     backward: bool = False
 
 
-@dataclass(frozen=True)
-class Figures:
-    """Measured convolutions: signature -> (µs channels first, µs channels last)."""
-
-    rows: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-
-
 class Costs:
-    """The costs in one graph. options: for the calibration. measured: convolutions that were measured on the device."""
+    """The costs in one graph. options: for the calibration and the file of measurements. measured: instead of that."""
 
     def __init__(
         self, graph: Graph, device: torch.device, options: OptionsView, measured: Figures | None = None
@@ -61,7 +54,7 @@ class Costs:
         self.graph, self.device = graph, device
         self.info = device_info(device, options)
         self.speeds = speeds_of(self.info)
-        self.measured = measured or Figures()
+        self.measured = measured or load_figures(options.get("layout.measurements"), self.info.name)
 
     def bytes_of(self, node: torch.fx.Node) -> float:
         value = tensor_of(node)
@@ -86,7 +79,7 @@ class Costs:
         """with_backward: the convolution's own backward too, which will run in the same layout."""
         signature = signature_of(self.graph, node)
         if signature in self.measured.rows:
-            return ConvolutionCost(self.measured.rows[signature], "either", "measured on this device")
+            return ConvolutionCost(self._measured_us(signature, with_backward), "either", "measured here")
         row = find_row(self.info.type, int(dict(self.info.facts).get("capability", 0)), self._kind(node), _shape(node))
         about = CONVOLUTIONS[node.target]
         times = 3 if with_backward else (_gradients(node) if about.backward else 1)
@@ -104,6 +97,11 @@ class Costs:
             us[LAST] += 1e6  # it would be copied back at once
             return ConvolutionCost((us[0], us[1]), row.native, "the library returns it channels first")
         return ConvolutionCost((us[0], us[1]), row.native, row.source)
+
+    def _measured_us(self, signature: str, with_backward: bool) -> tuple[float, float]:
+        """Measured times; of a forward with its backward three times as much, its two products being as large."""
+        first, last = self.measured.rows[signature]
+        return (3 * first, 3 * last) if with_backward else (first, last)
 
     def _kind(self, node: torch.fx.Node) -> str:
         kind = rate_kind(_weight(node).dtype)
@@ -161,6 +159,20 @@ def signature_of(graph: Graph, node: torch.fx.Node) -> str:
     mask = f" gradients {_wanted(node)}" if about.backward else ""
     name = "convolution_backward" if about.backward else "convolution"
     return f"{name} {str(_weight(node).dtype).removeprefix('torch.')} {sizes} {parameters}{mask}"
+
+
+def case_of(graph: Graph, node: torch.fx.Node) -> Case:
+    """A convolution as `measured` times it."""
+    about = CONVOLUTIONS[node.target]
+    weight = _weight(node)
+    return Case(
+        signature_of(graph, node),
+        str(weight.dtype).removeprefix("torch."),
+        str(weight.device),
+        tuple(tuple(hint_of(graph, n) for n in _value(node, at).shape) for at in about.tensors),
+        tuple(_numbers(graph, _parameter(node, at)) for at in range(6)),
+        tuple(_wanted(node)) if about.backward else None,
+    )
 
 
 def _numbers(graph: Graph, value: Any) -> Any:

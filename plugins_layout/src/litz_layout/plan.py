@@ -8,7 +8,9 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
+from litz_layout.costs import case_of
 from litz_layout.frames import LAST, NAMES
+from litz_layout.measured import to_json
 from litz_layout.picture import draw
 from litz_layout.problem import Problem, energy, label_of
 from litz_layout.solve import solve
@@ -24,7 +26,7 @@ def make_plan(graph: Graph, problem: Problem, forced: bool = False) -> LayoutPla
     costs = () if forced else (("as traced", before), ("planned", after))
     if labels == traced:
         decision = Decision("graph", graph.name, "layouts left alone", why_left_alone(problem), costs)
-        return LayoutPlan({}, decisions=(decision,), attachments=_attachments(problem, labels, ()))
+        return LayoutPlan({}, decisions=(decision,), attachments=_attachments(graph, problem, labels, ()))
     strides: dict[str, tuple[int, ...]] = {}
     reasons: dict[str, str] = {}
     for node, at in problem.variable_of.items():
@@ -39,12 +41,16 @@ def make_plan(graph: Graph, problem: Problem, forced: bool = False) -> LayoutPla
         f"{'by layout.force' if forced else saved}"
     )
     decision = Decision("graph", graph.name, "layouts planned", reason, costs)
-    attachments = _attachments(problem, labels, conversions)
+    attachments = _attachments(graph, problem, labels, conversions)
     return LayoutPlan(strides, reasons, conversions, (decision,), attachments=attachments)
 
 
-def _attachments(problem: Problem, labels: tuple[int, ...], conversions: tuple[Conversion, ...]) -> dict[str, str]:
+def _attachments(
+    graph: Graph, problem: Problem, labels: tuple[int, ...], conversions: tuple[Conversion, ...]
+) -> dict[str, str]:
+    cases = [case_of(graph, node) for node in problem.convolutions]
     return {
+        "convolutions.json": to_json(cases),
         "layouts.txt": make_table(problem, labels, conversions),
         "layouts.svg": draw(problem, labels, conversions),
     }

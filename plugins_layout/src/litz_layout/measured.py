@@ -1,0 +1,156 @@
+"""Measured convolutions: a file of times in either layout, which count before the table.
+
+    python -m litz_layout.measured --out FILE SCRIPT [ARGS ...]
+
+runs SCRIPT, times every convolution that it compiles with litz on the device that it ran on, channels first and last,
+and writes FILE; `layout.measurements` (LITZ_LAYOUT_MEASUREMENTS) names it in later compiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import runpy
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FORMAT = "litz-layout-measurements"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Measured convolutions: signature -> (µs channels first, µs channels last)."""
+
+    rows: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A convolution to measure. sizes: of its tensors, in the order of the op's arguments. parameters: stride, padding,
+    dilation, transposed, output_padding, groups. gradients: of a backward, which are wanted; None for a forward."""
+
+    signature: str
+    dtype: str
+    device: str
+    sizes: tuple[tuple[int, ...], ...]
+    parameters: tuple[Any, ...]
+    gradients: tuple[bool, ...] | None = None
+
+
+def load_figures(path: Path | None, device: str) -> Figures:
+    """The figures of a file for a device, by the name that its driver gives it; none if there is no file to read.
+
+    ValueError, which says what to do, for a file that is not what `python -m litz_layout.measured` writes.
+    """
+    if path is None:
+        return Figures()
+    try:
+        content = json.loads(path.read_text())
+        if content["format"] != FORMAT or content["version"] != VERSION:
+            raise ValueError(f"it is {content['format']} of version {content['version']}")
+        rows = {row["signature"]: (float(row["us"][0]), float(row["us"][1])) for row in content["rows"]}
+        named = str(content["device"])
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise ValueError(
+            f"layout.measurements: {path} has no measurements ({error}); write it with python -m litz_layout.measured"
+        ) from error
+    return Figures(rows if named == device else {})
+
+
+def measure(case: Case, seconds: float = 0.05) -> tuple[float, float]:
+    """Median µs of the convolution, channels first and channels last, each with its operands in that layout."""
+    first, last = (_time(case, channels_last, seconds) for channels_last in (False, True))
+    return first, last
+
+
+def _time(case: Case, channels_last: bool, seconds: float) -> float:
+    dtype = getattr(torch, case.dtype)
+    tensors = [_operand(size, dtype, case.device, channels_last) for size in case.sizes]
+    if case.gradients is None:
+        call = torch.ops.aten.convolution.default
+        args = [*tensors, None, *case.parameters]
+    else:
+        call = torch.ops.aten.convolution_backward.default
+        args = [*tensors, None, *case.parameters, [*case.gradients[:2], False]]
+    with torch.no_grad():
+        for _ in range(3):
+            call(*args)
+        times: list[float] = []
+        deadline = time.perf_counter() + seconds
+        while len(times) < 5 or time.perf_counter() < deadline:
+            _wait(case.device)
+            start = time.perf_counter()
+            call(*args)
+            _wait(case.device)
+            times.append((time.perf_counter() - start) * 1e6)
+    return statistics.median(times)
+
+
+def _operand(size: Sequence[int], dtype: torch.dtype, device: str, channels_last: bool) -> torch.Tensor:
+    format_ = torch.contiguous_format
+    if channels_last:
+        format_ = torch.channels_last if len(size) == 4 else torch.channels_last_3d
+    return torch.randn(tuple(size), device=device).to(dtype).contiguous(memory_format=format_)
+
+
+def _wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+def find_cases(reports: Sequence[Any]) -> list[Case]:
+    """The convolutions of compiled graphs, each once, from what the plugin attached to their reports."""
+    found: dict[str, Case] = {}
+    for report in reports:
+        for item in json.loads(report.attachments.get("convolutions.json", "[]")):
+            sizes = tuple(map(tuple, item["sizes"]))
+            gradients = None if item["gradients"] is None else tuple(item["gradients"])
+            fields = {**item, "sizes": sizes, "parameters": tuple(item["parameters"]), "gradients": gradients}
+            found.setdefault(item["signature"], Case(**fields))
+    return list(found.values())
+
+
+def to_json(cases: Sequence[Case]) -> str:
+    """What `find_cases` reads."""
+    return json.dumps([asdict(case) for case in cases], indent=1) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The command line."""
+    from litz import report
+    from litz.cost import device_info
+
+    parser = argparse.ArgumentParser(prog="python -m litz_layout.measured", description="Measure convolutions.")
+    parser.add_argument("--out", required=True, type=Path, help="the file to write")
+    parser.add_argument("--seconds", type=float, default=0.05, help="of measuring per convolution and layout")
+    parser.add_argument("script")
+    parser.add_argument("args", nargs=argparse.REMAINDER)
+    given = parser.parse_args(argv)
+    before, sys.argv = sys.argv, [given.script, *given.args]
+    try:
+        with report.collect() as reports:
+            runpy.run_path(given.script, run_name="__main__")
+    finally:
+        sys.argv = before
+    rows = []
+    device = ""
+    for case in find_cases(reports):
+        us = measure(case, given.seconds)
+        device = device_info(case.device).name
+        rows.append({"signature": case.signature, "us": us})
+        print(f"{us[0]:10.1f} {us[1]:10.1f}  {case.signature}")
+    content = {"format": FORMAT, "version": VERSION, "device": device, "torch": torch.__version__, "rows": rows}
+    given.out.write_text(json.dumps(content, indent=1) + "\n")
+    print(f"{len(rows)} convolutions, µs channels first and last, in {given.out}")
+
+
+if __name__ == "__main__":
+    main()

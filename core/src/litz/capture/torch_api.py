@@ -13,6 +13,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch._dynamo.utils import counters
 from torch._guards import CompileContext, TracingContext
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, statically_known_true

@@ -9,10 +9,12 @@ from typing import Any
 
 from litz.capture import torch_api
 from litz.ir import Collective, Wait
+from litz.ir.index import ZERO
 
 from .context import LoweringContext
 from .fallback import fallback
 from .registry import lowering
+from .view import View
 
 STARTED = (
     "all_reduce",
@@ -26,9 +28,11 @@ STARTED = (
     "all_reduce_",
     "all_reduce_coalesced_",
     "all_gather_into_tensor_out",
+    "reduce_scatter_tensor_out",
     "broadcast_",
 )
-"""The collectives of `_c10d_functional`; those ending in `_` or `_out` write an argument."""
+"""The collectives of `_c10d_functional`; those ending in `_` or `_out` write an argument. Tracing turns the older
+`c10d_functional` and the autograd variants into these."""
 
 
 @lowering(*(f"_c10d_functional.{name}.default" for name in STARTED), any_dtype=True)
@@ -42,7 +46,11 @@ def collective(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
 @lowering("_c10d_functional.wait_tensor.default", any_dtype=True)
 def wait(ctx: LoweringContext, x: Any) -> Any:
     assert ctx.node is not None
-    return fallback(ctx, ctx.node, (x,), {}, operation=Wait)
+    result = fallback(ctx, ctx.node, (x,), {}, operation=Wait)
+    if isinstance(result, View) and isinstance(x, View) and x.is_whole:
+        # The same tensor, so views of it are views of memory that is known.
+        ctx.storage_offsets[result.buffer.name] = ctx.storage_offsets.get(x.buffer.name, ZERO)
+    return result
 
 
 def group_name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -47,7 +47,8 @@ def _ordered(schedule: Schedule) -> Iterator[str]:
     for number, step in enumerate(schedule.steps):
         for name in step.fused if isinstance(step, Kernel) else (step.name,):
             step_of[name] = number
-    for operation, before in zip(program.operations, dependences(program.operations, program.buffers), strict=True):
+    legal = dependences(program.operations, program.buffers, waits_stay=False)
+    for operation, before in zip(program.operations, legal, strict=True):
         for position in before:
             other = program.operations[position].name
             if step_of.get(other, -1) > step_of.get(operation.name, -1):

@@ -1,8 +1,8 @@
 """Which operation must come before which: read and write sets in, a dependence graph out.
 
 Two operations that touch the same memory, one of them writing, keep their order; memory is the same when an Extern's
-output aliases a buffer. So do effects among themselves, collectives and waits among themselves, and whoever needs a
-size with the Extern that finds it out.
+output aliases a buffer. So do effects among themselves, collectives among themselves, and whoever needs a size with the
+Extern that finds it out. A wait follows the collective that it waits for; core leaves it where it stands.
 """
 
 from __future__ import annotations
@@ -40,12 +40,17 @@ class _Memory:
 
 
 def dependences(
-    operations: Sequence[Work], buffers: Mapping[str, Buffer], roots: Mapping[str, str] | None = None
+    operations: Sequence[Work],
+    buffers: Mapping[str, Buffer],
+    roots: Mapping[str, str] | None = None,
+    *,
+    waits_stay: bool = True,
 ) -> list[set[int]]:
     """For each operation, by position, the positions of those that it must directly follow.
 
     The positions are all smaller than its own, so the graph has no cycle. roots: what `storage_roots` says of all
-    operations, where these are a part of them.
+    operations, where these are a part of them. waits_stay: waits keep their place among the collectives and waits;
+    False allows what is legal, which is for passes that know what moving a wait is good for.
     """
     roots = storage_roots(operations) if roots is None else roots
     memory: dict[str, _Memory] = {}
@@ -82,7 +87,7 @@ def dependences(
             if operation.effect:
                 own.update(() if last_effect is None else (last_effect,))
                 last_effect = position
-            if isinstance(operation, (Collective, Wait)):
+            if isinstance(operation, (Collective, Wait) if waits_stay else Collective):
                 own.update(() if last_communication is None else (last_communication,))
                 last_communication = position
             if isinstance(operation, Collective):

@@ -20,6 +20,7 @@ from .fusion import fuse
 from .inline import inline_pointwise
 from .memory import plan_memory, simple_plan, work_in_place
 from .order import order_steps
+from .reduce_in_place import reduce_in_place
 from .schedule import Kernel, Schedule, Step
 from .simplify import remove_dead_operations
 from .split import split_reductions
@@ -42,7 +43,8 @@ def core_schedule_passes(options: Any = None) -> tuple[Pass, ...]:
     """Core's own passes of stage "schedule"."""
     return (
         Pass("order_steps", "schedule", order_steps),
-        Pass("work_in_place", "schedule", work_in_place, after=("order_steps",)),
+        Pass("reduce_in_place", "schedule", reduce_in_place, after=("order_steps",)),
+        Pass("work_in_place", "schedule", work_in_place, after=("reduce_in_place",)),
         Pass("plan_memory", "schedule", plan_memory, after=("work_in_place",)),
     )
 

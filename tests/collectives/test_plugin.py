@@ -151,4 +151,4 @@ def test_what_it_cannot_know_it_leaves_to_others() -> None:
 
 def test_the_plugin_is_well_formed() -> None:
     found = check_plugin(plugin, name="collectives")
-    assert found.options == ("collectives.cost", "collectives.profile")
+    assert found.options == ("collectives.cost", "collectives.passes", "collectives.profile")

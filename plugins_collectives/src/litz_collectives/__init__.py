@@ -1,4 +1,4 @@
-"""litz-collectives: what communication costs.
+"""litz-collectives: what communication costs, and when it runs.
 
     topology.py   the machine and its links, as data (JSON)
     tables.py     NCCL's own figures
@@ -7,7 +7,8 @@
     profile.py    a topology with its measured curves (JSON)
     model.py      a message on a topology -> microseconds, with an interval and a reason
     traffic.py    a Collective of the IR -> a message
+    reorder.py    passes that move communication and computation
     plugin.py     the hooks; cli.py the commands
 
-All but `traffic` is plain Python: neither torch nor a GPU is needed to plan a cluster from a laptop.
+All but `traffic` and `reorder` is plain Python: neither torch nor a GPU is needed to plan a cluster from a laptop.
 """

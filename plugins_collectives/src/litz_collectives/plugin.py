@@ -1,4 +1,4 @@
-"""The hooks of litz-collectives: an option, the estimate of collectives and waits, a fingerprint, a command."""
+"""The hooks of litz-collectives: options, passes, the estimate of collectives and waits, a fingerprint, commands."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from litz_plugins import DeviceInfo, Estimate, LitzError, OptionSpec, OptionsView, hookimpl
+from litz_plugins import DeviceInfo, Estimate, LitzError, OptionSpec, OptionsView, Pass, hookimpl
 
 from .model import Cost, collective_cost
 from .profile import Profile, builtin_profile, read_profile
 from .topology import TopologyError, machine_topology, make_topology
+
+PASSES = ("sink_waits", "raise_comms", "reorder_compute_for_overlap")
+
+
+class UnknownPassError(LitzError):
+    """The option collectives.passes names what is no pass."""
 
 
 class CostFunctionError(LitzError):
@@ -24,8 +30,27 @@ class CostFunctionError(LitzError):
 def litz_register_options() -> Sequence[OptionSpec]:
     return [
         OptionSpec("cost", str, None, "a cost function of your own, module:function, asked before litz's"),
+        OptionSpec("passes", tuple, (), f"passes that reorder communication, in this order: {', '.join(PASSES)}"),
         OptionSpec("profile", Path, None, "JSON file of a measured or planned cluster; unset: by the GPU's name"),
     ]
+
+
+@hookimpl
+def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
+    """The passes that collectives.passes names, in its order, between core's own order and its memory plan. Errors:
+    UnknownPassError."""
+    from .reorder import RULES, make_pass
+
+    found: list[Pass] = []
+    for name in options.get("collectives.passes") or ():
+        if name not in RULES:
+            raise UnknownPassError(
+                f"the option collectives.passes names {name!r}, which is no pass",
+                todo=f"name some of {', '.join(PASSES)}",
+            )
+        previous = tuple(one.name for one in found[-1:])
+        found.append(Pass(name, "schedule", make_pass(*RULES[name]), ("order_steps", *previous), ("reduce_in_place",)))
+    return found
 
 
 @hookimpl

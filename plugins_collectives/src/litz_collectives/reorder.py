@@ -1,0 +1,155 @@
+"""The order of communication and computation. In: a Schedule and the times of its steps. Out: its steps, reordered.
+
+Three passes, after the semantics of PyTorch's passes of the same names:
+
+    sink_waits                    each wait as late as possible: right before the first step that needs it
+    raise_comms                   each collective as early as possible: right after the last step that it needs
+    reorder_compute_for_overlap   after each collective, computation that hides it
+
+All keep the dependences, and collectives in their order, so every rank does the same: the order depends on the program
+and on estimates, which every rank makes of the same profile.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from litz.ir import Collective, Wait
+from litz.schedule.dependences import dependences
+from litz.schedule.memory import simple_plan
+from litz.schedule.schedule import Schedule, Step
+from litz_plugins import PassContext
+
+Rule = Callable[[Sequence[Step], Sequence[set[int]], Mapping[str, float]], list[int]]
+"""(steps, what each must follow, µs by name) -> positions in the new order."""
+
+
+def make_pass(rule: Rule, why: str) -> Callable[[Any, PassContext], Any]:
+    """A schedule pass of a rule. why: for the record, where the order changes."""
+
+    def run(schedule: Schedule, context: PassContext) -> Schedule:
+        if not any(isinstance(step, (Collective, Wait)) for step in schedule.steps):
+            return schedule
+        before = dependences(schedule.steps, schedule.program.buffers, waits_stay=False)
+        times = {name: estimate.us for name, estimate in schedule.estimates.items()}
+        order = rule(schedule.steps, before, times)
+        if order == list(range(len(order))):
+            return schedule
+        steps = tuple(schedule.steps[n] for n in order)
+        moved = [step.name for step, old in zip(steps, schedule.steps, strict=True) if step is not old]
+        context.record("order of steps", "reordered", f"{why}; moved: {', '.join(moved)}")
+        return replace(schedule, steps=steps, memory=simple_plan(schedule.program, steps))
+
+    return run
+
+
+def sink_waits(steps: Sequence[Step], before: Sequence[set[int]], times: Mapping[str, float]) -> list[int]:
+    """Everything else in its order; a wait, and what needs it, when nothing else can go."""
+    return _by_score(before, [2 * n + (len(steps) * 2 if isinstance(s, Wait) else 0) for n, s in enumerate(steps)])
+
+
+def raise_comms(steps: Sequence[Step], before: Sequence[set[int]], times: Mapping[str, float]) -> list[int]:
+    """A collective, and what it needs, before anything else; the others in their order."""
+    count = len(steps)
+    score = list(range(count))
+    for number in range(count):
+        if isinstance(steps[number], Collective):
+            # What a collective needs comes as early as it, unless an earlier one needs it too.
+            for needed in (number, *_ancestors(number, before)):
+                score[needed] = min(score[needed], number - count)
+    return _by_score(before, score)
+
+
+def reorder_compute_for_overlap(
+    steps: Sequence[Step], before: Sequence[set[int]], times: Mapping[str, float]
+) -> list[int]:
+    """Between two collectives: first what the next one needs and the first does not hold up; then, as long as the
+    first one's time is not hidden, what neither the first holds up nor the next one needs; then what is left that the
+    next one needs. All the rest comes after the last collective, in its order."""
+    comms = [number for number, step in enumerate(steps) if isinstance(step, Collective)]
+    done: list[int] = []
+    gone: set[int] = set()
+
+    def take(number: int) -> None:
+        if number not in gone:
+            gone.add(number)
+            done.append(number)
+
+    def take_with_needs(number: int) -> None:
+        for needed in sorted(_ancestors(number, before) | {number}):
+            take(needed)
+
+    if not comms:
+        return list(range(len(steps)))
+    take_with_needs(comms[0])
+    for comm, following in pairwise(comms):
+        held_up = _descendants(comm, before)
+        needed = _ancestors(following, before)
+        hidden = 0.0
+        for number in sorted(needed - held_up - gone):
+            take(number)
+            hidden += times.get(steps[number].name, 0.0)
+        for number in range(len(steps)):
+            if hidden >= times.get(steps[comm].name, 0.0):
+                break
+            free = number not in gone | held_up | needed and not isinstance(steps[number], (Collective, Wait))
+            if free and before[number] <= gone:
+                take(number)
+                hidden += times.get(steps[number].name, 0.0)
+        take_with_needs(following)
+    for number in range(len(steps)):
+        take(number)
+    return done
+
+
+RULES: Mapping[str, tuple[Rule, str]] = {
+    "sink_waits": (sink_waits, "waits stand as late as they can"),
+    "raise_comms": (raise_comms, "communication starts as early as it can"),
+    "reorder_compute_for_overlap": (reorder_compute_for_overlap, "computation hides communication"),
+}
+"""The passes by the names that the option collectives.passes takes."""
+
+
+def _ancestors(number: int, before: Sequence[set[int]]) -> set[int]:
+    """All that must come before a step."""
+    found: set[int] = set()
+    pending = list(before[number])
+    while pending:
+        one = pending.pop()
+        if one not in found:
+            found.add(one)
+            pending.extend(before[one])
+    return found
+
+
+def _descendants(number: int, before: Sequence[set[int]]) -> set[int]:
+    """All that must come after a step."""
+    found = {number}
+    for other in range(number + 1, len(before)):  # whatever must come before a step stands before it
+        if before[other] & found:
+            found.add(other)
+    return found - {number}
+
+
+def _by_score(before: Sequence[set[int]], score: Sequence[int]) -> list[int]:
+    """The order that always goes on with the possible step of the lowest score."""
+    missing = [len(names) for names in before]
+    after: list[list[int]] = [[] for _ in before]
+    for position, earlier in enumerate(before):
+        for other in earlier:
+            after[other].append(position)
+    ready = [(score[n], n) for n, count in enumerate(missing) if count == 0]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, number = heapq.heappop(ready)
+        order.append(number)
+        for other in after[number]:
+            missing[other] -= 1
+            if missing[other] == 0:
+                heapq.heappush(ready, (score[other], other))
+    return order

@@ -39,7 +39,6 @@ def aot_compile(
     Returns a callable with dynamo's convention: positional inputs in, a sequence of outputs out. Whatever the
     compilers raise comes through unchanged.
     """
-    from torch._dynamo.utils import counters
     from torch._functorch.aot_autograd import aot_module_simplified
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,41 @@ def test_grouped_convolutions_stay_with_the_library(tmp_path: Path, options: dic
     gpu = FakeGpu(tmp_path, triton_wins)
     schedule = gpu.schedule(lambda x, w: F.conv2d(x, w, **options), x, w)
     assert isinstance(schedule.steps[0], Template) and not gpu.runner.raced
+
+
+def cublaslt_wins(name: str) -> float:
+    return 20.0 if name.startswith("cublaslt") else 100.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_library_may_take_the_relu_on_its_way_out(tmp_path: Path, dtype: torch.dtype) -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.relu(F.linear(x, w, b))
+
+    gpu = FakeGpu(tmp_path, cublaslt_wins)
+    tensors = [t.to(dtype) for t in (X, W, BIAS)]
+    compiled = gpu.compile(fn)
+    torch.testing.assert_close(compiled(*tensors), fn(*tensors), atol=2e-2, rtol=2e-2)
+    assert gpu.steps == ["Extern aten._addmm_activation.default"]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w, b: F.linear(x, w, b).clamp(0, 6),
+        lambda x, w, b: (y := F.linear(x, w, b)).relu() + y.sum(),
+        lambda x, w, b: torch.addmm(b, x, w.t(), beta=2).relu(),
+        lambda x, w, b: F.gelu(F.linear(x, w, b)),
+    ],
+)
+def test_what_is_no_relu_of_a_linear_has_no_such_call(tmp_path: Path, fn: Callable[..., torch.Tensor]) -> None:
+    gpu = FakeGpu(tmp_path, cublaslt_wins)
+    compiled = gpu.compile(fn)
+    torch.testing.assert_close(compiled(X, W, BIAS), fn(X, W, BIAS), atol=1e-3, rtol=1e-3)
+    assert not any("_addmm_activation" in step for step in gpu.steps)
+
+
+def test_no_library_call_is_offered_where_the_library_may_not_run(tmp_path: Path) -> None:
+    gpu = FakeGpu(tmp_path, cublaslt_wins, **{"autotune.backends": ("triton",)})
+    gpu.compile(lambda x, w, b: F.relu(F.linear(x, w, b)))(X, W, BIAS)
+    assert all(step.startswith("KernelCall") for step in gpu.steps)

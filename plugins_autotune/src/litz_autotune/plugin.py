@@ -14,6 +14,7 @@ from litz_plugins.records import Choice
 from .pool import InProcess, Runner, WorkerPool
 from .race import Forget
 from .results import Counters
+from .templates.library import offer_library
 from .templates.offer import KINDS, SEARCH, offer_gemm
 from .timing import Timer
 from .tune import LIBRARY_BACKEND, TEMPLATE_BACKEND, Tuner
@@ -114,7 +115,10 @@ def same_devices(index: int | None) -> tuple[int, ...]:
 def _offered(operation: Any, context: ChoiceContext) -> Sequence[Choice]:
     if operation.device.type != "cuda" or TEMPLATE_BACKEND not in context.options["autotune.backends"]:
         return ()
-    return offer_gemm(operation, context).choices
+    choices = offer_gemm(operation, context).choices
+    if LIBRARY_BACKEND not in context.options["autotune.backends"]:
+        return choices
+    return (*offer_library(operation, context.program), *choices)
 
 
 def _rejections(context: ChoiceContext) -> Sequence[tuple[str, str]]:

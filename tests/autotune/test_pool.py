@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from litz_autotune.pool import Failure, InProcess, WorkerPool
-from litz_autotune.worker import visible_devices
+from litz_autotune.pool import Failure, InProcess, WorkerPool, devices_for
 
 
 @dataclass(frozen=True)
@@ -100,4 +99,4 @@ def test_in_process_an_exception_costs_the_request_too() -> None:
     [(None, None, None), ("2,3", None, None), (None, 1, "1"), ("2,3", 1, "3"), ("GPU-a,GPU-b", 0, "GPU-a")],
 )
 def test_each_process_sees_the_device_that_it_is_for(inherited: Any, device: Any, expected: Any) -> None:
-    assert visible_devices(inherited, device) == expected
+    assert devices_for(inherited, device) == expected

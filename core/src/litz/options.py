@@ -270,6 +270,11 @@ def plugin_option_rows(specs: Iterable[OptionSpec]) -> tuple[OptionRow, ...]:
 # ------------------------------------------------------------------------------------------------------ reading values
 
 
+def visible_cuda_devices(environ: Mapping[str, str] = os.environ) -> str | None:
+    """CUDA_VISIBLE_DEVICES, for who starts a process that is to see only some of them; None where it is not set."""
+    return environ.get("CUDA_VISIBLE_DEVICES")
+
+
 @dataclass(frozen=True)
 class PluginSettings:
     """What has to be known before plugins are loaded, and so before the other options can be read."""

@@ -18,7 +18,7 @@ __all__ = ["Autotune", "NoValidChoicesError"]
 
 
 def __getattr__(name: str) -> Any:
-    """Names are imported when they are asked for: a measuring process must import this package before torch."""
+    """Names are imported when they are asked for: a measuring process should import no more than it needs."""
     if name in _HOMES:
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,6 +25,8 @@ from typing import Any, Protocol
 
 import torch
 
+from litz.options import visible_cuda_devices
+
 START_SECONDS = 120.0
 """How long a process may take to import torch and start the device, in seconds."""
 
@@ -67,6 +69,14 @@ def dumps(value: Any) -> bytes:
     return buffer.getvalue()
 
 
+def devices_for(inherited: str | None, device: int | None) -> str | None:
+    """What CUDA_VISIBLE_DEVICES is to be for a process that sees one device, by its number in this process; None to
+    leave it as it is."""
+    if device is None:
+        return None
+    return str(device) if inherited is None else inherited.split(",")[device]
+
+
 class Worker:
     """One process. device: which of the visible devices it sees alone; None for all that this process sees."""
 
@@ -83,9 +93,12 @@ class Worker:
             return
         ours, theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
-        settings = json.dumps({"path": sys.path, "device": self.device, "line": theirs.fileno()})
+        settings = json.dumps({"path": sys.path, "line": theirs.fileno()})
+        visible = devices_for(visible_cuda_devices(), self.device)
+        # By `env`, so that it is set before anything in the process can look at it.
+        prefix = [] if visible is None else ["env", f"CUDA_VISIBLE_DEVICES={visible}"]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, settings],
+            [*prefix, sys.executable, "-c", _START, settings],
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=self._errors,
@@ -158,13 +171,12 @@ class Worker:
                 process.wait()
 
 
-# The worker's settings are in place before torch is imported, which reads CUDA_VISIBLE_DEVICES.
 _START = """
 import json, sys
 settings = json.loads(sys.argv[1])
 sys.path[:] = settings["path"]
 from litz_autotune.worker import main
-main(settings["line"], settings["device"])
+main(settings["line"])
 """
 
 

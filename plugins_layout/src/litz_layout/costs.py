@@ -127,14 +127,16 @@ class Costs:
         value = _weight(node)
         if value.device.type == "cuda" and torch.version.cuda is None:
             return True  # a build without CUDA picks a fallback of its own for fake CUDA tensors
-        if about.backward:
-            return True  # its forward was asked
+        if about.backward and not _gradients(node):
+            return True  # only the bias's
         values: list[Any] = [item.meta["val"] if isinstance(item, torch.fx.Node) else item for item in node.args]
         for at in about.tensors:
             values[at] = restrided(values[at], (0, *range(2, values[at].dim()), 1))
         with torch_api.without_guards(self.graph.shape_env), values[0].fake_mode:
             call: Any = node.target
             result = call(*values)
+            if about.backward:
+                result = result[0 if _wanted(node)[0] else 1]
         format_ = torch.channels_last if result.dim() == 4 else torch.channels_last_3d
         with torch_api.without_guards(self.graph.shape_env):
             return bool(result.is_contiguous(memory_format=format_))

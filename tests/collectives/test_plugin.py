@@ -24,6 +24,7 @@ from litz_collectives.traffic import message_of
 from litz_plugins import LitzError
 from litz_plugins.testing import check_plugin
 
+OPTIONS = ("cost", "passes", "profile", "verify_plan", "verify_seconds")
 ops = torch.ops._c10d_functional
 MODE = FakeTensorMode(allow_non_fake_inputs=True)
 
@@ -151,4 +152,4 @@ def test_what_it_cannot_know_it_leaves_to_others() -> None:
 
 def test_the_plugin_is_well_formed() -> None:
     found = check_plugin(plugin, name="collectives")
-    assert found.options == ("collectives.cost", "collectives.passes", "collectives.profile")
+    assert set(found.options) == {f"collectives.{name}" for name in OPTIONS}

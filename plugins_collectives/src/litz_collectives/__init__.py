@@ -8,7 +8,9 @@
     model.py      a message on a topology -> microseconds, with an interval and a reason
     traffic.py    a Collective of the IR -> a message
     reorder.py    passes that move communication and computation
+    verify.py     do all ranks plan the same?
     plugin.py     the hooks; cli.py the commands
 
-All but `traffic` and `reorder` is plain Python: neither torch nor a GPU is needed to plan a cluster from a laptop.
+All but `traffic`, `reorder` and `verify` is plain Python: neither torch nor a GPU is needed to plan a cluster from a
+laptop.
 """

@@ -31,15 +31,24 @@ def litz_register_options() -> Sequence[OptionSpec]:
     return [
         OptionSpec("cost", str, None, "a cost function of your own, module:function, asked before litz's"),
         OptionSpec("passes", tuple, (), f"passes that reorder communication, in this order: {', '.join(PASSES)}"),
+        OptionSpec(
+            "verify_plan",
+            bool,
+            None,
+            "compare the ranks' plans before they run; unset: in debug mode",
+            affects_code=False,
+        ),
+        OptionSpec("verify_seconds", float, 60.0, "how long to wait for another rank's plan", affects_code=False),
         OptionSpec("profile", Path, None, "JSON file of a measured or planned cluster; unset: by the GPU's name"),
     ]
 
 
 @hookimpl
 def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
-    """The passes that collectives.passes names, in its order, between core's own order and its memory plan. Errors:
-    UnknownPassError."""
+    """The passes that collectives.passes names, in its order, between core's own order and its memory plan; the check
+    of the plan at the end. Errors: UnknownPassError."""
     from .reorder import RULES, make_pass
+    from .verify import verify_plan, wanted
 
     found: list[Pass] = []
     for name in options.get("collectives.passes") or ():
@@ -50,6 +59,8 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
             )
         previous = tuple(one.name for one in found[-1:])
         found.append(Pass(name, "schedule", make_pass(*RULES[name]), ("order_steps", *previous), ("reduce_in_place",)))
+    if wanted(options):
+        found.append(Pass("verify_plan", "schedule", verify_plan, ("plan_memory",)))
     return found
 
 

@@ -408,6 +408,18 @@ def group_ranks(name: str) -> tuple[int, ...]:
     return tuple(dist.get_process_group_ranks(group))
 
 
+def default_store() -> tuple[Any, int] | None:
+    """(store of the default process group, this rank), through which ranks can tell each other things; None without a
+    group, or in a fake one."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized() or dist.get_backend() == "fake":
+        return None
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    return _get_default_store(), dist.get_rank()
+
+
 def is_random(target: Any) -> bool:
     """Whether two calls of `target` with the same arguments may differ."""
     return isinstance(target, OpOverload) and (

@@ -13,10 +13,16 @@ PRINTED = {
     "plugin_pass.py": ["reciprocals: ", "rewritten: a division as a multiplication", "kernel kernel0", "0.125:f32"],
     "inspect_schedule.py": ["=== the program", "cuda:0", "=== the schedule", "kernel kernel1", "µs (", "fused ("],
 }
+PARALLEL = {
+    "ddp.py": ["step 4: loss"],
+    "fsdp2.py": ["step 4: loss"],
+    "tensor_parallel.py": ["step 4: loss", "graph0_forward: _c10d_functional.all_reduce", "communication-bound"],
+}
+"""Run by torchrun, as two ranks."""
 
 
 def test_each_is_tested() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == set(PRINTED)
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {*PRINTED, *PARALLEL}
 
 
 @pytest.mark.parametrize("name", PRINTED)
@@ -24,4 +30,13 @@ def test_it_runs(name: str, tmp_path: Path) -> None:
     done = run_python(str(EXAMPLES / name), LITZ_CACHE_DIR=str(tmp_path), PYTHONIOENCODING="utf-8")
     assert done.returncode == 0, done.stdout + done.stderr
     missing = [part for part in PRINTED[name] if part not in done.stdout]
+    assert not missing, f"{missing} not in:\n{done.stdout}"
+
+
+@pytest.mark.parametrize("name", PARALLEL)
+def test_it_runs_on_two_ranks(name: str, tmp_path: Path) -> None:
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    done = run_python(*torchrun, str(EXAMPLES / name), LITZ_CACHE_DIR=str(tmp_path), PYTHONIOENCODING="utf-8")
+    assert done.returncode == 0, done.stdout + done.stderr
+    missing = [part for part in PARALLEL[name] if part not in done.stdout]
     assert not missing, f"{missing} not in:\n{done.stdout}"

@@ -36,7 +36,10 @@ def test_it_runs(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PARALLEL)
 def test_it_runs_on_two_ranks(name: str, tmp_path: Path) -> None:
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    done = run_python(*torchrun, str(EXAMPLES / name), LITZ_CACHE_DIR=str(tmp_path), PYTHONIOENCODING="utf-8")
+    for _ in range(3):
+        done = run_python(*torchrun, str(EXAMPLES / name), LITZ_CACHE_DIR=str(tmp_path), PYTHONIOENCODING="utf-8")
+        if "terminate called without an active exception" not in done.stderr:
+            break  # else gloo's threads outlived their group, after everything was printed: seen once in twenty runs
     assert done.returncode == 0, done.stdout + done.stderr
     missing = [part for part in PARALLEL[name] if part not in done.stdout]
     assert not missing, f"{missing} not in:\n{done.stdout}"

@@ -11,7 +11,8 @@ pytest.importorskip("litz_layout")
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("LITZ_LAYOUT_ENABLE", "1")
     torch._dynamo.reset()
     torch.manual_seed(0)
     yield

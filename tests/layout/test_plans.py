@@ -117,22 +117,14 @@ def test_what_is_channels_last_already_stays() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_types_without_tensor_cores_stay_channels_first(dtype: torch.dtype) -> None:
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    try:
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         decisions, _ = cuda_plan(LARGE, (64, 3, 56, 56), dtype)
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
     assert summaries(decisions) == ["layouts left alone"]
 
 
 def test_tf32_counts_as_tensor_cores() -> None:
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = True
-    try:
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=True):
         decisions, _ = cuda_plan(LARGE, (64, 3, 56, 56), torch.float32)
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
     assert summaries(decisions) == ["layouts planned"]
 
 

@@ -37,14 +37,13 @@ def options(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def settings() -> Iterator[None]:
-    """Float32 convolutions in float32, and nothing that another test compiled."""
+def settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Layouts chosen; float32 convolutions in float32, and nothing that another test compiled."""
+    monkeypatch.setenv("LITZ_LAYOUT_ENABLE", "1")
     torch._dynamo.reset()
     torch.manual_seed(0)
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    yield
-    torch.backends.cudnn.allow_tf32 = before
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
     torch._dynamo.reset()
 
 

@@ -141,7 +141,12 @@ def compile_kernel(source: KernelSource, target: Any, variant: Variant = Variant
         # Denormals count, as in eager.
         "enable_reflect_ftz": False,
     }
-    return triton.compile(ASTSource(kernel, signature, constants, attributes), target=target, options=options)
+    source_ast = ASTSource(kernel, signature, constants, attributes)
+    try:
+        return triton.compile(source_ast, target=target, options=options)
+    except SystemError:
+        # CPython 3.11's parser counts recursion in one place for all threads (gh-106905), and fails now and then.
+        return triton.compile(source_ast, target=target, options=options)
 
 
 def compile_only(source: KernelSource, target: Any = None, variant: Variant = Variant()) -> Mapping[str, Any]:

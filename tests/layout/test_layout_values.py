@@ -155,3 +155,13 @@ def test_switched_off() -> None:
     with torch.no_grad(), reports.collect() as collected:
         torch.compile(Residual().eval(), backend="litz", options={"layout.enable": False})(torch.randn(2, 3, 16, 16))
     assert not [d for one in collected for d in one.decisions if d.plugin == "layout"]
+
+
+def test_a_saved_view_of_a_tensor_with_a_planned_layout() -> None:
+    """ConvNeXt permutes what a layer norm gives and saves that for the backward of a convolution."""
+    pytest.importorskip("transformers")
+    from support.zoo import ZOO
+    from support.zoo_check import check
+
+    (convnext,) = [entry for entry in ZOO if str(entry) == "convnext"]
+    check(convnext, "cpu", training=True, dynamic=False)

@@ -61,7 +61,7 @@ PEERS: Mapping[str, Peer] = {
     "eager last": Peer(None, last=True),
     "inductor": Peer("inductor"),
     "litz -": Peer("litz", {"layout.enable": False}),
-    "litz": Peer("litz"),
+    "litz": Peer("litz", {"layout.enable": True}),
 }
 
 

@@ -148,3 +148,34 @@ def test_adaptive_avg_pool3d() -> None:
 
 def test_adaptive_max_pool_stays_with_the_library() -> None:
     check(lambda x: F.adaptive_max_pool2d(x, 3), torch.randn(1, 2, 7, 7), native=False)
+
+
+# A window longer than the input: kernel, stride, padding, ceil_mode, for an input of 5 by 7.
+LONGER = [
+    ((5, 40), (1, 1), (0, 20), False),
+    ((9, 11), (2, 3), (4, 5), True),
+    ((6, 7), (1, 1), (3, 0), False),
+    ((300, 300), (1, 2), (150, 148), False),
+]
+
+
+@pytest.mark.parametrize("window", LONGER, ids=str)
+def test_windows_longer_than_the_input(window: tuple[Any, ...]) -> None:
+    kernel, stride, padding, ceil_mode = window
+    x = torch.randn(2, 3, 5, 7)
+    for inside in (True, False):
+        check(lambda x, i=inside: F.avg_pool2d(x, kernel, stride, padding, ceil_mode, i), x)
+    check(lambda x: aten.max_pool2d_with_indices(x, kernel, stride, padding, 1, ceil_mode), x)
+    out, places = aten.max_pool2d_with_indices(x, kernel, stride, padding, 1, ceil_mode)
+    grad = torch.randn_like(out)
+    rest = (list(kernel), list(stride), list(padding))
+    check(lambda g, x: aten.avg_pool2d_backward(g, x, *rest, ceil_mode, False, None), grad, x)
+    check(lambda g, x, p: aten.max_pool2d_with_indices_backward(g, x, *rest, [1, 1], ceil_mode, p), grad, x, places)
+
+
+def test_the_pool_of_a_whole_image_reads_no_more_than_the_image() -> None:
+    """EfficientNet of transformers ends in a pool of 1280 by 1280 over 7 by 7, with ceil_mode."""
+    program = program_of(lambda x: F.avg_pool2d(x, 1280, ceil_mode=True), torch.randn(2, 3, 7, 7))
+    (loop,) = program.operations
+    assert isinstance(loop, Loop)
+    assert [int(range_.size) for range_ in loop.reduction_ranges] == [7, 7]

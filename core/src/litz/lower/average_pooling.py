@@ -14,7 +14,7 @@ from litz.ir.index import ZERO, Expr, Ranges, to_expr
 
 from .access import as_node, at_least, extents_of, less_than, masked_load, sum_taps
 from .context import Indices, LoweringContext
-from .registry import lowering
+from .registry import Lowering, lowering
 from .shapes import meta_size
 from .view import Tensor
 from .windows import Window, sum_dtype, window
@@ -22,50 +22,32 @@ from .windows import Window, sum_dtype, window
 aten = torch.ops.aten
 
 
-@lowering("aten.avg_pool1d.default")
-def avg_pool1d(
-    ctx: LoweringContext,
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Tensor:
-    size = meta_size(ctx)
-    return _avg_pool(ctx, x, window(1, kernel, stride, padding, (1,), x.size, size), size, count_include_pad, None)
+AVERAGES = ((1, "aten.avg_pool1d.default"), (2, aten.avg_pool2d.default), (3, aten.avg_pool3d.default))
+GRADIENTS = ((2, aten.avg_pool2d_backward.default), (3, aten.avg_pool3d_backward.default))
 
 
-@lowering(aten.avg_pool2d.default)
-def avg_pool2d(
-    ctx: LoweringContext,
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    size = meta_size(ctx)
-    w = window(2, kernel, stride, padding, (1,), x.size, size)
-    return _avg_pool(ctx, x, w, size, count_include_pad, divisor_override)
+def _average_of(ndim: int) -> Lowering:
+    """The lowering of an average pool over the last `ndim` dimensions."""
+
+    def avg_pool(
+        ctx: LoweringContext,
+        x: Tensor,
+        kernel: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
+        size = meta_size(ctx)
+        w = window(ndim, kernel, stride, padding, (1,), x.size, size)
+        return _avg_pool(ctx, x, w, size, count_include_pad, divisor_override)
+
+    return avg_pool
 
 
-@lowering(aten.avg_pool3d.default)
-def avg_pool3d(
-    ctx: LoweringContext,
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    size = meta_size(ctx)
-    w = window(3, kernel, stride, padding, (1,), x.size, size)
-    return _avg_pool(ctx, x, w, size, count_include_pad, divisor_override)
+for _ndim, _op in AVERAGES:
+    lowering(_op)(_average_of(_ndim))
 
 
 def _avg_pool(
@@ -74,10 +56,9 @@ def _avg_pool(
     wide = sum_dtype(x.dtype)
     if not wide.is_floating_point:
         raise NotImplementedError(f"an average of {x.dtype}")
-    kernel = tuple(map(to_expr, w.kernel))
 
     def tap(indices: Indices, step: Indices) -> Node:
-        ranges = extents_of((*indices, *step), (*size, *kernel))
+        ranges = extents_of((*indices, *step), (*size, *map(to_expr, w.taps)))
         position, mask = w.tap(indices[-w.ndim :], step, ranges)
         return build.cast(masked_load(x, [*indices[: -w.ndim], *position], mask), wide)
 
@@ -85,7 +66,7 @@ def _avg_pool(
         ranges = extents_of(indices, size)
         return build.call("div", total, _divisor(w, indices[-w.ndim :], ranges, include_pad, override, wide))
 
-    return sum_taps(ctx, size, w.kernel, x, tap, finish_sum)
+    return sum_taps(ctx, size, w.taps, x, tap, finish_sum)
 
 
 def _divisor(
@@ -118,36 +99,28 @@ def _divisor(
     return build.cast(build.call("mul", varying, build.const(constant, torch.int64)), dtype)
 
 
-@lowering(aten.avg_pool2d_backward.default)
-def avg_pool2d_backward(
-    ctx: LoweringContext,
-    grad: Tensor,
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Tensor:
-    w = window(2, kernel, stride, padding, (1,), x.size, grad.size)
-    return _avg_pool_backward(ctx, grad, x, w, count_include_pad, divisor_override)
+def _gradient_of(ndim: int) -> Lowering:
+    """The lowering of the gradient of an average pool over the last `ndim` dimensions."""
+
+    def avg_pool_backward(
+        ctx: LoweringContext,
+        grad: Tensor,
+        x: Tensor,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: int | None,
+    ) -> Tensor:
+        w = window(ndim, kernel, stride, padding, (1,), x.size, grad.size)
+        return _avg_pool_backward(ctx, grad, x, w, count_include_pad, divisor_override)
+
+    return avg_pool_backward
 
 
-@lowering(aten.avg_pool3d_backward.default)
-def avg_pool3d_backward(
-    ctx: LoweringContext,
-    grad: Tensor,
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Tensor:
-    w = window(3, kernel, stride, padding, (1,), x.size, grad.size)
-    return _avg_pool_backward(ctx, grad, x, w, count_include_pad, divisor_override)
+for _ndim, _op in GRADIENTS:
+    lowering(_op)(_gradient_of(_ndim))
 
 
 def _avg_pool_backward(

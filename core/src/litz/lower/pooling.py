@@ -31,7 +31,7 @@ from .access import (
     window_positions,
 )
 from .context import Indices, LoweringContext
-from .registry import lowering
+from .registry import Lowering, lowering
 from .scatter import finish, identity, put, writable, zeros
 from .shapes import meta_size
 from .view import Position, Tensor, View
@@ -40,32 +40,30 @@ from .windows import Window, sum_dtype, window
 aten = torch.ops.aten
 
 
-@lowering(aten.max_pool2d_with_indices.default)
-def max_pool2d_with_indices(
-    ctx: LoweringContext,
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    dilation: Sequence[int] = (1,),
-    ceil_mode: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    size = meta_size(ctx, 0)
-    return _max_pool(ctx, x, window(2, kernel, stride, padding, dilation, x.size, size), size)
+MAXIMA = ((2, aten.max_pool2d_with_indices.default), (3, aten.max_pool3d_with_indices.default))
+GRADIENTS = ((2, aten.max_pool2d_with_indices_backward.default), (3, aten.max_pool3d_with_indices_backward.default))
 
 
-@lowering(aten.max_pool3d_with_indices.default)
-def max_pool3d_with_indices(
-    ctx: LoweringContext,
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    dilation: Sequence[int] = (1,),
-    ceil_mode: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    size = meta_size(ctx, 0)
-    return _max_pool(ctx, x, window(3, kernel, stride, padding, dilation, x.size, size), size)
+def _maximum_of(ndim: int) -> Lowering:
+    """The lowering of a max pool over the last `ndim` dimensions."""
+
+    def max_pool_with_indices(
+        ctx: LoweringContext,
+        x: Tensor,
+        kernel: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        dilation: Sequence[int] = (1,),
+        ceil_mode: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        size = meta_size(ctx, 0)
+        return _max_pool(ctx, x, window(ndim, kernel, stride, padding, dilation, x.size, size), size)
+
+    return max_pool_with_indices
+
+
+for _ndim, _op in MAXIMA:
+    lowering(_op)(_maximum_of(_ndim))
 
 
 def _max_pool(ctx: LoweringContext, x: Tensor, w: Window, size: tuple[Expr, ...]) -> tuple[Tensor, Tensor | None]:
@@ -95,7 +93,7 @@ def _greatest(x: Tensor, w: Window, indices: Indices, ranges: Ranges) -> tuple[N
     lowest = identity("max", x.dtype)
     best = build.const(lowest, x.dtype)
     place = as_node(_flat(_first_inside(w, outer, ranges), w.size))
-    for step in window_positions(w.kernel):
+    for step in window_positions(w.taps):
         position, mask = w.tap(outer, step, ranges)
         value = masked_load(x, [*indices[: -w.ndim], *position], mask, lowest)
         larger = build.call("gt", value, best)
@@ -137,14 +135,14 @@ def _max_pool_reduced(
     """A large window: the maximum, and with it the place that argmax finds within the window."""
 
     def body(indices: Indices, inner: Indices) -> tuple[Node, ...]:
-        ranges = extents_of((*indices, *inner), (*size, *map(to_expr, w.kernel)))
+        ranges = extents_of((*indices, *inner), (*size, *map(to_expr, w.taps)))
         position, mask = w.tap(indices[-w.ndim :], inner, ranges)
         value = masked_load(x, [*indices[: -w.ndim], *position], mask, identity("max", x.dtype))
         best = build.reduce("max", value)
         return (best, _place(w, indices, build.reduce("argmax", value))) if wanted else (best,)
 
     dtypes = [x.dtype, torch.int64] if wanted else [x.dtype]
-    results = ctx.reduction(size, tuple(map(to_expr, w.kernel)), dtypes, x.device, body, outputs=[0, 1][: len(dtypes)])
+    results = ctx.reduction(size, tuple(map(to_expr, w.taps)), dtypes, x.device, body, outputs=[0, 1][: len(dtypes)])
     return results[0], results[1] if wanted else None
 
 
@@ -152,8 +150,11 @@ def _place(w: Window, indices: Indices, chosen: Node) -> Node:
     """The place in the input of tap number `chosen` of a window."""
     found: list[Position] = []
     for dim in reversed(range(w.ndim)):
-        extent = build.const(w.kernel[dim], torch.int64)
+        extent = build.const(w.taps[dim], torch.int64)
         step, chosen = build.call("remainder", chosen, extent), build.call("floordiv", chosen, extent)
+        if w.whole[dim]:
+            found.insert(0, step)
+            continue
         spaced = build.call("mul", step, build.const(w.dilation[dim], torch.int64))
         where = build.call("add", spaced, as_node(w.starts(indices[-w.ndim :])[dim]))
         # Where all are the lowest value, argmax may find a tap in the padding.
@@ -163,34 +164,28 @@ def _place(w: Window, indices: Indices, chosen: Node) -> Node:
     return as_node(_flat(found, w.size))
 
 
-@lowering(aten.max_pool2d_with_indices_backward.default)
-def max_pool2d_with_indices_backward(
-    ctx: LoweringContext,
-    grad: Tensor,
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-    places: Tensor,
-) -> Tensor:
-    return _max_pool_backward(ctx, grad, x, window(2, kernel, stride, padding, dilation, x.size, grad.size), places)
+def _gradient_of(ndim: int) -> Lowering:
+    """The lowering of the gradient of a max pool over the last `ndim` dimensions."""
+
+    def max_pool_with_indices_backward(
+        ctx: LoweringContext,
+        grad: Tensor,
+        x: Tensor,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        ceil_mode: bool,
+        places: Tensor,
+    ) -> Tensor:
+        w = window(ndim, kernel, stride, padding, dilation, x.size, grad.size)
+        return _max_pool_backward(ctx, grad, x, w, places)
+
+    return max_pool_with_indices_backward
 
 
-@lowering(aten.max_pool3d_with_indices_backward.default)
-def max_pool3d_with_indices_backward(
-    ctx: LoweringContext,
-    grad: Tensor,
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-    places: Tensor,
-) -> Tensor:
-    return _max_pool_backward(ctx, grad, x, window(3, kernel, stride, padding, dilation, x.size, grad.size), places)
+for _ndim, _op in GRADIENTS:
+    lowering(_op)(_gradient_of(_ndim))
 
 
 def _max_pool_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, w: Window, places: Tensor) -> Tensor:
@@ -200,14 +195,14 @@ def _max_pool_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, w: Window,
         return _max_pool_scatter(ctx, grad, x, w, places)
 
     def tap(indices: Indices, step: Indices) -> Node:
-        ranges = extents_of(indices, x.size)
+        ranges = extents_of((*indices, *step), (*x.size, *map(to_expr, w.covering)))
         outer: list[Expr] = []
         conditions: list[Node | None] = []
         # Whether the window covers the element need not be asked: only then can it have found it.
-        for h, before, s, p, extent in zip(indices[-w.ndim :], step, w.stride, w.padding, w.out, strict=True):
-            o = floordiv(h + p, to_expr(s), ranges) - before
-            outer.append(o)
-            conditions.append(inside(o, extent, ranges))
+        parts = zip(indices[-w.ndim :], step, w.stride, w.padding, w.out, w.crowded, strict=True)
+        for h, number, s, p, extent, crowded in parts:
+            outer.append(number if crowded else floordiv(h + p, to_expr(s), ranges) - number)
+            conditions.append(inside(outer[-1], extent, ranges))
         position, mask = [*indices[: -w.ndim], *outer], all_of(conditions)
         own = compare("eq", places.load(position, mask), _flat(indices[-w.ndim :], w.size))
         chosen = own if mask is None else build.call("bitwise_and", own, mask)

@@ -31,38 +31,66 @@ class Window:
         return len(self.kernel)
 
     @property
+    def whole(self) -> tuple[bool, ...]:
+        """Along which dimensions the window is longer than the input: then its taps are counted along the input."""
+        parts = zip(self.kernel, self.dilation, self.size, strict=True)
+        return tuple(d == 1 and n.is_Integer and k > int(n) for k, d, n in parts)
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Along each dimension, how many taps there are to look at."""
+        parts = zip(self.whole, self.size, self.kernel, strict=True)
+        return tuple(int(n) if whole else k for whole, n, k in parts)
+
+    @property
     def count(self) -> int:
-        """Taps of the window."""
-        return math.prod(self.kernel)
+        """Taps to look at."""
+        return math.prod(self.taps)
+
+    @property
+    def crowded(self) -> tuple[bool, ...]:
+        """Along which dimensions an element may be covered by as many windows as there are, or more: then they are
+        counted from the first."""
+        parts = zip(self.kernel, self.stride, self.out, strict=True)
+        return tuple(o.is_Integer and -(-k // s) > int(o) for k, s, o in parts)
 
     @property
     def covering(self) -> tuple[int, ...]:
         """Along each dimension, at most how many windows cover one input element (without dilation)."""
-        return tuple(-(-k // s) for k, s in zip(self.kernel, self.stride, strict=True))
+        parts = zip(self.crowded, self.out, self.kernel, self.stride, strict=True)
+        return tuple(int(o) if crowded else -(-k // s) for crowded, o, k, s in parts)
 
     def starts(self, outer: Sequence[Expr]) -> list[Expr]:
         """The first tap of the output at `outer`, which may lie in the padding."""
         return [o * s - p for o, s, p in zip(outer, self.stride, self.padding, strict=True)]
 
     def tap(self, outer: Sequence[Expr], step: Sequence[Expr], ranges: Ranges) -> tuple[list[Expr], Node | None]:
-        """The input position of a tap, and whether it lies inside of the input."""
-        spaced = zip(self.starts(outer), step, self.dilation, strict=True)
-        position = [start + inner * d for start, inner, d in spaced]
-        return position, all_of([inside(p, n, ranges) for p, n in zip(position, self.size, strict=True)])
+        """The input position of tap number `step` of `taps`, and whether it lies inside of the input and the window."""
+        position: list[Expr] = []
+        conditions: list[Node | None] = []
+        parts = zip(self.starts(outer), step, self.dilation, self.kernel, self.size, self.whole, strict=True)
+        for start, inner, d, k, n, whole in parts:
+            position.append(inner if whole else start + inner * d)
+            conditions.append(inside(inner - start, k, ranges) if whole else inside(position[-1], n, ranges))
+        return position, all_of(conditions)
 
     def cover(self, inner: Sequence[Expr], step: Sequence[Expr], ranges: Ranges) -> tuple[list[Expr], Node | None]:
-        """The output position of the window that is `step` before the last one that covers input `inner`, and whether
-        there is such a window that does cover it. For windows without dilation."""
+        """The output position of the window number `step` of `covering`, counted from the last that covers input
+        `inner` down to the first, and whether there is such a window that does cover it. For windows without
+        dilation."""
         found: list[Expr] = []
         conditions: list[Node | None] = []
-        parts = zip(inner, step, self.kernel, self.stride, self.padding, self.out, strict=True)
-        for h, before, k, s, p, extent in parts:
-            o = floordiv(h + p, to_expr(s), ranges) - before
-            found.append(o)
-            conditions.append(inside(o, extent, ranges))
+        parts = zip(inner, step, self.kernel, self.stride, self.padding, self.out, self.crowded, strict=True)
+        for h, number, k, s, p, extent, crowded in parts:
+            if crowded:
+                found.append(number)
+                conditions.append(inside(h + p - number * s, k, ranges))
+                continue
+            found.append(floordiv(h + p, to_expr(s), ranges) - number)
+            conditions.append(inside(found[-1], extent, ranges))
             if k % s != 0:
                 # The remainder of h + p, and s for each window before: within the kernel?
-                conditions.append(less_than(mod(h + p, to_expr(s), ranges) + before * s, k, ranges))
+                conditions.append(less_than(mod(h + p, to_expr(s), ranges) + number * s, k, ranges))
         return found, all_of(conditions)
 
 

@@ -17,7 +17,7 @@ pytest.importorskip("triton")
 from litz.errors import KernelBuildError
 from litz.runtime import cuda_driver
 from litz.runtime.cache import Cache
-from litz.runtime.triton_build import Variant, build, load, load_all
+from litz.runtime.triton_build import Variant, build, load, load_all, retried
 from litz_plugins import CodegenContext, DeviceInfo
 from support.triton_cases import CASES, Case
 
@@ -147,3 +147,20 @@ def test_a_kernel_that_does_not_compile(launches: list[Any], tmp_path: Path) -> 
     assert caught.value.kernel == "kernel"
     assert Path(caught.value.source).read_text() == source.text
     Path(caught.value.source).unlink()
+
+
+def test_a_parser_that_tripped_over_a_thread_tries_again() -> None:
+    problems = [SystemError("AST constructor recursion depth mismatch (before=72, after=75)")] * 3
+
+    def compile_() -> str:
+        if problems:
+            raise problems.pop()
+        return "compiled"
+
+    assert retried(compile_) == "compiled"
+
+    def broken() -> str:
+        raise SystemError("something else")
+
+    with pytest.raises(SystemError, match="something else"):
+        retried(broken)

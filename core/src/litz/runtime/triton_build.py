@@ -142,11 +142,26 @@ def compile_kernel(source: KernelSource, target: Any, variant: Variant = Variant
         "enable_reflect_ftz": False,
     }
     source_ast = ASTSource(kernel, signature, constants, attributes)
-    try:
-        return triton.compile(source_ast, target=target, options=options)
-    except SystemError:
-        # CPython 3.11's parser counts recursion in one place for all threads (gh-106905), and fails now and then.
-        return triton.compile(source_ast, target=target, options=options)
+    return retried(lambda: triton.compile(source_ast, target=target, options=options))
+
+
+PARSES = 8
+"""Tries before a parser's failure counts: each needs another thread in the parser at the same moment."""
+
+
+def retried(compile_: Callable[[], Any]) -> Any:
+    """Run a compilation again when Python's parser tripped over another thread.
+
+    Before 3.11.8 and 3.12.2 all threads of an interpreter share the parser's count of its recursion (python/cpython
+    issue 106905): one that parses while another does may find the count changed, and gives up.
+    """
+    for _ in range(PARSES):
+        try:
+            return compile_()
+        except SystemError as error:
+            if "recursion depth mismatch" not in str(error):
+                raise
+    return compile_()
 
 
 def compile_only(source: KernelSource, target: Any = None, variant: Variant = Variant()) -> Mapping[str, Any]:

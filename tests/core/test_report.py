@@ -25,8 +25,8 @@ from litz.report.groups import group_decisions
 from litz.report.html import render_html
 from litz.report.text import MANY, render
 from litz.report.trace import make_trace
-from litz.report.units import count_text, size_text, time_text
 from litz.schedule.schedule import Kernel, MemoryPlan, Schedule
+from litz.units import count_text, size_text, time_text
 from litz_plugins import Decision, DeviceInfo, Estimate
 
 CPU = torch.device("cpu")

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
-from litz.cli.common import current_options, make_console, make_table, print_json, size_text
+from litz.cli.common import current_options, make_console, make_table, print_json
+from litz.units import size_text
 
 _DIR = click.option("--dir", "folder", type=click.Path(path_type=Path), help="Another cache than the one in use.")
 

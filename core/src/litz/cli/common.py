@@ -1,4 +1,4 @@
-"""What the commands share: the console, the plugins and options as a compile would see them, and sizes as text."""
+"""What the commands share: the console, and the plugins and options as a compile would see them."""
 
 from __future__ import annotations
 
@@ -69,12 +69,3 @@ def current_options(plugins: Plugins | None = None) -> Options:
     for warning in caught:  # without the line of litz's own source that Python prints below
         click.echo(f"warning: {warning.message}", err=True)
     return options
-
-
-def size_text(count: float) -> str:
-    """Bytes for people: "1.5 MiB"."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

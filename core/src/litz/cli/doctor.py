@@ -21,9 +21,10 @@ from typing import Literal
 import click
 from rich.markup import escape
 
-from litz.cli.common import current_options, load_plugins, make_console, make_table, print_json, size_text
+from litz.cli.common import current_options, load_plugins, make_console, make_table, print_json
 from litz.errors import LitzError, compiler_install_hint
 from litz.options import Options, default_cache_dir
+from litz.units import size_text
 from litz_plugins import PluginWarning
 
 Status = Literal["ok", "warn", "fail"]

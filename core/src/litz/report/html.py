@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from litz.units import count_text, size_text, time_text
+
 from .groups import considered_text, group_decisions, group_steps, stems
 from .report import UNTIMED, CompileReport, Step
-from .units import count_text, size_text, time_text
 
 BARS = 30
 """Bars in the chart: the kinds of steps that cost most."""

@@ -10,9 +10,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from litz.units import count_text, size_text, time_text
+
 from .groups import Group, considered_text, group_decisions, group_steps, stems
 from .report import CompileReport, Step
-from .units import count_text, size_text, time_text
 
 MANY = 25
 """Rows shown unless all are asked for: the first of a long schedule say little about the rest, so the costliest are."""

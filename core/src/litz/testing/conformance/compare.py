@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from litz.testing.tensors import is_dense
+
 ROUNDING = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 5e-6, torch.float64: 1e-12}
 """Relative error that any result may have, if eager has none: a few roundings."""
 SMALL = {torch.float16: 1e-3, torch.bfloat16: 1e-3, torch.float32: 1e-5, torch.float64: 1e-10}
@@ -66,7 +68,7 @@ def _metadata(got: torch.Tensor, want: torch.Tensor, strides: bool) -> str | Non
         mine, theirs = getattr(got, name), getattr(want, name)
         if mine != theirs:
             return f"{name} {mine}, eager has {theirs}"
-    if strides and want.layout == torch.strided and want.numel() > 1 and dense(want):
+    if strides and want.layout == torch.strided and want.numel() > 1 and is_dense(want):
         mine, theirs = _strides(got), _strides(want)
         if mine != theirs:
             return f"strides {tuple(got.stride())} for shape {tuple(got.shape)}, eager has {tuple(want.stride())}"
@@ -75,16 +77,6 @@ def _metadata(got: torch.Tensor, want: torch.Tensor, strides: bool) -> str | Non
 
 def _strides(tensor: torch.Tensor) -> list[int]:
     return [s for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1]
-
-
-def dense(tensor: torch.Tensor) -> bool:
-    """Do the elements fill a block of memory, each once?"""
-    step = 1
-    for stride, extent in sorted((s, n) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n != 1):
-        if stride != step:
-            return False
-        step *= extent
-    return True
 
 
 def _near(got: torch.Tensor, want: torch.Tensor) -> bool:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from litz.testing.tensors import is_dense
+
 from .reference import same_specials
 
 ROUNDINGS = {torch.float16: 4, torch.bfloat16: 4, torch.float32: 64, torch.float64: 64}
@@ -70,7 +72,7 @@ def _complaint(got: torch.Tensor, want: Expected) -> tuple[str, str]:
     actual, wide, exact, noisy = actual[finite], wide[finite], exact[finite], want.noisy.detach().double()[finite]
     scale = float(exact.abs().max())
     drift = max(float((noisy - exact).abs().max()), float((wide - exact).abs().max()))
-    allowed = 16 * drift + ROUNDINGS[eager.dtype] * scale * torch.finfo(eager.dtype).eps + 1e-30
+    allowed = 8 * drift + ROUNDINGS[eager.dtype] * scale * torch.finfo(eager.dtype).eps + 1e-30
     error = float((actual - exact).abs().max())
     if error <= allowed:
         return "", ""
@@ -91,13 +93,3 @@ def _aliases(actual: Sequence[torch.Tensor], expected: Sequence[Expected]) -> li
 
 def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
-
-
-def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill a stretch of memory, each its own place."""
-    step = 1
-    for stride, extent in sorted((s, n) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n != 1):
-        if stride != step:
-            return False
-        step *= extent
-    return True

@@ -23,10 +23,10 @@ from litz.cost import Roofline
 from litz.ir.interpret import interpret
 from litz.pipeline import Compiler, build, generate, make_compiler, schedule_graph
 from litz.schedule import unscheduled
+from litz.testing.tensors import is_dense
 from litz_plugins import Codegen, hookimpl
 from litz_plugins.manager import make_plugins
 
-from .compare import is_dense
 from .cpp_batch import CppBatch
 from .program import FuzzProgram, is_trained
 

@@ -1,0 +1,15 @@
+"""Questions about real tensors that the conformance run and the fuzzer both ask."""
+
+from __future__ import annotations
+
+import torch
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements fill a stretch of memory, each its own place."""
+    step = 1
+    for stride, extent in sorted((s, n) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n != 1):
+        if stride != step:
+            return False
+        step *= extent
+    return True

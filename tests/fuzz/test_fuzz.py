@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ import torch
 
 from litz.testing.fuzz import execute
 from litz.testing.fuzz.check import Checker
+from litz.testing.fuzz.compare import complaints
 from litz.testing.fuzz.generate import generate
+from litz.testing.fuzz.gradients import expected_gradients
 from litz.testing.fuzz.inputs import InputSpec, make_inputs
 from litz.testing.fuzz.program import FuzzProgram, Statement
 from litz.testing.fuzz.reference import Rejected, reference_of
@@ -51,6 +54,20 @@ def test_what_jumps_on_rounding_errors_is_rejected() -> None:
     )
     with pytest.raises(Rejected):
         reference_of(program)
+
+
+def test_a_gradient_counts_the_roundings_of_the_types_it_passes_through() -> None:
+    inputs = (InputSpec((64,), torch.float64, 1), InputSpec((64,), torch.float64, 2))
+    program = FuzzProgram(
+        inputs,
+        (Statement("v0", "x0.sum(0, dtype=torch.float32)", rough=True), Statement("v1", "x1 * 3")),
+        ("v0", "v1"),
+        grad=True,
+    )
+    first, second = expected_gradients(program, reference_of(program))
+    assert first.dtypes == {torch.float64, torch.float32} and second.dtypes == {torch.float64}
+    off = first.exact * (1 + 1e-6)
+    assert not complaints([off], [first]) and complaints([off], [replace(first, dtypes=second.dtypes)])
 
 
 def test_writes_to_overlapping_elements_are_rejected() -> None:

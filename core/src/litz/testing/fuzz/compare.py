@@ -29,12 +29,13 @@ class Complaint:
 
 @dataclass(frozen=True)
 class Expected:
-    """One value, by eager, in float64, and in float64 with noise."""
+    """One value, by eager, in float64, and in float64 with noise. dtypes: in which it was computed, beside its own."""
 
     name: str
     eager: torch.Tensor
     exact: torch.Tensor
     noisy: torch.Tensor
+    dtypes: frozenset[torch.dtype] = frozenset()
 
 
 def complaints(actual: Sequence[torch.Tensor], expected: Sequence[Expected], aliases: bool = True) -> list[Complaint]:
@@ -72,7 +73,8 @@ def _complaint(got: torch.Tensor, want: Expected) -> tuple[str, str]:
     actual, wide, exact, noisy = actual[finite], wide[finite], exact[finite], want.noisy.detach().double()[finite]
     scale = float(exact.abs().max())
     drift = max(float((noisy - exact).abs().max()), float((wide - exact).abs().max()))
-    allowed = 8 * drift + ROUNDINGS[eager.dtype] * scale * torch.finfo(eager.dtype).eps + 1e-30
+    roundings = max(ROUNDINGS[dtype] * torch.finfo(dtype).eps for dtype in {eager.dtype, *want.dtypes})
+    allowed = 8 * drift + roundings * scale + 1e-30
     error = float((actual - exact).abs().max())
     if error <= allowed:
         return "", ""

@@ -33,10 +33,23 @@ def expected_gradients(program: FuzzProgram, reference: Reference) -> list[Expec
         runs = [_run(program, None, reference), _run(program, "exact", reference), _run(program, "noisy", reference)]
     except RuntimeError:
         return []
-    names = [f"gradient of x{n}" for n, spec in enumerate(program.inputs) if is_trained(spec)]
-    rows = [Expected(*row) for row in zip(names, *runs, strict=False)]
+    trained = [f"x{n}" for n, spec in enumerate(program.inputs) if is_trained(spec)]
+    names = [f"gradient of {name}" for name in trained]
+    dtypes = [_dtypes_after(program, name, reference) for name in trained]
+    rows = [Expected(*row) for row in zip(names, *runs, dtypes, strict=False)]
     fair = all(same_specials(row.eager.double(), row.exact) and same_specials(row.exact, row.noisy) for row in rows)
     return rows if fair and all(len(run) == len(rows) for run in runs) else []
+
+
+def _dtypes_after(program: FuzzProgram, name: str, reference: Reference) -> frozenset[torch.dtype]:
+    """The floating-point dtypes that a gradient passes through on its way to an input: a float64 input that is summed
+    in float32 has a gradient with the error of float32."""
+    reached = {name}
+    for statement in program.statements:
+        if reached & set(statement.uses):
+            reached.add(statement.writes or statement.target)
+    found = (reference.eager[variable].dtype for variable in reached)
+    return frozenset(dtype for dtype in found if dtype.is_floating_point)
 
 
 def _run(program: FuzzProgram, judge: str | None, reference: Reference) -> list[torch.Tensor]:

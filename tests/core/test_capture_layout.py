@@ -13,6 +13,7 @@ from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
 from litz.capture.layout import apply_layout, changed_strides, pinned_nodes, traced_order
 from litz.capture.layout_needs import LayoutNeeds, core_layout_needs
+from litz.lower import core_lowerings
 from litz.pipeline import make_compiler
 from litz_plugins import Conversion, Decision, LayoutPlan, hookimpl
 from litz_plugins.manager import make_plugins
@@ -20,8 +21,8 @@ from litz_plugins.manager import make_plugins
 aten = torch.ops.aten
 
 
-def capture(fn: Callable[..., Any], *args: torch.Tensor) -> list[Graph]:
-    """The graphs of `fn(*args)`, which runs as captured."""
+def capture(fn: Callable[..., Any], *args: torch.Tensor, whole: Sequence[Any] = ()) -> list[Graph]:
+    """The graphs of `fn(*args)`, which runs as captured. whole: ops that are not decomposed."""
     graphs: list[Graph] = []
 
     def keep(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
@@ -30,6 +31,7 @@ def capture(fn: Callable[..., Any], *args: torch.Tensor) -> list[Graph]:
 
     def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         table = make_plugins(builtin_plugins(), entry_points=()).decompositions()
+        table = {op: rule for op, rule in table.items() if op not in whole}
         return compile_with_aot(gm, inputs, compile_graph=keep, decompositions=table)
 
     torch._dynamo.reset()
@@ -49,6 +51,7 @@ def node(graph: Graph, name: str) -> torch.fx.Node:
 
 LAST = (0, 2, 3, 1)
 IMAGE = torch.randn(2, 3, 4, 5)
+LOWERED = LayoutNeeds({}, frozenset(core_lowerings()))
 
 
 def test_one_copy_is_made_for_all_users_before_the_first() -> None:
@@ -82,6 +85,49 @@ def test_a_result_of_several_is_named_by_its_getitem() -> None:
     assert node(planned, "getitem").meta["val"].stride() == (12, 1, 6, 3)
     values = node(planned, "max_pool2d_with_indices").meta["val"]
     assert [v.stride() for v in values] == [(12, 1, 6, 3), (12, 4, 2, 1)]
+
+
+def test_views_lie_as_what_they_view() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        first, second = y[:, 1:].split((1, 1), 1)
+        return y.permute(0, 2, 3, 1).cos() + first.permute(0, 2, 3, 1) * second.permute(0, 2, 3, 1)
+
+    (graph,) = capture(f, IMAGE, whole=(aten.split.Tensor, aten.split_with_sizes.default))
+    planned, notes = apply(graph, LayoutPlan({"sin": LAST}), LOWERED)
+    found = {n.name: n.meta["val"] for n in planned.nodes if n.op == "call_function"}
+    assert found["sin"].stride() == (60, 1, 15, 3) and found["permute"].stride() == (60, 15, 3, 1)
+    assert (found["slice_1"].stride(), found["slice_1"].storage_offset()) == ((60, 1, 15, 3), 1)
+    split = next(n for n in planned.nodes if n.op == "call_function" and "split" in str(n.target))
+    items = [n.meta["val"] for n in split.users]
+    assert [part.storage_offset() for part in split.meta["val"]] == [item.storage_offset() for item in items] == [1, 2]
+    assert all(item.stride() == (60, 1, 15, 3) for item in (*split.meta["val"], *items))
+    assert found["cos"].stride() == node(graph, "cos").meta["val"].stride(), "what is no view stays as traced"
+    assert not [n for n in notes if n.chosen.startswith("copied")]
+
+
+def test_a_view_that_only_the_traced_strides_allow_gets_them() -> None:
+    (graph,) = capture(lambda x: x.sin().view(2, 12, 5).cos(), IMAGE)
+    planned, notes = apply(graph, LayoutPlan({"sin": LAST}), LOWERED)
+    given = node(planned, "view").args[0]
+    assert given.target is aten.clone.default and given.meta["val"].stride() == (60, 20, 5, 1)
+    assert node(planned, "view").meta["val"].stride() == (60, 5, 1)
+    assert any("aten.view.default is a view of the strides of the trace only" in note.reason for note in notes)
+
+
+def test_a_call_gets_the_traced_strides_of_a_view_too() -> None:
+    (graph,) = capture(lambda x: torch.linalg.qr(x.sin().permute(0, 2, 1, 3))[0], IMAGE)
+    call = next(n for n in graph.nodes if "qr" in str(n.target))
+    planned, _ = apply(graph, LayoutPlan({"sin": LAST}), LOWERED)
+    given = node(planned, call.name).args[0]
+    assert given.target is aten.clone.default and given.args[0].name == "permute"
+    assert given.meta["val"].stride() == node(graph, "permute").meta["val"].stride() == (60, 5, 20, 1)
+
+
+def test_a_view_has_no_layout_of_its_own() -> None:
+    (graph,) = capture(lambda x: x.sin().permute(0, 2, 3, 1).cos(), IMAGE)
+    planned, notes = apply(graph, LayoutPlan({"permute": (0, 1, 2, 3)}))
+    assert planned is graph and [n.chosen for n in notes] == ["as it was"]
 
 
 def test_a_call_that_nobody_asked_about_gets_the_strides_of_the_trace() -> None:

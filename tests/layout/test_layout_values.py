@@ -157,6 +157,32 @@ def test_switched_off() -> None:
     assert not [d for one in collected for d in one.decisions if d.plugin == "layout"]
 
 
+class Viewed(nn.Module):
+    """Views of convolutions' results, each saved for the backward: cut, permuted, and one of other dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(5, 4, 3, padding=1)
+        self.mix = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.first(x))
+        cut = torch.exp(self.second(y[:, 2:7]))
+        flat = (y.view(2, -1) * y.flatten(1).cos()).sum(1).view(2, 1, 1, 1)
+        return self.mix(y.permute(0, 2, 3, 1)).sum() * cut + flat
+
+
+def test_saved_views() -> None:
+    model = Viewed()
+    mine, double = copy.deepcopy(model), copy.deepcopy(model).double()
+    x = torch.randn(2, 3, 9, 7)
+    expected, exact = step(model, model, x), step(double, double, x.double())
+    with reports.collect() as collected:
+        actual = step(mine, torch.compile(mine, backend="litz", options=FORCED), x)
+    close(actual, expected, exact, tolerance=4.0, rounding=1e-5)
+    assert planned(collected) == ["layouts planned"] * 2
+
+
 def test_a_saved_view_of_a_tensor_with_a_planned_layout() -> None:
     """ConvNeXt permutes what a layer norm gives and saves that for the backward of a convolution."""
     pytest.importorskip("transformers")

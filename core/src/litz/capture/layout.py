@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
@@ -36,12 +37,15 @@ def apply_layout(
     for name, order in plan.strides.items():
         value = _tensor(nodes, name, order, plugin)
         node, reason = nodes[name], plan.reasons.get(name, "")
+        if _viewed(node) is not None:
+            note(Decision("graph", name, "as it was", "a view lies as what it is a view of", plugin=plugin))
+            continue
         if node in kept:
             note(Decision("graph", name, "as it was", "inputs and outputs keep their strides", plugin=plugin))
             continue
         values[node] = restrided(value, order)
         note(Decision("graph", name, f"strides {tuple(values[node].stride())}", reason, plugin=plugin))
-    conversions += _demanded(graph, values, conversions, needs or LayoutNeeds().of)
+    conversions += _follow(graph, values, conversions, needs or LayoutNeeds().of)
     for conversion in conversions:
         cost = () if conversion.us is None else (("the copy", conversion.us),)
         subject = f"{conversion.tensor} for {', '.join(conversion.users)}"
@@ -144,19 +148,60 @@ def _checked(nodes: Mapping[str, torch.fx.Node], conversion: Conversion, plugin:
     return conversion
 
 
-def _demanded(
-    graph: Graph, values: Mapping[torch.fx.Node, torch.Tensor], planned: Iterable[Conversion], needs: Needs
+def _follow(
+    graph: Graph, values: dict[torch.fx.Node, Any], planned: Iterable[Conversion], needs: Needs
 ) -> list[Conversion]:
-    """Conversions back to the traced order for users that want it and that the plan did not think of."""
-    served = {(item.tensor, user) for item in planned for user in item.users}
+    """What follows from changed values, in the graph's order: views of a changed tensor lie as it does (`values`
+    grows); users that want the traced order, and views that only it allows, get a conversion, which is returned."""
+    orders = {(item.tensor, user): item.order for item in planned for user in item.users}
     found: list[Conversion] = []
-    for tensor in values:
+
+    def take_back(tensor: torch.fx.Node, user: torch.fx.Node, reason: str) -> None:
         order = traced_order(graph, tensor.meta["val"])
-        for user in tensor.users:
-            if (tensor.name, user.name) in served or user.op == "output" or needs(user, tensor) == "any":
-                continue
-            found.append(Conversion(tensor.name, order, (user.name,), f"{user.target} takes the strides of the trace"))
+        orders[tensor.name, user.name] = order
+        found.append(Conversion(tensor.name, order, (user.name,), f"{user.target} {reason}"))
+
+    def seen_by(user: torch.fx.Node, tensor: torch.fx.Node) -> Any:
+        order = orders.get((tensor.name, user.name))
+        return values.get(tensor, tensor.meta.get("val")) if order is None else restrided(tensor.meta["val"], order)
+
+    for node in graph.nodes:
+        if node.op != "call_function":
+            continue
+        for tensor in node.all_input_nodes:
+            changed = tensor in values and isinstance(values[tensor], torch.Tensor)
+            if changed and (tensor.name, node.name) not in orders and needs(node, tensor) != "any":
+                take_back(tensor, node, "takes the strides of the trace")
+        base = _viewed(node)
+        if base is None or not any(i in values or (i.name, node.name) in orders for i in node.all_input_nodes):
+            continue
+        try:
+            value = _recomputed(node, seen_by)
+        except (RuntimeError, ValueError):  # torch's words for "no view of such strides"
+            take_back(base, node, "is a view of the strides of the trace only")
+            value = _recomputed(node, seen_by)
+        if not _lie_alike(value, node.meta["val"]):
+            values[node] = value
     return found
+
+
+def _recomputed(node: torch.fx.Node, seen_by: Callable[[torch.fx.Node, torch.fx.Node], Any]) -> Any:
+    """The fake value of a view of what its arguments are now."""
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda item: seen_by(node, item))
+    mode = torch_api.fake_mode_of(tree_leaves(args))
+    if mode is None:  # an item of several views
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+    with mode:
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+def _lie_alike(a: Any, b: Any) -> bool:
+    """Whether fake tensors, or lists of them, have equal strides and begin at the same place."""
+    return all(
+        _alike(mine, theirs) and torch_api.same_statically(mine.storage_offset(), theirs.storage_offset())
+        for mine, theirs in zip(tree_leaves(a), tree_leaves(b), strict=True)
+        if isinstance(mine, torch.Tensor)
+    )
 
 
 def traced_order(graph: Graph, value: torch.Tensor) -> tuple[int, ...]:
@@ -184,7 +229,7 @@ def hint_of(graph: Graph, size: Any) -> int:
     return int(expression.xreplace({symbol: graph.hints.get(symbol, 8192) for symbol in expression.free_symbols}))
 
 
-def _rebuilt(graph: Graph, values: Mapping[torch.fx.Node, torch.Tensor], conversions: Sequence[Conversion]) -> Graph:
+def _rebuilt(graph: Graph, values: Mapping[torch.fx.Node, Any], conversions: Sequence[Conversion]) -> Graph:
     """A new FX graph: the same nodes with other strides, and a clone before the first user of each conversion."""
     wanted = {(item.tensor, user): item for item in conversions for user in item.users}
     results = _results(values)
@@ -213,7 +258,7 @@ def _clone(copied: torch.fx.Graph, tensor: torch.fx.Node, source: torch.fx.Node,
     return clone
 
 
-def _results(values: Mapping[torch.fx.Node, torch.Tensor]) -> dict[torch.fx.Node, Any]:
+def _results(values: Mapping[torch.fx.Node, Any]) -> dict[torch.fx.Node, Any]:
     """The values to set: a getitem's is one of its op's results, too."""
     found: dict[torch.fx.Node, Any] = dict(values)
     for node, value in values.items():

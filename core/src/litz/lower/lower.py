@@ -268,9 +268,7 @@ class _Lowerer:
         if isinstance(value, View) and self.owns(item, value):
             owner = _owner(item)
             home = self.values[owner]
-            found = value.ref()
-            placed = isinstance(home, View) and home.buffer is value.buffer and _lies_as_in_eager(owner, home)
-            if placed and not _contradicts(found, value, stride):
+            if isinstance(home, View) and home.buffer is value.buffer and _lies_as_in_eager(owner, home):
                 # A view lies where its metadata says. With symbolic sizes that may be more than its index shows.
                 return TensorRef(home.buffer.name, Layout(value.size, stride, _offset(item) - _start(owner)))
             found = value.ref()
@@ -341,13 +339,6 @@ def _start(owner: torch.fx.Node) -> Expr:
 def _offset(node: torch.fx.Node) -> Expr:
     """As eager has it."""
     return torch_api.sympy_of(node.meta["val"].storage_offset())
-
-
-def _contradicts(found: TensorRef | None, value: View, stride: tuple[Expr, ...]) -> bool:
-    """Whether a view surely has other strides than its metadata says: a layout was planned for what it is a view of."""
-    if found is None or any(part.free_symbols for part in (*found.layout.stride, *stride)):
-        return False
-    return not same_strides(value.size, found.layout.stride, stride)
 
 
 def _strides(node: torch.fx.Node) -> tuple[Expr, ...]:

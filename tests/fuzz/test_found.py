@@ -103,6 +103,15 @@ FOUND = {
         "torch.pow(v4.abs() + 1, 0.5)",
         grad=True,
     ),
+    "a view of an input that was copied to began where the copy did, not where the input does": program(
+        (InputSpec((2,), I64, 892729, offset=1),), "x0: x0.copy_(x0)", "x0.expand((1, x0.size(0)))", dynamic=True
+    ),
+    "as_strided into a clone looked into what was cloned, which begins elsewhere": program(
+        (InputSpec((3, 7, 7), torch.int16, 302262, offset=5),),
+        "x0.clone(memory_format=torch.contiguous_format)",
+        "v0.as_strided((58, 2), (2, 1), 2)",
+        "torch.sort(v1, dim=0, stable=True)[1]",
+    ),
     "-2 was not 254 as uint8": program((InputSpec((4, 4), U8, 766573),), "x0: x0.clamp_(-2, 2)"),
 }
 

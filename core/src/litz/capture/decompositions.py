@@ -209,8 +209,13 @@ def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> t
 
 
 def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Any:
-    """What `x.copy_(source)` leaves in x, where that is a pointwise op; else the op stays (NotImplemented)."""
+    """What `x.copy_(source)` leaves in x, where that is a pointwise op; else the op stays (NotImplemented).
+
+    The result lies as far from its storage's start as x does: AOTAutograd looks at that where a view of x is returned.
+    """
     if x.device != source.device or not x.is_contiguous() or x.layout != torch.strided:
+        return NotImplemented
+    if not torch_api.same_statically(x.storage_offset(), 0):
         return NotImplemented
     converted = torch.ops.prims.convert_element_type(source, x.dtype) if source.dtype != x.dtype else source
     return converted.expand(x.shape).clone(memory_format=torch.contiguous_format)

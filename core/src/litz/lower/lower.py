@@ -337,8 +337,14 @@ def _start(owner: torch.fx.Node) -> Expr:
 
 
 def _offset(node: torch.fx.Node) -> Expr:
-    """As eager has it."""
-    return torch_api.sympy_of(node.meta["val"].storage_offset())
+    """As eager has it: what its `copy` makes begins as far into its storage as what it replaces; the fake one at 0."""
+    offset: Expr = torch_api.sympy_of(node.meta["val"].storage_offset())
+    owner = _owner(node)
+    if owner.target is torch.ops.aten.copy.default:
+        replaced = owner.args[0]
+        assert isinstance(replaced, torch.fx.Node)
+        offset += _offset(replaced) - torch_api.sympy_of(owner.meta["val"].storage_offset())
+    return offset
 
 
 def _strides(node: torch.fx.Node) -> tuple[Expr, ...]:

@@ -52,9 +52,9 @@ def remove_no_ops(graph: Graph, context: PassContext | None = None) -> Graph:
         else:
             rule = _RULES.get(node.target)
             source = rule(node, uniform) if rule is not None else None
-            if source is not None and not same_geometry(node, source):
-                source = None
             source = replace.get(source, source) if source is not None else None
+            if source is not None and not same_geometry(node, source, offset=node in escapes.strided):
+                source = None
             if source is not None and node in outputs:
                 if _owns_its_storage(source) and source not in outputs and source not in escapes.written:
                     outputs.add(source)

@@ -95,18 +95,21 @@ class Escapes:
     """Where values leave a graph's functional part.
 
     outputs: nodes that are returned, or of which a view is. written: nodes that are the source or destination of a
-    write, or of which a view is. direct: nodes that are returned themselves.
+    write, or of which a view is. direct: nodes that are returned themselves. strided: nodes into whose storage an
+    as_strided looks, whose offset counts from the start of that.
     """
 
     outputs: frozenset[torch.fx.Node]
     written: frozenset[torch.fx.Node]
     direct: frozenset[torch.fx.Node]
+    strided: frozenset[torch.fx.Node]
 
 
 def find_escapes(graph: Graph) -> Escapes:
     """One backward sweep over the graph: who is returned or written, directly or through views."""
     direct = frozenset(graph.output_node.all_input_nodes)
     outputs, written = set(direct), set()
+    strided: set[torch.fx.Node] = set()
     for node in reversed(graph.nodes):
         if torch_api.written_arguments(node):
             written.update(node.all_input_nodes)
@@ -116,4 +119,6 @@ def find_escapes(graph: Graph) -> Escapes:
                 outputs.add(base)
             if node in written:
                 written.add(base)
-    return Escapes(frozenset(outputs), frozenset(written), direct)
+            if node in strided or node.target is torch.ops.aten.as_strided.default:
+                strided.add(base)
+    return Escapes(frozenset(outputs), frozenset(written), direct, frozenset(strided))

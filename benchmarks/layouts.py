@@ -93,8 +93,8 @@ def make_step(model: nn.Module, peer: Peer, kind: str, mode: str, x: Tensor) -> 
     return infer if mode == "inference" else train
 
 
-def measure(network: str, kind: str, mode: str, peers: Sequence[str], seconds: float) -> Row:
-    """Everyone's steps in turn. A peer that fails is left out, and its error kept."""
+def measure(network: str, kind: str, mode: str, peers: Sequence[str], seconds: float, top: int = 0) -> Row:
+    """Everyone's steps in turn. One that fails is left out, its error kept. top: print so many kernels of each."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     row = Row(network, kind, mode)
@@ -127,7 +127,21 @@ def measure(network: str, kind: str, mode: str, peers: Sequence[str], seconds: f
             wait()
             times[name].append((time.perf_counter() - start) * 1e3)
     row.ms = {name: statistics.median(values) for name, values in times.items()}
+    for name, step in steps.items() if top else ():
+        print_kernels(f"{network}, {kind}, {mode}, {name}", step, top)
     return row
+
+
+def print_kernels(title: str, step: Callable[[], list[Tensor]], top: int) -> None:
+    """The longest kernels of one step, with what each is called for."""
+    kinds = [torch.profiler.ProfilerActivity.CUDA if GPU else torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=kinds) as recorded:
+        step()
+        wait()
+    rows = [(one.self_device_time_total if GPU else one.self_cpu_time_total, one) for one in recorded.key_averages()]
+    print(f"{title}: {sum(us for us, _ in rows) / 1e3:.2f} ms in {sum(one.count for _, one in rows)} kernels")
+    for us, one in sorted(rows, key=lambda row: -row[0])[:top]:
+        print(f"    {us / 1e3:8.3f} ms {one.count:5}x  {one.key[:110]}")
 
 
 def first_call(row: Row, name: str, step: Callable[[], list[Tensor]]) -> Tensor:
@@ -156,6 +170,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--modes", nargs="*", default=list(MODES), choices=list(MODES))
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS))
     parser.add_argument("--seconds", type=float, default=3.0, help="of measuring per row")
+    parser.add_argument("--profile", type=int, default=0, metavar="N", help="print the N longest kernels of each")
     parser.add_argument("--out")
     args = parser.parse_args(argv)
     where = (
@@ -171,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for network in args.only:
         for kind in args.types:
             for mode in args.modes:
-                row = measure(network, kind, mode, args.peers, args.seconds)
+                row = measure(network, kind, mode, args.peers, args.seconds, args.profile)
                 rows.append(row)
                 cells = "".join(f"{row.ms[n]:12.2f}" if n in row.ms else f"{'failed':>12}" for n in args.peers)
                 print(f"{network:16}{kind:10}{mode:11}{cells}  {row.copies}/{row.convolutions}", flush=True)

@@ -150,3 +150,24 @@ def test_a_misaligned_input(device: str) -> None:
     compiled = torch.compile(lambda x: x.sin() * 2, backend="litz")
     torch.testing.assert_close(compiled(base[:128]), base[:128].sin() * 2)
     torch.testing.assert_close(compiled(base[1:]), base[1:].sin() * 2)
+
+
+def test_a_misaligned_input_that_is_expanded(device: str) -> None:
+    base = t(129, device=device)
+    check(lambda x: x.var(0), base.as_strided((5, 7), (3, 0), 1))
+    check(lambda x: x.sum(0), base.as_strided((0, 7), (3, 0), 1))
+    check(lambda x: x * 2, base.as_strided((4, 3, 2), (0, 2, 1), 3))
+
+
+@torch.library.custom_op("litz_tests::two_of_each", mutates_args=())
+def two_of_each(x: torch.Tensor) -> torch.Tensor:
+    return torch.stack((x, x + 1))
+
+
+@two_of_each.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty_strided((2, *x.shape), (0, *x.stride()))
+
+
+def test_a_fake_kernel_that_says_elements_share_memory(device: str) -> None:
+    check(lambda x: two_of_each(x.sin()) * 2, t(3, 4, device=device))

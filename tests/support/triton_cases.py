@@ -422,6 +422,15 @@ def _() -> Case:
     return make(inputs, [output("o", (6,), f32)], [6], [], [Store("o", (i0,), value)])
 
 
+@case("gather-of-one-row")
+def _() -> Case:
+    """The table is expanded from one element: which row the index names does not count, that it is in range does."""
+    row = load("rows", (i0,), torch.int64)
+    value = load("table", (0 * arg0,), f32, (bounded(row, 7),))
+    inputs = {"rows": torch.tensor([3, 6, 0, 2, 5]), "table": _random(1)}
+    return make(inputs, [output("o", (5,), f32)], [5], [], [Store("o", (i0,), value)])
+
+
 @case("positions")
 def _() -> Case:
     causal = call("le", index(i1), index(i0))

@@ -60,8 +60,8 @@ def fallback(
     )
     results: list[Any] = []
     outputs: list[str | None] = []
-    for value in leaves:
-        result, name = _result(ctx, value)
+    for value, position in zip(leaves, _returns(meta), strict=True):
+        result, name = _result(ctx, value, _is_fresh(node, position))
         results.append(result)
         outputs.append(name)
     aliases = _aliases(node, passed, named, outputs, _returns(meta))
@@ -135,11 +135,25 @@ def _argument(ctx: LoweringContext, value: Any, fx: Any) -> Any:
     return value
 
 
-def _result(ctx: LoweringContext, meta: Any) -> tuple[Any, str | None]:
-    """What stands for a result later on, and the buffer that holds it if it is a tensor."""
+def _is_fresh(node: torch.fx.Node, position: int) -> bool:
+    """Whether a result is memory of its own, by the schema."""
+    if not isinstance(node.target, OpOverload):
+        return False
+    returns = node.target._schema.returns
+    return position < len(returns) and returns[position].alias_info is None
+
+
+def _result(ctx: LoweringContext, meta: Any, fresh: bool) -> tuple[Any, str | None]:
+    """What stands for a result later on, and the buffer that holds it if it is a tensor.
+
+    A fresh result gets an element for each index, whatever the fake tensor says: torch 2.11's slice_scatter of an
+    expanded tensor says that elements share memory, and what differs could not be copied into that.
+    """
     if isinstance(meta, torch.Tensor):
-        size, stride = map(torch_api.sympy_of, meta.shape), map(torch_api.sympy_of, meta.stride())
-        buffer = ctx.new_buffer(tuple(size), meta.dtype, meta.device, tuple(stride))
+        size, stride = tuple(map(torch_api.sympy_of, meta.shape)), tuple(map(torch_api.sympy_of, meta.stride()))
+        if fresh and any(step == 0 and n != 1 for step, n in zip(stride, size, strict=True)):
+            stride = strides_of_order(size, range(len(size)))
+        buffer = ctx.new_buffer(size, meta.dtype, meta.device, stride)
         return View.whole(buffer), buffer.name
     if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return torch_api.sympy_of(meta), None

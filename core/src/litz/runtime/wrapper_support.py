@@ -62,8 +62,11 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    fresh = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    return fresh.copy_(tensor)
+    """Equal strides; what is expanded from one element is that element, once."""
+    size, stride = tensor.shape, tensor.stride()
+    one = [min(n, 1) if step == 0 else n for n, step in zip(size, stride, strict=True)]
+    fresh = torch.empty_strided(one, stride, dtype=tensor.dtype, device=tensor.device)
+    return fresh.copy_(tensor.as_strided(one, stride)).as_strided(size, stride)
 
 
 def support(pool: Pool) -> dict[str, object]:

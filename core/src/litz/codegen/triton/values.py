@@ -263,7 +263,10 @@ class Tile:
             # The sizes allow 32-bit offsets where the index type is 32 bits wide, and then values of indices too.
             **{placeholder(n): f"{value.text}.to({self.index_type})" for n, value in enumerate(indirect)},
         }
-        axes = self.axes_of(offset, indirect)
+        # Along a dimension of stride 0 an index does not count.
+        axes = self.axes_of(
+            offset, [value for n, value in enumerate(indirect) if placeholder(n) in offset.free_symbols]
+        )
         text = IndexText(names, self.loop.extents)(offset)
         if not axes >= spread:
             axes = axes | spread

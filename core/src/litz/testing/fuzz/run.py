@@ -175,7 +175,7 @@ def _supervise(task: dict[str, Any], journal: Path, keep: Callable[[dict[str, An
                     break
             code = process.wait()
             errors.seek(0)
-            said = errors.read()[-2000:]
+            said = _last_words(errors.read())
         if code == 0 or len(record.failures) >= MOST_FAILURES:
             return
         label = journal.read_text() if journal.exists() else ""
@@ -187,6 +187,13 @@ def _supervise(task: dict[str, Any], journal: Path, keep: Callable[[dict[str, An
         if not label or label in skip:
             return
         skip.append(label)
+
+
+def _last_words(text: str) -> str:
+    """What a dying process wrote: from Python's "Fatal" on, which comes before the stack, and what is just before it
+    (glibc's or a C++ exception's reason)."""
+    at = text.rfind("Fatal Python error")
+    return text[-2000:] if at < 0 else text[max(0, at - 500) : at + 2000]
 
 
 def _write_crash(label: str, task: dict[str, Any], said: str) -> str:

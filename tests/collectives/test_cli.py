@@ -36,9 +36,20 @@ def test_text() -> None:
 
 def test_a_fitted_profile_is_used(tmp_path: Path) -> None:
     profile = tmp_path / "p.json"
-    assert "all_to_all: off by" in litz("fit-collectives", DATA, profile, "--gpu", "H200", "--source", "my cluster")
+    said = litz("fit-collectives", DATA, profile, "--gpu", "H200", "--source", "my cluster")
+    assert [line.split()[:3] for line in said.splitlines() if "all_to_all" in line] == [
+        ["all_to_all", "2", "fitted"],
+        ["all_to_all", "4", "fitted"],
+    ]
     found = json.loads(litz(*ASKED, 2, "--profile", profile, "--json"))
     assert "my cluster" in found["why"] and abs(found["time_us"] / 162.38 - 1) < 0.05 and found["launch_us"] == 28.3
+
+
+def test_a_world_size_that_is_held_out_is_predicted(tmp_path: Path) -> None:
+    profile = tmp_path / "p.json"
+    said = litz("fit-collectives", DATA, profile, "--gpu", "H200", "--hold-out", "4").splitlines()
+    assert any(line.split()[:4] == ["all_gather", "4", "held", "out"] for line in said)
+    assert all(curve["world_sizes"] == [2] for curve in json.loads(profile.read_text())["curves"].values())
 
 
 def test_mistakes_are_messages(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@
     tables.py     NCCL's own figures
     nccl.py       which algorithm and protocol NCCL takes, and its formula
     fit.py        curves through measured times
+    evaluate.py   how far the curves are off
+    contention.py what overlap costs each side
     profile.py    a topology with its measured curves (JSON)
     model.py      a message on a topology -> microseconds, with an interval and a reason
     traffic.py    a Collective of the IR -> a message

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from .fit import mean_error
+from .evaluate import error_lines, errors_of, split_points
 from .model import Cost, collective_cost
 from .nccl import KINDS, Message
 from .profile import Profile, make_profile, read_points, read_profile
@@ -72,6 +72,14 @@ def as_data(cost: Cost) -> dict[str, object]:
     }
 
 
+def parse_numbers(text: str) -> tuple[int, ...]:
+    """ "2,4" or "2 4" as (2, 4). Errors: click.BadParameter."""
+    try:
+        return tuple(int(word) for word in text.replace(",", " ").split())
+    except ValueError as cause:
+        raise click.BadParameter(f"{text!r} is no list of numbers such as 2,4") from cause
+
+
 @click.command("fit-collectives")
 @click.argument("measured", type=_FILE)
 @click.argument("profile", type=click.Path(dir_okay=False, path_type=Path))
@@ -79,8 +87,9 @@ def as_data(cost: Cost) -> dict[str, object]:
 @click.option("--link", help="Between GPUs of a node: NV18, NV12, ..., PCI. By default that of the GPU's usual node.")
 @click.option("--gpus-per-node", type=click.IntRange(min=1), help="By default that of the GPU's usual node.")
 @click.option("--source", default="", help="What was measured, with which NCCL: shown with every estimate.")
+@click.option("--hold-out", default="", help="World sizes to leave out of the fit and to predict: 3, or 3,6.")
 def fit_collectives(
-    measured: Path, profile: Path, gpu: str, link: str | None, gpus_per_node: int | None, source: str
+    measured: Path, profile: Path, gpu: str, link: str | None, gpus_per_node: int | None, source: str, hold_out: str
 ) -> None:
     """Fit curves to the times in MEASURED (CSV) and write them as PROFILE (JSON).
 
@@ -88,10 +97,11 @@ def fit_collectives(
     an eager call). docs/collectives.md says how to measure.
     """
     points, launch_us = read_points(measured)
-    topology = make_topology(gpu, link, gpus_per_node=gpus_per_node)
-    fitted = make_profile(topology, points, launch_us, source or measured.name)
-    profile.write_text(fitted.dumps())
-    for kind, curve in fitted.curves.items():
-        ranks = " and ".join(map(str, curve.world_sizes))
-        click.echo(f"{kind}: off by {mean_error(curve, points[kind]):.1%} on average, on {ranks} ranks")
+    fitted, _ = split_points(points, parse_numbers(hold_out))
+    made = make_profile(
+        make_topology(gpu, link, gpus_per_node=gpus_per_node), fitted, launch_us, source or measured.name
+    )
+    profile.write_text(made.dumps())
+    for line in error_lines(errors_of(made, points)):
+        click.echo(line)
     click.echo(f"wrote {profile}; use it with options={{'collectives.profile': '{profile}'}}")

@@ -1,7 +1,8 @@
 """What a collective costs. In: a message and a profile. Out: a `Cost`: microseconds, an interval, and the reason.
 
-Within a node joined by NVLink the time is read off a measured curve; links of another speed scale the part of the time
-that is spent on the wire. Everything else (PCI, several nodes, NVLS) has NCCL's own formula, with a wide interval.
+Within a node the time is read off the profile's own curve where it has one. The built-in curves stand in for it on
+nodes joined by NVLink; links of another speed scale the part of the time that is spent on the wire. Everything else
+(PCI and NVLS that nobody measured, several nodes) has NCCL's own formula, with a wide interval.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from .topology import Topology, TopologyError
 
 LEAST_ERROR = 0.05
 """Two measurements of one collective differ by this much."""
-UNSEEN = 0.05
-"""Added to the error of a curve for a world size that was not measured."""
 SCALED = 0.2
 """Added where a curve was measured on another GPU or link."""
 FORMULA = (0.6, 2.0)
@@ -52,7 +51,7 @@ def collective_cost(message: Message, profile: Profile) -> Cost:
         return Cost(us, us / 2, us * 2, "copy", "none", launch, "a group of one rank: a copy")
     ways = candidates(message, profile.topology)
     best = ways[0]
-    measured = None if best.algorithm == "nvls" else _measured(message, profile)
+    measured = _measured(message, profile, best)
     if measured is None:
         low, high = FORMULA
         why = f"NCCL's formula for {best.algorithm}, {best.protocol} over {_links(message, profile.topology)}"
@@ -62,15 +61,15 @@ def collective_cost(message: Message, profile: Profile) -> Cost:
     return Cost(us, low, high, best.algorithm, best.protocol, launch, why, ways)
 
 
-def _measured(message: Message, profile: Profile) -> tuple[float, float, str] | None:
+def _measured(message: Message, profile: Profile, best: Candidate) -> tuple[float, float, str] | None:
     """(µs, relative error, why) by a measured curve, of the profile or, scaled, the built-in one; None without."""
     here = profile.topology
-    if nodes_of(message.world_size, here) > 1 or here.link == "PCI":
+    if nodes_of(message.world_size, here) > 1:
         return None
     kind, size, ranks, extra = _twin(message)
     owner = profile if kind in profile.curves else builtin_profile()
     curve = owner.curves.get(kind)
-    if curve is None:
+    if curve is None or (owner is not profile and (here.link == "PCI" or best.algorithm == "nvls")):
         return None
     there = owner.topology
     scale = there.link_gb_s / here.link_gb_s
@@ -80,7 +79,7 @@ def _measured(message: Message, profile: Profile) -> tuple[float, float, str] | 
         error += SCALED
         why += f", scaled from {there.link_gb_s:.4g} to {here.link_gb_s:.4g} GB/s"
     if ranks not in curve.world_sizes:
-        error += UNSEEN
+        error += curve.unseen
         why += f"; {ranks} ranks were not measured, {' and '.join(map(str, curve.world_sizes))} were"
     return curve.us(size, ranks, scale), error, why
 

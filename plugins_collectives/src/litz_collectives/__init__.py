@@ -13,6 +13,13 @@
     verify.py     do all ranks plan the same?
     plugin.py     the hooks; cli.py the commands
 
-All but `traffic`, `reorder` and `verify` is plain Python: neither torch nor a GPU is needed to plan a cluster from a
-laptop.
+Measuring, `litz calibrate`:
+
+    measure.py    device time of one call
+    overlap.py    a collective and a kernel at a time
+    together.py   what every rank says, known to every rank
+    calibrate.py  the plan, and the profile that comes of it
+    job.py        what torchrun started; calibrate_cli.py the command
+
+The model itself is plain Python: neither torch nor a GPU is needed to plan a cluster from a laptop.
 """

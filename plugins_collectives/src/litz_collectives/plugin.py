@@ -66,9 +66,10 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
 
 @hookimpl
 def litz_register_commands() -> Mapping[str, Any]:
+    from .calibrate_cli import calibrate
     from .cli import estimate_collective, fit_collectives
 
-    return {"estimate-collective": estimate_collective, "fit-collectives": fit_collectives}
+    return {"calibrate": calibrate, "estimate-collective": estimate_collective, "fit-collectives": fit_collectives}
 
 
 @hookimpl

@@ -15,6 +15,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from litz.ir import Collective, Loop, Wait
 from litz.pipeline import schedule_only
+from litz.report import make_report
 from litz.schedule import Schedule
 from litz_collectives import plugin
 from litz_collectives.nccl import Message
@@ -153,3 +154,21 @@ def test_what_it_cannot_know_it_leaves_to_others() -> None:
 def test_the_plugin_is_well_formed() -> None:
     found = check_plugin(plugin, name="collectives")
     assert set(found.options) == {f"collectives.{name}" for name in OPTIONS}
+
+
+def test_what_a_report_says_is_exposed() -> None:
+    """A collective that is waited for at once is exposed in full; one beside a large matrix product is not."""
+
+    def at_once(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(ops.wait_tensor(ops.all_reduce(x * 2, "sum", "0")))
+
+    def beside(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        started = ops.all_reduce(x * 2, "sum", "0")
+        product = x @ x
+        return ops.wait_tensor(started), product
+
+    for function, exposed in ((at_once, True), (beside, False)):
+        schedule = schedule_of(function, fake(8192, 8192), **{"collectives.passes": ["raise_comms", "sink_waits"]})
+        (row,) = make_report(None, schedule).to_json()["communication"]
+        assert row["step"] == collective_of(schedule).name and row["us"] > 100
+        assert row["exposed_us"] == pytest.approx(row["us"] if exposed else 0.0)

@@ -6,7 +6,8 @@ litz.report.text.render(reports[0], rich.console.Console())
 """
 
 from .collect import Collectors, collect, collectors, publish
-from .report import CompileReport, Step, make_report
+from .report import CompileReport, make_report
+from .step import Step
 from .write import report_text, write_report_dir
 
 __all__ = [

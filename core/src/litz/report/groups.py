@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from litz.units import time_text
 from litz_plugins import Decision
 
-from .report import CompileReport, Step
+from .report import CompileReport
+from .step import Step
 
 _NAME = re.compile(r"\b(op|buf|kernel|arg|loop)\d+(_\d+)?\b")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?: (?:[KMGT]i?)?B\b)?(?!\w)")

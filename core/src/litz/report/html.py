@@ -11,17 +11,20 @@ from html import escape
 
 from litz.units import count_text, size_text, time_text
 
+from .communication import rows_of, summary, timeline_svg
 from .groups import considered_text, group_decisions, group_steps, stems
-from .report import UNTIMED, CompileReport, Step
+from .report import UNTIMED, CompileReport
+from .step import Step
+from .streams import simulate
 
 BARS = 30
 """Bars in the chart: the kinds of steps that cost most."""
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #5b6570; --paper: #fff; --line: #e2e6ea; --card: #f6f8fa;
-  --kernel: #2f6fdb; --call: #b8692a; --net: #7c4dbd; }
+  --kernel: #2f6fdb; --call: #b8692a; --net: #7c4dbd; --stall: #d43c3c; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9ec; --soft: #98a2ad; --paper: #14171a; --line: #2b3137;
-  --card: #1c2125; --kernel: #6ea4ff; --call: #e0a06a; --net: #b794f0; } }
+  --card: #1c2125; --kernel: #6ea4ff; --call: #e0a06a; --net: #b794f0; --stall: #ff7b72; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 72rem;
   margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; margin: 0; } h2 { font-size: 1.05rem; display: inline; }
@@ -42,10 +45,12 @@ pre { background: var(--card); border: 1px solid var(--line); border-radius: .5r
 .chart td { border: 0; padding-block: .12rem; } .chart .what { width: 38%; overflow-wrap: anywhere; }
 .chart .bar { width: 40%; vertical-align: middle; } .chart svg { display: block; width: 100%; height: .8rem; }
 svg .kernel { fill: var(--kernel); } svg .call { fill: var(--call); } svg .net { fill: var(--net); }
+svg .stall { fill: var(--stall); } .lanes svg { display: block; width: 100%; height: 4.4rem; margin: .4rem 0; }
 svg line { stroke: var(--ink); opacity: .55; vector-effect: non-scaling-stroke; }
 .key { margin-right: 1rem; white-space: nowrap; } .key.kernel, .key.call, .key.net { padding-left: .4rem; }
 .key.kernel { border-left: .8rem solid var(--kernel); } .key.call { border-left: .8rem solid var(--call); }
-.key.net { border-left: .8rem solid var(--net); }
+.key.net { border-left: .8rem solid var(--net); } .key.stall { border-left: .8rem solid var(--stall);
+  padding-left: .4rem; }
 .warn { border-left: 3px solid var(--call); padding-left: .6rem; } code { font: .9em ui-monospace, monospace; }
 @media (max-width: 46rem) { .extra { display: none; } .chart .bar { width: 25%; } .facts div { flex: 1 1 40%; } }
 """
@@ -60,6 +65,7 @@ def render_html(report: CompileReport) -> str:
         _facts(report),
         _hint(report),
         _fold("Where the time goes" if report.timed else "Where the bytes go", _chart(report), shown=True),
+        _fold("Communication", _communication(report), shown=True),
         _fold(f"Steps ({len(report.steps)})", _steps(report), shown=True),
         _fold(f"Decisions ({len(report.decisions)})", _decisions(report), shown=False),
         *(_attachment(name, text) for name, text in report.attachments.items()),
@@ -194,6 +200,38 @@ def _color(step: Step) -> str:
 
 def _why(step: Step) -> str:
     return "" if step.estimate is None else step.estimate.why
+
+
+def _communication(report: CompileReport) -> str:
+    """The two streams as a picture, and a row per collective."""
+    if not report.communicates or not report.timed:
+        return ""
+    timeline = simulate(report.steps)
+    legend = " ".join(f'<span class="key {color}">{text}</span>' for color, text in _STREAMS.items())
+    rows = []
+    for row in rows_of(report, timeline):
+        times = [row.start, row.us, row.exposed_us]
+        times += [] if row.realised is None else [row.realised.us, row.realised.exposed_us]
+        cells = [f"{time:.1f}" for time in times]
+        cells += ["?", "?"] if report.realised and row.realised is None else []
+        rows.append(
+            f'<tr><td class="name">{escape(row.step.name)}</td><td>{escape(row.step.title)}<br><span class="soft">'
+            f"{escape(_why(row.step))}</span></td>{''.join(f'<td class=n>{cell}</td>' for cell in cells)}</tr>"
+        )
+    names = ["from µs", "est. µs", "exposed", *(["measured", "of that exposed"] if report.realised else [])]
+    header = f"<tr><th>step</th><th>does</th>{''.join(f'<th class=n>{name}</th>' for name in names)}</tr>"
+    return (
+        f"<p>{escape(summary(report, timeline))}</p>"
+        f'<p class="soft">{legend}</p><div class="lanes">{timeline_svg(timeline)}</div>' + _table(header, rows)
+    )
+
+
+_STREAMS = {
+    "kernel": "computation: litz&rsquo;s kernels",
+    "call": "library calls",
+    "stall": "held up by communication",
+    "net": "communication (below)",
+}
 
 
 def _steps(report: CompileReport) -> str:

@@ -18,50 +18,14 @@ from litz.ir import Collective, KernelCall, Loop, Program, Template, Wait
 from litz.ir.dtypes import short
 from litz_plugins import Decision, DeviceInfo, Estimate
 
+from .step import Step
+from .streams import Realised, simulate
+
 JSON_VERSION = 1
 UNTIMED = (
     "No times, as this CPU was never measured: `python -m litz.cost.calibrate --out FILE`, then LITZ_CALIBRATION=FILE."
 )
 """What to do about a report without times."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One kernel or call of the schedule, in order of execution.
-
-    kind: "kernel", "template" (a contraction left to the library), "extern", "collective" or "wait". what: the call's
-    op, or the loop's ranges. fused: names of the operations that the kernel does. origins: names of the graph's nodes
-    behind it. flops, bytes_read, bytes_written: as `litz.cost.count_work` counts them.
-    """
-
-    name: str
-    kind: str
-    device: str
-    what: str
-    fused: tuple[str, ...] = ()
-    origins: tuple[str, ...] = ()
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    estimate: Estimate | None = None
-    flops: float = 0.0
-    bytes_read: float = 0.0
-    bytes_written: float = 0.0
-
-    @property
-    def us(self) -> float:
-        """Estimated time; 0 where nobody has an estimate."""
-        return self.estimate.us if self.estimate is not None else 0.0
-
-    @property
-    def bytes(self) -> float:
-        return self.bytes_read + self.bytes_written
-
-    @property
-    def title(self) -> str:
-        """What it does, in a line: the graph's nodes that a kernel was made of, or the op that is called."""
-        if self.kind != "kernel":
-            return self.what
-        return " + ".join(self.origins or self.fused) or self.what
 
 
 @dataclass(frozen=True)
@@ -72,7 +36,8 @@ class CompileReport:
     loops_before, kernels_after: before and after fusion. externs: how often each library op is called. memory_*: of
     temporaries and outputs, for the sizes seen. stage_seconds: wall time of each compile stage. *_sources: generated
     text by kernel. cache_hits: kernels that were not built because the cache had them. attachments: what
-    plugins add, file name -> text. schedule, program: the nouns.
+    plugins add, file name -> text. realised: measured times of collectives by step, where someone profiled a run.
+    schedule, program: the nouns.
     """
 
     name: str
@@ -95,6 +60,7 @@ class CompileReport:
     plugins: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     attachments: Mapping[str, str] = field(default_factory=dict)
+    realised: Mapping[str, Realised] = field(default_factory=dict)
     schedule: Any = None
     program: Program | None = None
 
@@ -122,6 +88,10 @@ class CompileReport:
     def compile_seconds(self) -> float:
         return sum(self.stage_seconds.values())
 
+    @property
+    def communicates(self) -> bool:
+        return any(step.kind == "collective" for step in self.steps)
+
     def to_json(self) -> dict[str, Any]:
         """Everything but the nouns, as JSON-able values. "format" and "version" say how to read it."""
         return {
@@ -140,6 +110,7 @@ class CompileReport:
                 "reused": self.memory_reused,
             },
             "steps": [asdict(step) for step in self.steps],
+            "communication": self._communication(),
             "decisions": [asdict(decision) for decision in self.decisions],
             "stage_seconds": dict(self.stage_seconds),
             "wrapper_path": None if self.wrapper_path is None else str(self.wrapper_path),
@@ -149,6 +120,17 @@ class CompileReport:
             "attachments": dict(self.attachments),
             "warnings": list(self.warnings),
         }
+
+    def _communication(self) -> list[dict[str, Any]]:
+        timeline = simulate(self.steps)
+        rows = []
+        for span in timeline.spans:
+            if span.step.kind == "collective":
+                name = span.step.name
+                row = {"step": name, "op": span.step.what, "us": span.us, "exposed_us": timeline.exposed[name]}
+                found = self.realised.get(name)
+                rows.append(row if found is None else row | {"realised": asdict(found)})
+        return rows
 
 
 def make_report(
@@ -174,7 +156,8 @@ def make_report(
     """
     program: Program = schedule.program
     memory = schedule.memory
-    steps = tuple(_step(step, program, schedule.estimates.get(step.name)) for step in schedule.steps)
+    waits = _waits(schedule.steps)
+    steps = tuple(_step(step, program, schedule.estimates.get(step.name), waits) for step in schedule.steps)
     noted = tuple(decisions)
     # A scheduler may both note a decision and keep it; once is enough.
     extra = tuple(decision for decision in schedule.decisions if decision not in noted)
@@ -205,7 +188,23 @@ def make_report(
     )
 
 
-def _step(step: Any, program: Program, estimate: Estimate | None) -> Step:
+def _waits(steps: Iterable[Any]) -> dict[str, tuple[str, ...]]:
+    """Wait -> the collectives that write what it waits for, by name."""
+    roots: dict[str, str] = {}
+    started: dict[str, str] = {}
+    found: dict[str, tuple[str, ...]] = {}
+    for step in steps:
+        for output, base in getattr(step, "aliases", {}).items():
+            roots[output] = roots.get(base, base)
+        if isinstance(step, Collective):
+            started |= {roots.get(name, name): step.name for name in step.writes}
+        elif isinstance(step, Wait):
+            names = (started.get(roots.get(name, name)) for name in step.reads)
+            found[step.name] = tuple(name for name in names if name is not None)
+    return found
+
+
+def _step(step: Any, program: Program, estimate: Estimate | None, waits: Mapping[str, tuple[str, ...]]) -> Step:
     loop = getattr(step, "loop", None)
     work = count_work(step, program)
     if loop is not None:
@@ -225,6 +224,7 @@ def _step(step: Any, program: Program, estimate: Estimate | None) -> Step:
         flops=work.total_flops,
         bytes_read=work.bytes_read,
         bytes_written=work.bytes_written,
+        waits_for=waits.get(step.name, ()),
     )
 
 

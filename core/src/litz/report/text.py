@@ -12,8 +12,10 @@ from rich.text import Text
 
 from litz.units import count_text, size_text, time_text
 
+from .communication import rows_of, summary
 from .groups import Group, considered_text, group_decisions, group_steps, stems
-from .report import CompileReport, Step
+from .report import CompileReport
+from .step import Step
 
 MANY = 25
 """Rows shown unless all are asked for: the first of a long schedule say little about the rest, so the costliest are."""
@@ -52,6 +54,7 @@ def render(report: CompileReport, console: Console, verbose: bool = False) -> No
     if report.steps:
         console.print()
         _print_steps(report, console, verbose)
+    _print_communication(report, console, verbose)
     _print_decisions(report, console, verbose)
     for name, text in report.attachments.items():
         if name.endswith(".txt"):
@@ -142,6 +145,37 @@ def _does(step: Step, verbose: bool) -> str:
         names = (*names[:FEW], f"{len(names) - FEW} more")
     loops = f"; {' '.join(step.fused)}" if verbose and len(step.fused) > 1 else ""
     return f"{' + '.join(names)} {step.what}{loops}".strip()
+
+
+# ----------------------------------------------------------------------------------------------------- communication
+
+
+def _print_communication(report: CompileReport, console: Console, verbose: bool) -> None:
+    """A row per collective: what it takes and how much of that nothing hides; estimated and, if profiled, measured."""
+    if not report.communicates or not report.timed:
+        return
+    console.print(f"\n[bold]communication[/] {escape(summary(report))}", highlight=False)
+    rows = rows_of(report)
+    shown = rows if verbose else sorted(rows, key=lambda row: -row.exposed_us)[:MANY]
+    numbers = ["est. µs", "exposed"]
+    numbers += ["measured", "of that exposed"] if report.realised else []
+    table = _table("collective", numbers)
+    for row in (row for row in rows if row in shown):
+        cells = [f"{row.us:.1f}", f"{row.exposed_us:.1f}"]
+        if row.realised is not None:
+            cells += [f"{row.realised.us:.1f}", f"{row.realised.exposed_us:.1f}"]
+        elif report.realised:
+            cells += ["?", "?"]
+        table.add_row(Text(f"{row.step.name} {_op(row.step)}"), *cells)
+    console.print(table)
+    if len(shown) < len(rows):
+        console.print(f"[dim]the {MANY} that are exposed most, in order, of {len(rows)}[/]")
+
+
+def _op(step: Step) -> str:
+    """ "all_reduce_ 1.5 MiB": the op and its message, the larger of what goes in and comes out."""
+    name = step.what.removeprefix("_c10d_functional.").removesuffix(".default")
+    return f"{name} {size_text(max(step.bytes_read, step.bytes_written))}"
 
 
 # --------------------------------------------------------------------------------------------------------- decisions

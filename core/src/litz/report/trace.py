@@ -1,8 +1,8 @@
 """The estimated timeline as a Chrome trace. In: a report. Out: JSON-able data for chrome://tracing or ui.perfetto.dev.
 
 The format is the Trace Event Format's "complete" events: `ts` and `dur` in microseconds. Steps run one after the other
-on their device; the stages of the compile are a process of their own, with their measured times. Of a report without
-times, a microsecond stands for 1,000 bytes read or written.
+on their device, collectives on a stream of their own (`streams`); the stages of the compile are a process of their own,
+with their measured times. Of a report without times, a microsecond stands for 1,000 bytes read or written.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .report import CompileReport
+from .streams import COMMUNICATION, COMPUTE, Span, simulate
 
 _COMPILE, _RUN = 1, 2
 
@@ -22,11 +23,9 @@ def make_trace(report: CompileReport) -> dict[str, Any]:
         _name("process_name", _COMPILE, 0, f"compiling {report.name} (measured)"),
     ]
     threads: dict[str, int] = {}
-    now = 0.0
-    for step in report.steps:
-        duration = step.us if report.timed else step.bytes / 1e3
-        thread = threads.setdefault(step.device, len(threads) + 1)
-        estimate = step.estimate
+    for span in simulate(report.steps).spans if report.timed else _by_bytes(report):
+        step, estimate = span.step, span.step.estimate
+        track = f"{step.device} communication" if span.stream == COMMUNICATION else step.device
         details = {
             "does": step.title,
             "reads": ", ".join(step.reads),
@@ -36,14 +35,26 @@ def make_trace(report: CompileReport) -> dict[str, Any]:
         }
         if estimate is not None:
             details |= {"low_us": estimate.low_us, "high_us": estimate.high_us, "why": estimate.why}
-        events.append(_event(step.name, step.kind, _RUN, thread, now, duration, details))
-        now += duration
+        if step.waits_for:
+            details["waits for"] = ", ".join(step.waits_for)
+        thread = threads.setdefault(track, len(threads) + 1)
+        events.append(_event(step.name, step.kind, _RUN, thread, span.start, span.us, details))
     events += [_name("thread_name", _RUN, thread, device) for device, thread in threads.items()]
     now = 0.0
     for stage, seconds in report.stage_seconds.items():
         events.append(_event(stage, "compile", _COMPILE, 1, now, seconds * 1e6, {}))
         now += seconds * 1e6
     return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def _by_bytes(report: CompileReport) -> list[Span]:
+    """Spans of a report without times, one after the other."""
+    spans, now = [], 0.0
+    for step in report.steps:
+        stream = COMMUNICATION if step.kind == "collective" else COMPUTE
+        spans.append(Span(step, stream, now, step.bytes / 1e3))
+        now = spans[-1].end
+    return spans
 
 
 def _name(what: str, process: int, thread: int, name: str) -> dict[str, Any]:

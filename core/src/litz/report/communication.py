@@ -1,0 +1,91 @@
+"""What communication costs and what of it is hidden. In: a report. Out: rows, a line that sums them up, a picture.
+
+The picture has two lanes, computation above communication, to one scale of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+
+from litz.units import count_text, time_text
+
+from .report import CompileReport
+from .step import Step
+from .streams import COMMUNICATION, COMPUTE, Realised, Span, Timeline, simulate
+
+GAP = 1 / 2000
+"""Spans of one colour that are closer than this share of the whole are drawn as one."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A collective: when it begins and how long it takes, how much of that is exposed, and what a run measured."""
+
+    step: Step
+    start: float
+    us: float
+    exposed_us: float
+    realised: Realised | None
+
+
+def rows_of(report: CompileReport, timeline: Timeline | None = None) -> list[Row]:
+    """A row per collective, in order."""
+    timeline = timeline or simulate(report.steps)
+    return [
+        Row(s.step, s.start, s.us, timeline.exposed[s.step.name], report.realised.get(s.step.name))
+        for s in timeline.spans
+        if s.stream == COMMUNICATION
+    ]
+
+
+def summary(report: CompileReport, timeline: Timeline | None = None) -> str:
+    """ "120 µs of communication, 30 µs (25 %) exposed, in 400 µs; measured: ..."."""
+    timeline = timeline or simulate(report.steps)
+    text = _share(timeline.communication_us, timeline.exposed_us) + f", in {time_text(timeline.us)}"
+    unknown = sum(1 for step in report.steps if step.estimate is None and step.kind != "wait")
+    if unknown:
+        text += f"; {count_text(unknown, 'step')} without an estimate taken to take no time"
+    found = list(report.realised.values())
+    if found:
+        measured = _share(sum(one.us for one in found), sum(one.exposed_us for one in found))
+        text += f"; measured: {measured}"
+    return text
+
+
+def _share(total: float, exposed: float) -> str:
+    part = f" ({exposed / total:.0%})" if total > 0 else ""
+    return f"{time_text(total)} of communication, {time_text(exposed)}{part} exposed"
+
+
+def timeline_svg(timeline: Timeline) -> str:
+    """Both lanes as SVG that stretches with its column; "" where nothing takes time."""
+    if timeline.us <= 0:
+        return ""
+    lanes = []
+    for stream, top in ((COMPUTE, 0), (COMMUNICATION, 12)):
+        for start, end, color, title in _merged(timeline.on(stream), timeline.us * GAP):
+            x, width = 1000 * start / timeline.us, max(0.4, 1000 * (end - start) / timeline.us)
+            lanes.append(
+                f'<rect class="{color}" x="{x:.2f}" y="{top}" width="{width:.2f}" height="10">'
+                f"<title>{escape(title)}</title></rect>"
+            )
+    return f'<svg viewBox="0 0 1000 22" preserveAspectRatio="none" role="img">{"".join(lanes)}</svg>'
+
+
+def _merged(spans: Iterable[Span], gap: float) -> list[tuple[float, float, str, str]]:
+    """(start, end, colour, title) of the boxes to draw."""
+    boxes: list[tuple[float, float, str, str]] = []
+    count = 1
+    for span in spans:
+        color = {"collective": "net", "wait": "stall", "kernel": "kernel"}.get(span.step.kind, "call")
+        title = f"{span.step.name}: {span.step.title}, {time_text(span.us)} from {time_text(span.start)} on"
+        last = boxes[-1] if boxes else None
+        if last is not None and last[2] == color and span.us < gap and span.start - last[1] < gap:
+            count += 1
+            boxes[-1] = (last[0], span.end, color, f"{count} steps up to {title}")
+        else:
+            count = 1
+            boxes.append((span.start, span.end, color, title))
+    return boxes

@@ -1,0 +1,48 @@
+"""Step: one kernel or call of a schedule, as reports show it. Plain numbers and strings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from litz_plugins import Estimate
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel or call of the schedule, in order of execution.
+
+    kind: "kernel", "template" (a contraction left to the library), "extern", "collective" or "wait". what: the call's
+    op, or the loop's ranges. fused: names of the operations that the kernel does. origins: names of the graph's nodes
+    behind it. flops, bytes_read, bytes_written: as `litz.cost.count_work` counts them. waits_for: of a wait, the
+    collectives, by name.
+    """
+
+    name: str
+    kind: str
+    device: str
+    what: str
+    fused: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    estimate: Estimate | None = None
+    flops: float = 0.0
+    bytes_read: float = 0.0
+    bytes_written: float = 0.0
+    waits_for: tuple[str, ...] = ()
+
+    @property
+    def us(self) -> float:
+        """Estimated time; 0 where nobody has an estimate."""
+        return self.estimate.us if self.estimate is not None else 0.0
+
+    @property
+    def bytes(self) -> float:
+        return self.bytes_read + self.bytes_written
+
+    @property
+    def title(self) -> str:
+        """What it does, in a line: the graph's nodes that a kernel was made of, or the op that is called."""
+        if self.kind != "kernel":
+            return self.what
+        return " + ".join(self.origins or self.fused) or self.what

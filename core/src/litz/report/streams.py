@@ -1,0 +1,90 @@
+"""Computation and communication on two streams. In: a schedule's steps with their times. Out: a `Timeline`.
+
+The model: the host is ahead of the device. Kernels and calls run in order on the compute stream of their device. A
+collective begins when the compute stream has come to it and the collective before it is over; a wait holds up the
+compute stream until its collective is over. Communication is exposed while it runs and the compute stream is held up.
+What kernels and communication at a time cost each other is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from .step import Step
+
+COMPUTE, COMMUNICATION = "compute", "communication"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A step on its stream, from `start` on for `us` microseconds; a wait's span is the time that it holds up."""
+
+    step: Step
+    stream: str
+    start: float
+    us: float
+
+    @property
+    def end(self) -> float:
+        return self.start + self.us
+
+
+@dataclass(frozen=True)
+class Realised:
+    """What a profiled run measured of a collective: its time, and how long of it no kernel ran beside it, in µs, the
+    median of `runs` runs."""
+
+    us: float
+    exposed_us: float
+    runs: int = 1
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """spans: every step, in the order of the schedule. exposed: µs of each collective, by name, that the compute stream
+    was held up for; a collective that nobody waits for here is never exposed. us: until both streams are done."""
+
+    spans: tuple[Span, ...]
+    exposed: Mapping[str, float]
+    us: float
+
+    @property
+    def exposed_us(self) -> float:
+        """How long communication held up the compute stream, in all."""
+        return sum(self.exposed.values())
+
+    @property
+    def communication_us(self) -> float:
+        return sum(span.us for span in self.spans if span.stream == COMMUNICATION)
+
+    def on(self, stream: str) -> Iterator[Span]:
+        """The spans of one stream that take time."""
+        return (span for span in self.spans if span.stream == stream and span.us > 0)
+
+
+def simulate(steps: Sequence[Step]) -> Timeline:
+    """The timeline of steps with the times that they are estimated to take; one without an estimate takes none."""
+    now = link_free = 0.0
+    spans: list[Span] = []
+    running: dict[str, Span] = {}
+    exposed: dict[str, float] = {}
+    for step in steps:
+        if step.kind == "collective":
+            start = max(now, link_free)
+            span = Span(step, COMMUNICATION, start, step.us)
+            link_free = span.end
+            running[step.name] = span
+            exposed[step.name] = 0.0
+        elif step.kind == "wait":
+            until = max((running[name].end for name in step.waits_for if name in running), default=now)
+            span = Span(step, COMPUTE, now, max(0.0, until - now))
+            # The one that is waited for may have been held up by those before it, which then are what is exposed.
+            for name, other in running.items():
+                exposed[name] += max(0.0, min(span.end, other.end) - max(span.start, other.start))
+            now = span.end
+        else:
+            span = Span(step, COMPUTE, now, step.us)
+            now = span.end
+        spans.append(span)
+    return Timeline(tuple(spans), exposed, max(now, link_free))

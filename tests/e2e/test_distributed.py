@@ -220,3 +220,40 @@ def run_tensor_parallel(rank: int, _: Any) -> list[str]:
 def test_tensor_parallel(ranks: Ranks) -> None:
     one, two = ranks.run(__file__, "run_tensor_parallel")
     assert one == two and any("all_reduce" in name for name in one), "its communication is in the graph"
+
+
+def sharded(x: torch.Tensor, *shards: torch.Tensor) -> torch.Tensor:
+    """Each weight gathered where it is used; its gradient is scattered."""
+    for shard in shards:
+        x = torch.tanh(x @ fc.all_gather_tensor_autograd(shard, 0, dist.group.WORLD))
+    return wait(ops.all_reduce(x.detach().sum(), "sum", "0")) + x.square().mean()
+
+
+def run_overlap(rank: int, _: Any) -> list[list[Any]]:
+    """What this rank starts, in order. Its batch and what it thinks of costs are its own."""
+    options = {
+        "debug": True,
+        "collectives.passes": ("overlap",),
+        "collectives.memory_limit": "100%",
+        "collectives.cost": "support.seed_costs:by_rank",
+        "collectives.verify_plan": True,
+    }
+
+    def gradients(function: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
+        shards = [given(rank + 7 * n, 8, 16).requires_grad_() for n in range(4)]
+        loss = function(given(rank, 3 + rank, 16), *shards)
+        loss.backward()
+        return [loss.detach(), *(shard.grad for shard in shards)]
+
+    with collect() as reports:
+        found = gradients(torch.compile(sharded, backend="litz", options=options))
+    torch.testing.assert_close(found, gradients(sharded))
+    return [
+        [(step.target_name, len(step.outputs)) for step in report.schedule.steps if isinstance(step, Collective)]
+        for report in reports
+    ]
+
+
+def test_overlap(ranks: Ranks) -> None:
+    first, second = ranks.run(__file__, "run_overlap")
+    assert first == second, "whichever rank was first"

@@ -15,7 +15,7 @@ from .model import Cost, collective_cost
 from .profile import Profile, builtin_profile, read_profile
 from .topology import TopologyError, machine_topology, make_topology
 
-PASSES = ("sink_waits", "raise_comms", "reorder_compute_for_overlap")
+PASSES = ("overlap", "sink_waits", "raise_comms", "reorder_compute_for_overlap")
 
 
 class UnknownPassError(LitzError):
@@ -39,6 +39,8 @@ def litz_register_options() -> Sequence[OptionSpec]:
             affects_code=False,
         ),
         OptionSpec("verify_seconds", float, 60.0, "how long to wait for another rank's plan", affects_code=False),
+        OptionSpec("bucket_bytes", int, None, "the most bytes that `overlap` merges into one collective; 0: none"),
+        OptionSpec("memory_limit", str, "10%", "what `overlap` may raise the peak to: a share over it (10%) or 8GiB"),
         OptionSpec("profile", Path, None, "JSON file of a measured or planned cluster; unset: by the GPU's name"),
     ]
 
@@ -47,18 +49,20 @@ def litz_register_options() -> Sequence[OptionSpec]:
 def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
     """The passes that collectives.passes names, in its order, between core's own order and its memory plan; the check
     of the plan at the end. Errors: UnknownPassError."""
+    from .overlap_pass import overlap
     from .reorder import RULES, make_pass
     from .verify import verify_plan, wanted
 
+    runs = {"overlap": overlap, **{name: make_pass(*rule) for name, rule in RULES.items()}}
     found: list[Pass] = []
     for name in options.get("collectives.passes") or ():
-        if name not in RULES:
+        if name not in runs:
             raise UnknownPassError(
                 f"the option collectives.passes names {name!r}, which is no pass",
                 todo=f"name some of {', '.join(PASSES)}",
             )
         previous = tuple(one.name for one in found[-1:])
-        found.append(Pass(name, "schedule", make_pass(*RULES[name]), ("order_steps", *previous), ("reduce_in_place",)))
+        found.append(Pass(name, "schedule", runs[name], ("order_steps", *previous), ("reduce_in_place",)))
     if wanted(options):
         found.append(Pass("verify_plan", "schedule", verify_plan, ("plan_memory",)))
     return found

@@ -12,14 +12,13 @@ and on estimates, which every rank makes of the same profile.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from litz.ir import Collective, Wait
-from litz.schedule.dependences import dependences
+from litz.schedule.dependences import dependences, topological
 from litz.schedule.memory import simple_plan
 from litz.schedule.schedule import Schedule, Step
 from litz_plugins import PassContext
@@ -49,7 +48,7 @@ def make_pass(rule: Rule, why: str) -> Callable[[Any, PassContext], Any]:
 
 def sink_waits(steps: Sequence[Step], before: Sequence[set[int]], times: Mapping[str, float]) -> list[int]:
     """Everything else in its order; a wait, and what needs it, when nothing else can go."""
-    return _by_score(before, [2 * n + (len(steps) * 2 if isinstance(s, Wait) else 0) for n, s in enumerate(steps)])
+    return topological(before, [2 * n + (len(steps) * 2 if isinstance(s, Wait) else 0) for n, s in enumerate(steps)])
 
 
 def raise_comms(steps: Sequence[Step], before: Sequence[set[int]], times: Mapping[str, float]) -> list[int]:
@@ -61,7 +60,7 @@ def raise_comms(steps: Sequence[Step], before: Sequence[set[int]], times: Mappin
             # What a collective needs comes as early as it, unless an earlier one needs it too.
             for needed in (number, *_ancestors(number, before)):
                 score[needed] = min(score[needed], number - count)
-    return _by_score(before, score)
+    return topological(before, score)
 
 
 def reorder_compute_for_overlap(
@@ -133,23 +132,3 @@ def _descendants(number: int, before: Sequence[set[int]]) -> set[int]:
         if before[other] & found:
             found.add(other)
     return found - {number}
-
-
-def _by_score(before: Sequence[set[int]], score: Sequence[int]) -> list[int]:
-    """The order that always goes on with the possible step of the lowest score."""
-    missing = [len(names) for names in before]
-    after: list[list[int]] = [[] for _ in before]
-    for position, earlier in enumerate(before):
-        for other in earlier:
-            after[other].append(position)
-    ready = [(score[n], n) for n, count in enumerate(missing) if count == 0]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, number = heapq.heappop(ready)
-        order.append(number)
-        for other in after[number]:
-            missing[other] -= 1
-            if missing[other] == 0:
-                heapq.heappush(ready, (score[other], other))
-    return order

@@ -44,7 +44,7 @@ def make_plan(schedule: Schedule) -> dict[str, list[str]]:
     plan: dict[str, list[str]] = {}
     for step in schedule.steps:
         if isinstance(step, Collective) and step.ranks:
-            plan.setdefault(str(list(step.ranks)), []).append(_line(step, schedule.program))
+            plan.setdefault(str(list(step.ranks)), []).append(collective_line(step, schedule.program))
     return plan
 
 
@@ -91,7 +91,7 @@ def _text(lines: Sequence[str], number: int) -> str:
     return lines[number] if number < len(lines) else "none"
 
 
-def _line(step: Collective, program: Program) -> str:
+def collective_line(step: Collective, program: Program) -> str:
     """The op, its plain arguments, and the tensors that it takes: in place or not is each rank's own affair."""
     name = step.target_name.split(".")[1].removesuffix("_")
     tensors = [] if name in OWN_SIZES else [_tensor(ref, program) for ref in step.refs if ref.buffer not in _outs(step)]

@@ -73,6 +73,17 @@ def test_what_a_collective_reads_is_not_written_before_the_wait():
     assert 3 in found[5]
 
 
+def test_collectives_keep_their_order_among_themselves_alone():
+    w = Writer()
+    w.input("x", 4)
+    ref = TensorRef("x", w.buffers["x"].layout)
+    for name, kind in [("a", Collective), ("b", Extern), ("c", Collective), ("d", Extern)]:
+        w.buffers[name] = Buffer(name, torch.float32, CPU, Layout.contiguous((4,)))
+        w.operations.append(kind(name, CPU, torch.ops.aten.clone.default, (ref,), {}, (name,), effect=True))
+    assert edges(w) == [set(), set(), {0}, {1}]
+    assert dependences(w.operations, w.buffers, collectives_stay=False) == [set(), set(), set(), {1}]
+
+
 def test_sizes_that_a_call_finds_out():
     u = sympy.Symbol("u0", integer=True, nonnegative=True)
     x = Buffer("x", torch.float32, CPU, Layout.contiguous((4,)), "input")

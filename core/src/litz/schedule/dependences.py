@@ -2,7 +2,8 @@
 
 Two operations that touch the same memory, one of them writing, keep their order; memory is the same when an Extern's
 output aliases a buffer. So do effects among themselves, collectives among themselves, and whoever needs a size with the
-Extern that finds it out. A wait follows the collective that it waits for; core leaves it where it stands.
+Extern that finds it out. A wait follows the collective that it waits for; core leaves it where it stands. Collectives
+and other effects (random numbers, asserts) know nothing of each other.
 """
 
 from __future__ import annotations
@@ -45,12 +46,14 @@ def dependences(
     roots: Mapping[str, str] | None = None,
     *,
     waits_stay: bool = True,
+    collectives_stay: bool = True,
 ) -> list[set[int]]:
     """For each operation, by position, the positions of those that it must directly follow.
 
     The positions are all smaller than its own, so the graph has no cycle. roots: what `storage_roots` says of all
     operations, where these are a part of them. waits_stay: waits keep their place among the collectives and waits;
-    False allows what is legal, which is for passes that know what moving a wait is good for.
+    False allows what is legal, which is for passes that know what moving a wait is good for. collectives_stay: False
+    lets go of the order of the collectives too, for passes that give them a new one, the same on every rank.
     """
     roots = storage_roots(operations) if roots is None else roots
     memory: dict[str, _Memory] = {}
@@ -84,10 +87,10 @@ def dependences(
             if memory[name].writer != position:
                 memory[name].readers.append(position)
         if isinstance(operation, Extern):
-            if operation.effect:
+            if operation.effect and not isinstance(operation, Collective):
                 own.update(() if last_effect is None else (last_effect,))
                 last_effect = position
-            if isinstance(operation, (Collective, Wait) if waits_stay else Collective):
+            if collectives_stay and isinstance(operation, (Collective, Wait) if waits_stay else Collective):
                 own.update(() if last_communication is None else (last_communication,))
                 last_communication = position
             if isinstance(operation, Collective):

@@ -1,0 +1,84 @@
+"""How much memory a schedule takes while its order is being made. In: steps. Out: a `Live` that is told each step.
+
+The rules are those of core's memory plan (`litz.schedule.memory.Lifetimes`): memory lives from the first step that
+touches it to the last, what communication reads and writes until its wait, outputs to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from litz.ir import Collective, Program, Wait
+from litz.schedule.dependences import storage_roots
+from litz.schedule.schedule import Step
+
+
+class Live:
+    """Bytes of temporaries and outputs at a time."""
+
+    def __init__(self, program: Program, steps: Sequence[Step]) -> None:
+        roots = storage_roots(steps)
+        held: dict[str, Collective] = {}
+        self.touched: list[tuple[str, ...]] = []
+        for step in steps:
+            names = [roots.get(name, name) for name in (*step.reads, *step.writes)]
+            if isinstance(step, Collective):
+                held.update({roots.get(name, name): step for name in step.writes})
+            elif isinstance(step, Wait):
+                for name in step.reads:
+                    started = held.pop(roots.get(name, name), None)
+                    if started is not None:
+                        names += [roots.get(other, other) for other in (*started.reads, *started.writes)]
+            mine = [name for name in dict.fromkeys(names) if program.buffers[name].kind == "temporary"]
+            self.touched.append(tuple(mine))
+        everything = {name for names in self.touched for name in names}
+        self.size = {name: program.hint(program.buffers[name].nbytes) for name in everything}
+        self.left = dict.fromkeys(everything, 0)
+        for touched in self.touched:
+            for name in touched:
+                self.left[name] += 1
+        for name in program.output_buffers:
+            root = roots.get(name, name)
+            if root in self.left:
+                self.left[root] += 1
+        for started in held.values():  # nobody waits
+            for name in (*started.reads, *started.writes):
+                root = roots.get(name, name)
+                if root in self.left:
+                    self.left[root] += 1
+        self.born: set[str] = set()
+        self.now = 0
+        self.peak = 0
+
+    def profile(self) -> list[int]:
+        """The bytes that are live during each step, in the order given; to be asked before any step runs."""
+        last = {name: number for number, names in enumerate(self.touched) for name in names}
+        first = {name: number for number in reversed(range(len(self.touched))) for name in self.touched[number]}
+        uses = dict.fromkeys(self.size, 0)
+        for names in self.touched:
+            for name in names:
+                uses[name] += 1
+        change = [0] * (len(self.touched) + 1)
+        for name, size in self.size.items():
+            change[first[name]] += size
+            if uses[name] == self.left[name]:  # nobody outside keeps it
+                change[last[name] + 1] -= size
+        return list(accumulate(change[:-1]))
+
+    def allocated_by(self, number: int) -> int:
+        """Bytes that a step would bring about."""
+        return sum(self.size[name] for name in self.touched[number] if name not in self.born)
+
+    def freed_by(self, number: int) -> int:
+        """Bytes that nobody needs after a step."""
+        return sum(self.size[name] for name in self.touched[number] if self.left[name] == 1)
+
+    def take(self, number: int) -> None:
+        """The step runs."""
+        self.now += self.allocated_by(number)
+        self.peak = max(self.peak, self.now)
+        self.now -= self.freed_by(number)
+        for name in self.touched[number]:
+            self.born.add(name)
+            self.left[name] -= 1

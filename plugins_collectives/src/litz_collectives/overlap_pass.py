@@ -1,0 +1,279 @@
+"""The pass `overlap`: communication where computation hides it. In: a Schedule. Out: the same work, in an order that is
+predicted to be faster, or the Schedule as it was.
+
+    the source's order  --bucketed-->  fewer, larger collectives  --place-->  an order  --replay-->  its time
+
+That is done for several sizes of buckets. An order is kept only if it is faster by what is likely, in no corner of the
+estimates slower than the source's order, and within the memory limit; of those the fastest. Then the ranks agree on
+one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from litz.cost import device_info
+from litz.ir import Collective, Program, Wait
+from litz.schedule.dependences import dependences, topological
+from litz.schedule.memory import peak_bytes, simple_plan
+from litz.schedule.schedule import Kernel, Schedule, Step
+from litz_plugins import Estimate, LitzError, PassContext
+
+from .agree import Plan, agreed, signature, source_plan
+from .buckets import Bucketing, bucketed, merged_as
+from .live import Live
+from .place import Work, place
+from .streams import NOTHING, Interval, Replay, Slowdown, Task, replay, surely_gains
+
+CAPS = (0, 4 << 20, 16 << 20, 64 << 20, 256 << 20)
+"""Sizes of buckets that are tried, in bytes; 0 merges nothing."""
+
+SLOWDOWN = Slowdown(Interval(1.06, 1.18, 1.31), Interval(1.0, 1.15, 1.31))
+"""Where nothing was measured. On eight H200s a matrix product ran 6 to 31 % slower under a collective; the collective
+slowed too, by how much was not recorded: taken for at most the same."""
+
+UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+OPTIONS = ("collectives.bucket_bytes", "collectives.memory_limit")
+"""What the plan hangs on beside the program and the estimates."""
+
+
+class MemoryLimitError(LitzError):
+    """The option collectives.memory_limit is no amount of memory."""
+
+
+def memory_limit(text: str, peak: int) -> float:
+    """Bytes of an option like "10%" (over the peak of the source's order), "8GiB" or "8589934592".
+
+    Never less than that peak: the source's order is always allowed. Errors: MemoryLimitError.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*|%)\s*", text.lower())
+    if found is None or (found[2] != "%" and found[2] not in UNITS):
+        raise MemoryLimitError(
+            f"the option collectives.memory_limit is {text!r}, which is no amount of memory",
+            todo='give bytes ("8GiB", "512MiB", "1000000") or a share over the peak without the pass ("10%")',
+        )
+    amount = float(found[1])
+    return max(peak, peak * (1 + amount / 100) if found[2] == "%" else amount * UNITS[found[2]])
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An order of steps with its estimates. plan: its communication. members: bucket -> what it is made of."""
+
+    name: str
+    steps: tuple[Step, ...]
+    estimates: Mapping[str, Estimate]
+    members: Mapping[str, tuple[str, ...]]
+    tasks: tuple[Task, ...]
+    plan: Plan
+    peak: int
+
+
+def overlap(schedule: Schedule, context: PassContext) -> Schedule:
+    """The pass. Errors: MemoryLimitError."""
+    steps, program = schedule.steps, schedule.program
+    collectives = [step for step in steps if isinstance(step, Collective)]
+    if not collectives:
+        return schedule
+    unknown = [step.name for step in steps if step.name not in schedule.estimates]
+    if unknown:
+        context.record("overlap", "source order", f"nobody knows the time of {', '.join(unknown[:5])}")
+        return schedule
+    if not any(schedule.estimates[step.name].us for step in steps if not isinstance(step, (Collective, Wait))):
+        context.record("overlap", "source order", "computation has no times here, so nothing is known to hide anything")
+        return schedule
+    planner = _Planner(schedule, context)
+    own = planner.best()
+    before = dependences(steps, program.buffers, collectives_stay=False)
+    key = signature(steps, before, program, {name: context.options.get(name) for name in OPTIONS})
+    plan = agreed(own.plan, key)
+    chosen = own if plan == own.plan else planner.by_plan(plan)
+    planner.record(chosen, own)
+    if chosen is planner.source:
+        return schedule
+    return replace(
+        schedule,
+        program=reordered(program, chosen.steps),
+        steps=chosen.steps,
+        estimates={step.name: chosen.estimates[step.name] for step in chosen.steps},
+        memory=simple_plan(program, chosen.steps),
+    )
+
+
+class _Planner:
+    """The orders of one schedule."""
+
+    def __init__(self, schedule: Schedule, context: PassContext) -> None:
+        self.schedule, self.context, self.program = schedule, context, schedule.program
+        self.place_of = {
+            step.name: number
+            for number, step in enumerate(step for step in schedule.steps if isinstance(step, Collective))
+        }
+        self.source = self._candidate("source order", schedule.steps, schedule.estimates, {})
+        self.limit = memory_limit(str(context.options.get("collectives.memory_limit") or "10%"), self.source.peak)
+        self.considered: list[tuple[str, float | None]] = [("source order", replay(self.source.tasks).us)]
+
+    def best(self) -> Candidate:
+        """The fastest order that is surely worth it, else the source's."""
+        best, best_us = self.source, replay(self.source.tasks).us
+        for candidate in self._candidates():
+            us = replay(candidate.tasks).us
+            why_not = ""
+            if candidate.peak > self.limit:
+                why_not = f", peak {candidate.peak} B"
+            elif us < best_us and not surely_gains(candidate.tasks, self.source.tasks):
+                why_not = ", not surely faster"
+            elif us < best_us:
+                best, best_us = candidate, us
+            self.considered.append((candidate.name + why_not, us))
+        return best
+
+    def by_plan(self, plan: Plan) -> Candidate:
+        """This rank's order for a plan that another rank made."""
+        names = list(self.place_of)
+        if plan == source_plan(len(names)):
+            return self.source
+        groups = [[names[n] for n in item] for item in plan]
+        buckets = merged_as(groups, self.schedule.steps, self.program, self._estimate)
+        estimates = {**self.schedule.estimates, **buckets.estimates}
+        return self._placed("as another rank planned", replace(buckets, estimates=estimates), plan)
+
+    def _candidates(self) -> list[Candidate]:
+        given = self.context.options.get("collectives.bucket_bytes")
+        most = float(CAPS[-1] if given is None else given)
+        found: dict[tuple[tuple[str, ...], ...], Candidate] = {}
+        for cap in sorted({min(float(cap), most) for cap in CAPS}):
+            for ramp in (False, True):
+                given = self.schedule.steps, self.program, self.schedule.estimates, self._estimate
+                buckets = bucketed(*given, cap, ramp=ramp)
+                shape = tuple(sorted(buckets.members.values()))
+                if shape not in found:
+                    name = f"buckets of {cap / 2**20:.4g} MiB{', growing' if ramp else ''}" if shape else "moved"
+                    found[shape] = self._placed(name, buckets)
+        return list(found.values())
+
+    def _placed(self, name: str, buckets: Bucketing, plan: Plan | None = None) -> Candidate:
+        """The steps with buckets in their best order. plan: the order of the collectives; None for any."""
+        steps = buckets.steps
+        before = dependences(steps, self.program.buffers, collectives_stay=False)
+        if plan is not None:
+            steps, before = self._chained(steps, before, plan, buckets.members)
+        tasks = make_tasks(steps, buckets.estimates)
+        ways = [
+            self._candidate(name, [steps[n] for n in order], buckets.estimates, buckets.members)
+            for order in (
+                place(Work(tasks, before), Live(self.program, steps), self.limit, hold_back=hold_back)
+                for hold_back in (False, True)
+            )
+        ]
+        return min(ways, key=lambda way: (way.peak > self.limit, replay(way.tasks).us))
+
+    def _chained(
+        self, steps: Sequence[Step], before: list[set[int]], plan: Plan, members: Mapping[str, tuple[str, ...]]
+    ) -> tuple[tuple[Step, ...], list[set[int]]]:
+        """Steps and dependences with the collectives in the order of a plan."""
+        rank = {item: position for position, item in enumerate(plan)}
+        starts = [number for number, step in enumerate(steps) if isinstance(step, Collective)]
+        starts.sort(key=lambda number: rank[self._item(steps[number].name, members)])
+        for first, second in pairwise(starts):
+            before[second].add(first)
+        order = topological(before)
+        place_of = {number: position for position, number in enumerate(order)}
+        return tuple(steps[n] for n in order), [{place_of[other] for other in before[n]} for n in order]
+
+    def _item(self, name: str, members: Mapping[str, tuple[str, ...]]) -> tuple[int, ...]:
+        """A collective or bucket, as a plan names it."""
+        return tuple(sorted(self.place_of[one] for one in members.get(name, (name,))))
+
+    def _candidate(
+        self,
+        name: str,
+        steps: Sequence[Step],
+        estimates: Mapping[str, Estimate],
+        members: Mapping[str, tuple[str, ...]],
+    ) -> Candidate:
+        plan = tuple(self._item(step.name, members) for step in steps if isinstance(step, Collective))
+        steps, tasks = tuple(steps), tuple(make_tasks(steps, estimates))
+        return Candidate(name, steps, estimates, members, tasks, plan, peak_bytes(self.program, steps))
+
+    def _estimate(self, step: Collective) -> Estimate | None:
+        return self.context.estimate(step, device_info(step.device, self.context.options), self.program)
+
+    def record(self, chosen: Candidate, own: Candidate) -> None:
+        """Why the order is as it is: for all, for each bucket, and for each collective that moved."""
+        old, new = replay(self.source.tasks), replay(chosen.tasks)
+        memory = f"peak {self.source.peak} B before, {chosen.peak} B after, limit {self.limit:.0f} B"
+        if chosen is self.source:
+            reason = "no other order is surely faster" if own is self.source else "another rank planned so"
+            reason = f"{reason}: {_exposed(old)}; {memory}"
+            self.context.record("overlap", "source order", reason, self.considered)
+            return
+        reason = f"{_exposed(old)} before, {_exposed(new)} after; {memory}"
+        self.context.record("overlap", chosen.name, reason, self.considered)
+        for name, members in chosen.members.items():
+            apart = sum(self.schedule.estimates[one].us for one in members)
+            reason = f"{', '.join(members)}: {apart:.4g} µs one by one, {chosen.estimates[name].us:.4g} µs as one"
+            self.context.record(name, f"bucket of {len(members)}", reason)
+        was = {step.name: number for number, step in enumerate(self.schedule.steps)}
+        ran_before = _before_starts(self.source.tasks)
+        for name, done in _before_starts(chosen.tasks).items():
+            members = chosen.members.get(name, (name,))
+            first = min(members, key=lambda one: was[one])
+            moved = ran_before[first] - done
+            then = sum(old.exposed.get(one, 0.0) for one in members)
+            now = new.exposed.get(name, 0.0)
+            if moved or then != now:
+                side = "earlier" if moved > 0 else "later"
+                where = f"starts {abs(moved):.4g} µs of computation {side}" if moved else "starts where it did"
+                self.context.record(name, where, f"exposed {then:.4g} µs before, {now:.4g} µs after")
+
+
+def _exposed(found: Replay) -> str:
+    return f"{found.us:.5g} µs, {found.exposed_us:.4g} of {found.communication_us:.4g} µs of communication exposed"
+
+
+def _before_starts(tasks: Sequence[Task]) -> dict[str, float]:
+    """Collective -> µs of computation that stand before it."""
+    total, found = 0.0, {}
+    for task in tasks:
+        if task.kind == "start":
+            found[task.name] = total
+        total += task.time.us if task.kind == "compute" else 0.0
+    return found
+
+
+def make_tasks(steps: Sequence[Step], estimates: Mapping[str, Estimate]) -> list[Task]:
+    """Steps as what the two streams do. A wait for communication that started elsewhere counts as computation that
+    takes no time, so that it stays where it is."""
+    writer: dict[str, str] = {}
+    tasks = []
+    for step in steps:
+        found = estimates[step.name]
+        time = Interval(found.low_us, found.us, min(found.high_us, 10 * found.us))
+        if isinstance(step, Collective):
+            writer.update(dict.fromkeys(step.writes, step.name))
+            tasks.append(Task(step.name, "start", time, slowdown=SLOWDOWN))
+        elif isinstance(step, Wait) and any(name in writer for name in step.reads):
+            of = next(writer[name] for name in step.reads if name in writer)
+            tasks.append(Task(step.name, "wait", NOTHING, of))
+        else:
+            tasks.append(Task(step.name, "compute", time))
+    return tasks
+
+
+def reordered(program: Program, steps: Sequence[Step]) -> Program:
+    """The program with its operations in the order of the steps, buckets in place of their members."""
+    place_of = {operation.name: number for number, operation in enumerate(program.operations)}
+    operations = []
+    for step in steps:
+        if isinstance(step, Kernel):
+            operations += [program.operations[n] for n in sorted(place_of[name] for name in step.fused)]
+        else:
+            operations.append(step)
+    return replace(program, operations=tuple(operations))
+
+
+__all__ = ["MemoryLimitError", "make_tasks", "memory_limit", "overlap", "reordered"]

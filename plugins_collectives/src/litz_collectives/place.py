@@ -1,0 +1,203 @@
+"""The order of a schedule's steps around its communication. In: tasks, their dependences and memory. Out: positions.
+
+Steps run in the order they came in, with these exceptions, made while the two streams are simulated:
+
+- *Start.* A collective that frees as much as it allocates (a reduction) starts as soon as what it sends is there. One
+  that takes memory (a gather of parameters) starts when the work that can run under it, by its least time, is only just
+  as long as the communication, by its longest: early enough to be hidden, and no earlier.
+- *Feed.* When a collective should start and what it sends is not computed yet, the steps that compute it go first. The
+  others are left to run under it.
+- *Wait.* A wait stands where its collective has finished by its longest time, or where nothing else can run.
+- *Memory.* None of these goes where it would take live memory beyond a limit. What is gathered early stays till it is
+  used, so there has to be room beside all that the order given has live meanwhile.
+
+Every rank places alike: all of it follows from the program and the estimates.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .live import Live
+from .streams import Corner, Streams, Task
+
+AHEAD = 4
+"""Collectives that are looked at for whether they should start."""
+SMALL = 0.05
+"""A step of less than this share of a collective's time hides too little of it to be kept back."""
+WORTH = 0.25
+"""The share of a step's time that a wait must still take before the step goes ahead of what waits."""
+
+PESSIMIST = Corner("high", "us", "high")
+
+
+@dataclass(frozen=True)
+class Work:
+    """Tasks in the order that they came in; before: for each, the positions of those that it must follow."""
+
+    tasks: Sequence[Task]
+    before: Sequence[set[int]]
+
+    @property
+    def starts(self) -> dict[str, int]:
+        """Collective -> where it starts."""
+        return {task.name: number for number, task in enumerate(self.tasks) if task.kind == "start"}
+
+
+def place(work: Work, live: Live, limit: float, *, hold_back: bool = False) -> list[int]:
+    """Positions in the new order. limit: bytes that `live` may reach, where the order given does not go beyond it.
+
+    hold_back: a step that feeds one collective may be left to run under another, later one. That keeps work in hand for
+    a collective at the end (the last gradient's), at the price of its own being late.
+    """
+    return _Placer(work, live, limit, hold_back).run()
+
+
+class _Placer:
+    def __init__(self, work: Work, live: Live, limit: float, hold_back: bool) -> None:
+        self.hold_back = hold_back
+        self.tasks, self.before, self.live, self.limit = work.tasks, work.before, live, limit
+        count = len(work.tasks)
+        self.after: list[list[int]] = [[] for _ in range(count)]
+        for number, names in enumerate(work.before):
+            for other in names:
+                self.after[other].append(number)
+        self.missing = [len(names) for names in work.before]
+        self.streams = Streams(PESSIMIST)
+        self.needed = live.profile()
+        self.early: dict[int, int] = {}
+        """Collectives that have started and that the order given has later, and their bytes."""
+        self.frontier = 0
+        """The first position whose step has not run."""
+        self.order: list[int] = []
+        self.gone = [False] * count
+        self.ready: dict[str, list[int]] = {"compute": [], "start": [], "wait": []}
+        """By kind, in the order given."""
+        self.starts = work.starts
+        self._look(count)
+        for number in range(count):
+            if self.missing[number] == 0:
+                self._offer(number)
+
+    def _look(self, count: int) -> None:
+        """What each collective needs, what can run under it, and when its result is wanted."""
+        above = [0] * count  # bits of all that must come before
+        for number, names in enumerate(self.before):
+            for other in names:
+                above[number] |= above[other] | 1 << other
+        self.tail = [0.0] * count
+        for number in reversed(range(count)):
+            longest = max((self.tail[other] for other in self.after[number]), default=0.0)
+            self.tail[number] = longest + self.tasks[number].time.us
+        waits: dict[int, list[int]] = {number: [] for number in self.starts.values()}
+        for number, task in enumerate(self.tasks):
+            if task.kind == "wait" and task.of in self.starts:
+                waits[self.starts[task.of]].append(number)
+        self.wanted: dict[int, int] = {}
+        self.feeds: dict[int, dict[int, None]] = {}
+        self.under: dict[int, float] = {}
+        """Collective -> least µs of what is still to run before its result is wanted, and may run under it."""
+        self.hides: list[list[int]] = [[] for _ in range(count)]
+        for start, own in waits.items():
+            users = [user for wait in own for user in self.after[wait] if self.tasks[user].kind != "wait"]
+            self.wanted[start] = min(users, default=count)
+            self.feeds[start] = {n: None for n in range(start) if above[start] >> n & 1}
+            self.under[start] = 0.0
+            mask = above[start]
+            for number in range(self.wanted[start]):
+                if self.tasks[number].kind == "compute" and not mask >> number & 1 and not above[number] >> start & 1:
+                    self.under[start] += self.tasks[number].time.low
+                    self.hides[number].append(start)
+        self.coming = sorted(waits, key=lambda start: (self.wanted[start], start))
+
+    def run(self) -> list[int]:
+        while len(self.order) < len(self.tasks):
+            self._take(self._next())
+        return self.order
+
+    def _offer(self, number: int) -> None:
+        insort(self.ready[self.tasks[number].kind], number)
+
+    def _take(self, number: int) -> None:
+        task = self.tasks[number]
+        self.ready[task.kind].remove(number)
+        self.order.append(number)
+        self.gone[number] = True
+        if task.kind == "start":
+            self.coming.remove(number)
+            self.early[number] = self.live.allocated_by(number)
+        self.live.take(number)
+        self.streams.take(task)
+        while self.frontier < len(self.gone) and self.gone[self.frontier]:
+            self.early.pop(self.frontier, None)
+            self.frontier += 1
+        for start in self.hides[number]:
+            self.under[start] -= task.time.low
+        for other in self.after[number]:
+            self.missing[other] -= 1
+            if self.missing[other] == 0:
+                self._offer(other)
+
+    def _next(self) -> int:
+        for wait in self.ready["wait"]:
+            if self.streams.left_of(self.tasks[wait].of) <= 0.0:
+                return wait
+        first = next((n for n in self.ready["compute"] if self._fits(n)), None)
+        for start in sorted(self.ready["start"], key=lambda n: (self.wanted[n], n)):
+            if self._frees(start) or (self._is_due(start, first) and self._has_room(start)):
+                return start
+        if first is not None:
+            feeding = self._feeding(first)
+            if feeding is not None:
+                return feeding
+            if not self._should_wait(first):
+                return first
+        if self.ready["wait"]:
+            return min(self.ready["wait"], key=lambda n: (self.streams.left_of(self.tasks[n].of), n))
+        return min(self.ready["compute"] + self.ready["start"])
+
+    def _fits(self, number: int) -> bool:
+        return self.live.now + self.live.allocated_by(number) <= self.limit
+
+    def _has_room(self, start: int) -> bool:
+        """Is there room for the result from now until the order given would have it?"""
+        most = max(self.needed[self.frontier : start], default=0)
+        early = sum(self.early.values()) + self.live.allocated_by(start)
+        return self._fits(start) and (start <= self.frontier or most + early <= self.limit)
+
+    def _frees(self, start: int) -> bool:
+        """Does communication leave no more behind than it found? What it sends counts as long as it is in flight."""
+        sent = sum(self.live.size[n] for n in self.live.touched[start] if n in self.live.born)
+        return self.live.allocated_by(start) <= sent and self._fits(start)
+
+    def _is_due(self, start: int, first: int | None) -> bool:
+        """Would one more step leave too little to hide the collective under?"""
+        task = self.tasks[start]
+        longest = (self.streams.backlog + task.time.high) * task.slowdown.collective.high
+        less = self.tasks[first].time.low if first is not None and start in self.hides[first] else 0.0
+        return self.under[start] - less < longest
+
+    def _feeding(self, first: int) -> int | None:
+        """A step to go before `first`, for a collective that should start."""
+        for start in self.coming[:AHEAD]:
+            if first in self.feeds[start] and not self.hold_back:
+                return None  # its turn has come
+            if self.missing[start] == 0 or start not in self.hides[first]:
+                continue
+            if self.tasks[first].time.low < SMALL * self.tasks[start].time.high or not self._is_due(start, first):
+                continue
+            for number in self.feeds[start]:
+                if not self.gone[number] and self.missing[number] == 0 and self.tasks[number].kind == "compute":
+                    if self._fits(number):
+                        return number
+        return None
+
+    def _should_wait(self, first: int) -> bool:
+        """Is something of more consequence nearly there?"""
+        time = self.tasks[first].time.us
+        for wait in self.ready["wait"]:
+            if self.tail[wait] > self.tail[first] and self.streams.left_of(self.tasks[wait].of) < WORTH * time:
+                return True
+        return False

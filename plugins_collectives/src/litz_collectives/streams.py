@@ -1,0 +1,175 @@
+"""A GPU's compute stream and its communication stream, simulated. In: tasks in an order. Out: a `Replay`.
+
+The compute stream runs its tasks one after the other. A collective is put behind those that were started before it, and
+starts once what the compute stream had before it is done, as NCCL's stream waits for that. A wait holds up the compute
+stream until its collective has finished. While both streams are busy each side takes longer, by the collective's
+`Slowdown`. The host is taken to be ahead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Literal
+
+Kind = Literal["compute", "start", "wait"]
+Figure = Literal["low", "us", "high"]
+FIGURES: tuple[Figure, ...] = ("low", "us", "high")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure that is likely `us`, surely between `low` and `high`."""
+
+    low: float
+    us: float
+    high: float
+
+    def at(self, figure: Figure) -> float:
+        return float(getattr(self, figure))
+
+
+NOTHING, NO_FACTOR = Interval(0.0, 0.0, 0.0), Interval(1.0, 1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """Factors of time while a collective and other work run together: of the other work, of the collective."""
+
+    compute: Interval = NO_FACTOR
+    collective: Interval = NO_FACTOR
+
+
+@dataclass(frozen=True)
+class Task:
+    """One step of a schedule. time: µs on its own. of: for a wait, the name of what it waits for."""
+
+    name: str
+    kind: Kind
+    time: Interval = NOTHING
+    of: str = ""
+    slowdown: Slowdown = field(default_factory=Slowdown)
+
+
+@dataclass(frozen=True)
+class Corner:
+    """Which end of each interval to believe."""
+
+    collective: Figure = "us"
+    compute: Figure = "us"
+    slowdown: Figure = "us"
+
+
+LIKELY = Corner()
+ENDS: tuple[Figure, ...] = ("low", "high")
+CORNERS = tuple(Corner(*figures) for figures in product(ENDS, FIGURES, ENDS))
+"""The ends of what may be true. Errors of one model go together: if one collective is slower than thought, all are."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """us: until both streams are done. communication_us: in which a collective ran. exposed: µs for which the compute
+    stream had nothing to do but wait, by collective."""
+
+    us: float
+    communication_us: float
+    exposed: Mapping[str, float]
+
+    @property
+    def exposed_us(self) -> float:
+        return sum(self.exposed.values())
+
+    @property
+    def hidden(self) -> float:
+        """The share of communication that ran under other work."""
+        return 1.0 - self.exposed_us / self.communication_us if self.communication_us else 1.0
+
+
+@dataclass
+class _Running:
+    name: str
+    left: float
+    compute: float
+    collective: float
+
+
+class Streams:
+    """The two streams while time goes on."""
+
+    def __init__(self, corner: Corner = LIKELY) -> None:
+        self.corner = corner
+        self.now = 0.0
+        self.communication_us = 0.0
+        self.exposed: dict[str, float] = {}
+        self._queue: deque[_Running] = deque()
+
+    @property
+    def backlog(self) -> float:
+        """µs of communication that were started and have not run, if left alone."""
+        return sum(item.left for item in self._queue)
+
+    def left_of(self, name: str) -> float:
+        """µs until a collective that was started has finished, if left alone."""
+        total = 0.0
+        for item in self._queue:
+            total += item.left
+            if item.name == name:
+                return total
+        return 0.0
+
+    def take(self, task: Task) -> None:
+        if task.kind == "start":
+            at = self.corner.slowdown
+            factors = task.slowdown.compute.at(at), task.slowdown.collective.at(at)
+            self._queue.append(_Running(task.name, task.time.at(self.corner.collective), *factors))
+        elif task.kind == "wait":
+            self._finish(task.of)
+        else:
+            self._compute(task.time.at(self.corner.compute))
+
+    def finish(self) -> None:
+        """Until all that was started is done."""
+        if self._queue:
+            self._finish(self._queue[-1].name)
+
+    def _compute(self, left: float) -> None:
+        while left > 0.0 and self._queue:
+            first = self._queue[0]
+            span = min(left * first.compute, first.left * first.collective)
+            # What ends the span is done exactly, whatever rounding says.
+            left = 0.0 if span == left * first.compute else left - span / first.compute
+            first.left = 0.0 if span == first.left * first.collective else first.left - span / first.collective
+            self.now += span
+            self.communication_us += span
+            if first.left <= 0.0:
+                self._queue.popleft()
+        self.now += left
+
+    def _finish(self, name: str) -> None:
+        if not any(item.name == name for item in self._queue):
+            return
+        while self._queue:
+            item = self._queue.popleft()
+            self.now += item.left
+            self.communication_us += item.left
+            self.exposed[name] = self.exposed.get(name, 0.0) + item.left
+            if item.name == name:
+                return
+
+
+def replay(tasks: Sequence[Task], corner: Corner = LIKELY) -> Replay:
+    """The tasks in their order."""
+    streams = Streams(corner)
+    for task in tasks:
+        streams.take(task)
+    streams.finish()
+    return Replay(streams.now, streams.communication_us, streams.exposed)
+
+
+def surely_gains(new: Sequence[Task], old: Sequence[Task]) -> bool:
+    """Is the new order faster by what is likely, and in no corner of the estimates slower?"""
+    if not replay(new).us < replay(old).us:
+        return False
+    return all(replay(new, corner).us <= replay(old, corner).us * (1 + 1e-9) for corner in CORNERS)

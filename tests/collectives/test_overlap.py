@@ -1,0 +1,319 @@
+"""The pass `overlap`: schedules with known answers, and what holds for every schedule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from litz.ir import Collective, Wait
+from litz.schedule import check_schedule
+from litz.schedule.dependences import dependences
+from litz.schedule.memory import peak_bytes
+from litz.schedule.schedule import Schedule
+from litz_collectives import overlap_pass as module
+from litz_collectives.agree import signature
+from litz_collectives.buckets import bucketed
+from litz_collectives.live import Live
+from litz_collectives.overlap_pass import MemoryLimitError, make_tasks, memory_limit, overlap
+from litz_collectives.streams import CORNERS, replay
+from litz_plugins import Decision, Estimate
+from support.communication import LATENCY, Made, context, cost, exactly, random_schedule
+
+GATHER, REDUCE, SCATTER = "all_gather_into_tensor", "all_reduce", "reduce_scatter_tensor"
+
+
+def names(schedule: Schedule) -> list[str]:
+    return [step.name for step in schedule.steps]
+
+
+def buckets_of(schedule: Schedule, **options: Any) -> list[tuple[str, ...]]:
+    decisions: list[Decision] = []
+    overlap(schedule, context(decisions, memory_limit="100%", **options))
+    found = [d.reason.partition(":")[0] for d in decisions if d.chosen.startswith("bucket of")]
+    return sorted(tuple(text.split(", ")) for text in found)
+
+
+# ---------------------------------------------------------------------------------------------------- known answers
+
+
+def gathered_layers(count: int, us: float = 100.0, size: int = 256) -> Made:
+    """x = f(x, gathered w), for each layer."""
+    made = Made()
+    made.input("x", size)
+    for n in range(count):
+        made.input(f"w{n}", size)
+    value = "x"
+    for n in range(count):
+        made.communicate(f"full{n}", GATHER, f"w{n}", 50.0)
+        made.call(f"y{n}", value, f"full{n}", us=us)
+        value = f"y{n}"
+    return made
+
+
+def test_parameters_are_gathered_while_the_layer_before_runs() -> None:
+    schedule = gathered_layers(4).schedule("y3")
+    done = overlap(schedule, context(bucket_bytes=0, memory_limit="100%"))
+    at = {name: number for number, name in enumerate(names(done))}
+    for n in range(1, 4):
+        assert at[f"full{n}_started"] < at[f"y{n - 1}"], "it starts before the layer that hides it"
+    for n in range(2, 4):
+        assert at[f"full{n}_started"] > at[f"y{n - 2}"] - 3, "and no earlier than that takes"
+    before, after = (replay(make_tasks(s.steps, s.estimates)) for s in (schedule, done))
+    assert before.exposed_us == 200.0
+    assert after.exposed_us == 50.0, "only the first has nothing to run under"
+
+
+def test_without_room_nothing_is_gathered_early() -> None:
+    """Two gathered parameters at a time do not fit."""
+    schedule = gathered_layers(4).schedule("y3")
+    assert names(overlap(schedule, context(memory_limit="0"))) == names(schedule)
+
+
+def backward() -> Made:
+    """dw = f(g), scattered; g = h(g): two layers, the weight's gradient first, as autograd has it."""
+    made = Made()
+    made.input("g", 1024)
+    made.input("x", 1024)
+    value = "g"
+    for n in range(3):
+        made.call(f"dw{n}", value, "x", us=60.0)
+        made.communicate(f"shard{n}", SCATTER, f"dw{n}", 40.0)
+        made.call(f"out{n}", f"shard{n}", us=2.0)
+        made.call(f"g{n}", value, us=60.0)
+        value = f"g{n}"
+    return made
+
+
+def test_a_wait_for_a_gradient_sinks_under_the_next_layer() -> None:
+    schedule = backward().schedule("out0", "out1", "out2", "g2")
+    done = overlap(schedule, context(bucket_bytes=0, memory_limit="100%"))
+    order = names(done)
+    for n in range(3):
+        assert order.index(f"shard{n}_started") < order.index(f"g{n}") < order.index(f"shard{n}")
+    assert replay(make_tasks(done.steps, done.estimates)).exposed_us == 0.0
+
+
+def test_memory_in_flight_is_let_go_of_where_the_communication_has_finished() -> None:
+    """The wait stands after the layer that hides it, not at the end of the graph."""
+    schedule = backward().schedule("out0", "out1", "out2", "g2")
+    order = names(overlap(schedule, context(bucket_bytes=0, memory_limit="100%")))
+    assert order.index("shard0") < order.index("dw2")
+
+
+def tensor_parallel() -> Made:
+    """dw first and dx second, as autograd may have it: dx is reduced, and nothing but dw can hide that."""
+    made = Made()
+    made.input("g", 1024)
+    made.input("x", 1024)
+    value = "g"
+    for n in range(3):
+        made.call(f"dw{n}", value, "x", us=60.0)
+        made.call(f"dx{n}", value, us=60.0)
+        made.communicate(f"sum{n}", REDUCE, f"dx{n}", 40.0)
+        value = f"sum{n}"
+    made.call("last", value, us=1.0)
+    return made
+
+
+def test_what_the_reduction_needs_comes_first_and_the_rest_hides_it() -> None:
+    done = overlap(tensor_parallel().schedule("dw0", "dw1", "dw2", "last"), context(memory_limit="100%"))
+    order = names(done)
+    for n in range(3):
+        assert order.index(f"dx{n}") < order.index(f"sum{n}_started") < order.index(f"dw{n}") < order.index(f"sum{n}")
+    assert replay(make_tasks(done.steps, done.estimates)).exposed_us == 0.0
+
+
+def small(op: str, *types: torch.dtype) -> Made:
+    made = Made()
+    for n, dtype in enumerate(types):
+        made.input(f"x{n}", 64, dtype)
+    for n in range(len(types)):
+        made.communicate(f"y{n}", op, f"x{n}")
+        made.call(f"z{n}", f"y{n}", us=1.0)
+    return made
+
+
+F32, BF16 = torch.float32, torch.bfloat16
+
+
+@pytest.mark.parametrize("op", [GATHER, REDUCE, SCATTER])
+def test_small_ones_of_a_kind_are_merged(op: str) -> None:
+    made = small(op, F32, F32, BF16, F32)
+    schedule = made.schedule("z0", "z1", "z2", "z3")
+    done = overlap(schedule, context(memory_limit="100%"))
+    check_schedule(done)
+    (bucket,) = (step for step in done.steps if isinstance(step, Collective) and len(step.outputs) > 1)
+    assert bucket.target_name == f"_c10d_functional.{op}_coalesced.default"
+    assert [ref.buffer for ref in bucket.args[0]] == ["x0", "x1", "x3"], (
+        "in the source's order; another dtype is not in"
+    )
+    assert bucket.outputs == ("y0_started", "y1_started", "y3_started")
+    assert bucket.args[1:] == next(s for s in schedule.steps if isinstance(s, Collective)).args[1:]
+    assert done.estimates[bucket.name].us == cost(bucket, done.program.buffers).us < 3 * LATENCY
+
+
+def test_what_bars_a_bucket() -> None:
+    assert buckets_of(small(REDUCE, F32, F32).schedule("z0", "z1")) == [("y0_started", "y1_started")]
+    assert buckets_of(small(REDUCE, F32, F32).schedule("z0", "z1"), bucket_bytes=0) == []
+    assert buckets_of(small(REDUCE, F32, F32).schedule("z0", "z1"), bucket_bytes=2 * 64 * 4) != []
+    assert buckets_of(small(REDUCE, F32, F32).schedule("z0", "z1"), bucket_bytes=2 * 64 * 4 - 1) == []
+
+    another_op = small(REDUCE, F32)
+    another_op.input("x1", 64)
+    another_op.collective("y1_started", REDUCE, "x1", None, "max", "0")
+    another_op.wait("y1", "y1_started")
+    assert buckets_of(another_op.schedule("z0", "y1")) == []
+
+    another_group = small(REDUCE, F32)
+    another_group.input("x1", 64)
+    another_group.collective("y1_started", REDUCE, "x1", None, "sum", "1")
+    another_group.wait("y1", "y1_started")
+    assert buckets_of(another_group.schedule("z0", "y1")) == []
+
+    needs_the_other = small(REDUCE, F32)
+    needs_the_other.communicate("y1", REDUCE, "z0")
+    needs_the_other.communicate("y2", REDUCE, "x0")
+    assert buckets_of(needs_the_other.schedule("y1", "y2")) in (
+        [("y0_started", "y2_started")],
+        [("y1_started", "y2_started")],
+    )
+
+
+def test_large_ones_are_not_merged_where_errors_are_as_large_as_what_is_saved() -> None:
+    """Two of 500 µs known to 5 % save 20 at best, and may cost 30."""
+    made = small(REDUCE, F32, F32)
+    schedule = made.schedule("z0", "z1")
+    known = dict(schedule.estimates)
+    for name in ("y0_started", "y1_started"):
+        known[name] = Estimate(500.0, 475.0, 525.0, "")
+    wide = lambda step: Estimate(980.0, 960.0, 1060.0, "")
+    narrow = lambda step: Estimate(980.0, 940.0, 1040.0, "")
+    assert not bucketed(schedule.steps, schedule.program, known, wide, 1e9).members
+    assert bucketed(schedule.steps, schedule.program, known, narrow, 1e9).members
+
+
+def test_buckets_grow_from_the_exposed_end() -> None:
+    made = Made()
+    for n in range(8):
+        made.input(f"x{n}", 1024)
+    for n in range(8):
+        made.communicate(f"y{n}", GATHER, f"x{n}")
+        made.call(f"z{n}", f"y{n}", us=1.0)
+    schedule = made.schedule(*(f"z{n}" for n in range(8)))
+    each = 4 * 1024 * 4  # of one gathered tensor
+    estimate = lambda step: cost(step, schedule.program.buffers)
+    found = bucketed(schedule.steps, schedule.program, schedule.estimates, estimate, 8 * each, ramp=True)
+    assert sorted(map(len, found.members.values())) == [2, 4]  # after a first one by itself, and the eighth alone
+    assert next(iter(sorted(found.members.values()))) == ("y1_started", "y2_started")
+
+
+def test_an_unknown_time_means_the_sources_order() -> None:
+    schedule = gathered_layers(3).schedule("y2")
+    decisions: list[Decision] = []
+    blind = Schedule(schedule.program, schedule.steps, schedule.memory, {})
+    assert overlap(blind, context(decisions)) is blind
+    assert "nobody knows" in decisions[0].reason
+    free = Schedule(
+        schedule.program,
+        schedule.steps,
+        schedule.memory,
+        {step.name: schedule.estimates[step.name] for step in schedule.steps}
+        | {f"y{n}": schedule.estimates["full0"] for n in range(3)},
+    )
+    assert overlap(free, context(decisions)) is free
+
+
+def test_every_move_is_on_record() -> None:
+    decisions: list[Decision] = []
+    overlap(gathered_layers(4).schedule("y3"), context(decisions, memory_limit="100%", bucket_bytes=0))
+    subjects = {d.subject: d for d in decisions}
+    assert "before" in subjects["overlap"].reason and len(subjects["overlap"].considered) > 1
+    assert "100 µs of computation earlier" in subjects["full2_started"].chosen
+    assert subjects["full2_started"].reason == "exposed 50 µs before, 0 µs after"
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"),
+    [("10%", 1100), ("0%", 1000), ("0", 1000), ("4KiB", 4096), ("1.5 kb", 1500), ("2000", 2000), ("1GiB", 1 << 30)],
+)
+def test_memory_limit(text: str, bytes_: float) -> None:
+    assert memory_limit(text, 1000) == pytest.approx(bytes_)
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1", "10 pounds", "10%%"])
+def test_a_memory_limit_that_is_none(text: str) -> None:
+    with pytest.raises(MemoryLimitError, match=r"collectives\.memory_limit"):
+        memory_limit(text, 1000)
+
+
+# ---------------------------------------------------------------------------------------------------- what always holds
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(["0", "10%", "300%"]), st.sampled_from([None, 0, 4096]))
+def test_any_schedule(seed: int, limit: str, cap: int | None) -> None:
+    schedule = random_schedule(seed)
+    done = overlap(schedule, context(memory_limit=limit, bucket_bytes=cap))
+    check_schedule(done)  # dependences, and all memory as it is needed
+    before, after = (peak_bytes(s.program, s.steps) for s in (schedule, done))
+    assert after <= memory_limit(limit, before)
+    old, new = (make_tasks(s.steps, s.estimates) for s in (schedule, done))
+    assert all(replay(new, corner).us <= replay(old, corner).us + 1e-6 for corner in CORNERS)
+    assert names(overlap(schedule, context(memory_limit=limit, bucket_bytes=cap))) == names(done)
+    assert {name for s in done.steps for name in s.writes} == {name for s in schedule.steps for name in s.writes}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6))
+def test_a_plan_of_another_rank_can_be_followed(seed: int) -> None:
+    """A rank with other kernel times starts the same collectives in the same order, tensor by tensor."""
+    mine = random_schedule(seed)
+    slower = dict(mine.estimates)
+    for number, step in enumerate(mine.steps):
+        if not isinstance(step, (Collective, Wait)):
+            slower[step.name] = exactly(float(1 + (seed + number) % 90))
+    other = Schedule(mine.program, mine.steps, mine.memory, slower)
+    store: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "agreed", lambda plan, key: store.setdefault(key, plan))
+        sent = [
+            [
+                (step.target_name, step.args)
+                for step in overlap(s, context(memory_limit="50%")).steps
+                if isinstance(step, Collective)
+            ]
+            for s in (mine, other)
+        ]
+    assert sent[0] == sent[1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+def test_live_memory_is_what_core_counts(seed: int) -> None:
+    schedule = random_schedule(seed)
+    live = Live(schedule.program, schedule.steps)
+    profile = live.profile()
+    for number in range(len(schedule.steps)):
+        live.take(number)
+    assert live.peak == max(profile) == peak_bytes(schedule.program, schedule.steps)
+
+
+def test_a_signature_says_what_ranks_have_in_common() -> None:
+    def digest(schedule: Schedule, **options: Any) -> str:
+        before = dependences(schedule.steps, schedule.program.buffers, collectives_stay=False)
+        return signature(schedule.steps, before, schedule.program, options)
+
+    usual = digest(gathered_layers(3).schedule("y2"))
+    assert usual == digest(gathered_layers(3, us=7.0).schedule("y2")), "its kernels are each rank's own"
+    assert usual != digest(gathered_layers(3, size=512).schedule("y2"))
+    assert usual != digest(gathered_layers(4).schedule("y3"))
+    assert usual != digest(gathered_layers(3).schedule("y2"), limit="5%")
+    chained = small(REDUCE, F32)
+    chained.communicate("y1", REDUCE, "z0")
+    free = small(REDUCE, F32)
+    free.communicate("y1", REDUCE, "x0")
+    assert digest(chained.schedule("y1")) != digest(free.schedule("y1"))

@@ -1,0 +1,85 @@
+"""Two streams, by hand: what is hidden, what contention costs, and which gains count."""
+
+from __future__ import annotations
+
+import pytest
+from benchmarks.overlap import exposed_time
+
+from litz_collectives.streams import CORNERS, Corner, Interval, Slowdown, Task, replay, surely_gains
+
+
+def compute(us: float, low: float | None = None, high: float | None = None) -> Task:
+    return Task("kernel", "compute", Interval(us if low is None else low, us, us if high is None else high))
+
+
+def start(us: float, name: str = "c", slowdown: Slowdown | None = None, spread: float = 0.0) -> Task:
+    time = Interval(us * (1 - spread), us, us * (1 + spread))
+    return Task(name, "start", time, slowdown=slowdown or Slowdown())
+
+
+def wait(of: str = "c") -> Task:
+    return Task(f"wait {of}", "wait", of=of)
+
+
+BOTH_SLOW = Slowdown(Interval(1.0, 1.25, 1.5), Interval(1.0, 2.0, 4.0))
+
+REPLAYS = {
+    "nothing under it": ([compute(10), start(30), wait(), compute(10)], 50.0, 30.0, 30.0),
+    "all of it hidden": ([start(30), compute(40), wait(), compute(10)], 50.0, 30.0, 0.0),
+    "a part": ([start(30), compute(20), wait(), compute(10)], 40.0, 30.0, 10.0),
+    "one behind the other": ([start(30, "a"), start(20, "b"), compute(10), wait("a"), wait("b")], 50.0, 50.0, 40.0),
+    "the first is done": ([start(30, "a"), start(20, "b"), compute(40), wait("a"), wait("b")], 50.0, 50.0, 10.0),
+    "it waits for the kernels before": ([compute(10), start(5), wait()], 15.0, 5.0, 5.0),
+    "nobody waits": ([start(30), compute(10)], 30.0, 30.0, 20.0),
+    # 30 of 40 µs run beside it at 1/1.25, and it takes twice as long: 20 of its 20 in 40 of 40 * 1.25.
+    "both slow down": ([start(20, slowdown=BOTH_SLOW), compute(40), wait()], 48.0, 40.0, 0.0),
+    # The kernel's 8 take 10, in which 5 of the 20 run; 15 are left alone.
+    "contention ends with the kernel": ([start(20, slowdown=BOTH_SLOW), compute(8), wait()], 25.0, 25.0, 15.0),
+}
+
+
+@pytest.mark.parametrize("name", REPLAYS)
+def test_replay(name: str) -> None:
+    tasks, us, communication, exposed = REPLAYS[name]
+    found = replay(tasks)
+    assert (found.us, found.communication_us, found.exposed_us) == pytest.approx((us, communication, exposed))
+
+
+def test_hidden_share() -> None:
+    assert replay([compute(5)]).hidden == 1.0
+    assert replay([start(30), compute(20), wait()]).hidden == pytest.approx(2 / 3)
+
+
+def test_a_corner_is_what_its_figures_say() -> None:
+    tasks = [start(20, slowdown=BOTH_SLOW, spread=0.5), compute(10, 5, 30), wait()]
+    assert replay(tasks, Corner("low", "high", "low")).us == 30.0
+    assert replay(tasks, Corner("high", "low", "low")).us == 30.0
+    # 10 at half speed of 4: 10 * 1.5 = 15 µs, in which 15 / 4 of 30 run.
+    assert replay(tasks, Corner("high", "us", "high")).us == pytest.approx(15 + 30 - 15 / 4)
+    assert len(set(CORNERS)) == len(CORNERS) == 12
+
+
+def test_a_gain_has_to_survive_the_error_bars() -> None:
+    source = [start(30), wait(), compute(40), compute(10)]
+    assert surely_gains([start(30), compute(40), wait(), compute(10)], source)
+    assert not surely_gains(source, source)
+    # One bucket of 50 for two of 30: sure as it stands, but not if it may as well take 65.
+    apart = [start(30, "a"), wait("a"), start(30, "b"), wait("b")]
+    assert surely_gains([start(50), wait()], apart)
+    assert not surely_gains([start(50, spread=0.3), wait()], apart)
+    # A merged collective starts later: what it saves may be less than what it uncovers if the kernel is quick.
+    late = [compute(100, 5, 100), start(35), wait("c")]
+    early = [start(20, "a"), compute(100, 5, 100), start(20, "b"), wait("a"), wait("b")]
+    assert not surely_gains(late, early)
+
+
+def test_the_benchmark_counts_what_runs_alone() -> None:
+    kernels = [
+        ("ncclDevKernel_AllGather", 0.0, 10.0),
+        ("gemm", 4.0, 6.0),
+        ("gemm", 5.0, 12.0),
+        ("ncclKernel", 8.0, 9.0),
+    ]
+    assert exposed_time(kernels) == (10.0, 4.0)
+    assert exposed_time([("gemm", 0.0, 3.0), ("ncclDevKernel", 3.0, 7.0), ("gemm", 9.0, 10.0)]) == (4.0, 4.0)
+    assert exposed_time([]) == (0.0, 0.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +19,10 @@ from litz.schedule.schedule import Schedule
 from litz_collectives import overlap_pass as module
 from litz_collectives.agree import signature
 from litz_collectives.buckets import bucketed
+from litz_collectives.contention import Contention
 from litz_collectives.live import Live
-from litz_collectives.overlap_pass import MemoryLimitError, make_tasks, memory_limit, overlap
+from litz_collectives.overlap_pass import MemoryLimitError, make_tasks, memory_limit, overlap, slowdown_of
+from litz_collectives.profile import builtin_profile
 from litz_collectives.streams import CORNERS, replay
 from litz_plugins import Decision, Estimate
 from support.communication import LATENCY, Made, context, cost, exactly, random_schedule
@@ -317,3 +321,16 @@ def test_a_signature_says_what_ranks_have_in_common() -> None:
     free = small(REDUCE, F32)
     free.communicate("y1", REDUCE, "x0")
     assert digest(chained.schedule("y1")) != digest(free.schedule("y1"))
+
+
+def test_what_overlap_costs_is_the_profiles(tmp_path: Path) -> None:
+    step = next(s for s in gathered_layers(1).schedule("y0").steps if isinstance(s, Collective))
+    program = gathered_layers(1).schedule("y0").program
+    rows = (Contention(1.0, 1.1, 1.3, 1.2),)
+    file = tmp_path / "measured.json"
+    file.write_text(replace(builtin_profile(), contention={"all_gather": rows}).dumps())
+    found = slowdown_of(step, program, {"collectives.profile": file})
+    assert found.compute.low == pytest.approx(1 + 0.1 * 0.7) and found.compute.high == pytest.approx(1 + 0.3 * 1.3)
+    assert found.compute.us == pytest.approx(1.2) and found.collective.us == pytest.approx(1.2)
+    unmeasured = slowdown_of(step, program, {})
+    assert 1 <= unmeasured.compute.low < unmeasured.compute.us < unmeasured.compute.high

@@ -11,7 +11,7 @@ one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -20,13 +20,16 @@ from litz.ir import Collective, Program, Wait
 from litz.schedule.dependences import dependences, topological
 from litz.schedule.memory import peak_bytes, simple_plan
 from litz.schedule.schedule import Kernel, Schedule, Step
-from litz_plugins import Estimate, LitzError, PassContext
+from litz_plugins import Estimate, LitzError, OptionsView, PassContext
 
 from .agree import Plan, agreed, signature, source_plan
 from .buckets import Bucketing, bucketed, merged_as
 from .live import Live
 from .place import Work, place
+from .plugin import chosen_profile
+from .profile import builtin_profile
 from .streams import NOTHING, Interval, Replay, Slowdown, Task, replay, surely_gains
+from .traffic import message_of
 
 CAPS = (0, 4 << 20, 16 << 20, 64 << 20, 256 << 20)
 """Sizes of buckets that are tried, in bytes; 0 merges nothing."""
@@ -34,6 +37,8 @@ CAPS = (0, 4 << 20, 16 << 20, 64 << 20, 256 << 20)
 SLOWDOWN = Slowdown(Interval(1.06, 1.18, 1.31), Interval(1.0, 1.15, 1.31))
 """Where nothing was measured. On eight H200s a matrix product ran 6 to 31 % slower under a collective; the collective
 slowed too, by how much was not recorded: taken for at most the same."""
+MEASURED = 0.3
+"""What was measured with a large matrix product and a large copy goes for other kernels within this share."""
 
 UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 OPTIONS = ("collectives.bucket_bytes", "collectives.memory_limit")
@@ -161,7 +166,7 @@ class _Planner:
         before = dependences(steps, self.program.buffers, collectives_stay=False)
         if plan is not None:
             steps, before = self._chained(steps, before, plan, buckets.members)
-        tasks = make_tasks(steps, buckets.estimates)
+        tasks = self._tasks(steps, buckets.estimates)
         ways = [
             self._candidate(name, [steps[n] for n in order], buckets.estimates, buckets.members)
             for order in (
@@ -196,8 +201,11 @@ class _Planner:
         members: Mapping[str, tuple[str, ...]],
     ) -> Candidate:
         plan = tuple(self._item(step.name, members) for step in steps if isinstance(step, Collective))
-        steps, tasks = tuple(steps), tuple(make_tasks(steps, estimates))
+        steps, tasks = tuple(steps), tuple(self._tasks(steps, estimates))
         return Candidate(name, steps, estimates, members, tasks, plan, peak_bytes(self.program, steps))
+
+    def _tasks(self, steps: Sequence[Step], estimates: Mapping[str, Estimate]) -> list[Task]:
+        return make_tasks(steps, estimates, lambda step: slowdown_of(step, self.program, self.context.options))
 
     def _estimate(self, step: Collective) -> Estimate | None:
         return self.context.estimate(step, device_info(step.device, self.context.options), self.program)
@@ -245,7 +253,29 @@ def _before_starts(tasks: Sequence[Task]) -> dict[str, float]:
     return found
 
 
-def make_tasks(steps: Sequence[Step], estimates: Mapping[str, Estimate]) -> list[Task]:
+SlowdownOf = Callable[[Collective], Slowdown]
+
+
+def slowdown_of(step: Collective, program: Program, options: OptionsView) -> Slowdown:
+    """What a collective and kernels at a time cost each other: as the profile says, which measured both with matrix
+    products and with copies; where it says nothing, `SLOWDOWN`."""
+    message = message_of(step, program)
+    profile = chosen_profile(device_info(step.device, options), options)
+    if message is None or not (profile.contention or builtin_profile().contention):
+        return SLOWDOWN
+    found = profile.slowdown(message.kind, max(1, message.bytes))
+    low, high = sorted((found.gemm, found.copy))
+    return Slowdown(_around(low, (low + high) / 2, high), _around(*[found.collective] * 3))
+
+
+def _around(low: float, us: float, high: float) -> Interval:
+    """Factors with the error bar of `MEASURED`."""
+    return Interval(1 + (low - 1) * (1 - MEASURED), us, 1 + (high - 1) * (1 + MEASURED))
+
+
+def make_tasks(
+    steps: Sequence[Step], estimates: Mapping[str, Estimate], slowdown: SlowdownOf = lambda step: SLOWDOWN
+) -> list[Task]:
     """Steps as what the two streams do. A wait for communication that started elsewhere counts as computation that
     takes no time, so that it stays where it is."""
     writer: dict[str, str] = {}
@@ -255,7 +285,7 @@ def make_tasks(steps: Sequence[Step], estimates: Mapping[str, Estimate]) -> list
         time = Interval(found.low_us, found.us, min(found.high_us, 10 * found.us))
         if isinstance(step, Collective):
             writer.update(dict.fromkeys(step.writes, step.name))
-            tasks.append(Task(step.name, "start", time, slowdown=SLOWDOWN))
+            tasks.append(Task(step.name, "start", time, slowdown=slowdown(step)))
         elif isinstance(step, Wait) and any(name in writer for name in step.reads):
             of = next(writer[name] for name in step.reads if name in writer)
             tasks.append(Task(step.name, "wait", NOTHING, of))

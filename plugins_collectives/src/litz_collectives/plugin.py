@@ -93,9 +93,7 @@ def litz_estimate_runtime(
         return Estimate(0.0, 0.0, 0.0, "a wait: its communication is counted where it starts")
     if not isinstance(operation, Collective):
         return None
-    path = None if options is None else options.get("collectives.profile")
-    profile = profile_of(device.name) if path is None else _profile_at(path, path.stat().st_mtime_ns)
-    cost = operation_cost(operation, program, profile)
+    cost = operation_cost(operation, program, chosen_profile(device, options))
     return None if cost is None else Estimate(cost.us, cost.low_us, cost.high_us, _why(cost))
 
 
@@ -111,6 +109,12 @@ def operation_cost(operation: Any, program: Any, profile: Profile) -> Cost | Non
 
     message = message_of(operation, program)
     return None if message is None else collective_cost(message, profile)
+
+
+def chosen_profile(device: DeviceInfo, options: OptionsView | None) -> Profile:
+    """The profile that the option collectives.profile names, else the one for the device."""
+    path = None if options is None else options.get("collectives.profile")
+    return profile_of(device.name) if path is None else _profile_at(path, path.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=8)

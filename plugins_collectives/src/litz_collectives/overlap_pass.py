@@ -49,19 +49,21 @@ class MemoryLimitError(LitzError):
     """The option collectives.memory_limit is no amount of memory."""
 
 
-def memory_limit(text: str, peak: int) -> float:
-    """Bytes of an option like "10%" (over the peak of the source's order), "8GiB" or "8589934592".
+def memory_limit(text: str, peak: int, held: int = 0) -> float:
+    """Bytes that temporaries and outputs may take: of an option like "10%" (that much more than the graph takes in the
+    source's order, its inputs included), "8GiB" or "8589934592".
 
-    Never less than that peak: the source's order is always allowed. Errors: MemoryLimitError.
+    peak: of temporaries and outputs in the source's order, which is always allowed. held: bytes of inputs. Errors:
+    MemoryLimitError.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*|%)\s*", text.lower())
     if found is None or (found[2] != "%" and found[2] not in UNITS):
         raise MemoryLimitError(
             f"the option collectives.memory_limit is {text!r}, which is no amount of memory",
-            todo='give bytes ("8GiB", "512MiB", "1000000") or a share over the peak without the pass ("10%")',
+            todo='give bytes ("8GiB", "512MiB", "1000000") or a share of the memory without the pass ("10%")',
         )
     amount = float(found[1])
-    return max(peak, peak * (1 + amount / 100) if found[2] == "%" else amount * UNITS[found[2]])
+    return max(peak, peak + amount / 100 * (peak + held) if found[2] == "%" else amount * UNITS[found[2]])
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,10 @@ class _Planner:
             for number, step in enumerate(step for step in schedule.steps if isinstance(step, Collective))
         }
         self.source = self._candidate("source order", schedule.steps, schedule.estimates, {})
-        self.limit = memory_limit(str(context.options.get("collectives.memory_limit") or "10%"), self.source.peak)
+        inputs = (self.program.buffers[name] for name in self.program.input_buffers)
+        held = sum(self.program.hint(buffer.nbytes) for buffer in inputs)
+        given = str(context.options.get("collectives.memory_limit") or "10%")
+        self.limit = memory_limit(given, self.source.peak, held)
         self.considered: list[tuple[str, float | None]] = [("source order", replay(self.source.tasks).us)]
 
     def best(self) -> Candidate:

@@ -40,7 +40,7 @@ def litz_register_options() -> Sequence[OptionSpec]:
         ),
         OptionSpec("verify_seconds", float, 60.0, "how long to wait for another rank's plan", affects_code=False),
         OptionSpec("bucket_bytes", int, None, "the most bytes that `overlap` merges into one collective; 0: none"),
-        OptionSpec("memory_limit", str, "10%", "what `overlap` may raise the peak to: a share over it (10%) or 8GiB"),
+        OptionSpec("memory_limit", str, "10%", "what `overlap` may take: a share more than without (10%), or 8GiB"),
         OptionSpec("profile", Path, None, "JSON file of a measured or planned cluster; unset: by the GPU's name"),
     ]
 

@@ -237,20 +237,31 @@ def profiled(step: Callable[[], Any], count: int = 2) -> tuple[float, float]:
     return tuple((sums / dist.get_world_size()).tolist())  # type: ignore[return-value]
 
 
-@contextlib.contextmanager
-def inductor_settings(peer: Peer) -> Any:
-    """Inductor's settings for a peer. Errors: AttributeError where this torch has no such setting."""
-    if not peer.config:
-        yield
-        return
+def known_settings(peer: Peer) -> dict[str, Any]:
+    """Those of Inductor's settings for a peer that this torch has. Errors: AttributeError where it has none of them."""
     import torch._inductor.config as settings
 
-    for name in peer.config:
+    def has(name: str) -> bool:
         place: Any = settings
         for part in name.split("."):
+            if not hasattr(place, part):
+                return False
             place = getattr(place, part)
-    with settings.patch(dict(peer.config)):
-        yield
+        return True
+
+    found = {name: value for name, value in peer.config.items() if has(name)}
+    if not found:
+        raise AttributeError(f"torch {torch.__version__} has none of {', '.join(peer.config)}")
+    return found
+
+
+def inductor_settings(peer: Peer) -> contextlib.AbstractContextManager[Any]:
+    """Inductor with a peer's settings, for as long as it compiles."""
+    if not peer.config:
+        return contextlib.nullcontext()
+    import torch._inductor.config as settings
+
+    return settings.patch(known_settings(peer))
 
 
 def measure(
@@ -356,7 +367,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     device = torch.device("cpu") if args.tiny else torch.device("cuda", local)
     if not args.tiny:
         torch.cuda.set_device(device)
-    dist.init_process_group("gloo" if args.tiny else "nccl")
+    dist.init_process_group("gloo") if args.tiny else dist.init_process_group("nccl", device_id=device)
     base = TINY if args.tiny else LARGE
     given = {name: getattr(args, name) for name in ("layers", "width", "tokens", "batch")}
     size = Size(**{**asdict(base), **{name: value for name, value in given.items() if value}})

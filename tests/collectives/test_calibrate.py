@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,6 @@ from support.ranks import Ranks
 KIB = 1 << 10
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
 PAIR = {**ALONE, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    with Ranks(2) as found:
-        yield found
 
 
 def run_command(rank: int, arguments: tuple[str, ...]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,12 +25,6 @@ def test_the_rank_that_differs_from_most_is_named() -> None:
     short = {"[0, 1, 2]": usual["[0, 1, 2]"][:1]}
     with pytest.raises(PlanMismatchError, match=r"collective 1 .*\n.*on rank 2: none"):
         compare("graph0", {0: usual, 1: usual, 2: short})
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    with Ranks(2) as found:
-        yield found
 
 
 def run(rank: int, case: str) -> str:

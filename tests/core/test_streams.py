@@ -87,9 +87,9 @@ def test_rows_and_their_sum() -> None:
     one = report(*PARTLY)
     (row,) = rows_of(one)
     assert (row.start, row.us, row.exposed_us, row.realised) == (5.0, 130.0, 30.0, None)
-    assert summary(one) == "130 µs of communication, 30 µs (23%) exposed, in 145 µs"
+    assert summary(one) == "130 µs, of which 30 µs (23%) exposed, in a graph of 145 µs"
     measured = replace(one, realised={"c": Realised(150.0, 75.0, 4)})
-    assert summary(measured).endswith("; measured: 150 µs of communication, 75 µs (50%) exposed")
+    assert summary(measured).endswith("; measured: 150 µs, of which 75 µs (50%) exposed")
     unknown = report(replace(PARTLY[0], estimate=None), *PARTLY[1:])
     assert "1 step without an estimate taken to take no time" in summary(unknown)
 
@@ -104,7 +104,7 @@ def test_text() -> None:
 
 def test_page() -> None:
     page = render_html(replace(report(*QUEUED), realised={"a": Realised(55.5, 12.5)}))
-    assert "<h2>Communication</h2>" in page and "70 µs of communication, 30 µs (43%) exposed" in page
+    assert "<h2>Communication</h2>" in page and "70 µs, of which 30 µs (43%) exposed" in page
     first = page[page.index('<td class="name">a</td>') :]
     assert [cell.split("<")[0] for cell in first.split("<td class=n>")[1:6]] == ["0.0", "50.0", "10.0", "55.5", "12.5"]
     second = first[first.index('<td class="name">b</td>') :]

@@ -21,5 +21,10 @@ Measuring, `litz calibrate`:
     calibrate.py  the plan, and the profile that comes of it
     job.py        what torchrun started; calibrate_cli.py the command
 
+Auditing, `litz audit`:
+
+    realised.py   a profiler's trace -> what each collective took
+    audit.py      a run under the profiler; audit_cli.py the command
+
 The model itself is plain Python: neither torch nor a GPU is needed to plan a cluster from a laptop.
 """

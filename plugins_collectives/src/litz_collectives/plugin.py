@@ -70,10 +70,16 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
 
 @hookimpl
 def litz_register_commands() -> Mapping[str, Any]:
+    from .audit_cli import audit
     from .calibrate_cli import calibrate
     from .cli import estimate_collective, fit_collectives
 
-    return {"calibrate": calibrate, "estimate-collective": estimate_collective, "fit-collectives": fit_collectives}
+    return {
+        "audit": audit,
+        "calibrate": calibrate,
+        "estimate-collective": estimate_collective,
+        "fit-collectives": fit_collectives,
+    }
 
 
 @hookimpl

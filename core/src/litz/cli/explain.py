@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import runpy
 import sys
-import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from types import TracebackType
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from litz.cli.common import make_console
+from litz.cli.script import check_script, print_failure, run_script
 
 if TYPE_CHECKING:
     from litz.report import CompileReport
@@ -38,21 +34,11 @@ def explain(script: str, args: Sequence[str], module: bool, verbose: bool) -> No
     For each graph: its kernels, what was fused and what was not and why, the cost of each step, library calls, and the
     memory it takes at its peak. Options of litz's go before SCRIPT, all after it is SCRIPT's own.
     """
-    if not module and not Path(script).is_file():
-        raise click.UsageError(f"there is no file {script!r}; for a module write -m {script}")
+    check_script(script, module)
     from litz import report  # this loads torch
 
-    code, failure = 0, None
-    with _arguments(script, args, module), report.collect() as reports:
-        try:
-            if module:
-                runpy.run_module(script, run_name="__main__", alter_sys=True)
-            else:
-                runpy.run_path(script, run_name="__main__")
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        except Exception as error:  # what was compiled before it is still worth reading
-            failure = error
+    with report.collect() as reports:
+        code, failure = run_script(script, args, module)
     console = make_console()
     _show(reports, console, verbose)
     if not reports:
@@ -60,16 +46,8 @@ def explain(script: str, args: Sequence[str], module: bool, verbose: bool) -> No
             'no graph was compiled with litz. Is torch.compile(..., backend="litz") in it, and its result called?'
         )
     if failure is not None:
-        traceback.print_exception(type(failure), failure, _below_here(failure.__traceback__))
-        code = 1
+        print_failure(failure)
     sys.exit(code)
-
-
-def _below_here(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the script on: what ran the script is no news to its author."""
-    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
-        trace = trace.tb_next
-    return trace
 
 
 def _show(reports: Sequence[CompileReport], console: Console, verbose: bool) -> None:
@@ -91,15 +69,3 @@ def _show(reports: Sequence[CompileReport], console: Console, verbose: bool) -> 
         hints.append(UNTIMED)
     for hint in hints:
         console.print(Text(hint, style="dim"))
-
-
-@contextmanager
-def _arguments(script: str, args: Sequence[str], module: bool) -> Iterator[None]:
-    """sys.argv and sys.path as `python SCRIPT ARGS` would have them."""
-    argv, path = sys.argv, sys.path
-    sys.argv = [script, *args]
-    sys.path = [str(Path.cwd()) if module else str(Path(script).resolve().parent), *path]
-    try:
-        yield
-    finally:
-        sys.argv, sys.path = argv, path

@@ -41,9 +41,9 @@ def rows_of(report: CompileReport, timeline: Timeline | None = None) -> list[Row
 
 
 def summary(report: CompileReport, timeline: Timeline | None = None) -> str:
-    """ "120 µs of communication, 30 µs (25 %) exposed, in 400 µs; measured: ..."."""
+    """ "120 µs, of which 30 µs (25%) exposed, in a graph of 400 µs; measured: ..."."""
     timeline = timeline or simulate(report.steps)
-    text = _share(timeline.communication_us, timeline.exposed_us) + f", in {time_text(timeline.us)}"
+    text = _share(timeline.communication_us, timeline.exposed_us) + f", in a graph of {time_text(timeline.us)}"
     unknown = sum(1 for step in report.steps if step.estimate is None and step.kind != "wait")
     if unknown:
         text += f"; {count_text(unknown, 'step')} without an estimate taken to take no time"
@@ -56,7 +56,7 @@ def summary(report: CompileReport, timeline: Timeline | None = None) -> str:
 
 def _share(total: float, exposed: float) -> str:
     part = f" ({exposed / total:.0%})" if total > 0 else ""
-    return f"{time_text(total)} of communication, {time_text(exposed)}{part} exposed"
+    return f"{time_text(total)}, of which {time_text(exposed)}{part} exposed"
 
 
 def timeline_svg(timeline: Timeline) -> str:

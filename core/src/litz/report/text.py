@@ -54,7 +54,7 @@ def render(report: CompileReport, console: Console, verbose: bool = False) -> No
     if report.steps:
         console.print()
         _print_steps(report, console, verbose)
-    _print_communication(report, console, verbose)
+    render_communication(report, console, verbose)
     _print_decisions(report, console, verbose)
     for name, text in report.attachments.items():
         if name.endswith(".txt"):
@@ -150,7 +150,7 @@ def _does(step: Step, verbose: bool) -> str:
 # ----------------------------------------------------------------------------------------------------- communication
 
 
-def _print_communication(report: CompileReport, console: Console, verbose: bool) -> None:
+def render_communication(report: CompileReport, console: Console, verbose: bool) -> None:
     """A row per collective: what it takes and how much of that nothing hides; estimated and, if profiled, measured."""
     if not report.communicates or not report.timed:
         return

@@ -1,0 +1,57 @@
+"""A user's script, run as `python SCRIPT ARGS` would. For the commands that watch what it compiles."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+import click
+
+
+def check_script(script: str, module: bool) -> None:
+    """Errors: click.UsageError if there is no such file."""
+    if not module and not Path(script).is_file():
+        raise click.UsageError(f"there is no file {script!r}; for a module write -m {script}")
+
+
+def run_script(script: str, args: Sequence[str], module: bool) -> tuple[int, Exception | None]:
+    """(its exit status, what it raised): what was compiled before an error is still worth reading."""
+    with _arguments(script, args, module):
+        try:
+            if module:
+                runpy.run_module(script, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(script, run_name="__main__")
+        except SystemExit as end:
+            return (end.code if isinstance(end.code, int) else int(end.code is not None)), None
+        except Exception as error:
+            return 1, error
+    return 0, None
+
+
+def print_failure(failure: Exception) -> None:
+    """The traceback from the script on: what ran the script is no news to its author."""
+    traceback.print_exception(type(failure), failure, _below_here(failure.__traceback__))
+
+
+def _below_here(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+        trace = trace.tb_next
+    return trace
+
+
+@contextmanager
+def _arguments(script: str, args: Sequence[str], module: bool) -> Iterator[None]:
+    """sys.argv and sys.path as `python SCRIPT ARGS` would have them."""
+    argv, path = sys.argv, sys.path
+    sys.argv = [script, *args]
+    sys.path = [str(Path.cwd()) if module else str(Path(script).resolve().parent), *path]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path = argv, path

@@ -1,0 +1,66 @@
+"""`litz audit`: runs a script under a profiler and puts what its communication took beside what litz expected."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from litz.cli.common import make_console
+from litz.cli.script import check_script, print_failure, run_script
+
+
+@click.command(
+    short_help="Run a script; compare its communication with what was expected.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for reports and the trace.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--rank", envvar="RANK", type=int, default=0, hidden=True)
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def audit(script: str, args: Sequence[str], module: bool, out: Path | None, as_json: bool, rank: int) -> None:
+    """Run SCRIPT with ARGS under torch.profiler, and list every collective of its compiled graphs: how long it should
+    take and how much of that should be exposed, and what the run measured.
+
+    Start it as the script is started:
+
+        torchrun --nproc-per-node 2 -m litz audit train.py
+
+    Rank 0 reports. The first call of a graph is left out if there are more; of the others the median counts. --out
+    writes each graph's report (HTML with both streams, JSON, trace) and the profiler's own trace, profile.json.
+    """
+    check_script(script, module)
+    from litz import report  # these load torch
+    from litz.report import text
+
+    from .audit import audit as audit_run
+
+    with report.collect() as reports, audit_run(reports) as audited:
+        code, failure = run_script(script, args, module)
+    if rank == 0:
+        found = audited.reports
+        if out is not None:
+            for one in found:
+                report.write_report_dir(one, out)
+            out.mkdir(parents=True, exist_ok=True)
+            (out / "profile.json").write_text(audited.trace, encoding="utf-8")
+        if as_json:
+            click.echo(json.dumps({one.name: one.to_json()["communication"] for one in found}, indent=2))
+        else:
+            console = make_console()
+            for one in found:
+                console.rule(one.name, align="left")
+                text.render_communication(one, console, verbose=True)
+            if not found:
+                console.print("no graph that litz compiled communicates")
+            missing = [one.name for one in found if not one.realised]
+            if missing:
+                console.print(f"the run shows no call of {', '.join(missing)} whose collectives can be told apart")
+    if failure is not None:
+        print_failure(failure)
+    sys.exit(code)

@@ -34,7 +34,7 @@ def test_a_gain_under_one_percent_is_none_however_quiet() -> None:
 def test_what_cannot_run_or_is_not_among_the_best_does_not_win() -> None:
     out = Measurement(1.0, reason="not among the best")
     verdict = decide(RIVALS, times(Measurement(10), a=failed("crashed"), b=out))
-    assert verdict.name is None and verdict.reason == "no candidate can run"
+    assert verdict.name is None and verdict.reason == "b not among the best"
 
 
 def test_without_a_measurement_of_the_library_it_stays() -> None:

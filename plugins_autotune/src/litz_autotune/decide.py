@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import hypot
+from math import hypot, inf
 
 from .timing import Measurement
 
@@ -40,12 +40,16 @@ def decide(rivals: Sequence[Rival], measured: Mapping[str, Measurement], library
 
     A verdict of None with `library_allowed=False` means that nothing can run.
     """
-    valid = [rival for rival in rivals if rival.name in measured and measured[rival.name].valid]
-    if not valid:
+    ran = [rival for rival in rivals if rival.name in measured and measured[rival.name].us < inf]
+    valid = [rival for rival in ran if measured[rival.name].valid]
+    if not ran:
         return Verdict(None, "no candidate can run" if rivals else "no candidates")
     if not library_allowed:
-        best = min(valid, key=lambda rival: measured[rival.name].us)
+        # What lost against the library may be all there is: its time is known, even if from few runs.
+        best = min(valid or ran, key=lambda rival: measured[rival.name].us)
         return Verdict(best.name, f"the fastest of those allowed: {measured[best.name].us:.4g} us")
+    if not valid:
+        return Verdict(None, _without_a_final(ran, measured))
     comparable = [rival for rival in valid if rival.baseline in measured and measured[rival.baseline].valid]
     if not comparable:
         return Verdict(None, "the library call was not measured")
@@ -60,6 +64,14 @@ def decide(rivals: Sequence[Rival], measured: Mapping[str, Measurement], library
     if gain <= needed:
         return Verdict(None, f"{times}: a gain of {gain:.3g} us is within the noise of {needed:.3g}")
     return Verdict(best.name, f"{times}: gains {gain / against:.1%}, noise {needed:.3g} us")
+
+
+def _without_a_final(ran: Sequence[Rival], measured: Mapping[str, Measurement]) -> str:
+    best = min(ran, key=lambda rival: measured[rival.name].us)
+    own, library = measured[best.name], measured.get(best.baseline)
+    if library is None or own.us < library.us + best.handicap_us:
+        return f"{best.name} {own.reason}"
+    return f"the library is the fastest: {own.us:.4g} us against the library's {library.us + best.handicap_us:.4g}"
 
 
 def _gain(rival: Rival, measured: Mapping[str, Measurement]) -> float:

@@ -97,7 +97,7 @@ class Autotune:
         if not options["autotune.in_subprocess"]:
             return self._runners.setdefault("here", InProcess())
         devices: tuple[int | None, ...] = (None,)
-        if options["autotune.multi_device"] and device == "cuda":
+        if options["autotune.multi_device"] and device == "cuda" and torch.cuda.device_count() > 1:
             devices = same_devices(index)
         if devices not in self._runners:
             self._runners[devices] = WorkerPool(devices)

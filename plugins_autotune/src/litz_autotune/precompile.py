@@ -7,8 +7,9 @@ cache, where the measuring process finds it. Each text is compiled once.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from litz.ir import KernelCall, Program
@@ -19,20 +20,56 @@ from litz_plugins.errors import describe
 
 Build = Callable[[KernelSource], Any]
 
+LEAST_PATIENCE = 2.0
+"""Seconds that the last few kernels get at least, once the most of them are compiled. ptxas takes a minute for some."""
+
+
+class Precompilation:
+    """Sources that are being compiled. threads: at a time; None for one per processor, less one for who measures."""
+
+    def __init__(self, sources: Mapping[str, Sequence[KernelSource]], build: Build, threads: int | None = None) -> None:
+        wanted = {source.text: source for found in sources.values() for source in found}
+        workers = max(1, min(threads or (os.cpu_count() or 2) - 1, 16, len(wanted)))
+        self._sources = sources
+        self._start = time.monotonic()
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="litz-autotune")
+        self._jobs = {text: self._pool.submit(build, source) for text, source in wanted.items()}
+
+    def ready(self, names: Iterable[str], most: int = 1) -> Iterator[dict[str, str]]:
+        """Those of `names` that are compiled, as they become so and at most `most` at a time: for each "" or why one of
+        its sources does not compile. What takes far longer than the others is given up."""
+        waiting = list(names)
+        while waiting:
+            done = [name for name in waiting if all(job.done() for job in self._of(name))][:most]
+            if done:
+                waiting = [name for name in waiting if name not in done]
+                yield {name: next(filter(None, map(_problem, self._of(name))), "") for name in done}
+                continue
+            pending = {job for name in waiting for job in self._of(name) if not job.done()}
+            spent = time.monotonic() - self._start
+            others = [job for job in self._jobs.values() if job not in pending]
+            patience = None if len(others) < len(pending) else max(LEAST_PATIENCE, 2 * spent)
+            if not wait(pending, timeout=patience, return_when=FIRST_COMPLETED).done:
+                text = f"does not compile in {time.monotonic() - self._start:.0f} s"
+                yield dict.fromkeys(waiting, text)
+                return
+
+    def close(self) -> None:
+        """Start nothing more. What is being compiled goes on, for the disk cache."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _of(self, name: str) -> list[Future[Any]]:
+        return [self._jobs[source.text] for source in self._sources[name]]
+
 
 def precompile(
     sources: Mapping[str, Sequence[KernelSource]], build: Build, threads: int | None = None
 ) -> dict[str, str]:
-    """For each name "" or why one of its sources does not compile. threads: at a time; None for one per processor."""
-    wanted = {source.text: source for found in sources.values() for source in found}
-    workers = max(1, min(threads or os.cpu_count() or 1, 16, len(wanted)))
-    with ThreadPoolExecutor(workers, thread_name_prefix="litz-autotune") as pool:
-        jobs = {text: pool.submit(build, source) for text, source in wanted.items()}
-        problems = {text: _problem(job) for text, job in jobs.items()}
-    return {
-        name: next((problems[source.text] for source in found if problems[source.text]), "")
-        for name, found in sources.items()
-    }
+    """For each name "" or why one of its sources does not compile. threads: as in `Precompilation`."""
+    compilation = Precompilation(sources, build, threads)
+    found = {name: problem for batch in compilation.ready(sources) for name, problem in batch.items()}
+    compilation.close()
+    return found
 
 
 def _problem(job: Future[Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ class Entrant:
 @dataclass(frozen=True)
 class Race:
     """key: of the problem; what is made for one race of a problem is kept for the next. reference: what is right, None
-    to check nothing. seconds: for all measurements together. index: of the device, in the process that runs it."""
+    to check nothing. seconds: for all measurements together. index: of the device, in the process that runs it.
+    limit_us: what is slower is not run more than it takes to see that."""
 
     key: str
     entrants: tuple[Entrant, ...]
@@ -58,6 +60,7 @@ class Race:
     cache: str
     seconds: float = 0.05
     index: int | None = None
+    limit_us: float = inf
 
     def run(self, state: dict[str, Any]) -> tuple[Measurement, ...]:
         """The result for each entrant. state: kept from call to call. Raises only if the reference does not run."""
@@ -81,7 +84,7 @@ class Race:
             else:
                 calls[entrant.name] = call
         ready = {name: call for name, call in calls.items() if not problems[name]}
-        samples = self.timer.time(ready, device, self.seconds) if ready else {}
+        samples = self.timer.time(ready, device, self.seconds, self.limit_us) if ready else {}
         return tuple(
             failed(problems[e.name]) if problems[e.name] else summarize(samples[e.name]) for e in self.entrants
         )

@@ -27,7 +27,8 @@ FILE = "record.json"
 
 @dataclass
 class Counters:
-    """What happened since the plugin was loaded: problems found and not found, stored, and measured; by store."""
+    """What happened since the plugin was loaded: problems found and not found, stored, and measured; by store. Seconds
+    are of whoever waits: for processes to start, candidates to be screened, finals to be run."""
 
     local_hits: int = 0
     local_misses: int = 0
@@ -39,6 +40,8 @@ class Counters:
     tuned: int = 0
     precompiled: int = 0
     races: int = 0
+    screen_seconds: float = 0.0
+    final_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Tuning: in, the candidates for a contraction; out, the one that runs, and the reason on record.
 
-    offers -> contest -> (stored record | precompile -> screen each alone -> final of the best, in turns) -> decision
+    offers -> contest -> (stored record | measuring) -> decision
 
 What is measured runs in another process unless the options say otherwise. Where nothing can be measured the library
 stays.
@@ -9,34 +9,27 @@ stays.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
 from litz.ir import KernelCall
 from litz_plugins import Choice, ChoiceContext, Estimate, OptionsView
 
-from .contest import Contest, Heat, make_contest
+from .contest import Contest, make_contest
 from .decide import Verdict, decide
 from .errors import NoValidChoicesError
-from .pool import Failure, Request, Runner
-from .precompile import precompile, sources_of, triton_build
+from .measuring import Measuring, considered
+from .pool import Runner
+from .precompile import sources_of
 from .problem import describe
-from .progress import Display
-from .race import Race
 from .remote import RemoteStore
 from .results import Counters, LocalStore, Record
 from .subprogram import cut
-from .timing import Measurement, Timer, can_measure, failed, timer_for
+from .timing import Measurement, Timer, can_measure
 
 LIBRARY_BACKEND = "library"
 TEMPLATE_BACKEND = "triton"
-SCREEN_SECONDS = 0.02
-FINAL_SECONDS = 0.2
-FINALISTS = 3
-"""Candidates of each heat that are measured again, longer and in turns with the library call."""
 
 Rejections = Callable[[ChoiceContext], Sequence[tuple[str, str]]]
 
@@ -93,19 +86,18 @@ class Tuner:
         return NoValidChoicesError(str(problem), [*left_out, *tried, *self.rejections(context)])
 
     def _unmeasured(self, library: Choice | None, offers: Sequence[Choice], context: ChoiceContext) -> Choice:
-        considered = [(c.name, None if c.estimate is None else c.estimate.us) for c in offers]
+        estimated = [(c.name, None if c.estimate is None else c.estimate.us) for c in offers]
         reason = f"there is no {context.device.type} device here to measure on"
         chosen = library or min(offers, key=lambda c: float("inf") if c.estimate is None else c.estimate.us)
-        context.record(chosen.name, reason, considered, plugin="autotune")
+        context.record(chosen.name, reason, estimated, plugin="autotune")
         return chosen
 
     def _note(
         self, chosen: Choice, verdict: Verdict, measured: Mapping[str, Measurement], context: ChoiceContext
     ) -> None:
-        times = [(name, found.us if found.us < float("inf") else None) for name, found in measured.items()]
         failures = [f"{name} {found.reason}" for name, found in measured.items() if found.us == float("inf")]
         reason = verdict.reason + (f"; {'; '.join(failures)}" if failures else "")
-        context.record(chosen.name, reason, times, plugin="autotune")
+        context.record(chosen.name, reason, considered(measured), plugin="autotune")
         kernels = sources_of(chosen) if isinstance(chosen.payload, KernelCall) or chosen.kind == "template" else []
         found = measured.get(chosen.name)
         if len(kernels) == 1 and found is not None:
@@ -126,7 +118,7 @@ class Tuner:
             found = None if remote is None else remote.find(contest.key, contest.problem)
             if found is not None:
                 return found, True
-            record, complete = self._measure(contest, offers, context)
+            record, complete = self._measuring(contest, context).record(offers)
             return (remote.put(contest.key, record) if remote is not None and complete else record), complete
 
         kept = context.options["autotune.local_cache"]
@@ -142,101 +134,8 @@ class Tuner:
             self._remotes[url] = RemoteStore(url, self.counters)
         return self._remotes[url]
 
-    def _measure(self, contest: Contest, offers: Sequence[Choice], context: ChoiceContext) -> tuple[Record, bool]:
-        """The record, and whether everything was measured within the budget."""
+    def _measuring(self, contest: Contest, context: ChoiceContext) -> Measuring:
         self.counters.tuned += 1
         runner = self.runner(context.options, context.device.type, context.device.index)
-        runner.start()
-        by_name = {choice.name: choice for choice in offers}
-        measured: dict[str, Measurement] = {}
-        with Display(str(contest.problem), len(offers)) as display:
-            build = triton_build(context.device, context.program, context.cache)
-            sources = {name: sources_of(choice) for name, choice in by_name.items()}
-            for name, problem in precompile(sources, build, context.options.get("threads")).items():
-                if problem:
-                    measured[name] = failed(problem)
-                    display.done()
-            self.counters.precompiled += 1
-            for heat in contest.heats:
-                self._screen(contest, heat, runner, context, measured, display)
-            complete = all(found.reason != OVER_BUDGET for found in measured.values())
-            for heat in contest.heats:
-                complete = self._final(contest, heat, runner, context, measured) and complete
-        return Record(contest.problem, measured), complete
-
-    def _screen(
-        self,
-        contest: Contest,
-        heat: Heat,
-        runner: Runner,
-        context: ChoiceContext,
-        measured: dict[str, Measurement],
-        display: Display,
-    ) -> None:
-        """Each candidate alone, so that one which crashes costs no other anything."""
-        waiting = [entrant for entrant in heat.offers if entrant.name not in measured]
-        width = max(1, len(getattr(runner, "workers", ())))
-        for batch in _batches(waiting, width):
-            if time.monotonic() > self.deadline:
-                measured.update({entrant.name: failed(OVER_BUDGET) for entrant in batch})
-                continue
-            races = [self._race(contest, heat, [entrant.name], context, SCREEN_SECONDS) for entrant in batch]
-            for entrant, result in zip(batch, self._run(runner, races, context)):
-                measured[entrant.name] = failed(result.reason) if isinstance(result, Failure) else result[0]
-            display.done(len(batch), _best(measured))
-
-    def _final(
-        self,
-        contest: Contest,
-        heat: Heat,
-        runner: Runner,
-        context: ChoiceContext,
-        measured: dict[str, Measurement],
-    ) -> bool:
-        """The best of a heat and the library call in turns. False if the budget was spent before."""
-        names = [entrant.name for entrant in heat.offers if measured[entrant.name].valid]
-        names.sort(key=lambda name: measured[name].us)
-        for name in names[FINALISTS:]:
-            measured[name] = replace(measured[name], reason="not among the best")
-        if not names and heat.offers:
-            return True
-        if time.monotonic() > self.deadline:
-            measured.update({name: replace(measured[name], reason=OVER_BUDGET) for name in names[:FINALISTS]})
-            return False
-        entrants = [heat.baseline.name, *names[:FINALISTS]]
-        (result,) = self._run(runner, [self._race(contest, heat, entrants, context, FINAL_SECONDS)], context)
-        if isinstance(result, Failure):
-            result = [failed(result.reason)] * len(entrants)
-        measured.update(zip(entrants, result))
-        return True
-
-    def _run(self, runner: Runner, races: Sequence[Request], context: ChoiceContext) -> list[Any]:
-        self.counters.races += len(races)
-        return runner.run(races, context.options["autotune.timeout"])
-
-    def _race(self, contest: Contest, heat: Heat, names: Sequence[str], context: ChoiceContext, seconds: float) -> Race:
-        by_name = {entrant.name: entrant for entrant in (heat.baseline, *heat.offers)}
-        alone = context.options["autotune.in_subprocess"] and context.options["autotune.multi_device"]
-        return Race(
-            f"{contest.key} {heat.name}",
-            tuple(by_name[name] for name in names),
-            heat.baseline.program,
-            self.timer or timer_for(torch.device(context.device.type)),
-            context.options,  # type: ignore[arg-type]
-            str(context.cache.root),
-            seconds,
-            0 if alone and context.device.type == "cuda" else None,
-        )
-
-
-OVER_BUDGET = "not measured: autotune.budget is spent"
-
-
-def _batches(items: Sequence[Any], width: int) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(items), width):
-        yield items[start : start + width]
-
-
-def _best(measured: Mapping[str, Measurement]) -> str:
-    valid = [(found.us, name) for name, found in measured.items() if found.valid]
-    return f"best {min(valid)[0]:.4g} us: {min(valid)[1]}" if valid else ""
+        library_allowed = LIBRARY_BACKEND in context.options["autotune.backends"]
+        return Measuring(contest, runner, context, self.counters, self.deadline, self.timer, library_allowed)

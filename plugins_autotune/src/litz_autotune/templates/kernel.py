@@ -33,6 +33,9 @@ from .gemm import Gemm, Operand, Product
 
 FLOAT8: Mapping[torch.dtype, str] = {torch.float8_e4m3fn: "*fp8e4nv", torch.float8_e5m2: "*fp8e5"}
 
+MOST_UNROLLED = 4
+"""Steps along the depth up to which a loop may be unrolled as a whole."""
+
 _PART = sympy.Symbol("part", integer=True, nonnegative=True)
 
 
@@ -262,6 +265,10 @@ class _Writer:
             tile.emit("start = (part * length).to(tl.int32)")
             tile.emit(f"end = tl.minimum(start + length, {end})")
             start, end = "start", "end"
+        elif product.k.is_Integer and int(product.k) > MOST_UNROLLED * config.k:
+            # Always times one, which ptxas does not know: it unrolls a loop of known length for up to four seconds.
+            tile.emit(f"end = {end} * tl.num_programs(1)")
+            end = "end"
         whole = product.k.is_Integer and int(product.k) % (config.k * config.split) == 0
         sides = (
             _Side("a", f"left{number}", product.left, "[None, :]", "YBLOCK, KBLOCK", "y"),

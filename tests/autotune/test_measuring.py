@@ -1,0 +1,87 @@
+"""What loses is measured as little as it takes to see that."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from litz_autotune import measuring
+from litz_autotune.precompile import Precompilation
+from litz_autotune.timing import LEAST_ROUNDS, CpuTimer, FakeTimer
+from litz_plugins import KernelSource
+from support import rivals
+from support.tuned import Tuned
+
+A, B = torch.randn(32, 48), torch.randn(48, 16)
+ALL = (rivals.good, rivals.better)
+
+
+def tuned(folder: Path, timer: FakeTimer, **options: object) -> Tuned:
+    compiled = Tuned(folder, timer, *ALL, **options)
+    torch.testing.assert_close(compiled(torch.mm, A, B), A @ B)
+    return compiled
+
+
+def test_a_candidate_far_from_the_best_is_not_in_the_final(tmp_path: Path) -> None:
+    timer = FakeTimer((("library", 100), ("good", 50), ("better", 90)))
+    assert tuned(tmp_path, timer).chosen == ["good"]
+    assert [timer.calls.count(name) for name in ("library", "good", "better")] == [2, 2, 1]
+
+
+def test_there_is_no_final_where_the_library_is_far_ahead(tmp_path: Path) -> None:
+    timer = FakeTimer((("library", 100), ("good", 120), ("better", 1000)))
+    compiled = tuned(tmp_path, timer)
+    assert compiled.chosen == ["aten.mm.default"] and "the library is the fastest: 120 us" in compiled.reasons[0]
+    assert [timer.calls.count(name) for name in ("library", "good", "better")] == [1, 1, 1]
+
+
+def test_what_lost_to_the_library_may_still_be_all_there_is(tmp_path: Path) -> None:
+    timer = FakeTimer((("library", 1), ("good", 60), ("better", 50)))
+    assert tuned(tmp_path, timer).chosen == ["aten.mm.default"]
+    again = tuned(tmp_path, timer, **{"autotune.backends": ("triton",)})  # from what is on disk
+    assert again.chosen == ["better"] and again.autotune.counters.tuned == 0
+
+
+def test_long_runs_of_hopeless_candidates_end_the_screening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "HOPELESS_SECONDS", 0.0)
+    monkeypatch.setattr(measuring, "HOPELESS_AFTER", 1)
+    timer = FakeTimer((("library", 100), ("good", 300), ("better", 10)))
+    compiled = tuned(tmp_path, timer)
+    assert timer.calls == ["library", "good"]
+    assert "far slower than the library" in compiled.reasons[0]
+
+
+def test_a_function_that_is_too_slow_is_run_three_times() -> None:
+    count = 0
+
+    def run() -> None:
+        nonlocal count
+        count += 1
+
+    CpuTimer().time({"f": run}, torch.device("cpu"), 0.0, limit_us=0.0)
+    assert count == 3
+    CpuTimer().time({"f": run}, torch.device("cpu"), 0.0)
+    assert count == 3 + LEAST_ROUNDS
+
+
+def test_a_kernel_that_does_not_get_compiled_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("litz_autotune.precompile.LEAST_PATIENCE", 0.05)
+    end = threading.Event()
+
+    def build(source: KernelSource) -> None:
+        if source.name == "slow":
+            end.wait(30)
+
+    sources = {name: [KernelSource(name, "triton", name, "f")] for name in ("slow", "a", "b")}
+    compilation = Precompilation(sources, build, threads=3)
+    start = time.monotonic()
+    batches = list(compilation.ready(sources))
+    compilation.close()
+    end.set()
+    assert time.monotonic() - start < 10
+    assert [sorted(batch) for batch in batches] == [["a"], ["b"], ["slow"]]
+    assert batches[0]["a"] == "" and "does not compile in" in batches[2]["slow"]

@@ -1,9 +1,9 @@
 """litz-autotune against eager and TorchInductor's max-autotune, on matrix products and convolutions.
 
-    python -m benchmarks.autotune [--dtype bf16 fp16] [--only TEXT] [--inductor TEXT] [--minutes N] [--out FILE]
+    python -m benchmarks.autotune [--dtype bf16 fp16] [--only TEXT ...] [--inductor TEXT ...] [--minutes N] [--out FILE]
 
 For each shape, plain and with users (bias and gelu, a residual, relu): the time of eager, of litz with
-mode="max-autotune-no-cudagraphs", of the best Triton template alone, and, for the shapes whose names contain the text
+mode="max-autotune-no-cudagraphs", of the best Triton template alone, and, for the shapes whose names contain a text
 of `--inductor` ("" for all), of TorchInductor's max-autotune-no-cudagraphs. All of one row are timed in turns, with
 cold caches (`litz_autotune.timing`), so they saw the same machine. Beside them: seconds of the first call with an empty
 cache and with a filled one. The last lines are the figures that the issue asks for.
@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+from litz import report as reports
 from litz_autotune.plugin import plugin
 from litz_autotune.timing import CudaTimer, summarize
 
@@ -91,7 +92,8 @@ USERS: dict[str, Callable[..., torch.Tensor]] = {
 
 @dataclass
 class Row:
-    """Times in µs, tuning in seconds; `problems` has what went wrong, by who."""
+    """Times in µs, first calls in seconds; `stages` has what of litz's went into screening and finals, `chosen` what
+    its autotuner chose, `problems` what went wrong, by who."""
 
     name: str
     users: str
@@ -99,6 +101,8 @@ class Row:
     us: dict[str, float] = field(default_factory=dict)
     noise: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    stages: dict[str, float] = field(default_factory=dict)
+    chosen: str = ""
     races_warm: int = -1
     problems: dict[str, str] = field(default_factory=dict)
 
@@ -162,7 +166,13 @@ def measure(
             traceback.print_exc(limit=2, file=sys.stderr)
 
     options = {"mode": "max-autotune-no-cudagraphs", "cache_dir": folder}
-    add("litz", lambda: torch.compile(fn, backend="litz", options=options))
+    before = vars(plugin.counters).copy()
+    with reports.collect() as collected:
+        add("litz", lambda: torch.compile(fn, backend="litz", options=options))
+    spent = {name: vars(plugin.counters)[name] - before[name] for name in ("screen_seconds", "final_seconds")}
+    row.stages = {name.removesuffix("_seconds"): seconds for name, seconds in spent.items()}
+    decisions = [d for report in collected for d in report.decisions if d.plugin == "autotune"]
+    row.chosen = "; ".join(dict.fromkeys(decision.chosen for decision in decisions))
     races = plugin.counters.races
     add("litz warm", lambda: torch.compile(fn, backend="litz", options=options))
     runs.pop("litz warm", None)
@@ -193,7 +203,7 @@ def line(row: Row) -> str:
     )
     problems = "; ".join(f"{who}: {text}" for who, text in row.problems.items())
     label = f"{row.name} {row.users}".strip()
-    return f"{row.dtype} {label:32} {times}  x{row.against('litz', 'eager'):.3f}  [{tuned}] {problems}"
+    return f"{row.dtype} {label:32} {times}  x{row.against('litz', 'eager'):.3f}  [{tuned}] {row.chosen} {problems}"
 
 
 def summary(rows: Sequence[Row]) -> list[str]:
@@ -224,8 +234,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print. Returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--dtype", nargs="+", choices=tuple(DTYPES), default=["bf16"])
-    parser.add_argument("--only", default="", help="shapes whose names contain this text")
-    parser.add_argument("--inductor", default=None, help='shapes to give to Inductor too; "" for all')
+    parser.add_argument("--only", nargs="+", default=[""], help="shapes whose names contain one of these texts")
+    parser.add_argument("--inductor", nargs="+", default=[], help='shapes that Inductor gets too, likewise; "" for all')
     parser.add_argument("--minutes", type=float, default=inf, help="stop after so many, and sum up what there is")
     parser.add_argument("--out", help="write the figures to this file, as JSON")
     args = parser.parse_args(argv)
@@ -237,12 +247,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows: list[Row] = []
     for dtype in args.dtype:
         for name, users, fn, tensors in cases(DTYPES[dtype]):
-            if args.only not in name:
+            if not any(text in name for text in args.only):
                 continue
             if time.monotonic() > stop:
                 print("out of time")
                 break
-            inductor = args.inductor is not None and args.inductor in name
+            inductor = any(text in name for text in args.inductor)
             with tempfile.TemporaryDirectory() as folder:  # cold: nothing built, nothing measured
                 row = measure(name, users, dtype, fn, tensors, inductor, Path(folder))
             rows.append(row)

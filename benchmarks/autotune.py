@@ -82,6 +82,14 @@ CONVOLUTIONS: dict[str, tuple[int, int, int, int, int, int, int]] = {
     "conv3x3 128-128 stride 2": (32, 128, 56, 128, 3, 2, 1),
 }
 
+# name: m, n, k, and what makes an operand; these count as rows with users
+OPERANDS: dict[str, tuple[int, int, int, Callable[..., torch.Tensor]]] = {
+    "of silu, gpt2 down": (8192, 768, 3072, lambda x, w, w8, w32, s: F.silu(x) @ w),
+    "of int8 weights 16x4096x4096": (16, 4096, 4096, lambda x, w, w8, w32, s: x @ (w8.to(x.dtype) * s)),
+    "of int8 weights 1x11008x4096": (1, 11008, 4096, lambda x, w, w8, w32, s: x @ (w8.to(x.dtype) * s)),
+    "of float32 weights 64x4096x4096": (64, 4096, 4096, lambda x, w, w8, w32, s: x @ w32.to(x.dtype)),
+}
+
 USERS: dict[str, Callable[..., torch.Tensor]] = {
     "": lambda y, bias, other: y,
     "bias+gelu": lambda y, bias, other: F.gelu(y + bias),
@@ -123,6 +131,10 @@ def cases(dtype: torch.dtype) -> Iterator[tuple[str, str, Callable[..., Any], li
         a, b, bias, other = randn(*lead, m, k), randn(*lead, k, n), randn(n), randn(*lead, m, n)
         for users in ("", second[number % len(second)]):
             yield name, users, lambda a, b, bias, other, u=USERS[users]: u(a @ b, bias, other), [a, b, bias, other]
+    for name, (m, n, k, product) in OPERANDS.items():
+        w32 = torch.randn(k, n, device="cuda")
+        w8 = (w32 * 30).to(torch.int8)
+        yield name, "operand", product, [randn(m, k), w32.to(dtype), w8, w32, randn(n)]
     for name, (images, channels, size, out, kernel, stride, padding) in CONVOLUTIONS.items():
         x = randn(images, channels, size, size).contiguous(memory_format=torch.channels_last)
         w = randn(out, channels, kernel, kernel).contiguous(memory_format=torch.channels_last)

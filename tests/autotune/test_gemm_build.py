@@ -59,6 +59,7 @@ def test_dtypes_compile(dtype: torch.dtype, tf32: bool) -> None:
 
 
 OTHERS = ["mm-mm-bf16", "int-mm-scaled", "scaled-mm-rows", "conv1x1-last", "conv3x3-last-relu", "conv3x3-dynamic"]
+OTHERS += ["of-cast", "linear-of-int8", "of-dynamic"]
 
 
 @pytest.mark.parametrize("name", ["linear-dynamic-gelu", "bmm-strided", "mm-three-users", "mm-dynamic-split", *OTHERS])
@@ -123,7 +124,7 @@ def test_sizes_beyond_32_bits() -> None:
                     torch.empty(32768, 768, dtype=torch.bfloat16),
                 )
 
-        case = Case(torch.mm, make, Config(128, 128, 64, 3, 8))
+        case = Case(torch.mm, make, Config(128, 128, 64, 3, 8), fuse=False)
         _, program = case.programs()
         (call,) = (op for op in program.operations if isinstance(op, KernelCall))
         assert ("tl.int64" in call.source.text) == (rows * 32768 > 2**31)

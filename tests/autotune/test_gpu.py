@@ -32,6 +32,7 @@ PRODUCTS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.T
     "mm": lambda x, w, b: x @ w,
     "gelu": lambda x, w, b: F.gelu(torch.addmm(b, x, w)),
     "transposed": lambda x, w, b: x.t().contiguous().t() @ w.t().contiguous().t() + b,
+    "made": lambda x, w, b: F.silu(x) @ (w.float() * 0.5).to(w.dtype) + b,
     "residual": lambda x, w, b: (x @ w).relu() * 2 + (x @ w).sigmoid(),
 }
 

@@ -131,6 +131,32 @@ def test_two_products_and_their_sum_become_one_kernel(tmp_path: Path) -> None:
     assert gpu.autotune.counters.tuned == 1  # the second product is not asked about again
 
 
+def test_what_makes_an_operand_goes_into_the_kernel(tmp_path: Path) -> None:
+    gpu = FakeGpu(tmp_path, lambda name: 50.0 if "triton" in name and "1 producer and 1 user" in name else 100.0)
+    schedule = gpu.schedule(lambda x, w: (x.to(torch.bfloat16) @ w).relu(), X, W.t().bfloat16())
+    (call,) = schedule.steps
+    assert isinstance(call, KernelCall) and call.source.settings["pointers"][0] == "*fp32"
+    assert {tuple(n.partition(" with ")[2] for n in names if "library" in n) for names in gpu.runner.raced} >= {
+        ("1 producer and 1 user",),
+        ("1 user (1)",),
+    }
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w: ((y := x.to(torch.bfloat16)) @ w, y.sum()),  # someone else reads the operand
+        lambda x, w: ((y := x.to(torch.bfloat16)) @ w, y),  # it is returned
+        lambda x, w: (x - x.sum(-1, keepdim=True)).to(torch.bfloat16) @ w,  # core fuses it with the sum
+        lambda x, w: x.to(torch.bfloat16)[(x[:, 0] > 0).long()] @ w,  # a gather
+    ],
+)
+def test_what_else_is_needed_or_better_fused_before_stays(tmp_path: Path, fn: Callable[..., torch.Tensor]) -> None:
+    gpu = FakeGpu(tmp_path, triton_wins)
+    gpu.schedule(fn, X, W.t().bfloat16())
+    assert gpu.runner.raced and not any("producer" in name for names in gpu.runner.raced for name in names)
+
+
 def test_a_convolution_and_its_activation_become_one_kernel(tmp_path: Path) -> None:
     x, w, b = torch.randn(2, 16, 8, 8), torch.randn(32, 16, 3, 3), torch.randn(32)
     schedule = FakeGpu(tmp_path, triton_wins).schedule(lambda x, w, b: F.conv2d(x, w, b, padding=1).relu(), x, w, b)

@@ -25,6 +25,7 @@ from litz_autotune.epilogue import fused
 from litz_autotune.subprogram import on_device
 from litz_autotune.templates.configs import Config
 from litz_autotune.templates.offer import KINDS, make_choice, second_product
+from litz_autotune.templates.prologue import with_prologues
 from litz_plugins import ChoiceContext
 from support.retarget import cuda_schedules
 
@@ -43,8 +44,8 @@ def randn(*size: int, dtype: torch.dtype = torch.float32, stride: Sequence[int] 
 
 @dataclass(frozen=True)
 class Case:
-    """fn: what is compiled; its one contraction goes to the template. fuse: with its users. reference: the same for
-    float64, if `fn` is not."""
+    """fn: what is compiled; its one contraction goes to the template. fuse: with its users and producers. reference:
+    the same for float64, if `fn` is not."""
 
     fn: Callable[..., Any]
     make: Make
@@ -75,6 +76,7 @@ class Case:
             gemm = both
         elif self.fuse and epilogues:
             gemm = replace(gemm, epilogue=epilogues[-1])
+        gemm = (self.fuse and with_prologues(gemm, template, program)) or gemm
         assert len(gemm.epilogue.absorbed) == self.absorbs, gemm.epilogue
         choice = make_choice(gemm, self.config, None, template, program)
         assert choice is not None and isinstance(choice.payload, Replacement)
@@ -156,6 +158,10 @@ TMA = Config(32, 32, 32, 2, 4, group=2, programs=3)
 
 def _mm(m: int, k: int, n: int, dtype: torch.dtype = torch.float32) -> Make:
     return lambda: (randn(m, k, dtype=dtype), randn(k, n, dtype=dtype))
+
+
+def _mm_t(m: int, k: int, n: int) -> Make:
+    return lambda: (randn(m, k), randn(n, k))
 
 
 def _linear(*size: int, out: int, dtype: torch.dtype = torch.float32) -> Make:
@@ -301,6 +307,43 @@ CASES: Mapping[str, Case] = {
         SMALL,
         absorbs=1,
     ),
+    "of-cast": Case(
+        lambda a, b: a.to(torch.bfloat16) @ b,
+        lambda: (randn(33, 40), randn(40, 50, dtype=torch.bfloat16)),
+        SMALL,
+        absorbs=1,
+        tolerance=HALF,
+        reference=torch.mm,
+    ),
+    # exp(0) is not 0: what lies beyond the depth must not count.
+    "of-exp-both": Case(lambda a, b: (a.exp() @ b.t().exp()).relu(), _mm_t(33, 45, 50), SMALL, absorbs=3),
+    "of-exp-whole": Case(lambda a, b: a.exp() @ b, _mm(32, 64, 32), SMALL, absorbs=1),
+    "linear-of-int8": Case(
+        lambda w, s, x, b: F.linear(x, w.to(torch.bfloat16) * s[:, None], b).relu(),
+        lambda: (
+            randn(50, 45, dtype=torch.int8),
+            randn(50, dtype=torch.bfloat16),
+            randn(5, 45, dtype=torch.bfloat16),
+            randn(50, dtype=torch.bfloat16),
+        ),
+        WIDE,
+        absorbs=2,
+        tolerance=HALF,
+        reference=lambda w, s, x, b: F.linear(x, w.double() * s[:, None], b).relu(),
+    ),
+    "linear-3d-of-silu": Case(
+        lambda x, r, w, b: F.linear(F.silu(x) * r, w, b),
+        lambda: (randn(3, 11, 40), randn(11, 1), randn(50, 40), randn(50)),
+        SMALL,
+        absorbs=1,
+    ),
+    "bmm-of": Case(
+        lambda a, b: torch.bmm(a.cos(), b.transpose(1, 2)),
+        lambda: (randn(3, 33, 40), randn(3, 50, 40)),
+        SMALL,
+        absorbs=1,
+    ),
+    "of-dynamic": Case(lambda a, b: a.cos() @ b, _mm(37, 29, 45), SMALL, dynamic=True, absorbs=1),
     "tma": Case(torch.mm, _mm(64, 64, 64), TMA),
     "tma-odd": Case(lambda a, b: (a @ b).relu(), _mm(70, 44, 92), TMA, absorbs=1),
     "tma-one-tile": Case(torch.mm, _mm(20, 8, 12), TMA),

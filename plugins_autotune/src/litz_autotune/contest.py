@@ -21,7 +21,7 @@ from litz.schedule.choices import needed_outside, replacement_of, substituted
 from litz_plugins import Choice, ChoiceContext
 
 from .decide import Rival
-from .epilogue import shared_users
+from .epilogue import others, shared_users
 from .precompile import sources_of
 from .problem import Problem, describe
 from .race import Entrant
@@ -83,8 +83,8 @@ def _scope(program: Program, template: Template, absorbs: Sequence[str]) -> Prog
 def _heat(program: Program, template: Template, absorbs: Sequence[str], choices: Sequence[Choice], number: int) -> Heat:
     scope = _scope(program, template, absorbs)
     # No name of an operation: the same heat of an equal problem elsewhere has the same name.
-    users = f"{len(absorbs)} user{'s' if len(absorbs) > 1 else ''}"
-    name = f"{LIBRARY} with {users}{f' ({number})' if number else ''}" if absorbs else LIBRARY
+    words = others(program, template, absorbs)
+    name = f"{LIBRARY} with {words}{f' ({number})' if number else ''}" if absorbs else LIBRARY
     entrants = [Entrant(c.name, substituted(scope, template, replacement_of(c))) for c in choices]
     return Heat(name, Entrant(name, scope), tuple(entrants))
 

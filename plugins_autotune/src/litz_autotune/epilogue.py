@@ -123,6 +123,14 @@ def stands(program: Program, template: Template, absorbed: Sequence[str]) -> boo
     return True
 
 
+def others(program: Program, template: Template, absorbed: Sequence[str]) -> str:
+    """ "1 producer and 2 users": what else a kernel does, in words; "" for nothing."""
+    names = [operation.name for operation in program.operations]
+    before = sum(names.index(name) < names.index(template.name) for name in absorbed)
+    counts = ((before, "producer"), (len(absorbed) - before, "user"))
+    return " and ".join(f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count)
+
+
 def shared_users(program: Program, absorbed: Sequence[str]) -> tuple[str, ...]:
     """Those of the absorbed operations whose results a loop outside reads too."""
     by_name = {operation.name: operation for operation in program.operations}

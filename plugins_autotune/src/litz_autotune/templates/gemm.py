@@ -15,8 +15,9 @@ from typing import Any
 import sympy
 import torch
 
+from litz.codegen.triton.names import index_expressions
 from litz.cost.contractions import argument_names
-from litz.ir import Buffer, Layout, Node, Program, Range, Template, TensorRef
+from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Template, TensorRef
 from litz.ir.build import call, cast, const, load
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import ZERO, Expr, Symbol, product
@@ -32,12 +33,27 @@ def depth_var(position: int) -> Symbol:
 @dataclass(frozen=True)
 class Operand:
     """A buffer, its dtype, and where an element lies: an expression over the variables of the result and of the depth,
-    in elements. inside: (expression, size) pairs; where one is not within 0 <= expression < size the element is 0."""
+    in elements. inside: (expression, size) pairs; where one is not within 0 <= expression < size the element is 0.
+    prologue: instead of a buffer that is read, how its elements are made: a flat loop over those variables, with one
+    store."""
 
     buffer: str
     dtype: torch.dtype
     position: Expr
     inside: tuple[tuple[Expr, Expr], ...] = ()
+    prologue: Loop | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The buffers that are read for it."""
+        return (self.buffer,) if self.prologue is None else self.prologue.reads
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """Positions and sizes that loading it takes."""
+        if self.prologue is not None:
+            return tuple(index_expressions(self.prologue))
+        return (self.position, *(expr for pair in self.inside for expr in pair))
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class _Writer:
         return replace(loop, stores=(Store(self.partial, (sympy.expand(position),), value),))
 
     def _touched(self) -> list[str]:
-        operands = [operand.buffer for p in self.gemm.products for operand in (p.left, p.right)]
+        operands = [name for p in self.gemm.products for operand in (p.left, p.right) for name in operand.reads]
         loaded = [node.buffer for node in self.loop.loads if node.buffer != ACCUMULATOR]
         return list(dict.fromkeys([*operands, *loaded, *(store.buffer for store in self.loop.stores)]))
 
@@ -109,7 +109,7 @@ class _Writer:
         found = [*self.gemm.sizes, *self._spans()]
         for product in self.gemm.products:
             for operand in (product.left, product.right):
-                found += [operand.position, *(e for pair in operand.inside for e in pair)]
+                found += operand.expressions
         return [*found, *index_expressions(self.loop)]
 
     def _spans(self) -> list[Expr]:
@@ -160,9 +160,13 @@ class _Writer:
         """For profiles: "litz_gemm_bf16_128x256x64_relu"."""
         config = self.config
         ops = [node.op for node in self.loop.nodes if node.op in OPS]
+        made = [o.prologue for p in self.gemm.products for o in (p.left, p.right) if o.prologue is not None]
         parts = ["litz_gemm", short(self.gemm.dtype).replace("float8_", "f8"), f"{config.m}x{config.n}x{config.k}"]
         parts += [f"split{config.split}"] if config.split > 1 else []
         parts += ["tma"] if config.programs else []
+        parts += (
+            ["of", *dict.fromkeys(node.op for loop in made for node in loop.nodes if node.op in OPS)] if made else []
+        )
         return "_".join([*parts, *list(dict.fromkeys(ops))[:4]])
 
     def _header(self) -> list[str]:
@@ -274,15 +278,18 @@ class _Writer:
             _Side("a", f"left{number}", product.left, "[None, :]", "YBLOCK, KBLOCK", "y"),
             _Side("b", f"right{number}", product.right, "[:, None]", "KBLOCK, XBLOCK", "x"),
         )
-        steps = {side.name: self._step(side.operand, product) for side in sides}
+        steps = {s.name: self._step(s.operand, product) for s in sides if s.operand.prologue is None}
         for side in sides:
-            if steps[side.name]:
+            if steps.get(side.name):
                 depth = f"depth{side.expand}" if start == "0" else f"({start} + depth{side.expand})"
                 names = {product.depth[0].var: depth}
                 tile.emit(f"{side.pointer} = {self._pointer(side, names)}")
         tile.emit(f"for offset in range({start}, {end}, KBLOCK):")
         tile.depth += 1
         for side in sides:
+            if side.operand.prologue is not None:
+                self._write_prologue(side, side.operand.prologue, product, "" if whole else f"{end} - offset")
+                continue
             masks = [f"{side.axis}mask"] if self._masked(side.axis) else []
             masks += [] if whole else [f"(depth{side.expand} < {end} - offset)"]
             pointer = side.pointer
@@ -294,9 +301,35 @@ class _Writer:
             tile.emit(f"{side.name} = tl.load({pointer}{mask})")
         tile.emit(f"accumulator = tl.dot(a, b, accumulator{self._precision()})")
         for side in sides:
-            if steps[side.name]:
+            if steps.get(side.name):
                 tile.emit(f"{side.pointer} += {steps[side.name]}")
         tile.depth -= 1
+
+    def _write_prologue(self, side: _Side, prologue: Loop, product: Product, left: str) -> None:
+        """An operand's tile as it is made. left: how much of the depth is left, "" where every step is a whole one."""
+        names = {**self.names.variables, **self._write_depth(side, product)}
+        depth, across = Axis("k", product.depth, self.config.k), self.tiling.axis(side.axis)
+        assert across is not None
+        axes = (across, depth) if side.axis == "y" else (depth, across)
+        # A tile of its own: its axes are the depth's and one of the result's.
+        tile = Tile(
+            prologue,
+            self.program,
+            Tiling(axes, self.config.warps),
+            replace(self.names, variables=names),
+            self.index_type,
+        )
+        tile.depth = self.tile.depth
+        if left:
+            tile.emit(f"kmask = depth{side.expand} < {left}")
+        (store,) = prologue.stores
+        tile.compute([store.value])
+        value = tile.full(store.value, frozenset(axis.name for axis in axes))
+        if left:
+            value = f"tl.where(kmask, {value}, 0)"
+        tile.emit(f"{side.name} = {value}.to({TL_TYPES[side.operand.dtype]})")
+        self.tile.lines += tile.lines
+        self.tile.limits += tile.limits
 
     def _step(self, operand: Operand, product: Product) -> str:
         """By how much the pointers of an operand grow from one step along the depth to the next; "" if they have to be
@@ -409,7 +442,13 @@ def can_use_descriptors(gemm: Gemm, program: Program) -> bool:
     ):
         buffer = program.buffers[operand.buffer]
         moved = buffer.name in aliases or (buffer.kind == "input" and bool(program.writers[buffer.name]))
-        if moved or operand.inside or len(ranges) != 2 or buffer.layout.span.free_symbols:
+        if (
+            moved
+            or operand.inside
+            or operand.prologue is not None
+            or len(ranges) != 2
+            or buffer.layout.span.free_symbols
+        ):
             return False
         strides = [stride_of(operand.position, r.var) for r in ranges]
         offset = operand.position.xreplace({r.var: sympy.Integer(0) for r in ranges})

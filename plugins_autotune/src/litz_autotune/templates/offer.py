@@ -23,12 +23,13 @@ from litz.ir.transform import map_stores, replace_loads
 from litz.schedule.choices import Replacement
 from litz_plugins import Choice, ChoiceContext, Estimate
 
-from ..epilogue import ACCUMULATOR, Epilogue, fused, stands
+from ..epilogue import ACCUMULATOR, Epilogue, fused, others, stands
 from ..subprogram import Meaning, cut
 from .configs import Config, Shape, rank, spread
 from .convolution import make_convolution
 from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm, make_product
 from .kernel import can_use_descriptors, write_gemm
+from .prologue import with_prologues
 
 SEARCH = {"fast": 4, "default": 10, "exhaustive": 1000}
 """How many configurations are measured, by `autotune.search`."""
@@ -77,6 +78,11 @@ def offer_gemm(template: Template, context: ChoiceContext) -> Offer:
     if both is not None:
         double = replace(shape, k=2 * shape.k, tma=False)
         choices += _choices(both, spread(rank(double, context.device, False).best, count), template, program)
+    made = with_prologues(replace(gemm, epilogue=[gemm.epilogue, *epilogues][-1]), template, program)
+    if made is not None:
+        choices += _choices(
+            made, spread(rank(shape_of(made, program), context.device, False).best, count), template, program
+        )
     for epilogue, share in _variants(gemm.epilogue, epilogues, count):
         choices += _choices(replace(gemm, epilogue=epilogue), spread(ranked.best, share), template, program)
     return Offer(tuple(choices), ranked.rejected)
@@ -162,6 +168,7 @@ def shape_of(gemm: Gemm, program: Program) -> Shape:
     hint = program.hint
     result = [program.buffers[name] for name in gemm.epilogue.writes]
     read = {node.buffer for node in gemm.epilogue.loop.loads} - set(gemm.epilogue.buffers)
+    operands = {name for product in gemm.products for o in (product.left, product.right) for name in o.reads}
     extra = sum(hint(program.buffers[name].nbytes) for name in read)
     extra += sum(hint(buffer.nbytes) for buffer in result[1:])
     return Shape(
@@ -170,7 +177,7 @@ def shape_of(gemm: Gemm, program: Program) -> Shape:
         hint(gemm.n),
         sum(hint(product.k) for product in gemm.products),
         gemm.dtype,
-        gemm.dtype.itemsize,
+        max(gemm.dtype.itemsize, *(program.buffers[name].dtype.itemsize for name in operands)),
         result[0].dtype.itemsize,
         extra,
         gemm.tf32,
@@ -185,11 +192,12 @@ def make_choice(
     epilogue = gemm.epilogue
     name = f"triton {template.kind} {config}"
     if epilogue.absorbed:
-        name += f" with {len(epilogue.absorbed)} user{'s' if len(epilogue.absorbed) > 1 else ''}"
+        name += f" with {others(program, template, epilogue.absorbed)}"
     if config.split == 1:
         call = kernel_call(gemm, config, template, program)
         return Choice(name, "template", Replacement((call,), absorbs=epilogue.absorbed), estimate)
-    if set(epilogue.buffers) != {ACCUMULATOR} or len(gemm.products) != 1:
+    made = any(operand.prologue is not None for p in gemm.products for operand in (p.left, p.right))
+    if set(epilogue.buffers) != {ACCUMULATOR} or len(gemm.products) != 1 or made:
         return None
     operations, buffers = _split(gemm, config, template, program)
     return Choice(name, "template", Replacement(operations, buffers, epilogue.absorbed), estimate)

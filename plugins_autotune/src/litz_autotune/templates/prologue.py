@@ -1,0 +1,118 @@
+"""Prologues: the pointwise operation that makes an operand, as part of the kernel that multiplies it.
+
+In: a matrix product of a program. Out: the same with operands that are computed as they are loaded: a conversion from
+another dtype, a scale, an activation. An operand is taken over only where the product alone reads it, and where core
+could not have fused what makes it with anything before it. What it is rounded to stays the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import sympy
+
+from litz.cost.contractions import argument_names
+from litz.ir import Buffer, Layout, Loop, Program, Range, Store, Template, TensorRef
+from litz.ir.build import load
+from litz.ir.dtypes import SUPPORTED
+from litz.ir.index import ONE, ZERO, Expr, floordiv, mod
+from litz.ir.transform import flatten
+from litz.schedule.inline import Body
+
+from ..epilogue import stands
+from .gemm import OPERANDS, Gemm
+
+OPERAND = "operand"
+"""Stands for the tile that a prologue makes: a buffer that is never in memory."""
+MOST_NODES = 60
+MOST_LOADS = 4
+"""Beyond so many values or loads the tile takes longer to make than to multiply."""
+
+
+def with_prologues(gemm: Gemm, template: Template, program: Program) -> Gemm | None:
+    """The product with what makes its operands; None where neither operand has a prologue."""
+    if template.kind not in OPERANDS or len(gemm.products) != 1:
+        return None
+    (product,) = gemm.products
+    arguments = argument_names(template)
+    left, right = (arguments[name] for name in OPERANDS[template.kind])
+    if left.buffer == right.buffer:
+        return None
+    found = {
+        "left": _prologue(left, (*gemm.batch, *gemm.rows, *product.depth), template, program),
+        "right": _prologue(right, (*gemm.batch, *product.depth, *gemm.columns), template, program),
+    }
+    taken = {side: prologue for side, prologue in found.items() if prologue is not None}
+    if not taken:
+        return None
+    made = replace(
+        product,
+        left=replace(product.left, prologue=found["left"]),
+        right=replace(product.right, prologue=found["right"]),
+    )
+    producers = (program.writers[getattr(product, side).buffer][0].name for side in taken)
+    absorbed = (*producers, *gemm.epilogue.absorbed)
+    if not stands(program, template, absorbed):
+        return None
+    return replace(gemm, products=(made,), epilogue=replace(gemm.epilogue, absorbed=absorbed))
+
+
+def _prologue(ref: TensorRef, ranges: Sequence[Range], template: Template, program: Program) -> Loop | None:
+    """What makes the operand's element at the variables of `ranges`, as a flat loop with one store."""
+    buffer = program.buffers[ref.buffer]
+    body = _body(buffer, template, program)
+    extents = {r.var: r.size for r in ranges}
+    index = _index(ref.layout, buffer.layout, ranges, extents)
+    if body is None or index is None:
+        return None
+    value = body.at(load(ref.buffer, index, buffer.dtype), extents)
+    size = tuple(r.size for r in ranges)
+    tile = Buffer(OPERAND, buffer.dtype, buffer.device, Layout.contiguous(size))
+    store = Store(OPERAND, tuple(r.var for r in ranges), value)
+    loop = Loop(OPERAND, buffer.device, tuple(ranges), (), (store,), body.origins)
+    return flatten(loop, {**program.buffers, OPERAND: tile})
+
+
+def _body(buffer: Buffer, template: Template, program: Program) -> Body | None:
+    """What is stored in a buffer, where its writer can be left out."""
+    writers, readers = program.writers.get(buffer.name, ()), program.readers.get(buffer.name, ())
+    if buffer.kind != "temporary" or len(writers) != 1 or not isinstance(writers[0], Loop):
+        return None
+    if [reader.name for reader in readers] != [template.name] or buffer.name in program.output_buffers:
+        return None
+    loop = writers[0]
+    if not loop.loads or len(loop.nodes) > MOST_NODES or len(loop.loads) > MOST_LOADS:
+        return None
+    if any(node.indirect or program.buffers[node.buffer].dtype not in SUPPORTED for node in loop.loads):
+        return None
+    if any(isinstance(writer, Loop) for name in loop.reads for writer in program.writers.get(name, ())):
+        return None  # core fuses the two
+    return Body.of(loop)
+
+
+def _index(view: Layout, own: Layout, ranges: Sequence[Range], extents: Mapping[Any, Expr]) -> tuple[Expr, ...] | None:
+    """Where in a buffer's dimensions the element of a view at the variables of `ranges` is; None where a dimension of
+    the view is not made of whole dimensions of the buffer."""
+    if view.offset != 0:
+        return None
+    free = [dim for dim, size in enumerate(own.size) if size != ONE]
+    index: list[Expr] = [ZERO] * len(own.size)
+    for size, stride, r in zip(view.size, view.stride, ranges, strict=True):
+        if size == ONE:
+            continue
+        inner, walked = ONE, stride
+        while inner != size:
+            dim = next((dim for dim in free if own.stride[dim] == walked), None)
+            if dim is None:
+                return None
+            free.remove(dim)
+            index[dim] = floordiv(r.var, inner, extents)
+            inner, walked = sympy.expand(inner * own.size[dim]), sympy.expand(walked * own.size[dim])
+            if inner != size:
+                index[dim] = mod(index[dim], own.size[dim], extents)
+    return None if free else tuple(index)
+
+
+__all__ = ["with_prologues"]

@@ -73,13 +73,16 @@ PRODUCTS: dict[str, tuple[int, int, int, int]] = {
     "dlrm 8192x512x479": (0, 8192, 512, 479),
 }
 
-# name: images, channels in, height = width, channels out, kernel, stride, padding; channels last
-CONVOLUTIONS: dict[str, tuple[int, int, int, int, int, int, int]] = {
-    "conv1x1 64-256 56": (32, 64, 56, 256, 1, 1, 0),
-    "conv1x1 1024-256 14": (32, 1024, 14, 256, 1, 1, 0),
-    "conv3x3 64 56": (32, 64, 56, 64, 3, 1, 1),
-    "conv3x3 256 14": (32, 256, 14, 256, 3, 1, 1),
-    "conv3x3 128-128 stride 2": (32, 128, 56, 128, 3, 2, 1),
+# name: images, channels in, height = width, channels out, kernel, stride, padding, groups; channels last
+CONVOLUTIONS: dict[str, tuple[int, int, int, int, int, int, int, int]] = {
+    "conv1x1 64-256 56": (32, 64, 56, 256, 1, 1, 0, 1),
+    "conv1x1 1024-256 14": (32, 1024, 14, 256, 1, 1, 0, 1),
+    "conv3x3 64 56": (32, 64, 56, 64, 3, 1, 1, 1),
+    "conv3x3 256 14": (32, 256, 14, 256, 3, 1, 1, 1),
+    "conv3x3 128-128 stride 2": (32, 128, 56, 128, 3, 2, 1, 1),
+    "grouped 3x3 256 28": (32, 256, 28, 256, 3, 1, 1, 16),
+    "depthwise 3x3 256 28": (32, 256, 28, 256, 3, 1, 1, 256),
+    "depthwise 7x7 96 56": (32, 96, 56, 96, 7, 1, 3, 96),
 }
 
 # name: m, n, k, and what makes an operand; these count as rows with users
@@ -135,16 +138,18 @@ def cases(dtype: torch.dtype) -> Iterator[tuple[str, str, Callable[..., Any], li
         w32 = torch.randn(k, n, device="cuda")
         w8 = (w32 * 30).to(torch.int8)
         yield name, "operand", product, [randn(m, k), w32.to(dtype), w8, w32, randn(n)]
-    for name, (images, channels, size, out, kernel, stride, padding) in CONVOLUTIONS.items():
+    for name, (images, channels, size, out, kernel, *rest) in CONVOLUTIONS.items():
+        stride, padding, groups = rest
         x = randn(images, channels, size, size).contiguous(memory_format=torch.channels_last)
-        w = randn(out, channels, kernel, kernel).contiguous(memory_format=torch.channels_last)
+        w = randn(out, channels // groups, kernel, kernel).contiguous(memory_format=torch.channels_last)
 
-        def convolve(x: torch.Tensor, w: torch.Tensor, relu: bool, s: int = stride, p: int = padding) -> torch.Tensor:
-            y = F.conv2d(x, w, stride=s, padding=p)
-            return F.relu(y) if relu else y
+        def convolve(
+            x: torch.Tensor, w: torch.Tensor, s: int = stride, p: int = padding, g: int = groups
+        ) -> torch.Tensor:
+            return F.conv2d(x, w, stride=s, padding=p, groups=g)
 
-        yield name, "", lambda x, w, f=convolve: f(x, w, False), [x, w]
-        yield name, "relu", lambda x, w, f=convolve: f(x, w, True), [x, w]
+        yield name, "", convolve, [x, w]
+        yield name, "relu", lambda x, w, f=convolve: F.relu(f(x, w)), [x, w]
 
 
 def first_call(compiled: Callable[..., Any], args: Sequence[torch.Tensor]) -> float:

@@ -64,6 +64,28 @@ def test_batches_and_any_size(tmp_path: Path) -> None:
         close(call(x, w), fn(x, w), fn(x.double(), w.double()))
 
 
+CONVOLUTIONS: dict[str, tuple[tuple[int, ...], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {
+    "plain": ((64, 48, 3, 3), lambda x, w: F.conv2d(x, w, padding=1).relu()),
+    "strided": ((64, 48, 3, 3), lambda x, w: F.conv2d(x, w, stride=2)),
+    "grouped": ((96, 16, 3, 3), lambda x, w: F.conv2d(x, w, padding=1, groups=3)),
+    "transposed": ((48, 40, 3, 3), lambda x, w: F.conv_transpose2d(x, w, padding=1)),
+    "depthwise": ((96, 1, 3, 3), lambda x, w: F.silu(F.conv2d(x, w, padding=1, groups=48))),
+}
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_are_as_right_as_the_library(name: str, last: bool, tmp_path: Path) -> None:
+    size, fn = CONVOLUTIONS[name]
+    form = torch.channels_last if last else torch.contiguous_format
+    x = make(4, 48, 15, 14, dtype=torch.bfloat16, seed=1).contiguous(memory_format=form)
+    w = make(*size, dtype=torch.bfloat16, seed=2).contiguous(memory_format=form)
+    with reports.collect() as collected:
+        actual = compiled(fn, tmp_path, autotune__backends=["triton"], autotune__search="fast")(x, w)
+    close(actual, fn(x, w), fn(x.double(), w.double()), rounding=2 * ROUNDING[torch.bfloat16])
+    assert not collected[0].externs, "a library call, where only templates may run"
+
+
 def test_what_was_measured_is_found_again(tmp_path: Path) -> None:
     x, w = make(512, 512, dtype=torch.bfloat16, seed=1), make(512, 512, dtype=torch.bfloat16, seed=2)
     for _ in range(2):

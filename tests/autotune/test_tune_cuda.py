@@ -13,6 +13,8 @@ pytest.importorskip("triton")
 from litz.codegen.wrapper import generate_wrapper
 from litz.ir import KernelCall, Template
 from litz.pipeline import generate
+from litz.runtime.triton_build import compile_only
+from litz.schedule.schedule import Kernel
 from support.fake_gpu import FakeGpu
 
 F = torch.nn.functional
@@ -164,12 +166,36 @@ def test_a_convolution_and_its_activation_become_one_kernel(tmp_path: Path) -> N
     assert isinstance(call, KernelCall) and "convolution" in call.target_name
 
 
-@pytest.mark.parametrize("options", [{"groups": 2}, {"groups": 4}])
-def test_grouped_convolutions_stay_with_the_library(tmp_path: Path, options: dict[str, int]) -> None:
-    x, w = torch.randn(2, 4, 8, 8), torch.randn(8, 4 // options["groups"], 3, 3)
+def test_groups_of_few_channels_stay_with_the_library(tmp_path: Path) -> None:
+    x, w = torch.randn(2, 4, 8, 8), torch.randn(8, 2, 3, 3)
     gpu = FakeGpu(tmp_path, triton_wins)
-    schedule = gpu.schedule(lambda x, w: F.conv2d(x, w, **options), x, w)
+    schedule = gpu.schedule(lambda x, w: F.conv2d(x, w, groups=2), x, w)
     assert isinstance(schedule.steps[0], Template) and not gpu.runner.raced
+
+
+@pytest.mark.parametrize(
+    "size, options",
+    [
+        ((6, 1, 3, 3), {"padding": 1}),
+        ((6, 1, 3, 2), {"stride": 2, "padding": (2, 1), "dilation": (2, 1)}),
+        ((12, 1, 3, 3), {}),
+    ],
+)
+def test_a_depthwise_convolution_becomes_a_loop_that_core_fuses(
+    tmp_path: Path, size: tuple[int, ...], options: dict[str, int]
+) -> None:
+    """Run in the IR's interpreter, and compiled."""
+    x, w, b = torch.randn(2, 6, 9, 8), torch.randn(*size), torch.randn(size[0])
+    gpu = FakeGpu(tmp_path, lambda name: 50.0 if name.startswith("depthwise") else 100.0)
+
+    def fn(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.silu(F.conv2d(x, w, b, groups=6, **options))
+
+    torch.testing.assert_close(gpu.compile(fn)(x, w, b), fn(x, w, b), atol=1e-5, rtol=1e-5)
+    (schedule,) = gpu.schedules
+    (kernel,) = schedule.steps
+    (source,) = generate(schedule, gpu.compiler).values()
+    assert isinstance(kernel, Kernel) and compile_only(source)["cubin"]
 
 
 def cublaslt_wins(name: str) -> float:

@@ -377,6 +377,24 @@ CASES: Mapping[str, Case] = {
     "conv1d": Case(lambda x, w: F.conv1d(x, w, padding=2), _conv((3, 4, 20), (6, 4, 5)), SMALL),
     "conv3d": Case(lambda x, w: F.conv3d(x, w, padding=1), _conv((1, 3, 5, 4, 6), (4, 3, 3, 3, 3)), SMALL),
     "conv3d-last": Case(lambda x, w: F.conv3d(x, w), _conv((1, 3, 5, 4, 6), (4, 3, 2, 2, 2), last=True), SMALL),
+    "conv-grouped": Case(
+        lambda x, w, b: F.conv2d(x, w, b, padding=1, groups=3).relu(),
+        _conv((2, 12, 7, 6), (24, 4, 3, 3), (24,)),
+        SMALL,
+        absorbs=1,
+    ),
+    "conv-grouped-last": Case(
+        lambda x, w: F.conv2d(x, w, groups=2, stride=2), _conv((2, 32, 7, 6), (32, 16, 1, 1), last=True), SMALL
+    ),
+    "conv-transposed": Case(
+        lambda x, w, b: F.conv_transpose2d(x, w, b, padding=1).sigmoid(),
+        _conv((2, 5, 7, 6), (5, 9, 3, 3), (9,)),
+        SMALL,
+        absorbs=1,
+    ),
+    "conv-transposed-grouped": Case(
+        lambda x, w: F.conv_transpose1d(x, w, dilation=2, groups=2), _conv((2, 6, 20), (6, 8, 3)), SMALL
+    ),
     "conv3x3-dynamic": Case(
         lambda x, w: F.conv2d(x, w, padding=1), _conv((2, 5, 7, 6), (9, 5, 3, 3)), SMALL, dynamic=True
     ),

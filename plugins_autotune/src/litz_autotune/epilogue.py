@@ -14,7 +14,7 @@ import torch
 
 from litz.ir import Buffer, Loop, Node, Program, Range, Store, Template
 from litz.ir.build import load
-from litz.ir.index import loop_var
+from litz.ir.index import Expr, loop_var
 from litz.ir.node import intern, with_args
 from litz.ir.transform import flatten, map_stores
 from litz.schedule.choices import Replacement, needed_outside, substituted
@@ -74,13 +74,19 @@ def accumulator(program: Program, template: Template, dtype: torch.dtype) -> tup
 
 
 def plain(
-    program: Program, template: Template, value: Node, ranges: tuple[Range, ...], views: Mapping[str, Buffer]
+    program: Program,
+    template: Template,
+    value: Node,
+    ranges: tuple[Range, ...],
+    views: Mapping[str, Buffer],
+    index: tuple[Expr, ...] | None = None,
 ) -> Epilogue:
     """The epilogue that stores `value`, the contraction's own result. views: what stands in for a view, or for the
-    accumulator, by the name that `value` loads it by: a buffer with the real one's name and the view's layout."""
+    accumulator, by the name that `value` loads it by: a buffer with the real one's name and the view's layout. index:
+    of the result's element, where that is not the variables of `ranges`."""
     (name,) = template.outputs
     assert name is not None
-    store = Store(name, tuple(r.var for r in ranges), value)
+    store = Store(name, index or tuple(r.var for r in ranges), value)
     loop = Loop(template.name, template.device, ranges, (), (store,), template.origins)
     return Epilogue(loop, buffers=views)
 

@@ -14,6 +14,7 @@ from litz_plugins.records import Choice
 from .pool import InProcess, Runner, WorkerPool
 from .race import Forget
 from .results import Counters
+from .templates.depthwise import offer_depthwise
 from .templates.library import offer_library
 from .templates.offer import KINDS, SEARCH, offer_gemm
 from .timing import Timer
@@ -115,7 +116,7 @@ def same_devices(index: int | None) -> tuple[int, ...]:
 def _offered(operation: Any, context: ChoiceContext) -> Sequence[Choice]:
     if operation.device.type != "cuda" or TEMPLATE_BACKEND not in context.options["autotune.backends"]:
         return ()
-    choices = offer_gemm(operation, context).choices
+    choices = (*offer_depthwise(operation, context.program), *offer_gemm(operation, context).choices)
     if LIBRARY_BACKEND not in context.options["autotune.backends"]:
         return choices
     return (*offer_library(operation, context.program), *choices)

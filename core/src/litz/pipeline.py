@@ -220,7 +220,8 @@ def _choose(program: Program, compiler: Compiler, log: Log) -> Program:
 
     def context(operation: Template, current: Program) -> ChoiceContext:
         device = device_info(operation.device, compiler.options)
-        return ChoiceContext(operation, device, compiler.options, current, compiler.cache, log.note)
+        attach = log.attachments.__setitem__
+        return ChoiceContext(operation, device, compiler.options, current, compiler.cache, log.note, attach)
 
     def offer(operation: Template, current: Program) -> list[Choice]:
         fitting = (spec for spec in templates if operation.kind in spec.kinds)

@@ -91,6 +91,10 @@ def _no_estimate(operation: Operation, device: DeviceInfo, program: Program) -> 
     return None
 
 
+def _no_attachment(name: str, text: str) -> None:
+    pass
+
+
 def _no_note(decision: Decision) -> None:
     return None
 
@@ -110,6 +114,7 @@ class PassContext:
     plugin: str = "core"
     estimate: Callable[[Operation, DeviceInfo, Program], Estimate | None] = _no_estimate
     note: Callable[[Decision], None] = _no_note
+    attach: Callable[[str, str], None] = _no_attachment
 
     def record(
         self, subject: str, chosen: str, reason: str, considered: Sequence[tuple[str, float | None]] = ()
@@ -213,7 +218,8 @@ class ChoiceContext:
     """Where a choice is made: for which operation, on which device, under which options.
 
     program: the litz.ir.Program that the operation is part of, as it is by then. cache: the on-disk cache
-    (litz.runtime.cache.Cache). note: takes a Decision (use `record`).
+    (litz.runtime.cache.Cache). note: takes a Decision (use `record`). attach: takes a file name and a text for the
+    graph's report, in place of what had that name; a ".txt" is shown by `litz explain` too, an ".svg" as a picture.
     """
 
     operation: Operation
@@ -222,6 +228,7 @@ class ChoiceContext:
     program: Program = None
     cache: Any = None
     note: Callable[[Decision], None] = _no_note
+    attach: Callable[[str, str], None] = _no_attachment
 
     def record(
         self, chosen: str, reason: str, considered: Sequence[tuple[str, float | None]] = (), plugin: str = "core"

@@ -16,7 +16,8 @@ import torch
 from litz.ir import KernelCall
 from litz_plugins import Choice, ChoiceContext, Estimate, OptionsView
 
-from .contest import Contest, make_contest
+from .account import Contested, render_picture, render_text
+from .contest import LIBRARY, Contest, make_contest
 from .decide import Verdict, decide
 from .errors import NoValidChoicesError
 from .measuring import Measuring, considered
@@ -50,6 +51,7 @@ class Tuner:
         self.deadline = float("inf")
         self._remotes: dict[str, RemoteStore] = {}
         self._seen: dict[str, Record] = {}  # of this compile: equal problems are measured once, whatever is kept
+        self._contested: dict[str, Contested] = {}  # of this compile
         self.estimates: dict[str, Estimate] = {}
         """Measured times by the text of the kernel that they are of."""
 
@@ -57,6 +59,7 @@ class Tuner:
         """A compile begins, which may spend `budget` seconds on measurements."""
         self.deadline = time.monotonic() + budget
         self._seen.clear()
+        self._contested.clear()
 
     def select(self, choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
         """The choice for a contraction, None for no opinion. Errors: NoValidChoicesError."""
@@ -77,6 +80,7 @@ class Tuner:
             raise self._nothing(context, [(name, found.reason) for name, found in record.measured.items()])
         chosen = next((choice for choice in offers if choice.name == verdict.name), library)
         self._note(chosen, verdict, record.measured, context)
+        self._account(contest, chosen is library, chosen.name, verdict, record, context)
         return chosen
 
     def _nothing(self, context: ChoiceContext, tried: Sequence[tuple[str, str]]) -> NoValidChoicesError:
@@ -104,6 +108,17 @@ class Tuner:
             low = max(0.0, found.us - 3 * found.noise_us)
             why = f"measured, {found.runs} runs"
             self.estimates[kernels[0].text] = Estimate(found.us, low, found.us + 3 * found.noise_us, why)
+
+    def _account(
+        self, contest: Contest, library: bool, name: str, verdict: Verdict, record: Record, context: ChoiceContext
+    ) -> None:
+        before = self._contested.get(contest.key)
+        count = 1 if before is None else before.count + 1
+        chosen = LIBRARY if library else name
+        self._contested[contest.key] = Contested(str(contest.problem), chosen, verdict.reason, record.measured, count)
+        contested = list(self._contested.values())
+        context.attach("autotune.txt", render_text(contested))
+        context.attach("autotune.svg", render_picture(contested))
 
     # Measuring.
 

@@ -85,6 +85,21 @@ def test_columns_are_read_side_by_side() -> None:
     assert "ld.global.v4.b32" in _accesses(compile_only(columns.source)["ptx"])
 
 
+@pytest.mark.parametrize(("tensors", "rows"), [(1, 256), (2, 64), (6, 32), (14, 16)])
+def test_columns_of_many_tensors_fit_in_registers(tensors: int, rows: int) -> None:
+    """The gradients of batch norm in channels last: a block of 64 x 256 of each tensor would be kept on the stack."""
+    size = (4096, 16384)
+    names = [f"a{n}" for n in range(tensors)]
+    value = cast(load("a0", (r0, i0), bf16), f32)
+    for name in names[1:]:
+        value = call("mul", value, cast(load(name, (r0, i0), bf16), f32))
+    inputs = {name: torch.empty(size, dtype=bf16) for name in names}
+    case = make(inputs, [output("o", (16384,), f32)], (16384,), (4096,), [Store("o", (i0,), reduce("sum", value))])
+    assert f"XBLOCK=64 x RBLOCK={rows}, " in case.source.text.splitlines()[0]
+    elements = 64 * rows // (32 * case.source.settings["num_warps"])
+    assert elements * (tensors + 1) <= 128, "registers of a thread, which can have 255"
+
+
 def test_sizes_that_are_multiples_of_16_keep_accesses_whole() -> None:
     source = CASES["symbolic"]().source
     assert "ld.global.v4.b32" not in _accesses(compile_only(source, variant=Variant())["ptx"])

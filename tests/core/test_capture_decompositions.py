@@ -186,3 +186,25 @@ def test_foreach_with_a_vector_of_factors():
     factors = torch.tensor([0.5, 2.0])
     for op in (torch.ops.aten._foreach_addcdiv.Tensor, torch.ops.aten._foreach_addcmul.Tensor):
         torch.testing.assert_close(decompositions()[op](a, a, b, factors), op(a, a, b, factors))
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [lambda x: x.split((1, 0, 3, 4), 1), lambda x: x.chunk(3, -1), lambda x: x.split(4)],
+    ids=["sizes", "chunk", "split"],
+)
+def test_parts_are_slices(cut):
+    """as_strided views, as torch's rule makes them, would tie what is cut to the strides that it was traced with."""
+    x = torch.randn(4, 8, 6, 6, requires_grad=True)
+    graphs, result = capture(Apply(lambda x: sum(part.sin().sum() for part in cut(x * 2))), x)
+    torch.testing.assert_close(result, (x * 2).sin().sum())
+    torch.testing.assert_close(x.grad, 2 * (x * 2).cos())
+    assert "slice" in names(graphs) or cut(x)[0].shape == x.shape
+    assert "as_strided" not in names(graphs)
+
+
+def test_parts_of_symbolic_sizes():
+    x = torch.randn(4, 6)
+    torch._dynamo.mark_dynamic(x, 0)
+    _, result = capture(Apply(lambda x: torch.cat(x.split((1, x.size(0) - 1))[::-1])), x)
+    torch.testing.assert_close(result, torch.cat((x[1:], x[:1])))

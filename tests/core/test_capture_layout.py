@@ -106,6 +106,12 @@ def test_views_lie_as_what_they_view() -> None:
     assert not [n for n in notes if n.chosen.startswith("copied")]
 
 
+def test_parts_of_a_tensor_do_not_pin_it() -> None:
+    (graph,) = capture(lambda x: torch.add(*x.sin()[:, :2].chunk(2, 1)), IMAGE)
+    pinned, _ = pinned_nodes(graph)
+    assert "sin" not in {n.name for n in pinned}
+
+
 def test_a_view_that_only_the_traced_strides_allow_gets_them() -> None:
     (graph,) = capture(lambda x: x.sin().view(2, 12, 5).cos(), IMAGE)
     planned, notes = apply(graph, LayoutPlan({"sin": LAST}), LOWERED)

@@ -9,7 +9,8 @@ do that.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -172,6 +173,7 @@ def _own_rules() -> dict[OpOverload, Rule]:
         aten.std.correction: _std,
         aten.std_mean.correction: _std_mean,
         aten.copy.default: _copy,
+        aten.split_with_sizes.default: _split_with_sizes,
         aten.max_unpool2d.default: _max_unpool2d,
         aten._cdist_forward.default: distances.cdist_forward,
         aten._pdist_forward.default: distances.pdist_forward,
@@ -206,6 +208,15 @@ def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> t
     result = torch_api.decomposition_registry()[aten.max_unpool2d.default](x, indices, output_size)
     channels_last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     return result.contiguous(memory_format=torch.channels_last) if channels_last else result
+
+
+def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0) -> list[torch.Tensor]:
+    """Slices, where sizes are known: torch's rule makes as_strided views, for which x has to lie as it was traced."""
+    total = x.shape[dim]
+    if not all(isinstance(size, int) for size in (*split_sizes, total)) or sum(split_sizes) != total:
+        return torch_api.decomposition_registry()[aten.split_with_sizes.default](x, split_sizes, dim)
+    ends = itertools.accumulate(split_sizes)
+    return [aten.slice.Tensor(x, dim, end - size, end) for size, end in zip(split_sizes, ends, strict=True)]
 
 
 def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Any:

@@ -434,3 +434,20 @@ def test_triton_kernels_of_any_size_compile(fn: Callable[..., Any]) -> None:
     assert sources
     for source in sources.values():
         assert compile_only(source)["cubin"]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_view_of_a_written_input_begins_where_each_call_has_it(device: str) -> None:
+    """Nothing guards where in its storage an input begins, and what a graph returns must not say it."""
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x.mul_(2)
+        return x.expand((1, x.size(0))), x.sum()
+
+    compiled = torch.compile(f, backend="litz", dynamic=True)
+    for offset, length in ((1, 5), (3, 5), (0, 6), (5, 8)):
+        ours, eagers = (torch.arange(20.0, device=device).as_strided((length,), (1,), offset) for _ in range(2))
+        (view, total), (eager_view, eager_total) = compiled(ours), f(eagers)
+        torch.testing.assert_close(view, eager_view)
+        torch.testing.assert_close(total, eager_total)
+        assert view.data_ptr() == ours.data_ptr() and torch.equal(ours, eagers)

@@ -106,6 +106,9 @@ FOUND = {
     "a view of an input that was copied to began where the copy did, not where the input does": program(
         (InputSpec((2,), I64, 892729, offset=1),), "x0: x0.copy_(x0)", "x0.expand((1, x0.size(0)))", dynamic=True
     ),
+    "a view of an input that was written in part began at the start of its storage": program(
+        (InputSpec((3,), F32, 308631, offset=1),), "x0.expand((x0.size(0),))", "x0: x0[:-1].zero_()", dynamic=True
+    ),
     "as_strided into a clone looked into what was cloned, which begins elsewhere": program(
         (InputSpec((3, 7, 7), torch.int16, 302262, offset=5),),
         "x0.clone(memory_format=torch.contiguous_format)",

@@ -131,6 +131,7 @@ class _Job:
                     kind,
                     static_inputs=static,
                     visible_outputs=visible,
+                    rebuilt_outputs=frozenset() if kind == "backward" else torch_api.rebuilt_outputs(),
                     example_inputs=example_inputs,
                 )
                 if kind == "inference":

@@ -220,13 +220,8 @@ def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0)
 
 
 def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Any:
-    """What `x.copy_(source)` leaves in x, where that is a pointwise op; else the op stays (NotImplemented).
-
-    The result lies as far from its storage's start as x does: AOTAutograd looks at that where a view of x is returned.
-    """
+    """What `x.copy_(source)` leaves in x, where that is a pointwise op; else the op stays (NotImplemented)."""
     if x.device != source.device or not x.is_contiguous() or x.layout != torch.strided:
-        return NotImplemented
-    if not torch_api.same_statically(x.storage_offset(), 0):
         return NotImplemented
     converted = torch.ops.prims.convert_element_type(source, x.dtype) if source.dtype != x.dtype else source
     return converted.expand(x.shape).clone(memory_format=torch.contiguous_format)

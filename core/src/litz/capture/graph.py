@@ -36,6 +36,8 @@ class Graph:
         happen after every read of the old value: `x, y = y, x` is two copies and a clone.
     visible_outputs: output positions that the user's code gets to see, so that strides must be as traced. The other
         outputs are saved for the backward, and may have any layout (see `aot.compile_with_aot`).
+    rebuilt_outputs: output positions of which the user gets a view of an input, made by AOTAutograd from the sizes,
+        strides and storage offset of what the graph returns. That an input has another offset, no guard sees.
     hints: the value of each backed symbol in this compile's inputs; unbacked symbols (u0) are absent.
     frozen_values: placeholder position -> the tensor that it holds, for parameters and buffers that are to be frozen.
     input_names: the user's names for the placeholders ("L['self'].weight"), for messages; may be empty.
@@ -48,6 +50,7 @@ class Graph:
     static_inputs: frozenset[int] = frozenset()
     mutated_inputs: frozenset[int] = frozenset()
     visible_outputs: frozenset[int] = frozenset()
+    rebuilt_outputs: frozenset[int] = frozenset()
     hints: Mapping[sympy.Symbol, int] = field(default_factory=lambda: MappingProxyType({}))
     shape_env: ShapeEnv | None = None
     frozen_values: Mapping[int, torch.Tensor] = field(default_factory=lambda: MappingProxyType({}))
@@ -85,6 +88,7 @@ def make_graph(
     *,
     static_inputs: frozenset[int] = frozenset(),
     visible_outputs: frozenset[int] | None = None,
+    rebuilt_outputs: frozenset[int] = frozenset(),
     example_inputs: Sequence[Any] | None = None,
 ) -> Graph:
     """A Graph around AOTAutograd's `module`, with the rest of the fields found out from it.
@@ -106,6 +110,7 @@ def make_graph(
         kind=kind,
         static_inputs=static_inputs,
         mutated_inputs=_mutated(placeholders, module),
+        rebuilt_outputs=rebuilt_outputs,
         hints=torch_api.backed_values(shape_env),
         shape_env=shape_env,
     )

@@ -106,6 +106,22 @@ def user_output_count(total: int) -> int:
     return min(total, tokens + metadata.num_forward_returns)
 
 
+def rebuilt_outputs() -> frozenset[int]:
+    """Output positions of the forward or inference graph that AOTAutograd rebuilds as views of inputs: of what the
+    graph returns there only sizes, strides and storage offset count. Empty where it handles tensor subclasses."""
+    metadata = forward_metadata()
+    if metadata is None:
+        return frozenset()
+    for made in getattr(metadata, "subclass_fw_graph_out_meta", None) or ():
+        if hasattr(made, "original_subclass"):
+            return frozenset()
+    first = len(getattr(metadata, "tokens", None) or ()) + metadata.num_mutated_inp_runtime_indices
+    of_inputs = ("alias_of_input", "is_input")
+    return frozenset(
+        first + number for number, info in enumerate(metadata.output_info) if info.output_type.name in of_inputs
+    )
+
+
 def donate_nothing() -> None:
     """Tell AOTAutograd that the backward takes over no memory of saved tensors, so that it may run twice. Its setting
     says so as well, but where the backward is compiled early (dynamic sizes) 2.13 takes "not said" for "some"."""

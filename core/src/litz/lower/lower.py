@@ -19,6 +19,7 @@ from torch.fx.node import map_aggregate
 from litz.capture import torch_api
 from litz.capture.graph import Graph, constant_of, statically_known
 from litz.capture.layout_needs import LayoutNeeds, Needs
+from litz.capture.passes.rewrite import same_geometry
 from litz.errors import LoweringError
 from litz.ir import Layout, Opaque, Program, TensorRef, Unbacked
 from litz.ir.dtypes import SUPPORTED
@@ -66,7 +67,12 @@ class _Lowerer:
         # Whose memory each buffer is in eager. A fresh tensor may be a view here (of what `flip` was given, say): then
         # the two are told apart by this.
         self.owners: dict[str, torch.fx.Node] = {}
-        outputs = [item for item in graph.outputs if isinstance(item, torch.fx.Node)]
+        self.updates = _updates(graph)
+        outputs = [
+            item
+            for position, item in enumerate(graph.outputs)
+            if isinstance(item, torch.fx.Node) and self.updated_input(position, item) is None
+        ]
         self.returned = {_owner(item) for item in outputs}
         self.viewed = {_owner(item) for item in outputs if item is not _owner(item)}
         self.materials: dict[tuple[torch.fx.Node, tuple[Expr, ...]], TensorRef] = {}
@@ -81,7 +87,7 @@ class _Lowerer:
         for node in self.graph.nodes:
             self.ctx.node = node
             if node.op == "output":
-                outputs = tuple(self.output(item) for item in self.graph.outputs)
+                outputs = tuple(self.output(item, position) for position, item in enumerate(self.graph.outputs))
                 continue
             if node.op not in steps:
                 raise LoweringError(op=str(node.target), node=node.name, problem=f"an FX node of kind {node.op}")
@@ -258,13 +264,21 @@ class _Lowerer:
 
     # ------------------------------------------------------------------------------------------------------- outputs
 
-    def output(self, item: Any) -> Any:
+    def updated_input(self, position: int, item: torch.fx.Node) -> torch.fx.Node | None:
+        """The input whose new value an output is, or is a view of, where the user gets a view of that input."""
+        return self.updates.get(_owner(item)) if position in self.graph.rebuilt_outputs else None
+
+    def output(self, item: Any, position: int) -> Any:
         """What the program returns for an output of the graph."""
         value = self.values[item] if isinstance(item, torch.fx.Node) else simple(item)
         if not isinstance(value, Tensor):
             return Opaque(value=value) if isinstance(value, str) else value
         meta = item.meta["val"]
         stride = tuple(map(torch_api.sympy_of, meta.stride()))
+        updated = self.updated_input(position, item)
+        if updated is not None and self.values[updated].dtype == value.dtype:
+            offset = _offset(item) - _offset(_owner(item))
+            return TensorRef(self.values[updated].buffer.name, Layout(value.size, stride, offset))
         if isinstance(value, View) and self.owns(item, value):
             owner = _owner(item)
             home = self.values[owner]
@@ -337,19 +351,28 @@ def _start(owner: torch.fx.Node) -> Expr:
 
 
 def _offset(node: torch.fx.Node) -> Expr:
-    """As eager has it: what its `copy` makes begins as far into its storage as what it replaces; the fake one at 0."""
-    offset: Expr = torch_api.sympy_of(node.meta["val"].storage_offset())
-    owner = _owner(node)
-    if owner.target is torch.ops.aten.copy.default:
-        replaced = owner.args[0]
-        assert isinstance(replaced, torch.fx.Node)
-        offset += _offset(replaced) - torch_api.sympy_of(owner.meta["val"].storage_offset())
-    return offset
+    """As eager has it."""
+    return torch_api.sympy_of(node.meta["val"].storage_offset())
 
 
 def _strides(node: torch.fx.Node) -> tuple[Expr, ...]:
     """As eager has them."""
     return tuple(map(torch_api.sympy_of, node.meta["val"].stride()))
+
+
+def _updates(graph: Graph) -> dict[torch.fx.Node, torch.fx.Node]:
+    """New value of an input -> that input, where both have the same dtype, sizes and strides. A value that several
+    inputs get is left out."""
+    found: dict[torch.fx.Node, torch.fx.Node] = {}
+    shared: set[torch.fx.Node] = set()
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.copy_.default:
+            target, value = node.args[:2]
+            if isinstance(value, torch.fx.Node) and isinstance(target, torch.fx.Node) and target.op == "placeholder":
+                shared.update({value} & found.keys())
+                if same_geometry(target, value):
+                    found[value] = target
+    return {value: target for value, target in found.items() if value not in shared}
 
 
 def _written(graph: Graph) -> set[torch.fx.Node]:

@@ -20,6 +20,8 @@ from litz.errors import (
     KernelBuildError,
     LitzError,
     LoweringError,
+    PackageError,
+    PackageInputError,
     PassOrderError,
     PluginError,
     PluginHookError,
@@ -67,6 +69,9 @@ EXAMPLES = [
     ),
     (VerifyError("program", "graph0", "one"), ["program 'graph0' breaks rules", "one"]),
     (CacheError("not writable", path="/x"), ["not writable", "/x", "LITZ_CACHE_DIR"]),
+    (PackageError("made with torch 1", path="/x", todo="write it anew"), ["made with torch 1", "/x", "write it anew"]),
+    (PackageError("it has no name"), ["it has no name", "litz.aot_compile"]),
+    (PackageInputError("x is a list"), ["x is a list", "a loaded package", "dynamic_shapes="]),
     (FrozenWeightsError("graph0", "conv.weight"), ["conv.weight", "was written", "graph0", "torch._dynamo.reset()"]),
     (FrozenWeightsError("graph0", "conv.weight", replaced=True), ["conv.weight is another tensor"]),
 ]

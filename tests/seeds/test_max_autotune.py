@@ -21,6 +21,7 @@ import torch
 
 pytest.importorskip("triton")
 
+import litz
 from litz import report as reports
 from litz.ir import Program
 from litz.options import make_options
@@ -240,8 +241,9 @@ class TestMaxAutotune:
         torch.testing.assert_close(compiled(*inputs), chain(*inputs), atol=1e-2, rtol=1e-2)
         assert compiled.counted("precompiled") == 0
 
-    def test_jit_fusion_matches_aot_fusion(self, tune: Callable[..., Compiled]) -> None:
-        """The graph that torch.export makes ahead of time is fused as the one that dynamo makes just in time."""
+    def test_jit_fusion_matches_aot_fusion(self, tune: Callable[..., Compiled], tmp_path: Path) -> None:
+        """The graph that torch.export makes ahead of time is fused as the one that dynamo makes just in time; and
+        `litz.aot_compile` makes a package of it that runs."""
 
         def fn(x: torch.Tensor, number: torch.Tensor) -> Any:
             return x + x, number.item(), x * x, x @ x, x**2
@@ -258,6 +260,13 @@ class TestMaxAutotune:
             ahead_of_time = tune(lambda x, number: exported(x, number))
             torch.testing.assert_close(ahead_of_time(*inputs), fn(*inputs))
         assert sorted(just_in_time.steps) == sorted(ahead_of_time.steps)
+        options = {"max_autotune": True, "cache_dir": tmp_path / "cache"}
+        with reports.collect() as collected:
+            folder = litz.aot_compile(Module(), inputs, tmp_path / "package", options=options)
+        torch.testing.assert_close(litz.aot_load(folder)(*inputs), fn(*inputs))
+        if HAS_GPU:
+            steps = [f"{step.kind} {step.what}" for report in collected for step in report.steps]
+            assert sorted(steps) == sorted(just_in_time.steps)
 
     def test_precompilations(self, tune: Callable[..., Compiled]) -> None:
         """One for each problem: the product in float32, the one whose result is converted, and the one in float16.

@@ -40,6 +40,8 @@ __all__ = [
     "KernelBuildError",
     "LitzError",
     "LoweringError",
+    "PackageError",
+    "PackageInputError",
     "PassOrderError",
     "PluginError",
     "PluginHookError",
@@ -245,6 +247,24 @@ class FrozenWeightsError(LitzError):
             where=f"graph {graph}",
             todo="call torch._dynamo.reset() and compile again when weights have changed, or compile without freezing",
         )
+
+
+class PackageError(LitzError):
+    """A package of `litz.aot_compile` cannot be written or loaded. path: which."""
+
+    def __init__(self, problem: str, *, path: str = "", todo: str = "") -> None:
+        self.problem = problem
+        self.path = str(path)
+        super().__init__(problem, where=self.path or "litz.aot_compile", todo=todo)
+
+
+class PackageInputError(LitzError):
+    """A loaded package is called with inputs that it was not made for."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        todo = "call it with inputs like those given to litz.aot_compile, or write a package for these; sizes that are "
+        super().__init__(problem, where="a loaded package", todo=todo + "to vary are named by dynamic_shapes=")
 
 
 class CacheError(LitzError):

@@ -84,21 +84,32 @@ def compile_backend(
         gm,
         example_inputs,
         compile_graph=lambda graph: compile_graph(graph, compiler),
-        decompositions=_decompositions(compiler),
+        decompositions=decompositions(compiler),
         freezing=compiler.options.freezing,
     )
 
 
-def _decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:
+def decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:
     """The table for capture. A plugin that registers None for an op keeps it whole."""
     return {op: rule for op, rule in compiler.plugins.decompositions().items() if rule is not None}
+
+
+@dataclass(frozen=True)
+class Made:
+    """What became of a graph, stage by stage."""
+
+    graph: Graph
+    schedule: Schedule
+    sources: Mapping[str, KernelSource]
+    wrapper: WrapperSource
+    compiled: CompiledGraph
 
 
 def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
     """One graph, through all stages. With `fallback="eager"` a graph that litz fails on runs as it was captured."""
     log = Log()
     try:
-        return _compile(graph, compiler, log)
+        return make_graph_code(graph, compiler, log).compiled
     except Exception as error:
         if torch_api.is_restart(error):
             raise
@@ -111,7 +122,9 @@ def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Seq
         return _eager(graph)
 
 
-def _compile(graph: Graph, compiler: Compiler, log: Log) -> CompiledGraph:
+def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) -> Made:
+    """One graph, through all stages; what a stage raises is passed on."""
+    log = log or Log()
     options, plugins = compiler.options, compiler.plugins
     plugins.compile_started(graph, options)
 
@@ -141,7 +154,7 @@ def _compile(graph: Graph, compiler: Compiler, log: Log) -> CompiledGraph:
     )
     reports.publish(report, options.report_dir, compiler.collectors)
     plugins.compile_finished(report)
-    return compiled
+    return Made(graph, schedule, sources, wrapper, compiled)
 
 
 def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> Schedule:
@@ -332,7 +345,7 @@ def schedule_only(
         return run
 
     def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return compile_with_aot(gm, inputs, compile_graph=keep, decompositions=_decompositions(compiler))
+        return compile_with_aot(gm, inputs, compile_graph=keep, decompositions=decompositions(compiler))
 
     torch.compile(fn, backend=backend, dynamic=dynamic)(*fake_args)
     return schedules
@@ -365,4 +378,14 @@ def _main_device(program: Program) -> torch.device:
     return others[0] if others else torch.device("cpu")
 
 
-__all__ = ["Compiler", "compile_backend", "compile_graph", "make_compiler", "schedule_graph", "schedule_only"]
+__all__ = [
+    "Compiler",
+    "Made",
+    "compile_backend",
+    "compile_graph",
+    "decompositions",
+    "make_compiler",
+    "make_graph_code",
+    "schedule_graph",
+    "schedule_only",
+]

@@ -52,6 +52,16 @@ class Variant:
     wide: bool = False
     """Indices are 64 bits wide."""
 
+    @property
+    def number(self) -> int:
+        """The variant's number, as the launcher computes it from its arguments."""
+        return self.aligned | self.multiples << 1 | self.wide << 2
+
+    @staticmethod
+    def of(number: int) -> Variant:
+        """The variant of a number."""
+        return Variant(bool(number & 1), bool(number & 2), bool(number & 4))
+
 
 @dataclass(frozen=True)
 class Binary:
@@ -237,6 +247,15 @@ def expected_variant(source: KernelSource, hint: Callable[[Any], int]) -> Varian
     return Variant(True, multiples, wide)
 
 
+def variants(source: KernelSource) -> list[Variant]:
+    """Every variant that the launcher may ask for."""
+    settings = source.settings
+    aligned = (True, False) if settings["unaligned"] else (True,)
+    multiples = (False, True) if settings["sizes"] else (False,)
+    wide = (False, True) if settings["limits"] else (False,)
+    return [Variant(*flags) for flags in itertools.product(aligned, multiples, wide)]
+
+
 # Loading and launching.
 
 
@@ -245,7 +264,11 @@ def load(source: KernelSource, context: CodegenContext) -> Callable[..., None]:
 
     May be called from several threads. KernelBuildError if the kernel does not compile.
     """
-    return Launcher(source, context).function
+    index = context.device.index
+    device = torch.cuda.current_device() if index is None else index
+    capability, cache = torch.cuda.get_device_capability(device), context.cache
+    expected = expected_variant(source, context.program.hint)
+    return Launcher(source, device, lambda variant: build(source, capability, cache, variant), expected).function
 
 
 def load_all(sources: Iterable[KernelSource], context: CodegenContext, threads: int = 0) -> list[Callable[..., None]]:
@@ -259,17 +282,18 @@ def load_all(sources: Iterable[KernelSource], context: CodegenContext, threads: 
 
 
 class Launcher:
-    """Launches one kernel: chooses the variant, computes the grid. `function` is what callers call."""
+    """Launches one kernel: chooses the variant, computes the grid. `function` is what callers call.
 
-    def __init__(self, source: KernelSource, context: CodegenContext) -> None:
-        self.source, self.cache = source, context.cache
-        index = context.device.index
-        self.device = torch.cuda.current_device() if index is None else index
-        self.capability = torch.cuda.get_device_capability(self.device)
+    device: its index. binary: gives a variant's binary when it is first needed; `expected` is needed at once.
+    """
+
+    def __init__(
+        self, source: KernelSource, device: int, binary: Callable[[Variant], Binary], expected: Variant
+    ) -> None:
+        self.source, self.device, self.binary = source, device, binary
         self._launches: dict[int, Callable[..., None]] = {}
         self._lock = threading.Lock()
-        expected = expected_variant(source, context.program.hint)
-        self._launch(expected.aligned | expected.multiples << 1 | expected.wide << 2)
+        self._launch(expected.number)
         self.function = self._make_function()
 
     def _launch(self, number: int) -> Callable[..., None]:
@@ -279,8 +303,7 @@ class Launcher:
             return found
         from .cuda_driver import load_function
 
-        variant = Variant(bool(number & 1), bool(number & 2), bool(number & 4))
-        binary = build(self.source, self.capability, self.cache, variant)
+        binary = self.binary(Variant.of(number))
         arguments = len(self.source.arguments) + (binary.scratch > 0)
         launch = load_function(
             binary.cubin, binary.name, self.device, binary.threads, binary.shared, arguments, binary.parameters

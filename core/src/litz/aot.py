@@ -1,0 +1,169 @@
+"""Compiling ahead of time: in, a function or module and example arguments; out, a package that another process loads.
+
+    torch.export -> Graph -> the pipeline's stages, as just in time -> `litz.runtime.package`
+
+What is tuned, fused and generated is what `torch.compile(fn, backend="litz")` would run: the same stages do it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from litz import pipeline
+from litz.capture import torch_api
+from litz.capture.graph import Graph, make_graph
+from litz.codegen.sizes import python_text
+from litz.errors import PackageError
+from litz.runtime import cpp_build, package, triton_build
+from litz_plugins import KernelSource
+from litz_plugins.manager import Plugins
+
+
+def aot_compile(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    path: str | os.PathLike[str],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    plugins: Plugins | None = None,
+) -> Path:
+    """See `litz.aot_compile`. plugins: instead of the installed ones, for tests."""
+    folder = Path(path)
+    if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
+        raise PackageError("there is something already", path=str(folder), todo="name a folder that is not there yet")
+    compiler = pipeline.make_compiler(mode, {**(options or {}), "cuda_graphs": False}, plugins)
+    with torch.no_grad():
+        exported = torch_api.export(
+            _as_module(fn), tuple(args), dict(kwargs or {}), dynamic_shapes, pipeline.decompositions(compiler)
+        )
+    with torch_api.real_mode():
+        state = [item for item in exported.inputs if item["kind"] == "state"]
+        positions = frozenset(n for n, item in enumerate(exported.inputs) if item["kind"] == "state")
+        graph = make_graph(_label(fn), exported.module, "inference", static_inputs=positions)
+        known = torch_api.guard_count(graph.shape_env)
+        made = pipeline.make_graph_code(graph, compiler)
+        contents = package.Contents(
+            made.wrapper.text,
+            made.wrapper.objects,
+            made.sources,
+            {item["name"]: exported.state[item["name"]] for item in state},
+            _inputs(exported.inputs, graph),
+            exported.outputs,
+            exported.in_spec,
+            exported.out_spec,
+            _guards(graph, known, exported.ranges),
+            _device(made),
+        )
+    return _write(contents, made, compiler, folder)
+
+
+def _write(contents: package.Contents, made: pipeline.Made, compiler: pipeline.Compiler, folder: Path) -> Path:
+    """The package, whole or not at all."""
+    hint = made.schedule.program.hint
+
+    def build(source: KernelSource, into: Path) -> dict[str, Any]:
+        if source.language == "cpp":
+            library = cpp_build.build(source.name, source.text, compiler.options, compiler.cache)
+            return package.build_cpp(source, into, library)
+        if source.language == "triton":
+            capability = torch.cuda.get_device_capability(contents.device)
+            expected = triton_build.expected_variant(source, hint).number
+            cache = compiler.cache
+            return package.build_triton(
+                source, into, lambda variant: triton_build.build(source, capability, cache, variant), expected
+            )
+        problem = f"the kernel {source.name} is in {source.language!r}, which a package cannot hold"
+        raise PackageError(problem, todo="compile it just in time")
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=".litz-", dir=folder.parent))
+    try:
+        package.write_package(contents, scratch, build)
+        if folder.is_dir():
+            folder.rmdir()
+        os.replace(scratch, folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return folder
+
+
+def _as_module(fn: Callable[..., Any]) -> torch.nn.Module:
+    if isinstance(fn, torch.nn.Module):
+        return fn
+
+    class Function(torch.nn.Module):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return fn(*args, **kwargs)
+
+    module = Function()
+    if inspect.isfunction(fn):
+        module.forward = fn  # type: ignore[method-assign]  # with its signature, which dynamic_shapes follows
+    return module
+
+
+def _label(fn: Callable[..., Any]) -> str:
+    return f"{getattr(fn, '__name__', type(fn).__name__)}_ahead".replace("<lambda>", "function")
+
+
+def _inputs(inputs: Sequence[Mapping[str, Any]], graph: Graph) -> list[dict[str, Any]]:
+    """With what a tensor has to look like: its dtype, device, sizes and strides (numbers, or texts over sizes)."""
+    found = []
+    for item, node in zip(inputs, graph.placeholders, strict=True):
+        if item["kind"] == "tensor":
+            value: Any = node.meta["val"]
+            layout = {
+                "dtype": str(value.dtype),
+                "device": str(value.device),
+                "size": [_size(size) for size in value.shape],
+                "stride": [_size(step) for step in value.stride()],
+            }
+            found.append({**item, **layout})
+        else:
+            found.append(dict(item))
+    return found
+
+
+def _size(value: Any) -> int | str:
+    expr = torch_api.sympy_of(value)
+    return int(expr) if expr.is_Integer else python_text(expr)
+
+
+def _guards(graph: Graph, known: int, ranges: Mapping[Any, tuple[int, int | None]]) -> list[str]:
+    """What must hold of the inputs' sizes: the ranges that were exported, and what compiling has decided since.
+    PackageError for sizes that cannot be read off the inputs."""
+    tensors = [n.meta["val"] for n in graph.placeholders if isinstance(n.meta.get("val"), torch.Tensor)]
+    exprs = [torch_api.sympy_of(size) for tensor in tensors for size in (*tensor.shape, *tensor.stride())]
+    sizes = {expr for expr in exprs if expr.is_Symbol}
+    hidden = {symbol for expr in exprs for symbol in expr.free_symbols} - sizes
+    if hidden:
+        names = ", ".join(sorted(map(str, hidden)))
+        raise PackageError(f"no input has {names} as a size", todo="name sizes by plain torch.export.Dim only")
+    decided = [expr for expr in torch_api.guards_since(graph.shape_env, known) if expr.free_symbols <= sizes]
+    found = [python_text(expr) for expr in decided]
+    for symbol, (low, high) in ((symbol, ends) for symbol, ends in ranges.items() if symbol in sizes):
+        found.append(f"{low} <= {symbol}" + (f" <= {high}" if high is not None else ""))
+    return list(dict.fromkeys(found))
+
+
+def _device(made: pipeline.Made) -> torch.device:
+    """The one device that its kernels are on. PackageError if there are several GPUs."""
+    devices = {buffer.device for buffer in made.schedule.program.buffers.values()}
+    gpus = sorted((device for device in devices if device.type != "cpu"), key=str)
+    if len(gpus) > 1 or any(device.type != "cuda" or device.index not in (None, 0) for device in gpus):
+        names = ", ".join(map(str, gpus))
+        raise PackageError(f"the graph runs on {names}", todo="a package is for the CPU and one GPU, cuda:0")
+    return gpus[0] if gpus else torch.device("cpu")
+
+
+__all__ = ["aot_compile"]

@@ -1,0 +1,319 @@
+"""A package: a compiled graph in a folder, with its kernels' binaries and weights, for a process that compiles nothing.
+
+In: a folder that `litz.aot_compile` wrote. Out: a callable. `package.json` says what is in it and what it was made for:
+the versions, the device, the inputs; every file is checked by its SHA-256 sum. The folder holds code (a Python wrapper,
+shared objects, cubins): load only what you would run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import importlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from litz.errors import PackageError, PackageInputError
+from litz_plugins import KernelSource
+
+from . import cpp_build, triton_build
+from .compiled_graph import Entry, load_wrapper
+from .pool import shared_pool
+from .wrapper_support import support
+
+FORMAT, VERSION = "litz-package", 1
+MANIFEST, WRAPPER, WEIGHTS = "package.json", "wrapper.py", "weights.bin"
+ALIGNMENT = 64
+"""Bytes at whose multiples a tensor starts in the file of weights."""
+
+
+def device_facts(device: torch.device) -> dict[str, str]:
+    """What a binary depends on: the processor's instructions, or the GPU's compute capability."""
+    if device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(device)
+        return {"type": "cuda", "name": torch.cuda.get_device_name(device), "made_for": f"sm_{major}{minor}"}
+    flags = hashlib.sha256(cpp_build.cpu_flags().encode()).hexdigest()[:16]
+    return {"type": "cpu", "name": "CPU", "made_for": f"instruction set {flags}"}
+
+
+# Writing.
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What goes into a package.
+
+    wrapper: the module's text; objects: what it names besides kernels and ops (tensors, functions of modules).
+    sources: of kernels, by name. state: tensors by name, which are `inputs` of kind "state". inputs, outputs, in_spec,
+    out_spec, guards: as `Package` has them.
+    """
+
+    wrapper: str
+    objects: Mapping[str, Any]
+    sources: Mapping[str, KernelSource]
+    state: Mapping[str, torch.Tensor]
+    inputs: Sequence[Mapping[str, Any]]
+    outputs: Sequence[Mapping[str, Any]]
+    in_spec: str
+    out_spec: str
+    guards: Sequence[str]
+    device: torch.device
+
+
+def write_package(contents: Contents, folder: Path, build: Callable[[KernelSource, Path], dict[str, Any]]) -> None:
+    """Fill an empty folder. build: puts a kernel's binaries into a folder, and returns what their launch needs."""
+    (folder / WRAPPER).write_text(contents.wrapper)
+    tensors = {**contents.state, **{k: v for k, v in contents.objects.items() if isinstance(v, torch.Tensor)}}
+    kernels = {}
+    for name, source in contents.sources.items():
+        (folder / "kernels" / name).mkdir(parents=True)
+        kernels[name] = {
+            "language": source.language,
+            "symbol": source.symbol,
+            "arguments": len(source.arguments),
+            "settings": dict(source.settings),
+            **build(source, folder / "kernels" / name),
+        }
+    data = {
+        "format": FORMAT,
+        "version": VERSION,
+        "torch": str(torch.__version__),
+        "device": device_facts(contents.device),
+        "tensors": _write_tensors(tensors, folder / WEIGHTS),
+        "functions": {k: _path_of(v) for k, v in contents.objects.items() if not isinstance(v, torch.Tensor)},
+        "kernels": kernels,
+        "inputs": list(contents.inputs),
+        "outputs": list(contents.outputs),
+        "in_spec": contents.in_spec,
+        "out_spec": contents.out_spec,
+        "guards": list(contents.guards),
+        "sums": {str(p.relative_to(folder)): _sum(p) for p in sorted(folder.rglob("*")) if p.is_file()},
+    }
+    (folder / MANIFEST).write_text(json.dumps(data, indent=1))
+
+
+def _write_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, Any]:
+    """The tensors' elements one after the other; returns where each lies."""
+    found: dict[str, Any] = {}
+    with path.open("wb") as file:
+        for name, tensor in tensors.items():
+            file.write(bytes(-file.tell() % ALIGNMENT))
+            # A dense copy in the order of its strides, so that what comes back has them too.
+            order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+            dense = tensor.detach().permute(order).contiguous()
+            found[name] = {
+                "at": file.tell(),
+                "dtype": str(tensor.dtype).removeprefix("torch."),
+                "size": list(dense.shape),
+                "order": order,
+                "device": str(tensor.device),
+            }
+            file.write(dense.cpu().reshape(-1).view(torch.uint8).numpy().tobytes() if dense.numel() else b"")
+    return found
+
+
+def _path_of(value: Any) -> str:
+    """Where to import an object from. PackageError for what has no such place."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+    if module and name and "<" not in name:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is value:
+            return f"{module}:{name}"
+    raise PackageError(f"the graph calls {value!r}, which has no name in a module", todo="compile it just in time")
+
+
+def _sum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+# Loading.
+
+
+def load_package(folder: Path) -> Package:
+    """The callable. Errors: PackageError, for what is damaged or was made for something else."""
+    try:
+        data = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError) as cause:
+        problem = f"{MANIFEST} cannot be read: {cause}"
+        raise PackageError(problem, path=str(folder), todo="name a folder that litz.aot_compile wrote") from cause
+    again = "write it anew here, with litz.aot_compile"
+    if data.get("format") != FORMAT or data.get("version") != VERSION:
+        found = f"{data.get('format')} {data.get('version')}"
+        raise PackageError(f"this is {found}, not {FORMAT} {VERSION}", path=str(folder), todo=again)
+    if data["torch"] != str(torch.__version__):
+        problem = f"it was made with torch {data['torch']}, and this is torch {torch.__version__}"
+        raise PackageError(problem, path=str(folder), todo=again)
+    wanted = data["device"]
+    if wanted["type"] == "cuda" and not torch.cuda.is_available():
+        problem = f"it was made for a {wanted['name']}, and there is no CUDA device here"
+        raise PackageError(problem, path=str(folder), todo=again)
+    here = device_facts(torch.device(wanted["type"]))
+    if here["made_for"] != wanted["made_for"]:
+        problem = f"it was made for {wanted['name']}, {wanted['made_for']}; this is {here['name']}, {here['made_for']}"
+        raise PackageError(problem, path=str(folder), todo=again)
+    for name, wanted_sum in data["sums"].items():
+        path = folder / name
+        if not path.is_file() or _sum(path) != wanted_sum:
+            raise PackageError(f"{name} is missing or damaged", path=str(folder), todo=again)
+    return Package(folder, data)
+
+
+class Package:
+    """A loaded package: call it as the function that it was made of. It records no gradients."""
+
+    def __init__(self, folder: Path, data: Mapping[str, Any]) -> None:
+        self.folder, self._data = folder, data
+        tensors = _read_tensors(data["tensors"], folder / WEIGHTS)
+        functions = {name: _imported(path) for name, path in data["functions"].items()}
+        launchers = {name: self._launcher(name, kernel) for name, kernel in data["kernels"].items()}
+        namespace = {**support(shared_pool()), **tensors, **functions, **launchers}
+        self.state = {item["name"]: tensors[item["name"]] for item in data["inputs"] if item["kind"] == "state"}
+        self._entry: Entry = load_wrapper((folder / WRAPPER).read_text(), folder / WRAPPER, namespace)
+        self._in_spec, self._out_spec = (pytree.treespec_loads(data[name]) for name in ("in_spec", "out_spec"))
+        self._guards = [(text, compile(text, "<litz guard>", "eval")) for text in data["guards"]]
+        self._user = [item for item in data["inputs"] if item["kind"] != "state"]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = self._flat(args, kwargs)
+        self._check(given)
+        values = iter(given)
+        arguments = [self.state[i["name"]] if i["kind"] == "state" else next(values) for i in self._data["inputs"]]
+        with torch.no_grad():
+            results = self._entry(list(arguments))
+            returned = []
+            for result, item in zip(results, self._data["outputs"], strict=True):
+                if item["kind"] == "state":
+                    self.state[item["name"]].copy_(result)
+                elif item["kind"] == "input":
+                    given[item["at"]].copy_(result)
+                else:
+                    returned.append(result)
+        return pytree.tree_unflatten(returned, self._out_spec)
+
+    def _flat(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        known = self._in_spec.unflatten([None] * self._in_spec.num_leaves)[1]
+        if set(known) == set(kwargs):
+            kwargs = {name: kwargs[name] for name in known}  # their order does not matter
+        flat, spec = pytree.tree_flatten((args, kwargs))
+        if spec != self._in_spec:
+            raise PackageInputError(f"the arguments are built as {spec}, it was made for {self._in_spec}")
+        return flat
+
+    def _check(self, given: Sequence[Any]) -> None:
+        """Are these inputs that the code was made for?"""
+        sizes: dict[str, int] = {}
+        for value, wanted in zip(given, self._user, strict=True):
+            name = wanted["name"]
+            if wanted["kind"] == "constant":
+                if value != wanted["value"]:
+                    raise PackageInputError(f"{name} is {value!r}, it was made for {wanted['value']!r}")
+                continue
+            if not isinstance(value, torch.Tensor):
+                raise PackageInputError(f"{name} is {type(value).__name__}, it was made for a tensor")
+            if str(value.dtype) != wanted["dtype"] or str(value.device) != wanted["device"]:
+                made = f"{wanted['dtype']} on {wanted['device']}"
+                raise PackageInputError(f"{name} is {value.dtype} on {value.device}, it was made for {made}")
+            if value.dim() != len(wanted["size"]):
+                raise PackageInputError(f"{name} has {value.dim()} dimensions, it was made for {len(wanted['size'])}")
+            for size, text in zip(value.shape, wanted["size"], strict=True):
+                if isinstance(text, str) and text.isidentifier():
+                    sizes.setdefault(text, size)
+        for value, wanted in zip(given, self._user, strict=True):
+            if wanted["kind"] == "tensor":
+                self._check_layout(value, wanted, sizes)
+        for text, code in self._guards:
+            if not eval(code, {"math": math}, sizes):
+                raise PackageInputError(f"it was made for sizes with {text}; these are {sizes}")
+
+    def _check_layout(self, value: torch.Tensor, wanted: Mapping[str, Any], sizes: dict[str, int]) -> None:
+        size, stride = ([_value(text, sizes) for text in wanted[key]] for key in ("size", "stride"))
+        if list(value.shape) != size:
+            made = ", ".join(map(str, wanted["size"]))
+            raise PackageInputError(f"{wanted['name']} has the sizes {list(value.shape)}, it was made for [{made}]")
+        strides = zip(value.shape, value.stride(), stride, strict=True)
+        if value.numel() and any(n > 1 and have != want for n, have, want in strides):
+            have = list(value.stride())
+            raise PackageInputError(f"{wanted['name']} has the strides {have}, it was made for {stride}")
+
+    def _launcher(self, name: str, kernel: Mapping[str, Any]) -> Callable[..., Any]:
+        arguments = tuple(f"a{n}" for n in range(kernel["arguments"]))
+        source = KernelSource(name, kernel["language"], "", kernel["symbol"], arguments, kernel["settings"])
+        return LOADERS[kernel["language"]](source, self.folder / "kernels" / name, kernel)
+
+
+def _value(text: int | str, sizes: Mapping[str, int]) -> int:
+    return text if isinstance(text, int) else int(eval(text, {"math": math}, dict(sizes)))
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+
+
+def _read_tensors(places: Mapping[str, Any], path: Path) -> dict[str, torch.Tensor]:
+    if not places:
+        return {}
+    data = torch.frombuffer(bytearray(path.read_bytes() or b"\0"), dtype=torch.uint8)
+    found = {}
+    for name, place in places.items():
+        dtype = getattr(torch, place["dtype"])
+        nbytes = math.prod(place["size"]) * dtype.itemsize
+        flat = data[place["at"] : place["at"] + nbytes].clone().view(dtype)
+        back = [place["order"].index(dim) for dim in range(len(place["order"]))]
+        found[name] = flat.view(place["size"]).permute(back).to(place["device"])
+    return found
+
+
+# Kernels, by language.
+
+
+def build_cpp(source: KernelSource, folder: Path, library: Path) -> dict[str, Any]:
+    """Put a built shared object into the package, named by its content: equal paths are one library to the loader."""
+    name = f"{_sum(library)[:16]}.so"
+    (folder / name).write_bytes(library.read_bytes())
+    return {"library": name}
+
+
+def _load_cpp(source: KernelSource, folder: Path, kernel: Mapping[str, Any]) -> Callable[..., Any]:
+    try:
+        library = ctypes.CDLL(str(folder / kernel["library"]))
+    except OSError as cause:
+        problem = f"the kernel {source.name} cannot be loaded: {cause}"
+        raise PackageError(problem, path=str(folder), todo="write it anew here, with litz.aot_compile") from cause
+    return cpp_build.bind(getattr(library, source.symbol), source)
+
+
+def build_triton(
+    source: KernelSource, folder: Path, binary: Callable[[triton_build.Variant], triton_build.Binary], expected: int
+) -> dict[str, Any]:
+    """Put every variant that the launcher may ask for into the package."""
+    variants = {}
+    for variant in triton_build.variants(source):
+        built = binary(variant)
+        (folder / f"{variant.number}.cubin").write_bytes(built.cubin)
+        variants[str(variant.number)] = {k: v for k, v in vars(built).items() if k != "cubin"}
+    return {"variants": variants, "expected": expected}
+
+
+def _load_triton(source: KernelSource, folder: Path, kernel: Mapping[str, Any]) -> Callable[..., Any]:
+    def binary(variant: triton_build.Variant) -> triton_build.Binary:
+        cubin = (folder / f"{variant.number}.cubin").read_bytes()
+        return triton_build.Binary(cubin, **kernel["variants"][str(variant.number)])
+
+    return triton_build.Launcher(source, 0, binary, triton_build.Variant.of(kernel["expected"])).function
+
+
+LOADERS: Mapping[str, Callable[[KernelSource, Path, Mapping[str, Any]], Callable[..., Any]]] = {
+    "cpp": _load_cpp,
+    "triton": _load_triton,
+}

@@ -1,0 +1,205 @@
+"""litz.aot_compile and litz.aot_load: what one process compiles another runs, or refuses with its reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import litz
+from litz import report as reports
+from litz.errors import PackageError, PackageInputError
+from litz.runtime import package, triton_build
+from litz_plugins import KernelSource
+from support.compare import NO_GPU
+
+F = torch.nn.functional
+X = torch.randn(4, 16)
+
+
+class Counting(torch.nn.Module):
+    """Writes to a buffer, takes a dict and a keyword, returns a tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(16, 8)
+        self.weight = torch.nn.Parameter(torch.randn(3, 16, 2).permute(2, 1, 0))  # not row-major
+        self.register_buffer("calls", torch.zeros(2))
+        self.register_buffer("scale", torch.tensor(2.0), persistent=False)
+
+    def forward(self, given: dict[str, torch.Tensor], times: int = 1, *, shift: torch.Tensor) -> Any:
+        self.calls.add_(times)
+        y = F.gelu(self.linear(given["x"])) * self.scale
+        return {"y": y + shift, "w": self.weight.sum(0)}, self.calls * times
+
+
+def saved(path: Path, fn: Callable[..., Any], *args: Any, **options: Any) -> Callable[..., Any]:
+    litz.aot_compile(fn, args, path, **options)
+    return litz.aot_load(path)
+
+
+@pytest.fixture(scope="module")
+def softmax(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("aot") / "softmax"
+    litz.aot_compile(lambda x: torch.softmax(x * 2, -1).sum(0), (X,), path)
+    return path
+
+
+def test_another_process_loads_and_runs_it_with_no_compiler(softmax: Path, tmp_path: Path) -> None:
+    script = (
+        "import sys, torch, litz\n"
+        "given, folder, result = sys.argv[1:]\n"
+        "torch.save(litz.aot_load(folder)(torch.load(given)), result)\n"
+        "assert not {'litz.pipeline', 'litz.ir', 'triton', 'torch._dynamo'} & set(sys.modules), 'no compiler'\n"
+    )
+    given, result = tmp_path / "given.pt", tmp_path / "result.pt"
+    torch.save(X, given)
+    environment = {**os.environ, "PATH": "", "LITZ_CACHE_DIR": str(tmp_path / "empty")}
+    subprocess.run([sys.executable, "-c", script, given, softmax, result], env=environment, check=True)
+    torch.testing.assert_close(torch.load(result), torch.softmax(X * 2, -1).sum(0))
+
+
+def test_state_trees_keywords_and_constants(tmp_path: Path) -> None:
+    module = Counting()
+    given, shift = {"x": X}, torch.ones(8)
+    call = saved(tmp_path / "p", module, given, 3, kwargs={"shift": shift})
+    module.calls.zero_()
+    for _ in range(2):
+        (found, calls), (wanted, expected) = call(given, 3, shift=shift), module(given, 3, shift=shift)
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(calls, expected)
+        assert not found["y"].requires_grad
+    with pytest.raises(PackageInputError, match="is 4, it was made for 3"):
+        call(given, 4, shift=shift)
+    with pytest.raises(PackageInputError, match="the arguments are built as"):
+        call(X, 3, shift=shift)
+
+
+def test_an_argument_that_is_written_to(tmp_path: Path) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return x + 1
+
+    x = torch.ones(5)
+    call = saved(tmp_path / "p", fn, x.clone())
+    torch.testing.assert_close(call(x), torch.full((5,), 3.0))
+    torch.testing.assert_close(x, torch.full((5,), 2.0))
+
+
+def test_sizes_may_vary_within_what_was_asked_for(tmp_path: Path) -> None:
+    rows = torch.export.Dim("rows", min=2, max=32)
+
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x, 0) + y.t()
+
+    call = saved(tmp_path / "p", fn, X, torch.randn(16, 4), dynamic_shapes=({0: rows}, {1: rows}))
+    for n in (2, 7, 32):
+        x, y = torch.randn(n, 16), torch.randn(16, n)
+        torch.testing.assert_close(call(x, y), fn(x, y))
+    with pytest.raises(PackageInputError, match=r"made for sizes with 2 <= \w+ <= 32"):
+        call(torch.randn(33, 16), torch.randn(16, 33))
+    with pytest.raises(PackageInputError, match=r"has the sizes \[16, 5\]"):
+        call(torch.randn(4, 16), torch.randn(16, 5))
+
+
+@pytest.mark.parametrize(
+    "x, message",
+    [
+        (torch.randn(5, 16), r"has the sizes \[5, 16\], it was made for \[4, 16\]"),
+        (torch.randn(64), "has 1 dimensions"),
+        (X.double(), "is torch.float64 on cpu, it was made for torch.float32 on cpu"),
+        (torch.randn(16, 4).t(), r"has the strides \[1, 4\]"),
+        (3.0, "is float, it was made for a tensor"),
+    ],
+)
+def test_other_inputs_are_refused(softmax: Path, x: Any, message: str) -> None:
+    with pytest.raises(PackageInputError, match=message):
+        litz.aot_load(softmax)(x)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"torch": "1.0"}, "made with torch 1.0, and this is torch"),
+        ({"version": 0}, "this is litz-package 0, not litz-package 1"),
+        ({"device": {"type": "cpu", "name": "CPU", "made_for": "another"}}, "made for CPU, another; this is CPU"),
+        ({"sums": {"wrapper.py": "0"}}, "wrapper.py is missing or damaged"),
+    ],
+)
+def test_what_was_made_for_something_else_is_refused(
+    softmax: Path, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    data = json.loads((softmax / package.MANIFEST).read_text()) | change
+    for file in (package.WRAPPER, package.WEIGHTS):
+        (tmp_path / file).write_bytes((softmax / file).read_bytes())
+    (tmp_path / package.MANIFEST).write_text(json.dumps(data))
+    with pytest.raises(PackageError, match=message):
+        litz.aot_load(tmp_path)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a CUDA device")
+def test_a_gpus_package_is_refused_without_a_gpu(tmp_path: Path) -> None:
+    device = {"type": "cuda", "name": "NVIDIA H100", "made_for": "sm_90"}
+    data = {"format": package.FORMAT, "version": package.VERSION, "torch": torch.__version__, "device": device}
+    (tmp_path / package.MANIFEST).write_text(json.dumps(data))
+    with pytest.raises(PackageError, match="made for a NVIDIA H100, and there is no CUDA device here"):
+        litz.aot_load(tmp_path)
+
+
+def test_nothing_is_overwritten_and_no_folder_is_half_written(softmax: Path, tmp_path: Path) -> None:
+    with pytest.raises(PackageError, match="there is something already"):
+        litz.aot_compile(torch.cos, (X,), softmax)
+    with pytest.raises(PackageError, match="cannot be read"):
+        litz.aot_load(tmp_path / "nothing")
+    assert not list(softmax.parent.glob(".litz-*"))
+
+
+def test_what_is_fused_just_in_time_is_fused_ahead(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.LayerNorm(32)).eval()
+    torch._dynamo.reset()
+    with reports.collect() as ahead:
+        call = saved(tmp_path / "p", module, X)
+    with reports.collect() as just_in_time, torch.no_grad():
+        expected = torch.compile(module, backend="litz")(X)
+    torch.testing.assert_close(call(X), expected)
+    steps = [
+        [f"{step.kind} {step.what} {len(step.fused)}" for step in report[0].steps] for report in (ahead, just_in_time)
+    ]
+    assert steps[0] == steps[1] and len(steps[0]) == 2
+
+
+def test_every_variant_of_a_triton_kernel_is_stored(tmp_path: Path) -> None:
+    settings = {"unaligned": [0], "sizes": 1, "limits": ["s0"], "pointers": ["*fp32"]}
+    source = KernelSource("k", "triton", "text", "f", ("p", "s"), settings)
+    asked: list[triton_build.Variant] = []
+
+    def binary(variant: triton_build.Variant) -> triton_build.Binary:
+        asked.append(variant)
+        return triton_build.Binary(b"cubin", "f", 128, 0, 2)
+
+    found = package.build_triton(source, tmp_path, binary, 3)
+    assert len(set(asked)) == 8 and sorted(found["variants"]) == sorted(p.stem for p in tmp_path.iterdir())
+    assert all(triton_build.Variant.of(variant.number) == variant for variant in asked)
+    assert json.loads(json.dumps(found))["variants"]["3"]["threads"] == 128
+
+
+@pytest.mark.gpu
+@NO_GPU
+def test_on_a_gpu_kernels_come_from_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.LayerNorm(128)).eval().cuda()
+    x = torch.randn(32, 64, device="cuda")
+    litz.aot_compile(module, (x,), tmp_path / "p", options={"mode": "max-autotune-no-cudagraphs"})
+    monkeypatch.setattr(triton_build, "compile_kernel", None)  # nothing is compiled from here on
+    call = litz.aot_load(tmp_path / "p")
+    with torch.no_grad():
+        torch.testing.assert_close(call(x), module(x), atol=1e-3, rtol=1e-3)
+    rows = torch.randn(4 * 32 * 64 + 1, device="cuda")[1:].view(128, 64)[:32]  # starts at no multiple of 16 bytes
+    with torch.no_grad():
+        torch.testing.assert_close(call(rows), module(rows), atol=1e-3, rtol=1e-3)

@@ -13,6 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 LAUNCH_US = 2.5
 """Time that a kernel adds to a stream however little it does, in µs. On an H100 `litz.cost.calibrate` measured 1.0 for
@@ -195,5 +198,10 @@ def find_spec(name: str) -> DeviceSpec | None:
 
 def nearest_family(capability: int) -> Family:
     """The family of the greatest known capability that is not above; the oldest if there is none."""
-    known = [key for key in FAMILIES if key <= capability]
-    return FAMILIES[max(known, default=min(FAMILIES))]
+    return nearest(FAMILIES, capability)
+
+
+def nearest(rows: Mapping[int, T], capability: int) -> T:
+    """The row of the greatest known capability that is not above; the oldest if there is none."""
+    known = [key for key in rows if key <= capability]
+    return rows[max(known, default=min(rows))]

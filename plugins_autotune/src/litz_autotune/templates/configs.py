@@ -14,6 +14,7 @@ from math import ceil
 import torch
 
 from litz.cost import Speeds, speeds_of
+from litz.cost.devices import nearest
 from litz_plugins import DeviceInfo, Estimate
 
 
@@ -145,8 +146,7 @@ def capability_of(device: DeviceInfo) -> int:
 
 def shared_limit(capability: int) -> int:
     """Bytes of shared memory for one block; of the nearest older capability where this one is not in the table."""
-    known = [key for key in _SHARED if key <= capability]
-    return _SHARED[max(known, default=70)]
+    return nearest(_SHARED, capability)
 
 
 def shared_bytes(config: Config, in_bytes: int) -> int:

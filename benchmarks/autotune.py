@@ -85,12 +85,14 @@ CONVOLUTIONS: dict[str, tuple[int, int, int, int, int, int, int, int]] = {
     "depthwise 7x7 96 56": (32, 96, 56, 96, 7, 1, 3, 96),
 }
 
-# name: m, n, k, and what makes an operand; these count as rows with users
+# name: m, n, k, and what makes an operand, or reduces a row; these count as rows with users
 OPERANDS: dict[str, tuple[int, int, int, Callable[..., torch.Tensor]]] = {
     "of silu, gpt2 down": (8192, 768, 3072, lambda x, w, w8, w32, s: F.silu(x) @ w),
     "of int8 weights 16x4096x4096": (16, 4096, 4096, lambda x, w, w8, w32, s: x @ (w8.to(x.dtype) * s)),
     "of int8 weights 1x11008x4096": (1, 11008, 4096, lambda x, w, w8, w32, s: x @ (w8.to(x.dtype) * s)),
     "of float32 weights 64x4096x4096": (64, 4096, 4096, lambda x, w, w8, w32, s: x @ w32.to(x.dtype)),
+    "softmax of 65536x64x256": (65536, 64, 256, lambda x, w, w8, w32, s: torch.softmax(x @ w, -1)),
+    "layer norm of 32768x256x256": (32768, 256, 256, lambda x, w, w8, w32, s: F.layer_norm(x @ w, (256,))),
 }
 
 USERS: dict[str, Callable[..., torch.Tensor]] = {

@@ -59,7 +59,15 @@ def test_dtypes_compile(dtype: torch.dtype, tf32: bool) -> None:
 
 
 OTHERS = ["mm-mm-bf16", "int-mm-scaled", "scaled-mm-rows", "conv1x1-last", "conv3x3-last-relu", "conv3x3-dynamic"]
-OTHERS += ["of-cast", "linear-of-int8", "of-dynamic", "conv-grouped-last", "conv-transposed"]
+OTHERS += [
+    "of-cast",
+    "linear-of-int8",
+    "of-dynamic",
+    "conv-grouped-last",
+    "conv-transposed",
+    "mm-softmax",
+    "tma-softmax",
+]
 
 
 @pytest.mark.parametrize("name", ["linear-dynamic-gelu", "bmm-strided", "mm-three-users", "mm-dynamic-split", *OTHERS])

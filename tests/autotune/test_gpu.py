@@ -33,6 +33,7 @@ PRODUCTS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.T
     "gelu": lambda x, w, b: F.gelu(torch.addmm(b, x, w)),
     "transposed": lambda x, w, b: x.t().contiguous().t() @ w.t().contiguous().t() + b,
     "made": lambda x, w, b: F.silu(x) @ (w.float() * 0.5).to(w.dtype) + b,
+    "rows": lambda x, w, b: F.layer_norm(x @ w + b, w.shape[1:]),
     "residual": lambda x, w, b: (x @ w).relu() * 2 + (x @ w).sigmoid(),
 }
 

@@ -57,14 +57,15 @@ def test_a_candidate_is_timed_with_its_users_against_the_library_with_them(tmp_p
 
 
 def test_a_user_that_could_be_fused_elsewhere_counts_for_its_bytes_only(tmp_path: Path) -> None:
-    """The residual goes into the softmax's kernel for free: fused, the product must beat the library call alone."""
+    """The residual goes into the softmax's kernel for free: fused, the product must beat the library call alone. (Rows
+    of 384 are too long for a tile, which would do it all.)"""
 
     def fn(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return torch.softmax(F.linear(x, w) + b, -1) + (F.linear(x, w) + b)
 
     times = {"library": 100.0}
     gpu = FakeGpu(tmp_path, lambda name: times.get(name, 130.0 if name.startswith("library") else 110.0))
-    schedule = gpu.schedule(fn, X, W, BIAS)
+    schedule = gpu.schedule(fn, X, torch.randn(384, 128), torch.randn(384))
     assert any("library" in names for names in gpu.runner.raced)
     assert not any(isinstance(step, KernelCall) for step in schedule.steps)
 
@@ -157,6 +158,30 @@ def test_what_else_is_needed_or_better_fused_before_stays(tmp_path: Path, fn: Ca
     gpu = FakeGpu(tmp_path, triton_wins)
     gpu.schedule(fn, X, W.t().bfloat16())
     assert gpu.runner.raced and not any("producer" in name for names in gpu.runner.raced for name in names)
+
+
+def test_rows_that_fit_a_tile_are_reduced_in_it(tmp_path: Path) -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(F.linear(x, w, b), (96,)).relu()
+
+    (call,) = FakeGpu(tmp_path, triton_wins).schedule(fn, X, W, BIAS).steps
+    assert isinstance(call, KernelCall) and "RBLOCK: tl.constexpr = 128" in call.source.text
+    assert "tl.program_id(0)" in call.source.text and call.source.settings["grid"] <= 4
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w: torch.softmax(x @ w.repeat(1, 4), -1),  # rows of 384
+        lambda x, w: torch.softmax(x @ w, 0),  # of columns
+        lambda x, w: (x @ w).cumsum(-1),  # a scan
+    ],
+)
+def test_other_reductions_are_kernels_of_their_own(tmp_path: Path, fn: Callable[..., torch.Tensor]) -> None:
+    gpu = FakeGpu(tmp_path, triton_wins)
+    steps = gpu.schedule(fn, X, W.t().contiguous()).steps
+    assert any(isinstance(step, Kernel) and step.loop.reduction_ranges for step in steps)
+    assert not any("RBLOCK" in step.source.text for step in steps if isinstance(step, KernelCall))
 
 
 def test_a_convolution_and_its_activation_become_one_kernel(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from litz.schedule.choices import Replacement, substituted
 from litz_autotune.epilogue import fused
 from litz_autotune.subprogram import on_device
 from litz_autotune.templates.configs import Config
-from litz_autotune.templates.offer import KINDS, make_choice, second_product
+from litz_autotune.templates.offer import KINDS, make_choice, second_product, with_whole_rows
 from litz_autotune.templates.prologue import with_prologues
 from litz_plugins import ChoiceContext
 from support.retarget import cuda_schedules
@@ -45,7 +45,7 @@ def randn(*size: int, dtype: torch.dtype = torch.float32, stride: Sequence[int] 
 @dataclass(frozen=True)
 class Case:
     """fn: what is compiled; its one contraction goes to the template. fuse: with its users and producers. reference:
-    the same for float64, if `fn` is not."""
+    the same for float64, if `fn` is not. rows: with reductions of its rows."""
 
     fn: Callable[..., Any]
     make: Make
@@ -55,6 +55,7 @@ class Case:
     absorbs: int = 0
     tolerance: float = 1e-5
     reference: Callable[..., Any] | None = None
+    rows: bool = False
 
     def programs(self) -> tuple[Program, Program]:
         """The CUDA program as it was captured, and with the template in place of its (first) contraction."""
@@ -76,6 +77,10 @@ class Case:
             gemm = both
         elif self.fuse and epilogues:
             gemm = replace(gemm, epilogue=epilogues[-1])
+        if self.rows:
+            whole = with_whole_rows(KINDS[template.kind].make(template, program, False), template, program)
+            assert whole is not None
+            gemm = whole
         gemm = (self.fuse and with_prologues(gemm, template, program)) or gemm
         assert len(gemm.epilogue.absorbed) == self.absorbs, gemm.epilogue
         choice = make_choice(gemm, self.config, None, template, program)
@@ -314,6 +319,22 @@ CASES: Mapping[str, Case] = {
         absorbs=1,
         tolerance=HALF,
         reference=torch.mm,
+    ),
+    "mm-softmax": Case(lambda a, b: torch.softmax(a @ b, -1), _mm(37, 40, 20), SMALL, rows=True, absorbs=3),
+    "tma-softmax": Case(lambda a, b: torch.softmax(a @ b, -1), _mm(70, 44, 28), TMA, rows=True, absorbs=3),
+    "linear-layernorm": Case(
+        lambda x, w, b, s: F.layer_norm(F.linear(x, w, b), (24,), s, None, 1e-3),
+        lambda: (randn(37, 40), randn(24, 40), randn(24), randn(24)),
+        SMALL,
+        rows=True,
+        absorbs=2,
+    ),
+    "bmm-sum-of-squares": Case(
+        lambda a, b: ((y := torch.bmm(a, b)).square().sum(-1), y)[0],
+        lambda: (randn(3, 33, 40), randn(3, 40, 32)),
+        SMALL,
+        rows=True,
+        absorbs=1,
     ),
     # exp(0) is not 0: what lies beyond the depth must not count.
     "of-exp-both": Case(lambda a, b: (a.exp() @ b.t().exp()).relu(), _mm_t(33, 45, 50), SMALL, absorbs=3),

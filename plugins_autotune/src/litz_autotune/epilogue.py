@@ -19,7 +19,7 @@ from litz.ir.node import intern, with_args
 from litz.ir.transform import flatten, map_stores
 from litz.schedule.choices import Replacement, needed_outside, substituted
 from litz.schedule.dependences import storage_roots
-from litz.schedule.merge import merge_into
+from litz.schedule.merge import merge, merge_into
 
 ACCUMULATOR = "accumulator"
 """Stands for the sum of products in an epilogue: a buffer that is never in memory."""
@@ -127,6 +127,40 @@ def stands(program: Program, template: Template, absorbed: Sequence[str]) -> boo
     except ValueError:
         return False
     return True
+
+
+def fused_rows(program: Program, template: Template, start: Epilogue) -> Epilogue | None:
+    """`start` with the operations that use the result, reductions over its last dimension among them (softmax, layer
+    norm, a sum): as many as there are. None where no such reduction can go along.
+
+    The loop's ranges are then those of the rows, and its reduction range the columns.
+    """
+    roots = storage_roots(program.operations)
+    names = [operation.name for operation in program.operations]
+    found: Epilogue | None = None
+    loop, absorbed = start.loop, list[str]()
+    made = set(loop.writes)
+    for operation in program.operations[names.index(template.name) + 1 :]:
+        if len(absorbed) == MOST_USERS:
+            break
+        if not isinstance(operation, Loop) or made.isdisjoint(operation.reads) or operation.device != loop.device:
+            continue
+        if any(store.mode != "set" or store.indirect for store in operation.stores):
+            continue
+        inside = {template.name, *absorbed, operation.name}
+        if not stands(program, template, [*absorbed, operation.name]):
+            continue
+        needed = needed_outside(program, inside)
+        joined = merge(loop, operation, lambda name, needed=needed: name in needed, roots, MOST_LOADS)  # type: ignore[misc]
+        if isinstance(joined, str) or len(joined[0].nodes) > MOST_NODES:
+            continue
+        loop = joined[0]
+        made.update(operation.writes)
+        absorbed.append(operation.name)
+        if loop.is_reduction and not any(node.op == "scan" for node in loop.nodes):
+            shared = shared_users(program, absorbed)
+            found = replace(start, loop=loop, absorbed=tuple(absorbed), shared=shared)
+    return found
 
 
 def others(program: Program, template: Template, absorbed: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from litz_plugins.errors import describe
 
 Build = Callable[[KernelSource], Any]
 
-LEAST_PATIENCE = 2.0
+LEAST_PATIENCE = 10.0
 """Seconds that the last few kernels get at least, once the most of them are compiled. ptxas takes a minute for some."""
 
 

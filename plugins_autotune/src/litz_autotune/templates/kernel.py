@@ -2,7 +2,8 @@
 
 A program makes one tile of the result: it walks along k with operands coming through shared memory, and then runs the
 epilogue on its accumulator. The epilogue's text is core's own code generator's (`litz.codegen.triton`): the tile's
-rows are its axis y, the columns its axis x, and the batch is a scalar.
+rows are its axis y, the columns its axis x, and the batch is a scalar. Where the epilogue reduces rows, a tile has
+whole rows: they are the axis x then, and the columns the axis r.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from typing import Any
 import sympy
 import torch
 
-from litz.codegen.triton.kernel import LIMIT, write_axis
+from litz.codegen.triton.kernel import LIMIT, write_axis, write_body
 from litz.codegen.triton.names import Names, index_expressions
-from litz.codegen.triton.stores import store_lines
 from litz.codegen.triton.text import POINTER_TYPES, TL_TYPES, IndexText, size_text
 from litz.codegen.triton.tiling import Axis, Tiling
 from litz.codegen.triton.values import Tile, Value
@@ -69,7 +69,11 @@ class _Writer:
     def __post_init__(self) -> None:
         gemm, config = self.gemm, self.config
         self.loop = self._stored()
-        self.tiling = Tiling((Axis("y", gemm.rows, config.m), Axis("x", gemm.columns, config.n)), config.warps)
+        # A row that is reduced lies along core's axis r, whole.
+        whole = bool(self.loop.reduction_ranges)
+        self.row, self.column = ("x", "r") if whole else ("y", "x")
+        axes = Axis(self.row, gemm.rows, config.m), Axis(self.column, gemm.columns, config.n)
+        self.tiling = Tiling(axes, config.warps, persistent=whole)
         self.names = self._names()
         self.index_type, self.limits = self._index_type()
         self.tile = Tile(self.loop, self.program, self.tiling, self.names, self.index_type)
@@ -94,7 +98,8 @@ class _Writer:
 
     def _names(self) -> Names:
         variables: dict[Symbol, str] = {_PART: "part"}
-        for prefix, ranges in (("y", self.gemm.rows), ("x", self.gemm.columns), ("batch", self.gemm.batch)):
+        named = (self.row, self.gemm.rows), (self.column, self.gemm.columns), ("batch", self.gemm.batch)
+        for prefix, ranges in named:
             variables |= {r.var: f"{prefix}{number}" for number, r in enumerate(ranges)}
         for product in self.gemm.products:
             variables |= {r.var: f"k{number}" for number, r in enumerate(product.depth)}
@@ -184,8 +189,8 @@ class _Writer:
 
     def _write_sizes(self) -> None:
         emit, config, gemm = self.tile.emit, self.config, self.gemm
-        emit(f"YBLOCK: tl.constexpr = {config.m}")
-        emit(f"XBLOCK: tl.constexpr = {config.n}")
+        emit(f"{self.row.upper()}BLOCK: tl.constexpr = {config.m}")
+        emit(f"{self.column.upper()}BLOCK: tl.constexpr = {config.n}")
         emit(f"KBLOCK: tl.constexpr = {config.k}")
         emit(f"rows = {self._blocks(gemm.m, config.m)}")
         emit(f"columns = {self._blocks(gemm.n, config.n)}")
@@ -225,9 +230,9 @@ class _Writer:
         tile.emit(f"for number in tl.range(tl.program_id(0), rows * columns, {self.config.programs}, flatten=True):")
         tile.depth += 1
         self._write_place()
-        tile.emit(f"accumulator = tl.zeros([YBLOCK, XBLOCK], {TL_TYPES[self.gemm.accumulate]})")
-        tile.emit("top = (first + inside % height) * YBLOCK")
-        tile.emit("side = inside // height * XBLOCK")
+        self._write_zeros()
+        tile.emit(f"top = (first + inside % height) * {self.row.upper()}BLOCK")
+        tile.emit(f"side = inside // height * {self.column.upper()}BLOCK")
         tile.emit(f"for offset in range(0, {self._text(product.k)}, KBLOCK):")
         tile.depth += 1
         tile.emit(f"a = {texts['left'][1]}")
@@ -241,7 +246,8 @@ class _Writer:
         """The text that makes an operand's descriptor, and the one that loads a tile with it."""
         operand = product.left if side == "left" else product.right
         ranges = (self.gemm.rows[0], product.depth[0]) if side == "left" else (product.depth[0], self.gemm.columns[0])
-        blocks = ("YBLOCK", "KBLOCK") if side == "left" else ("KBLOCK", "XBLOCK")
+        row, column = (f"{name.upper()}BLOCK" for name in (self.row, self.column))
+        blocks = (row, "KBLOCK") if side == "left" else ("KBLOCK", column)
         starts = ("top", "offset") if side == "left" else ("offset", "side")
         strides = [stride_of(operand.position, r.var) for r in ranges]
         turned = strides[1] != ONE  # the dimension that is contiguous comes last
@@ -254,9 +260,13 @@ class _Writer:
         text = f"tl.make_tensor_descriptor({base}, [{size}], [{strides[order[0]]}, 1], [{block}])"
         return text, f"{side}.load([{start}])" + (".T" if turned else "")
 
+    def _write_zeros(self) -> None:
+        shape = self.tile.shape((self.row, self.column))
+        self.tile.emit(f"accumulator = tl.zeros({shape}, {TL_TYPES[self.gemm.accumulate]})")
+
     def _write_sum(self) -> None:
         emit = self.tile.emit
-        emit(f"accumulator = tl.zeros([YBLOCK, XBLOCK], {TL_TYPES[self.gemm.accumulate]})")
+        self._write_zeros()
         emit(f"depth = tl.arange(0, KBLOCK){'' if self.index_type == 'tl.int32' else f'.to({self.index_type})'}")
         for number, product in enumerate(self.gemm.products):
             self._write_product(product, number)
@@ -274,9 +284,10 @@ class _Writer:
             tile.emit(f"end = {end} * tl.num_programs(1)")
             end = "end"
         whole = product.k.is_Integer and int(product.k) % (config.k * config.split) == 0
+        row, column = self.row.upper(), self.column.upper()
         sides = (
-            _Side("a", f"left{number}", product.left, "[None, :]", "YBLOCK, KBLOCK", "y"),
-            _Side("b", f"right{number}", product.right, "[:, None]", "KBLOCK, XBLOCK", "x"),
+            _Side("a", f"left{number}", product.left, "[None, :]", f"{row}BLOCK, KBLOCK", self.row),
+            _Side("b", f"right{number}", product.right, "[:, None]", f"KBLOCK, {column}BLOCK", self.column),
         )
         steps = {s.name: self._step(s.operand, product) for s in sides if s.operand.prologue is None}
         for side in sides:
@@ -310,7 +321,7 @@ class _Writer:
         names = {**self.names.variables, **self._write_depth(side, product)}
         depth, across = Axis("k", product.depth, self.config.k), self.tiling.axis(side.axis)
         assert across is not None
-        axes = (across, depth) if side.axis == "y" else (depth, across)
+        axes = (across, depth) if side.axis == self.row else (depth, across)
         # A tile of its own: its axes are the depth's and one of the result's.
         tile = Tile(
             prologue,
@@ -390,10 +401,8 @@ class _Writer:
         tile = self.tile
         for node in self.loop.loads:
             if node.buffer == ACCUMULATOR:
-                tile.values[node] = Value("accumulator", frozenset("yx"))
-        tile.compute([root for store in self.loop.stores for root in store.roots])
-        for store in self.loop.stores:
-            store_lines(tile, store)
+                tile.values[node] = Value("accumulator", frozenset((self.row, self.column)))
+        write_body(tile)
 
     # For the launcher.
 

@@ -23,16 +23,18 @@ from litz.ir.transform import map_stores, replace_loads
 from litz.schedule.choices import Replacement
 from litz_plugins import Choice, ChoiceContext, Estimate
 
-from ..epilogue import ACCUMULATOR, Epilogue, fused, others, stands
+from ..epilogue import ACCUMULATOR, Epilogue, fused, fused_rows, others, stands
 from ..subprogram import Meaning, cut
 from .configs import Config, Shape, rank, spread
 from .convolution import make_convolution
-from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm, make_product
+from .gemm import OPERANDS, Gemm, Operand, Unsuitable, make_gemm, make_product
 from .kernel import can_use_descriptors, write_gemm
 from .prologue import with_prologues
 
 SEARCH = {"fast": 4, "default": 10, "exhaustive": 1000}
 """How many configurations are measured, by `autotune.search`."""
+MOST_COLUMNS = 256
+"""The longest row that a tile holds."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,10 @@ def offer_gemm(template: Template, context: ChoiceContext) -> Offer:
     if both is not None:
         double = replace(shape, k=2 * shape.k, tma=False)
         choices += _choices(both, spread(rank(double, context.device, False).best, count), template, program)
+    rows = with_whole_rows(gemm, template, program)
+    if rows is not None:
+        whole = [item for item in ranked.best if item[0].n >= shape.n and item[0].split == 1]
+        choices += _choices(rows, spread(whole, count), template, program)
     made = with_prologues(replace(gemm, epilogue=[gemm.epilogue, *epilogues][-1]), template, program)
     if made is not None:
         choices += _choices(
@@ -86,6 +92,39 @@ def offer_gemm(template: Template, context: ChoiceContext) -> Offer:
     for epilogue, share in _variants(gemm.epilogue, epilogues, count):
         choices += _choices(replace(gemm, epilogue=epilogue), spread(ranked.best, share), template, program)
     return Offer(tuple(choices), ranked.rejected)
+
+
+def with_whole_rows(gemm: Gemm, template: Template, program: Program) -> Gemm | None:
+    """The product with users that reduce its rows, where a tile has room for whole rows; None where there are none."""
+    (*batch, row), (column, *more) = (*gemm.batch, *gemm.rows), gemm.columns
+    if more or len(gemm.rows) != 1 or not column.size.is_Integer or int(column.size) > MOST_COLUMNS:
+        return None
+    epilogue = fused_rows(program, template, gemm.epilogue)
+    if epilogue is None:
+        return None
+    loop = epilogue.loop
+    (total,) = {node.index for node in loop.loads if node.buffer == ACCUMULATOR}
+    extents = loop.extents
+    old = tuple(r.var for r in (*batch, row, column))
+    if set(total) != set(extents) or [r.var for r in loop.reduction_ranges] != [total[-1]]:
+        return None  # the rows are walked as several ranges
+    if any(extents[var] != r.size for var, r in zip(total, (*batch, row, column), strict=True)):
+        return None
+    names = dict(zip(old, total, strict=True))
+
+    def renamed(operand: Operand) -> Operand:
+        return replace(operand, position=operand.position.subs(names, simultaneous=True))
+
+    ranges = [Range(var, extents[var]) for var in total]
+    terms = tuple(replace(p, left=renamed(p.left), right=renamed(p.right)) for p in gemm.products)
+    return replace(
+        gemm,
+        batch=tuple(ranges[:-2]),
+        rows=(ranges[-2],),
+        columns=(ranges[-1],),
+        products=terms,
+        epilogue=epilogue,
+    )
 
 
 def _choices(
@@ -197,7 +236,7 @@ def make_choice(
         call = kernel_call(gemm, config, template, program)
         return Choice(name, "template", Replacement((call,), absorbs=epilogue.absorbed), estimate)
     made = any(operand.prologue is not None for p in gemm.products for operand in (p.left, p.right))
-    if set(epilogue.buffers) != {ACCUMULATOR} or len(gemm.products) != 1 or made:
+    if set(epilogue.buffers) != {ACCUMULATOR} or len(gemm.products) != 1 or made or epilogue.loop.is_reduction:
         return None
     operations, buffers = _split(gemm, config, template, program)
     return Choice(name, "template", Replacement(operations, buffers, epilogue.absorbed), estimate)

@@ -55,13 +55,7 @@ def write_kernel(
     index_type, limits = index
     tile = Tile(loop, program, tiling, names, index_type)
     _write_indices(tile)
-    if not loop.reduction_ranges:
-        roots = [root for store in loop.stores for root in store.roots]
-        tile.compute(roots)
-        for store in loop.stores:
-            store_lines(tile, store)
-    else:
-        _Passes(tile, late_stores).write()
+    write_body(tile, late_stores)
     wanted = dict.fromkeys([*limits, *tile.limits])
     limit_texts = tuple(size_text(expr, names.sizes) for expr in wanted)
     parameters = [*names.buffers.values(), *names.sizes.values()]
@@ -79,6 +73,16 @@ def write_kernel(
         lines.append(f"from litz.runtime.triton_helpers import {', '.join(helpers)}")
     lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
     return KernelText("\n".join(lines), symbol, _grid(tiling, names), limit_texts, "device_assert" in body)
+
+
+def write_body(tile: Tile, late_stores: frozenset[str] = frozenset()) -> None:
+    """What a loop computes and stores, for a tile whose indices are there, and perhaps some of its values."""
+    if tile.loop.reduction_ranges:
+        _Passes(tile, late_stores).write()
+        return
+    tile.compute([root for store in tile.loop.stores for root in store.roots])
+    for store in tile.loop.stores:
+        store_lines(tile, store)
 
 
 def choose_index_type(loop: Loop, program: Program) -> tuple[str, list[Expr]]:
@@ -313,4 +317,4 @@ class _Passes:
         return hints
 
 
-__all__ = ["LIMIT", "KernelText", "choose_index_type", "write_axis", "write_kernel"]
+__all__ = ["LIMIT", "KernelText", "choose_index_type", "write_axis", "write_body", "write_kernel"]

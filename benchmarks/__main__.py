@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "part",
         nargs="?",
-        choices=("models", "layouts", "kernels", "host", "compile", "autotune", "all"),
+        choices=("models", "layouts", "convolutions", "kernels", "host", "compile", "autotune", "all"),
         default="all",
     )
     parser.add_argument("--out", help="write the figures to this file, as JSON")
@@ -33,6 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from benchmarks import layouts
 
         layouts.main(out)
+    if args.part == "convolutions":
+        from benchmarks import convolutions
+
+        convolutions.main(out)
     if args.part in ("kernels", "all"):
         if torch.cuda.is_available():
             from benchmarks import gpu_kernels as kernels

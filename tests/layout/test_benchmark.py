@@ -12,7 +12,7 @@ import torch
 from support.layout_models import Residual
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks import layouts, vision
+from benchmarks import convolutions, layouts, vision
 
 # torchvision's documentation has the same counts, in millions.
 SIZES = {"resnet50": 25.56, "mobilenet_v3": 5.48, "efficientnet_b0": 5.29, "convnext_t": 28.59, "densenet121": 7.98}
@@ -42,4 +42,25 @@ def test_a_row_has_everyones_time(
         assert set(row["ms"]) == set(peers) and not row["failed"]
         assert max(row["error"].values()) < 1e-4
         assert row["convolutions"] >= 5
+    assert "tiny" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", convolutions.KINDS)
+def test_each_kind_of_convolution_has_a_gradient(name: str) -> None:
+    """The sizes of a backward are those of its forward."""
+    kind = convolutions.KINDS[name]
+    forward, backward = (convolutions.make_case(kind, "float32", which) for which in (False, True))
+    with torch.device("meta"):
+        image, weight = (torch.empty(size) for size in forward.sizes)
+        result = torch.ops.aten.convolution(image, weight, None, *forward.parameters)
+    assert backward.sizes == (tuple(result.shape), *forward.sizes)
+
+
+def test_the_benchmark_of_convolutions(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(convolutions, "KINDS", {"tiny": convolutions.Kind(4, 4, 8, 3)})
+    convolutions.main(["--types", "float32", "--seconds", "0", "--out", str(tmp_path / "out.json")])
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert [row["backward"] for row in rows] == [False, True] and all(min(row["us"]) > 0 for row in rows)
     assert "tiny" in capsys.readouterr().out

@@ -151,6 +151,26 @@ def test_a_custom_op_gets_the_strides_of_the_trace() -> None:
     assert planned(collected) == ["layouts planned"]
 
 
+def test_a_backward_by_itself() -> None:
+    """A graph of gradients that no forward of litz's saved anything for."""
+    aten = torch.ops.aten
+    rest = (None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False])
+    first, second = torch.randn(8, 3, 3, 3), torch.randn(8, 8, 3, 3)
+
+    def f(gradient: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        gradient, of_second, _ = aten.convolution_backward(gradient * 2, y, second, *rest)
+        of_x, of_first, _ = aten.convolution_backward(gradient * (y > 0), x, first, *rest)
+        return of_x, of_first, of_second
+
+    inputs = torch.randn(2, 8, 9, 7), torch.randn(2, 3, 9, 7), torch.randn(2, 8, 9, 7)
+    with torch.no_grad(), reports.collect() as collected:
+        actual = torch.compile(f, backend="litz", options=FORCED)(*inputs)
+    for got, want in zip(actual, f(*inputs), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-3)
+        assert got.stride() == want.stride()
+    assert planned(collected) == ["layouts planned"]
+
+
 def test_switched_off() -> None:
     with torch.no_grad(), reports.collect() as collected:
         torch.compile(Residual().eval(), backend="litz", options={"layout.enable": False})(torch.randn(2, 3, 16, 16))

@@ -14,8 +14,9 @@ import runpy
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ import torch
 
 FORMAT = "litz-layout-measurements"
 VERSION = 1
+BATCH_US = 2000.0
+"""Of calls on a GPU that are timed together."""
 
 
 @dataclass(frozen=True)
@@ -66,32 +69,46 @@ def load_figures(path: Path | None, device: str) -> Figures:
 
 
 def measure(case: Case, seconds: float = 0.05) -> tuple[float, float]:
-    """Median µs of the convolution, channels first and channels last, each with its operands in that layout."""
-    first, last = (_time(case, channels_last, seconds) for channels_last in (False, True))
-    return first, last
+    """Median µs of the convolution, channels first and channels last, each with its operands in that layout.
+
+    seconds: of measuring per layout; the two are timed in turn, so that a machine that changes its speed changes both.
+    """
+    calls = [_call(case, channels_last) for channels_last in (False, True)]
+    times: tuple[list[float], list[float]] = ([], [])
+    with torch.no_grad():
+        for call in calls:
+            for _ in range(3):
+                call()
+        repeats = [_repeats(call, case.device) for call in calls]
+        deadline = time.perf_counter() + 2 * seconds
+        while len(times[0]) < 5 or time.perf_counter() < deadline:
+            for call, count, found in zip(calls, repeats, times, strict=True):
+                found.append(_elapsed_us(call, count, case.device) / count)
+    return statistics.median(times[0]), statistics.median(times[1])
 
 
-def _time(case: Case, channels_last: bool, seconds: float) -> float:
+def _call(case: Case, channels_last: bool) -> Callable[[], Any]:
     dtype = getattr(torch, case.dtype)
     tensors = [_operand(size, dtype, case.device, channels_last) for size in case.sizes]
     if case.gradients is None:
-        call = torch.ops.aten.convolution.default
-        args = [*tensors, None, *case.parameters]
-    else:
-        call = torch.ops.aten.convolution_backward.default
-        args = [*tensors, None, *case.parameters, [*case.gradients[:2], False]]
-    with torch.no_grad():
-        for _ in range(3):
-            call(*args)
-        times: list[float] = []
-        deadline = time.perf_counter() + seconds
-        while len(times) < 5 or time.perf_counter() < deadline:
-            _wait(case.device)
-            start = time.perf_counter()
-            call(*args)
-            _wait(case.device)
-            times.append((time.perf_counter() - start) * 1e6)
-    return statistics.median(times)
+        return partial(torch.ops.aten.convolution.default, *tensors, None, *case.parameters)
+    wanted = [*case.gradients[:2], False]
+    return partial(torch.ops.aten.convolution_backward.default, *tensors, None, *case.parameters, wanted)
+
+
+def _repeats(call: Callable[[], Any], device: str) -> int:
+    """How many calls to time together: on a GPU so many that starting the first of them does not count."""
+    return max(1, min(100, int(BATCH_US / _elapsed_us(call, 1, device)))) if device.startswith("cuda") else 1
+
+
+def _elapsed_us(call: Callable[[], Any], repeats: int, device: str) -> float:
+    """Of so many calls, one after the other."""
+    _wait(device)
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    _wait(device)
+    return (time.perf_counter() - start) * 1e6
 
 
 def _operand(size: Sequence[int], dtype: torch.dtype, device: str, channels_last: bool) -> torch.Tensor:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from .live import Live
 from .streams import Corner, Streams, Task
 
-AHEAD = 4
+AHEAD = 8
 """Collectives that are looked at for whether they should start."""
 SMALL = 0.05
 """A step of less than this share of a collective's time hides too little of it to be kept back."""
@@ -97,6 +97,9 @@ class _Placer:
                 waits[self.starts[task.of]].append(number)
         self.wanted: dict[int, int] = {}
         self.feeds: dict[int, dict[int, None]] = {}
+        self.unfed: dict[int, float] = {}
+        """Collective -> µs of what is still to run before it can start."""
+        self.fed_by: list[list[int]] = [[] for _ in range(count)]
         self.under: dict[int, float] = {}
         """Collective -> least µs of what is still to run before its result is wanted, and may run under it."""
         self.hides: list[list[int]] = [[] for _ in range(count)]
@@ -104,6 +107,9 @@ class _Placer:
             users = [user for wait in own for user in self.after[wait] if self.tasks[user].kind != "wait"]
             self.wanted[start] = min(users, default=count)
             self.feeds[start] = {n: None for n in range(start) if above[start] >> n & 1}
+            self.unfed[start] = sum(self.tasks[n].time.us for n in self.feeds[start])
+            for number in self.feeds[start]:
+                self.fed_by[number].append(start)
             self.under[start] = 0.0
             mask = above[start]
             for number in range(self.wanted[start]):
@@ -135,6 +141,8 @@ class _Placer:
             self.frontier += 1
         for start in self.hides[number]:
             self.under[start] -= task.time.low
+        for start in self.fed_by[number]:
+            self.unfed[start] -= task.time.us
         for other in self.after[number]:
             self.missing[other] -= 1
             if self.missing[other] == 0:
@@ -181,12 +189,15 @@ class _Placer:
 
     def _feeding(self, first: int) -> int | None:
         """A step to go before `first`, for a collective that should start."""
+        its_turn = False
         for start in self.coming[:AHEAD]:
-            if first in self.feeds[start] and not self.hold_back:
-                return None  # its turn has come
-            if self.missing[start] == 0 or start not in self.hides[first]:
+            time = self.tasks[start].time
+            # Where `first` itself feeds a collective that is wanted sooner, only a little goes before it: the casts of
+            # parameters that are to be gathered, say.
+            its_turn = its_turn or (first in self.feeds[start] and not self.hold_back)
+            if self.missing[start] == 0 or start not in self.hides[first] or (its_turn and self.unfed[start] > time.us):
                 continue
-            if self.tasks[first].time.low < SMALL * self.tasks[start].time.high or not self._is_due(start, first):
+            if self.tasks[first].time.low < SMALL * time.high or not self._is_due(start, first):
                 continue
             for number in self.feeds[start]:
                 if not self.gone[number] and self.missing[number] == 0 and self.tasks[number].kind == "compute":

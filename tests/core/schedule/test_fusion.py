@@ -10,7 +10,7 @@ import torch
 
 from core.schedule.harness import CPU, GPU, OPTIONS, check, kernel_texts, schedule_of
 from core.schedule.programs import Writer, batch_norm, call, softmax
-from litz.ir import Store, build
+from litz.ir import Buffer, Collective, Layout, Store, TensorRef, Wait, build
 from litz.ir.index import placeholder
 from litz.schedule import CostModel, core_program_passes, core_schedule_passes, make_schedule
 from litz_plugins import Estimate
@@ -124,6 +124,24 @@ def test_small_loops_that_share_nothing_become_one_kernel():
     for n in range(8):
         w.pointwise(f"q{n}", (16,), lambda i, n=n: call("mul", w.load(f"p{n}", i), 0.5))
     assert len(check(w.program(*(f"q{n}" for n in range(8))), w.args(), GPU).kernels) == 1
+
+
+def test_what_can_run_at_once_is_not_joined_with_what_waits():
+    """Casts of parameters that are to be gathered, and of a gradient that comes out of communication."""
+    w = Writer()
+    for n in range(3):
+        w.input(f"p{n}", 16)
+    w.buffers["got"] = Buffer("got", torch.float32, w.buffers["p0"].device, Layout.contiguous((16,)))
+    w.buffers["done"] = replace(w.buffers["got"], name="done")
+    whole = {name: TensorRef(name, w.buffers[name].layout) for name in ("p0", "got")}
+    device, target = w.buffers["p0"].device, torch.ops.aten.alias.default
+    w.operations.append(Collective("op0", device, target, (whole["p0"],), {}, ("got",), effect=True))
+    w.operations.append(Wait("op1", device, target, (whole["got"],), {}, ("done",), aliases={"done": "got"}))
+    w.pointwise("q0", (16,), lambda i: call("mul", w.load("done", i), 0.5))
+    for n in (1, 2):
+        w.pointwise(f"q{n}", (16,), lambda i, n=n: call("mul", w.load(f"p{n}", i), 0.5))
+    schedule = schedule_of(w.program("q0", "q1", "q2"), GPU)
+    assert sorted(kernel.fused for kernel in schedule.kernels) == [("op2",), ("op3", "op4")]
 
 
 def test_no_kernel_takes_too_many_buffers():

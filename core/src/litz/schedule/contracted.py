@@ -30,6 +30,10 @@ class ContractedGraph:
         """Is there a path from the first group to the second?"""
         return bool(self._own[first] & self._ancestors[second])
 
+    def above(self, number: int) -> int:
+        """The operations before a group, a bit each."""
+        return self._ancestors[number]
+
     def is_contractible(self, first: int, second: int) -> bool:
         """Can the two become one without a cycle? `second` must not precede `first`."""
         above = self._ancestors[second]

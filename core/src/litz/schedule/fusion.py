@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from litz.ir import Extern, Loop, Program
+from litz.ir import Extern, Loop, Program, Wait
 from litz_plugins import Decision
 
 from .contracted import ContractedGraph
@@ -207,7 +207,12 @@ class _Fusion:
     # --------------------------------------------------------------------------------------------- small kernels
 
     def _join_small(self) -> None:
-        """Loops over equal ranges that take little more than their launch: one kernel, even if they share nothing."""
+        """Loops over equal ranges that take little more than their launch: one kernel, even if they share nothing.
+
+        Not a loop that can run at once with one that has to wait, for communication above all: what the first feeds, a
+        gather of parameters for one, would wait too.
+        """
+        waits = sum(1 << n for n, operation in enumerate(self.program.operations) if isinstance(operation, Wait))
         alike: dict[object, list[int]] = {}
         for number in sorted(self.groups):
             loop = self.groups[number].loop
@@ -216,7 +221,9 @@ class _Fusion:
             if small:
                 # Rows and columns of one square are the same ranges, but not the same walk through memory.
                 columns = loop.is_reduction and self.costs.reduces_columns(loop)
-                key = (loop.device, loop.ranges, loop.reduction_ranges, columns)
+                above = self.graph.above(number)
+                held_up = (above & waits, bool(above)) if waits else None
+                key = (loop.device, loop.ranges, loop.reduction_ranges, columns, held_up)
                 alike.setdefault(key, []).append(number)
         for numbers in alike.values():
             current = numbers[0]

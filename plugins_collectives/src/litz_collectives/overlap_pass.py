@@ -128,18 +128,19 @@ class _Planner:
 
     def best(self) -> Candidate:
         """The fastest order that is surely worth it, else the source's."""
-        best, best_us = self.source, replay(self.source.tasks).us
-        for candidate in self._candidates():
-            us = replay(candidate.tasks).us
+        chosen, source_us = None, replay(self.source.tasks).us
+        timed = [(replay(candidate.tasks).us, candidate) for candidate in self._candidates()]
+        for us, candidate in sorted(timed, key=lambda pair: pair[0]):
             why_not = ""
             if candidate.peak > self.limit:
                 why_not = f", peak {candidate.peak} B"
-            elif us < best_us and not surely_gains(candidate.tasks, self.source.tasks):
-                why_not = ", not surely faster"
-            elif us < best_us:
-                best, best_us = candidate, us
+            elif chosen is None and us < source_us:
+                if surely_gains(candidate.tasks, self.source.tasks):
+                    chosen = candidate
+                else:
+                    why_not = ", not surely faster"
             self.considered.append((candidate.name + why_not, us))
-        return best
+        return chosen or self.source
 
     def by_plan(self, plan: Plan) -> Candidate:
         """This rank's order for a plan that another rank made."""

@@ -34,6 +34,11 @@ def names(schedule: Schedule) -> list[str]:
     return [step.name for step in schedule.steps]
 
 
+def needs(schedule: Schedule) -> list[set[int]]:
+    """Its dependences, the order of the collectives aside."""
+    return dependences(schedule.steps, schedule.program.buffers, collectives_stay=False)
+
+
 def buckets_of(schedule: Schedule, **options: Any) -> list[tuple[str, ...]]:
     decisions: list[Decision] = []
     overlap(schedule, context(decisions, memory_limit="100%", **options))
@@ -191,13 +196,13 @@ def test_large_ones_are_not_merged_where_errors_are_as_large_as_what_is_saved() 
     """Two of 500 µs known to 5 % save 20 at best, and may cost 30."""
     made = small(REDUCE, F32, F32)
     schedule = made.schedule("z0", "z1")
-    known = dict(schedule.estimates)
+    known, before = dict(schedule.estimates), needs(schedule)
     for name in ("y0_started", "y1_started"):
         known[name] = Estimate(500.0, 475.0, 525.0, "")
     wide = lambda step: Estimate(980.0, 960.0, 1060.0, "")
     narrow = lambda step: Estimate(980.0, 940.0, 1040.0, "")
-    assert not bucketed(schedule.steps, schedule.program, known, wide, 1e9).members
-    assert bucketed(schedule.steps, schedule.program, known, narrow, 1e9).members
+    assert not bucketed(schedule.steps, before, schedule.program, known, wide, 1e9).members
+    assert bucketed(schedule.steps, before, schedule.program, known, narrow, 1e9).members
 
 
 def test_buckets_grow_from_the_exposed_end() -> None:
@@ -209,8 +214,9 @@ def test_buckets_grow_from_the_exposed_end() -> None:
         made.call(f"z{n}", f"y{n}", us=1.0)
     schedule = made.schedule(*(f"z{n}" for n in range(8)))
     each = 4 * 1024 * 4  # of one gathered tensor
+    before = needs(schedule)
     estimate = lambda step: cost(step, schedule.program.buffers)
-    found = bucketed(schedule.steps, schedule.program, schedule.estimates, estimate, 8 * each, ramp=True)
+    found = bucketed(schedule.steps, before, schedule.program, schedule.estimates, estimate, 8 * each, ramp=True)
     assert sorted(map(len, found.members.values())) == [2, 4]  # after a first one by itself, and the eighth alone
     assert next(iter(sorted(found.members.values()))) == ("y1_started", "y2_started")
 
@@ -221,14 +227,14 @@ def test_an_unknown_time_means_the_sources_order() -> None:
     blind = Schedule(schedule.program, schedule.steps, schedule.memory, {})
     assert overlap(blind, context(decisions)) is blind
     assert "nobody knows" in decisions[0].reason
-    free = Schedule(
+    idle = Schedule(
         schedule.program,
         schedule.steps,
         schedule.memory,
         {step.name: schedule.estimates[step.name] for step in schedule.steps}
         | {f"y{n}": schedule.estimates["full0"] for n in range(3)},
     )
-    assert overlap(free, context(decisions)) is free
+    assert overlap(idle, context(decisions)) is idle
 
 
 def test_every_move_is_on_record() -> None:
@@ -310,8 +316,7 @@ def test_live_memory_is_what_core_counts(seed: int) -> None:
 
 def test_a_signature_says_what_ranks_have_in_common() -> None:
     def digest(schedule: Schedule, **options: Any) -> str:
-        before = dependences(schedule.steps, schedule.program.buffers, collectives_stay=False)
-        return signature(schedule.steps, before, schedule.program, options)
+        return signature(schedule.steps, needs(schedule), schedule.program, options)
 
     usual = digest(gathered_layers(3).schedule("y2"))
     assert usual == digest(gathered_layers(3, us=7.0).schedule("y2")), "its kernels are each rank's own"

@@ -20,7 +20,7 @@ from torch._ops import OpOverload
 
 from litz.ir import Collective, Program, TensorRef
 from litz.schedule.contracted import ContractedGraph
-from litz.schedule.dependences import dependences, topological
+from litz.schedule.dependences import topological
 from litz.schedule.schedule import Step
 from litz_plugins import Estimate
 
@@ -83,6 +83,7 @@ def merge(first: Collective, second: Collective) -> Collective:
 
 def bucketed(
     steps: Sequence[Step],
+    before: Sequence[set[int]],
     program: Program,
     estimates: Mapping[str, Estimate],
     estimate: EstimateOf,
@@ -92,10 +93,11 @@ def bucketed(
 ) -> Bucketing:
     """The steps with what pays merged, in an order that their dependences allow.
 
-    cap: bytes sent by a rank in one bucket, a single collective aside. ramp: where communication is exposed (see
-    `GATHERS`) buckets start at an eighth of `cap` and double.
+    before: for each step the positions of those that it follows. cap: bytes sent by a rank in one bucket, a single
+    collective aside. ramp: where communication is exposed (see `GATHERS`) buckets start at an eighth of `cap` and
+    double.
     """
-    graph = ContractedGraph(dependences(steps, program.buffers, collectives_stay=False))
+    graph = ContractedGraph(before)
     classes: dict[tuple[Any, ...], list[int]] = {}
     for number, step in enumerate(steps):
         key = bucket_key(step, program)
@@ -173,11 +175,11 @@ def _bytes(step: Collective, program: Program) -> int:
 
 
 def merged_as(
-    groups: Sequence[Sequence[str]], steps: Sequence[Step], program: Program, estimate: EstimateOf
+    groups: Sequence[Sequence[str]], steps: Sequence[Step], before: Sequence[set[int]], estimate: EstimateOf
 ) -> Bucketing:
     """The steps with the named collectives merged, whatever it costs: as another rank decided."""
     named = {step.name: number for number, step in enumerate(steps)}
-    graph = ContractedGraph(dependences(steps, program.buffers, collectives_stay=False))
+    graph = ContractedGraph(before)
     merged: dict[int, Collective] = {}
     members: dict[str, tuple[str, ...]] = {}
     for group in groups:

@@ -17,7 +17,9 @@ from litz.schedule.schedule import Step
 class Live:
     """Bytes of temporaries and outputs at a time."""
 
-    def __init__(self, program: Program, steps: Sequence[Step]) -> None:
+    def __init__(self, program: Program, steps: Sequence[Step], sizes: dict[str, int] | None = None) -> None:
+        """sizes: bytes of buffers that are known; others are added."""
+        sizes = {} if sizes is None else sizes
         roots = storage_roots(steps)
         held: dict[str, Collective] = {}
         self.touched: list[tuple[str, ...]] = []
@@ -33,7 +35,9 @@ class Live:
             mine = [name for name in dict.fromkeys(names) if program.buffers[name].kind == "temporary"]
             self.touched.append(tuple(mine))
         everything = {name for names in self.touched for name in names}
-        self.size = {name: program.hint(program.buffers[name].nbytes) for name in everything}
+        for name in everything - sizes.keys():
+            sizes[name] = program.hint(program.buffers[name].nbytes)
+        self.size = {name: sizes[name] for name in everything}
         self.left = dict.fromkeys(everything, 0)
         for touched in self.touched:
             for name in touched:

@@ -18,7 +18,7 @@ from itertools import pairwise
 from litz.cost import device_info
 from litz.ir import Collective, Program, Wait
 from litz.schedule.dependences import dependences, topological
-from litz.schedule.memory import peak_bytes, simple_plan
+from litz.schedule.memory import simple_plan
 from litz.schedule.schedule import Kernel, Schedule, Step
 from litz_plugins import Estimate, LitzError, OptionsView, PassContext
 
@@ -68,15 +68,15 @@ def memory_limit(text: str, peak: int, held: int = 0) -> float:
 
 @dataclass(frozen=True)
 class Candidate:
-    """An order of steps with its estimates. plan: its communication. members: bucket -> what it is made of."""
+    """An order of the steps that `buckets` made. plan: its communication. us: what it is likely to take."""
 
     name: str
     steps: tuple[Step, ...]
-    estimates: Mapping[str, Estimate]
-    members: Mapping[str, tuple[str, ...]]
+    buckets: Bucketing
     tasks: tuple[Task, ...]
     plan: Plan
     peak: int
+    us: float
 
 
 def overlap(schedule: Schedule, context: PassContext) -> Schedule:
@@ -94,8 +94,7 @@ def overlap(schedule: Schedule, context: PassContext) -> Schedule:
         return schedule
     planner = _Planner(schedule, context)
     own = planner.best()
-    before = dependences(steps, program.buffers, collectives_stay=False)
-    key = signature(steps, before, program, {name: context.options.get(name) for name in OPTIONS})
+    key = signature(steps, planner.before, program, {name: context.options.get(name) for name in OPTIONS})
     plan = agreed(own.plan, key)
     chosen = own if plan == own.plan else planner.by_plan(plan)
     planner.record(chosen, own)
@@ -105,7 +104,7 @@ def overlap(schedule: Schedule, context: PassContext) -> Schedule:
         schedule,
         program=reordered(program, chosen.steps),
         steps=chosen.steps,
-        estimates={step.name: chosen.estimates[step.name] for step in chosen.steps},
+        estimates={step.name: chosen.buckets.estimates[step.name] for step in chosen.steps},
         memory=simple_plan(program, chosen.steps),
     )
 
@@ -119,28 +118,35 @@ class _Planner:
             step.name: number
             for number, step in enumerate(step for step in schedule.steps if isinstance(step, Collective))
         }
-        self.source = self._candidate("source order", schedule.steps, schedule.estimates, {})
+        self.before = dependences(schedule.steps, self.program.buffers, collectives_stay=False)
+        self.sizes: dict[str, int] = {}
+        self.source = self._candidate("source order", schedule.steps, Bucketing(schedule.steps, schedule.estimates, {}))
         inputs = (self.program.buffers[name] for name in self.program.input_buffers)
         held = sum(self.program.hint(buffer.nbytes) for buffer in inputs)
         given = str(context.options.get("collectives.memory_limit") or "10%")
         self.limit = memory_limit(given, self.source.peak, held)
-        self.considered: list[tuple[str, float | None]] = [("source order", replay(self.source.tasks).us)]
+        self.considered: list[tuple[str, float | None]] = [("source order", self.source.us)]
 
     def best(self) -> Candidate:
         """The fastest order that is surely worth it, else the source's."""
-        chosen, source_us = None, replay(self.source.tasks).us
-        timed = [(replay(candidate.tasks).us, candidate) for candidate in self._candidates()]
-        for us, candidate in sorted(timed, key=lambda pair: pair[0]):
+        candidates = self._candidates()
+        few = sorted(candidates, key=self._rank)[:2]
+        candidates += [self._placed(c.name + ", work held back", c.buckets, hold_back=True) for c in few]
+        chosen = None
+        for candidate in sorted(candidates, key=lambda one: one.us):
             why_not = ""
             if candidate.peak > self.limit:
                 why_not = f", peak {candidate.peak} B"
-            elif chosen is None and us < source_us:
+            elif chosen is None and candidate.us < self.source.us:
                 if surely_gains(candidate.tasks, self.source.tasks):
                     chosen = candidate
                 else:
                     why_not = ", not surely faster"
-            self.considered.append((candidate.name + why_not, us))
+            self.considered.append((candidate.name + why_not, candidate.us))
         return chosen or self.source
+
+    def _rank(self, candidate: Candidate) -> tuple[bool, float]:
+        return candidate.peak > self.limit, candidate.us
 
     def by_plan(self, plan: Plan) -> Candidate:
         """This rank's order for a plan that another rank made."""
@@ -148,7 +154,7 @@ class _Planner:
         if plan == source_plan(len(names)):
             return self.source
         groups = [[names[n] for n in item] for item in plan]
-        buckets = merged_as(groups, self.schedule.steps, self.program, self._estimate)
+        buckets = merged_as(groups, self.schedule.steps, self.before, self._estimate)
         estimates = {**self.schedule.estimates, **buckets.estimates}
         return self._placed("as another rank planned", replace(buckets, estimates=estimates), plan)
 
@@ -158,7 +164,7 @@ class _Planner:
         found: dict[tuple[tuple[str, ...], ...], Candidate] = {}
         for cap in sorted({min(float(cap), most) for cap in CAPS}):
             for ramp in (False, True):
-                given = self.schedule.steps, self.program, self.schedule.estimates, self._estimate
+                given = self.schedule.steps, self.before, self.program, self.schedule.estimates, self._estimate
                 buckets = bucketed(*given, cap, ramp=ramp)
                 shape = tuple(sorted(buckets.members.values()))
                 if shape not in found:
@@ -166,21 +172,16 @@ class _Planner:
                     found[shape] = self._placed(name, buckets)
         return list(found.values())
 
-    def _placed(self, name: str, buckets: Bucketing, plan: Plan | None = None) -> Candidate:
+    def _placed(self, name: str, buckets: Bucketing, plan: Plan | None = None, *, hold_back: bool = False) -> Candidate:
         """The steps with buckets in their best order. plan: the order of the collectives; None for any."""
         steps = buckets.steps
         before = dependences(steps, self.program.buffers, collectives_stay=False)
         if plan is not None:
             steps, before = self._chained(steps, before, plan, buckets.members)
         tasks = self._tasks(steps, buckets.estimates)
-        ways = [
-            self._candidate(name, [steps[n] for n in order], buckets.estimates, buckets.members)
-            for order in (
-                place(Work(tasks, before), Live(self.program, steps), self.limit, hold_back=hold_back)
-                for hold_back in (False, True)
-            )
-        ]
-        return min(ways, key=lambda way: (way.peak > self.limit, replay(way.tasks).us))
+        live = Live(self.program, steps, self.sizes)
+        order = place(Work(tasks, before), live, self.limit, hold_back=hold_back)
+        return self._candidate(name, [steps[n] for n in order], buckets)
 
     def _chained(
         self, steps: Sequence[Step], before: list[set[int]], plan: Plan, members: Mapping[str, tuple[str, ...]]
@@ -199,16 +200,11 @@ class _Planner:
         """A collective or bucket, as a plan names it."""
         return tuple(sorted(self.place_of[one] for one in members.get(name, (name,))))
 
-    def _candidate(
-        self,
-        name: str,
-        steps: Sequence[Step],
-        estimates: Mapping[str, Estimate],
-        members: Mapping[str, tuple[str, ...]],
-    ) -> Candidate:
-        plan = tuple(self._item(step.name, members) for step in steps if isinstance(step, Collective))
-        steps, tasks = tuple(steps), tuple(self._tasks(steps, estimates))
-        return Candidate(name, steps, estimates, members, tasks, plan, peak_bytes(self.program, steps))
+    def _candidate(self, name: str, steps: Sequence[Step], buckets: Bucketing) -> Candidate:
+        plan = tuple(self._item(step.name, buckets.members) for step in steps if isinstance(step, Collective))
+        tasks = tuple(self._tasks(steps, buckets.estimates))
+        peak = max(Live(self.program, steps, self.sizes).profile())
+        return Candidate(name, tuple(steps), buckets, tasks, plan, peak, replay(tasks).us)
 
     def _tasks(self, steps: Sequence[Step], estimates: Mapping[str, Estimate]) -> list[Task]:
         return make_tasks(steps, estimates, lambda step: slowdown_of(step, self.program, self.context.options))
@@ -227,14 +223,16 @@ class _Planner:
             return
         reason = f"{_exposed(old)} before, {_exposed(new)} after; {memory}"
         self.context.record("overlap", chosen.name, reason, self.considered)
-        for name, members in chosen.members.items():
+        for name, members in chosen.buckets.members.items():
             apart = sum(self.schedule.estimates[one].us for one in members)
-            reason = f"{', '.join(members)}: {apart:.4g} µs one by one, {chosen.estimates[name].us:.4g} µs as one"
+            reason = (
+                f"{', '.join(members)}: {apart:.4g} µs one by one, {chosen.buckets.estimates[name].us:.4g} µs as one"
+            )
             self.context.record(name, f"bucket of {len(members)}", reason)
         was = {step.name: number for number, step in enumerate(self.schedule.steps)}
         ran_before = _before_starts(self.source.tasks)
         for name, done in _before_starts(chosen.tasks).items():
-            members = chosen.members.get(name, (name,))
+            members = chosen.buckets.members.get(name, (name,))
             first = min(members, key=lambda one: was[one])
             moved = ran_before[first] - done
             then = sum(old.exposed.get(one, 0.0) for one in members)

@@ -75,6 +75,8 @@ class _Placer:
         self.gone = [False] * count
         self.ready: dict[str, list[int]] = {"compute": [], "start": [], "wait": []}
         """By kind, in the order given."""
+        self.eager: list[int] = []
+        """Of the collectives that can start, those that take no memory."""
         self.starts = work.starts
         self._look(count)
         for number in range(count):
@@ -82,41 +84,48 @@ class _Placer:
                 self._offer(number)
 
     def _look(self, count: int) -> None:
-        """What each collective needs, what can run under it, and when its result is wanted."""
-        above = [0] * count  # bits of all that must come before
+        """What each step needs, how much hangs on it, and when the result of each collective is wanted."""
+        self.above = [0] * count
+        """Bits of all that must come before a step."""
         for number, names in enumerate(self.before):
             for other in names:
-                above[number] |= above[other] | 1 << other
+                self.above[number] |= self.above[other] | 1 << other
         self.tail = [0.0] * count
         for number in reversed(range(count)):
             longest = max((self.tail[other] for other in self.after[number]), default=0.0)
             self.tail[number] = longest + self.tasks[number].time.us
-        waits: dict[int, list[int]] = {number: [] for number in self.starts.values()}
+        self.wanted = dict.fromkeys(self.starts.values(), count)
         for number, task in enumerate(self.tasks):
             if task.kind == "wait" and task.of in self.starts:
-                waits[self.starts[task.of]].append(number)
-        self.wanted: dict[int, int] = {}
+                users = [user for user in self.after[number] if self.tasks[user].kind != "wait"]
+                start = self.starts[task.of]
+                self.wanted[start] = min([self.wanted[start], *users])
+        self.coming = sorted(self.wanted, key=lambda start: (self.wanted[start], start))
         self.feeds: dict[int, dict[int, None]] = {}
+        """Of the collectives that come next: what has to run before it can start, as far as it has not."""
         self.unfed: dict[int, float] = {}
-        """Collective -> µs of what is still to run before it can start."""
-        self.fed_by: list[list[int]] = [[] for _ in range(count)]
+        """µs of that."""
         self.under: dict[int, float] = {}
-        """Collective -> least µs of what is still to run before its result is wanted, and may run under it."""
+        """Least µs of what is still to run before the result is wanted, and may run under it."""
+        self.fed_by: list[list[int]] = [[] for _ in range(count)]
         self.hides: list[list[int]] = [[] for _ in range(count)]
-        for start, own in waits.items():
-            users = [user for wait in own for user in self.after[wait] if self.tasks[user].kind != "wait"]
-            self.wanted[start] = min(users, default=count)
-            self.feeds[start] = {n: None for n in range(start) if above[start] >> n & 1}
-            self.unfed[start] = sum(self.tasks[n].time.us for n in self.feeds[start])
-            for number in self.feeds[start]:
-                self.fed_by[number].append(start)
-            self.under[start] = 0.0
-            mask = above[start]
-            for number in range(self.wanted[start]):
-                if self.tasks[number].kind == "compute" and not mask >> number & 1 and not above[number] >> start & 1:
-                    self.under[start] += self.tasks[number].time.low
-                    self.hides[number].append(start)
-        self.coming = sorted(waits, key=lambda start: (self.wanted[start], start))
+        """By step, the collectives that it feeds, and that it could hide."""
+
+    def _approach(self, start: int) -> None:
+        """A collective comes into view."""
+        above = self.above[start]
+        left = [n for n in range(self.frontier, start) if not self.gone[n] and above >> n & 1]
+        self.feeds[start] = dict.fromkeys(left)
+        self.unfed[start] = sum(self.tasks[n].time.us for n in left)
+        for number in left:
+            self.fed_by[number].append(start)
+        self.under[start] = 0.0
+        for number in range(self.frontier, self.wanted[start]):
+            if self.gone[number] or self.tasks[number].kind != "compute":
+                continue
+            if not above >> number & 1 and not self.above[number] >> start & 1:
+                self.under[start] += self.tasks[number].time.low
+                self.hides[number].append(start)
 
     def run(self) -> list[int]:
         while len(self.order) < len(self.tasks):
@@ -124,7 +133,10 @@ class _Placer:
         return self.order
 
     def _offer(self, number: int) -> None:
-        insort(self.ready[self.tasks[number].kind], number)
+        kind = self.tasks[number].kind
+        insort(self.ready[kind], number)
+        if kind == "start" and self._frees(number):
+            insort(self.eager, number)
 
     def _take(self, number: int) -> None:
         task = self.tasks[number]
@@ -133,6 +145,8 @@ class _Placer:
         self.gone[number] = True
         if task.kind == "start":
             self.coming.remove(number)
+            if number in self.eager:
+                self.eager.remove(number)
             self.early[number] = self.live.allocated_by(number)
         self.live.take(number)
         self.streams.take(task)
@@ -149,12 +163,18 @@ class _Placer:
                 self._offer(other)
 
     def _next(self) -> int:
+        for start in self.coming[:AHEAD]:
+            if start not in self.feeds:
+                self._approach(start)
         for wait in self.ready["wait"]:
             if self.streams.left_of(self.tasks[wait].of) <= 0.0:
                 return wait
         first = next((n for n in self.ready["compute"] if self._fits(n)), None)
-        for start in sorted(self.ready["start"], key=lambda n: (self.wanted[n], n)):
-            if self._frees(start) or (self._is_due(start, first) and self._has_room(start)):
+        for start in self.eager:
+            if self._fits(start):
+                return start
+        for start in self.coming[:AHEAD]:
+            if self.missing[start] == 0 and self._is_due(start, first) and self._has_room(start):
                 return start
         if first is not None:
             feeding = self._feeding(first)
@@ -178,7 +198,7 @@ class _Placer:
     def _frees(self, start: int) -> bool:
         """Does communication leave no more behind than it found? What it sends counts as long as it is in flight."""
         sent = sum(self.live.size[n] for n in self.live.touched[start] if n in self.live.born)
-        return self.live.allocated_by(start) <= sent and self._fits(start)
+        return self.live.allocated_by(start) <= sent
 
     def _is_due(self, start: int, first: int | None) -> bool:
         """Would one more step leave too little to hide the collective under?"""

@@ -45,14 +45,14 @@ def run(model: torch.nn.Module, function: torch.nn.Module, inputs: Inputs, train
     return results
 
 
-def peers(model: torch.nn.Module, inputs: Inputs, autocast: bool) -> list[Results]:
-    """Training steps in eager with parameters that differ by a rounding.
+def peers(model: torch.nn.Module, inputs: Inputs, autocast: bool, count: int) -> list[Results]:
+    """So many training steps in eager with parameters that differ by a rounding.
 
     A rounding decides on which side of zero what enters a relu is, and normalizing a few numbers magnifies it.
     """
     found = []
     generator = torch.Generator().manual_seed(0)
-    for _ in range(3):
+    for _ in range(count):
         other = copy.deepcopy(model)
         with torch.no_grad():
             for parameter in other.parameters():
@@ -87,7 +87,8 @@ def exact_convolutions() -> Iterator[None]:
     torch.backends.cudnn.allow_tf32 = before
 
 
-def check(entry: Entry, device: str, training: bool, dynamic: bool, autocast: bool = False) -> None:
+def check(entry: Entry, device: str, training: bool, dynamic: bool, autocast: bool = False, spread: int = 3) -> None:
+    """spread: how many of eager's own steps say how far roundings lead."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     model = entry.make().to(device).train(training)
@@ -101,7 +102,7 @@ def check(entry: Entry, device: str, training: bool, dynamic: bool, autocast: bo
         compiled = torch.compile(ours, backend="litz", dynamic=None if dynamic else False)
         for number, inputs in enumerate(batches):
             compiles = len(collected)
-            others = peers(model, inputs, autocast) if training else []
+            others = peers(model, inputs, autocast, spread) if training else []
             actual = run(ours, compiled, inputs, training, autocast)
             assert number == 0 or len(collected) == compiles, "compiled anew for another batch size"
             expected = run(model, model, inputs, training, autocast)

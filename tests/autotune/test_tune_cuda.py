@@ -70,6 +70,20 @@ def test_a_user_that_could_be_fused_elsewhere_counts_for_its_bytes_only(tmp_path
     assert not any(isinstance(step, KernelCall) for step in schedule.steps)
 
 
+@pytest.mark.parametrize(
+    "fn, stays",
+    [
+        (lambda x, w, y: (x @ w) * y.sum(-1, keepdim=True), True),  # core does sum and product in one kernel
+        (lambda x, w, y: (y.cos().sum(-1, keepdim=True) + x) @ w * y.cos().sum(-1, keepdim=True), False),
+        (lambda x, w, y: (x @ w) * y.relu(), False),  # inlined
+    ],
+)
+def test_nor_does_a_user_of_what_a_loop_makes(tmp_path: Path, fn: Callable[..., torch.Tensor], stays: bool) -> None:
+    gpu = FakeGpu(tmp_path, lambda name: {"library": 100.0}.get(name, 130.0 if name.startswith("library") else 110.0))
+    schedule = gpu.schedule(fn, X, torch.randn(128, 384), torch.randn(64, 384))
+    assert any(isinstance(step, KernelCall) for step in schedule.steps) is not stays
+
+
 def test_what_does_not_run_leaves_the_library(tmp_path: Path) -> None:
     gpu = FakeGpu(tmp_path, lambda name: "out of memory" if name.startswith("triton") else 100.0)
     schedule = gpu.schedule(torch.mm, X, W.t())

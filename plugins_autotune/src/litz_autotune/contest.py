@@ -1,8 +1,9 @@
 """A contest: what competes for a contraction. In: the contraction, its program and the offers. Out: programs to race.
 
 An offer that does the work of users competes against the library call with those users as kernels of their own, timed
-together. If a loop outside reads what such a user makes, core could have fused the user with that loop, where it costs
-nothing but the reading of the contraction's result: then the offer must beat the library call plus that reading.
+together. If a loop outside reads what such a user makes, or makes what it reads, core could have fused the user with
+that loop, where it costs nothing but the reading of the contraction's result: then the offer must beat the library call
+plus that reading.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def make_contest(context: ChoiceContext, offers: Sequence[Choice]) -> Contest:
     for absorbs, choices in groups.items():
         heat = _heat(program, template, absorbs, choices, len(heats))
         heats[absorbs] = heat
-        shared = bool(absorbs) and bool(shared_users(program, absorbs))
+        shared = bool(absorbs) and bool(shared_users(program, template, absorbs))
         handicap = _reading_us(context) if shared else 0.0
         rivals += [Rival(c.name, LIBRARY if shared else heat.baseline.name, handicap) for c in choices]
     if any(rival.baseline == LIBRARY for rival in rivals) and () not in heats:

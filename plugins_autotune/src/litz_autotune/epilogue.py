@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from litz.ir import Buffer, Loop, Node, Program, Range, Store, Template
+from litz.ir import Buffer, Loop, Node, Operation, Program, Range, Store, Template
 from litz.ir.build import load
 from litz.ir.index import Expr, loop_var
 from litz.ir.node import intern, with_args
@@ -34,8 +34,8 @@ MOST_LOADS = 12
 @dataclass(frozen=True)
 class Epilogue:
     """`loop` is over the result's dimensions and computes, from loads of `ACCUMULATOR`, what is stored. `absorbed` are
-    the names of the operations in it, `shared` those of them whose results a loop outside reads (which core's fusion
-    could have joined with that loop instead)."""
+    the names of the operations in it, `shared` those of them that core's fusion could have joined with a loop outside
+    instead (`shared_users`)."""
 
     loop: Loop
     absorbed: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ def fused(program: Program, template: Template, start: Epilogue) -> Iterator[Epi
         loop = joined
         made.update(operation.writes)
         absorbed.append(operation.name)
-        yield replace(start, loop=loop, absorbed=tuple(absorbed), shared=shared_users(program, absorbed))
+        yield replace(start, loop=loop, absorbed=tuple(absorbed), shared=shared_users(program, template, absorbed))
 
 
 def stands(program: Program, template: Template, absorbed: Sequence[str]) -> bool:
@@ -158,7 +158,7 @@ def fused_rows(program: Program, template: Template, start: Epilogue) -> Epilogu
         made.update(operation.writes)
         absorbed.append(operation.name)
         if loop.is_reduction and not any(node.op == "scan" for node in loop.nodes):
-            shared = shared_users(program, absorbed)
+            shared = shared_users(program, template, absorbed)
             found = replace(start, loop=loop, absorbed=tuple(absorbed), shared=shared)
     return found
 
@@ -171,12 +171,36 @@ def others(program: Program, template: Template, absorbed: Sequence[str]) -> str
     return " and ".join(f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count)
 
 
-def shared_users(program: Program, absorbed: Sequence[str]) -> tuple[str, ...]:
-    """Those of the absorbed operations whose results a loop outside reads too."""
+def shared_users(program: Program, template: Template, absorbed: Sequence[str]) -> tuple[str, ...]:
+    """Those of the absorbed operations that core could have fused with a loop outside: one that reads their results, or
+    one that makes what they read and need not come before the contraction."""
     by_name = {operation.name: operation for operation in program.operations}
+    inside = {template.name, *absorbed}
+    before: set[str] | None = None
 
-    def is_read(name: str) -> bool:
-        readers = [op for buffer in by_name[name].writes for op in program.readers[buffer]]
-        return any(isinstance(op, Loop) and op.name not in absorbed for op in readers)
+    def is_shared(name: str) -> bool:
+        nonlocal before
+        operation = by_name[name]
+        readers = [op for buffer in operation.writes for op in program.readers[buffer]]
+        if any(isinstance(op, Loop) and op.name not in inside for op in readers):
+            return True
+        makers = [op for buffer in operation.reads for op in program.writers.get(buffer, ())]
+        loops = {op.name for op in makers if isinstance(op, Loop) and op.name not in inside}
+        if loops and before is None:
+            before = _upstream(program, template)
+        return not loops <= (before or set())
 
-    return tuple(name for name in absorbed if is_read(name))
+    return tuple(name for name in absorbed if is_shared(name))
+
+
+def _upstream(program: Program, template: Template) -> set[str]:
+    """The names of all operations that a contraction's operands come from."""
+    found: set[str] = set()
+    waiting: list[Operation] = [template]
+    while waiting:
+        for buffer in waiting.pop().reads:
+            for writer in program.writers.get(buffer, ()):
+                if writer.name not in found:
+                    found.add(writer.name)
+                    waiting.append(writer)
+    return found

@@ -116,8 +116,8 @@ def test_descriptors_are_for_constant_sizes_in_rows_of_16_bytes() -> None:
         (template,) = (op for op in program.operations if isinstance(op, Template))
         return can_use_descriptors(make_gemm(template, program), program)
 
-    assert can("tma") and can("tma-transposed") and can("tma-strided")
-    assert not any(map(can, ("mm-odd", "mm-dynamic", "bmm", "mm-expanded", "mm-sliced")))
+    assert all(map(can, ("tma", "tma-transposed", "tma-strided", "tma-batch", "tma-batch-expanded")))
+    assert not any(map(can, ("mm-odd", "mm-dynamic", "bmm", "bmm-dynamic", "mm-expanded", "mm-sliced")))
 
 
 def test_sizes_beyond_32_bits() -> None:

@@ -369,6 +369,15 @@ CASES: Mapping[str, Case] = {
     "tma-odd": Case(lambda a, b: (a @ b).relu(), _mm(70, 44, 92), TMA, absorbs=1),
     "tma-one-tile": Case(torch.mm, _mm(20, 8, 12), TMA),
     "tma-transposed": Case(lambda a, b: a.t() @ b.t(), lambda: (randn(44, 72), randn(92, 44)), TMA),
+    "tma-batch": Case(
+        lambda b, a: torch.bmm(a, b.transpose(1, 2)).relu(),
+        lambda: (randn(3, 52, 44), randn(3, 45, 44)),
+        TMA,
+        absorbs=1,
+    ),
+    "tma-batch-expanded": Case(
+        lambda b, a: torch.bmm(a, b.expand(3, 40, 52)), lambda: (randn(1, 40, 52), randn(3, 33, 40)), TMA
+    ),
     "tma-strided": Case(lambda a, b: a[4:68, 4:] @ b, lambda: (randn(80, 68), randn(64, 92)), TMA),
     "tma-linear-bf16": Case(
         lambda x, w, b: F.gelu(F.linear(x, w, b)),

@@ -227,7 +227,8 @@ class _Writer:
         texts = {"left": self._descriptor(product, "left"), "right": self._descriptor(product, "right")}
         for name, (descriptor, _) in texts.items():
             tile.emit(f"{name} = {descriptor}")
-        tile.emit(f"for number in tl.range(tl.program_id(0), rows * columns, {self.config.programs}, flatten=True):")
+        count = "rows * columns" + "".join(f" * {r.size}" for r in self.gemm.batch)
+        tile.emit(f"for number in tl.range(tl.program_id(0), {count}, {self.config.programs}, flatten=True):")
         tile.depth += 1
         self._write_place()
         self._write_zeros()
@@ -243,7 +244,8 @@ class _Writer:
         tile.depth -= 1
 
     def _descriptor(self, product: Product, side: str) -> tuple[str, str]:
-        """The text that makes an operand's descriptor, and the one that loads a tile with it."""
+        """The text that makes an operand's descriptor, and the one that loads a tile with it. The operands of a batch
+        are three-dimensional, so that no tile reaches into the next product."""
         operand = product.left if side == "left" else product.right
         ranges = (self.gemm.rows[0], product.depth[0]) if side == "left" else (product.depth[0], self.gemm.columns[0])
         row, column = (f"{name.upper()}BLOCK" for name in (self.row, self.column))
@@ -252,13 +254,19 @@ class _Writer:
         strides = [stride_of(operand.position, r.var) for r in ranges]
         turned = strides[1] != ONE  # the dimension that is contiguous comes last
         order = (1, 0) if turned else (0, 1)
-        offset = operand.position.xreplace({r.var: sympy.Integer(0) for r in ranges})
+        batch = [r for r in self.gemm.batch if stride_of(operand.position, r.var) != 0]
+        zero = {r.var: sympy.Integer(0) for r in (*ranges, *batch)}
+        offset = operand.position.xreplace(zero)
         base = self.names.buffers[operand.buffer] + (f" + {int(offset)}" if offset != 0 else "")
-        size, block, start = (
-            ", ".join(str(values[n]) for n in order) for values in ([int(r.size) for r in ranges], blocks, starts)
-        )
-        text = f"tl.make_tensor_descriptor({base}, [{size}], [{strides[order[0]]}, 1], [{block}])"
-        return text, f"{side}.load([{start}])" + (".T" if turned else "")
+        size = [str(r.size) for r in batch] + [str(int(ranges[n].size)) for n in order]
+        step = [str(stride_of(operand.position, r.var)) for r in batch] + [str(strides[order[0]]), "1"]
+        block = ["1" for _ in batch] + [blocks[n] for n in order]
+        start = [self.names.variables[r.var] for r in batch] + [starts[n] for n in order]
+        text = f"tl.make_tensor_descriptor({base}, [{', '.join(size)}], [{', '.join(step)}], [{', '.join(block)}])"
+        load = f"{side}.load([{', '.join(start)}])"
+        if batch:
+            load += f".reshape([{', '.join(blocks[n] for n in order)}])"
+        return text, load + (".T" if turned else "")
 
     def _write_zeros(self) -> None:
         shape = self.tile.shape((self.row, self.column))
@@ -439,9 +447,12 @@ class _Writer:
 
 
 def can_use_descriptors(gemm: Gemm, program: Program) -> bool:
-    """Can TMA bring the operands? They must be plain matrices of constant sizes, contiguous along one dimension, with
-    rows (and the data's start) at multiples of 16 bytes. Source: CUDA driver API, cuTensorMapEncodeTiled."""
-    if gemm.batch or len(gemm.products) != 1 or len(gemm.rows) != 1 or len(gemm.columns) != 1:
+    """Can TMA bring the operands? They must be plain matrices of constant sizes, or a batch of such, contiguous along
+    one dimension, with rows (and the data's start) at multiples of 16 bytes. Source: CUDA driver API,
+    cuTensorMapEncodeTiled."""
+    if len(gemm.batch) > 1 or len(gemm.products) != 1 or len(gemm.rows) != 1 or len(gemm.columns) != 1:
+        return False
+    if not all(r.size.is_Integer for r in gemm.batch):
         return False
     (product,) = gemm.products
     aliases = {name for op in program.operations if isinstance(op, Extern) for name in op.aliases}
@@ -460,12 +471,13 @@ def can_use_descriptors(gemm: Gemm, program: Program) -> bool:
         ):
             return False
         strides = [stride_of(operand.position, r.var) for r in ranges]
-        offset = operand.position.xreplace({r.var: sympy.Integer(0) for r in ranges})
-        if not all(e is not None and e.is_Integer for e in (*strides, offset, *(r.size for r in ranges))):
+        outer = [stride_of(operand.position, r.var) for r in gemm.batch]
+        offset = operand.position.xreplace({r.var: sympy.Integer(0) for r in (*ranges, *gemm.batch)})
+        if not all(e is not None and e.is_Integer for e in (*strides, *outer, offset, *(r.size for r in ranges))):
             return False
         narrow, wide = sorted(int(stride) for stride in strides if stride is not None)
         units = 16 // operand.dtype.itemsize
-        if narrow != 1 or wide % units or wide == 0 or int(offset) % units:
+        if narrow != 1 or wide % units or wide == 0 or any(int(e) % units for e in (offset, *filter(None, outer))):
             return False
         if any(int(r.size) >= 2**31 for r in ranges) or operand.dtype.itemsize > 4:
             return False

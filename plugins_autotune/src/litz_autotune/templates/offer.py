@@ -31,7 +31,7 @@ from .gemm import OPERANDS, Gemm, Operand, Unsuitable, make_gemm, make_product
 from .kernel import can_use_descriptors, write_gemm
 from .prologue import with_prologues
 
-SEARCH = {"fast": 4, "default": 10, "exhaustive": 1000}
+SEARCH = {"fast": 4, "default": 12, "exhaustive": 1000}
 """How many configurations are measured, by `autotune.search`."""
 MOST_COLUMNS = 256
 """The longest row that a tile holds."""

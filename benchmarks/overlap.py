@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
 import json
 import os
 import statistics
@@ -219,22 +220,69 @@ def exposed_time(kernels: Iterable[tuple[str, float, float]]) -> tuple[float, fl
     return total, exposed
 
 
-def profiled(step: Callable[[], Any], count: int = 2) -> tuple[float, float]:
-    """(ms of communication, ms of it exposed) a step, mean of the ranks."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as recorded:
+def kernels_of(step: Callable[[], Any], count: int, path: Path | None = None) -> list[dict[str, Any]]:
+    """What ran on the device in some steps, by start. path: a Chrome trace to write, with the host's side."""
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    if path is not None:
+        activities.append(torch.profiler.ProfilerActivity.CPU)
+    with torch.profiler.profile(activities=activities) as recorded:
         for _ in range(count):
             step()
         torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        recorded.export_chrome_trace(str(path))
-        events = json.loads(path.read_text())["traceEvents"]
+        plain = Path(folder) / "trace.json"
+        recorded.export_chrome_trace(str(plain))
+        text = plain.read_text()
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(text.encode()))
     # Of the categories on a device the others are annotations, which span kernels.
     kinds = ("kernel", "gpu_memcpy", "gpu_memset")
-    found = [(e["name"], e["ts"], e["ts"] + e["dur"]) for e in events if e.get("cat") in kinds]
+    return sorted((e for e in json.loads(text)["traceEvents"] if e.get("cat") in kinds), key=lambda e: e["ts"])
+
+
+def profiled(step: Callable[[], Any], count: int = 2) -> tuple[float, float]:
+    """(ms of communication, ms of it exposed) a step, mean of the ranks."""
+    found = [(e["name"], e["ts"], e["ts"] + e["dur"]) for e in kernels_of(step, count)]
     sums = torch.tensor(exposed_time(found), dtype=torch.float64, device="cuda") / (count * 1e3)
     dist.all_reduce(sums)
     return tuple((sums / dist.get_world_size()).tolist())  # type: ignore[return-value]
+
+
+def longest_exposed(kernels: Sequence[Mapping[str, Any]], count: int = 12) -> list[str]:
+    """The longest times in which only communication ran, as lines: how long, when, the collective, and the kernels
+    before and after."""
+    others = [e for e in kernels if not e["name"].startswith("nccl")]
+    begin = kernels[0]["ts"] if kernels else 0.0
+    found: list[tuple[float, str]] = []
+    number = 0
+    for event in kernels:
+        if not event["name"].startswith("nccl"):
+            continue
+        number += 1
+        start, end = event["ts"], event["ts"] + event["dur"]
+        beside = sorted((max(start, e["ts"]), min(end, e["ts"] + e["dur"])) for e in others if _meet(e, start, end))
+        at, hole = start, (0.0, start)
+        for low, high in [*beside, (end, end)]:
+            hole = max(hole, (low - at, at))
+            at = max(at, high)
+        before = next((e["name"] for e in reversed(others) if e["ts"] < hole[1]), "none")
+        after = next((e["name"] for e in others if e["ts"] >= hole[1]), "none")
+        took = f"{event['dur']:.0f} µs from {(start - begin) / 1e3:.2f} ms"
+        what = event["name"].removeprefix("ncclDevKernel_").partition("(")[0]
+        size = event.get("args", {}).get("In msg nelems", "")
+        found.append(
+            (
+                hole[0],
+                f"{hole[0]:7.0f} µs at {(hole[1] - begin) / 1e3:7.2f} ms of collective {number}, {what} {size} "
+                f"({took}): after {before[:48]}, before {after[:48]}",
+            )
+        )
+    return [line for us, line in sorted(found, key=lambda pair: -pair[0])[:count] if us > 1.0]
+
+
+def _meet(event: Mapping[str, Any], start: float, end: float) -> bool:
+    return event["ts"] < end and event["ts"] + event["dur"] > start
 
 
 def known_settings(peer: Peer) -> dict[str, Any]:
@@ -265,9 +313,17 @@ def inductor_settings(peer: Peer) -> contextlib.AbstractContextManager[Any]:
 
 
 def measure(
-    part: str, name: str, size: Size, device: torch.device, steps: int, extra: Mapping[str, Any], expected: list[Tensor]
+    part: str,
+    name: str,
+    size: Size,
+    device: torch.device,
+    steps: int,
+    extra: Mapping[str, Any],
+    expected: list[Tensor],
+    trace: Path | None = None,
 ) -> Row:
-    """One peer. expected: gradients that the first peer fills in and the others are compared with."""
+    """One peer. expected: gradients that the first peer fills in and the others are compared with. trace: a folder for
+    the Chrome trace of a step of rank 0."""
     peer, row, on_gpu = PEERS[name], Row(part, name), device.type == "cuda"
     torch._dynamo.reset()
     torch.manual_seed(0)
@@ -319,6 +375,11 @@ def measure(
         if on_gpu:
             row.peak_gib = torch.cuda.max_memory_allocated() / 2**30
             row.communication, row.exposed = profiled(step)
+            if trace is not None:
+                place = trace / f"{part}-{name.replace(' ', '-')}-rank{dist.get_rank()}.json.gz"
+                lines = longest_exposed(kernels_of(step, 1, place if dist.get_rank() == 0 else None))
+                if dist.get_rank() == 0:
+                    print(f"{part}, {name}: the longest exposed times of rank 0, see {place}", *lines, sep="\n  ")
     return row
 
 
@@ -359,6 +420,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--option", action="append", default=[], help="NAME=VALUE, an option of litz for all of its peers"
     )
     parser.add_argument("--tiny", action="store_true", help="a small model over gloo on the CPU")
+    parser.add_argument("--trace", type=Path, help="folder for Chrome traces of a step; prints what is exposed longest")
     parser.add_argument("--report", action="store_true", help="print what overlap decided")
     parser.add_argument("--out", help="write the rows to this file, as JSON")
     args = parser.parse_args(argv)
@@ -380,7 +442,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for part in args.parts:
         expected: list[Tensor] = []
         for name in peers:
-            rows.append(attempt(part, name, size, device, 2 if args.tiny else args.steps, extra, expected, args.report))
+            steps = 2 if args.tiny else args.steps
+            rows.append(attempt(part, name, size, device, steps, extra, expected, args.report, args.trace))
             if dist.get_rank() == 0:
                 print(table(rows[-1:]).splitlines()[-1], flush=True)
     if dist.get_rank() == 0:
@@ -404,13 +467,14 @@ def attempt(
     extra: Mapping[str, Any],
     expected: list[Tensor],
     report: bool,
+    trace: Path | None,
 ) -> Row:
     """`measure`, or the row of a peer that failed: all ranks alike, or the process group's time-out ends the run."""
     from litz.report import collect
 
     try:
         with collect() as reports:
-            row = measure(part, name, size, device, steps, extra, expected)
+            row = measure(part, name, size, device, steps, extra, expected, trace)
     except Exception as error:
         return Row(part, name, failed=f"{type(error).__name__}: {error}"[:300])
     finally:

@@ -3,8 +3,9 @@
 Steps run in the order they came in, with these exceptions, made while the two streams are simulated:
 
 - *Start.* A collective that frees as much as it allocates (a reduction) starts as soon as what it sends is there. One
-  that takes memory (a gather of parameters) starts when the work that can run under it, by its least time, is only just
-  as long as the communication, by its longest: early enough to be hidden, and no earlier.
+  that takes memory (a gather of parameters) starts when the work that can run under it, by its least time and without
+  the kernel that it has to let pass first, is only just as long as the communication, by its longest: early enough to
+  be hidden, and no earlier.
 - *Feed.* When a collective should start and what it sends is not computed yet, the steps that compute it go first. The
   others are left to run under it.
 - *Wait.* A wait stands where its collective has finished by its longest time, or where nothing else can run.
@@ -107,6 +108,8 @@ class _Placer:
         """µs of that."""
         self.under: dict[int, float] = {}
         """Least µs of what is still to run before the result is wanted, and may run under it."""
+        self.longest_under: dict[int, float] = {}
+        """Of that, the longest step."""
         self.fed_by: list[list[int]] = [[] for _ in range(count)]
         self.hides: list[list[int]] = [[] for _ in range(count)]
         """By step, the collectives that it feeds, and that it could hide."""
@@ -119,12 +122,14 @@ class _Placer:
         self.unfed[start] = sum(self.tasks[n].time.us for n in left)
         for number in left:
             self.fed_by[number].append(start)
-        self.under[start] = 0.0
+        self.under[start] = self.longest_under[start] = 0.0
         for number in range(self.frontier, self.wanted[start]):
             if self.gone[number] or self.tasks[number].kind != "compute":
                 continue
             if not above >> number & 1 and not self.above[number] >> start & 1:
-                self.under[start] += self.tasks[number].time.low
+                least = self.tasks[number].time.low
+                self.under[start] += least
+                self.longest_under[start] = max(least, self.longest_under[start])
                 self.hides[number].append(start)
 
     def run(self) -> list[int]:
@@ -201,11 +206,11 @@ class _Placer:
         return self.live.allocated_by(start) <= sent
 
     def _is_due(self, start: int, first: int | None) -> bool:
-        """Would one more step leave too little to hide the collective under?"""
+        """Would one more step leave too little to hide the collective under, once it has got in?"""
         task = self.tasks[start]
         longest = (self.streams.backlog + task.time.high) * task.slowdown.collective.high
         less = self.tasks[first].time.low if first is not None and start in self.hides[first] else 0.0
-        return self.under[start] - less < longest
+        return self.under[start] - less - self.longest_under[start] < longest
 
     def _feeding(self, first: int) -> int | None:
         """A step to go before `first`, for a collective that should start."""

@@ -1,9 +1,11 @@
 """A GPU's compute stream and its communication stream, simulated. In: tasks in an order. Out: a `Replay`.
 
-The compute stream runs its tasks one after the other. A collective is put behind those that were started before it, and
-starts once what the compute stream had before it is done, as NCCL's stream waits for that. A wait holds up the compute
-stream until its collective has finished. While both streams are busy each side takes longer, by the collective's
-`Slowdown`. The host is taken to be ahead.
+The compute stream runs its tasks one after the other. A collective is put behind those that were started before it, on
+one stream for all. It needs streaming multiprocessors, and a kernel that runs has them all until it ends: so it gets in
+where one kernel ends and the next begins, and not where it was started, as the next kernel is quicker. (Measured on
+H200s: of collectives beside matrix products that take 174 µs each, one gets in a product, whether it takes 15 µs or
+60.) A wait holds up the compute stream until its collective has finished; an idle GPU lets it in at once. While both
+run each side takes longer, by the collective's `Slowdown`. The host is taken to be ahead.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Corner:
-    """Which end of each interval to believe."""
+    """Which end of each interval to believe. slowdown "low" also lets collectives in at once, as on a stream of high
+    priority between small kernels."""
 
     collective: Figure = "us"
     compute: Figure = "us"
@@ -88,11 +91,15 @@ class Replay:
 
 
 @dataclass
-class _Running:
+class _Collective:
+    """left: µs on its own. compute, collective: factors of its `Slowdown`. may_run: a kernel has ended since it could
+    start."""
+
     name: str
     left: float
     compute: float
     collective: float
+    may_run: bool
 
 
 class Streams:
@@ -103,7 +110,7 @@ class Streams:
         self.now = 0.0
         self.communication_us = 0.0
         self.exposed: dict[str, float] = {}
-        self._queue: deque[_Running] = deque()
+        self._queue: deque[_Collective] = deque()
 
     @property
     def backlog(self) -> float:
@@ -123,7 +130,8 @@ class Streams:
         if task.kind == "start":
             at = self.corner.slowdown
             factors = task.slowdown.compute.at(at), task.slowdown.collective.at(at)
-            self._queue.append(_Running(task.name, task.time.at(self.corner.collective), *factors))
+            time = task.time.at(self.corner.collective)
+            self._queue.append(_Collective(task.name, time, *factors, may_run=at == "low"))
         elif task.kind == "wait":
             self._finish(task.of)
         else:
@@ -135,7 +143,9 @@ class Streams:
             self._finish(self._queue[-1].name)
 
     def _compute(self, left: float) -> None:
-        while left > 0.0 and self._queue:
+        if left <= 0.0:
+            return
+        while left > 0.0 and self._queue and self._queue[0].may_run:
             first = self._queue[0]
             span = min(left * first.compute, first.left * first.collective)
             # What ends the span is done exactly, whatever rounding says.
@@ -146,6 +156,8 @@ class Streams:
             if first.left <= 0.0:
                 self._queue.popleft()
         self.now += left
+        if self._queue:
+            self._queue[0].may_run = True
 
     def _finish(self, name: str) -> None:
         if not any(item.name == name for item in self._queue):

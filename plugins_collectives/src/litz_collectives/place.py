@@ -174,7 +174,7 @@ class _Placer:
         for wait in self.ready["wait"]:
             if self.streams.left_of(self.tasks[wait].of) <= 0.0:
                 return wait
-        first = next((n for n in self.ready["compute"] if self._fits(n)), None)
+        first = self._first()
         for start in self.eager:
             if self._fits(start):
                 return start
@@ -190,6 +190,17 @@ class _Placer:
         if self.ready["wait"]:
             return min(self.ready["wait"], key=lambda n: (self.streams.left_of(self.tasks[n].of), n))
         return min(self.ready["compute"] + self.ready["start"])
+
+    def _first(self) -> int | None:
+        """The step that is next in the order given, of those that can run; where a collective has to let a kernel pass,
+        the shortest of those that stand before its result is wanted."""
+        fitting = [n for n in self.ready["compute"] if self._fits(n)]
+        knocking = self.streams.knocking
+        if not fitting or knocking is None:
+            return fitting[0] if fitting else None
+        wanted = self.wanted[self.starts[knocking]]
+        near = [n for n in fitting if n < wanted and self.tasks[n].time.us > 0]
+        return min(near or fitting[:1], key=lambda n: (self.tasks[n].time.us, n))
 
     def _fits(self, number: int) -> bool:
         return self.live.now + self.live.allocated_by(number) <= self.limit

@@ -117,6 +117,11 @@ class Streams:
         """µs of communication that were started and have not run, if left alone."""
         return sum(item.left for item in self._queue)
 
+    @property
+    def knocking(self) -> str | None:
+        """The collective that has to let a kernel pass before it gets in."""
+        return self._queue[0].name if self._queue and not self._queue[0].may_run else None
+
     def left_of(self, name: str) -> float:
         """µs until a collective that was started has finished, if left alone."""
         total = 0.0

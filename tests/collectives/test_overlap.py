@@ -140,6 +140,22 @@ def test_what_the_reduction_needs_comes_first_and_the_rest_hides_it() -> None:
     assert replay(make_tasks(done.steps, done.estimates)).exposed_us == 0.0
 
 
+def test_a_kernel_that_hides_nothing_now_is_kept_for_when_it_does() -> None:
+    """By itself it would be let pass, and nothing would hide the first sum; before another it lets that hide a sum."""
+    made = Made()
+    made.input("x", 1024)
+    made.call("spare", "x", us=20.0)
+    made.communicate("sum0", REDUCE, "x", 40.0)
+    made.call("more", "sum0", us=60.0)
+    made.communicate("sum1", REDUCE, "sum0", 40.0)
+    made.call("last", "sum1", us=1.0)
+    done = overlap(made.schedule("spare", "more", "last"), context(memory_limit="100%"))
+    order = names(done)
+    assert order.index("sum0") < order.index("sum1_started") < order.index("spare") < order.index("more")
+    assert order.index("more") < order.index("sum1")
+    assert replay(make_tasks(done.steps, done.estimates)).exposed_us == 40.0
+
+
 def small(op: str, *types: torch.dtype) -> Made:
     made = Made()
     for n, dtype in enumerate(types):

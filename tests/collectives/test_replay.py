@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from benchmarks.overlap import exposed_time
+from benchmarks.overlap import exposed_time, longest_exposed
 
 from litz_collectives.streams import CORNERS, Corner, Interval, Slowdown, Task, replay, surely_gains
 
@@ -97,3 +99,15 @@ def test_the_benchmark_counts_what_runs_alone() -> None:
     assert exposed_time(kernels) == (10.0, 4.0)
     assert exposed_time([("gemm", 0.0, 3.0), ("ncclDevKernel", 3.0, 7.0), ("gemm", 9.0, 10.0)]) == (4.0, 4.0)
     assert exposed_time([]) == (0.0, 0.0)
+
+
+def test_the_benchmark_says_what_was_exposed_longest() -> None:
+    def event(name: str, start: float, us: float) -> dict[str, Any]:
+        return {"name": name, "ts": start, "dur": us}
+
+    gather, reduce = event("ncclDevKernel_AllGather_RING(x)", 5.0, 30.0), event("ncclDevKernel_AllReduce", 44.0, 3.0)
+    found = longest_exposed(
+        [event("mm", 0.0, 10.0), gather, event("gelu", 20.0, 3.0), event("norm", 40.0, 5.0), reduce]
+    )
+    assert [line.split("µs")[0].strip() for line in found] == ["12", "2"]
+    assert "collective 1, AllGather_RING" in found[0] and "after gelu, before norm" in found[0]

@@ -242,9 +242,14 @@ class _Placer:
         return None
 
     def _should_wait(self, first: int) -> bool:
-        """Is something of more consequence nearly there?"""
+        """Is something of more consequence nearly there? Or would a collective of more consequence let `first` pass and
+        then have nothing to hide under? The idle GPU lets it in at once, and `first` is kept for another time."""
         time = self.tasks[first].time.us
+        knocking, others = self.streams.knocking, len(self.ready["compute"]) - 1
         for wait in self.ready["wait"]:
-            if self.tail[wait] > self.tail[first] and self.streams.left_of(self.tasks[wait].of) < WORTH * time:
+            of = self.tasks[wait].of
+            if self.tail[wait] <= self.tail[first]:
+                continue
+            if self.streams.left_of(of) < WORTH * time or (of == knocking and not others):
                 return True
         return False

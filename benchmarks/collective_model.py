@@ -114,8 +114,9 @@ def error(points: Sequence[Point], kind: str, predict: Predict, least: int) -> f
 
 
 def fitted(measured: Measured, topology: Any, sizes: Sequence[int]) -> Profile:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     out = sorted({row.world_size for row in measured.rows} - set(sizes))
-    return profile_of_measured(measured, topology, out, f"{' and '.join(map(str, sizes))} ranks")
+    return profile_of_measured(measured, topology, out, job.source(sizes, topology, device))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -202,7 +203,7 @@ def report(
     for kind, found in first.contention.items():
         for one in found:
             print(
-                f"{kind} {one.bytes / (1 << 20):g} MiB beside kernels: x{one.collective:.2f}, "
+                f"{kind} {one.bytes / (1 << 20):g} MiB beside kernels: x{one.collective:.2f} + {one.delay_us:.0f} µs, "
                 f"GEMM x{one.gemm:.2f}, copy x{one.copy:.2f}"
             )
     print(f"measured in {first.seconds:.0f} and {again.seconds:.0f} s, {first.skipped + again.skipped} left out")

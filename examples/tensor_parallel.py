@@ -44,7 +44,8 @@ def main() -> None:
     # verify_plan: an error, and no hang, should the ranks ever disagree on what to send (plugin litz-collectives).
     compiled = torch.compile(model, backend="litz", options={"collectives.verify_plan": True})
 
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    # foreach=False: on GPUs SGD puts parameters together, and DTensors and plain tensors do not mix.
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
     inputs, labels = torch.randn(128, 64, device=device), torch.randint(0, 10, (128,), device=device)
     with report.collect() as reports:
         for step in range(5):

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from litz.cli.main import main
 from litz_collectives.calibrate import Measured, Request, Row, csv_text, default_world_sizes, plan
 from litz_collectives.evaluate import error_lines, errors_of, split_points
-from litz_collectives.fit import Curve, Regime, fit_curve
+from litz_collectives.fit import UNSEEN, Curve, Regime, fit_curve
 from litz_collectives.measure import message_bytes
 from litz_collectives.profile import Profile, read_points, read_profile
 from litz_collectives.together import CalibrationError, slowest
@@ -166,11 +166,14 @@ def test_the_error_on_unseen_world_sizes_is_that_of_leaving_each_out() -> None:
     sizes = [1 << power for power in range(10, 31, 2)]
     regular = fit_curve("all_gather", [(size, n, ring(size, n)) for n in (2, 3, 4) for size in sizes])
     irregular = fit_curve("all_gather", [(size, n, odd(size, n)) for n in (2, 3, 4) for size in sizes])
-    assert regular.unseen < 0.02 and irregular.unseen > 0.2
+    assert all(regime.unseen < 0.02 for regime in regular.regimes)
+    assert all(regime.unseen > 0.2 for regime in irregular.regimes)
+    pair = fit_curve("all_gather", [(size, n, ring(size, n)) for n in (2, 4) for size in sizes])
+    assert all(regime.unseen == regime.error + UNSEEN for regime in pair.regimes)
 
 
 def test_errors_are_shares_of_the_measured_time() -> None:
-    flat = Curve("all_reduce", (2,), (Regime(float("inf"), 90.0, 0.0, 0.0, 0.0, 0.05),))
+    flat = Curve("all_reduce", (2,), (Regime(float("inf"), 90.0, 0.0, 0.0, 0.0, 0.05, 0.1),))
     profile = Profile(make_topology("H200"), {"all_reduce": flat})
     (row,) = errors_of(profile, {"all_reduce": [(1024, 2, 100.0), (2 << 20, 2, 120.0)]})
     assert (row.all, row.large, row.within) == (pytest.approx(0.175), pytest.approx(0.25), 0.0)

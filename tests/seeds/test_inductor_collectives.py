@@ -7,7 +7,9 @@ needs a GPU's memory, the schedule is made of fake CUDA tensors.
 
 from __future__ import annotations
 
+import faulthandler
 import functools
+import gc
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -90,6 +92,7 @@ def test_allreduce_inductor_cudagraph_trees() -> None:
 
 
 def _cudagraphs(rank: int, place: str) -> None:
+    faulthandler.dump_traceback_later(90, exit=True)  # a hang is a failure that says where
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", store=dist.FileStore(place, WORLD), rank=rank, world_size=WORLD)
 
@@ -104,7 +107,12 @@ def _cudagraphs(rank: int, place: str) -> None:
         golden = eager_func(x)
         for _ in range(3):
             torch.testing.assert_close(compiled(x), golden)
+    # NCCL does not end a communicator while a CUDA graph has its collectives.
+    del compiled
+    torch._dynamo.reset()
+    gc.collect()
     dist.destroy_process_group()
+    faulthandler.cancel_dump_traceback_later()
 
 
 def test_c10d_functional_tagged_pt2_compliant() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .contention import Contention
+from .contention import Contention, contention_rows
 from .evaluate import split_points
 from .fit import LEAST_SIZES, REGIMES, Point
 from .measure import KINDS, Buffers, device_us, eager_us, make_call, message_bytes, repeats
@@ -28,7 +28,7 @@ from .overlap import (
     gemm_call,
     gemm_tflops,
     make_load,
-    measure_contention,
+    measure_beside,
 )
 from .profile import LAUNCH_BYTES, Profile, make_profile
 from .together import CalibrationError, Together, slowest
@@ -183,8 +183,8 @@ def _measure_overlap(
         rows = []
         for size in sizes:
             call = make_call(kind, message_bytes(size, ranks.world_size), None, ranks.world_size, buffers)
-            rows.append(measure_contention(call, size, gemm, copy, ranks, device))
-        found[kind] = tuple(rows)
+            rows.append(measure_beside(call, size, gemm, copy, ranks, device))
+        found[kind] = contention_rows(rows)
     return found
 
 
@@ -192,17 +192,11 @@ def profile_of_measured(measured: Measured, topology: Topology, hold_out: Sequen
     """The profile that is fitted to what was measured, less the world sizes that are held out."""
     points, _ = split_points(measured.points, hold_out)
     profile = make_profile(topology, points, measured.launch_us, source)
-    rounded = {
-        kind: tuple(
-            Contention(row.bytes, *(round(f, 3) for f in (row.gemm, row.copy, row.collective))) for row in found
-        )
-        for kind, found in measured.contention.items()
-    }
     return replace(
         profile,
         gemm_tflops=float(f"{measured.gemm_tflops:.4g}"),
         copy_gb_s=float(f"{measured.copy_gb_s:.4g}"),
-        contention=rounded,
+        contention=measured.contention,
     )
 
 

@@ -126,8 +126,8 @@ def _figures(made: Profile) -> list[str]:
     lines = [f"a matrix product reaches {made.gemm_tflops:.4g} TFLOP/s in bf16, a copy {made.copy_gb_s:.4g} GB/s"]
     for kind, rows in made.contention.items():
         lines += [
-            f"{kind} of {row.bytes / (1 << 20):g} MiB beside kernels: it takes {row.collective:.2f} times as long, "
-            f"a matrix product {row.gemm:.2f}, a copy {row.copy:.2f}"
+            f"{kind} of {row.bytes / (1 << 20):g} MiB beside kernels: {row.collective:.2f} times as long and "
+            f"{row.delay_us:.0f} µs later; a matrix product {row.gemm:.2f} times as long, a copy {row.copy:.2f}"
             for row in rows
         ]
     return lines

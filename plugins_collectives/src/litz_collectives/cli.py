@@ -81,7 +81,7 @@ def parse_numbers(text: str) -> tuple[int, ...]:
 
 
 @click.command("fit-collectives")
-@click.argument("measured", type=_FILE)
+@click.argument("measured", type=_FILE, nargs=-1, required=True)
 @click.argument("profile", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--gpu", required=True, help=f"One of {', '.join(GPUS)}.")
 @click.option("--link", help="Between GPUs of a node: NV18, NV12, ..., PCI. By default that of the GPU's usual node.")
@@ -89,18 +89,24 @@ def parse_numbers(text: str) -> tuple[int, ...]:
 @click.option("--source", default="", help="What was measured, with which NCCL: shown with every estimate.")
 @click.option("--hold-out", default="", help="World sizes to leave out of the fit and to predict: 3, or 3,6.")
 def fit_collectives(
-    measured: Path, profile: Path, gpu: str, link: str | None, gpus_per_node: int | None, source: str, hold_out: str
+    measured: tuple[Path, ...],
+    profile: Path,
+    gpu: str,
+    link: str | None,
+    gpus_per_node: int | None,
+    source: str,
+    hold_out: str,
 ) -> None:
-    """Fit curves to the times in MEASURED (CSV) and write them as PROFILE (JSON).
+    """Fit curves to the times in MEASURED (CSV, one file or more) and write them as PROFILE (JSON).
 
     The columns are collective, world_size, bytes, time_us (device time of the slowest rank) and launch_us (host time of
-    an eager call). docs/collectives.md says how to measure.
+    an eager call). docs/collectives.md says how to measure. Several files, of machines of one kind, make one curve that
+    goes for all of them.
     """
-    points, launch_us = read_points(measured)
+    points, launch_us = read_points(*measured)
     fitted, _ = split_points(points, parse_numbers(hold_out))
-    made = make_profile(
-        make_topology(gpu, link, gpus_per_node=gpus_per_node), fitted, launch_us, source or measured.name
-    )
+    topology = make_topology(gpu, link, gpus_per_node=gpus_per_node)
+    made = make_profile(topology, fitted, launch_us, source or " and ".join(path.name for path in measured))
     profile.write_text(made.dumps())
     for line in error_lines(errors_of(made, points)):
         click.echo(line)

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 from litz_plugins import LitzError
 
+from .least_squares import not_negative_least_squares
 from .nccl import ring_steps, wire_share
 
 Point = tuple[int, int, float]
@@ -38,7 +39,8 @@ KILO = 1e5
 class Regime:
     """Messages of up to `upto` bytes: µs = base + hop * steps + wire * bytes sent + local * bytes / ranks.
 
-    error: what 9 of 10 measurements were within, as a share of the curve.
+    error: what 9 of 10 measurements were within, as a share of the curve. unseen: the same, or what is taken for it, on
+    world sizes that were not measured.
     """
 
     upto: float
@@ -47,6 +49,7 @@ class Regime:
     wire: float
     local: float
     error: float
+    unseen: float
 
     def us(self, kind: str, size: float, world_size: int, wire_scale: float = 1.0) -> float:
         """wire_scale: how much slower the links are than those that were measured."""
@@ -57,15 +60,11 @@ class Regime:
 
 @dataclass(frozen=True)
 class Curve:
-    """The time of one kind of collective; `world_sizes` are those that were measured. Never falls with size.
-
-    unseen: error to add for other world sizes, as a share of the time.
-    """
+    """The time of one kind of collective; `world_sizes` are those that were measured. Never falls with size."""
 
     kind: str
     world_sizes: tuple[int, ...]
     regimes: tuple[Regime, ...]
-    unseen: float = UNSEEN
 
     def regime(self, size: float) -> Regime:
         return next((r for r in self.regimes if size <= r.upto), self.regimes[-1])
@@ -83,17 +82,18 @@ class Curve:
 def fit_curve(kind: str, points: Sequence[Point]) -> Curve:
     """The curve with the least mean relative error over all ways to cut the sizes into regimes.
 
-    With three world sizes or more, `unseen` is what 9 of 10 measurements of a world size were off by where the curve
-    was fitted to the others. Errors: LitzError where there are fewer than `LEAST_SIZES` sizes per regime.
+    With three world sizes or more, `Regime.unseen` comes from curves that were fitted without one of them. Errors:
+    LitzError where there are fewer than `LEAST_SIZES` sizes per regime.
     """
     curve = _fit(kind, points)
-    if len(curve.world_sizes) < 3:
-        return curve
-    errors: list[float] = []
-    for left_out in curve.world_sizes:
+    missed: dict[Regime, list[float]] = {}
+    for left_out in curve.world_sizes if len(curve.world_sizes) >= 3 else ():
         others = _fit(kind, [point for point in points if point[1] != left_out])
-        errors += [abs(us / others.us(size, n) - 1) for size, n, us in points if n == left_out]
-    return replace(curve, unseen=_quantile(errors, 0.9))
+        for size, n, us in points:
+            if n == left_out:
+                missed.setdefault(curve.regime(size), []).append(abs(us / others.us(size, n) - 1))
+    regimes = (replace(r, unseen=max(r.error, _quantile(missed[r], 0.9))) if r in missed else r for r in curve.regimes)
+    return replace(curve, regimes=tuple(regimes))
 
 
 def _fit(kind: str, points: Sequence[Point]) -> Curve:
@@ -121,14 +121,15 @@ def _fit(kind: str, points: Sequence[Point]) -> Curve:
         for begin, end in pairwise(bounds):
             upto = (rungs[end - 1][-1][0] * rungs[end][0][0]) ** 0.5 if end < last else float("inf")
             base, hop, wire, local = part(begin, end)
-            regimes.append(Regime(upto, base, hop, wire, local, error=0.0))
+            regimes.append(Regime(upto, base, hop, wire, local, error=0.0, unseen=0.0))
         return Curve(kind, tuple(sorted({n for _, n, _ in points})), tuple(regimes))
 
     best = min(map(curve, cuts), key=lambda one: mean_error(one, points))
     regimes = []
     for regime in best.regimes:
         errors = [abs(us / best.us(size, n) - 1) for size, n, us in points if best.regime(size) is regime]
-        regimes.append(replace(regime, error=_quantile(errors, 0.9)))
+        error = _quantile(errors, 0.9)
+        regimes.append(replace(regime, error=error, unseen=error + UNSEEN))
     return replace(best, regimes=tuple(regimes))
 
 
@@ -163,48 +164,9 @@ def _least_errors(kind: str, points: Sequence[Point]) -> tuple[float, float, flo
     for _ in range(REWEIGHTINGS):
         gram = [[sum(w * r[i] * r[j] for w, r in zip(weights, rows)) for j in range(count)] for i in range(count)]
         right = [sum(w * r[i] for w, r in zip(weights, rows)) for i in range(count)]
-        found = _not_negative_least_squares(gram, right)
+        found = not_negative_least_squares(gram, right)
         weights = [1 / max(0.01, abs(sum(f * v for f, v in zip(row, found)) - 1)) for row in rows]
     return found[0], found[1], found[2] / KILO, found[3] / KILO
-
-
-def _not_negative_least_squares(gram: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
-    """x >= 0 of least x'Gx - 2x'r: the best of the solutions with some coefficients 0 and the others free."""
-    count = len(right)
-    best, least = [0.0] * count, 0.0
-    for size in range(count, 0, -1):
-        for free in combinations(range(count), size):
-            solved = _solve([[gram[i][j] for j in free] for i in free], [right[i] for i in free])
-            if solved is None or min(solved) < 0:
-                continue
-            gain = -sum(x * right[i] for x, i in zip(solved, free))  # the value of the quadratic at its minimum
-            if gain < least:
-                best, least = [0.0] * count, gain
-                for x, i in zip(solved, free):
-                    best[i] = x
-            if size == count:
-                return best  # the minimum of all, so nothing on the border is better
-    return best
-
-
-def _solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float] | None:
-    """Gauss's elimination with the largest pivot; None where the matrix is as good as singular."""
-    rows = [[*row, value] for row, value in zip(matrix, right)]
-    count = len(rows)
-    largest = max(abs(value) for row in matrix for value in row)
-    for column in range(count):
-        pivot = max(range(column, count), key=lambda n: abs(rows[n][column]))
-        if abs(rows[pivot][column]) <= 1e-10 * largest:
-            return None
-        rows[column], rows[pivot] = rows[pivot], rows[column]
-        for below in range(column + 1, count):
-            factor = rows[below][column] / rows[column][column]
-            rows[below] = [a - factor * b for a, b in zip(rows[below], rows[column])]
-    found = [0.0] * count
-    for row in reversed(range(count)):
-        known = sum(rows[row][n] * found[n] for n in range(row + 1, count))
-        found[row] = (rows[row][count] - known) / rows[row][row]
-    return found
 
 
 def _quantile(values: Sequence[float], share: float) -> float:

@@ -73,13 +73,13 @@ def _measured(message: Message, profile: Profile, best: Candidate) -> tuple[floa
         return None
     there = owner.topology
     scale = there.link_gb_s / here.link_gb_s
-    error = max(LEAST_ERROR, curve.regime(size).error) + extra
+    regime, seen = curve.regime(size), ranks in curve.world_sizes
+    error = max(LEAST_ERROR, regime.error if seen else regime.unseen) + extra
     why = f"measured: {owner.source}"
     if (there.generation, there.link_gb_s) != (here.generation, here.link_gb_s):
         error += SCALED
         why += f", scaled from {there.link_gb_s:.4g} to {here.link_gb_s:.4g} GB/s"
-    if ranks not in curve.world_sizes:
-        error += curve.unseen
+    if not seen:
         why += f"; {ranks} ranks were not measured, {' and '.join(map(str, curve.world_sizes))} were"
     return curve.us(size, ranks, scale), error, why
 

@@ -1,6 +1,6 @@
-"""What overlap costs each side, measured. In: a collective, on a GPU. Out: a `Contention`; GEMM peak, copy bandwidth.
+"""What overlap costs each side, measured. In: a collective, on a GPU. Out: its times; GEMM peak, copy bandwidth.
 
-One side runs all the time on its stream while the other is timed on its own; the factor is that time by the time alone.
+One side runs all the time on its stream while the other is timed on its own.
 Both are CUDA graphs, so that the host is in nobody's way.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .contention import Contention
+from .contention import Beside
 from .measure import Call, device_us, record
 from .together import CalibrationError, Together, slowest
 
@@ -29,10 +29,11 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class Load:
-    """A graph on its stream, and what a replay takes alone, in microseconds."""
+    """A graph of `calls` calls on its stream, and what a replay takes alone, in microseconds."""
 
     graph: torch.cuda.CUDAGraph
     stream: torch.cuda.Stream
+    calls: int
     us: float
 
 
@@ -44,9 +45,10 @@ def gemm_call(edge: int, device: torch.device) -> Call:
 
 
 def copy_call(size: int, device: torch.device) -> Call:
-    source = torch.zeros(size, dtype=torch.uint8, device=device)
+    """A kernel that reads `size` bytes and writes as many; a plain copy in a CUDA graph is the copy engine's."""
+    source = torch.zeros(size // 4, dtype=torch.float32, device=device)
     target = torch.empty_like(source)
-    return lambda: target.copy_(source)
+    return lambda: torch.mul(source, 2.0, out=target)
 
 
 def gemm_tflops(device: torch.device) -> float:
@@ -57,23 +59,21 @@ def gemm_tflops(device: torch.device) -> float:
 
 
 def copy_gb_s(device: torch.device) -> float:
-    """What a copy reaches, bytes read plus bytes written, in GB/s."""
+    """What a kernel that is bound by memory reaches, bytes read plus bytes written, in GB/s."""
     size = COPY_BYTES if device.type == "cuda" else 1 << 20
     us = statistics.median(device_us(copy_call(size, device), 4, 5, device))
     return 2 * size / us / 1e3
 
 
-def measure_contention(
-    call: Call, size: int, gemm: Load, copy: Load, ranks: Together, device: torch.device
-) -> Contention:
-    """The cost of overlap with one collective of `size` bytes, on the slowest rank. All ranks of the job take part.
+def measure_beside(call: Call, size: int, gemm: Load, copy: Load, ranks: Together, device: torch.device) -> Beside:
+    """One collective of `size` bytes beside kernels, on the slowest rank. All ranks of the job take part.
 
     gemm, copy: what runs beside it, made by `make_load`.
     """
     collective = make_load(call, ranks, device)
-    return Contention(
-        size, _factor(gemm, collective, ranks), _factor(copy, collective, ranks), _factor(collective, gemm, ranks)
-    )
+    beside = _us_beside(collective, gemm, ranks) / collective.calls
+    gemm_factor, copy_factor = (_us_beside(load, collective, ranks) / load.us for load in (gemm, copy))
+    return Beside(size, gemm_factor, copy_factor, collective.us / collective.calls, beside)
 
 
 def make_load(call: Call, ranks: Together, device: torch.device) -> Load:
@@ -82,9 +82,9 @@ def make_load(call: Call, ranks: Together, device: torch.device) -> Load:
     calls = math.ceil(WINDOW_US / one)
     stream = torch.cuda.Stream(device)
     graph = record(call, calls, stream)
-    load = Load(graph, stream, 0.0)
+    load = Load(graph, stream, calls, 0.0)
     alone = slowest(ranks.run(lambda: [_replay_us(load) for _ in range(5)]))
-    return Load(graph, stream, alone)
+    return Load(graph, stream, calls, alone)
 
 
 def _replay_us(load: Load) -> float:
@@ -98,15 +98,14 @@ def _replay_us(load: Load) -> float:
     return 1e3 * begin.elapsed_time(end)
 
 
-def _factor(timed: Load, other: Load, ranks: Together) -> float:
-    """How many times longer `timed` takes while `other` runs all the time."""
+def _us_beside(timed: Load, other: Load, ranks: Together) -> float:
+    """What a replay of `timed` takes while `other` runs all the time."""
     longer = LONGER
     for _ in range(TRIES):
         replays = 2 + math.ceil(longer * timed.us / other.us)
         found = ranks.run(lambda: [_beside(timed, other, replays) for _ in range(3)])  # noqa: B023 (called at once)
         if all(covered for times in found for _, covered in times):
-            us = slowest([[time for time, _ in times] for times in found])
-            return max(1.0, us / timed.us)
+            return slowest([[time for time, _ in times] for times in found])
         longer *= 2
     raise CalibrationError(
         "a kernel and a collective did not run at a time, though they were started on two streams",

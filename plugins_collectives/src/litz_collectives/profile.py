@@ -1,6 +1,6 @@
 """A profile: a topology, and what was measured on it. In: a JSON file, or nothing for the built-in one. Out: `Profile`.
 
-The built-in profile is of 2 and 4 NVIDIA H200 of one host with 18 NVLinks each (NCCL 2.28, NVLS off, bf16).
+The built-in profile is of 2 to 4 NVIDIA H200 with 18 NVLinks each, on two hosts (NCCL 2.28, NVLS off, bf16).
 `read_points` reads the CSV that measurements come as.
 """
 
@@ -25,7 +25,7 @@ FORMAT = 1
 LAUNCH_BYTES = 1 << 18
 """Below this a back-to-back eager call takes as long as the host needs to launch it."""
 UNMEASURED = (1.31, 1.31, 1.31)
-"""Factors of overlap where nobody measured: the worst of 6 to 31 % that were seen on eight H200."""
+"""Factors of overlap without the built-in profile's: the worst of 6 to 31 % that were seen on eight H200."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,17 @@ def make_profile(
     return Profile(topology, curves, launch_us, source)
 
 
-def read_points(path: Path) -> tuple[dict[str, list[Point]], dict[str, float]]:
-    """(points by kind, host's launch µs by kind) of a CSV with the columns collective, world_size, bytes, time_us and
-    launch_us, where # starts a comment. Errors: TopologyError naming file and line."""
+def read_points(*paths: Path) -> tuple[dict[str, list[Point]], dict[str, float]]:
+    """(points by kind, host's launch µs by kind) of CSV files with the columns collective, world_size, bytes, time_us
+    and launch_us, where # starts a comment. Errors: TopologyError naming file and line."""
     points: dict[str, list[Point]] = {}
     launches: dict[str, list[float]] = {}
+    for path in paths:
+        _read_file(path, points, launches)
+    return points, {kind: round(statistics.median(found), 1) for kind, found in launches.items()}
+
+
+def _read_file(path: Path, points: dict[str, list[Point]], launches: dict[str, list[float]]) -> None:
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
     for number, row in enumerate(csv.DictReader(lines), 2):
         try:
@@ -88,7 +94,6 @@ def read_points(path: Path) -> tuple[dict[str, list[Point]], dict[str, float]]:
             raise TopologyError(f"{path}, line {number}: {cause}", todo="see docs/collectives.md") from cause
         if kind not in KINDS or us <= 0:
             raise TopologyError(f"{path}, line {number}: a time > 0 of one of {', '.join(KINDS)} is expected")
-    return points, {kind: round(statistics.median(found), 1) for kind, found in launches.items()}
 
 
 def read_profile(path: Path) -> Profile:
@@ -129,31 +134,33 @@ def builtin_profile() -> Profile:
     return parse_profile((resources.files(__package__) / "profiles" / name).read_text(), f"built-in {name}")
 
 
+_COEFFICIENTS = ("base", "hop", "wire", "local", "error")
+
+
 def _curve_json(curve: Curve) -> dict[str, Any]:
     regimes = [
         {
             "upto": None if regime.upto == float("inf") else round(regime.upto),
-            **{name: float(f"{getattr(regime, name):.4g}") for name in ("base", "hop", "wire", "local", "error")},
+            **{name: float(f"{getattr(regime, name):.4g}") for name in (*_COEFFICIENTS, "unseen")},
         }
         for regime in curve.regimes
     ]
-    return {"world_sizes": list(curve.world_sizes), "unseen": round(curve.unseen, 4), "regimes": regimes}
+    return {"world_sizes": list(curve.world_sizes), "regimes": regimes}
 
 
 def _curve(kind: str, data: Mapping[str, Any]) -> Curve:
     if kind not in KINDS:
         raise ValueError(f"no kind of collective: {kind}")
-    regimes = tuple(
-        Regime(
-            float("inf") if item["upto"] is None else float(item["upto"]),
-            *(_not_negative(item[name]) for name in ("base", "hop", "wire", "local", "error")),
-        )
-        for item in data["regimes"]
-    )
+    regimes = tuple(_regime(item) for item in data["regimes"])
     if not regimes or regimes[-1].upto != float("inf"):
         raise ValueError(f"the last regime of {kind} ends")
-    unseen = _not_negative(data.get("unseen", UNSEEN))
-    return Curve(kind, tuple(int(n) for n in data["world_sizes"]), regimes, unseen)
+    return Curve(kind, tuple(int(n) for n in data["world_sizes"]), regimes)
+
+
+def _regime(data: Mapping[str, Any]) -> Regime:
+    upto = float("inf") if data["upto"] is None else float(data["upto"])
+    base, hop, wire, local, error = (_not_negative(data[name]) for name in _COEFFICIENTS)
+    return Regime(upto, base, hop, wire, local, error, _not_negative(data.get("unseen", error + UNSEEN)))
 
 
 def _not_negative(value: Any) -> float:

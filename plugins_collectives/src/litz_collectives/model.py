@@ -7,6 +7,7 @@ nodes joined by NVLink; links of another speed scale the part of the time that i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .nccl import KINDS, Candidate, Message, candidates, nodes_of
@@ -80,8 +81,14 @@ def _measured(message: Message, profile: Profile, best: Candidate) -> tuple[floa
         error += SCALED
         why += f", scaled from {there.link_gb_s:.4g} to {here.link_gb_s:.4g} GB/s"
     if not seen:
-        why += f"; {ranks} ranks were not measured, {' and '.join(map(str, curve.world_sizes))} were"
+        why += f"; {ranks} ranks were not measured, {_listed(curve.world_sizes)} were"
     return curve.us(size, ranks, scale), error, why
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """ "2, 3 and 4"."""
+    *others, last = map(str, numbers)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _twin(message: Message) -> tuple[str, int, int, float]:

@@ -54,6 +54,7 @@ class Ranks:
             try:
                 failure, result = pipe.recv()
             except EOFError:
+                process.join(10)
                 self.close()
                 raise RankFailed(f"rank {rank} died with exit code {process.exitcode}") from None
             found.append(result)

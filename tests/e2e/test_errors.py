@@ -42,7 +42,7 @@ BREAKS: dict[str, tuple[str, list[str]]] = {
     "schedule pass": ("litz.schedule.memory._reuse", ["pass 'plan_memory' (schedule stage)", "stage schedule"]),
     "generate": ("litz.codegen.cpp.codegen.write_pointwise", ["stage generate", "kernel kernel", "device cpu", "add"]),
     "wrapper": ("litz.pipeline.generate_wrapper", ["stage generate", "graph0_inference"]),
-    "build": ("litz.pipeline.load_wrapper", ["stage build", "graph0_inference"]),
+    "build": ("litz.building.load_wrapper", ["stage build", "graph0_inference"]),
 }
 PATCHED_ELSEWHERE = {"program pass": "litz.schedule.schedule_program.inline_pointwise"}
 

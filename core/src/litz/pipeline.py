@@ -8,67 +8,37 @@ report. `compile_backend` is what `litz.backend` calls.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from litz import report as reports
-from litz.builtin import builtin_plugins
+from litz.building import build, generate
 from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
 from litz.capture.freezing import fold_frozen, freeze
 from litz.capture.graph import Graph
 from litz.capture.layout import apply_layout, changed_strides
 from litz.capture.layout_needs import LayoutNeeds
-from litz.codegen.facts import replay_facts
 from litz.codegen.wrapper import WrapperSource, generate_wrapper
+from litz.compiler import Compiler, make_compiler
 from litz.cost import device_info, machine
-from litz.errors import CodegenError, LoweringError, VerifyError
+from litz.errors import LoweringError, VerifyError
 from litz.failures import eager_warning, explain_failure
-from litz.ir import KernelCall, Program, Template
+from litz.ir import Program, Template
 from litz.ir.verify import IllegalProgram, verify
 from litz.lower import lower
-from litz.options import Options, make_options, make_plugin_settings
 from litz.report.log import Log
-from litz.runtime.cache import Cache, digest
-from litz.runtime.compiled_graph import CompiledGraph, load_wrapper
-from litz.runtime.cuda_graphs import replayed
+from litz.runtime.compiled_graph import CompiledGraph
 from litz.runtime.frozen import frozen_input, refusing
-from litz.runtime.pool import Pool, shared_pool
-from litz.runtime.wrapper_support import support
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.choices import choose_templates
-from litz.schedule.schedule import Kernel, Schedule
-from litz_plugins import Choice, ChoiceContext, CodegenContext, Decision, Estimate, KernelSource
-from litz_plugins.errors import LitzError, describe
-from litz_plugins.manager import Plugins, make_plugins
-
-
-@dataclass(frozen=True)
-class Compiler:
-    """What all stages of one torch.compile call share."""
-
-    options: Options
-    plugins: Plugins
-    cache: Cache
-    collectors: reports.Collectors
-    """Who asked for reports where torch.compile was called: a backward may be compiled in a thread of autograd's."""
-
-
-def make_compiler(
-    mode: str | None = None, options: Mapping[str, Any] | None = None, plugins: Plugins | None = None
-) -> Compiler:
-    """A compiler for torch.compile's `mode=` and `options=`. `plugins` instead of the installed ones, for tests."""
-    settings = make_plugin_settings(options)
-    if plugins is None:
-        plugins = make_plugins(builtin_plugins(), disable=settings.disable, on_plugin_error=settings.on_error)
-    opts = make_options(mode, options, plugins.option_specs())
-    return Compiler(opts, plugins, Cache(opts.cache_dir, opts.cache), reports.collectors())
+from litz.schedule.schedule import Schedule
+from litz_plugins import Choice, ChoiceContext, Decision, Estimate, KernelSource
+from litz_plugins.manager import Plugins
 
 
 def compile_backend(
@@ -251,71 +221,6 @@ def _choose(program: Program, compiler: Compiler, log: Log) -> Program:
     return chosen
 
 
-def generate(schedule: Schedule, compiler: Compiler) -> dict[str, KernelSource]:
-    """The source of every kernel, by name."""
-    codegens = compiler.plugins.codegens(compiler.options)
-    sources = {step.name: step.source for step in schedule.steps if isinstance(step, KernelCall)}
-    for kernel in schedule.kernels:
-        codegen = codegens.get(kernel.device.type)
-        if codegen is None:
-            raise CodegenError(
-                kernel.name,
-                f"litz generates no code for devices of type {kernel.device.type!r}",
-                device=str(kernel.device),
-                todo=f"move the model to one of {', '.join(sorted(codegens))}, or install a plugin that generates code "
-                "for it (litz_register_codegens); to run it as it is: options={'fallback': 'eager'}",
-            )
-        try:
-            sources[kernel.name] = codegen.generate(kernel, _codegen_context(kernel, schedule, compiler))
-        except Exception as cause:
-            if isinstance(cause, LitzError):
-                raise
-            problem = f"no code for {' + '.join(kernel.loop.origins)}: {describe(cause)}"
-            raise CodegenError(kernel.name, problem, device=str(kernel.device)) from cause
-    return sources
-
-
-def build(
-    schedule: Schedule, sources: Mapping[str, KernelSource], wrapper: WrapperSource, compiler: Compiler
-) -> CompiledGraph:
-    """Kernels built in parallel, equal ones once; the wrapper loaded around them."""
-    codegens = compiler.plugins.codegens(compiler.options)
-    distinct: dict[Any, list[Kernel | KernelCall]] = {}
-    for kernel in schedule.launched:
-        source = sources[kernel.name]
-        distinct.setdefault((source.language, source.text, str(kernel.device), repr(source.settings)), []).append(
-            kernel
-        )
-
-    def load(kernels: list[Kernel | KernelCall]) -> Callable[..., Any]:
-        first = kernels[0]
-        return codegens[first.device.type].load(sources[first.name], _codegen_context(first, schedule, compiler))
-
-    workers = compiler.options.threads or os.cpu_count() or 1
-    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="litz-build") as executor:
-        loaded = list(executor.map(load, distinct.values()))
-    launchers = {k.name: launch for kernels, launch in zip(distinct.values(), loaded, strict=True) for k in kernels}
-
-    files = {"wrapper.py": wrapper.text, "schedule.txt": str(schedule)}
-    files |= {f"{name}.{_SUFFIX.get(s.language, s.language)}": s.text for name, s in sources.items()}
-
-    def write(folder: Any) -> None:
-        for name, text in files.items():
-            (folder / name).write_text(text)
-
-    folder = compiler.cache.build("graph", digest(*files.values()), write)
-    pool = shared_pool() if compiler.options.memory_pool else Pool(limit_bytes=0)
-    namespace = {**support(pool), **wrapper.objects, **launchers}
-    entry = load_wrapper(wrapper.text, folder / "wrapper.py", namespace)
-    kernels = {name: str(folder / f"{name}.{_SUFFIX.get(s.language, s.language)}") for name, s in sources.items()}
-    if compiler.options.cuda_graphs:
-        entry = replayed(entry, replay_facts(schedule))
-    return CompiledGraph(schedule.program.name, wrapper.text, folder / "wrapper.py", entry, kernels)
-
-
-_SUFFIX = {"cpp": "cpp", "triton": "py"}
-
-
 def schedule_only(
     fn: Callable[..., Any],
     fake_args: Sequence[Any],
@@ -366,11 +271,6 @@ def _estimate(step: Any, program: Program, compiler: Compiler) -> Estimate | Non
     return compiler.plugins.estimate_runtime(step, device, program, compiler.options)
 
 
-def _codegen_context(kernel: Kernel | KernelCall, schedule: Schedule, compiler: Compiler) -> CodegenContext:
-    info = device_info(kernel.device, compiler.options)
-    return CodegenContext(compiler.options, info, schedule.program, compiler.cache)
-
-
 def _main_device(program: Program) -> torch.device:
     """The device that most operations are on, an accelerator before the CPU."""
     devices = [operation.device for operation in program.operations]
@@ -381,9 +281,11 @@ def _main_device(program: Program) -> torch.device:
 __all__ = [
     "Compiler",
     "Made",
+    "build",
     "compile_backend",
     "compile_graph",
     "decompositions",
+    "generate",
     "make_compiler",
     "make_graph_code",
     "schedule_graph",

@@ -1,0 +1,93 @@
+"""From a schedule to a CompiledGraph: the text of each kernel, and the kernels built and loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from litz.codegen.facts import replay_facts
+from litz.codegen.wrapper import WrapperSource
+from litz.compiler import Compiler
+from litz.cost import device_info
+from litz.errors import CodegenError
+from litz.ir import KernelCall
+from litz.runtime.cache import digest
+from litz.runtime.compiled_graph import CompiledGraph, load_wrapper
+from litz.runtime.cuda_graphs import replayed
+from litz.runtime.pool import Pool, shared_pool
+from litz.runtime.wrapper_support import support
+from litz.schedule.schedule import Kernel, Schedule
+from litz_plugins import CodegenContext, KernelSource
+from litz_plugins.errors import LitzError, describe
+
+
+def generate(schedule: Schedule, compiler: Compiler) -> dict[str, KernelSource]:
+    """The source of every kernel, by name."""
+    codegens = compiler.plugins.codegens(compiler.options)
+    sources = {step.name: step.source for step in schedule.steps if isinstance(step, KernelCall)}
+    for kernel in schedule.kernels:
+        codegen = codegens.get(kernel.device.type)
+        if codegen is None:
+            raise CodegenError(
+                kernel.name,
+                f"litz generates no code for devices of type {kernel.device.type!r}",
+                device=str(kernel.device),
+                todo=f"move the model to one of {', '.join(sorted(codegens))}, or install a plugin that generates code "
+                "for it (litz_register_codegens); to run it as it is: options={'fallback': 'eager'}",
+            )
+        try:
+            sources[kernel.name] = codegen.generate(kernel, _codegen_context(kernel, schedule, compiler))
+        except Exception as cause:
+            if isinstance(cause, LitzError):
+                raise
+            problem = f"no code for {' + '.join(kernel.loop.origins)}: {describe(cause)}"
+            raise CodegenError(kernel.name, problem, device=str(kernel.device)) from cause
+    return sources
+
+
+def build(
+    schedule: Schedule, sources: Mapping[str, KernelSource], wrapper: WrapperSource, compiler: Compiler
+) -> CompiledGraph:
+    """Kernels built in parallel, equal ones once; the wrapper loaded around them."""
+    codegens = compiler.plugins.codegens(compiler.options)
+    distinct: dict[Any, list[Kernel | KernelCall]] = {}
+    for kernel in schedule.launched:
+        source = sources[kernel.name]
+        distinct.setdefault((source.language, source.text, str(kernel.device), repr(source.settings)), []).append(
+            kernel
+        )
+
+    def load(kernels: list[Kernel | KernelCall]) -> Callable[..., Any]:
+        first = kernels[0]
+        return codegens[first.device.type].load(sources[first.name], _codegen_context(first, schedule, compiler))
+
+    workers = compiler.options.threads or os.cpu_count() or 1
+    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="litz-build") as executor:
+        loaded = list(executor.map(load, distinct.values()))
+    launchers = {k.name: launch for kernels, launch in zip(distinct.values(), loaded, strict=True) for k in kernels}
+
+    files = {"wrapper.py": wrapper.text, "schedule.txt": str(schedule)}
+    files |= {f"{name}.{_SUFFIX.get(s.language, s.language)}": s.text for name, s in sources.items()}
+
+    def write(folder: Any) -> None:
+        for name, text in files.items():
+            (folder / name).write_text(text)
+
+    folder = compiler.cache.build("graph", digest(*files.values()), write)
+    pool = shared_pool() if compiler.options.memory_pool else Pool(limit_bytes=0)
+    namespace = {**support(pool), **wrapper.objects, **launchers}
+    entry = load_wrapper(wrapper.text, folder / "wrapper.py", namespace)
+    kernels = {name: str(folder / f"{name}.{_SUFFIX.get(s.language, s.language)}") for name, s in sources.items()}
+    if compiler.options.cuda_graphs:
+        entry = replayed(entry, replay_facts(schedule))
+    return CompiledGraph(schedule.program.name, wrapper.text, folder / "wrapper.py", entry, kernels)
+
+
+_SUFFIX = {"cpp": "cpp", "triton": "py"}
+
+
+def _codegen_context(kernel: Kernel | KernelCall, schedule: Schedule, compiler: Compiler) -> CodegenContext:
+    info = device_info(kernel.device, compiler.options)
+    return CodegenContext(compiler.options, info, schedule.program, compiler.cache)

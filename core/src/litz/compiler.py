@@ -1,0 +1,35 @@
+"""What all stages of one torch.compile call share: its options, plugins, cache, and who wants its reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from litz import report as reports
+from litz.builtin import builtin_plugins
+from litz.options import Options, make_options, make_plugin_settings
+from litz.runtime.cache import Cache
+from litz_plugins.manager import Plugins, make_plugins
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """What all stages of one torch.compile call share."""
+
+    options: Options
+    plugins: Plugins
+    cache: Cache
+    collectors: reports.Collectors
+    """Who asked for reports where torch.compile was called: a backward may be compiled in a thread of autograd's."""
+
+
+def make_compiler(
+    mode: str | None = None, options: Mapping[str, Any] | None = None, plugins: Plugins | None = None
+) -> Compiler:
+    """A compiler for torch.compile's `mode=` and `options=`. `plugins` instead of the installed ones, for tests."""
+    settings = make_plugin_settings(options)
+    if plugins is None:
+        plugins = make_plugins(builtin_plugins(), disable=settings.disable, on_plugin_error=settings.on_error)
+    opts = make_options(mode, options, plugins.option_specs())
+    return Compiler(opts, plugins, Cache(opts.cache_dir, opts.cache), reports.collectors())

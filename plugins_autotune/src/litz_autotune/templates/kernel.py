@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -39,10 +39,75 @@ MOST_UNROLLED = 4
 _PART = sympy.Symbol("part", integer=True, nonnegative=True)
 
 
-def write_gemm(gemm: Gemm, config: Config, program: Program, name: str, partial: str | None = None) -> KernelSource:
+def write_gemm(
+    gemm: Gemm, config: Config, program: Program, name: str, partial: str | None = None, plan: Plan | None = None
+) -> KernelSource:
     """The kernel of a product. partial: the buffer that takes the partial sums where `config` splits k; its dimensions
-    are (part, batch, m, n) and the epilogue is left to someone else."""
-    return _Writer(gemm, config, program, name, partial).source()
+    are (part, batch, m, n) and the epilogue is left to someone else. plan: of this product, if it is there already."""
+    return _Writer(gemm, config, program, name, partial, plan or make_plan(gemm, program, partial)).source()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all configurations of a kernel share: the flat loop of its stores, the names of its two axes, all names, the
+    type of indices, and what must not exceed 32 bits."""
+
+    loop: Loop
+    row: str
+    column: str
+    names: Names
+    index_type: str
+    limits: Sequence[Expr]
+
+
+def make_plan(gemm: Gemm, program: Program, partial: str | None = None) -> Plan:
+    """The plan of a product's kernels. partial: as in `write_gemm`."""
+    loop = _stored(gemm, program, partial)
+    # A row that is reduced lies along core's axis r, whole.
+    row, column = ("x", "r") if loop.reduction_ranges else ("y", "x")
+    operands = [operand for p in gemm.products for operand in (p.left, p.right)]
+    loaded = [node.buffer for node in loop.loads if node.buffer != ACCUMULATOR]
+    read = [name for operand in operands for name in operand.reads]
+    touched = list(dict.fromkeys([*read, *loaded, *(store.buffer for store in loop.stores)]))
+    # How far offsets reach: every buffer.
+    spans = [program.buffers[name].layout.span for name in touched]
+    exprs = [*gemm.sizes, *spans, *(e for operand in operands for e in operand.expressions), *index_expressions(loop)]
+    variables: dict[Symbol, str] = {_PART: "part"}
+    for prefix, ranges in ((row, gemm.rows), (column, gemm.columns), ("batch", gemm.batch)):
+        variables |= {r.var: f"{prefix}{number}" for number, r in enumerate(ranges)}
+    for product in gemm.products:
+        variables |= {r.var: f"k{number}" for number, r in enumerate(product.depth)}
+    sizes: dict[Symbol, str] = {}
+    for expr in exprs:
+        for symbol in sorted(expr.free_symbols, key=lambda s: s.name):
+            if symbol not in variables and symbol not in sizes and not symbol.name.startswith("arg"):
+                sizes[symbol] = f"s{len(sizes)}"
+    names = Names({name: f"p{n}" for n, name in enumerate(touched)}, variables, sizes)
+    return Plan(loop, row, column, names, *_index_type(spans, names))
+
+
+def _stored(gemm: Gemm, program: Program, partial: str | None) -> Loop:
+    """What is done with the accumulator, in flat form: the epilogue, or the store of a partial sum."""
+    loop = gemm.epilogue.flat(program)
+    if partial is None:
+        return loop
+    position: Expr = _PART
+    for r in (*gemm.batch, *gemm.rows, *gemm.columns):
+        position = position * r.size + r.var
+    value = next(node for node in loop.loads if node.buffer == ACCUMULATOR)
+    return replace(loop, stores=(Store(partial, (sympy.expand(position),), value),))
+
+
+def _index_type(spans: Sequence[Expr], names: Names) -> tuple[str, list[Expr]]:
+    """As core's `choose_index_type`: 32 bits where everything fits, the launcher's choice where sizes decide."""
+    open_ones: list[Expr] = []
+    for span in dict.fromkeys(spans):
+        if span.is_Integer:
+            if int(span) > LIMIT:
+                return "tl.int64", []
+        elif not known_nonnegative(LIMIT - span):
+            open_ones.append(span)
+    return ("INDEX", open_ones) if open_ones or names.sizes else ("tl.int32", [])
 
 
 @dataclass(frozen=True)
@@ -64,73 +129,15 @@ class _Writer:
     program: Program
     name: str
     partial: str | None
-    lines: list[str] = field(default_factory=list)
+    plan: Plan
 
     def __post_init__(self) -> None:
-        gemm, config = self.gemm, self.config
-        self.loop = self._stored()
-        # A row that is reduced lies along core's axis r, whole.
-        whole = bool(self.loop.reduction_ranges)
-        self.row, self.column = ("x", "r") if whole else ("y", "x")
+        gemm, config, plan = self.gemm, self.config, self.plan
+        self.loop, self.row, self.column, self.names = plan.loop, plan.row, plan.column, plan.names
+        self.index_type, self.limits = plan.index_type, plan.limits
         axes = Axis(self.row, gemm.rows, config.m), Axis(self.column, gemm.columns, config.n)
-        self.tiling = Tiling(axes, config.warps, persistent=whole)
-        self.names = self._names()
-        self.index_type, self.limits = self._index_type()
+        self.tiling = Tiling(axes, config.warps, persistent=bool(self.loop.reduction_ranges))
         self.tile = Tile(self.loop, self.program, self.tiling, self.names, self.index_type)
-
-    # What is touched, and by which names.
-
-    def _stored(self) -> Loop:
-        """What is done with the accumulator, in flat form: the epilogue, or the store of a partial sum."""
-        loop = self.gemm.epilogue.flat(self.program)
-        if self.partial is None:
-            return loop
-        position: Expr = _PART
-        for r in (*self.gemm.batch, *self.gemm.rows, *self.gemm.columns):
-            position = position * r.size + r.var
-        value = next(node for node in loop.loads if node.buffer == ACCUMULATOR)
-        return replace(loop, stores=(Store(self.partial, (sympy.expand(position),), value),))
-
-    def _touched(self) -> list[str]:
-        operands = [name for p in self.gemm.products for operand in (p.left, p.right) for name in operand.reads]
-        loaded = [node.buffer for node in self.loop.loads if node.buffer != ACCUMULATOR]
-        return list(dict.fromkeys([*operands, *loaded, *(store.buffer for store in self.loop.stores)]))
-
-    def _names(self) -> Names:
-        variables: dict[Symbol, str] = {_PART: "part"}
-        named = (self.row, self.gemm.rows), (self.column, self.gemm.columns), ("batch", self.gemm.batch)
-        for prefix, ranges in named:
-            variables |= {r.var: f"{prefix}{number}" for number, r in enumerate(ranges)}
-        for product in self.gemm.products:
-            variables |= {r.var: f"k{number}" for number, r in enumerate(product.depth)}
-        sizes: dict[Symbol, str] = {}
-        for expr in self._expressions():
-            for symbol in sorted(expr.free_symbols, key=lambda s: s.name):
-                if symbol not in variables and symbol not in sizes and not symbol.name.startswith("arg"):
-                    sizes[symbol] = f"s{len(sizes)}"
-        return Names({name: f"p{n}" for n, name in enumerate(self._touched())}, variables, sizes)
-
-    def _expressions(self) -> list[Expr]:
-        found = [*self.gemm.sizes, *self._spans()]
-        for product in self.gemm.products:
-            for operand in (product.left, product.right):
-                found += operand.expressions
-        return [*found, *index_expressions(self.loop)]
-
-    def _spans(self) -> list[Expr]:
-        """How far offsets reach: every buffer, and the numbers of rows and columns with the last tile's overhang."""
-        return [self.program.buffers[name].layout.span for name in self._touched()]
-
-    def _index_type(self) -> tuple[str, list[Expr]]:
-        """As core's `choose_index_type`: 32 bits where everything fits, the launcher's choice where sizes decide."""
-        open_ones: list[Expr] = []
-        for span in dict.fromkeys(self._spans()):
-            if span.is_Integer:
-                if int(span) > LIMIT:
-                    return "tl.int64", []
-            elif not known_nonnegative(LIMIT - span):
-                open_ones.append(span)
-        return ("INDEX", open_ones) if open_ones or self.names.sizes else ("tl.int32", [])
 
     # The text.
 
@@ -484,4 +491,4 @@ def can_use_descriptors(gemm: Gemm, program: Program) -> bool:
     return True
 
 
-__all__ = ["can_use_descriptors", "write_gemm"]
+__all__ = ["Plan", "can_use_descriptors", "make_plan", "write_gemm"]

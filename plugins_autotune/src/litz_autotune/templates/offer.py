@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import sympy
 import torch
@@ -28,7 +29,7 @@ from ..subprogram import Meaning, cut
 from .configs import Config, Shape, rank, spread
 from .convolution import make_convolution
 from .gemm import OPERANDS, Gemm, Operand, Unsuitable, make_gemm, make_product
-from .kernel import can_use_descriptors, write_gemm
+from .kernel import Plan, can_use_descriptors, make_plan, write_gemm
 from .prologue import with_prologues
 
 SEARCH = {"fast": 4, "default": 12, "exhaustive": 1000}
@@ -130,7 +131,8 @@ def with_whole_rows(gemm: Gemm, template: Template, program: Program) -> Gemm | 
 def _choices(
     gemm: Gemm, configs: Sequence[tuple[Config, Estimate]], template: Template, program: Program
 ) -> list[Choice]:
-    found = (make_choice(gemm, config, estimate, template, program) for config, estimate in configs)
+    shared = _Shared(gemm, template, program)
+    found = (make_choice(gemm, config, estimate, template, program, shared) for config, estimate in configs)
     return [choice for choice in found if choice is not None]
 
 
@@ -224,16 +226,43 @@ def shape_of(gemm: Gemm, program: Program) -> Shape:
     )
 
 
+class _Shared:
+    """What the kernels of one product share, whatever their configuration; made when it is first needed."""
+
+    def __init__(self, gemm: Gemm, template: Template, program: Program) -> None:
+        self._gemm, self._template, self._program = gemm, template, program
+
+    @cached_property
+    def plan(self) -> Plan:
+        return make_plan(self._gemm, self._program)
+
+    @cached_property
+    def meaning(self) -> Meaning:
+        names = {self._template.name, *self._gemm.epilogue.absorbed}
+        replaced = [op for op in self._program.operations if op.name in names]
+        return Meaning(cut(self._program, replaced, self._gemm.epilogue.writes))
+
+    @cached_property
+    def others(self) -> str:
+        return others(self._program, self._template, self._gemm.epilogue.absorbed)
+
+
 def make_choice(
-    gemm: Gemm, config: Config, estimate: Estimate | None, template: Template, program: Program
+    gemm: Gemm,
+    config: Config,
+    estimate: Estimate | None,
+    template: Template,
+    program: Program,
+    shared: _Shared | None = None,
 ) -> Choice | None:
     """One configuration as a choice; None where k cannot be split, as the epilogue reads a view."""
+    shared = shared or _Shared(gemm, template, program)
     epilogue = gemm.epilogue
     name = f"triton {template.kind} {config}"
     if epilogue.absorbed:
-        name += f" with {others(program, template, epilogue.absorbed)}"
+        name += f" with {shared.others}"
     if config.split == 1:
-        call = kernel_call(gemm, config, template, program)
+        call = _kernel_call(gemm, config, template, program, shared)
         return Choice(name, "template", Replacement((call,), absorbs=epilogue.absorbed), estimate)
     made = any(operand.prologue is not None for p in gemm.products for operand in (p.left, p.right))
     if set(epilogue.buffers) != {ACCUMULATOR} or len(gemm.products) != 1 or made or epilogue.loop.is_reduction:
@@ -242,19 +271,16 @@ def make_choice(
     return Choice(name, "template", Replacement(operations, buffers, epilogue.absorbed), estimate)
 
 
-def kernel_call(gemm: Gemm, config: Config, template: Template, program: Program) -> KernelCall:
+def _kernel_call(gemm: Gemm, config: Config, template: Template, program: Program, shared: _Shared) -> KernelCall:
     """One kernel for the product and its epilogue."""
-    replaced = [op for op in program.operations if op.name in {template.name, *gemm.epilogue.absorbed}]
-    meaning = Meaning(cut(program, replaced, gemm.epilogue.writes))
-    source = write_gemm(gemm, config, program, template.name)
     return KernelCall(
         template.name,
         template.device,
-        meaning,
-        meaning.arguments(),
+        shared.meaning,
+        shared.meaning.arguments(),
         outputs=gemm.epilogue.writes,
         origins=gemm.epilogue.loop.origins,
-        source=source,
+        source=write_gemm(gemm, config, program, template.name, plan=shared.plan),
     )
 
 
@@ -318,4 +344,4 @@ class _Parts:
         return torch.stack([a @ b for a, b in chunks])
 
 
-__all__ = ["KINDS", "SEARCH", "Offer", "kernel_call", "make_choice", "offer_gemm", "shape_of"]
+__all__ = ["KINDS", "SEARCH", "Offer", "make_choice", "offer_gemm", "shape_of"]

@@ -1,12 +1,15 @@
 """litz-autotune against eager and TorchInductor's max-autotune, on matrix products and convolutions.
 
-    python -m benchmarks.autotune [--dtype bf16 fp16] [--only TEXT ...] [--inductor TEXT ...] [--minutes N] [--out FILE]
+    python -m benchmarks.autotune [--dtype bf16 fp16] [--only TEXT ...] [--inductor TEXT ...] [--template TEXT ...]
+                                  [--minutes N] [--out FILE]
 
 For each shape, plain and with users (bias and gelu, a residual, relu): the time of eager, of litz with
-mode="max-autotune-no-cudagraphs", of the best Triton template alone, and, for the shapes whose names contain a text
-of `--inductor` ("" for all), of TorchInductor's max-autotune-no-cudagraphs. All of one row are timed in turns, with
-cold caches (`litz_autotune.timing`), so they saw the same machine. Beside them: seconds of the first call with an empty
-cache and with a filled one. The last lines are the figures that the issue asks for.
+mode="max-autotune-no-cudagraphs", and, for the shapes whose names contain a text of `--template` ("square" by
+default) or `--inductor` ("" for all), of the best Triton template alone and of TorchInductor's
+max-autotune-no-cudagraphs. All of one row are timed in turns, with cold caches and the host's time hidden
+(`litz_autotune.timing`), so they saw the same machine. Beside them: seconds of the first call with an empty cache
+and, for a few, with a filled one. The last lines are the figures that the issue asks for. Kinds of shapes alternate,
+so that `--minutes` leaves some of each.
 """
 
 from __future__ import annotations
@@ -32,8 +35,10 @@ from litz_autotune.timing import CudaTimer, summarize
 
 F = torch.nn.functional
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-SECONDS = 0.3
-"""For the measurement of one row."""
+SECONDS = 0.1
+"""For the measurement of one peer of a row."""
+WARM_ROWS = 6
+"""Rows, the first, that are compiled again, to see that nothing is measured and how long it takes."""
 TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 5e-3, torch.float32: 5e-3}
 
 # name: batch (0 for a plain matrix), m, n, k
@@ -131,11 +136,21 @@ def cases(dtype: torch.dtype) -> Iterator[tuple[str, str, Callable[..., Any], li
         return torch.randn(*size, device="cuda").to(dtype)
 
     second = list(USERS)[1:]
-    for number, (name, (batch, m, n, k)) in enumerate(PRODUCTS.items()):
+    numbered = list(enumerate(PRODUCTS.items()))
+    yield from _products(numbered[::3], randn, second)
+    yield from _others(randn, dtype)
+    yield from _products([*numbered[1::3], *numbered[2::3]], randn, second)
+
+
+def _products(numbered: Sequence[Any], randn: Callable[..., torch.Tensor], second: Sequence[str]) -> Iterator[Any]:
+    for number, (name, (batch, m, n, k)) in numbered:
         lead = (batch,) if batch else ()
         a, b, bias, other = randn(*lead, m, k), randn(*lead, k, n), randn(n), randn(*lead, m, n)
         for users in ("", second[number % len(second)]):
             yield name, users, lambda a, b, bias, other, u=USERS[users]: u(a @ b, bias, other), [a, b, bias, other]
+
+
+def _others(randn: Callable[..., torch.Tensor], dtype: torch.dtype) -> Iterator[Any]:
     for name, (m, n, k, product) in OPERANDS.items():
         w32 = torch.randn(k, n, device="cuda")
         w8 = (w32 * 30).to(torch.int8)
@@ -163,9 +178,18 @@ def first_call(compiled: Callable[..., Any], args: Sequence[torch.Tensor]) -> fl
 
 
 def measure(
-    name: str, users: str, dtype: str, fn: Callable[..., Any], args: list[torch.Tensor], inductor: bool, folder: Path
+    name: str,
+    users: str,
+    dtype: str,
+    fn: Callable[..., Any],
+    args: list[torch.Tensor],
+    folder: Path,
+    inductor: bool = False,
+    template: bool = False,
+    warm: bool = False,
 ) -> Row:
-    """One row: everyone's first call, a check against eager, and the times, in turns."""
+    """One row: everyone's first call, a check against eager, and the times, in turns. inductor, template, warm: for
+    these too."""
     row = Row(name, users, dtype)
     expected = fn(*args)
     runs: dict[str, Callable[[], Any]] = {"eager": lambda: fn(*args)}
@@ -193,11 +217,13 @@ def measure(
     decisions = [d for report in collected for d in report.decisions if d.plugin == "autotune"]
     row.chosen = "; ".join(dict.fromkeys(decision.chosen for decision in decisions))
     races = plugin.counters.races
-    add("litz warm", lambda: torch.compile(fn, backend="litz", options=options))
-    runs.pop("litz warm", None)
-    row.races_warm = plugin.counters.races - races
+    if warm:
+        add("litz warm", lambda: torch.compile(fn, backend="litz", options=options))
+        runs.pop("litz warm", None)
+        row.races_warm = plugin.counters.races - races
     only = {**options, "autotune.backends": ("triton",)}
-    add("template", lambda: torch.compile(fn, backend="litz", options=only))
+    if template:
+        add("template", lambda: torch.compile(fn, backend="litz", options=only))
     if inductor:
         import torch._inductor.config as config
 
@@ -244,7 +270,9 @@ def summary(rows: Sequence[Row]) -> list[str]:
         f"worst {max(shares, default=0):.3f}"
     )
     found.append(f"against Inductor: {geometric_mean([r.against('litz', 'inductor') for r in rows]):.3f} times as fast")
-    found.append(f"rows that measured anything with a filled cache: {sum(row.races_warm > 0 for row in rows)}")
+    warm = [row for row in rows if row.races_warm >= 0]
+    again = sum(row.races_warm > 0 for row in warm)
+    found.append(f"rows that measured anything with a filled cache: {again} of {len(warm)}")
     found.append(f"rows with problems: {sum(bool(row.problems) for row in rows)}")
     return found
 
@@ -255,6 +283,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", nargs="+", choices=tuple(DTYPES), default=["bf16"])
     parser.add_argument("--only", nargs="+", default=[""], help="shapes whose names contain one of these texts")
     parser.add_argument("--inductor", nargs="+", default=[], help='shapes that Inductor gets too, likewise; "" for all')
+    parser.add_argument(
+        "--template", nargs="+", default=["square"], help="shapes that the template runs alone, likewise"
+    )
     parser.add_argument("--minutes", type=float, default=inf, help="stop after so many, and sum up what there is")
     parser.add_argument("--out", help="write the figures to this file, as JSON")
     args = parser.parse_args(argv)
@@ -271,9 +302,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             if time.monotonic() > stop:
                 print("out of time")
                 break
-            inductor = any(text in name for text in args.inductor)
+            inductor, template = (any(text in name for text in texts) for texts in (args.inductor, args.template))
             with tempfile.TemporaryDirectory() as folder:  # cold: nothing built, nothing measured
-                row = measure(name, users, dtype, fn, tensors, inductor, Path(folder))
+                warm = len(rows) < WARM_ROWS
+                row = measure(name, users, dtype, fn, tensors, Path(folder), inductor, template, warm)
             rows.append(row)
             print(line(row), flush=True)
     print("\n".join(summary(rows)))

@@ -27,8 +27,15 @@ def test_a_gain_within_the_noise_is_none() -> None:
 
 
 def test_a_gain_under_one_percent_is_none_however_quiet() -> None:
-    assert decide(RIVALS, times(Measurement(10), a=Measurement(9.91))).name is None
-    assert decide(RIVALS, times(Measurement(10), a=Measurement(9.89))).name == "a"
+    assert decide(RIVALS, times(Measurement(100), a=Measurement(99.1))).name is None
+    assert decide(RIVALS, times(Measurement(100), a=Measurement(98.9))).name == "a"
+
+
+def test_short_kernels_must_gain_more() -> None:
+    assert decide(RIVALS, times(Measurement(20), a=Measurement(19.5))).name is None
+    assert decide(RIVALS, times(Measurement(20), a=Measurement(19.3))).name == "a"
+    assert decide(RIVALS, times(Measurement(5), a=Measurement(4.6))).name is None
+    assert decide(RIVALS, times(Measurement(5), a=Measurement(4.4))).name == "a"
 
 
 def test_what_cannot_run_or_is_not_among_the_best_does_not_win() -> None:
@@ -50,10 +57,10 @@ def test_where_the_library_may_not_run_the_fastest_does() -> None:
 
 def test_each_rival_has_its_own_baseline_and_handicap() -> None:
     """Fused, `f` is compared with library and users; `s` only with the library and the reading of its result."""
-    rivals = [Rival("f", "library with relu"), Rival("s", "library", 1.0)]
-    measured = times(Measurement(10), f=Measurement(12), s=Measurement(10.5))
-    assert decide(rivals, measured | {"library with relu": Measurement(11)}).name == "s"
-    assert decide(rivals, measured | {"library with relu": Measurement(14)}).name == "f"
+    rivals = [Rival("f", "library with relu"), Rival("s", "library", 10.0)]
+    measured = times(Measurement(100), f=Measurement(120), s=Measurement(105))
+    assert decide(rivals, measured | {"library with relu": Measurement(110)}).name == "s"
+    assert decide(rivals, measured | {"library with relu": Measurement(140)}).name == "f"
 
 
 def test_the_noise_is_that_of_the_median() -> None:

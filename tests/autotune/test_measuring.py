@@ -11,7 +11,7 @@ import torch
 
 from litz_autotune import measuring
 from litz_autotune.precompile import Precompilation
-from litz_autotune.timing import LEAST_ROUNDS, CpuTimer, FakeTimer
+from litz_autotune.timing import LEAST_ROUNDS, LEAST_SPIN_US, MOST_SPIN_US, CpuTimer, CudaTimer, FakeTimer
 from litz_plugins import KernelSource
 from support import rivals
 from support.tuned import Tuned
@@ -85,3 +85,51 @@ def test_a_kernel_that_does_not_get_compiled_is_not_waited_for(monkeypatch: pyte
     assert time.monotonic() - start < 10
     assert [sorted(batch) for batch in batches] == [["a"], ["b"], ["slow"]]
     assert batches[0]["a"] == "" and "does not compile in" in batches[2]["slow"]
+
+
+class LateHost:
+    """A stream whose device and host have made-up clocks, in µs: the host takes `host_us` to queue a run."""
+
+    def __init__(self, host_us: float) -> None:
+        self.host_us, self.host, self.device = host_us, 0.0, 0.0
+        self.cleared: list[float] = []
+
+    def clear(self, spin_us: float) -> None:
+        self.cleared.append(spin_us)
+        self.device = max(self.device, self.host) + spin_us
+
+    def mark(self) -> float:
+        self.device = max(self.device, self.host)  # an idle device takes the mark when it comes
+        return self.device
+
+    def run(self) -> None:
+        """Two kernels of 10 µs, queued one after the other."""
+        for _ in range(2):
+            self.host += self.host_us / 2
+            self.device = max(self.device, self.host) + 10.0
+
+    def reached(self, mark: float) -> bool:
+        return self.host >= mark
+
+    def between(self, first: float, last: float) -> float:
+        return last - first
+
+
+@pytest.mark.parametrize("host_us", [1.0, 40.0, 170.0, 3000.0])
+def test_a_run_that_the_host_was_late_for_is_thrown_away(host_us: float) -> None:
+    stream = LateHost(host_us)
+    found = CudaTimer().measure({"f": stream.run}, stream, 0.01)
+    assert set(found["f"]) == {20.0}
+    assert stream.cleared[-1] > host_us or host_us < LEAST_SPIN_US
+    assert stream.cleared == sorted(stream.cleared) and len(set(stream.cleared)) < 8
+
+
+def test_a_function_that_waits_for_the_device_is_timed_all_the_same() -> None:
+    stream = LateHost(1.0)
+
+    def waits() -> None:
+        stream.run()
+        stream.host = stream.device
+
+    found = CudaTimer().measure({"f": waits}, stream, 0.01)
+    assert set(found["f"]) == {20.0} and max(stream.cleared) >= MOST_SPIN_US

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,3 +103,32 @@ def test_in_process_an_exception_costs_the_request_too() -> None:
 )
 def test_each_process_sees_the_device_that_it_is_for(inherited: Any, device: Any, expected: Any) -> None:
     assert devices_for(inherited, device) == expected
+
+
+PARENT = """
+import sys, threading, time
+sys.path[:0] = {path!r}
+from litz_autotune.pool import Worker
+from support.rivals import Sleeps
+worker = Worker()
+threading.Thread(target=worker.ask, args=(Sleeps(), 60.0), daemon=True).start()
+while not worker._ready:
+    time.sleep(0.01)
+print(worker.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_measuring_process_ends_when_its_parent_is_killed() -> None:
+    """While it is busy with a request."""
+    script = PARENT.format(path=[str(Path(__file__).parents[1])])
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = Path(f"/proc/{int(parent.stdout.readline())}/stat")
+    assert child.exists()
+    parent.kill()
+    parent.wait()
+    stop = time.monotonic() + 2
+    while time.monotonic() < stop and child.exists() and child.read_text().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.05)
+    assert not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z"

@@ -70,3 +70,10 @@ class Rivals:
             )
             for function in self.functions
         ]
+
+
+class Sleeps:
+    """A request that takes a minute."""
+
+    def run(self, state: dict[str, Any]) -> None:
+        time.sleep(60)

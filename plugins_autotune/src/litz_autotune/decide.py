@@ -17,6 +17,10 @@ SIGMAS = 3.0
 LEAST_GAIN = 0.01
 """Of the library's time: what repeats of one measurement on one H100 differ by from process to process."""
 
+SHORT_US, SHORT_GAIN, SHORT_GAIN_US = 30.0, 0.03, 0.5
+"""Below so many µs of the library a gain must be so large a share of it, and so many µs: what such a kernel gains
+between others is less than what it gains alone."""
+
 
 @dataclass(frozen=True)
 class Rival:
@@ -58,6 +62,8 @@ def decide(rivals: Sequence[Rival], measured: Mapping[str, Measurement], library
     against = library.us + best.handicap_us
     gain, noise = _gain(best, measured), SIGMAS * hypot(library.noise_us, own.noise_us)
     needed = max(noise, LEAST_GAIN * against)
+    if against < SHORT_US:
+        needed = max(needed, SHORT_GAIN * against, SHORT_GAIN_US)
     times = f"{own.us:.4g} us against the library's {against:.4g}"
     if gain <= 0:
         return Verdict(None, f"the library is the fastest: {times}")

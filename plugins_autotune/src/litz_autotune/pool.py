@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import socket
 import subprocess
@@ -93,7 +94,7 @@ class Worker:
             return
         ours, theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
-        settings = json.dumps({"path": sys.path, "line": theirs.fileno()})
+        settings = json.dumps({"path": sys.path, "line": theirs.fileno(), "parent": os.getpid()})
         visible = devices_for(visible_cuda_devices(), self.device)
         # By `env`, so that it is set before anything in the process can look at it.
         prefix = [] if visible is None else ["env", f"CUDA_VISIBLE_DEVICES={visible}"]
@@ -171,9 +172,18 @@ class Worker:
                 process.wait()
 
 
+# The line closes when the parent ends, but a process that measures does not look at it: a thread looks for the parent.
+# (prctl's PR_SET_PDEATHSIG means the thread that started the process, which ends before the parent does.)
 _START = """
-import json, sys
+import json, os, sys, threading, time
 settings = json.loads(sys.argv[1])
+
+def end_with_the_parent():
+    while os.getppid() == settings["parent"]:
+        time.sleep(0.25)
+    os._exit(1)
+
+threading.Thread(target=end_with_the_parent, daemon=True).start()
 sys.path[:] = settings["path"]
 from litz_autotune.worker import main
 main(settings["line"])

@@ -17,11 +17,14 @@ import torch
 
 MOST_ROUNDS = 60
 LEAST_ROUNDS = 5
+LEAST_SPIN_US, MOST_SPIN_US = 50.0, 20000.0
+"""How long the device is kept busy before a run at first, and at most."""
+CYCLES_PER_US = 2000
+"""At least what a GPU's clock makes (1980 MHz on an H100)."""
 LONG_SECONDS = 0.02
 """Runs that take longer are hardly disturbed by the host: one is enough to see that a function is too slow."""
 FLUSH_BYTES = 256 << 20
-"""Written before each run, so that no operand is in the cache: five times an H100's L2, and long enough on the device
-that the host has queued the run before it is due."""
+"""Written before each run, so that no operand is in the cache: five times an H100's L2."""
 
 
 @dataclass(frozen=True)
@@ -82,41 +85,90 @@ class Timer(Protocol):
         Where all are clearly slower than `limit_us`, they are not run again."""
 
 
+class Stream(Protocol):
+    """A device's queue, as `in_turns` sees it. Marks are points in it."""
+
+    def clear(self, spin_us: float) -> None:
+        """Enqueue what clears the caches, and then keeps the device busy for so many µs at least."""
+
+    def mark(self) -> Any:
+        """Enqueue a mark."""
+
+    def reached(self, mark: Any) -> bool:
+        """Has the device come to a mark by now?"""
+
+    def between(self, first: Any, last: Any) -> float:
+        """µs from one mark to another, once all is done."""
+
+
+def in_turns(
+    functions: Mapping[str, Callable[[], Any]], stream: Stream, rounds: int, spins: dict[str, float]
+) -> dict[str, list[float]]:
+    """µs of each run. spins: by function, how long the device is kept busy before a run, in µs, so that the host has
+    queued all of it before its first kernel starts. A run for which that was too short counts the host's time; it is
+    thrown away, and its spin doubled (up to `MOST_SPIN_US`: a function may wait for the device by itself)."""
+    marks: dict[str, list[tuple[Any, Any]]] = {name: [] for name in functions}
+    for _ in range(rounds):
+        for name, function in functions.items():
+            while True:
+                stream.clear(spins[name])
+                start = stream.mark()
+                function()
+                end = stream.mark()
+                if not stream.reached(start) or spins[name] >= MOST_SPIN_US:
+                    break
+                spins[name] *= 2
+            marks[name].append((start, end))
+    return {name: [stream.between(start, end) for start, end in found] for name, found in marks.items()}
+
+
+class _CudaStream:
+    def __init__(self, device: torch.device) -> None:
+        self._flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
+
+    def clear(self, spin_us: float) -> None:
+        self._flush.zero_()
+        torch.cuda._sleep(int(spin_us * CYCLES_PER_US))
+
+    def mark(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def reached(self, mark: torch.cuda.Event) -> bool:
+        return mark.query()
+
+    def between(self, first: torch.cuda.Event, last: torch.cuda.Event) -> float:
+        last.synchronize()
+        return first.elapsed_time(last) * 1e3
+
+
 @dataclass(frozen=True)
 class CudaTimer:
-    """Events on the device's stream, with cold caches."""
+    """Events on the device's stream, with cold caches, the host's time hidden."""
 
     def time(
         self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float, limit_us: float = inf
     ) -> Mapping[str, list[float]]:
         with torch.cuda.device(device):
-            flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
-            first = self._round(functions, flush)
-            total = sum(us[0] for us in first.values()) / 1e6 + 1e-4 * len(functions)
-            # A hiccup of the host can hide in one short run, hardly in three.
-            if min(us[0] for us in first.values()) > limit_us:
-                if total > LONG_SECONDS:
-                    return first
-                first = self._round(functions, flush, 3)
-                if min(map(min, first.values())) > limit_us:
-                    return first
-            rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(seconds / total)))
-            return self._round(functions, flush, rounds)
+            return self.measure(functions, _CudaStream(device), seconds, limit_us)
 
-    def _round(
-        self, functions: Mapping[str, Callable[[], Any]], flush: torch.Tensor, rounds: int = 1
+    def measure(
+        self, functions: Mapping[str, Callable[[], Any]], stream: Stream, seconds: float, limit_us: float = inf
     ) -> dict[str, list[float]]:
-        pairs: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in functions}
-        for _ in range(rounds):
-            for name, function in functions.items():
-                flush.zero_()
-                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                start.record()
-                function()
-                end.record()
-                pairs[name].append((start, end))
-        torch.cuda.synchronize()
-        return {name: [start.elapsed_time(end) * 1e3 for start, end in found] for name, found in pairs.items()}
+        """As `time`, on a stream."""
+        spins = dict.fromkeys(functions, LEAST_SPIN_US)
+        first = in_turns(functions, stream, 1, spins)
+        total = sum(us[0] for us in first.values()) / 1e6 + sum(spins.values()) / 1e6 + 1e-4 * len(functions)
+        # A hiccup of the host can hide in one short run, hardly in three.
+        if min(us[0] for us in first.values()) > limit_us:
+            if total > LONG_SECONDS:
+                return first
+            first = in_turns(functions, stream, 3, spins)
+            if min(map(min, first.values())) > limit_us:
+                return first
+        rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(seconds / total)))
+        return in_turns(functions, stream, rounds, spins)
 
 
 @dataclass(frozen=True)

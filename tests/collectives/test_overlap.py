@@ -257,6 +257,18 @@ def test_an_unknown_time_means_the_sources_order() -> None:
     assert overlap(idle, context(decisions)) is idle
 
 
+def test_a_rank_that_knows_no_times_follows_one_that_does() -> None:
+    schedule = gathered_layers(4).schedule("y3")
+    blind = Schedule(schedule.program, schedule.steps, schedule.memory, {})
+    store: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "agreed", lambda plan, key: store.setdefault(key, plan))
+        seeing, following = (overlap(s, context(memory_limit="100%")) for s in (schedule, blind))
+    check_schedule(following)
+    starts = [[step.name for step in s.steps if isinstance(step, Collective)] for s in (seeing, following)]
+    assert starts[0] == starts[1] and seeing.steps != schedule.steps
+
+
 def test_every_move_is_on_record() -> None:
     decisions: list[Decision] = []
     overlap(gathered_layers(4).schedule("y3"), context(decisions, memory_limit="100%", bucket_bytes=0))

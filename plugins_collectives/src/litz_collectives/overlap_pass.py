@@ -82,34 +82,43 @@ class Candidate:
     us: float
 
 
+UNKNOWN = Estimate(0.0, 0.0, 0.0, "unknown")
+
+
 def overlap(schedule: Schedule, context: PassContext) -> Schedule:
-    """The pass. Errors: MemoryLimitError."""
+    """The pass. A rank that knows too little to plan follows another's plan, else it leaves the source's order. Errors:
+    MemoryLimitError."""
     steps, program = schedule.steps, schedule.program
-    collectives = [step for step in steps if isinstance(step, Collective)]
-    if not collectives:
+    if not any(isinstance(step, Collective) for step in steps):
         return schedule
-    unknown = [step.name for step in steps if step.name not in schedule.estimates]
-    if unknown:
-        context.record("overlap", "source order", f"nobody knows the time of {', '.join(unknown[:5])}")
-        return schedule
-    if not any(schedule.estimates[step.name].us for step in steps if not isinstance(step, (Collective, Wait))):
-        context.record("overlap", "source order", "computation has no times here, so nothing is known to hide anything")
-        return schedule
-    planner = _Planner(schedule, context)
-    own = planner.best()
+    times = {step.name: schedule.estimates.get(step.name, UNKNOWN) for step in steps}
+    planner = _Planner(replace(schedule, estimates=times), context)
+    blind = _why_blind(steps, times)
+    own = planner.source if blind else planner.best()
     key = signature(steps, planner.before, program, {name: context.options.get(name) for name in OPTIONS})
     plan = agreed(own.plan, key)
     chosen = own if plan == own.plan else planner.by_plan(plan)
-    planner.record(chosen, own)
+    planner.record(chosen, own, blind)
     if chosen is planner.source:
         return schedule
+    found = {step.name: chosen.buckets.estimates[step.name] for step in chosen.steps}
     return replace(
         schedule,
         program=reordered(program, chosen.steps),
         steps=chosen.steps,
-        estimates={step.name: chosen.buckets.estimates[step.name] for step in chosen.steps},
+        estimates={name: estimate for name, estimate in found.items() if estimate is not UNKNOWN},
         memory=simple_plan(program, chosen.steps),
     )
+
+
+def _why_blind(steps: Sequence[Step], times: Mapping[str, Estimate]) -> str:
+    """Why no order can be judged; nothing if it can."""
+    unknown = [step.name for step in steps if times[step.name] is UNKNOWN]
+    if unknown:
+        return f"nobody knows the time of {', '.join(unknown[:5])}"
+    if not any(times[step.name].us for step in steps if not isinstance(step, (Collective, Wait))):
+        return "computation has no times here, so nothing is known to hide anything"
+    return ""
 
 
 class _Planner:
@@ -215,8 +224,11 @@ class _Planner:
     def _estimate(self, step: Collective) -> Estimate | None:
         return self.context.estimate(step, device_info(step.device, self.context.options), self.program)
 
-    def record(self, chosen: Candidate, own: Candidate) -> None:
+    def record(self, chosen: Candidate, own: Candidate, blind: str) -> None:
         """Why the order is as it is: for all, for each bucket, and for each collective that moved."""
+        if chosen is self.source and blind:
+            self.context.record("overlap", "source order", blind)
+            return
         old, new = replay(self.source.tasks), replay(chosen.tasks)
         memory = f"peak {self.source.peak} B before, {chosen.peak} B after, limit {self.limit:.0f} B"
         if chosen is self.source:

@@ -30,7 +30,7 @@ class CostFunctionError(LitzError):
 def litz_register_options() -> Sequence[OptionSpec]:
     return [
         OptionSpec("cost", str, None, "a cost function of your own, module:function, asked before litz's"),
-        OptionSpec("passes", tuple, (), f"passes that reorder communication, in this order: {', '.join(PASSES)}"),
+        OptionSpec("passes", tuple, ("overlap",), f"passes that move communication, in order; of {', '.join(PASSES)}"),
         OptionSpec(
             "verify_plan",
             bool,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,14 @@ def test_it_runs(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PARALLEL)
 def test_it_runs_on_two_ranks(name: str, tmp_path: Path) -> None:
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    environment = {"LITZ_CACHE_DIR": str(tmp_path), "PYTHONIOENCODING": "utf-8", "PYTHONFAULTHANDLER": "1"}
     for _ in range(3):
-        done = run_python(*torchrun, str(EXAMPLES / name), LITZ_CACHE_DIR=str(tmp_path), PYTHONIOENCODING="utf-8")
+        done = run_python(*torchrun, str(EXAMPLES / name), **environment)
         if "terminate called without an active exception" not in done.stderr:
-            break  # else gloo's threads outlived their group, after everything was printed: seen once in twenty runs
+            break
+        # Some thread of torch's outlived the interpreter, after all was printed. Seen in 2 of 30 runs, and then in
+        # none of 128; the fault handler's dump below says which thread, should it come back.
+        warnings.warn(f"{name} aborted at exit, and is run again:\n{done.stderr}", stacklevel=1)
     assert done.returncode == 0, done.stdout + done.stderr
     missing = [part for part in PARALLEL[name] if part not in done.stdout]
     assert not missing, f"{missing} not in:\n{done.stdout}"

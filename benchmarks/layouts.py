@@ -1,6 +1,7 @@
 """What layouts are worth: convolutional networks with and without litz-layout, against eager and Inductor, in one run.
 
     python -m benchmarks.layouts [--only NAME ...] [--types autocast float16] [--modes inference training] [--out FILE]
+    OMP_NUM_THREADS=1 python -m benchmarks.layouts --cpu-time       on a CPU that others use as well
 
 Inputs are row-major (NCHW) for everyone. "eager last" is the model in torch.channels_last, its input converted in each
 step; "litz -" is litz without the plugin's layouts. Times are the median of a step in ms, everyone in turn; copies are
@@ -93,8 +94,17 @@ def make_step(model: nn.Module, peer: Peer, kind: str, mode: str, x: Tensor) -> 
     return infer if mode == "inference" else train
 
 
-def measure(network: str, kind: str, mode: str, peers: Sequence[str], seconds: float, top: int = 0) -> Row:
-    """Everyone's steps in turn. One that fails is left out, its error kept. top: print so many kernels of each."""
+def measure(
+    network: str,
+    kind: str,
+    mode: str,
+    peers: Sequence[str],
+    seconds: float,
+    top: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Row:
+    """Everyone's steps in turn. One that fails is left out, its error kept. top: print so many kernels of each.
+    clock: in seconds."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     row = Row(network, kind, mode)
@@ -122,10 +132,10 @@ def measure(network: str, kind: str, mode: str, peers: Sequence[str], seconds: f
     while steps and (len(next(iter(times.values()))) < 5 or time.perf_counter() < deadline):
         for name, step in steps.items():
             wait()
-            start = time.perf_counter()
+            start = clock()
             step()
             wait()
-            times[name].append((time.perf_counter() - start) * 1e3)
+            times[name].append((clock() - start) * 1e3)
     row.ms = {name: statistics.median(values) for name, values in times.items()}
     for name, step in steps.items() if top else ():
         print_kernels(f"{network}, {kind}, {mode}, {name}", step, top)
@@ -171,8 +181,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS))
     parser.add_argument("--seconds", type=float, default=3.0, help="of measuring per row")
     parser.add_argument("--profile", type=int, default=0, metavar="N", help="print the N longest kernels of each")
+    parser.add_argument("--cpu-time", action="store_true", help="of this process, not the wall's")
     parser.add_argument("--out")
     args = parser.parse_args(argv)
+    clock = time.process_time if args.cpu_time else time.perf_counter
     where = (
         torch.cuda.get_device_name() if GPU else f"{platform.processor() or 'CPU'}, {torch.get_num_threads()} threads"
     )
@@ -186,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for network in args.only:
         for kind in args.types:
             for mode in args.modes:
-                row = measure(network, kind, mode, args.peers, args.seconds, args.profile)
+                row = measure(network, kind, mode, args.peers, args.seconds, args.profile, clock)
                 rows.append(row)
                 cells = "".join(f"{row.ms[n]:12.2f}" if n in row.ms else f"{'failed':>12}" for n in args.peers)
                 print(f"{network:16}{kind:10}{mode:11}{cells}  {row.copies}/{row.convolutions}", flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from typing import get_args
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 
 from litz import report as reports
 from litz.ir import Template
-from support.layout_models import ConvNext, Mobile, Residual, UNet, Volume
+from litz_layout import costs
+from litz_layout.table import Pass, Shape, find_row
+from support.layout_models import ConvNext, Mobile, Residual, UNet
 from support.layout_plans import copies, cuda_plan, summaries
 
 LARGE = functools.partial(Residual, 64, 4)
@@ -88,8 +91,8 @@ def test_frozen_weights_are_laid_out_when_compiling() -> None:
     ("make", "size", "reason"),
     [
         (functools.partial(nn.Conv2d, 64, 64, 3), (2, 64, 8, 8), "the copies would cost more"),
-        (functools.partial(nn.Conv2d, 64, 64, 3, groups=4), (64, 64, 56, 56), "no convolution gains"),
-        (functools.partial(nn.Conv2d, 64, 64, 3, groups=64), (64, 64, 56, 56), "no convolution gains"),
+        (functools.partial(nn.Conv2d, 64, 64, 3, groups=4), (64, 64, 56, 56), "the copies would cost more"),
+        (functools.partial(nn.Conv2d, 64, 64, 3, groups=64), (64, 64, 56, 56), "the copies would cost more"),
         (functools.partial(Mobile, 32), (32, 3, 64, 64), "the copies would cost more"),
     ],
     ids=["one convolution", "grouped", "depthwise", "mobile"],
@@ -122,6 +125,62 @@ def test_types_without_tensor_cores_stay_channels_first(dtype: torch.dtype) -> N
     assert summaries(decisions) == ["layouts left alone"]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "width", "train", "chosen"),
+    [
+        (torch.bfloat16, 16, True, "planned"),
+        (torch.bfloat16, 4, False, "planned"),
+        (torch.bfloat16, 4, True, "left alone"),
+        (torch.float32, 16, False, "left alone"),
+        (torch.float32, 1, True, "planned"),
+    ],
+)
+def test_convolutions_of_groups_as_measured(dtype: torch.dtype, width: int, train: bool, chosen: str) -> None:
+    """width: channels of a group. In bf16 groups gain, but gradients of narrow ones lose; in float32 only depthwise."""
+    grouped = lambda: nn.Sequential(*(nn.Conv2d(128, 128, 3, padding=1, groups=128 // width) for _ in range(6)))
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        decisions, _ = cuda_plan(grouped, (64, 128, 56, 56), dtype, train)
+    assert summaries(decisions)[0] == f"layouts {chosen}"
+
+
+def test_every_kind_has_a_row_of_its_own() -> None:
+    kinds = get_args(Shape)
+    for which in get_args(Pass):
+        for shape in kinds:
+            for dtype in ("bf16", "fp16", "tf32", "fp32"):
+                assert "H100" in find_row("cuda", 90, dtype, shape, which).source
+                assert "H100" not in find_row("cuda", 80, dtype, shape, which).source
+            assert "EPYC" in find_row("cpu", 0, "fp32", shape, which).source
+    assert find_row("xpu", 0, "fp32", "dense", "forward").native == "channels first"
+
+
+def test_statistics_of_a_concatenation_are_taken_channels_first_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DenseNet: in channels last each element of a vector may come from another part."""
+
+    class Dense(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Conv2d(16 * n, 16, 1) for n in range(1, 4))
+            self.norms = nn.ModuleList(nn.BatchNorm2d(16 * n) for n in range(1, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for norm, layer in zip(self.norms, self.layers, strict=True):
+                x = torch.cat((x, layer(torch.relu(norm(x)))), 1)
+            return x.mean((2, 3))
+
+    def planned(train: bool) -> list[str]:
+        torch._dynamo.reset()
+        with torch.set_grad_enabled(train), reports.collect() as collected:
+            out = torch.compile(Dense().train(train), backend="litz")(torch.randn(4, 16, 32, 32))
+            if train:
+                out.sum().backward()
+        return [d.chosen for one in collected for d in one.decisions if d.subject == one.name and d.plugin == "layout"]
+
+    assert planned(train=True)[0] == "layouts left alone"
+    monkeypatch.setattr(costs, "PARTS_NS", 0.0)
+    assert planned(train=True)[0] == "layouts planned"
+
+
 def test_tf32_counts_as_tensor_cores() -> None:
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=True):
         decisions, _ = cuda_plan(LARGE, (64, 3, 56, 56), torch.float32)
@@ -129,7 +188,8 @@ def test_tf32_counts_as_tensor_cores() -> None:
 
 
 def test_volumes_and_u_nets() -> None:
-    decisions, _ = cuda_plan(functools.partial(Volume, 64), (4, 2, 64, 64, 64))
+    volume = lambda: nn.Sequential(*(nn.Conv3d(64, 64, 3, padding=1) for _ in range(3)))
+    decisions, _ = cuda_plan(volume, (4, 64, 32, 32, 32))
     assert summaries(decisions) == ["layouts planned"]
     decisions, _ = cuda_plan(functools.partial(UNet, 128), (16, 3, 128, 128))
     assert summaries(decisions) == ["layouts planned"]

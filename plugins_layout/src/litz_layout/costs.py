@@ -22,8 +22,8 @@ from litz.cost.roofline import COMPUTE, MEMORY
 from litz.cost.speeds import rate_kind
 from litz_layout.frames import FIRST, LAST, tensor_of
 from litz_layout.measured import Case, Figures, load_figures
-from litz_layout.roles import CONVOLUTIONS
-from litz_layout.table import Native, Shape, find_row
+from litz_layout.roles import CONVOLUTIONS, takes_statistics_of_parts
+from litz_layout.table import Native, Pass, Row, Shape, find_row
 from litz_plugins import OptionsView
 
 SURELY = 0.8
@@ -33,6 +33,11 @@ AT_MOST = 1.25
 READ = 0.5
 """A loop that reads a tensor across its layout, in parts of a copy's time: litz's transposing loops reach 0.91 to 0.97
 of the copy bandwidth (docs/benchmarks.md, "transpose"), but a fused loop has other tensors to read as well."""
+
+PARTS_NS = 10.0
+"""Of a CPU thread, per element, where statistics of channels are taken of a concatenation of channels in channels last:
+which part an element is in then changes within a vector. DenseNet-121's training took 31 to 45 ms more for 3.7 million
+such elements (one thread of an AMD EPYC, 2026-11-21); in channels first a part is a loop of its own."""
 
 
 @dataclass(frozen=True)
@@ -75,28 +80,51 @@ class Costs:
         """What reading a tensor across its layout adds to a loop."""
         return 2 * self.pass_us(self.bytes_of(node)) * READ
 
+    def parts_us(self, node: torch.fx.Node) -> float:
+        """What statistics of the channels of a concatenation cost more in channels last."""
+        value = tensor_of(node)
+        assert value is not None
+        if self.info.type != "cpu" or not takes_statistics_of_parts(node):
+            return 0.0
+        return self.bytes_of(node) / value.dtype.itemsize * PARTS_NS / 1000 / self.speeds.units
+
     def convolution(self, node: torch.fx.Node, with_backward: bool = False) -> ConvolutionCost:
         """with_backward: the convolution's own backward too, which will run in the same layout."""
         signature = signature_of(self.graph, node)
         if signature in self.measured.rows:
             return ConvolutionCost(self._measured_us(signature, with_backward), "either", "measured here")
-        row = find_row(self.info.type, int(dict(self.info.facts).get("capability", 0)), self._kind(node), _shape(node))
         about = CONVOLUTIONS[node.target]
-        times = 3 if with_backward else (_gradients(node) if about.backward else 1)
-        flops = self._flops(node) * times
+        passes: list[tuple[Pass, int]] = [("backward", _gradients(node))] if about.backward else [("forward", 1)]
+        if with_backward:
+            passes.append(("backward", 2))
+        us, rows = [0.0, 0.0], []
+        for which, times in passes:
+            rows.append(self._row(node, which))
+            for label, part in enumerate(self._pass(node, rows[-1], times)):
+                us[label] += part
+        why = "; ".join(dict.fromkeys(row.source for row in rows))
+        native = rows[0].native
+        if not self._library_keeps(node):
+            us[LAST] += 1e6  # it would be copied back at once
+            return ConvolutionCost((us[0], us[1]), native, "the library returns it channels first")
+        return ConvolutionCost((us[0], us[1]), native, why)
+
+    def _row(self, node: torch.fx.Node, which: Pass) -> Row:
+        capability = int(dict(self.info.facts).get("capability", 0))
+        return find_row(self.info.type, capability, self._kind(node), _shape(node), which)
+
+    def _pass(self, node: torch.fx.Node, row: Row, times: int) -> tuple[float, float]:
+        """Of so many matmuls of the convolution, channels first and last."""
         rate, _ = self.speeds.matrix_rate(_weight(node).dtype, "convolution")
-        bare = flops / (rate * COMPUTE["convolution"].usual)
-        moved = sum(self.bytes_of(tensor) for tensor in _operands(node)) * times
+        bare = times * self._flops(node) / (rate * COMPUTE["convolution"].usual)
+        moved = times * sum(self.bytes_of(tensor) for tensor in _operands(node))
         transposed = 2 * self.pass_us(moved) * SURELY
         us = [max(bare, self.pass_us(moved)), max(bare, self.pass_us(moved)) * row.factor]
         if row.native == "channels last":
             us[FIRST] += transposed
         elif row.native == "channels first":
             us[LAST] += transposed
-        if not self._library_keeps(node):
-            us[LAST] += 1e6  # it would be copied back at once
-            return ConvolutionCost((us[0], us[1]), row.native, "the library returns it channels first")
-        return ConvolutionCost((us[0], us[1]), row.native, row.source)
+        return us[FIRST], us[LAST]
 
     def _measured_us(self, signature: str, with_backward: bool) -> tuple[float, float]:
         """Measured times; of a forward with its backward three times as much, its two products being as large."""
@@ -211,10 +239,15 @@ def _operands(node: torch.fx.Node) -> list[torch.fx.Node]:
 def _shape(node: torch.fx.Node) -> Shape:
     groups, transposed = _parameter(node, 5), bool(_parameter(node, 3))
     weight = _weight(node)
-    outer, inner = int(torch_api.hint_of(weight.shape[0])), int(torch_api.hint_of(weight.shape[1]))
+    outer, inner, *sides = (int(torch_api.hint_of(n)) for n in weight.shape)
     if groups != 1:
-        return "depthwise" if inner == 1 and not transposed else "grouped"
+        if inner != 1 or transposed:
+            return "finely grouped" if inner < 16 else "grouped"
+        return "wide depthwise" if min(sides) > 5 else "depthwise"
     if transposed:
         outer, inner = inner, outer
-    wide = any(torch_api.hint_of(n) > 1 for n in weight.shape[2:])
-    return "narrowing" if wide and outer * 2 <= inner else "dense"
+    if max(sides) == 1:
+        return "pixelwise"
+    if inner <= 4:
+        return "few inputs"
+    return "narrowing" if outer * 2 <= inner else "dense"

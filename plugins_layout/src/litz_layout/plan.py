@@ -17,6 +17,9 @@ from litz_layout.solve import solve
 from litz_layout.summary import make_table
 from litz_plugins import Conversion, Decision, LayoutPlan
 
+LEAST = 0.01
+"""Part of the time of convolutions, copies and reads that a plan has to save."""
+
 
 def make_plan(graph: Graph, problem: Problem, forced: bool = False) -> LayoutPlan:
     """The cheapest plan; one without changes says why. forced: its costs are not the true ones."""
@@ -24,6 +27,10 @@ def make_plan(graph: Graph, problem: Problem, forced: bool = False) -> LayoutPla
     labels = solve(problem)
     before, after = energy(problem, traced), energy(problem, labels)
     costs = () if forced else (("as traced", before), ("planned", after))
+    if labels != traced and not forced and before - after < LEAST * before:
+        reason = f"a plan would save {before - after:.1f} of {before:.0f} µs, less than the estimate is good for"
+        decision = Decision("graph", graph.name, "layouts left alone", reason, costs)
+        return LayoutPlan({}, decisions=(decision,), attachments=_attachments(graph, problem, traced, ()))
     if labels == traced:
         decision = Decision("graph", graph.name, "layouts left alone", why_left_alone(problem), costs)
         return LayoutPlan({}, decisions=(decision,), attachments=_attachments(graph, problem, labels, ()))

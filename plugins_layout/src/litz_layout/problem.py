@@ -159,7 +159,8 @@ class _Maker:
         if maker in self.by_writer and not fixed:
             self.variable_of[node] = self.by_writer[maker]
             return
-        self.add(maker, [node], Variable(node, FIRST if traced is None else traced, fixed, why=_why_fixed(kind)))
+        us = (0.0, self.scaled(node, self.costs.parts_us(node)))
+        self.add(maker, [node], Variable(node, FIRST if traced is None else traced, fixed, us, _why_fixed(kind)))
 
     def add(self, writer: torch.fx.Node, tensors: list[torch.fx.Node], variable: Variable) -> None:
         self.by_writer.setdefault(writer, len(self.variables))

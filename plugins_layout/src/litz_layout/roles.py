@@ -65,3 +65,18 @@ def permutation(node: torch.fx.Node) -> tuple[int, ...]:
     if node.target in _PERMUTATIONS:
         return tuple(int(dim) % rank for dim in node.args[1])  # type: ignore[union-attr, arg-type]
     return tuple(range(rank))
+
+
+def takes_statistics_of_parts(node: torch.fx.Node) -> bool:
+    """Whether the node joins tensors along the second dimension, and a reduction over all others reads it."""
+    if node.target is not aten.cat.default or (len(node.args) > 1 and node.args[1] != 1):
+        return False
+    others = {0, *range(2, node.meta["val"].dim())}
+    return any(
+        user.target in _STATISTICS and isinstance(dims := user.args[1], (list, tuple)) and {*dims} == others
+        for user in node.users
+        if len(user.args) > 1
+    )
+
+
+_STATISTICS = frozenset({aten.var_mean.correction, aten.sum.dim_IntList, aten.mean.dim})

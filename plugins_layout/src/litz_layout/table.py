@@ -1,9 +1,9 @@
 """The table: which layout a library's convolutions work in, by device, type and kind of convolution.
 
-In: where and what. Out: a row. A convolution in the layout that is not native has its operands and its result
-transposed inside the library, each read and written once; `factor` is what channels last costs of channels first
-beside that (1: nothing; above 1: its kernels are slower). `factor` is the worst that a source reports, since a plan
-must not lose. Rows are asked from the top: the first that fits counts.
+In: where and what, a forward or a backward. Out: a row. A convolution in the layout that is not native has its operands
+and its result transposed inside the library, each read and written once; `factor` is what channels last costs of
+channels first beside that (1: nothing; above 1: its kernels are slower). `factor` is the worst that a source reports,
+since a plan must not lose. Rows are asked from the top: the first that fits counts.
 """
 
 from __future__ import annotations
@@ -12,14 +12,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 Native = Literal["channels last", "channels first", "either"]
-Shape = Literal["dense", "narrowing", "grouped", "depthwise"]
-"""narrowing: a kernel of more than one pixel and half as many output channels as input channels, or fewer."""
+Shape = Literal[
+    "dense", "pixelwise", "few inputs", "narrowing", "grouped", "finely grouped", "depthwise", "wide depthwise"
+]
+"""pixelwise: dense, with a kernel of one pixel. few inputs: an image's 4 channels or fewer, in one group. narrowing: a
+kernel of more than one pixel and half as many output channels as input channels, or fewer. finely: fewer than 16
+channels in a group. wide: a kernel of more than 5 pixels along each side."""
+
+Pass = Literal["forward", "backward"]
 
 
 @dataclass(frozen=True)
 class Row:
     """device: "cuda" or "cpu". capability: least compute capability times ten. types: of the operands, as
-    `litz.cost.speeds` names them ("tf32": float32 where torch allows TF32). shapes: of convolutions."""
+    `litz.cost.speeds` names them ("tf32": float32 where torch allows TF32). shapes: of convolutions. passes: both, or
+    one of them."""
 
     device: str
     capability: int
@@ -28,38 +35,102 @@ class Row:
     native: Native
     factor: float
     source: str
+    passes: tuple[Pass, ...] = ("forward", "backward")
 
 
 _TENSOR_CORES = (
     "tensor core kernels are for NHWC, others are transposed for them (MosaicML Composer, 'Channels Last', after "
-    "NVIDIA); an H100 spends 3 of the 29 ms of a ResNet-50 step in NCHW on it (docs/benchmarks.md); Inductor's "
-    "figures: channels last takes 0.82 of the time (torch/_inductor/graph.py)"
+    "NVIDIA); Inductor's figures: channels last takes 0.82 of the time (torch/_inductor/graph.py)"
 )
 _NARROWING = "Inductor's figures: gains in inference, loses in training's backward (torch/_inductor/graph.py)"
 _GROUPED = "Inductor's figures: 1.36 times the time, and 31 times for one of two groups (torch/_inductor/graph.py)"
 _DEPTHWISE = "Inductor's figures: 1.86 times as fast for one case (torch/_inductor/graph.py); counted as no gain"
+_HOPPER = "measured on an H100, torch 2.11 (docs/layout.md): channels last is {} times as fast"
+_ZEN = "measured on one thread of an AMD EPYC, torch 2.13 (docs/layout.md): channels last is {} times as fast"
 _ONEDNN = "Intel extension for PyTorch, 'Channels Last': close to oneDNN's blocked format, to which NCHW is reordered"
 _ORDINARY = "no figures: channels first kept"
 
-_HALF, _ALL = ("fp16", "bf16", "tf32"), ("fp16", "bf16", "tf32", "fp32")
+_DENSE: tuple[Shape, ...] = ("dense", "pixelwise", "few inputs")
+_DEPTH: tuple[Shape, ...] = ("depthwise", "wide depthwise")
+_GROUPS: tuple[Shape, ...] = ("grouped", "finely grouped")
+_TENSOR, _FULL, _ALL = ("fp16", "bf16", "tf32"), ("tf32", "fp32"), ("fp16", "bf16", "tf32", "fp32")
+_BOTH: tuple[Pass, ...] = ("forward", "backward")
+_FORWARD: tuple[Pass, ...] = ("forward",)
+_BACKWARD: tuple[Pass, ...] = ("backward",)
+
+_Measured = tuple[tuple[str, ...], tuple[Pass, ...], tuple[Shape, ...], Native, float, str]
+"""types, passes, shapes, native, factor, and how many times as fast channels last was"""
+
+_H100: tuple[_Measured, ...] = (
+    (_TENSOR, _BOTH, ("dense", "narrowing"), "channels last", 1.0, "0.97 to 2.96"),
+    (_TENSOR, _BOTH, ("pixelwise",), "either", 1.04, "0.96 to 2.93"),
+    (("bf16",), _FORWARD, ("few inputs",), "either", 1.2, "0.83 to 1.39"),
+    (("bf16",), _BACKWARD, ("few inputs",), "either", 0.78, "1.28 to 2.49"),
+    (("fp16",), _FORWARD, ("few inputs",), "either", 0.66, "1.52 to 2.18"),
+    (("fp16",), _BACKWARD, ("few inputs",), "either", 1.07, "0.94 to 1.71"),
+    (("tf32",), _FORWARD, ("few inputs",), "either", 0.94, "1.07 to 1.59"),
+    (("tf32",), _BACKWARD, ("few inputs",), "either", 1.55, "0.65 to 0.88"),
+    (_TENSOR, _BOTH, ("grouped",), "channels last", 1.0, "1.10 to 2.42"),
+    (_TENSOR, _FORWARD, ("finely grouped",), "channels last", 1.0, "1.97 to 2.24"),
+    (("fp16", "bf16"), _BACKWARD, ("finely grouped",), "either", 2.0, "0.50 to 0.56"),
+    (("tf32",), _BACKWARD, ("finely grouped",), "either", 0.46, "2.20"),
+    (("bf16",), _FORWARD, ("depthwise",), "either", 0.28, "3.67 to 4.91"),
+    (("bf16",), _BACKWARD, ("depthwise",), "either", 0.2, "5.04 to 5.81"),
+    (("fp16",), _FORWARD, ("depthwise",), "either", 0.75, "1.34 to 2.41"),
+    (("fp16",), _BACKWARD, ("depthwise",), "either", 0.59, "1.71 to 2.29"),
+    (_FULL, _FORWARD, ("depthwise",), "either", 0.45, "2.25 to 3.07"),
+    (_FULL, _BACKWARD, ("depthwise",), "either", 0.29, "3.49 to 5.32"),
+    (("fp16", "bf16"), _BOTH, ("wide depthwise",), "either", 0.22, "4.70 to 4.86"),
+    (_FULL, _FORWARD, ("wide depthwise",), "either", 0.57, "1.78"),
+    (_FULL, _BACKWARD, ("wide depthwise",), "either", 6.4, "0.16 to 0.42"),
+    (("fp32",), _BOTH, (*_DENSE, "narrowing"), "channels first", 2.9, "0.35 to 1.21"),
+    (("fp32",), _BOTH, _GROUPS, "channels first", 2.4, "0.41 to 4.51"),
+)
+
+_CPU: tuple[_Measured, ...] = (
+    (("fp32",), _FORWARD, (*_DENSE,), "channels last", 1.0, "1.06 to 1.74"),
+    (("fp32",), _FORWARD, ("narrowing",), "channels last", 1.0, "0.84 to 2.11; with their neighbours faster"),
+    (("fp32",), _FORWARD, ("grouped",), "either", 1.1, "0.91 to 1.47"),
+    (("fp32",), _FORWARD, ("finely grouped",), "either", 0.6, "1.67"),
+    (("fp32",), _FORWARD, ("depthwise",), "either", 1.0, "0.99 to 2.73"),
+    (("fp32",), _FORWARD, ("wide depthwise",), "either", 1.5, "0.67"),
+    (("fp32",), _BACKWARD, ("dense",), "either", 1.1, "0.91 to 1.53"),
+    (("fp32",), _BACKWARD, ("pixelwise",), "either", 1.02, "0.98 to 2.49"),
+    (("fp32",), _BACKWARD, ("few inputs",), "either", 0.86, "1.16 to 1.31"),
+    (("fp32",), _BACKWARD, ("narrowing",), "either", 1.45, "0.69 to 0.92"),
+    (("fp32",), _BACKWARD, ("grouped",), "either", 1.32, "0.76 to 0.96"),
+    (("fp32",), _BACKWARD, ("finely grouped",), "either", 0.36, "2.83"),
+    (("fp32",), _BACKWARD, _DEPTH, "either", 0.93, "2.77 to 3.03, 0.92 for small batches"),
+)
+
+
+def _rows(device: str, capability: int, measured: tuple[_Measured, ...], source: str) -> tuple[Row, ...]:
+    return tuple(
+        Row(device, capability, types, shapes, native, factor, source.format(speedup), passes)
+        for types, passes, shapes, native, factor, speedup in measured
+    )
+
 
 ROWS: tuple[Row, ...] = (
-    Row("cuda", 70, ("fp16",), ("dense",), "channels last", 1.0, _TENSOR_CORES),
-    Row("cuda", 80, _HALF, ("dense",), "channels last", 1.0, _TENSOR_CORES),
-    Row("cuda", 70, _HALF, ("narrowing",), "either", 1.0, _NARROWING),
-    Row("cuda", 70, _HALF, ("depthwise",), "either", 1.0, _DEPTHWISE),
-    Row("cuda", 70, _ALL, ("grouped",), "channels first", 31.0, _GROUPED),
-    Row("cuda", 0, (*_ALL, "fp64"), ("dense", "narrowing", "depthwise"), "channels first", 2.0, _ORDINARY),
-    Row("cpu", 0, ("fp32", "bf16", "fp16"), ("dense", "narrowing"), "channels last", 1.0, _ONEDNN),
-    Row("cpu", 0, ("fp32", "bf16", "fp16"), ("grouped", "depthwise"), "either", 1.0, _ONEDNN),
+    *_rows("cuda", 90, _H100, _HOPPER),
+    Row("cuda", 70, ("fp16",), _DENSE, "channels last", 1.0, _TENSOR_CORES),
+    Row("cuda", 80, _TENSOR, _DENSE, "channels last", 1.0, _TENSOR_CORES),
+    Row("cuda", 70, _TENSOR, ("narrowing",), "either", 1.0, _NARROWING),
+    Row("cuda", 70, _TENSOR, _DEPTH, "either", 1.0, _DEPTHWISE),
+    Row("cuda", 70, _ALL, _GROUPS, "channels first", 31.0, _GROUPED),
+    Row("cuda", 0, (*_ALL, "fp64"), (*_DENSE, "narrowing", *_DEPTH), "channels first", 2.0, _ORDINARY),
+    *_rows("cpu", 0, _CPU, _ZEN),
+    Row("cpu", 0, ("bf16", "fp16"), (*_DENSE, "narrowing"), "channels last", 1.0, _ONEDNN, _FORWARD),
+    Row("cpu", 0, ("bf16", "fp16"), (*_GROUPS, *_DEPTH), "either", 1.0, _ONEDNN, _FORWARD),
 )
 
 UNKNOWN = Row("", 0, (), (), "channels first", 2.0, "nothing is known of this device and type")
 
 
-def find_row(device: str, capability: int, kind: str, shape: Shape) -> Row:
+def find_row(device: str, capability: int, kind: str, shape: Shape, which: Pass) -> Row:
     """The first row that fits, else one that keeps channels first."""
     for row in ROWS:
-        if row.device == device and row.capability <= capability and kind in row.types and shape in row.shapes:
+        fits = row.device == device and row.capability <= capability and kind in row.types
+        if fits and shape in row.shapes and which in row.passes:
             return row
     return UNKNOWN

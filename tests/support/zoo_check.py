@@ -15,7 +15,7 @@ from support.compare import ROUNDING, close
 from support.zoo import LIBRARY_WORK, Entry, Inputs
 
 ROUNDING_OF_A_FLOAT = 6e-8
-NEXT_TO_NOTHING = 0.1
+NEXT_TO_NOTHING = 0.05
 """Of the largest gradient or buffer: a smaller one (the gradient of a bias before a normalization, the mean of what
 comes out of one) is rounding of larger numbers."""
 

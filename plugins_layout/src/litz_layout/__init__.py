@@ -21,7 +21,7 @@ from litz_plugins.nouns import Graph, OptionsView
 @hookimpl
 def litz_register_options() -> Sequence[OptionSpec]:
     return [
-        OptionSpec("enable", bool, False, "choose layouts for graphs with convolutions"),
+        OptionSpec("enable", bool, True, "choose layouts for graphs with convolutions"),
         OptionSpec("force", bool, False, "channels last for every convolution, whatever it costs; to test and compare"),
         OptionSpec("keep_output_strides", bool, True, "outputs have eager's strides; off: whatever is cheapest"),
         OptionSpec("measurements", Path, None, "file of measured convolutions (python -m litz_layout.measured)"),

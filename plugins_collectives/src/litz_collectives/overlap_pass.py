@@ -285,14 +285,15 @@ def slowdown_of(step: Collective, program: Program, options: OptionsView) -> Slo
         return SLOWDOWN
     found = profile.slowdown(message.kind, max(1, message.bytes))
     low, high = sorted((found.gemm, found.copy))
-    own = _growth(message, table.get(message.kind, ()), profile)
+    # A profile with delays has the factor apart from them. The delay itself is what `Streams` lets pass: a kernel.
+    own = found.collective if found.delay_us else _growth(message, table.get(message.kind, ()), profile)
     return Slowdown(_around(low, (low + high) / 2, high), _around(own, own, own))
 
 
 def _growth(message: Message, rows: Sequence[Contention], profile: Profile) -> float:
-    """How many times longer a collective runs beside kernels. What was measured has the time in it that each waited
-    for a kernel to end, however large it is; so this is how much longer the largest took than the next, beside kernels
-    and alone."""
+    """How many times longer a collective runs beside kernels, of a profile without delays. What was measured has the
+    time in it that each waited for a kernel to end, however large it is; so this is how much longer the largest took
+    than the next, beside kernels and alone."""
     if len(rows) < 2:
         return rows[0].collective if rows else SLOWDOWN.collective.us
     less, more = (collective_cost(replace(message, bytes=int(row.bytes)), profile).us for row in rows[-2:])

@@ -30,7 +30,7 @@ demo: $(STAMP) ## GPT-2 and ResNet-50, eager against litz: time, kernels, error 
 	$(BIN)/python -m litz.demo $(ARGS)
 
 test: $(STAMP) ## every test that needs no GPU, in parallel
-	$(BIN)/python -m pytest -n $(JOBS) -m "not gpu and not gpu2" $(ARGS) tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not gpu and not gpu2" $(ARGS) tests
 
 lint: $(STAMP) ## style, types, and who may import whom
 	$(BIN)/ruff check .

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,32 +12,15 @@ pytest.importorskip("triton")
 from litz.ir import KernelCall
 from litz.ir.interpret import interpret
 from support.gemm_cases import CASES, cpu
+from support.interpreted import interpreted
 
-SHARDS = 2
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.xdist_group("gemm interpreter")  # the cases run once
 
 
 @pytest.fixture(scope="session")
 def problems() -> Mapping[str, str]:
     """For each case "" or what went wrong."""
-    paths = [str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "support.gemm_cases", str(shard), str(SHARDS)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for shard in range(SHARDS)
-    ]
-    found: dict[str, str] = {}
-    for worker in workers:
-        out, err = worker.communicate()
-        assert worker.returncode == 0, err[-3000:]
-        found.update(json.loads(out.splitlines()[-1]))
-    return found
+    return interpreted("support.gemm_cases")
 
 
 @pytest.mark.parametrize("name", CASES)

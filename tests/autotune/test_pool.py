@@ -16,6 +16,8 @@ import pytest
 
 from litz_autotune.pool import Failure, InProcess, WorkerPool, devices_for
 
+pytestmark = pytest.mark.xdist_group("pool")
+
 
 @dataclass(frozen=True)
 class Do:

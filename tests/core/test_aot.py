@@ -20,6 +20,8 @@ from litz.runtime import package, triton_build
 from litz_plugins import KernelSource
 from support.compare import NO_GPU
 
+pytestmark = pytest.mark.xdist_group("aot")
+
 F = torch.nn.functional
 X = torch.randn(4, 16)
 

@@ -15,6 +15,8 @@ from litz.ir import Collective
 from litz.report import collect
 from support.ranks import Ranks
 
+pytestmark = pytest.mark.xdist_group("ranks of distributed")
+
 WORLD = 2
 ops = torch.ops._c10d_functional
 wait = ops.wait_tensor

@@ -9,6 +9,8 @@ from litz.testing.fuzz.check import Checker
 from litz.testing.fuzz.inputs import InputSpec
 from litz.testing.fuzz.program import FuzzProgram, Statement
 
+pytestmark = pytest.mark.xdist_group("fuzz found")
+
 F32, I64, U8 = torch.float32, torch.int64, torch.uint8
 
 

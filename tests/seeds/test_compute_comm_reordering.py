@@ -27,6 +27,8 @@ from litz_collectives.tables import (
 )
 from support.ranks import Ranks
 
+pytestmark = pytest.mark.xdist_group("ranks of reordering")
+
 
 def test_nccl_heuristics() -> None:
     assert len(BASE_LATENCY) == len(Algorithm)

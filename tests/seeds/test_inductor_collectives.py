@@ -29,6 +29,8 @@ from litz.schedule import Schedule, check_schedule
 from litz.schedule.schedule import Kernel
 from support.ranks import Ranks
 
+pytestmark = pytest.mark.xdist_group("ranks of collectives")
+
 WORLD = 2
 TRS = {"tag": "", "ranks": [0, 1], "group_size": WORLD}
 ALONE = {"tag": "", "ranks": [0], "group_size": 1}

@@ -23,6 +23,8 @@ from litz.schedule.schedule import Kernel
 from litz_plugins import CodegenContext, DeviceInfo, KernelSource
 from support.triton_cases import CASES, Case, make, output
 
+pytestmark = pytest.mark.xdist_group("triton for sm_90")
+
 i0, i1, r0 = loop_var(0), loop_var(1), reduction_var(0)
 f32, bf16 = torch.float32, torch.bfloat16
 

@@ -5,7 +5,6 @@ Triton reads TRITON_INTERPRET when it is imported, so the cases run in processes
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,33 +15,17 @@ import pytest
 
 pytest.importorskip("triton")
 
+from support.interpreted import interpreted
 from support.triton_cases import interpreted_names
 
-SHARDS = 4
 ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.xdist_group("triton interpreter")  # the cases run once
 
 
 @pytest.fixture(scope="session")
 def problems() -> Mapping[str, str]:
     """For each case "" or what went wrong."""
-    paths = [str(ROOT / "tests"), str(ROOT / "core/src"), str(ROOT / "plugins/src"), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "support.triton_cases", str(shard), str(SHARDS)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for shard in range(SHARDS)
-    ]
-    found: dict[str, str] = {}
-    for worker in workers:
-        out, err = worker.communicate()
-        assert worker.returncode == 0, err[-3000:]
-        found.update(json.loads(out.splitlines()[-1]))
-    return found
+    return interpreted("support.triton_cases")
 
 
 @pytest.mark.parametrize("name", interpreted_names())

@@ -1,0 +1,35 @@
+"""Cases that run in Triton's interpreter, in processes of their own: Triton reads TRITON_INTERPRET when imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+SHARDS = 4
+ROOT = Path(__file__).parents[2]
+
+
+def interpreted(module: str) -> Mapping[str, str]:
+    """For each case of a module "" or what went wrong. `python -m module SHARD OF` prints its share of that as JSON."""
+    paths = [str(ROOT / "tests"), str(ROOT / "core/src"), str(ROOT / "plugins/src"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", module, str(shard), str(SHARDS)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for shard in range(SHARDS)
+    ]
+    found: dict[str, str] = {}
+    for worker in workers:
+        out, err = worker.communicate()
+        assert worker.returncode == 0, err[-3000:]
+        found.update(json.loads(out.splitlines()[-1]))
+    return found

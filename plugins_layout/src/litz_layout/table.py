@@ -91,7 +91,7 @@ _H100: tuple[_Measured, ...] = (
 _CPU: tuple[_Measured, ...] = (
     (("fp32",), _FORWARD, (*_DENSE,), "channels last", 1.0, "1.06 to 1.74"),
     (("fp32",), _FORWARD, ("narrowing",), "channels last", 1.0, "0.84 to 2.11; with their neighbours faster"),
-    (("fp32",), _FORWARD, ("grouped",), "either", 1.1, "0.91 to 1.47"),
+    (("fp32",), _FORWARD, ("grouped",), "either", 1.0, "0.91 to 1.47"),
     (("fp32",), _FORWARD, ("finely grouped",), "either", 0.6, "1.67"),
     (("fp32",), _FORWARD, ("depthwise",), "either", 1.0, "0.99 to 2.73"),
     (("fp32",), _FORWARD, ("wide depthwise",), "either", 1.0, "0.67; with their neighbours as fast"),
@@ -99,7 +99,7 @@ _CPU: tuple[_Measured, ...] = (
     (("fp32",), _BACKWARD, ("pixelwise",), "either", 1.02, "0.98 to 2.49"),
     (("fp32",), _BACKWARD, ("few inputs",), "either", 0.86, "1.16 to 1.31"),
     (("fp32",), _BACKWARD, ("narrowing",), "either", 1.45, "0.69 to 0.92"),
-    (("fp32",), _BACKWARD, ("grouped",), "either", 1.32, "0.76 to 0.96"),
+    (("fp32",), _BACKWARD, ("grouped",), "either", 1.0, "0.76 to 0.96; all of RegNetY-040 1.14"),
     (("fp32",), _BACKWARD, ("finely grouped",), "either", 0.36, "2.83"),
     (("fp32",), _BACKWARD, _DEPTH, "either", 0.93, "2.77 to 3.03, 0.92 for small batches"),
 )

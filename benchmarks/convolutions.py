@@ -94,9 +94,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         for kind in args.types:
             cells = []
             for backward in (False, True):
-                torch.backends.cudnn.allow_tf32 = kind == "tf32"
-                case = make_case(KINDS[name], "float32" if kind == "tf32" else kind, backward)
-                us = measure(case, args.seconds)
+                with torch.backends.cudnn.flags(enabled=True, allow_tf32=kind == "tf32"):
+                    case = make_case(KINDS[name], "float32" if kind == "tf32" else kind, backward)
+                    us = measure(case, args.seconds)
                 rows.append({"kind": name, "type": kind, "backward": backward, "us": us, **asdict(KINDS[name])})
                 cells.append(f"{us[0]:10.1f}{us[1]:10.1f}{us[0] / us[1]:7.2f}")
             print(f"{name:36}{kind:10}{cells[0]}   backward{cells[1]}", flush=True)

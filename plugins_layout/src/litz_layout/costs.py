@@ -157,7 +157,8 @@ class Costs:
             return True  # a build without CUDA picks a fallback of its own for fake CUDA tensors
         if about.backward and not _gradients(node):
             return True  # only the bias's
-        values: list[Any] = [item.meta["val"] if isinstance(item, torch.fx.Node) else item for item in node.args]
+        # Symbolic sizes are nodes within lists.
+        values: list[Any] = list(torch.fx.map_arg(node.args, lambda item: item.meta["val"]))
         for at in about.tensors:
             values[at] = restrided(values[at], (0, *range(2, values[at].dim()), 1))
         with torch_api.without_guards(self.graph.shape_env), values[0].fake_mode:

@@ -33,6 +33,7 @@ CASES = {
     "expanded constant": lambda x: torch.ones(1, 4).expand(3, 4),
     "constant": lambda x: x + torch.tensor(2.0),
     "constant list": lambda x: x + torch.tensor([1.0, 2.0, 3.0, 4.0]),
+    "zeros without memory": lambda x: torch.ops.aten._efficientzerotensor([3, 4]) + x,
     "permuted empty": lambda x: torch.empty_like(x.t()).fill_(1),
 }
 

@@ -52,6 +52,8 @@ def full_like(ctx: LoweringContext, x: Tensor, *args: Any, **options: Any) -> Te
     aten.zeros.default,
     aten.zeros_like.default,
     aten.new_zeros.default,
+    # Autograd's zero gradient (of sgn, say). torch's own has no memory, and no kernel could read it.
+    aten._efficientzerotensor.default,
     # What an empty tensor holds is for nobody to rely on, so it holds what costs nothing.
     aten.empty.memory_format,
     aten.empty_like.default,

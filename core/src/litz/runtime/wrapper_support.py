@@ -42,6 +42,8 @@ def planned(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]
 
     What a call returns is known from fake tensors, which are wrong for some ops on some devices.
     """
+    if tensor._is_zerotensor():
+        return tensor.clone()  # zeros without memory
     if tensor.stride() == stride:
         return tensor
     actual = tensor.stride()

@@ -117,6 +117,15 @@ FOUND = {
         "v0.as_strided((58, 2), (2, 1), 2)",
         "torch.sort(v1, dim=0, stable=True)[1]",
     ),
+    "autograd's zeros have no memory, and a kernel read them": program(
+        (InputSpec((6,), torch.float64, 314910), InputSpec((8, 5), torch.float16, 725214)),
+        "torch.min(x0, 0)[0]",
+        "torch.sgn(v0)",
+        "torch.log_softmax(x0, 0)",
+        "torch.log_softmax(x1, 1)",
+        outputs=("v1", "v2"),
+        grad=True,
+    ),
     "-2 was not 254 as uint8": program((InputSpec((4, 4), U8, 766573),), "x0: x0.clamp_(-2, 2)"),
 }
 

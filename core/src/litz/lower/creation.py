@@ -52,8 +52,6 @@ def full_like(ctx: LoweringContext, x: Tensor, *args: Any, **options: Any) -> Te
     aten.zeros.default,
     aten.zeros_like.default,
     aten.new_zeros.default,
-    # Autograd's zero gradient (of sgn, say). torch's own has no memory, and no kernel could read it.
-    aten._efficientzerotensor.default,
     # What an empty tensor holds is for nobody to rely on, so it holds what costs nothing.
     aten.empty.memory_format,
     aten.empty_like.default,
@@ -66,6 +64,13 @@ def full_like(ctx: LoweringContext, x: Tensor, *args: Any, **options: Any) -> Te
 )
 def zeros(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     return like_meta(ctx, 0)
+
+
+@lowering(aten._efficientzerotensor.default)
+def zero_gradient(ctx: LoweringContext, size: Sequence[Any], **options: Any) -> Tensor:
+    """Autograd's zeros, of sgn's gradient, say. torch's own has no memory that a kernel could read."""
+    meta = ctx.meta  # a zero tensor too: it does not answer whether it is pinned
+    return Computed.full(meta_size(ctx), 0, meta.dtype, meta.device)
 
 
 @lowering(aten.ones.default, aten.ones_like.default, aten.new_ones.default)

@@ -60,11 +60,12 @@ def fallback(
     )
     results: list[Any] = []
     outputs: list[str | None] = []
-    for value, position in zip(leaves, _returns(meta), strict=True):
+    positions = _returns(meta)
+    for value, position in zip(leaves, positions, strict=True):
         result, name = _result(ctx, value, _is_fresh(node, position))
         results.append(result)
         outputs.append(name)
-    aliases = _aliases(node, passed, named, outputs, _returns(meta))
+    aliases = _aliases(node, passed, named, outputs, positions)
     for name in aliases:
         ctx.storage_offsets[name] = None
     target: Any = node.target

@@ -16,14 +16,14 @@ from typing import Any
 import sympy
 import torch
 
-from litz.codegen.triton.kernel import LIMIT, write_axis, write_body
+from litz.codegen.triton.kernel import LIMIT, index_type_of, write_axis, write_body
 from litz.codegen.triton.names import Names, index_expressions
 from litz.codegen.triton.text import POINTER_TYPES, TL_TYPES, IndexText, size_text
 from litz.codegen.triton.tiling import Axis, Tiling
 from litz.codegen.triton.values import Tile, Value
 from litz.ir import Extern, Loop, Program, Store
 from litz.ir.dtypes import short
-from litz.ir.index import ONE, Expr, Symbol, known_nonnegative, stride_of
+from litz.ir.index import ONE, Expr, Symbol, stride_of
 from litz.ir.ops import OPS
 from litz_plugins import KernelSource
 
@@ -83,7 +83,7 @@ def make_plan(gemm: Gemm, program: Program, partial: str | None = None) -> Plan:
             if symbol not in variables and symbol not in sizes and not symbol.name.startswith("arg"):
                 sizes[symbol] = f"s{len(sizes)}"
     names = Names({name: f"p{n}" for n, name in enumerate(touched)}, variables, sizes)
-    return Plan(loop, row, column, names, *_index_type(spans, names))
+    return Plan(loop, row, column, names, *index_type_of(spans, bool(names.sizes)))
 
 
 def _stored(gemm: Gemm, program: Program, partial: str | None) -> Loop:
@@ -96,18 +96,6 @@ def _stored(gemm: Gemm, program: Program, partial: str | None) -> Loop:
         position = position * r.size + r.var
     value = next(node for node in loop.loads if node.buffer == ACCUMULATOR)
     return replace(loop, stores=(Store(partial, (sympy.expand(position),), value),))
-
-
-def _index_type(spans: Sequence[Expr], names: Names) -> tuple[str, list[Expr]]:
-    """As core's `choose_index_type`: 32 bits where everything fits, the launcher's choice where sizes decide."""
-    open_ones: list[Expr] = []
-    for span in dict.fromkeys(spans):
-        if span.is_Integer:
-            if int(span) > LIMIT:
-                return "tl.int64", []
-        elif not known_nonnegative(LIMIT - span):
-            open_ones.append(span)
-    return ("INDEX", open_ones) if open_ones or names.sizes else ("tl.int32", [])
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ pass loads what it needs anew; what a pass will need again is asked to stay in t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from litz.ir import Loop, Node, Program, Store
@@ -89,7 +89,11 @@ def choose_index_type(loop: Loop, program: Program) -> tuple[str, list[Expr]]:
     """The type of indices: 32 bits where every offset and position fits. Symbolic sizes leave it to the launcher:
     then it is the kernel's parameter INDEX, and the second result has what must not exceed LIMIT."""
     spans = [program.buffers[name].layout.span for name in (*loop.reads, *loop.writes)]
-    spans += [loop.numel, loop.reduction_numel]
+    return index_type_of([*spans, loop.numel, loop.reduction_numel], bool(loop.free_symbols))
+
+
+def index_type_of(spans: Sequence[Expr], symbolic: bool) -> tuple[str, list[Expr]]:
+    """As `choose_index_type`, by how far offsets and positions reach, and whether any size is a symbol."""
     open_ones: list[Expr] = []
     for span in dict.fromkeys(spans):
         if span.is_Integer:
@@ -97,9 +101,7 @@ def choose_index_type(loop: Loop, program: Program) -> tuple[str, list[Expr]]:
                 return "tl.int64", []
         elif not known_nonnegative(LIMIT - span):
             open_ones.append(span)
-    if open_ones or loop.free_symbols:
-        return "INDEX", open_ones
-    return "tl.int32", []
+    return ("INDEX", open_ones) if open_ones or symbolic else ("tl.int32", [])
 
 
 _DULL = frozenset({"const", "index", "load", "cast", "bitcast", "where", "bitwise_and", "ge", "lt", "le", "gt", "eq"})
@@ -317,4 +319,4 @@ class _Passes:
         return hints
 
 
-__all__ = ["LIMIT", "KernelText", "choose_index_type", "write_axis", "write_body", "write_kernel"]
+__all__ = ["LIMIT", "KernelText", "choose_index_type", "index_type_of", "write_axis", "write_body", "write_kernel"]

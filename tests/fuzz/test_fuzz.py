@@ -81,15 +81,18 @@ def test_writes_to_overlapping_elements_are_rejected() -> None:
 
 
 def test_strides_that_the_traced_graph_promises_are_no_failure() -> None:
-    """torch's fake tensors and its kernels disagree about this one."""
-    program = FuzzProgram(
-        (InputSpec((1, 2, 2), F32, 1, order=(0, 2, 1)),),
-        (Statement("v0", "torch.div(x0, x0.narrow(1, 0, 1).abs() + 1, rounding_mode='floor')"),),
-        ("v0",),
-    )
-    checker = Checker(compiled=False)
-    assert checker.check(program) is None
-    assert checker.torch_failures == {"strides: wrong before litz": 1}
+    """torch's fake tensors and its kernels disagree about these."""
+    divided = (Statement("v0", "torch.div(x0, x0.narrow(1, 0, 1).abs() + 1, rounding_mode='floor')"),)
+    compared = (Statement("v0", "torch.logical_xor(x0, x1)"), Statement("v1", "v0.chunk(2, 2)[0]"))
+    square = InputSpec((2, 2), F32, 1)
+    expanded = InputSpec((2, 2, 2, 2), F32, 2, order=(1, 2, 3, 0), expanded=(1,))
+    for program in (
+        FuzzProgram((InputSpec((1, 2, 2), F32, 1, order=(0, 2, 1)),), divided, ("v0",)),
+        FuzzProgram((square, expanded), compared, ("v1",)),
+    ):
+        checker = Checker(compiled=False)
+        assert checker.check(program) is None
+        assert checker.torch_failures == {"strides: wrong before litz": 1}
 
 
 def test_what_torch_raises_as_well_is_no_failure() -> None:

@@ -13,3 +13,13 @@ def is_dense(tensor: torch.Tensor) -> bool:
             return False
         step *= extent
     return True
+
+
+def overlaps(value: torch.Tensor) -> bool:
+    """Whether several elements may lie in one place."""
+    reach = 1
+    for stride, extent in sorted((s, n) for n, s in zip(value.shape, value.stride(), strict=True) if n > 1):
+        if stride < reach:
+            return True
+        reach += stride * (extent - 1)
+    return False

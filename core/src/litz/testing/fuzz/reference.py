@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from litz.testing.tensors import overlaps
+
 from .inputs import InputSpec, make_inputs
 from .program import FuzzProgram, Statement
 
@@ -59,7 +61,7 @@ class Reference:
         tainted = [name for name in operands if not self.is_exact(name)]
         if statement.exact and tainted:
             raise Rejected("operands carry rounding errors")
-        if statement.writes and _overlaps(self.eager[statement.writes]):
+        if statement.writes and overlaps(self.eager[statement.writes]):
             raise Rejected("which of several writes to one place comes last is anyone's")
         known = {_memory(value) for value in self.eager.values()}
         old = self.eager[statement.writes].clone() if statement.writes else None
@@ -167,13 +169,3 @@ def _code(text: str) -> CodeType:
 def _memory(value: torch.Tensor) -> int:
     # An empty tensor has no address; it also has no values that could carry an error.
     return value.untyped_storage().data_ptr()
-
-
-def _overlaps(value: torch.Tensor) -> bool:
-    """Whether several elements may lie in one place."""
-    reach = 1
-    for stride, extent in sorted((s, n) for n, s in zip(value.shape, value.stride(), strict=True) if n > 1):
-        if stride < reach:
-            return True
-        reach += stride * (extent - 1)
-    return False

@@ -2,6 +2,7 @@
 
     python -m benchmarks.layouts [--only NAME ...] [--types autocast float16] [--modes inference training] [--out FILE]
     OMP_NUM_THREADS=1 python -m benchmarks.layouts --cpu-time       on a CPU that others use as well
+    python -m benchmarks.layouts --jobs 8                           compile eight rows at once, measure one at a time
 
 Inputs are row-major (NCHW) for everyone. "eager last" is the model in torch.channels_last, its input converted in each
 step; "litz -" is litz without the plugin's layouts. Times are the median of a step in ms, everyone in turn; copies are
@@ -13,17 +14,23 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
+import itertools
 import json
 import platform
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from benchmarks.turns import Turns
 from benchmarks.vision import NETWORKS
 
 GPU = torch.cuda.is_available()
@@ -102,9 +109,23 @@ def measure(
     seconds: float,
     top: int = 0,
     clock: Callable[[], float] = time.perf_counter,
+    turns: Turns | None = None,
 ) -> Row:
     """Everyone's steps in turn. One that fails is left out, its error kept. top: print so many kernels of each.
-    clock: in seconds."""
+    clock: in seconds. turns: with other processes on this machine."""
+    with turns.compiling() if turns else contextlib.nullcontext():
+        row, steps = prepare(network, kind, mode, peers)
+    with turns.measuring() if turns else contextlib.nullcontext():
+        take_times(row, steps, seconds, clock)
+        for name, step in steps.items() if top else ():
+            print_kernels(f"{network}, {kind}, {mode}, {name}", step, top)
+    return row
+
+
+def prepare(
+    network: str, kind: str, mode: str, peers: Sequence[str]
+) -> tuple[Row, dict[str, Callable[[], list[Tensor]]]]:
+    """A row without times, and everyone's step, which has run."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     row = Row(network, kind, mode)
@@ -116,7 +137,7 @@ def measure(
     for name in peers:
         step = make_step(copy.deepcopy(model), PEERS[name], kind, mode, x)
         try:
-            out = first_call(row, name, step)
+            out = patiently(lambda step=step, name=name: first_call(row, name, step))
         except Exception as error:
             row.failed[name] = f"{type(error).__name__}: {error}"[:300]
             continue
@@ -124,9 +145,30 @@ def measure(
             expected = out
         row.error[name] = float((out.double() - expected.double()).norm() / expected.double().norm().clamp(min=1e-6))
         steps[name] = step
+        for _ in range(2):
+            patiently(step)
+        if GPU:
+            torch.cuda.empty_cache()
+    return row, steps
+
+
+def patiently(work: Callable[[], Any], tries: int = 10) -> Any:
+    """What `work` returns. Of --jobs, others may have the device's memory at the moment."""
+    for _ in range(tries):
+        try:
+            return work()
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            time.sleep(2)
+    return work()
+
+
+def take_times(
+    row: Row, steps: Mapping[str, Callable[[], list[Tensor]]], seconds: float, clock: Callable[[], float]
+) -> None:
+    """Fill in the medians."""
     for step in steps.values():
-        for _ in range(3):
-            step()
+        step()
     times: dict[str, list[float]] = {name: [] for name in steps}
     deadline = time.perf_counter() + seconds
     while steps and (len(next(iter(times.values()))) < 5 or time.perf_counter() < deadline):
@@ -137,9 +179,6 @@ def measure(
             wait()
             times[name].append((clock() - start) * 1e3)
     row.ms = {name: statistics.median(values) for name, values in times.items()}
-    for name, step in steps.items() if top else ():
-        print_kernels(f"{network}, {kind}, {mode}, {name}", step, top)
-    return row
 
 
 def print_kernels(title: str, step: Callable[[], list[Tensor]], top: int) -> None:
@@ -182,32 +221,64 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of measuring per row")
     parser.add_argument("--profile", type=int, default=0, metavar="N", help="print the N longest kernels of each")
     parser.add_argument("--cpu-time", action="store_true", help="of this process, not the wall's")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="compile so many rows at once")
+    parser.add_argument("--turns", help=argparse.SUPPRESS)  # for the processes of --jobs: FOLDER:SLOTS
     parser.add_argument("--out")
     args = parser.parse_args(argv)
-    clock = time.process_time if args.cpu_time else time.perf_counter
     where = (
         torch.cuda.get_device_name() if GPU else f"{platform.processor() or 'CPU'}, {torch.get_num_threads()} threads"
     )
-    print(f"{where}, torch {torch.__version__}; batch {BATCH}, {SIDE} pixels; ms per step")
-    print(
-        f"{'network':16}{'type':10}{'mode':11}"
-        + "".join(f"{name:>12}" for name in args.peers)
-        + "  copies/convolutions"
-    )
+    names = "".join(f"{name:>12}" for name in args.peers)
+    if not args.turns:
+        print(f"{where}, torch {torch.__version__}; batch {BATCH}, {SIDE} pixels; ms per step")
+        print(f"{'network':16}{'type':10}{'mode':11}{names}  copies/convolutions")
     rows: list[Row] = []
-    for network in args.only:
-        for kind in args.types:
-            for mode in args.modes:
-                row = measure(network, kind, mode, args.peers, args.seconds, args.profile, clock)
-                rows.append(row)
-                cells = "".join(f"{row.ms[n]:12.2f}" if n in row.ms else f"{'failed':>12}" for n in args.peers)
-                print(f"{network:16}{kind:10}{mode:11}{cells}  {row.copies}/{row.convolutions}", flush=True)
-                for name, problem in row.failed.items():
-                    print(f"    {name}: {problem}", flush=True)
-                if args.out:
-                    facts = {"device": where, "torch": torch.__version__, "batch": BATCH, "side": SIDE}
-                    with open(args.out, "w") as file:
-                        json.dump({**facts, "rows": [asdict(one) for one in rows]}, file, indent=1)
+    for row in (side_by_side if args.jobs > 1 else one_by_one)(args):
+        rows.append(row)
+        cells = "".join(f"{row.ms[n]:12.2f}" if n in row.ms else f"{'failed':>12}" for n in args.peers)
+        if not args.turns:
+            print(f"{row.network:16}{row.type:10}{row.mode:11}{cells}  {row.copies}/{row.convolutions}", flush=True)
+            for name, problem in row.failed.items():
+                print(f"    {name}: {problem}", flush=True)
+        if args.out:
+            facts = {"device": where, "torch": torch.__version__, "batch": BATCH, "side": SIDE}
+            with open(args.out, "w") as file:
+                json.dump({**facts, "rows": [asdict(one) for one in rows]}, file, indent=1)
+
+
+def combinations(args: argparse.Namespace) -> list[tuple[str, str, str]]:
+    """(network, type, mode) of each row that was asked for."""
+    return list(itertools.product(args.only, args.types, args.modes))
+
+
+def one_by_one(args: argparse.Namespace) -> Iterator[Row]:
+    """The rows, measured in this process."""
+    clock = time.process_time if args.cpu_time else time.perf_counter
+    folder, _, slots = (args.turns or "").rpartition(":")
+    turns = Turns(Path(folder), int(slots)) if folder else None
+    for network, kind, mode in combinations(args):
+        yield measure(network, kind, mode, args.peers, args.seconds, args.profile, clock, turns)
+
+
+def side_by_side(args: argparse.Namespace) -> Iterator[Row]:
+    """The rows, each of a process of its own, as they come."""
+    with tempfile.TemporaryDirectory() as folder:
+        running: dict[Path, subprocess.Popen[bytes]] = {}
+        for network, kind, mode in combinations(args):
+            out = Path(folder) / f"{network}-{kind}-{mode}.json"
+            command = [sys.executable, "-m", "benchmarks.layouts", "--turns", f"{folder}:{args.jobs}"]
+            command += ["--only", network, "--types", kind, "--modes", mode, "--peers", *args.peers]
+            command += ["--seconds", str(args.seconds), "--profile", str(args.profile), "--out", str(out)]
+            running[out] = subprocess.Popen(command + ["--cpu-time"] * args.cpu_time)
+        while running:
+            time.sleep(0.2)
+            for out in [out for out, process in running.items() if process.poll() is not None]:
+                code = running.pop(out).returncode
+                if code:
+                    network, kind, mode = out.stem.split("-")
+                    yield Row(network, kind, mode, failed={"its process": f"exit status {code}"})
+                else:
+                    yield from (Row(**row) for row in json.loads(out.read_text())["rows"])
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from support.layout_models import Residual
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks import convolutions, layouts, vision
+from benchmarks.turns import Turns
 
 # torchvision's documentation has the same counts, in millions.
 SIZES = {"resnet50": 25.56, "mobilenet_v3": 5.48, "efficientnet_b0": 5.29, "convnext_t": 28.59, "densenet121": 7.98}
@@ -64,3 +66,31 @@ def test_the_benchmark_of_convolutions(
     rows = json.loads((tmp_path / "out.json").read_text())["rows"]
     assert [row["backward"] for row in rows] == [False, True] and all(min(row["us"]) > 0 for row in rows)
     assert "tiny" in capsys.readouterr().out
+
+
+def test_nobody_measures_while_somebody_compiles(tmp_path: Path) -> None:
+    done: list[str] = []
+    compiled = threading.Event()
+
+    def other(name: str, turn: str) -> threading.Thread:
+        def take() -> None:
+            with getattr(Turns(tmp_path, 2), turn)():
+                done.append(name)
+                compiled.set()
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        return thread
+
+    turns = Turns(tmp_path, 2)
+    with turns.compiling():
+        measuring = other("measured", "measuring")
+        compiling = other("compiled", "compiling")
+        assert compiled.wait(10) and done == ["compiled"]
+        compiling.join()
+    measuring.join()
+    with turns.measuring():
+        compiling = other("compiled later", "compiling")
+        assert not compiling.join(0.3) and done == ["compiled", "measured"]
+    compiling.join()
+    assert done == ["compiled", "measured", "compiled later"]

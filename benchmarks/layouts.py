@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--profile", type=int, default=0, metavar="N", help="print the N longest kernels of each")
     parser.add_argument("--cpu-time", action="store_true", help="of this process, not the wall's")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="compile so many rows at once")
+    parser.add_argument("--patience", type=float, default=inf, help="seconds; then rows do not wait for compilations")
     parser.add_argument("--turns", help=argparse.SUPPRESS)  # for the processes of --jobs: FOLDER:SLOTS
     parser.add_argument("--out")
     args = parser.parse_args(argv)
@@ -255,7 +257,7 @@ def one_by_one(args: argparse.Namespace) -> Iterator[Row]:
     """The rows, measured in this process."""
     clock = time.process_time if args.cpu_time else time.perf_counter
     folder, _, slots = (args.turns or "").rpartition(":")
-    turns = Turns(Path(folder), int(slots)) if folder else None
+    turns = Turns(Path(folder), int(slots), args.patience) if folder else None
     for network, kind, mode in combinations(args):
         yield measure(network, kind, mode, args.peers, args.seconds, args.profile, clock, turns)
 
@@ -269,6 +271,7 @@ def side_by_side(args: argparse.Namespace) -> Iterator[Row]:
             command = [sys.executable, "-m", "benchmarks.layouts", "--turns", f"{folder}:{args.jobs}"]
             command += ["--only", network, "--types", kind, "--modes", mode, "--peers", *args.peers]
             command += ["--seconds", str(args.seconds), "--profile", str(args.profile), "--out", str(out)]
+            command += ["--patience", str(args.patience)]
             running[out] = subprocess.Popen(command + ["--cpu-time"] * args.cpu_time)
         while running:
             time.sleep(0.2)

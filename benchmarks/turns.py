@@ -1,7 +1,8 @@
 """Many benchmark processes on one machine: they compile side by side and measure one at a time.
 
 A folder of lock files is all that they share (`fcntl.flock`: the kernel lets go of what a dead process held). Measuring
-waits until nobody compiles, and nobody begins to compile while somebody measures.
+waits until nobody compiles, and nobody begins to compile while somebody measures. Who has waited for too long measures
+beside those who compile: their few steps hardly move a median.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ import contextlib
 import fcntl
 import time
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 
 
 class Turns:
-    """folder: one for all processes. slots: how many may compile at once."""
+    """folder: one for all processes. slots: how many may compile at once. patience: seconds, from now, after which
+    measuring waits for others that measure only."""
 
-    def __init__(self, folder: Path, slots: int) -> None:
+    def __init__(self, folder: Path, slots: int, patience: float = inf) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.machine = folder / "machine"
+        self.machine, self.device = folder / "machine", folder / "device"
+        self.deadline = time.monotonic() + patience
         self.slots = [folder / f"slot{number}" for number in range(slots)]
 
     @contextlib.contextmanager
@@ -32,9 +36,11 @@ class Turns:
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
-        """The whole machine."""
+        """The device, and the whole machine unless that takes too long."""
         with contextlib.ExitStack() as held:
-            _take(held, self.machine, fcntl.LOCK_EX)
+            _take(held, self.device, fcntl.LOCK_EX)
+            while not _take(held, self.machine, fcntl.LOCK_EX | fcntl.LOCK_NB) and time.monotonic() < self.deadline:
+                time.sleep(0.05)
             yield
 
 

@@ -94,3 +94,8 @@ def test_nobody_measures_while_somebody_compiles(tmp_path: Path) -> None:
         assert not compiling.join(0.3) and done == ["compiled", "measured"]
     compiling.join()
     assert done == ["compiled", "measured", "compiled later"]
+
+
+def test_who_has_no_patience_measures_beside_those_who_compile(tmp_path: Path) -> None:
+    with Turns(tmp_path, 1).compiling(), Turns(tmp_path, 1, patience=0.1).measuring():
+        assert (tmp_path / "slot0").exists()

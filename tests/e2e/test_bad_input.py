@@ -5,14 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from support.compare import DEVICES, check
+from support.compare import check, device_param, t
 
-pytestmark = pytest.mark.parametrize("device", DEVICES)
-
-
-def t(*size: int, device: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    torch.manual_seed(len(size))
-    return torch.randn(size, device=device).to(dtype)
+pytestmark = device_param
 
 
 def test_a_graph_that_returns_its_input(device: str) -> None:

@@ -11,14 +11,7 @@ import torch.nn.functional as F
 from torch.utils._pytree import tree_leaves
 
 from litz import report as reports
-from support.compare import DEVICES, close
-
-device_param = pytest.mark.parametrize("device", DEVICES)
-
-
-def t(*size: int, device: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    torch.manual_seed(sum(size) + len(size))
-    return torch.randn(size, device=device).to(dtype)
+from support.compare import DEVICES, close, device_param, t
 
 
 def run_all(

@@ -14,6 +14,13 @@ from litz import report as reports
 
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]
+device_param = pytest.mark.parametrize("device", DEVICES)
+
+
+def t(*size: int, device: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Random numbers, the same for the same size."""
+    torch.manual_seed(sum(size) + len(size))
+    return torch.randn(size, device=device).to(dtype)
 
 
 def check(fn: Callable[..., Any], *args: Any, tolerance: float = 2.0, **compile_options: Any) -> list[Any]:

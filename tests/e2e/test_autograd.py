@@ -1,0 +1,136 @@
+"""Gradients, grad modes, inference mode and autocast around compiled functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from support.compare import device_param, t
+
+INF, NAN = math.inf, math.nan
+
+
+@device_param
+def test_in_place_under_autograd(device: str) -> None:
+    def f(x: torch.Tensor, w: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+        y = x * w
+        y.relu_()
+        y = y * 2
+        y[1:].mul_(w[1:])
+        y.t()[0].add_(3)
+        buffer.mul_(0.9).add_(y.detach().mean(0), alpha=0.1)
+        return (y * buffer).sum()
+
+    def run(fn: Callable[..., Any]) -> list[torch.Tensor]:
+        x, w = (t(5, 6, device=device).add(k).requires_grad_() for k in range(2))
+        buffer = torch.ones(6, device=device)
+        loss = fn(x, w, buffer)
+        loss.backward()
+        return [loss.detach(), x.grad, w.grad, buffer]
+
+    torch._dynamo.reset()
+    for got, want in zip(run(torch.compile(f, backend="litz")), run(f), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+@device_param
+def test_in_place_on_a_graph_input_that_has_a_history(device: str) -> None:
+    def f(y: torch.Tensor) -> torch.Tensor:
+        y.mul_(2)
+        y[0].sin_()
+        return y.exp()
+
+    def run(fn: Callable[..., Any]) -> list[torch.Tensor]:
+        x = t(4, 5, device=device).requires_grad_()
+        y = x * 0.5
+        out = fn(y)
+        (out.sum() + y.sum()).backward()
+        return [out.detach(), y.detach(), x.grad]
+
+    torch._dynamo.reset()
+    for got, want in zip(run(torch.compile(f, backend="litz")), run(f), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+@device_param
+def test_in_place_on_a_leaf_without_gradients(device: str) -> None:
+    def step(parameter: torch.Tensor) -> None:
+        with torch.no_grad():
+            parameter.sub_(parameter.grad * 0.1)
+            parameter.grad.zero_()
+
+    def run(fn: Callable[..., Any]) -> torch.Tensor:
+        p = t(4, 5, device=device).requires_grad_()
+        p.square().sum().backward()
+        fn(p)
+        assert p.requires_grad and p.is_leaf
+        assert float(p.grad.abs().sum()) == 0
+        return p.detach()
+
+    torch._dynamo.reset()
+    torch.testing.assert_close(run(torch.compile(step, backend="litz")), run(step))
+
+
+@device_param
+def test_no_grad_and_inference_mode(device: str) -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * 2
+        with torch.no_grad():
+            z = y.sin()
+        with torch.enable_grad():
+            w = y.cos()
+        return y, z, w, y.detach()
+
+    x = t(4, 5, device=device).requires_grad_()
+    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        torch._dynamo.reset()
+        compiled = torch.compile(f, backend="litz")
+        with mode():
+            ours, theirs = compiled(x), f(x)
+        for got, want in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(got, want)
+            assert got.requires_grad == want.requires_grad
+            assert got.is_inference() == want.is_inference()
+
+
+@device_param
+def test_inference_tensors_may_be_written(device: str) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x * 2
+
+    torch._dynamo.reset()
+    with torch.inference_mode():
+        ours, theirs = t(4, device=device), t(4, device=device)
+        torch.testing.assert_close(torch.compile(f, backend="litz")(ours), f(theirs))
+        torch.testing.assert_close(ours, theirs)
+
+
+@device_param
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_inside_and_outside(dtype: torch.dtype, device: str) -> None:
+    layer = torch.nn.Linear(16, 8).to(device)
+
+    def inside(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with torch.autocast(device, dtype=dtype):
+            y = layer(x)
+            with torch.autocast(device, enabled=False):
+                z = y.float() @ layer.weight
+            return y, z, F.softmax(y, -1), y + x[:, :8], F.layer_norm(y, (8,))
+
+    x = t(4, 16, device=device)
+    torch._dynamo.reset()
+    ours, theirs = torch.compile(inside, backend="litz")(x), inside(x)
+    for got, want in zip(ours, theirs, strict=True):
+        assert got.dtype == want.dtype
+        torch.testing.assert_close(got.float(), want.float(), rtol=3e-2, atol=3e-2)
+    ours[1].sum().backward()
+    gradient, layer.weight.grad = layer.weight.grad, None
+    theirs[1].sum().backward()
+    assert gradient.dtype == layer.weight.grad.dtype
+    torch.testing.assert_close(gradient, layer.weight.grad, rtol=3e-2, atol=3e-2)

@@ -1,0 +1,270 @@
+"""NaN, infinity, signed zeros, integers, promotion, conversions, empty tensors: as eager has them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from support.compare import check, device_param, t
+
+INF, NAN = math.inf, math.nan
+
+
+# ------------------------------------------------------------------------------------------- NaN, infinity, signed zero
+
+SPECIAL = [NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 1e-40, 3e38, -2.5, 0.5, 1.5]
+
+
+def special(device: str, dtype: torch.dtype) -> torch.Tensor:
+    return torch.tensor(SPECIAL, device=device, dtype=dtype)
+
+
+def nan_pairs(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    a, b = x[:, None], x[None, :]
+    compared = (a < b, a <= b, a == b, a != b, a > b, a >= b)
+    extremes = (torch.maximum(a, b), torch.minimum(a, b), torch.fmax(a, b), torch.fmin(a, b))
+    return (*compared, *extremes, torch.where(a > b, a, b), torch.copysign(a, b), a - b, a * b, a / b)
+
+
+def nan_points(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    clamped = (x.clamp(-1, 1), x.clamp(min=0.25), x.clamp(max=INF), torch.clamp(x, x.flip(0), x), x.clamp(2, 1))
+    relu = (x.relu(), F.relu6(x), F.hardtanh(x), F.leaky_relu(x), F.gelu(x), F.softplus(x), x.sigmoid(), x.tanh())
+    signs = (x.sign(), torch.signbit(x), x.abs(), x.neg(), x.isnan(), x.isinf(), x.isfinite(), torch.sgn(x))
+    rounded = (x.round(), x.floor(), x.ceil(), x.trunc(), x.frac())
+    numbers = (x.nan_to_num(), x.nan_to_num(1.0, 2.0, -3.0), x.sqrt(), x.rsqrt(), x.log(), x.exp(), x.log1p())
+    return (*clamped, *relu, *signs, *rounded, *numbers, x.bool(), x.reciprocal(), x.expm1(), x.erf(), x**2, x**0.5)
+
+
+def nan_reductions(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = torch.stack([x, x.flip(0), x.nan_to_num(0.25, 5.0, -5.0) % 7, torch.full_like(x, -INF)])
+    extremes = (y.amax(1), y.amin(1), y.argmax(1), y.argmin(1), *y.max(1), *y.min(1), y.max(), y.min(), y.argmax())
+    sums = (y.sum(1), y.nansum(1), y.mean(1), y.prod(1), y.any(1), y.all(1), y.logsumexp(1), y.softmax(1))
+    ordered = (
+        *torch.sort(y, dim=1),
+        *torch.sort(y, stable=True, dim=1, descending=True),
+        torch.argsort(y, dim=1, stable=True),
+        *y.topk(3, 1),
+    )
+    scans = (y.cumsum(1), y.clamp(-2, 2).cumprod(1), *y.cummax(1), *y.cummin(1))
+    return (*extremes, *sums, *ordered, *scans, y.nanmedian(1).values, *y.aminmax(dim=1))
+
+
+def signed_zeros(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    z = x * 0.0
+    made = (z, -z, z.abs(), z.round(), (z - 0.25).round(), (z - 0.25).ceil(), z.trunc(), z + 0.0, z - 0.0, z.sqrt())
+    more = (torch.copysign(z, x), z.nan_to_num(), torch.where(x > 0, z, -z), z.float(), (-z).neg(), z.sin())
+    return tuple(1 / m for m in (*made, *more)) + tuple(torch.signbit(m) for m in (*made, *more))
+
+
+@device_param
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("fn", [nan_pairs, nan_points])
+def test_nan_and_infinity(fn: Callable[..., Any], dtype: torch.dtype, device: str) -> None:
+    check(fn, special(device, dtype))
+
+
+@device_param
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_nan_and_infinity_reduced(dtype: torch.dtype, device: str) -> None:
+    check(nan_reductions, special(device, dtype))
+
+
+@device_param
+def test_signed_zeros(device: str) -> None:
+    check(signed_zeros, torch.tensor([1.0, -1.0, 2.0, -3.5], device=device))
+
+
+@device_param
+def test_ties(device: str) -> None:
+    """The first of equal elements wins in argmax and argmin along a dimension, and stable sorts keep order."""
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.argmax(1), x.argmin(1), x.argmax(0), x.max(1).values, *torch.sort(x, stable=True, dim=1), x.argmax()
+
+    x = torch.tensor([[1, 3, 3, 0, 0], [2, 2, 2, 2, 2], [0, -1, -1, 0, -1]], device=device)
+    check(f, x)
+    check(f, x.float())
+
+
+# ------------------------------------------------------------------------------------------------------------- integers
+
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+
+
+def integers(dtype: torch.dtype, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    info = torch.iinfo(dtype)
+    values = [info.min, info.min + 1, -7, -3, -1, 0, 1, 2, 3, 7, info.max - 1, info.max]
+    values = [v for v in values if info.min <= v <= info.max]
+    return (torch.tensor(v, device=device, dtype=dtype) for v in (values, [v for v in values if v]))  # type: ignore
+
+
+def integer_division(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    a, b = a[1:, None], b[1:-1][None, :]  # the least number by -1 has no quotient
+    quotients = (a // b, torch.div(a, b, rounding_mode="trunc"), torch.div(a, b, rounding_mode="floor"))
+    scalars = (a // 3, a % 3, torch.div(a, 3, rounding_mode="trunc"), torch.remainder(7, b), torch.fmod(a, 3))
+    return (*quotients, a % b, torch.fmod(a, b), torch.remainder(a, b), *scalars, a / b)
+
+
+def integer_overflow(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    a, b = a[:, None], b[None, :]
+    same = (a + b, a - b, a * b, -a, a.abs(), a + 100, a * 3, a.square(), torch.maximum(a, b), a.clamp(1, 5), a.sign())
+    sums = (
+        a.sum(),
+        a.sum(dtype=torch.int32),
+        a.prod(0),
+        a.cumsum(0),
+        b.amax(1),
+        b.argmin(1),
+        a.any(),
+        (b & 7).float().mean(),
+    )
+    return (*same, *sums, (a + b) * 2 - b, a.to(torch.int8), a.to(torch.uint8), a.to(torch.bool), a.to(torch.int64))
+
+
+def integer_bits(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    a, b = a[:, None], b[None, :]
+    shift = (b & 7) & (torch.iinfo(b.dtype).bits - 1)
+    logic = (a & b, a | b, a ^ b, ~a, a & 3, a | 1, a ^ -1 if a.dtype != torch.uint8 else a ^ 255)
+    return (*logic, a << shift, a >> shift, a >> 1, a << 2, a == b, a < b, a.bool() & b.bool(), ~(a > 2))
+
+
+@device_param
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers(dtype: torch.dtype, device: str) -> None:
+    def f(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (*integer_division(a, b), *integer_overflow(a, b), *integer_bits(a, b))
+
+    check(f, *integers(dtype, device))
+
+
+@device_param
+def test_unsigned_integers_of_more_than_a_byte(device: str) -> None:
+    """Eager can do little with these."""
+
+    def f(a: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            a.to(torch.int64) + 1,
+            a.to(torch.float32),
+            a.view(-1, 2).t().clone(),
+            torch.cat([a, a])[1:],
+            a.float().to(a.dtype),
+        )
+
+    for dtype in (torch.uint16, torch.uint32):
+        top = torch.iinfo(dtype).max
+        values = torch.tensor([0, 1, 7, top - 1, top, 1000], dtype=torch.int64, device=device).to(dtype)
+        check(f, values)
+
+
+@device_param
+def test_type_promotion(device: str) -> None:
+    dtypes = [
+        torch.bool,
+        torch.uint8,
+        torch.int32,
+        torch.int64,
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+    ]
+
+    def f(tensors: list[torch.Tensor], scalars: list[torch.Tensor]) -> list[torch.Tensor]:
+        found = []
+        for a in tensors:
+            found += [a + 2, a * 2.5, a + True, a / 2, a == 2.5, torch.add(a, 1, alpha=1)]
+            found += [a + b for b in tensors] + [a * s for s in scalars] + [torch.where(a > 0, a, 0.5)]
+            found += [a.sum(), a.to(torch.float32).mean(), torch.cat([a, tensors[0]]), a.exp(), a.sum(0, keepdim=True)]
+        return found
+
+    tensors = [torch.tensor([0, 1, 3], device=device).to(d) for d in dtypes]
+    scalars = [torch.tensor(3, device=device).to(d) for d in dtypes]
+    check(f, tensors, scalars)
+
+
+@device_param
+def test_conversions_between_types(device: str) -> None:
+    def f(x: torch.Tensor, k: torch.Tensor) -> list[torch.Tensor]:
+        whole = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool]
+        real = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+        return [x.to(d) for d in whole] + [k.to(d) for d in real + whole] + [x.to(d).to(torch.float32) for d in real]
+
+    x = torch.tensor([0.0, 0.5, -0.5, 1.5, -1.9, 100.7, 3.0], device=device)
+    check(f, x, torch.tensor([0, 1, -1, 127, 128, 255, 70000, 2**31 + 5, -(2**40)], device=device))
+
+
+@device_param
+def test_reinterpreted_bits(device: str) -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        bits = x.view(torch.int32)
+        return (
+            bits & 0x7FFFFF,
+            (bits ^ (1 << 31)).view(torch.float32),
+            (x * 2).view(torch.int32) >> 3,
+            x.view(torch.int16),
+        )
+
+    check(f, t(4, 6, device=device))
+
+
+@device_param
+def test_float64_keeps_its_digits(device: str) -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * (1 + 1e-14) + 1e-13
+        filled = torch.where(y > 1, torch.full_like(y, 0.1), y * 0.3) + y.new_full((), 1e-15)
+        reduced = (torch.softmax(y, -1), F.layer_norm(y, (9,)), y.std(0), y.cumsum(1))
+        return y, y.sin(), y.exp(), y.erf(), y**0.3, filled, *reduced
+
+    check(f, t(7, 9, device=device).double().abs())
+
+
+# -------------------------------------------------------------------------------------------------------- empty tensors
+
+
+@device_param
+def test_empty_tensors(device: str) -> None:
+    def f(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        joined = (torch.cat([x, y]), torch.cat([x, x], 1), torch.stack([x, x]), y[:0] @ w, y @ w[:, :0])
+        reduced = (
+            x.sum(),
+            x.sum(0),
+            x.mean(0),
+            x.prod(),
+            x.any(),
+            x.all(),
+            x.amax(1),
+            x.std(0),
+            x.norm(),
+            x.logsumexp(0),
+        )
+        moved = (
+            x.t() + 1,
+            x.reshape(0),
+            x.expand(2, 0, 3),
+            x.repeat(2, 2),
+            F.pad(x, (1, 1)),
+            x[:, :0].sum(1),
+            x.flip(0),
+        )
+        scanned = (x.cumsum(0), x.cumsum(1), x.softmax(1), x.softmax(0), x.sort(0).values, y[:0].argmax(1), x.tril())
+        zero_k = (y[:, :0] @ w[:0], F.linear(x, w.t()), x.new_zeros(0, 3).addmm(x[:, :0], w[:0, :3]))
+        return (*joined, *reduced, *moved, *scanned, *zero_k)
+
+    check(f, t(0, 3, device=device), t(4, 3, device=device), t(3, 5, device=device))
+
+
+@device_param
+def test_empty_tensors_under_autograd(device: str) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(x * 2, (3,)).sum() + F.gelu(x).mean(1).sum() + x.softmax(1).sum()
+
+    torch._dynamo.reset()
+    x = torch.zeros(0, 3, device=device, requires_grad=True)
+    out = torch.compile(f, backend="litz")(x)
+    out.backward()
+    assert float(out) == 0 and x.grad.shape == (0, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from benchmarks.overlap import exposed_time, longest_exposed
+from benchmarks.overlap import after_the_spin, exposed_time, longest_exposed
 
 from litz_collectives.streams import CORNERS, Corner, Interval, Slowdown, Task, replay, surely_gains
 
@@ -99,6 +99,12 @@ def test_the_benchmark_counts_what_runs_alone() -> None:
     assert exposed_time(kernels) == (10.0, 4.0)
     assert exposed_time([("gemm", 0.0, 3.0), ("ncclDevKernel", 3.0, 7.0), ("gemm", 9.0, 10.0)]) == (4.0, 4.0)
     assert exposed_time([]) == (0.0, 0.0)
+
+
+def test_the_benchmark_counts_from_the_spin_on() -> None:
+    rows = [("ncclDevKernel_AllReduce", 0.0, 90.0), ("gemm", 91.0, 5.0), ("spin", 96.0, 60.0), ("gemm", 156.0, 5.0)]
+    kernels = [{"name": name, "ts": start, "dur": us} for name, start, us in rows]
+    assert after_the_spin(kernels) == kernels[3:]
 
 
 def test_the_benchmark_says_what_was_exposed_longest() -> None:

@@ -92,6 +92,27 @@ def test_training_matches_eager_and_marks_parameters_static(backend):
     assert saved and saved <= {forward.placeholders[i].name for i in forward.static_inputs}
     assert len(backward.static_inputs) < len(backward.placeholders)
     assert forward.visible_outputs == {0} and len(forward.outputs) > 1
+    assert not forward.dying_inputs and not backward.dying_inputs & backward.static_inputs
+
+
+def test_what_only_the_backward_holds_dies_there(backend):
+    """Of what is saved: an input, a view of one, and what the user gets too are held by others."""
+
+    def f(x, y):
+        hidden, shown = x @ y, y @ x
+        return (hidden.sin() @ x.t()).sum() + (shown * shown).sum(), shown
+
+    x, y = torch.randn(3, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
+    results = compiled(f, backend)(x, y)
+    (results[0] + results[1].sum()).backward()
+    forward, backward = backend.graphs
+    names = [node.name for node in backward.placeholders]
+    saved = {node.name for n, node in enumerate(forward.outputs) if n not in forward.visible_outputs}
+    dying = {names[n] for n in backward.dying_inputs}
+    others = {node.name for node in forward.placeholders} | {forward.outputs[n].name for n in forward.visible_outputs}
+    assert dying and dying <= saved - others
+    assert "mm" in dying and "mm_1" in names and "mm_1" not in dying
+    assert "dying" in str(backward) and "dying" not in str(forward)
 
 
 def test_backward_is_compiled_when_first_called(backend):

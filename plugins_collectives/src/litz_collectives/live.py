@@ -1,7 +1,8 @@
 """How much memory a schedule takes while its order is being made. In: steps. Out: a `Live` that is told each step.
 
 The rules are those of core's memory plan (`litz.schedule.memory.Lifetimes`): memory lives from the first step that
-touches it to the last, what communication reads and writes until its wait, outputs to the end.
+touches it to the last, what communication reads and writes until its wait, outputs to the end. Inputs that nobody else
+holds (what a forward saved for its backward) live from the beginning to the last step that touches them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,13 @@ from litz.schedule.dependences import storage_roots
 from litz.schedule.schedule import Step
 
 
+def counts(name: str, program: Program) -> bool:
+    """Does the memory of a buffer come or go while the schedule runs?"""
+    return program.buffers[name].kind == "temporary" or name in program.dying_inputs
+
+
 class Live:
-    """Bytes of temporaries and outputs at a time."""
+    """Bytes of temporaries, outputs and dying inputs at a time."""
 
     def __init__(self, program: Program, steps: Sequence[Step], sizes: dict[str, int] | None = None) -> None:
         """sizes: bytes of buffers that are known; others are added."""
@@ -32,7 +38,7 @@ class Live:
                     started = held.pop(roots.get(name, name), None)
                     if started is not None:
                         names += [roots.get(other, other) for other in (*started.reads, *started.writes)]
-            mine = [name for name in dict.fromkeys(names) if program.buffers[name].kind == "temporary"]
+            mine = dict.fromkeys(name for name in names if counts(name, program))
             self.touched.append(tuple(mine))
         everything = {name for names in self.touched for name in names}
         for name in everything - sizes.keys():
@@ -51,9 +57,10 @@ class Live:
                 root = roots.get(name, name)
                 if root in self.left:
                     self.left[root] += 1
-        self.born: set[str] = set()
-        self.now = 0
-        self.peak = 0
+        self.given = frozenset(everything & program.dying_inputs)
+        """Those that are there before the first step."""
+        self.born: set[str] = set(self.given)
+        self.now = self.peak = sum(self.size[name] for name in self.given)
 
     def profile(self) -> list[int]:
         """The bytes that are live during each step, in the order given; to be asked before any step runs."""
@@ -65,10 +72,27 @@ class Live:
                 uses[name] += 1
         change = [0] * (len(self.touched) + 1)
         for name, size in self.size.items():
-            change[first[name]] += size
+            change[0 if name in self.given else first[name]] += size
             if uses[name] == self.left[name]:  # nobody outside keeps it
                 change[last[name] + 1] -= size
         return list(accumulate(change[:-1]))
+
+    def peak_in(self, order: Sequence[int]) -> int:
+        """The most bytes that are live at a time in another order of the steps; to be asked before any runs."""
+        left = dict(self.left)
+        born = set(self.born)
+        now = peak = self.now
+        for number in order:
+            for name in self.touched[number]:
+                if name not in born:
+                    born.add(name)
+                    now += self.size[name]
+            peak = max(peak, now)
+            for name in self.touched[number]:
+                left[name] -= 1
+                if not left[name]:
+                    now -= self.size[name]
+        return peak
 
     def allocated_by(self, number: int) -> int:
         """Bytes that a step would bring about."""

@@ -25,6 +25,7 @@ from litz_plugins import Estimate, LitzError, OptionsView, PassContext
 from .agree import Plan, agreed, signature, source_plan
 from .buckets import Bucketing, bucketed, merged_as
 from .contention import Contention
+from .improve import improve
 from .live import Live
 from .model import collective_cost
 from .nccl import Message
@@ -43,6 +44,9 @@ of 1 to 128 MiB, a copy up to 1.16 times; the collectives, beyond waiting to get
 MEASURED = 0.3
 """What was measured with a large matrix product and a large copy goes for other kernels within this share."""
 
+IMPROVED = 3
+"""So many of the orders, the fastest, are worth the search for a better one."""
+
 UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 OPTIONS = ("collectives.bucket_bytes", "collectives.memory_limit")
 """What the plan hangs on beside the program and the estimates."""
@@ -53,10 +57,10 @@ class MemoryLimitError(LitzError):
 
 
 def memory_limit(text: str, peak: int, held: int = 0) -> float:
-    """Bytes that temporaries and outputs may take: of an option like "10%" (that much more than the graph takes in the
-    source's order, its inputs included), "8GiB" or "8589934592".
+    """Bytes that temporaries, outputs and dying inputs (see `Live`) may take: of an option like "10%" (that much more
+    than the graph takes in the source's order, its inputs included), "8GiB" or "8589934592".
 
-    peak: of temporaries and outputs in the source's order, which is always allowed. held: bytes of inputs. Errors:
+    peak: of those in the source's order, which is always allowed. held: bytes of the other inputs. Errors:
     MemoryLimitError.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*|%)\s*", text.lower())
@@ -133,8 +137,11 @@ class _Planner:
         self.before = dependences(schedule.steps, self.program.buffers, collectives_stay=False)
         self.sizes: dict[str, int] = {}
         self.source = self._candidate("source order", schedule.steps, Bucketing(schedule.steps, schedule.estimates, {}))
-        inputs = (self.program.buffers[name] for name in self.program.input_buffers)
-        held = sum(self.program.hint(buffer.nbytes) for buffer in inputs)
+        held = sum(
+            self.program.hint(self.program.buffers[name].nbytes)
+            for name in self.program.input_buffers
+            if name not in self.program.dying_inputs
+        )
         given = str(context.options.get("collectives.memory_limit") or "10%")
         self.limit = memory_limit(given, self.source.peak, held)
         self.considered: list[tuple[str, float | None]] = [("source order", self.source.us)]
@@ -144,6 +151,8 @@ class _Planner:
         candidates = self._candidates()
         few = sorted(candidates, key=self._rank)[:2]
         candidates += [self._placed(c.name + ", work held back", c.buckets, hold_back=True) for c in few]
+        candidates = sorted(candidates, key=self._rank)
+        candidates[:IMPROVED] = [self._improved(c) for c in candidates[:IMPROVED]]
         chosen = None
         for candidate in sorted(candidates, key=lambda one: one.us):
             why_not = ""
@@ -168,7 +177,8 @@ class _Planner:
         groups = [[names[n] for n in item] for item in plan]
         buckets = merged_as(groups, self.schedule.steps, self.before, self._estimate)
         estimates = {**self.schedule.estimates, **buckets.estimates}
-        return self._placed("as another rank planned", replace(buckets, estimates=estimates), plan)
+        buckets = replace(buckets, estimates=estimates)
+        return self._improved(self._placed("as another rank planned", buckets, plan), plan)
 
     def _candidates(self) -> list[Candidate]:
         given = self.context.options.get("collectives.bucket_bytes")
@@ -194,6 +204,16 @@ class _Planner:
         live = Live(self.program, steps, self.sizes)
         order = place(Work(tasks, before), live, self.limit, hold_back=hold_back)
         return self._candidate(name, [steps[n] for n in order], buckets)
+
+    def _improved(self, found: Candidate, plan: Plan | None = None) -> Candidate:
+        """A candidate after `improve`. plan: as in `_placed`."""
+        steps, members = found.steps, found.buckets.members
+        before = dependences(steps, self.program.buffers, collectives_stay=False)
+        if plan is not None:
+            steps, before = self._chained(steps, before, plan, members)
+        work = Work(self._tasks(steps, found.buckets.estimates), before)
+        order = improve(work, range(len(steps)), Live(self.program, steps, self.sizes), self.limit)
+        return self._candidate(found.name, [steps[n] for n in order], found.buckets)
 
     def _chained(
         self, steps: Sequence[Step], before: list[set[int]], plan: Plan, members: Mapping[str, tuple[str, ...]]

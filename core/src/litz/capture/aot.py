@@ -86,6 +86,8 @@ class _Job:
     values: tuple[Any, ...] = ()
     names: tuple[str, ...] = ()
     static_names: frozenset[str] = field(default=frozenset())
+    passed_on: frozenset[str] = field(default=frozenset())
+    """Names of what the forward makes for the backward alone."""
 
     def inference(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         return self._compile(module, example_inputs, "inference", torch_api.static_positions(), None)
@@ -97,6 +99,7 @@ class _Job:
         self.static_names = frozenset(names[position] for position in static if position < len(names))
         total = len(module.graph.output_node().args[0])  # type: ignore[arg-type]
         visible = frozenset(range(torch_api.user_output_count(total)))
+        self.passed_on = torch_api.held_by_backward(module, visible)
         compiled = self._compile(module, example_inputs, "forward", static, visible)
         strides = getattr(compiled, "output_strides", None)
         if strides is not None:
@@ -111,7 +114,8 @@ class _Job:
         # The partitioner keeps names: a backward input with the name of a forward input is that very tensor, saved.
         names = [node.name for node in module.graph.find_nodes(op="placeholder")]
         static = frozenset(position for position, name in enumerate(names) if name in self.static_names)
-        compiled = self._compile(module, example_inputs, "backward", static, None)
+        dying = frozenset(position for position, name in enumerate(names) if name in self.passed_on)
+        compiled = self._compile(module, example_inputs, "backward", static, None, dying)
         return _boxed(torch_api.disable_dynamo(compiled, "litz compiled this backward graph"))
 
     def _compile(
@@ -121,6 +125,7 @@ class _Job:
         kind: Kind,
         static: frozenset[int],
         visible: frozenset[int] | None,
+        dying: frozenset[int] = frozenset(),
     ) -> Compiled:
         name = f"{self.label}_{kind}"
         try:
@@ -130,6 +135,7 @@ class _Job:
                     module,
                     kind,
                     static_inputs=static,
+                    dying_inputs=dying,
                     visible_outputs=visible,
                     rebuilt_outputs=frozenset() if kind == "backward" else torch_api.rebuilt_outputs(),
                     example_inputs=example_inputs,

@@ -32,6 +32,8 @@ class Graph:
     static_inputs: placeholder positions whose storage stays where it is from call to call (parameters, buffers, and
         those of them that the forward saved for the backward). A strong hint and not a promise: dynamo reuses one
         compiled graph for two module instances, so whoever relies on addresses must compare them on each call.
+    dying_inputs: placeholder positions of a backward that hold what the forward made for it alone, so that their
+        memory is free after their last use. For costs only: backward(retain_graph=True) keeps them.
     mutated_inputs: placeholder positions that the graph writes, with `aten.copy_` nodes at its end. A write may only
         happen after every read of the old value: `x, y = y, x` is two copies and a clone.
     visible_outputs: output positions that the user's code gets to see, so that strides must be as traced. The other
@@ -48,6 +50,7 @@ class Graph:
     module: torch.fx.GraphModule
     kind: Kind
     static_inputs: frozenset[int] = frozenset()
+    dying_inputs: frozenset[int] = frozenset()
     mutated_inputs: frozenset[int] = frozenset()
     visible_outputs: frozenset[int] = frozenset()
     rebuilt_outputs: frozenset[int] = frozenset()
@@ -87,6 +90,7 @@ def make_graph(
     kind: Kind,
     *,
     static_inputs: frozenset[int] = frozenset(),
+    dying_inputs: frozenset[int] = frozenset(),
     visible_outputs: frozenset[int] | None = None,
     rebuilt_outputs: frozenset[int] = frozenset(),
     example_inputs: Sequence[Any] | None = None,
@@ -109,6 +113,7 @@ def make_graph(
         module=module,
         kind=kind,
         static_inputs=static_inputs,
+        dying_inputs=dying_inputs,
         mutated_inputs=_mutated(placeholders, module),
         rebuilt_outputs=rebuilt_outputs,
         hints=torch_api.backed_values(shape_env),

@@ -32,7 +32,11 @@ def describe(graph: Graph) -> str:
     for position, node in enumerate(graph.placeholders):
         marks = [
             word
-            for word, positions in (("static", graph.static_inputs), ("mutated", graph.mutated_inputs))
+            for word, positions in (
+                ("static", graph.static_inputs),
+                ("dying", graph.dying_inputs),
+                ("mutated", graph.mutated_inputs),
+            )
             if position in positions
         ]
         lines.append(f"  %{node.name}: {value_text(node.meta.get('val'))} = input {position}{_suffix(marks)}")

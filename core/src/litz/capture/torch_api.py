@@ -400,6 +400,25 @@ def aliased_argument(node: torch.fx.Node) -> torch.fx.Node | None:
     return None
 
 
+def held_by_backward(module: torch.fx.GraphModule, visible: frozenset[int]) -> frozenset[str]:
+    """Names of the outputs of a forward graph whose memory nobody but its backward holds: not in `visible` (positions),
+    and sharing no storage with an input or a visible output."""
+
+    def root(node: torch.fx.Node) -> torch.fx.Node:
+        while (base := aliased_argument(node)) is not None:
+            node = base
+        return node
+
+    outputs: Any = module.graph.output_node().args[0]
+    seen = {root(item) for n, item in enumerate(outputs) if n in visible and isinstance(item, torch.fx.Node)}
+    return frozenset(
+        item.name
+        for n, item in enumerate(outputs)
+        if n not in visible and isinstance(item, torch.fx.Node)
+        if (base := root(item)).op == "call_function" and base not in seen
+    )
+
+
 # Their schemas promise a fresh tensor, their kernels return a view.
 _UNANNOTATED_ALIASES = frozenset({torch.ops.aten._unsafe_view.default, torch.ops.aten._reshape_alias.default})
 

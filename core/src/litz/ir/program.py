@@ -37,7 +37,8 @@ class Program:
 
     `inputs` in the order of the graph's placeholders. `hints` are values of the size symbols seen at compile time,
     for costs only: deciding by one is wrong for other sizes. `static_inputs` are names of inputs whose memory does not
-    move between calls. `constants` are tensors that belong to the graph.
+    move between calls, `dying_inputs` of those that nobody else holds, so that their memory is free after their last
+    use (for costs only: see `litz.capture.graph`). `constants` are tensors that belong to the graph.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Program:
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
     hints: Mapping[Symbol, int] = field(default_factory=dict)
     static_inputs: frozenset[str] = frozenset()
+    dying_inputs: frozenset[str] = frozenset()
     unbacked_hint: int = 8192
 
     def hint(self, expr: int | Expr) -> int:

@@ -61,6 +61,7 @@ class _Lowerer:
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Any] = []
         self.static: set[str] = set()
+        self.dying: set[str] = set()
         # What is written in place may not be read later through a tensor that is not a view of it in eager.
         self.written_nodes = _written(graph)
         self.written_buffers: set[str] = set()
@@ -111,6 +112,7 @@ class _Lowerer:
             constants=self.ctx.constants,
             hints=self.graph.hints,
             static_inputs=frozenset(self.static),
+            dying_inputs=frozenset(self.dying),
         )
 
     def plain(self, value: Any) -> Any:
@@ -141,6 +143,8 @@ class _Lowerer:
             self.ctx.storage_offsets[buffer.name] = torch_api.sympy_of(meta.storage_offset())
             if len(self.inputs) in self.graph.static_inputs:
                 self.static.add(buffer.name)
+            if len(self.inputs) in self.graph.dying_inputs:
+                self.dying.add(buffer.name)
             self.inputs.append(buffer.name)
             return View.whole(buffer)
         if isinstance(meta, SYMBOLIC):

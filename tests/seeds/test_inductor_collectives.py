@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import faulthandler
 import functools
-import gc
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +26,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from litz.codegen.wrapper import generate_wrapper
 from litz.ir import Collective, Wait
 from litz.pipeline import compile_backend, generate, make_compiler, schedule_only
+from litz.runtime import cuda_graphs
 from litz.schedule import Schedule, check_schedule
 from litz.schedule.schedule import Kernel
 from support.ranks import Ranks
@@ -94,9 +96,18 @@ def test_allreduce_inductor_cudagraph_trees() -> None:
 
 
 def _cudagraphs(rank: int, place: str) -> None:
-    faulthandler.dump_traceback_later(90, exit=True)  # a hang is a failure that says where
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", store=dist.FileStore(place, WORLD), rank=rank, world_size=WORLD)
+    faulthandler.dump_traceback_later(60, exit=True)  # a hang is a failure that says where
+    begin = time.perf_counter()
+
+    def reached(what: str) -> None:  # pytest -s shows it at once
+        print(f"rank {rank}, {time.perf_counter() - begin:.1f} s: {what}", file=sys.stderr, flush=True)
+
+    reached("imported")
+    device = torch.device("cuda", rank)
+    torch.cuda.set_device(device)
+    store = dist.FileStore(place, WORLD)
+    dist.init_process_group("nccl", store=store, rank=rank, world_size=WORLD, device_id=device)
+    reached("in the group")
 
     def eager_func(x):
         y = x * x
@@ -107,13 +118,18 @@ def _cudagraphs(rank: int, place: str) -> None:
     for nelem in [1024, 2048, 4096]:
         x = torch.randn(nelem, device="cuda", dtype=torch.bfloat16)
         golden = eager_func(x)
-        for _ in range(3):
+        torch.cuda.synchronize()
+        reached(f"{nelem} in eager")
+        for what in ("compiled, warmed up", "recorded, replayed", "replayed"):
             torch.testing.assert_close(compiled(x), golden)
-    # NCCL does not end a communicator while a CUDA graph has its collectives.
-    del compiled
+            reached(f"{nelem} {what}")
+    assert cuda_graphs.recordings() == 3, "one of each size"
+    # NCCL does not end a communicator while a CUDA graph has its collectives, and `compiled` still has them.
     torch._dynamo.reset()
-    gc.collect()
+    assert cuda_graphs.recordings() == 0
+    reached("reset")
     dist.destroy_process_group()
+    reached("out of the group")
     faulthandler.cancel_dump_traceback_later()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -34,3 +35,13 @@ def litz(
     except NOT_OURS as error:
         # Where in litz a misspelt option or a missing compiler was found is of no use; fifty lines would hide what is.
         raise error.with_traceback(None) from error.__cause__
+
+
+def _reset() -> None:
+    """What `torch._dynamo.reset()` calls of a backend: CUDA graphs end, as NCCL's communicators cannot before them."""
+    cuda_graphs = sys.modules.get("litz.runtime.cuda_graphs")  # not loaded: nothing was recorded
+    if cuda_graphs is not None:
+        cuda_graphs.release()
+
+
+litz.reset = _reset  # type: ignore[attr-defined]

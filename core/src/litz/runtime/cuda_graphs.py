@@ -4,11 +4,16 @@ Safe by construction: a recording reads its inputs from memory of its own, into 
 (parameters, whose addresses do not move, are read where they are; a moved one makes a new recording), and every output
 is copied out of the recording's memory, so what the caller keeps is the caller's. That costs one pass over inputs and
 outputs; it saves the host time of every launch.
+
+NCCL does not end a communicator while a recording with one of its collectives lives, and dynamo may keep compiled code
+for as long as the process lives. So recordings do not live as long as that code: `release` ends all of them, which
+`torch._dynamo.reset()` calls by way of the backend.
 """
 
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +24,22 @@ from .compiled_graph import Entry
 
 MOST_RECORDINGS = 16
 """Shapes recorded per graph; calls with further shapes run without a recording."""
+
+
+_with_recordings: weakref.WeakSet[_Replayer] = weakref.WeakSet()
+"""Those of the process: dynamo's reset has no handle on a graph, and NCCL's communicators belong to the process."""
+
+
+def recordings() -> int:
+    """How many there are in this process."""
+    return sum(len(replayer.recordings) for replayer in list(_with_recordings))
+
+
+def release() -> None:
+    """End all recordings of this process. Graphs that are called again record anew."""
+    for replayer in list(_with_recordings):
+        replayer.release()
+    _with_recordings.clear()
 
 
 @dataclass
@@ -68,7 +89,13 @@ class _Replayer:
             if recording is None:
                 return self.entry(args)
             self.recordings[key] = recording
+            _with_recordings.add(self)
         return self._replay(recording, args)
+
+    def release(self) -> None:
+        """As before the first call. The device ends a recording that is running."""
+        self.recordings.clear()
+        self.seen.clear()
 
     def _key(self, position: int, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):

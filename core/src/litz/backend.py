@@ -28,7 +28,10 @@ def litz(
     mode and options by value) when it looks for code that it compiled before.
     """
     from litz import pipeline  # here, so that listing the backends does not load the compiler
+    from litz.capture import torch_api
     from litz.errors import NOT_OURS
+
+    torch_api.reset_with_dynamo(litz)
 
     try:
         return pipeline.compile_backend(gm, example_inputs, mode, options)

@@ -123,6 +123,16 @@ def rebuilt_outputs() -> frozenset[int]:
     )
 
 
+def reset_with_dynamo(backend: Any) -> None:
+    """Have the next `torch._dynamo.reset()` call `backend.reset()`. By itself dynamo does so once for each call of
+    torch.compile, and not again for what is compiled after a reset."""
+    from torch._dynamo import eval_frame
+
+    known = getattr(eval_frame, "cached_backends", None)
+    if isinstance(known, dict):
+        known.setdefault(id(backend), backend)
+
+
 def donate_nothing() -> None:
     """Tell AOTAutograd that the backward takes over no memory of saved tensors, so that it may run twice. Its setting
     says so as well, but where the backward is compiled early (dynamic sizes) 2.13 takes "not said" for "some"."""

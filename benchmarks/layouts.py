@@ -5,8 +5,9 @@
     python -m benchmarks.layouts --jobs 8                           compile eight rows at once, measure one at a time
 
 Inputs are row-major (NCHW) for everyone. "eager last" is the model in torch.channels_last, its input converted in each
-step; "litz -" is litz without the plugin's layouts. Times are the median of a step in ms, everyone in turn; copies are
-what the plugin inserted. On a CPU: float32, small batches.
+step; "litz -" is litz without the plugin's layouts. Times are the median of a step in ms, everyone in turn; on a
+GPU a second line sums up one step's kernels, which take less where the host is slower than the device. Copies are what
+the plugin inserted. On a CPU: float32, small batches.
 """
 
 from __future__ import annotations
@@ -44,12 +45,14 @@ SIDE = 224 if GPU else 96
 
 @dataclass
 class Row:
-    """One network in one type and mode. Times in ms, copies inserted by the plugin, error against eager."""
+    """One network in one type and mode. Times in ms (`device`: of the kernels), copies inserted by the plugin, error
+    against eager."""
 
     network: str
     type: str
     mode: str
     ms: dict[str, float] = field(default_factory=dict)
+    device: dict[str, float] = field(default_factory=dict)
     copies: int = 0
     convolutions: int = 0
     error: dict[str, float] = field(default_factory=dict)
@@ -118,8 +121,11 @@ def measure(
         row, steps = prepare(network, kind, mode, peers)
     with turns.measuring() if turns else contextlib.nullcontext():
         take_times(row, steps, seconds, clock)
-        for name, step in steps.items() if top else ():
-            print_kernels(f"{network}, {kind}, {mode}, {name}", step, top)
+        for name, step in steps.items() if GPU or top else ():
+            kernels = kernels_of(step)
+            row.device[name] = sum(ms for ms, _, _ in kernels)
+            if top:
+                print_kernels(f"{network}, {kind}, {mode}, {name}", kernels[:top], row.device[name])
     return row
 
 
@@ -182,16 +188,23 @@ def take_times(
     row.ms = {name: statistics.median(values) for name, values in times.items()}
 
 
-def print_kernels(title: str, step: Callable[[], list[Tensor]], top: int) -> None:
-    """The longest kernels of one step, with what each is called for."""
+def kernels_of(step: Callable[[], list[Tensor]]) -> list[tuple[float, int, str]]:
+    """(ms, calls, name) of what ran in one step, the longest first."""
     kinds = [torch.profiler.ProfilerActivity.CUDA if GPU else torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=kinds) as recorded:
         step()
         wait()
-    rows = [(one.self_device_time_total if GPU else one.self_cpu_time_total, one) for one in recorded.key_averages()]
-    print(f"{title}: {sum(us for us, _ in rows) / 1e3:.2f} ms in {sum(one.count for _, one in rows)} kernels")
-    for us, one in sorted(rows, key=lambda row: -row[0])[:top]:
-        print(f"    {us / 1e3:8.3f} ms {one.count:5}x  {one.key[:110]}")
+    rows = recorded.key_averages()
+    spent = [
+        ((one.self_device_time_total if GPU else one.self_cpu_time_total) / 1e3, one.count, one.key) for one in rows
+    ]
+    return sorted(spent, reverse=True)
+
+
+def print_kernels(title: str, kernels: Sequence[tuple[float, int, str]], total: float) -> None:
+    print(f"{title}: {total:.2f} ms in all")
+    for ms, calls, name in kernels:
+        print(f"    {ms:8.3f} ms {calls:5}x  {name[:110]}")
 
 
 def first_call(row: Row, name: str, step: Callable[[], list[Tensor]]) -> Tensor:
@@ -234,12 +247,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not args.turns:
         print(f"{where}, torch {torch.__version__}; batch {BATCH}, {SIDE} pixels; ms per step")
         print(f"{'network':16}{'type':10}{'mode':11}{names}  copies/convolutions")
+
+    def cells(ms: Mapping[str, float]) -> str:
+        return "".join(f"{ms[n]:12.2f}" if n in ms else f"{'failed':>12}" for n in args.peers)
+
     rows: list[Row] = []
     for row in (side_by_side if args.jobs > 1 else one_by_one)(args):
         rows.append(row)
-        cells = "".join(f"{row.ms[n]:12.2f}" if n in row.ms else f"{'failed':>12}" for n in args.peers)
         if not args.turns:
-            print(f"{row.network:16}{row.type:10}{row.mode:11}{cells}  {row.copies}/{row.convolutions}", flush=True)
+            print(
+                f"{row.network:16}{row.type:10}{row.mode:11}{cells(row.ms)}  {row.copies}/{row.convolutions}",
+                flush=True,
+            )
+            if row.device:
+                print(f"{'':16}{'':10}{'kernels':11}{cells(row.device)}", flush=True)
             for name, problem in row.failed.items():
                 print(f"    {name}: {problem}", flush=True)
         if args.out:

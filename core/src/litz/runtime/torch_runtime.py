@@ -1,4 +1,4 @@
-"""The few private torch functions that the runtime needs at run time; the twin of `capture/torch_api.py`."""
+"""The few private torch functions that the runtime needs at run time; the twin of `capture/torch_api`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,32 @@
+"""Dynamo: what it calls a compile, and what it must not trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._guards import CompileContext
+
+
+def disable_dynamo(function: Callable[..., Any], reason: str) -> Callable[..., Any]:
+    """`function`, which dynamo neither traces nor looks into."""
+    return torch._dynamo.disable(function, reason=reason)
+
+
+def compile_label() -> str:
+    """A name for the graph that dynamo is compiling: "graph3", or "graph3_1" for its first recompilation."""
+    compile_id = CompileContext.current_compile_id()
+    if compile_id is None:
+        return "graph"
+    frame, again = getattr(compile_id, "frame_id", None), getattr(compile_id, "frame_compile_id", None)
+    if frame is None:  # compiled autograd has its own numbering
+        return f"graph_autograd{getattr(compile_id, 'compiled_autograd_id', 0) or 0}"
+    return f"graph{frame}_{again}" if again else f"graph{frame}"
+
+
+def is_restart(error: BaseException) -> bool:
+    """Whether dynamo raised `error` to start its analysis over: not a failure, and to be passed on untouched."""
+    from torch._dynamo.exc import RestartAnalysis, TensorifyScalarRestartAnalysis
+
+    return isinstance(error, (RestartAnalysis, TensorifyScalarRestartAnalysis))

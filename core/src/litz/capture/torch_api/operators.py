@@ -1,0 +1,158 @@
+"""Operators: decompositions, what they write, alias and draw, process groups by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+
+
+def decomposition_registry() -> dict[OpOverload, Callable[..., Any]]:
+    """Every decomposition that torch has, by op. Torch owns the table: a copy is returned."""
+    from torch._decomp import decomposition_table
+
+    return {op: rule for op, rule in decomposition_table.items() if isinstance(op, OpOverload)}
+
+
+def core_decompositions() -> dict[OpOverload, Callable[..., Any]]:
+    """Torch's decompositions into the core ATen op set."""
+    from torch._decomp import core_aten_decompositions
+
+    return {op: rule for op, rule in core_aten_decompositions().items() if isinstance(op, OpOverload)}
+
+
+def written_arguments(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
+    """The nodes whose storage `node`'s op writes, by its schema."""
+    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
+        return ()
+    written: list[torch.fx.Node] = []
+    for position, argument in enumerate(node.target._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            for item in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(item, torch.fx.Node):
+                    written.append(item)
+    return tuple(written)
+
+
+def aliased_argument(node: torch.fx.Node) -> torch.fx.Node | None:
+    """The node whose storage `node`'s result shares (it is a view, a getitem of views, a wait), or None if fresh."""
+    import operator
+
+    target = node.target
+    if target is operator.getitem:
+        return node.args[0] if isinstance(node.args[0], torch.fx.Node) else None
+    if not isinstance(target, OpOverload):
+        return None
+    if target in _UNANNOTATED_ALIASES or target.name().startswith("_c10d_functional::wait_tensor"):
+        return node.args[0]  # type: ignore[return-value]
+    schema = target._schema
+    if not any(result.alias_info is not None for result in schema.returns):
+        return None
+    for position, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None:
+            value = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            return value if isinstance(value, torch.fx.Node) else None
+    return None
+
+
+def held_by_backward(module: torch.fx.GraphModule, visible: frozenset[int]) -> frozenset[str]:
+    """Names of the outputs of a forward graph whose memory nobody but its backward holds: not in `visible` (positions),
+    and sharing no storage with an input or a visible output."""
+
+    def root(node: torch.fx.Node) -> torch.fx.Node:
+        while (base := aliased_argument(node)) is not None:
+            node = base
+        return node
+
+    outputs: Any = module.graph.output_node().args[0]
+    seen = {root(item) for n, item in enumerate(outputs) if n in visible and isinstance(item, torch.fx.Node)}
+    return frozenset(
+        item.name
+        for n, item in enumerate(outputs)
+        if n not in visible and isinstance(item, torch.fx.Node)
+        if (base := root(item)).op == "call_function" and base not in seen
+    )
+
+
+# Their schemas promise a fresh tensor, their kernels return a view.
+_UNANNOTATED_ALIASES = frozenset({torch.ops.aten._unsafe_view.default, torch.ops.aten._reshape_alias.default})
+
+
+def is_collective(target: Any) -> bool:
+    """Whether `target` talks to other ranks (the functional collectives and their wait)."""
+    namespace = target.namespace if isinstance(target, OpOverload) else ""
+    return namespace in ("_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "symm_mem")
+
+
+def group_ranks(name: str) -> tuple[int, ...]:
+    """The global ranks of the process group called `name`, in the group's order; () if there is no such group."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        return ()
+    from torch.distributed.distributed_c10d import _resolve_process_group
+
+    try:
+        group = _resolve_process_group(name)  # type: ignore[arg-type]
+    except (RuntimeError, ValueError, KeyError):
+        return ()
+    return tuple(dist.get_process_group_ranks(group))
+
+
+def default_store() -> tuple[Any, int] | None:
+    """(store of the default process group, this rank), through which ranks can tell each other things; None without a
+    group, or in a fake one."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized() or dist.get_backend() == "fake":
+        return None
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    return _get_default_store(), dist.get_rank()
+
+
+def is_random(target: Any) -> bool:
+    """Whether two calls of `target` with the same arguments may differ."""
+    return isinstance(target, OpOverload) and (
+        torch.Tag.nondeterministic_seeded in target.tags or target.name().startswith("rngprims::")
+    )
+
+
+def is_pointwise(target: Any) -> bool:
+    """Whether torch tags `target` as elementwise with broadcasting."""
+    return isinstance(target, OpOverload) and torch.Tag.pointwise in target.tags
+
+
+def is_higher_order(target: Any) -> bool:
+    """Whether `target` takes subgraphs or other ops (cond, while_loop, auto_functionalized, ...)."""
+    return isinstance(target, HigherOrderOperator)
+
+
+def is_pure(node: torch.fx.Node) -> bool:
+    """Whether `node` may be dropped when unused and shared when repeated: it computes a value and does nothing else.
+
+    Random ops are not pure: dropping one would shift what every later random op draws. Asserts, collectives, writes
+    and higher-order ops are not either.
+    """
+    if node.op == "get_attr":
+        return True
+    if node.op != "call_function":
+        return False
+    target = node.target
+    if is_random(target) or is_collective(target) or is_higher_order(target):
+        return False
+    if isinstance(target, OpOverload) and target._schema.is_mutable:
+        return False
+    return not node.is_impure()
+
+
+def make_graph_module(root: torch.nn.Module | dict[str, Any], graph: torch.fx.Graph, name: str) -> torch.fx.GraphModule:
+    """A GraphModule whose Python code is only generated if somebody runs or prints it. root: where its attributes are,
+    a module or a mapping."""
+    from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
+
+    with _use_lazy_graph_module(True):
+        return _make_graph_module(root, graph, class_name=name)

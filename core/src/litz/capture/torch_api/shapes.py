@@ -1,0 +1,122 @@
+"""Symbolic shapes: expressions, hints, ranges and guards of a ShapeEnv."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, statically_known_true
+
+from .fake import fake_mode_of
+
+
+def sympy_of(value: Any) -> Any:
+    """The sympy expression of a size or scalar: SymInt, SymFloat, SymBool, int, float, bool or sympy itself.
+
+    Raises TypeError for anything else.
+    """
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return value.node.expr
+    if isinstance(value, bool):
+        return sympy.true if value else sympy.false
+    if isinstance(value, int):
+        return sympy.Integer(value)
+    if isinstance(value, float):
+        return sympy.Float(value)
+    if isinstance(value, sympy.Basic):
+        return value
+    raise TypeError(f"no sympy expression for {type(value).__name__}: {value!r}")
+
+
+def shape_env_of(values: Iterable[object]) -> ShapeEnv | None:
+    """The shape environment behind `values` (SymInts or fake tensors), or None where all shapes are static."""
+    values = list(values)
+    for value in values:
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return value.node.shape_env
+    mode = fake_mode_of(values)
+    return None if mode is None else mode.shape_env
+
+
+def backed_values(shape_env: ShapeEnv | None) -> Mapping[sympy.Symbol, int]:
+    """The value that each backed integer symbol had in the inputs of this compile. Unbacked symbols are absent."""
+    if shape_env is None:
+        return MappingProxyType({})
+    values = getattr(shape_env, "backed_var_to_val", None)
+    if values is None:  # before torch 2.11
+        values = shape_env.var_to_val
+    # A nested tensor's ragged size is a SingletonInt, which has no value.
+    return MappingProxyType({symbol: int(v) for symbol, v in values.items() if getattr(v, "is_Integer", False)})
+
+
+def value_ranges(shape_env: ShapeEnv | None) -> Mapping[sympy.Symbol, tuple[sympy.Expr, sympy.Expr]]:
+    """The least and greatest value that each symbol may take, both inclusive."""
+    if shape_env is None:
+        return MappingProxyType({})
+    return MappingProxyType({symbol: (r.lower, r.upper) for symbol, r in shape_env.var_to_range.items()})
+
+
+def is_unbacked(shape_env: ShapeEnv | None, symbol: sympy.Symbol) -> bool:
+    """Whether `symbol` is only known at run time (`u0`): it has a range, but no value to compile for."""
+    return shape_env is not None and shape_env.is_unbacked_symint(symbol)
+
+
+def evaluate_statically(shape_env: ShapeEnv | None, condition: Any) -> bool | None:
+    """True or False where the ranges and guards so far already decide `condition`, else None. Adds no guard."""
+    if condition in (True, sympy.true):
+        return True
+    if condition in (False, sympy.false):
+        return False
+    if shape_env is None:
+        return None
+    answer = shape_env._maybe_evaluate_static(condition)
+    return None if answer is None else bool(answer)
+
+
+def evaluate_with_guard(shape_env: ShapeEnv | None, condition: Any) -> bool:
+    """Decide `condition` for this compile's sizes, and record the guard that makes another answer recompile.
+
+    Raises GuardOnDataDependentSymNode where it hangs on an unbacked symbol.
+    """
+    static = evaluate_statically(shape_env, condition)
+    if static is not None:
+        return static
+    if shape_env is None:
+        raise ValueError(f"{condition} has symbols, but the graph has no shape environment")
+    return bool(shape_env.evaluate_expr(condition))
+
+
+def without_guards(shape_env: ShapeEnv | None) -> contextlib.AbstractContextManager[Any]:
+    """Questions about sizes that are asked inside leave no guard: for costs, never for what must hold."""
+    return contextlib.nullcontext() if shape_env is None else shape_env.suppress_guards()
+
+
+def simplify(shape_env: ShapeEnv | None, expression: sympy.Expr) -> sympy.Expr:
+    """`expression` with the equalities applied that guards have established."""
+    return expression if shape_env is None else shape_env.simplify(expression)
+
+
+def known(condition: Any) -> bool:
+    """Whether a condition on sizes (a bool or SymBool) holds whatever they are; no guard is made."""
+    return bool(statically_known_true(condition))
+
+
+def same_statically(a: Any, b: Any) -> bool:
+    """Whether two sizes (int or SymInt) are known to be equal, without a guard."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    left, right = sympy_of(a), sympy_of(b)
+    if left == right:
+        return True
+    return evaluate_statically(shape_env_of([a, b]), sympy.Eq(left, right)) is True
+
+
+def resolved_bindings(shape_env: ShapeEnv | None, bindings: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """A node's `unbacked_bindings` (symbol -> pytree key path into its result), renamed symbols by their new name."""
+    from torch.fx.experimental.symbolic_shapes import resolve_unbacked_bindings
+
+    return resolve_unbacked_bindings(shape_env, dict(bindings)) or {}

@@ -65,6 +65,23 @@ def test_batches_and_any_size(tmp_path: Path) -> None:
         close(call(x, w), fn(x, w), fn(x.double(), w.double()))
 
 
+def test_each_size_has_its_own_choice(tmp_path: Path) -> None:
+    fn = lambda x, w, b: F.gelu(F.linear(x, w, b))
+    w, b = make(1536, 512, dtype=torch.bfloat16, seed=2), make(1536, dtype=torch.bfloat16, seed=3)
+    call = compiled(fn, tmp_path, autotune__search="fast", sizes=(16, 4096))
+    with reports.collect() as collected:
+        for rows in (256, 3, 16, 65, 1000, 4096, 5001):
+            x = make(rows, 512, dtype=torch.bfloat16, seed=rows)
+            torch._dynamo.mark_dynamic(x, 0)
+            close(
+                call(x, w, b), fn(x, w, b), fn(*(t.double() for t in (x, w, b))), rounding=2 * ROUNDING[torch.bfloat16]
+            )
+    (report,) = collected  # compiled once
+    tuned = {str(d.subject).partition(" = ")[2] for d in report.decisions if d.plugin == "autotune"}
+    assert tuned == {"", "16", "4096"}
+    assert any("size" in d.chosen for d in report.decisions), "what runs for which sizes"
+
+
 CONVOLUTIONS: dict[str, tuple[tuple[int, ...], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {
     "plain": ((64, 48, 3, 3), lambda x, w: F.conv2d(x, w, padding=1).relu()),
     "strided": ((64, 48, 3, 3), lambda x, w: F.conv2d(x, w, stride=2)),

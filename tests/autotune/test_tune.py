@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,33 @@ def test_dynamic_shapes_are_tuned_on_their_hints(tuned: Make) -> None:
     compile_ = tuned(FakeTimer((("library", 100), ("good", 50))), rivals.good)
     torch.testing.assert_close(compile_(torch.mm, A, B, dynamic=True), A @ B)
     assert compile_.chosen == ["good"]
+
+
+@dataclass(frozen=True)
+class ByRows(FakeTimer):
+    """ "good" takes 50 µs for few rows and 200 for many, the library 100."""
+
+    def time(
+        self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float, limit_us: float = inf
+    ) -> Mapping[str, list[float]]:
+        rows = {name: function()[0].shape[0] for name, function in functions.items()}
+        return {name: [100.0 if name == "library" else 50.0 if rows[name] < 100 else 200.0] * 9 for name in functions}
+
+
+def test_several_sizes_have_choices_of_their_own(tuned: Make) -> None:
+    sizes = (8, 500)
+    for measured in (3, 0):  # the second time they are found
+        compile_ = tuned(ByRows(), rivals.good, sizes=sizes)
+        x = torch.randn(32, 48)
+        torch._dynamo.mark_dynamic(x, 0)
+        torch.testing.assert_close(compile_(torch.mm, x, B), x @ B)
+        assert compile_.chosen == ["good", "good", "aten.mm.default"]
+        assert compile_.autotune.counters.tuned == measured
+    assert "gains 50.0%" in compile_.reasons[1] and "the library is the fastest" in compile_.reasons[2]
+    assert "with n0 = 500" in compile_.report.attachments["autotune.txt"]
+    text = compile_.report.wrapper_source
+    small, large = text.partition("def call_1")[2].split("def call_2")
+    assert "good" in small and "good" not in large and "aten_mm" in large and "> 126)" in large
 
 
 def test_nothing_happens_without_max_autotune(tuned: Make) -> None:

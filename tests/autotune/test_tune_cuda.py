@@ -10,6 +10,7 @@ import torch
 
 pytest.importorskip("triton")
 
+from litz.by_size import generate_all
 from litz.codegen.wrapper import generate_wrapper
 from litz.ir import KernelCall, Template
 from litz.pipeline import generate
@@ -123,6 +124,25 @@ def test_dynamic_shapes_keep_their_symbols(tmp_path: Path) -> None:
     (call,) = schedule.steps
     assert isinstance(call, KernelCall) and call.source.settings["sizes"] >= 2
     assert isinstance(call.source.settings["grid"], str)
+
+
+def test_a_size_may_have_a_kernel_where_another_has_the_library(tmp_path: Path) -> None:
+    """Fused for 64 rows, the library and a kernel for its users at 4096: both right for all, and compiled."""
+
+    def times(name: str) -> float:
+        (rows,) = gpu.runner.racing.entrants[0].program.hints.values()
+        return 50.0 if name.startswith("triton") is (rows < 1000) else 100.0
+
+    gpu = FakeGpu(tmp_path, times, sizes=(4096,))
+    x = torch.randn(64, 128)
+    torch._dynamo.mark_dynamic(x, 0)
+    schedule = gpu.schedule(mlp, x, W, BIAS, dynamic=None)
+    schedule, sources, wrapper = generate_all(schedule, gpu.compiler, lambda decision: None)
+    assert schedule.cases is not None
+    small, large = ([type(step).__name__ for step in one.steps] for one in schedule.cases.schedules)
+    assert (small, large) == (["KernelCall"], ["Template", "Kernel"])
+    assert all(compile_only(source)["cubin"] for source in sources.values()) and len(sources) == 2
+    assert "> 512)](args)" in wrapper.text and wrapper.text.count("aten_addmm") == 2  # its definition and its call
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

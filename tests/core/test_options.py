@@ -109,12 +109,21 @@ def test_an_empty_variable_is_unset():
         ("disable_plugins", (1, 2), "a list of strings"),
         ("triton.num_warps", 3, "one of 1, 2, 4"),
         ("cpp.march", None, "a string"),
+        ("sizes", (16, 0), "a list of whole numbers (or a string of them, with commas), 1 or more"),
+        ("sizes", "16, many", "a list of whole numbers"),
+        ("sizes", [True], "a list of whole numbers"),
     ],
 )
 def test_a_wrong_value_says_what_is_accepted(option, value, accepted):
     with pytest.raises(InvalidOptionError) as error:
         make(None, {option: value})
     assert accepted in str(error.value) and option in str(error.value) and repr(value) in str(error.value)
+
+
+@pytest.mark.parametrize("given", [[16, 64], (16, 64), "16,64", " 16, 64 "])
+def test_lists_of_numbers(given):
+    assert make(None, {"sizes": given}).sizes == (16, 64) and make(None, {"sizes": 16}).sizes == (16,)
+    assert make(LITZ_SIZES="16, 64").sizes == (16, 64) and make().sizes == ()
 
 
 @pytest.mark.parametrize(("variable", "text"), [("LITZ_DEBUG", "maybe"), ("LITZ_BUILD_WORKERS", "many")])

@@ -30,11 +30,12 @@ Times = Callable[[str], float | str]
 
 
 class FakeRunner:
-    """Gives each entrant the time that `times(name)` says, or the reason for which it fails."""
+    """Gives each entrant the time that `times(name)` says, or the reason for which it fails. racing: in which race."""
 
     def __init__(self, times: Times) -> None:
         self.times = times
         self.raced: list[tuple[str, ...]] = []
+        self.racing: Race
 
     def start(self) -> None:
         return None
@@ -45,6 +46,7 @@ class FakeRunner:
     def run(self, requests: Sequence[Race], timeout: float = 0.0) -> list[tuple[Measurement, ...]]:
         found = []
         for race in requests:
+            self.racing = race
             self.raced.append(tuple(entrant.name for entrant in race.entrants))
             values = [self.times(entrant.name) for entrant in race.entrants]
             found.append(tuple(failed(v) if isinstance(v, str) else Measurement(v, 0.0, 9) for v in values))
@@ -63,7 +65,7 @@ class FakeGpu:
         self.compiler: Compiler = make_compiler(None, {**given, **options}, self.plugins)
         self.device = device_info("cuda")
 
-    def schedule(self, fn: Callable[..., Any], *tensors: torch.Tensor, dynamic: bool = False) -> Schedule:
+    def schedule(self, fn: Callable[..., Any], *tensors: torch.Tensor, dynamic: bool | None = False) -> Schedule:
         """The schedule of `fn(*tensors)` as it would be on a GPU."""
         torch._dynamo.reset()
         (schedule,) = cuda_schedules(

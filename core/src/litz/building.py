@@ -52,23 +52,23 @@ def build(
 ) -> CompiledGraph:
     """Kernels built in parallel, equal ones once; the wrapper loaded around them."""
     codegens = compiler.plugins.codegens(compiler.options)
-    distinct: dict[Any, list[Kernel | KernelCall]] = {}
-    for kernel in schedule.launched:
-        source = sources[kernel.name]
-        distinct.setdefault((source.language, source.text, str(kernel.device), repr(source.settings)), []).append(
-            kernel
-        )
+    distinct: dict[Any, list[tuple[Kernel | KernelCall, Schedule]]] = {}
+    for variant in schedule.variants:
+        for kernel in variant.launched:
+            source = sources[kernel.name]
+            key = (source.language, source.text, str(kernel.device), repr(source.settings))
+            distinct.setdefault(key, []).append((kernel, variant))
 
-    def load(kernels: list[Kernel | KernelCall]) -> Callable[..., Any]:
-        first = kernels[0]
-        return codegens[first.device.type].load(sources[first.name], _codegen_context(first, schedule, compiler))
+    def load(kernels: list[tuple[Kernel | KernelCall, Schedule]]) -> Callable[..., Any]:
+        first, variant = kernels[0]
+        return codegens[first.device.type].load(sources[first.name], _codegen_context(first, variant, compiler))
 
     workers = compiler.options.threads or os.cpu_count() or 1
     with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="litz-build") as executor:
         loaded = list(executor.map(load, distinct.values()))
-    launchers = {k.name: launch for kernels, launch in zip(distinct.values(), loaded, strict=True) for k in kernels}
+    launchers = {k.name: launch for kernels, launch in zip(distinct.values(), loaded, strict=True) for k, _ in kernels}
 
-    files = {"wrapper.py": wrapper.text, "schedule.txt": str(schedule)}
+    files = {"wrapper.py": wrapper.text, "schedule.txt": "\n".join(map(str, schedule.variants))}
     files |= {f"{name}.{_SUFFIX.get(s.language, s.language)}": s.text for name, s in sources.items()}
 
     def write(folder: Any) -> None:

@@ -106,6 +106,9 @@ class Options:
     memory_planning: bool = _option(True, "let buffers take over the memory of dead ones")
     memory_pool: bool = _option(True, "keep memory between calls on the CPU, where fresh pages are slow")
     unbacked_hint: int = _option(8192, "size assumed, for costs only, where it depends on data", least=1)
+    sizes: tuple[int, ...] = _option(
+        (), "dynamic sizes to compile for besides those first seen; a call takes the code for the nearest", least=1
+    )
 
     cpp_compiler: str | None = _option(
         None, "C++ compiler; unset: the first of g++, clang++, c++", name="cpp.compiler", env=("LITZ_CXX", "CXX")
@@ -171,7 +174,7 @@ def _file_digest(path: Path | None) -> str | None:
 class OptionRow:
     """One row of the table of core's options. env: variables that set it, first come first served.
 
-    attribute: the field of `Options`, '' for a plugin's option. optional: None is allowed.
+    attribute: the field of `Options`, '' for a plugin's option. optional: None is allowed. item: what a tuple is of.
     """
 
     name: str
@@ -184,6 +187,7 @@ class OptionRow:
     choices: tuple[Any, ...] | None = None
     least: int | None = None
     affects_code: bool = True
+    item: Any = str
 
     @property
     def accepted(self) -> str:
@@ -191,17 +195,19 @@ class OptionRow:
         if self.choices is not None:
             text = "one of " + ", ".join(str(c) for c in self.choices)
         else:
-            text = _TYPE_NAMES[self.type] + (f", {self.least} or more" if self.least is not None else "")
+            name = _TYPE_NAMES[tuple[int, ...] if self.item is int else self.type]
+            text = name + (f", {self.least} or more" if self.least is not None else "")
         return text + (" or None" if self.optional else "")
 
 
-_TYPE_NAMES: Mapping[type[Any], str] = {
+_TYPE_NAMES: Mapping[Any, str] = {
     bool: "True or False (1, 0, yes, no, on, off in the environment)",
     int: "a whole number",
     float: "a number",
     str: "a string",
     Path: "a path",
     tuple: "a list of strings (or one, with commas)",
+    tuple[int, ...]: "a list of whole numbers (or a string of them, with commas)",
 }
 
 
@@ -211,6 +217,7 @@ def _rows() -> Iterator[OptionRow]:
         if field.metadata.get("table", True):
             about, name = field.metadata, field.metadata["name"] or field.name
             kind, optional, choices = _read_type(hints[field.name])
+            items = typing.get_args(hints[field.name]) if kind is tuple else ()
             yield OptionRow(
                 name=name,
                 attribute=field.name,
@@ -222,11 +229,12 @@ def _rows() -> Iterator[OptionRow]:
                 choices=about["choices"] or choices,
                 least=about["least"],
                 affects_code=about["affects_code"],
+                item=items[0] if items else str,
             )
 
 
 def _read_type(hint: Any) -> tuple[type[Any], bool, tuple[Any, ...] | None]:
-    """(type, may it be None, choices) of an annotation: a class, X | None, a Literal, or tuple[str, ...]."""
+    """(type, may it be None, choices) of an annotation: a class, X | None, a Literal, or tuple[X, ...]."""
     if typing.get_origin(hint) is Literal:
         choices = typing.get_args(hint)
         return type(choices[0]), False, choices
@@ -400,13 +408,27 @@ def _checked(row: OptionRow, value: Any, source: str) -> Any:
     if row.type is Path and isinstance(value, (str, os.PathLike)):
         value = Path(value).expanduser()
     elif row.type is tuple:
-        value = _as_names(value)
+        value = _as_numbers(value) if row.item is int else _as_names(value)
     elif row.type is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     fits = isinstance(value, row.type) and not (row.type is int and isinstance(value, bool))
-    if fits and (row.choices is None or value in row.choices) and (row.least is None or value >= row.least):
+    if fits and (row.choices is None or value in row.choices) and _is_enough(row, value):
         return value
     raise InvalidOptionError(row.name, given, row.accepted, source=source)
+
+
+def _is_enough(row: OptionRow, value: Any) -> bool:
+    numbers = value if isinstance(value, tuple) else (value,)
+    return row.least is None or all(number >= row.least for number in numbers)
+
+
+def _as_numbers(value: Any) -> Any:
+    """A tuple of ints out of "64, 512", one number or any collection of them; None for anything else."""
+    if isinstance(value, str):
+        parts = [part.strip() for part in value.split(",") if part.strip()]
+        return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else None
+    values = tuple(value) if isinstance(value, (list, tuple, set, frozenset)) else (value,)
+    return values if all(isinstance(each, int) and not isinstance(each, bool) for each in values) else None
 
 
 def _as_names(value: Any) -> Any:

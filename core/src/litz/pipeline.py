@@ -17,13 +17,14 @@ import torch
 
 from litz import report as reports
 from litz.building import build, generate
+from litz.by_size import generate_all, schedule_by_size
 from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
 from litz.capture.freezing import fold_frozen, freeze
 from litz.capture.graph import Graph
 from litz.capture.layout import apply_layout, changed_strides
 from litz.capture.layout_needs import LayoutNeeds
-from litz.codegen.wrapper import WrapperSource, generate_wrapper
+from litz.codegen.wrapper import WrapperSource
 from litz.compiler import Compiler, make_compiler
 from litz.cost import device_info, machine
 from litz.errors import LoweringError, VerifyError
@@ -101,8 +102,7 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
     planned = plan_graph(graph, compiler, log)
     schedule = schedule_planned(planned, compiler, log)
     with log.stage("generate"):
-        sources = generate(schedule, compiler)
-        wrapper = generate_wrapper(schedule, sources)
+        schedule, sources, wrapper = generate_all(schedule, compiler, log.note)
     with log.stage("build"):
         compiled = build(schedule, sources, wrapper, compiler)
     compiled = replace(compiled, output_strides=changed_strides(graph, planned))
@@ -158,12 +158,19 @@ def _layout_needs(compiler: Compiler) -> LayoutNeeds:
 
 
 def schedule_planned(graph: Graph, compiler: Compiler, log: Log) -> Schedule:
-    """From a graph that is final to its schedule."""
-    options, plugins = compiler.options, compiler.plugins
+    """From a graph that is final to its schedule, and to those for other sizes where the options name some."""
     with log.stage("lower"):
         program = _lower(graph, compiler)
-        if options.debug:
+        if compiler.options.debug:
             _verify(program, graph)
+    return schedule_by_size(
+        graph, program, compiler.options.sizes, lambda program, log: _schedule_program(program, compiler, log), log
+    )
+
+
+def _schedule_program(program: Program, compiler: Compiler, log: Log) -> Schedule:
+    """From a program to its schedule, both for the program's hints."""
+    options, plugins = compiler.options, compiler.plugins
     with log.stage("program passes"):
         # Core's passes are checked in debug mode; a plugin's always: it must not be able to make a program wrong.
         debug = options.debug

@@ -59,7 +59,8 @@ class Problem:
     def __str__(self) -> str:
         inputs = ", ".join(map(str, self.operands))
         users = f" and {len(self.body) - 1} lines that use it" if len(self.body) > 1 else ""
-        return f"{self.kind}({inputs}){users}"
+        sizes = ", ".join(f"n{number} = {hint}" for number, hint in enumerate(self.hints))
+        return f"{self.kind}({inputs}){users}{f' with {sizes}' if sizes else ''}"
 
 
 def describe(program: Program, device: DeviceInfo) -> Problem:

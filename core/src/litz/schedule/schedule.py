@@ -11,6 +11,8 @@ from litz.ir import Extern, KernelCall, Loop, Program
 from litz.ir.printer import extern_line, loop_lines
 from litz_plugins import Decision, Estimate
 
+from .sizes import SizeGrid
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -63,7 +65,8 @@ class Schedule:
     """The program's operations as steps in order of execution.
 
     `estimates` has the expected time of each step, by name. `loops_before` counts the program's loops before fusion.
-    Buffers of the program that no step writes were fused away and are never allocated.
+    Buffers of the program that no step writes were fused away and are never allocated. `cases` are schedules of the
+    same program for several sizes, where there are any; this one, for the sizes first seen, is one of them.
     """
 
     program: Program
@@ -72,6 +75,12 @@ class Schedule:
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     loops_before: int = 0
+    cases: Cases | None = None
+
+    @property
+    def variants(self) -> tuple[Schedule, ...]:
+        """The different schedules of all cases; this one alone where it is for all sizes."""
+        return (self,) if self.cases is None else self.cases.distinct
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -100,3 +109,23 @@ class Schedule:
             if self.memory.free[number]:
                 lines.append(f"  free {', '.join(self.memory.free[number])}")
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Cases:
+    """The schedule for each point of a grid of sizes. Points may share one; the names of kernels are then unique among
+    those that are different."""
+
+    grid: SizeGrid
+    schedules: tuple[Schedule, ...]
+
+    @property
+    def distinct(self) -> tuple[Schedule, ...]:
+        """In order of their first points."""
+        return tuple({id(schedule): schedule for schedule in self.schedules}.values())
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """For each point the position of its schedule in `distinct`."""
+        order = [id(schedule) for schedule in self.distinct]
+        return tuple(order.index(id(schedule)) for schedule in self.schedules)

@@ -1,0 +1,182 @@
+"""Code for several sizes. In: a program with dynamic sizes, and the option `sizes`. Out: a schedule for each, and the
+wrapper that chooses when it is called.
+
+What is decided by likely sizes (kernels measured, loops fused, tiles) is decided anew for each point of a grid: the
+sizes first seen and those of the option. Points whose code comes out equal share it. Every code is right for all sizes,
+so the choice is one of speed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import sympy
+
+from litz.building import generate
+from litz.capture import torch_api
+from litz.capture.graph import Graph, symbol_ranges
+from litz.codegen.dispatch import size_source
+from litz.codegen.wrapper import WrapperSource, generate_wrapper
+from litz.compiler import Compiler
+from litz.ir import Collective, Program
+from litz.ir.index import Symbol
+from litz.report.log import Log
+from litz.schedule.schedule import Cases, Schedule, Step
+from litz.schedule.sizes import SizeGrid
+from litz.units import count_text, time_text
+from litz_plugins import Decision, KernelSource
+
+MOST_CASES = 16
+"""Points of a grid; one with more is not used."""
+
+Make = Callable[[Program, Log], Schedule]
+"""What makes the schedule of a program, for its hints."""
+
+
+def schedule_by_size(graph: Graph, program: Program, sizes: tuple[int, ...], make: Make, log: Log) -> Schedule:
+    """The schedule for the program's hints, with those for other sizes as its `cases` where there are any."""
+    if not sizes or not program.hints:
+        return make(program, log)
+    holds = _Guards(graph)
+    grid = make_grid(graph, program, sizes)
+    problem = _problem(grid, sizes)
+    if problem:
+        log.note(Decision("schedule", program.name, "one code for all sizes", problem))
+        return make(program, log)
+    first = make(program, log)
+    home = grid.number(program.hints)
+    schedules = []
+    for number, point in enumerate(grid.points):
+        hints = {**program.hints, **point}
+        if number == home or not holds(hints):
+            schedules.append(first)
+            continue
+        other = _make_case(replace(program, hints=hints), grid.at(number), make, log)
+        if _communication(other) != _communication(first):
+            # Ranks may have different sizes at a time, and all have to communicate in one order.
+            reason = "its communication would come in another order"
+            log.note(Decision("schedule", program.name, f"no code of its own for {grid.at(number)}", reason))
+            other = first
+        schedules.append(other)
+    cases = Cases(grid, tuple(schedules))
+    return replace(first, cases=cases) if len(cases.distinct) > 1 else first
+
+
+def _problem(grid: SizeGrid, sizes: tuple[int, ...]) -> str:
+    """Why a grid is not used; "" if it is."""
+    if not grid.axes:
+        return f"no dynamic size of the inputs may be {' or '.join(map(str, sizes))}, by its range and guards"
+    if grid.count > MOST_CASES:
+        symbols = ", ".join(str(symbol) for symbol, _ in grid.axes)
+        cases = f"{symbols} make {grid.count} cases, more than {MOST_CASES}"
+        return f"the dynamic sizes {cases}: name fewer in the option sizes, or mark fewer as dynamic"
+    return ""
+
+
+def make_grid(graph: Graph, program: Program, sizes: tuple[int, ...]) -> SizeGrid:
+    """The dynamic sizes of the inputs, each with the values to compile for: the one first seen, and those of `sizes`
+    that it may have by its range and its guards. A size without such is left out."""
+    ranges, holds = symbol_ranges(graph), _Guards(graph)
+    axes = []
+    for symbol in sorted(program.hints, key=str):
+        if size_source(program, symbol) is None:
+            continue
+        low, high = ranges.get(symbol, (1, sympy.oo))
+        possible = {size for size in sizes if low <= size <= high and holds({**program.hints, symbol: size})}
+        values = tuple(sorted(possible | {program.hints[symbol]}))
+        axes += [(symbol, values)] if len(values) > 1 else []
+    return SizeGrid(tuple(axes))
+
+
+class _Guards:
+    """May a graph be called with these sizes, as far as its guards say?"""
+
+    def __init__(self, graph: Graph) -> None:
+        self._guards = torch_api.guards_since(graph.shape_env, 0)
+
+    def __call__(self, sizes: Mapping[Symbol, int]) -> bool:
+        return not any(guard.xreplace(dict(sizes)) == sympy.false for guard in self._guards)
+
+
+def _make_case(program: Program, at: str, make: Make, log: Log) -> Schedule:
+    """The schedule for the sizes `at`; what is decided on the way goes on record with them."""
+    own = replace(log, decisions=[])
+    try:
+        return make(program, own)
+    finally:
+        log.running = own.running
+        log.decisions += [replace(decision, subject=f"{decision.subject} at {at}") for decision in own.decisions]
+
+
+def _communication(schedule: Schedule) -> list[tuple[Any, ...]]:
+    calls = [step for step in schedule.steps if isinstance(step, Collective) or torch_api.is_collective(_target(step))]
+    return [(call.name, _target(call), call.reads) for call in calls]
+
+
+def _target(step: Step) -> Any:
+    return getattr(step, "target", None)
+
+
+# Generating.
+
+
+def generate_all(
+    schedule: Schedule, compiler: Compiler, note: Callable[[Decision], None]
+) -> tuple[Schedule, dict[str, KernelSource], WrapperSource]:
+    """The schedule, the source of every kernel by name, and the wrapper. Cases whose code is equal are one from then
+    on, and kernels of different ones have different names."""
+    if schedule.cases is None:
+        sources = generate(schedule, compiler)
+        return schedule, sources, generate_wrapper(schedule, sources)
+    cases, program = schedule.cases, schedule.program
+    made: dict[Any, tuple[Schedule, dict[str, KernelSource]]] = {}
+    by_id: dict[int, Schedule] = {}
+    # The first seen comes first: where codes are equal, the others give way to it.
+    for variant in sorted(cases.distinct, key=lambda variant: variant.steps is not schedule.steps):
+        sources = generate(variant, compiler)
+        wrapper = generate_wrapper(variant, sources)
+        kernels = tuple((source.text, repr(source.settings)) for source in sources.values())
+        key = (wrapper.text, kernels, tuple((name, id(value)) for name, value in wrapper.objects.items()))
+        if key not in made:
+            made[key] = _renamed(variant, sources, f"_{len(made) + 1}" if made else "")
+        by_id[id(variant)] = made[key][0]
+    merged = Cases(cases.grid, tuple(by_id[id(variant)] for variant in cases.schedules))
+    _note_cases(merged, program.name, note)
+    first = next(iter(made.values()))[0]
+    sources = {name: source for _, own in made.values() for name, source in own.items()}
+    schedule = replace(first, cases=merged) if len(made) > 1 else first
+    return schedule, sources, generate_wrapper(schedule, sources)
+
+
+def _renamed(
+    schedule: Schedule, sources: Mapping[str, KernelSource], suffix: str
+) -> tuple[Schedule, dict[str, KernelSource]]:
+    """The schedule and the sources, `suffix` at the end of the kernels' names."""
+    names = {name: f"{name}{suffix}" for name in sources}
+    steps = tuple(replace(step, name=names.get(step.name, step.name)) for step in schedule.steps)
+    estimates = {names.get(name, name): found for name, found in schedule.estimates.items()}
+    renamed = {names[name]: replace(source, name=names[name]) for name, source in sources.items()}
+    return replace(schedule, steps=steps, estimates=estimates), renamed
+
+
+def _note_cases(cases: Cases, name: str, note: Callable[[Decision], None]) -> None:
+    grid = cases.grid
+    if len(cases.distinct) == 1:
+        made_for = "; ".join(map(grid.at, range(grid.count)))
+        note(Decision("schedule", name, "one code for all sizes", f"what is best is the same for {made_for}"))
+        return
+    for number, schedule in enumerate(cases.distinct):
+        points = [point for point, own in enumerate(cases.numbers) if own == number]
+        kernels, calls = len(schedule.launched), len(schedule.steps) - len(schedule.launched)
+        us = sum(found.us for found in schedule.estimates.values())
+        expected = f", {time_text(us)} expected there" if us and len(points) == 1 else ""
+        reason = (
+            f"runs where {grid.where(points)}: {count_text(kernels, 'kernel')} and {count_text(calls, 'call')}, "
+            f"made for {' and '.join(map(grid.at, points))}{expected}"
+        )
+        note(Decision("schedule", name, f"code {number + 1} of {len(cases.distinct)} by size", reason))
+
+
+__all__ = ["MOST_CASES", "generate_all", "make_grid", "schedule_by_size"]

@@ -1,0 +1,39 @@
+"""The choice by size, in the wrapper: which of several functions a call's sizes belong to.
+
+_cases = (call_1, call_1, call_2)
+
+def call(args):
+    s0 = args[1]
+    return _cases[(s0 > 90) + (s0 > 724)](args)
+"""
+
+from __future__ import annotations
+
+from litz.ir import Program
+from litz.ir.index import Symbol
+from litz.schedule.schedule import Cases
+
+
+def size_source(program: Program, symbol: Symbol) -> str | None:
+    """Text that reads a size off the inputs, `args`; None where no input has it as it is."""
+    for position, item in enumerate(program.inputs):
+        if item == symbol:
+            return f"args[{position}]"
+    for position, item in enumerate(program.inputs):
+        if isinstance(item, str):
+            size = program.buffers[item].layout.size
+            if symbol in size:
+                return f"args[{position}].size({size.index(symbol)})"
+    return None
+
+
+def dispatch_lines(cases: Cases, functions: list[str]) -> list[str]:
+    """The table and `call`. functions: by position in `cases.distinct`."""
+    lines = [f"_cases = ({', '.join(functions[number] for number in cases.numbers)})", "", "", "def call(args):"]
+    program = cases.schedules[0].program
+    position = ""
+    for symbol, values in cases.grid.axes:
+        lines.append(f"    {symbol} = {size_source(program, symbol)}")
+        steps = " + ".join(f"({symbol} > {border})" for border in cases.grid.borders(symbol))
+        position = f"({position}) * {len(values)} + {steps}" if position else steps
+    return [*lines, f"    return _cases[{position}](args)"]

@@ -16,6 +16,7 @@ from litz.ir import KernelCall, Template
 from litz.pipeline import generate
 from litz.runtime.triton_build import compile_only
 from litz.schedule.schedule import Kernel
+from litz_autotune.templates.kernel import write_gemm
 from support.fake_gpu import FakeGpu
 
 F = torch.nn.functional
@@ -104,6 +105,35 @@ def test_equal_products_of_a_model_are_tuned_once(tmp_path: Path) -> None:
     calls = [step for step in schedule.steps if isinstance(step, KernelCall)]
     assert len(calls) == 4 and len({call.source.text for call in calls}) == 1
     assert gpu.autotune.counters.tuned == 1 and gpu.autotune.counters.precompiled == 1
+
+
+@pytest.mark.parametrize(("wins", "written"), [(triton_wins, 1), (library_wins, 0)])
+def test_what_was_measured_before_is_written_only_if_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wins: Callable[[str], float], written: int
+) -> None:
+    texts: list[str] = []
+
+    def counted(*args: object, **kwargs: object) -> object:
+        source = write_gemm(*args, **kwargs)  # type: ignore[arg-type]
+        texts.append(source.text)
+        return source
+
+    monkeypatch.setattr("litz_autotune.templates.choice.write_gemm", counted)
+    first = FakeGpu(tmp_path, wins)
+    first.schedule(mlp, X, W, BIAS)
+    assert first.autotune.counters.tuned == 1 and len(texts) >= 4
+    texts.clear()
+    again = FakeGpu(tmp_path, wins)
+    again.schedule(mlp, X, W, BIAS)
+    assert again.autotune.counters.tuned == 0 and len(texts) == written
+
+
+def test_other_code_that_makes_kernels_asks_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeGpu(tmp_path, triton_wins).schedule(torch.mm, X, W.t())
+    monkeypatch.setattr("litz_autotune.contest.makers", lambda: "another version")
+    again = FakeGpu(tmp_path, triton_wins)
+    again.schedule(torch.mm, X, W.t())
+    assert again.autotune.counters.tuned == 1
 
 
 def test_a_sum_in_parts_makes_two_steps(tmp_path: Path) -> None:

@@ -20,11 +20,13 @@ from litz.ir import interpret as ir_interpret
 from litz.ir.interpret import evaluate
 from litz.options import make_options
 from litz.pipeline import make_compiler
-from litz.schedule.choices import Replacement, substituted
+from litz.schedule.choices import Replacement, replacement_of, substituted
 from litz_autotune.epilogue import fused
 from litz_autotune.subprogram import on_device
+from litz_autotune.templates.choice import make_choice
 from litz_autotune.templates.configs import Config
-from litz_autotune.templates.offer import KINDS, make_choice, second_product, with_whole_rows
+from litz_autotune.templates.joined import second_product, with_whole_rows
+from litz_autotune.templates.offer import KINDS
 from litz_autotune.templates.prologue import with_prologues
 from litz_plugins import ChoiceContext
 from support.retarget import cuda_schedules
@@ -84,8 +86,8 @@ class Case:
         gemm = (self.fuse and with_prologues(gemm, template, program)) or gemm
         assert len(gemm.epilogue.absorbed) == self.absorbs, gemm.epilogue
         choice = make_choice(gemm, self.config, None, template, program)
-        assert choice is not None and isinstance(choice.payload, Replacement)
-        return choice.payload
+        assert choice is not None
+        return replacement_of(choice)
 
     def check(self) -> str:
         """ "" or what is wrong with what the kernel computes."""

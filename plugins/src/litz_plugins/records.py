@@ -199,7 +199,8 @@ class Choice:
     """One way to run a contraction: the library call ("extern") or a kernel template with its parameters filled in.
 
     payload: the litz.ir operation that takes the contraction's place and writes the same buffers (a `KernelCall` brings
-    its kernel along), or a `litz.schedule.choices.Replacement`, which may do the work of the contraction's users too.
+    its kernel along), or a `litz.schedule.choices.Replacement`, which may do the work of the contraction's users too,
+    or a `Recipe` for one.
     estimate: of the payload, None when unknown.
     """
 

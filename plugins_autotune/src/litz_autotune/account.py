@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from math import inf
 
@@ -40,22 +41,30 @@ class Contested:
         """The fastest first, then what has no time."""
         return sorted(self.measured.items(), key=lambda item: item[1].us)
 
-
-def render_text(contested: Sequence[Contested]) -> str:
-    """A table for each decision: time, its noise (the standard error of the median) and runs of each candidate."""
-    parts = []
-    for one in contested:
-        times = f", {one.count} times" if one.count > 1 else ""
-        lines = [f"{one.problem}{times}", f"  {one.chosen}: {one.reason}", "        us    noise  runs"]
-        for name, found in one.ranked:
-            mark = "*" if one.took(name) else " "
+    @cached_property
+    def text(self) -> str:
+        """Its table: time, its noise (the standard error of the median) and runs of each candidate."""
+        times = f", {self.count} times" if self.count > 1 else ""
+        lines = [f"{self.problem}{times}", f"  {self.chosen}: {self.reason}", "        us    noise  runs"]
+        for name, found in self.ranked:
+            mark = "*" if self.took(name) else " "
             why = f" ({found.reason})" if found.reason else ""
             if found.us == inf:
                 lines.append(f"  {mark}{'-':>7}{'':15}  {name}{why}")
             else:
                 lines.append(f"  {mark}{found.us:7.4g} {found.noise_us:8.2g} {found.runs:5}  {name}{why}")
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
+        return "\n".join(lines)
+
+    @cached_property
+    def picture(self) -> tuple[str, int]:
+        """Its part of the picture, from 0 down, and how high that is."""
+        shown = [item for item in self.ranked if item[1].us < inf][:SHOWN]
+        return "\n".join(_contest(self, shown)), HEAD + ROW * len(shown) + 14
+
+
+def render_text(contested: Sequence[Contested]) -> str:
+    """A table for each decision."""
+    return "\n\n".join(one.text for one in contested) + "\n"
 
 
 def render_picture(contested: Sequence[Contested]) -> str:
@@ -63,9 +72,9 @@ def render_picture(contested: Sequence[Contested]) -> str:
     parts: list[str] = []
     top = 0
     for one in contested:
-        shown = [item for item in one.ranked if item[1].us < inf][:SHOWN]
-        parts += _contest(one, shown, top)
-        top += HEAD + ROW * len(shown) + 14
+        part, height = one.picture
+        parts += [f'<g transform="translate(0 {top})">', part, "</g>"]
+        top += height
     width = LABEL + BARS + TIMES
     return "\n".join(
         [
@@ -78,15 +87,15 @@ def render_picture(contested: Sequence[Contested]) -> str:
     )
 
 
-def _contest(one: Contested, shown: Sequence[tuple[str, Measurement]], top: int) -> list[str]:
+def _contest(one: Contested, shown: Sequence[tuple[str, Measurement]]) -> list[str]:
     title = one.problem + (f", {one.count} times" if one.count > 1 else "")
     lines = [
-        f'<text x="0" y="{top + 13}" font-weight="600">{escape(title[:150])}</text>',
-        f'<text x="0" y="{top + 27}">{escape(f"{one.chosen}: {one.reason}"[:160])}</text>',
+        f'<text x="0" y="13" font-weight="600">{escape(title[:150])}</text>',
+        f'<text x="0" y="27">{escape(f"{one.chosen}: {one.reason}"[:160])}</text>',
     ]
     longest = max((found.us + 3 * found.noise_us for _, found in shown), default=1.0)
     for row, (name, found) in enumerate(shown):
-        y = top + HEAD + ROW * row
+        y = HEAD + ROW * row
         colour = LIBRARY_COLOUR if name.startswith(LIBRARY) else OTHER_COLOUR
         colour = CHOSEN_COLOUR if one.took(name) else colour
         low, high = (LABEL + BARS * max(0.0, found.us + 3 * side * found.noise_us) / longest for side in (-1, 1))

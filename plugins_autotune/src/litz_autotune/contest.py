@@ -9,16 +9,20 @@ plus that reading.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
 
 import torch
 
+import litz_autotune
+from litz import codegen, ir, schedule
 from litz.cost import speeds_of
 from litz.ir import Program, Template
 from litz.runtime.cache import digest
 from litz.runtime.cuda_driver import driver_version
-from litz.schedule.choices import needed_outside, replacement_of, substituted
+from litz.schedule.choices import Recipe, absorbed_by, needed_outside, replacement_of, substituted
 from litz_plugins import Choice, ChoiceContext
 
 from .decide import Rival
@@ -43,12 +47,23 @@ class Heat:
 
 @dataclass(frozen=True)
 class Contest:
-    """problem, key: of the work, and of the work with these very candidates in this environment. heats: by work."""
+    """problem, key: of the work, and of the work with these very candidates in this environment. rivals: what each must
+    beat. offers: the candidates by what they absorb, as `_groups` has them."""
 
     problem: Problem
     key: str
-    heats: tuple[Heat, ...]
     rivals: tuple[Rival, ...]
+    program: Program
+    template: Template
+    offers: Mapping[tuple[str, ...], Sequence[Choice]]
+
+    @cached_property
+    def heats(self) -> tuple[Heat, ...]:
+        """By work. Made when they are run: only then all candidates are needed."""
+        return tuple(
+            _heat(self.program, self.template, absorbs, choices, number)
+            for number, (absorbs, choices) in enumerate(self.offers.items())
+        )
 
 
 def make_contest(context: ChoiceContext, offers: Sequence[Choice]) -> Contest:
@@ -56,20 +71,18 @@ def make_contest(context: ChoiceContext, offers: Sequence[Choice]) -> Contest:
     program, template = context.program, context.operation
     groups: dict[tuple[str, ...], list[Choice]] = {}
     for choice in offers:
-        groups.setdefault(replacement_of(choice).absorbs, []).append(choice)
+        groups.setdefault(absorbed_by(choice), []).append(choice)
     widest = max(groups, key=len)
-    heats: dict[tuple[str, ...], Heat] = {}
     rivals: list[Rival] = []
-    for absorbs, choices in groups.items():
-        heat = _heat(program, template, absorbs, choices, len(heats))
-        heats[absorbs] = heat
+    for number, (absorbs, choices) in enumerate(groups.items()):
         shared = bool(absorbs) and bool(shared_users(program, template, absorbs))
+        baseline = LIBRARY if shared else _baseline(program, template, absorbs, number)
         handicap = _reading_us(context) if shared else 0.0
-        rivals += [Rival(c.name, LIBRARY if shared else heat.baseline.name, handicap) for c in choices]
-    if any(rival.baseline == LIBRARY for rival in rivals) and () not in heats:
-        heats[()] = _heat(program, template, (), (), len(heats))
+        rivals += [Rival(c.name, baseline, handicap) for c in choices]
+    if any(rival.baseline == LIBRARY for rival in rivals):
+        groups.setdefault((), [])
     problem = describe(_scope(program, template, widest), context.device)
-    return Contest(problem, _key(problem, offers), tuple(heats.values()), tuple(rivals))
+    return Contest(problem, _key(problem, offers), tuple(rivals), program, template, groups)
 
 
 def _scope(program: Program, template: Template, absorbs: Sequence[str]) -> Program:
@@ -82,12 +95,16 @@ def _scope(program: Program, template: Template, absorbs: Sequence[str]) -> Prog
 
 
 def _heat(program: Program, template: Template, absorbs: Sequence[str], choices: Sequence[Choice], number: int) -> Heat:
-    scope = _scope(program, template, absorbs)
-    # No name of an operation: the same heat of an equal problem elsewhere has the same name.
-    words = others(program, template, absorbs)
-    name = f"{LIBRARY} with {words}{f' ({number})' if number else ''}" if absorbs else LIBRARY
+    scope, name = _scope(program, template, absorbs), _baseline(program, template, absorbs, number)
     entrants = [Entrant(c.name, substituted(scope, template, replacement_of(c))) for c in choices]
     return Heat(name, Entrant(name, scope), tuple(entrants))
+
+
+def _baseline(program: Program, template: Template, absorbs: Sequence[str], number: int) -> str:
+    """The name of the library's way of doing a heat's work."""
+    # No name of an operation: the same heat of an equal problem elsewhere has the same name.
+    words = others(program, template, absorbs)
+    return f"{LIBRARY} with {words}{f' ({number})' if number else ''}" if absorbs else LIBRARY
 
 
 def _reading_us(context: ChoiceContext) -> float:
@@ -98,11 +115,25 @@ def _reading_us(context: ChoiceContext) -> float:
 
 
 def _key(problem: Problem, offers: Sequence[Choice]) -> str:
-    """Of the problem, the candidates' sources, and what decides how fast these run."""
-    candidates = sorted(digest(c.name, *(s.text for s in sources_of(c))) for c in offers)
-    return digest(problem.to_json(), *environment(), *candidates)
+    """Of the problem, the candidates, and what decides how fast these run."""
+    return digest(problem.to_json(), *environment(), *sorted(map(_identity, offers)))
 
 
+def _identity(choice: Choice) -> str:
+    """What a candidate is: its kernels' texts, or the recipe that they would be made by."""
+    if isinstance(choice.payload, Recipe):
+        return digest(choice.name, makers(), choice.payload.key)
+    return digest(choice.name, *(source.text for source in sources_of(choice)))
+
+
+@cache
+def makers() -> str:
+    """The code that makes kernels of recipes, as a digest: templates, and what of core writes and fuses."""
+    folders = [Path(str(package.__file__)).parent for package in (litz_autotune, codegen, ir, schedule)]
+    return digest(*(path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.py"))))
+
+
+@cache
 def environment() -> tuple[str, ...]:
     """Versions of what compiles, launches and computes."""
     try:

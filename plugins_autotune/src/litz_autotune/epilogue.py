@@ -17,8 +17,7 @@ from litz.ir.build import load
 from litz.ir.index import Expr, loop_var
 from litz.ir.node import intern, with_args
 from litz.ir.transform import flatten, map_stores
-from litz.schedule.choices import Replacement, needed_outside, substituted
-from litz.schedule.dependences import storage_roots
+from litz.schedule.choices import check_order, needed_outside
 from litz.schedule.merge import merge, merge_into
 
 ACCUMULATOR = "accumulator"
@@ -93,11 +92,10 @@ def plain(
 
 def fused(program: Program, template: Template, start: Epilogue) -> Iterator[Epilogue]:
     """`start` with ever more of the operations that use the result, the most last. Nothing where there is none."""
-    roots = storage_roots(program.operations)
-    names = [operation.name for operation in program.operations]
+    roots = program.roots
     loop, absorbed = start.loop, list[str]()
     made = set(loop.writes)
-    for operation in program.operations[names.index(template.name) + 1 :]:
+    for operation in program.operations[program.positions[template.name] + 1 :]:
         if len(absorbed) == MOST_USERS:
             return
         if not isinstance(operation, Loop) or made.isdisjoint(operation.reads):
@@ -118,15 +116,13 @@ def fused(program: Program, template: Template, start: Epilogue) -> Iterator[Epi
 
 
 def stands(program: Program, template: Template, absorbed: Sequence[str]) -> bool:
-    """Is there a place in the program's order for a kernel that does all of these?"""
+    """Is there a place in the program's order for a kernel that does all of these, and anyone who needs it?"""
     inside = {template.name, *absorbed}
-    writes = needed_outside(program, inside)
-    trial = replace(template, outputs=tuple(sorted(writes)))
     try:
-        substituted(program, template, Replacement((trial,), absorbs=tuple(absorbed)))
+        check_order(program, sorted(program.positions[name] for name in inside))
     except ValueError:
         return False
-    return True
+    return bool(needed_outside(program, inside))
 
 
 def fused_rows(program: Program, template: Template, start: Epilogue) -> Epilogue | None:
@@ -135,12 +131,11 @@ def fused_rows(program: Program, template: Template, start: Epilogue) -> Epilogu
 
     The loop's ranges are then those of the rows, and its reduction range the columns.
     """
-    roots = storage_roots(program.operations)
-    names = [operation.name for operation in program.operations]
+    roots = program.roots
     found: Epilogue | None = None
     loop, absorbed = start.loop, list[str]()
     made = set(loop.writes)
-    for operation in program.operations[names.index(template.name) + 1 :]:
+    for operation in program.operations[program.positions[template.name] + 1 :]:
         if len(absorbed) == MOST_USERS:
             break
         if not isinstance(operation, Loop) or made.isdisjoint(operation.reads) or operation.device != loop.device:
@@ -165,8 +160,7 @@ def fused_rows(program: Program, template: Template, start: Epilogue) -> Epilogu
 
 def others(program: Program, template: Template, absorbed: Sequence[str]) -> str:
     """ "1 producer and 2 users": what else a kernel does, in words; "" for nothing."""
-    names = [operation.name for operation in program.operations]
-    before = sum(names.index(name) < names.index(template.name) for name in absorbed)
+    before = sum(program.positions[name] < program.positions[template.name] for name in absorbed)
     counts = ((before, "producer"), (len(absorbed) - before, "user"))
     return " and ".join(f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count)
 
@@ -174,13 +168,12 @@ def others(program: Program, template: Template, absorbed: Sequence[str]) -> str
 def shared_users(program: Program, template: Template, absorbed: Sequence[str]) -> tuple[str, ...]:
     """Those of the absorbed operations that core could have fused with a loop outside: one that reads their results, or
     one that makes what they read and need not come before the contraction."""
-    by_name = {operation.name: operation for operation in program.operations}
     inside = {template.name, *absorbed}
     before: set[str] | None = None
 
     def is_shared(name: str) -> bool:
         nonlocal before
-        operation = by_name[name]
+        operation = program.operations[program.positions[name]]
         readers = [op for buffer in operation.writes for op in program.readers[buffer]]
         if any(isinstance(op, Loop) and op.name not in inside for op in readers):
             return True

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from litz.ir import Collective, Program, Wait
-from litz.schedule.dependences import storage_roots
+from litz.ir.operation import storage_roots
 from litz.schedule.schedule import Step
 
 

@@ -7,7 +7,7 @@ of an input); then program order counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -257,3 +257,14 @@ class Wait(Extern):
 
 
 Operation = Loop | Extern
+
+
+def storage_roots(operations: Iterable[Any]) -> dict[str, str]:
+    """For each buffer that shares memory with another by an Extern's alias: the first of those buffers. operations: a
+    program's, or a schedule's steps."""
+    roots: dict[str, str] = {}
+    for operation in operations:
+        if isinstance(operation, Extern):
+            for output, base in operation.aliases.items():
+                roots[output] = roots.setdefault(base, base)
+    return roots

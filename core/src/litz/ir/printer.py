@@ -24,11 +24,13 @@ def loop_lines(loop: Loop, buffers: Mapping[str, Buffer] | None = None) -> list[
     origins = f"  # {', '.join(loop.origins)}" if loop.origins else ""
     lines = [f"loop {loop.name} [{ranges}] {loop.device}{origins}"]
     names: dict[Node, str] = {}
+    count = 0
     for node in loop.nodes:
         if node.op == "const":
             names[node] = f"{node.attrs[0]}:{short(node.dtype)}"
             continue
-        names[node] = f"v{sum(name.startswith('v') for name in names.values())}"
+        names[node] = f"v{count}"
+        count += 1
         lines.append(f"  {names[node]}: {short(node.dtype)} = {_node_text(node, names)}")
     lines += ["  " + _store_text(store, names, buffers) for store in loop.stores]
     return lines

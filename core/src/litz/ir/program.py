@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 
 from .buffer import Buffer, TensorRef
 from .index import Expr, Symbol
-from .operation import Extern, Loop, Operation
+from .operation import Extern, Loop, Operation, storage_roots
 from .printer import operation_lines
 
 
@@ -64,19 +64,32 @@ class Program:
     @cached_property
     def writers(self) -> Mapping[str, tuple[Operation, ...]]:
         """For each buffer, the operations that write it, in order."""
-        found: dict[str, list[Operation]] = {name: [] for name in self.buffers}
-        for operation in self.operations:
-            for name in operation.writes:
-                found[name].append(operation)
-        return {name: tuple(operations) for name, operations in found.items()}
+        return self._by_buffer(lambda operation: operation.writes)
 
     @cached_property
     def readers(self) -> Mapping[str, tuple[Operation, ...]]:
-        found: dict[str, list[Operation]] = {name: [] for name in self.buffers}
+        return self._by_buffer(lambda operation: operation.reads)
+
+    def _by_buffer(self, names: Callable[[Operation], tuple[str, ...]]) -> Mapping[str, tuple[Operation, ...]]:
+        found: dict[str, list[Operation]] = {}
         for operation in self.operations:
-            for name in operation.reads:
-                found[name].append(operation)
-        return {name: tuple(operations) for name, operations in found.items()}
+            for name in names(operation):
+                found.setdefault(name, []).append(operation)
+        return dict.fromkeys(self.buffers, ()) | {name: tuple(operations) for name, operations in found.items()}
+
+    @cached_property
+    def positions(self) -> Mapping[str, int]:
+        """Where each operation stands, by name."""
+        return {operation.name: position for position, operation in enumerate(self.operations)}
+
+    @cached_property
+    def roots(self) -> Mapping[str, str]:
+        """See `litz.ir.operation.storage_roots`."""
+        return storage_roots(self.operations)
+
+    def is_view(self, name: str) -> bool:
+        """Does a buffer lie in another's memory, by an Extern's alias?"""
+        return self.roots.get(name, name) != name
 
     @cached_property
     def output_buffers(self) -> frozenset[str]:

@@ -1,18 +1,20 @@
 """Templates: for each contraction, the library call or one of the kernels that plugins offer for it.
 
 The library call is always a candidate. A template's choice carries in its payload what takes the contraction's place:
-an operation that writes the same buffers, or a `Replacement`, which may do the work of other operations as well.
+an operation that writes the same buffers, or a `Replacement`, which may do the work of other operations as well; or a
+`Recipe` for one, which is made only if it is needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from litz.ir import Buffer, Extern, Loop, Operation, Program, Template, TensorRef
+from litz.ir import Buffer, Extern, Loop, Operation, Program, Template
 from litz_plugins import Choice, Decision
 
-from .dependences import dependences, storage_roots
+from .dependences import dependences
 
 Offer = Callable[[Template, Program], Sequence[Choice]]
 Select = Callable[[Template, Program, Sequence[Choice]], tuple[str, Choice] | None]
@@ -37,8 +39,31 @@ class Replacement:
         return frozenset(name for op in self.operations for name in op.writes if name not in own)
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """A Replacement that is yet to be made: of many candidates most are only compared.
+
+    absorbs: what it will. key: text; for equal contractions equal keys make equal replacements. make: makes it, once.
+    """
+
+    absorbs: tuple[str, ...]
+    key: str
+    make: Callable[[], Replacement]
+
+    @cached_property
+    def made(self) -> Replacement:
+        return self.make()
+
+
+def absorbed_by(choice: Choice) -> tuple[str, ...]:
+    """The operations that a choice does besides the contraction."""
+    return choice.payload.absorbs if isinstance(choice.payload, (Replacement, Recipe)) else ()
+
+
 def replacement_of(choice: Choice) -> Replacement:
     """A choice's payload as a Replacement. TypeError if it is none and no operation."""
+    if isinstance(choice.payload, Recipe):
+        return choice.payload.made
     if isinstance(choice.payload, Replacement):
         return choice.payload
     if isinstance(choice.payload, (Loop, Extern)):
@@ -53,11 +78,11 @@ def substituted(program: Program, template: Template, replacement: Replacement) 
     it: it stands where the last of what it replaces stood.
     """
     gone = {template.name, *replacement.absorbs}
-    numbers = [n for n, operation in enumerate(program.operations) if operation.name in gone]
-    if len(numbers) != len(gone):
+    if not gone <= program.positions.keys():
         raise ValueError(f"{', '.join(gone)}: not all are operations of the program")
-    _check_writes(program, template, replacement, {program.operations[n].name for n in numbers})
-    _check_order(program, numbers)
+    numbers = sorted(program.positions[name] for name in gone)
+    _check_writes(program, template, replacement, gone)
+    check_order(program, numbers)
     operations: list[Operation] = []
     for number, operation in enumerate(program.operations):
         if number == numbers[-1]:
@@ -70,28 +95,32 @@ def substituted(program: Program, template: Template, replacement: Replacement) 
 
 def needed_outside(program: Program, inside: Collection[str]) -> frozenset[str]:
     """Buffers that the operations named `inside` write and that someone else reads, writes or returns."""
-    written = {name for op in program.operations if op.name in inside for name in op.writes}
-    used = {n for op in program.operations if op.name not in inside for n in (*op.reads, *op.writes)}
-    returned = {output.buffer for output in program.outputs if isinstance(output, TensorRef)}
-    kept = {name for name in written if program.buffers[name].kind != "temporary"}
-    return frozenset(written & (used | returned | kept))
+
+    def is_needed(name: str) -> bool:
+        if name in program.output_buffers or program.buffers[name].kind != "temporary":
+            return True
+        return any(op.name not in inside for op in (*program.readers[name], *program.writers[name]))
+
+    written = {name for own in inside for name in program.operations[program.positions[own]].writes}
+    return frozenset(filter(is_needed, written))
 
 
 def _check_writes(program: Program, template: Template, replacement: Replacement, gone: set[str]) -> None:
-    allowed = {name for op in program.operations if op.name in gone for name in op.writes}
+    allowed = {name for own in gone for name in program.operations[program.positions[own]].writes}
     needed = needed_outside(program, gone) or set(template.writes)
     if not needed <= replacement.writes <= allowed:
         wanted, given = ", ".join(sorted(needed)), ", ".join(sorted(replacement.writes))
         raise ValueError(f"in place of {template.name} the payload must be an operation that writes {wanted}; {given}")
 
 
-def _check_order(program: Program, numbers: Sequence[int]) -> None:
-    """Nothing between the first and the last of `numbers` may depend on one of them."""
+def check_order(program: Program, numbers: Sequence[int]) -> None:
+    """Nothing between the first and the last of the positions `numbers`, ascending, may depend on one of them: else
+    nothing could take the place of all these operations. Errors: ValueError."""
     if len(numbers) == 1:
         return
     start = numbers[0]
     span = program.operations[start : numbers[-1] + 1]
-    before = dependences(span, program.buffers, storage_roots(program.operations))
+    before = dependences(span, program.buffers, program.roots)
     gone = {0}
     for place, operation in enumerate(span):
         if place + start in numbers:
@@ -133,4 +162,13 @@ def _decide(
         raise TypeError(f"choice {chosen.name!r} for {template.name}: {error}") from error
 
 
-__all__ = ["Replacement", "choose_templates", "needed_outside", "replacement_of", "substituted"]
+__all__ = [
+    "Recipe",
+    "Replacement",
+    "absorbed_by",
+    "check_order",
+    "choose_templates",
+    "needed_outside",
+    "replacement_of",
+    "substituted",
+]

@@ -9,27 +9,18 @@ and other effects (random numbers, asserts) know nothing of each other.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
 
 from litz.ir import Buffer, Collective, Extern, Loop, TensorRef, Wait
+from litz.ir.operation import storage_roots
 
 from .schedule import Kernel
 
 Work = Loop | Extern | Kernel
-
-
-def storage_roots(operations: Iterable[Work]) -> dict[str, str]:
-    """For each buffer that shares memory with another by an Extern's alias: the first of those buffers."""
-    roots: dict[str, str] = {}
-    for operation in operations:
-        if isinstance(operation, Extern):
-            for output, base in operation.aliases.items():
-                roots[output] = roots.setdefault(base, base)
-    return roots
 
 
 @dataclass

@@ -15,7 +15,7 @@ from litz.ir import Extern, Loop, Program, Wait
 from litz_plugins import Decision
 
 from .contracted import ContractedGraph
-from .dependences import dependences, storage_roots, topological
+from .dependences import dependences, topological
 from .estimate import Cost, CostModel
 from .merge import merge
 from .schedule import Kernel, Step
@@ -55,7 +55,7 @@ def fuse(program: Program, costs: CostModel, note: Note, enabled: bool = True) -
 class _Fusion:
     def __init__(self, program: Program, costs: CostModel, note: Note) -> None:
         self.program, self.costs, self.note = program, costs, note
-        self.roots = storage_roots(program.operations)
+        self.roots = program.roots
         self.graph = ContractedGraph(dependences(program.operations, program.buffers))
         self.readers: dict[str, set[int]] = {}
         self.writers: dict[str, set[int]] = {}

@@ -21,7 +21,6 @@ from litz.ir.ops import OPS
 from litz.ir.transform import replace_loads
 from litz_plugins import PassContext
 
-from .dependences import storage_roots
 from .estimate import CostModel
 from .merge import MAX_LOADS, MAX_NODES
 
@@ -41,7 +40,7 @@ class _Inliner:
         self.program, self.context = program, context
         self.costs = CostModel(program, machine)
         self.operations: list[Operation | None] = list(program.operations)
-        self.roots = storage_roots(program.operations)
+        self.roots = program.roots
         self.writers: dict[str, list[int]] = {}
         self.readers: dict[str, set[int]] = {}
         self.times: dict[int, float] = {}

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from litz.ir import Collective, Loop, Node, Program, Wait
 from litz.ir.index import Expr
+from litz.ir.operation import storage_roots
 from litz_plugins import PassContext
 
-from .dependences import storage_roots
 from .estimate import reduction_depth
 from .schedule import Kernel, MemoryPlan, Schedule, Step
 

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from litz.ir import Program
+from litz.ir.operation import storage_roots
 from litz_plugins import PassContext
 
-from .dependences import dependences, storage_roots
+from .dependences import dependences
 from .fusion import renumbered
 from .memory import peak_bytes, simple_plan
 from .schedule import Schedule, Step

@@ -13,9 +13,9 @@ import torch
 from torch._ops import OpOverload
 
 from litz.ir import Collective, Program, TensorRef, Wait
+from litz.ir.operation import storage_roots
 from litz_plugins import PassContext
 
-from .dependences import storage_roots
 from .memory import simple_plan
 from .schedule import Schedule, Step
 

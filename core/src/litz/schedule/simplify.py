@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from litz.ir import Collective, Extern, Loop, Operation, Program, Wait
 from litz_plugins import PassContext
 
-from .dependences import storage_roots
-
 
 def remove_dead_operations(program: Program, context: PassContext) -> Program:
     """Without operations whose results nobody uses and that have no effect; without stores that nobody reads."""
-    roots = storage_roots(program.operations)
+    roots = program.roots
     live = {roots.get(name, name) for name in program.output_buffers}
     needed_sizes = {s for item in program.outputs for s in getattr(item, "free_symbols", ())}
     kept: list[Operation] = []
@@ -38,13 +37,13 @@ def remove_dead_operations(program: Program, context: PassContext) -> Program:
     return replace(program, operations=operations, buffers=buffers)
 
 
-def _is_live(name: str, live: set[str], roots: dict[str, str], program: Program) -> bool:
+def _is_live(name: str, live: set[str], roots: Mapping[str, str], program: Program) -> bool:
     root = roots.get(name, name)
     return root in live or program.buffers[name].kind != "temporary" or program.buffers[root].kind != "temporary"
 
 
 def _must_run(
-    extern: Extern, live: set[str], roots: dict[str, str], program: Program, needed_sizes: set[object]
+    extern: Extern, live: set[str], roots: Mapping[str, str], program: Program, needed_sizes: set[object]
 ) -> bool:
     if extern.effect or extern.mutates or extern.unbacked:
         return True

@@ -21,7 +21,7 @@ from litz.codegen.triton.names import Names, index_expressions
 from litz.codegen.triton.text import POINTER_TYPES, TL_TYPES, IndexText, size_text
 from litz.codegen.triton.tiling import Axis, Tiling
 from litz.codegen.triton.values import Tile, Value
-from litz.ir import Extern, Loop, Program, Store
+from litz.ir import Loop, Program, Store
 from litz.ir.dtypes import short
 from litz.ir.index import ONE, Expr, Symbol, stride_of
 from litz.ir.ops import OPS
@@ -412,7 +412,6 @@ class _Writer:
     def _settings(self, limits: Sequence[str], body: str) -> dict[str, Any]:
         """See `litz.codegen.triton.codegen.make_settings`."""
         buffers = [self.program.buffers[name] for name in self.names.buffers]
-        aliases = {n for op in self.program.operations if isinstance(op, Extern) for n in op.aliases}
         grid = " * ".join(
             [f"(-(-{size_text(size, self.names.sizes)} // {block}))" for size, block in self._grid()]
             + [size_text(self.gemm.count, self.names.sizes), str(self.config.split if self.partial else 1)]
@@ -426,7 +425,7 @@ class _Writer:
             "unaligned": [
                 position
                 for position, buffer in enumerate(buffers)
-                if (buffer.kind == "input" and self.program.writers[buffer.name]) or buffer.name in aliases
+                if (buffer.kind == "input" and self.program.writers[buffer.name]) or self.program.is_view(buffer.name)
             ],
             "num_warps": self.config.warps,
             "num_stages": self.config.stages,
@@ -450,13 +449,12 @@ def can_use_descriptors(gemm: Gemm, program: Program) -> bool:
     if not all(r.size.is_Integer for r in gemm.batch):
         return False
     (product,) = gemm.products
-    aliases = {name for op in program.operations if isinstance(op, Extern) for name in op.aliases}
     for operand, ranges in (
         (product.left, (gemm.rows[0], *product.depth)),
         (product.right, (*product.depth, gemm.columns[0])),
     ):
         buffer = program.buffers[operand.buffer]
-        moved = buffer.name in aliases or (buffer.kind == "input" and bool(program.writers[buffer.name]))
+        moved = program.is_view(buffer.name) or (buffer.kind == "input" and bool(program.writers[buffer.name]))
         if (
             moved
             or operand.inside

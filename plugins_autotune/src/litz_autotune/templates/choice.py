@@ -1,0 +1,160 @@
+"""A configuration of a product as a choice. In: a `Gemm` and a `Config`. Out: a `Choice` whose kernel's text is written
+when it is needed: most candidates are only looked up.
+
+A product whose depth is split is two operations: partial sums in a kernel, their sum and the epilogue in one of core's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import sympy
+import torch
+
+from litz.cost.contractions import argument_names
+from litz.ir import Buffer, KernelCall, Layout, Loop, Program, Range, Template
+from litz.ir.build import load, reduce
+from litz.ir.index import reduction_var
+from litz.ir.node import Node
+from litz.ir.transform import replace_loads
+from litz.schedule.choices import Recipe, Replacement
+from litz_plugins import Choice, Estimate
+
+from ..epilogue import ACCUMULATOR, others
+from ..subprogram import Meaning, cut
+from .configs import Config
+from .gemm import OPERANDS, Gemm
+from .kernel import Plan, make_plan, write_gemm
+
+
+class Shared:
+    """What the kernels of one product share, whatever their configuration; made when it is first needed."""
+
+    def __init__(self, gemm: Gemm, template: Template, program: Program) -> None:
+        self._gemm, self._template, self._program = gemm, template, program
+
+    @cached_property
+    def plan(self) -> Plan:
+        return make_plan(self._gemm, self._program)
+
+    @cached_property
+    def meaning(self) -> Meaning:
+        names = {self._template.name, *self._gemm.epilogue.absorbed}
+        replaced = [op for op in self._program.operations if op.name in names]
+        return Meaning(cut(self._program, replaced, self._gemm.epilogue.writes))
+
+    @cached_property
+    def others(self) -> str:
+        return others(self._program, self._template, self._gemm.epilogue.absorbed)
+
+    @cached_property
+    def key(self) -> str:
+        """What else decides the kernels' texts but the problem and the configuration."""
+        gemm = self._gemm
+        made = [operand.prologue is not None for p in gemm.products for operand in (p.left, p.right)]
+        return f"{made} {gemm.tf32} {gemm.epilogue.loop.is_reduction} {len(gemm.epilogue.absorbed)}"
+
+
+def make_choice(
+    gemm: Gemm,
+    config: Config,
+    estimate: Estimate | None,
+    template: Template,
+    program: Program,
+    shared: Shared | None = None,
+) -> Choice | None:
+    """One configuration as a choice; None where k cannot be split, as the epilogue reads a view. shared: of the same
+    product's other choices."""
+    shared = shared or Shared(gemm, template, program)
+    absorbs = gemm.epilogue.absorbed
+    name = f"triton {template.kind} {config}"
+    if absorbs:
+        name += f" with {shared.others}"
+    if config.split > 1 and not _can_split(gemm):
+        return None
+
+    def make() -> Replacement:
+        if config.split > 1:
+            return _split(gemm, config, template, program)
+        return Replacement((_kernel_call(gemm, config, template, program, shared),), absorbs=absorbs)
+
+    return Choice(name, "template", Recipe(absorbs, f"{config!r} {shared.key}", make), estimate)
+
+
+def _kernel_call(gemm: Gemm, config: Config, template: Template, program: Program, shared: Shared) -> KernelCall:
+    """One kernel for the product and its epilogue."""
+    return KernelCall(
+        template.name,
+        template.device,
+        shared.meaning,
+        shared.meaning.arguments(),
+        outputs=gemm.epilogue.writes,
+        origins=gemm.epilogue.loop.origins,
+        source=write_gemm(gemm, config, program, template.name, plan=shared.plan),
+    )
+
+
+def _can_split(gemm: Gemm) -> bool:
+    made = any(operand.prologue is not None for p in gemm.products for operand in (p.left, p.right))
+    plain = set(gemm.epilogue.buffers) == {ACCUMULATOR} and not gemm.epilogue.loop.is_reduction
+    return plain and len(gemm.products) == 1 and not made
+
+
+def _split(gemm: Gemm, config: Config, template: Template, program: Program) -> Replacement:
+    """Two operations and the workspace. The partial sums are added in a fixed order, so results repeat bit for bit."""
+    workspace = f"{template.outputs[0]}_parts"
+    size = (sympy.Integer(config.split), *(r.size for r in (*gemm.batch, *gemm.rows, *gemm.columns)))
+    buffer = Buffer(workspace, gemm.accumulate, template.device, Layout.contiguous(size))
+    extended = replace(program, buffers={**program.buffers, workspace: buffer})
+    parts = _Parts(config.split, gemm.accumulate)
+    source = write_gemm(gemm, config, extended, template.name, workspace)
+    call = KernelCall(
+        template.name,
+        template.device,
+        parts,
+        tuple(argument_names(template)[name] for name in OPERANDS[template.kind]),
+        outputs=(workspace,),
+        origins=template.origins,
+        source=source,
+    )
+    total = _sum_of_parts(gemm, workspace, config.split, template)
+    return Replacement((call, total), (buffer,), gemm.epilogue.absorbed)
+
+
+def _sum_of_parts(gemm: Gemm, workspace: str, split: int, template: Template) -> Loop:
+    loop, part = gemm.epilogue.loop, reduction_var(0)
+    walked = tuple(r.var for r in (*gemm.batch, *gemm.rows, *gemm.columns))
+
+    def change(node: Node) -> Node | None:
+        if node.buffer != ACCUMULATOR:
+            return None
+        return reduce("sum", load(workspace, (part, *walked), node.dtype))
+
+    return replace(
+        loop,
+        name=f"{template.name}_sum",
+        stores=replace_loads(loop.stores, change),
+        reduction_ranges=(Range(part, sympy.Integer(split)),),
+    )
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The meaning of a split kernel: partial sums, of shape (part, m, n) or (part, batch, m, n)."""
+
+    split: int
+    accumulate: torch.dtype
+
+    @property
+    def __name__(self) -> str:
+        return f"matrix product in {self.split} parts"
+
+    def __call__(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        # Where the cuts lie does not matter: what reads the parts adds them up.
+        lefts, rights = left.to(self.accumulate), right.to(self.accumulate)
+        chunks = zip(lefts.tensor_split(self.split, -1), rights.tensor_split(self.split, -2))
+        return torch.stack([a @ b for a, b in chunks])
+
+
+__all__ = ["Shared", "make_choice"]

@@ -321,3 +321,21 @@ def test_from_a_real_compile() -> None:
     assert set(one.kernel_sources) == set(one.kernel_paths)
     lines = [line for line in text_of(one).splitlines() if not line.startswith("source")]  # a path is not broken
     assert all(len(line) <= 80 for line in lines)
+
+
+def test_kernels_from_the_cache_are_counted(tmp_path: Path) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.cos().sum(), (y + 1).sum(0), (y * 2).softmax(1)
+
+    x, y = torch.randn(9), torch.randn(5, 7)
+    found = []
+    for options in ({}, {}, {"cache": False}):
+        torch._dynamo.reset()
+        with reports.collect() as collected:
+            torch.compile(fn, backend="litz", options={"cache_dir": str(tmp_path), **options})(x, y)
+        found.append(collected[0])
+    first, second, without = found
+    assert first.cache_hits == without.cache_hits == 0 < second.cache_hits == second.kernels_after
+    assert f"{second.kernels_after} kernels from the cache" in text_of(second) and "from the cache" not in text_of(
+        first
+    )

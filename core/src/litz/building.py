@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from litz.codegen.facts import replay_facts
@@ -59,14 +60,17 @@ def build(
             key = (source.language, source.text, str(kernel.device), repr(source.settings))
             distinct.setdefault(key, []).append((kernel, variant))
 
-    def load(kernels: list[tuple[Kernel | KernelCall, Schedule]]) -> Callable[..., Any]:
-        first, variant = kernels[0]
-        return codegens[first.device.type].load(sources[first.name], _codegen_context(first, variant, compiler))
+    def load(kernels: list[tuple[Kernel | KernelCall, Schedule]]) -> tuple[Callable[..., Any], bool]:
+        (first, variant), cache = kernels[0], compiler.cache.counted()
+        context = replace(_codegen_context(first, variant, compiler), cache=cache)
+        launch = codegens[first.device.type].load(sources[first.name], context)
+        return launch, cache.hits > 0 and cache.misses == 0
 
     workers = compiler.options.threads or os.cpu_count() or 1
     with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="litz-build") as executor:
         loaded = list(executor.map(load, distinct.values()))
-    launchers = {k.name: launch for kernels, launch in zip(distinct.values(), loaded, strict=True) for k, _ in kernels}
+    launchers = {k.name: launch for kernels, (launch, _) in zip(distinct.values(), loaded) for k, _ in kernels}
+    hits = sum(len(kernels) for kernels, (_, found) in zip(distinct.values(), loaded) if found)
 
     files = {"wrapper.py": wrapper.text, "schedule.txt": "\n".join(map(str, schedule.variants))}
     files |= {f"{name}.{_SUFFIX.get(s.language, s.language)}": s.text for name, s in sources.items()}
@@ -82,7 +86,7 @@ def build(
     kernels = {name: str(folder / f"{name}.{_SUFFIX.get(s.language, s.language)}") for name, s in sources.items()}
     if compiler.options.cuda_graphs:
         entry = replayed(entry, replay_facts(schedule))
-    return CompiledGraph(schedule.program.name, wrapper.text, folder / "wrapper.py", entry, kernels)
+    return CompiledGraph(schedule.program.name, wrapper.text, folder / "wrapper.py", entry, kernels, cache_hits=hits)
 
 
 _SUFFIX = {"cpp": "cpp", "triton": "py"}

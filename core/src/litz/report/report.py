@@ -35,9 +35,9 @@ class CompileReport:
     name, kind: of the graph ("inference", "forward", "backward"). device: what it runs on, as the cost model takes it.
     loops_before, kernels_after: before and after fusion. externs: how often each library op is called. memory_*: of
     temporaries and outputs, for the sizes seen. stage_seconds: wall time of each compile stage. *_sources: generated
-    text by kernel. cache_hits: kernels that were not built because the cache had them. attachments: what
-    plugins add, file name -> text. realised: measured times of collectives by step, where someone profiled a run.
-    schedule, program: the nouns.
+    text by kernel. cache_hits: kernels that were not built because the cache had them, if only since they were tuned a
+    moment ago. attachments: what plugins add, file name -> text. realised: measured times of collectives by step, where
+    someone profiled a run. schedule, program: the nouns.
     """
 
     name: str
@@ -142,7 +142,6 @@ def make_report(
     stage_seconds: Mapping[str, float] | None = None,
     plugins: Iterable[str] = (),
     *,
-    cache_hits: int = 0,
     warnings: Iterable[str] = (),
     attachments: Mapping[str, str] | None = None,
     device: DeviceInfo | None = None,
@@ -179,7 +178,7 @@ def make_report(
         wrapper_source="" if compiled is None else compiled.text,
         kernel_paths={name: Path(path) for name, path in paths.items()},
         kernel_sources={name: source.text for name, source in (sources or {}).items()},
-        cache_hits=cache_hits,
+        cache_hits=getattr(compiled, "cache_hits", 0),
         plugins=tuple(plugins),
         warnings=tuple(warnings),
         attachments=dict(attachments or {}),

@@ -8,6 +8,7 @@ match is thrown away and built anew.
 
 from __future__ import annotations
 
+import copy
 import errno
 import hashlib
 import json
@@ -40,12 +41,22 @@ def _sum(path: Path) -> str:
 
 
 class Cache:
-    """Entries under `root`. With `enabled=False` every entry is built in a temporary folder and never found again."""
+    """Entries under `root`. With `enabled=False` every entry is built in a temporary folder and never found again.
+
+    hits, misses: how many entries `build` has found, and made.
+    """
 
     def __init__(self, root: Path, enabled: bool = True) -> None:
         self._scratch = None if enabled else tempfile.TemporaryDirectory(prefix="litz-")
         self.root = Path(root) if self._scratch is None else Path(self._scratch.name)
         self._checked: set[Path] = set()
+        self.hits = self.misses = 0
+
+    def counted(self) -> Cache:
+        """The same cache, counted anew: for one who wants to know what was found for him alone."""
+        own = copy.copy(self)
+        own.hits = own.misses = 0
+        return own
 
     def find(self, kind: str, key: str) -> Path | None:
         """The folder of an entry that is there and undamaged, else None."""
@@ -65,6 +76,7 @@ class Cache:
         """
         found = self.find(kind, key)
         if found is not None:
+            self.hits += 1
             return found
         try:
             folder = self._build(kind, key, make)
@@ -83,7 +95,9 @@ class Cache:
         with FileLock(parent / f".{key}.lock"):
             found = self.find(kind, key)  # another process may have been faster
             if found is not None:
+                self.hits += 1
                 return found
+            self.misses += 1
             folder = parent / key
             shutil.rmtree(folder, ignore_errors=True)  # damaged, or it would have been found
             scratch = Path(tempfile.mkdtemp(prefix=f".{key[:8]}-", dir=parent))

@@ -20,6 +20,7 @@ class CompiledGraph:
     """What a graph became. Calling it runs the graph; it empties the list that it is given.
 
     `path` is where the wrapper's source lies; `kernels` maps each kernel's name to where its source lies.
+    `cache_hits` is how many of them were not built, as the cache had them.
     `output_strides` are those of each output where they are others than traced (saved tensors only), else None.
     """
 
@@ -29,6 +30,7 @@ class CompiledGraph:
     entry: Entry
     kernels: Mapping[str, str] = field(default_factory=dict)
     output_strides: Sequence[tuple[Any, ...] | None] | None = None
+    cache_hits: int = 0
 
     # AOTAutograd hands a callable with this mark its inputs as one list, so that they can be freed early.
     _boxed_call: bool = True

@@ -23,6 +23,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from math import exp, inf, log
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,13 @@ CONVOLUTIONS: dict[str, tuple[int, int, int, int, int, int, int, int]] = {
     "depthwise 7x7 96 56": (32, 96, 56, 96, 7, 1, 3, 96),
 }
 
+# The same for transposed ones: U-Net's and VAE decoders', a GAN's.
+TRANSPOSED: dict[str, tuple[int, int, int, int, int, int, int, int]] = {
+    "transposed 2x2 512-256 28 stride 2": (16, 512, 28, 256, 2, 2, 0, 1),
+    "transposed 4x4 256-128 32 stride 2": (32, 256, 32, 128, 4, 2, 1, 1),
+    "transposed 3x3 128-64 56 stride 2": (16, 128, 56, 64, 3, 2, 1, 1),
+}
+
 # name: m, n, k, and what makes an operand, or reduces a row; these count as rows with users
 OPERANDS: dict[str, tuple[int, int, int, Callable[..., torch.Tensor]]] = {
     "of silu, gpt2 down": (8192, 768, 3072, lambda x, w, w8, w32, s: F.silu(x) @ w),
@@ -155,17 +163,16 @@ def _others(randn: Callable[..., torch.Tensor], dtype: torch.dtype) -> Iterator[
         w32 = torch.randn(k, n, device="cuda")
         w8 = (w32 * 30).to(torch.int8)
         yield name, "operand", product, [randn(m, k), w32.to(dtype), w8, w32, randn(n)]
-    for name, (images, channels, size, out, kernel, *rest) in CONVOLUTIONS.items():
+    for name, (images, channels, size, out, kernel, *rest) in (CONVOLUTIONS | TRANSPOSED).items():
         stride, padding, groups = rest
         x = randn(images, channels, size, size).contiguous(memory_format=torch.channels_last)
-        w = randn(out, channels // groups, kernel, kernel).contiguous(memory_format=torch.channels_last)
-
-        def convolve(
-            x: torch.Tensor, w: torch.Tensor, s: int = stride, p: int = padding, g: int = groups
-        ) -> torch.Tensor:
-            return F.conv2d(x, w, stride=s, padding=p, groups=g)
-
-        yield name, "", convolve, [x, w]
+        weight = (channels, out) if name in TRANSPOSED else (out, channels // groups)
+        w = randn(*weight, kernel, kernel).contiguous(memory_format=torch.channels_last)
+        options = {"stride": stride, "padding": padding, "groups": groups}
+        convolve = partial(F.conv2d, **options)
+        if name in TRANSPOSED:
+            convolve = partial(F.conv_transpose2d, **options, output_padding=(kernel - 2 * padding) % stride)
+        yield name, "", lambda x, w, f=convolve: f(x, w), [x, w]
         yield name, "relu", lambda x, w, f=convolve: F.relu(f(x, w)), [x, w]
 
 

@@ -65,6 +65,7 @@ OTHERS += [
     "of-dynamic",
     "conv-grouped-last",
     "conv-transposed",
+    "conv-transposed-odd-taps",
     "mm-softmax",
     "tma-softmax",
 ]

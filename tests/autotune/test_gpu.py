@@ -87,6 +87,8 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, ...], Callable[[torch.Tensor, torch.Ten
     "strided": ((64, 48, 3, 3), lambda x, w: F.conv2d(x, w, stride=2)),
     "grouped": ((96, 16, 3, 3), lambda x, w: F.conv2d(x, w, padding=1, groups=3)),
     "transposed": ((48, 40, 3, 3), lambda x, w: F.conv_transpose2d(x, w, padding=1)),
+    "upsampling": ((48, 40, 4, 4), lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1).relu()),
+    "upsampling by 3 taps": ((48, 40, 3, 3), lambda x, w: F.conv_transpose2d(x, w, None, 2, 1, output_padding=1)),
     "depthwise": ((96, 1, 3, 3), lambda x, w: F.silu(F.conv2d(x, w, padding=1, groups=48))),
 }
 

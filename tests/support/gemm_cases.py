@@ -52,7 +52,7 @@ class Case:
     fn: Callable[..., Any]
     make: Make
     config: Config
-    dynamic: bool = False
+    dynamic: bool | None = False
     fuse: bool = True
     absorbs: int = 0
     tolerance: float = 1e-5
@@ -186,6 +186,17 @@ def _conv(*sizes: Sequence[int], dtype: torch.dtype = torch.float32, last: bool 
         return [t.contiguous(memory_format=form) if t.dim() > 3 else t for t in found]
 
     return make
+
+
+def _marked(make: Make, *dims: int) -> Make:
+    """The same with dimensions of the first tensor marked as dynamic."""
+
+    def marked() -> Sequence[torch.Tensor]:
+        found = make()
+        torch._dynamo.mark_dynamic(found[0], dims)
+        return found
+
+    return marked
 
 
 def _mm_mm(dtype: torch.dtype = torch.float32) -> Make:
@@ -426,6 +437,40 @@ CASES: Mapping[str, Case] = {
     ),
     "conv-transposed-grouped": Case(
         lambda x, w: F.conv_transpose1d(x, w, dilation=2, groups=2), _conv((2, 6, 20), (6, 8, 3)), SMALL
+    ),
+    "conv-transposed-stride2": Case(
+        lambda x, w, b: F.conv_transpose2d(x, w, b, stride=2, padding=1).relu(),
+        _conv((2, 5, 7, 6), (5, 9, 4, 4), (9,)),
+        SMALL,
+        absorbs=1,
+    ),
+    "conv-transposed-stride2-last": Case(
+        lambda x, w: F.conv_transpose2d(x, w, stride=2), _conv((2, 16, 7, 6), (16, 9, 2, 2), last=True), SMALL
+    ),
+    "conv-transposed-odd-taps": Case(
+        lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1).sigmoid(),
+        _conv((2, 5, 7, 6), (5, 9, 3, 3)),
+        SMALL,
+        absorbs=1,
+    ),
+    "conv-transposed-stride3-grouped": Case(
+        lambda x, w: F.conv_transpose1d(x, w, stride=3, padding=1, groups=2, output_padding=0),
+        _conv((2, 6, 20), (6, 8, 5)),
+        SMALL,
+    ),
+    "conv-transposed-mixed": Case(
+        lambda x, w: F.conv_transpose2d(x, w, stride=(1, 2), padding=(2, 0)),
+        _conv((2, 5, 7, 6), (5, 9, 3, 4)),
+        SMALL,
+    ),
+    "conv-transposed-3d": Case(
+        lambda x, w: F.conv_transpose3d(x, w, stride=2), _conv((1, 3, 3, 4, 2), (3, 8, 2, 2, 2)), SMALL
+    ),
+    "conv-transposed-stride2-dynamic": Case(
+        lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1),
+        _marked(_conv((2, 5, 7, 6), (5, 9, 4, 4)), 2, 3),
+        SMALL,
+        dynamic=None,
     ),
     "conv3x3-dynamic": Case(
         lambda x, w: F.conv2d(x, w, padding=1), _conv((2, 5, 7, 6), (9, 5, 3, 3)), SMALL, dynamic=True

@@ -4,7 +4,8 @@
         weight[channel, c, tap] * input[image, c, pixel * stride + tap * dilation - padding]
 
 Rows are the pixels of all images, columns the output channels, and the depth is (taps, input channels), the channels
-walked fastest. Nothing is copied: positions are computed, and what lies in the padding is 0. Groups are a batch.
+walked fastest. Nothing is copied: positions are computed, and what lies in the padding is 0. Groups are a batch, and so
+are the places between the steps of a transposed convolution.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from litz.cost.contractions import argument_names
 from litz.ir import Buffer, Program, Range, Template, TensorRef
 from litz.ir.build import call, cast, load
 from litz.ir.dtypes import SUPPORTED
-from litz.ir.index import ONE, Expr, floordiv, loop_var
+from litz.ir.index import ONE, Expr, floordiv, loop_var, mod
 
 from ..epilogue import ACCUMULATOR, accumulator, plain
 from .gemm import ACCUMULATE, Gemm, Operand, Product, Unsuitable, depth_var
@@ -71,54 +72,109 @@ def read_convolution(template: Template, program: Program) -> Convolution:
 
 
 def make_convolution(template: Template, program: Program, tf32: bool = False) -> Gemm:
-    """The product that a convolution is; its groups are a batch. Errors: Unsuitable."""
+    """The product that a convolution is; its groups are a batch, and so are the places between a transposed one's
+    steps. Errors: Unsuitable."""
     given = read_convolution(template, program)
     image, weight, groups = given.image, given.weight, given.groups
-    if given.transposed and set(given.stride) != {1}:
-        raise Unsuitable("no template for transposed convolutions with strides")
     value, buffer, ranges = accumulator(program, template, ACCUMULATE[given.dtype])
-    number, channel, pixels = ranges[0], ranges[1], ranges[2:]
-    batch: tuple[Range, ...] = ()
+    number, channel = ranges[0], ranges[1]
+    walks = _walks(given, ranges[2:], len(ranges) + 1)
+    batch = tuple(walk.between for walk in walks if walk.between is not None)
     place: Expr = channel.var  # of a channel among all
+    first: Expr = sympy.Integer(0)  # of the group's input channels
+    channels = _input_channels(given)
     if groups > 1:
         if not channel.size.is_Integer or int(channel.size) // groups < LEAST_CHANNELS:
             raise Unsuitable(f"no product for groups of fewer than {LEAST_CHANNELS} channels")
-        batch = (Range(loop_var(len(ranges)), sympy.Integer(groups)),)
+        group = Range(loop_var(len(ranges)), sympy.Integer(groups))
+        batch = (group, *batch)
         channel = Range(channel.var, sympy.Integer(int(channel.size) // groups))
-        place = batch[0].var * channel.size + channel.var
-        ranges = (number, *batch, channel, *pixels)
-    index = (number.var, place, *(pixel.var for pixel in pixels))
+        place, first = group.var * channel.size + channel.var, group.var * channels
+    pixels = tuple(walk.pixel for walk in walks)
+    index = (number.var, place, *(walk.out for walk in walks))
     value = load(ACCUMULATOR, index, value.dtype)
-    depth = _depth(weight, given.transposed, groups)
-    taps, inner = depth[:-1], depth[-1]
-    first = sum((r.var * inner.size for r in batch), start=sympy.Integer(0))  # of the group's input channels
-    # Walked backwards, a transposed convolution of stride 1 is one whose taps reach the other way.
-    sign = -1 if given.transposed else 1
-    places = [
-        step * pixel.var + sign * (spread * tap.var - pad)
-        for pixel, tap, step, pad, spread in zip(pixels, taps, given.stride, given.padding, given.dilation, strict=True)
-    ]
-    position = _flat(image, [number.var, first + inner.var, *places])
-    inside = tuple(
-        (at, size)
-        for at, pad, size, pixel, tap, step, spread in zip(
-            places, given.padding, image.layout.size[2:], pixels, taps, given.stride, given.dilation, strict=True
-        )
-        if given.transposed or pad != 0 or not _reaches_no_further(pixel, tap, step, spread, size)
-    )
+    depth = (*(walk.tap for walk in walks), Range(depth_var(len(walks)), channels))
+    inner = depth[-1].var
+    position = _flat(image, [number.var, first + inner, *(walk.place for walk in walks)])
+    inside = tuple((walk.place, walk.size) for walk in walks if walk.leaves)
     left = Operand(image.buffer, given.dtype, position, inside)
-    channels = [first + inner.var, channel.var] if given.transposed else [place, inner.var]
-    right = Operand(weight.buffer, given.dtype, _flat(weight, [*channels, *(tap.var for tap in taps)]))
+    outer = [first + inner, channel.var] if given.transposed else [place, inner]
+    taps = tuple((walk.weight, walk.taps) for walk in walks if walk.skips)
+    right = Operand(weight.buffer, given.dtype, _flat(weight, [*outer, *(walk.weight for walk in walks)]), taps)
     if given.bias is not None:
         bias = load(given.bias.buffer, (place,), program.buffers[given.bias.buffer].dtype)
         value = call("add", value, cast(bias, value.dtype))
-    single = {tap.var: sympy.Integer(0) for tap in taps if tap.size == ONE}
+    single = {walk.tap.var: sympy.Integer(0) for walk in walks if walk.tap.size == ONE}
     kept = tuple(r for r in depth if r.var not in single) or depth[-1:]
     term = Product(_without(left, single), _without(right, single), _renumbered(kept))
     term = _rename(term, {old.var: new.var for old, new in zip(kept, term.depth)})
-    epilogue = plain(program, template, cast(value, given.out.dtype), ranges, {ACCUMULATOR: buffer}, index)
+    order = (number, *batch, channel, *pixels)
+    epilogue = plain(program, template, cast(value, given.out.dtype), order, {ACCUMULATOR: buffer}, index)
     tf32 = tf32 and given.dtype.itemsize == 4
     return Gemm(batch, (number, *pixels), (channel,), (term,), ACCUMULATE[given.dtype], epilogue, tf32)
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """One spatial dimension. pixel, between: ranges that `out`, the place in the result, is made of. tap: range along
+    the weight, at `weight` of its `taps`, which `skips` says it may overstep. place: in the input of `size`, which
+    `leaves` says it may leave."""
+
+    pixel: Range
+    out: Expr
+    tap: Range
+    weight: Expr
+    taps: Expr
+    place: Expr
+    size: Expr
+    leaves: bool
+    between: Range | None = None
+    skips: bool = False
+
+
+def _walks(given: Convolution, pixels: Sequence[Range], free: int) -> tuple[_Walk, ...]:
+    """A walk for each spatial dimension. free: the first number that no variable of the result has."""
+    taps = [Range(depth_var(n), size) for n, size in enumerate(given.weight.layout.size[2:])]
+    found = []
+    for n, (pixel, tap, step, pad, spread, size) in enumerate(
+        zip(pixels, taps, given.stride, given.padding, given.dilation, given.image.layout.size[2:], strict=True)
+    ):
+        if not given.transposed:
+            place = step * pixel.var + spread * tap.var - pad
+            leaves = pad != 0 or not _reaches_no_further(pixel, tap, step, spread, size)
+            found.append(_Walk(pixel, pixel.var, tap, tap.var, tap.size, place, size, leaves))
+        elif step == 1:
+            # Walked backwards, it is one whose taps reach the other way.
+            place = pixel.var - spread * tap.var + pad
+            found.append(_Walk(pixel, pixel.var, tap, tap.var, tap.size, place, size, True))
+        else:
+            found.append(_between_steps(pixel, tap, step, pad, spread, size, free + n))
+    return tuple(found)
+
+
+def _between_steps(pixel: Range, tap: Range, step: int, pad: int, spread: int, size: Expr, free: int) -> _Walk:
+    """A dimension of a transposed convolution with a stride. Every `step`-th place of the result takes the same taps,
+    every `step`-th of the weight: for each of these classes it is a convolution of stride 1.
+
+        out = step * pixel + between, weight = step * tap + (between + pad) % step,
+        place = (out + pad - weight) / step = pixel + (between + pad) // step - tap
+    """
+    every = sympy.Integer(step)
+    count, taps = floordiv(pixel.size, every), floordiv(tap.size + step - 1, every)
+    if spread != 1 or sympy.expand(count * step - pixel.size) != 0:
+        raise Unsuitable(
+            "no template for transposed convolutions whose result is no multiple of the stride, or dilated"
+        )
+    between = Range(loop_var(free), every)
+    extents = {between.var: every}
+    place = pixel.var + floordiv(between.var + pad, every, extents) - tap.var
+    weight = step * tap.var + mod(between.var + pad, every, extents)
+    leaves = pad != 0 or taps != 1 or sympy.expand(count - size) != 0
+    skips = sympy.expand(taps * step - tap.size) != 0
+    out = step * pixel.var + between.var
+    return _Walk(
+        Range(pixel.var, count), out, Range(tap.var, taps), weight, tap.size, place, size, leaves, between, skips
+    )
 
 
 def _each(value: Any, dims: int) -> Sequence[int]:
@@ -129,12 +185,10 @@ def _each(value: Any, dims: int) -> Sequence[int]:
     return values * dims if len(values) == 1 else values
 
 
-def _depth(weight: TensorRef, transposed: bool, groups: int) -> tuple[Range, ...]:
-    """The taps' ranges, then that of a group's input channels."""
-    outer, channels, *taps = weight.layout.size
-    if transposed:
-        channels = floordiv(outer, sympy.Integer(groups))
-    return tuple(Range(depth_var(n), size) for n, size in enumerate([*taps, channels]))
+def _input_channels(given: Convolution) -> Expr:
+    """Of a group."""
+    outer, inner = given.weight.layout.size[:2]
+    return floordiv(outer, sympy.Integer(given.groups)) if given.transposed else inner
 
 
 def _flat(ref: TensorRef, position: Sequence[Expr]) -> Expr:

@@ -15,8 +15,9 @@ from litz.cost import device_info
 from litz.ir import KernelCall, Program, Template
 from litz.runtime.triton_build import Variant, compile_kernel, make_target
 from litz_autotune.templates.configs import Config, all_configs, rank, shared_bytes, shared_limit
+from litz_autotune.templates.descriptors import can_use_descriptors
 from litz_autotune.templates.gemm import make_gemm
-from litz_autotune.templates.kernel import can_use_descriptors, write_gemm
+from litz_autotune.templates.kernel import write_gemm
 from litz_autotune.templates.offer import shape_of
 from support.gemm_cases import CASES, Case, randn
 

@@ -62,11 +62,12 @@ def test_export_and_import_between_caches(tmp_path: Path) -> None:
     store(tmp_path / "a").make(KEY, lambda: (RECORD, True))
     file = tmp_path / "results.json"
     run = CliRunner().invoke
-    assert "1 problems" in run(main, ["tune", "export", str(file), "--dir", str(tmp_path / "a")]).output
-    assert "1 problems" in run(main, ["tune", "import", str(file), "--dir", str(tmp_path / "b")]).output
+    assert "1 problem " in run(main, ["tune", "export", str(file), "--dir", str(tmp_path / "a")]).output
+    assert "1 problem " in run(main, ["tune", "import", str(file), "--dir", str(tmp_path / "b")]).output
     assert store(tmp_path / "b").find(KEY) == RECORD
     assert "0 problems" in run(main, ["tune", "import", str(file), "--dir", str(tmp_path / "b")]).output
     assert "library 10 us" in run(main, ["tune", "list", "--dir", str(tmp_path / "b")]).output
+    assert "nothing was measured yet" in run(main, ["tune", "list", "--dir", str(tmp_path / "empty")]).output
 
 
 @pytest.mark.parametrize(
@@ -86,5 +87,12 @@ def test_a_key_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
     assert done.exit_code == 1 and "no digest" in done.output
 
 
+def test_what_cannot_be_written_is_an_error_in_one_line(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["tune", "export", str(tmp_path / "absent" / "x.json"), "--dir", str(tmp_path)])
+    assert done.exit_code == 1 and "x.json cannot be written: No such file" in done.output
+
+
 def test_the_command_is_listed() -> None:
     assert "tune" in CliRunner().invoke(main, ["--help"]).output
+    text = CliRunner().invoke(main, ["tune", "--help"]).output
+    assert "..." not in text.partition("Commands:")[2] and max(map(len, text.splitlines())) <= 80

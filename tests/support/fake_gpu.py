@@ -5,6 +5,7 @@ Kernels are really compiled, for sm_90; only the races are not run.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from litz.pipeline import Compiler, make_compiler, schedule_graph
 from litz.schedule import Schedule
 from litz.schedule.schedule_program import unscheduled
 from litz_autotune import Autotune
+from litz_autotune.pool import dumps
 from litz_autotune.race import Race
 from litz_autotune.subprogram import on_device
 from litz_autotune.timing import FakeTimer, Measurement, failed
@@ -45,8 +47,8 @@ class FakeRunner:
 
     def run(self, requests: Sequence[Race], timeout: float = 0.0) -> list[tuple[Measurement, ...]]:
         found = []
-        for race in requests:
-            self.racing = race
+        for request in requests:
+            race = self.racing = pickle.loads(dumps(request))  # it may be sent to another process
             self.raced.append(tuple(entrant.name for entrant in race.entrants))
             values = [self.times(entrant.name) for entrant in race.entrants]
             found.append(tuple(failed(v) if isinstance(v, str) else Measurement(v, 0.0, 9) for v in values))

@@ -11,9 +11,9 @@ from functools import cached_property
 from html import escape
 from math import inf
 
+from .results import LIBRARY
 from .timing import Measurement
 
-LIBRARY = "library"
 ROW, HEAD, LABEL, BARS, TIMES = 15, 34, 380, 360, 150
 """Heights of a candidate and of a contest's title, and widths of the columns, in pixels."""
 LIBRARY_COLOUR, CHOSEN_COLOUR, OTHER_COLOUR = "#d08a3e", "#2f6fdb", "#9db8e8"

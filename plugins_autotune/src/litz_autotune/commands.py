@@ -9,8 +9,9 @@ import click
 
 from litz.cli.common import current_options
 from litz.runtime.cache import Cache
+from litz.units import count_text
 
-from .results import Counters, LocalStore, export_records, import_records
+from .results import LIBRARY, Counters, LocalStore, Record, export_records, import_records
 
 _DIR = click.option("--dir", "folder", type=click.Path(path_type=Path), help="Another cache than the one in use.")
 
@@ -24,39 +25,49 @@ def tune() -> None:
     """Look at what the autotuner measured, or take it to another machine."""
 
 
-@tune.command("list")
+@tune.command("list", short_help="Show each problem with its times.")
 @_DIR
 def list_(folder: Path | None) -> None:
-    """Show each problem with its fastest candidate and the library's time."""
+    """Show each problem with its fastest candidate's time and the library's."""
     store = _store(folder)
-    for key in store.all_keys():
-        record = store.find(key)
-        if record is None:
-            continue
-        valid = {name: found for name, found in record.measured.items() if found.valid}
-        best = min(valid, key=lambda name: valid[name].us, default="")
-        times = f"{best} {valid[best].us:.4g} us" if best else "nothing ran"
-        library = next((f"library {found.us:.4g} us" for name, found in valid.items() if name == "library"), "")
-        click.echo(f"{record.problem} on {record.problem.device}: {times}{f'; {library}' if library else ''}")
+    records = [record for record in map(store.find, store.all_keys()) if record is not None]
+    for record in records:
+        click.echo(f"{record.problem} on {record.problem.device}: {_times(record)}")
+    if not records:
+        click.echo(f"nothing was measured yet (mode='max-autotune' does, on a GPU); looked in {store.cache.root}")
 
 
-@tune.command("export")
+def _times(record: Record) -> str:
+    ran = sorted(((found.us, name) for name, found in record.measured.items() if found.valid))
+    candidates = [f"{name} {us:.4g} us" for us, name in ran if not name.startswith(LIBRARY)]
+    library = [f"{name} {us:.4g} us" for us, name in ran if name.startswith(LIBRARY)]
+    return "; ".join([*candidates[:1], *library]) or "nothing ran"
+
+
+@tune.command("export", short_help="Write all measurements to a file.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @_DIR
 def export(file: Path, folder: Path | None) -> None:
     """Write every measurement of this machine to FILE, as JSON."""
     data = export_records(_store(folder))
-    file.write_text(json.dumps(data, indent=1, sort_keys=True))
-    click.echo(f"{len(data['records'])} problems written to {file}")
+    try:
+        file.write_text(json.dumps(data, indent=1, sort_keys=True))
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be written: {error.strerror}") from error
+    click.echo(f"{count_text(len(data['records']), 'problem')} written to {file}")
 
 
-@tune.command("import")
+@tune.command("import", short_help="Take over the measurements of a file.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @_DIR
 def import_(file: Path, folder: Path | None) -> None:
     """Take over the measurements in FILE, where this machine has none for a problem."""
     try:
-        count = import_records(_store(folder), json.loads(file.read_text()))
+        data = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise click.ClickException(f"{file} is no JSON; `litz tune export FILE` writes what this reads") from error
+    try:
+        count = import_records(_store(folder), data)
     except ValueError as error:
         raise click.ClickException(f"{file}: {error}") from error
-    click.echo(f"{count} problems taken over from {file}")
+    click.echo(f"{count_text(count, 'problem')} taken over from {file}")

@@ -30,10 +30,8 @@ from .epilogue import others, shared_users
 from .precompile import sources_of
 from .problem import Problem, describe
 from .race import Entrant
+from .results import LIBRARY
 from .subprogram import cut
-
-LIBRARY = "library"
-"""The name of the library call's own measurement."""
 
 
 @dataclass(frozen=True)

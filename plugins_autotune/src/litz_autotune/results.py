@@ -23,6 +23,8 @@ VERSION = 1
 KIND = "autotune"
 """The cache's kind of these entries, as `litz cache info` lists it."""
 FILE = "record.json"
+LIBRARY = "library"
+"""The name of the library call's own measurement; those of the call with its users begin with it."""
 
 
 @dataclass

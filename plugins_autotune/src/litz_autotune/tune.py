@@ -17,7 +17,7 @@ from litz.ir import KernelCall
 from litz_plugins import Choice, ChoiceContext, Estimate, OptionsView
 
 from .account import Contested, render_picture, render_text
-from .contest import LIBRARY, Contest, make_contest
+from .contest import Contest, make_contest
 from .decide import Verdict, decide
 from .errors import NoValidChoicesError
 from .measuring import Measuring, considered
@@ -25,7 +25,7 @@ from .pool import Runner
 from .precompile import sources_of
 from .problem import describe
 from .remote import RemoteStore
-from .results import Counters, LocalStore, Record
+from .results import LIBRARY, Counters, LocalStore, Record
 from .subprogram import cut
 from .timing import Measurement, Timer, can_measure
 

@@ -25,7 +25,8 @@ from ..epilogue import ACCUMULATOR, others
 from ..subprogram import Meaning, cut
 from .configs import Config
 from .gemm import OPERANDS, Gemm
-from .kernel import Plan, make_plan, write_gemm
+from .kernel import write_gemm
+from .plan import Plan, make_plan
 
 
 class Shared:

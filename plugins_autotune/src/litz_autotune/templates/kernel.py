@@ -13,15 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import sympy
 import torch
 
-from litz.codegen.triton.kernel import LIMIT, index_type_of, write_axis, write_body
-from litz.codegen.triton.names import Names, index_expressions
+from litz.codegen.triton.kernel import LIMIT, write_axis, write_body
 from litz.codegen.triton.text import POINTER_TYPES, TL_TYPES, IndexText, size_text
 from litz.codegen.triton.tiling import Axis, Tiling
 from litz.codegen.triton.values import Tile, Value
-from litz.ir import Loop, Program, Store
+from litz.ir import Loop, Program
 from litz.ir.dtypes import short
 from litz.ir.index import ONE, Expr, Symbol, stride_of
 from litz.ir.ops import OPS
@@ -29,14 +27,14 @@ from litz_plugins import KernelSource
 
 from ..epilogue import ACCUMULATOR
 from .configs import Config
+from .descriptors import descriptor_texts
 from .gemm import Gemm, Operand, Product
+from .plan import Plan, make_plan
 
 FLOAT8: Mapping[torch.dtype, str] = {torch.float8_e4m3fn: "*fp8e4nv", torch.float8_e5m2: "*fp8e5"}
 
 MOST_UNROLLED = 4
 """Steps along the depth up to which a loop may be unrolled as a whole."""
-
-_PART = sympy.Symbol("part", integer=True, nonnegative=True)
 
 
 def write_gemm(
@@ -45,57 +43,6 @@ def write_gemm(
     """The kernel of a product. partial: the buffer that takes the partial sums where `config` splits k; its dimensions
     are (part, batch, m, n) and the epilogue is left to someone else. plan: of this product, if it is there already."""
     return _Writer(gemm, config, program, name, partial, plan or make_plan(gemm, program, partial)).source()
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What all configurations of a kernel share: the flat loop of its stores, the names of its two axes, all names, the
-    type of indices, and what must not exceed 32 bits."""
-
-    loop: Loop
-    row: str
-    column: str
-    names: Names
-    index_type: str
-    limits: Sequence[Expr]
-
-
-def make_plan(gemm: Gemm, program: Program, partial: str | None = None) -> Plan:
-    """The plan of a product's kernels. partial: as in `write_gemm`."""
-    loop = _stored(gemm, program, partial)
-    # A row that is reduced lies along core's axis r, whole.
-    row, column = ("x", "r") if loop.reduction_ranges else ("y", "x")
-    operands = [operand for p in gemm.products for operand in (p.left, p.right)]
-    loaded = [node.buffer for node in loop.loads if node.buffer != ACCUMULATOR]
-    read = [name for operand in operands for name in operand.reads]
-    touched = list(dict.fromkeys([*read, *loaded, *(store.buffer for store in loop.stores)]))
-    # How far offsets reach: every buffer.
-    spans = [program.buffers[name].layout.span for name in touched]
-    exprs = [*gemm.sizes, *spans, *(e for operand in operands for e in operand.expressions), *index_expressions(loop)]
-    variables: dict[Symbol, str] = {_PART: "part"}
-    for prefix, ranges in ((row, gemm.rows), (column, gemm.columns), ("batch", gemm.batch)):
-        variables |= {r.var: f"{prefix}{number}" for number, r in enumerate(ranges)}
-    for product in gemm.products:
-        variables |= {r.var: f"k{number}" for number, r in enumerate(product.depth)}
-    sizes: dict[Symbol, str] = {}
-    for expr in exprs:
-        for symbol in sorted(expr.free_symbols, key=lambda s: s.name):
-            if symbol not in variables and symbol not in sizes and not symbol.name.startswith("arg"):
-                sizes[symbol] = f"s{len(sizes)}"
-    names = Names({name: f"p{n}" for n, name in enumerate(touched)}, variables, sizes)
-    return Plan(loop, row, column, names, *index_type_of(spans, bool(names.sizes)))
-
-
-def _stored(gemm: Gemm, program: Program, partial: str | None) -> Loop:
-    """What is done with the accumulator, in flat form: the epilogue, or the store of a partial sum."""
-    loop = gemm.epilogue.flat(program)
-    if partial is None:
-        return loop
-    position: Expr = _PART
-    for r in (*gemm.batch, *gemm.rows, *gemm.columns):
-        position = position * r.size + r.var
-    value = next(node for node in loop.loads if node.buffer == ACCUMULATOR)
-    return replace(loop, stores=(Store(partial, (sympy.expand(position),), value),))
 
 
 @dataclass(frozen=True)
@@ -219,7 +166,7 @@ class _Writer:
         the last. Operands come through descriptors, which fill with 0 what lies outside."""
         tile = self.tile
         (product,) = self.gemm.products
-        texts = {"left": self._descriptor(product, "left"), "right": self._descriptor(product, "right")}
+        texts = {side: descriptor_texts(self.gemm, self.plan, side) for side in ("left", "right")}
         for name, (descriptor, _) in texts.items():
             tile.emit(f"{name} = {descriptor}")
         count = "rows * columns" + "".join(f" * {r.size}" for r in self.gemm.batch)
@@ -237,31 +184,6 @@ class _Writer:
         tile.depth -= 1
         self._write_stores()
         tile.depth -= 1
-
-    def _descriptor(self, product: Product, side: str) -> tuple[str, str]:
-        """The text that makes an operand's descriptor, and the one that loads a tile with it. The operands of a batch
-        are three-dimensional, so that no tile reaches into the next product."""
-        operand = product.left if side == "left" else product.right
-        ranges = (self.gemm.rows[0], product.depth[0]) if side == "left" else (product.depth[0], self.gemm.columns[0])
-        row, column = (f"{name.upper()}BLOCK" for name in (self.row, self.column))
-        blocks = (row, "KBLOCK") if side == "left" else ("KBLOCK", column)
-        starts = ("top", "offset") if side == "left" else ("offset", "side")
-        strides = [stride_of(operand.position, r.var) for r in ranges]
-        turned = strides[1] != ONE  # the dimension that is contiguous comes last
-        order = (1, 0) if turned else (0, 1)
-        batch = [r for r in self.gemm.batch if stride_of(operand.position, r.var) != 0]
-        zero = {r.var: sympy.Integer(0) for r in (*ranges, *batch)}
-        offset = operand.position.xreplace(zero)
-        base = self.names.buffers[operand.buffer] + (f" + {int(offset)}" if offset != 0 else "")
-        size = [str(r.size) for r in batch] + [str(int(ranges[n].size)) for n in order]
-        step = [str(stride_of(operand.position, r.var)) for r in batch] + [str(strides[order[0]]), "1"]
-        block = ["1" for _ in batch] + [blocks[n] for n in order]
-        start = [self.names.variables[r.var] for r in batch] + [starts[n] for n in order]
-        text = f"tl.make_tensor_descriptor({base}, [{', '.join(size)}], [{', '.join(step)}], [{', '.join(block)}])"
-        load = f"{side}.load([{', '.join(start)}])"
-        if batch:
-            load += f".reshape([{', '.join(blocks[n] for n in order)}])"
-        return text, load + (".T" if turned else "")
 
     def _write_zeros(self) -> None:
         shape = self.tile.shape((self.row, self.column))
@@ -440,41 +362,4 @@ class _Writer:
         return (self.gemm.m, self.config.m), (self.gemm.n, self.config.n)
 
 
-def can_use_descriptors(gemm: Gemm, program: Program) -> bool:
-    """Can TMA bring the operands? They must be plain matrices of constant sizes, or a batch of such, contiguous along
-    one dimension, with rows (and the data's start) at multiples of 16 bytes. Source: CUDA driver API,
-    cuTensorMapEncodeTiled."""
-    if len(gemm.batch) > 1 or len(gemm.products) != 1 or len(gemm.rows) != 1 or len(gemm.columns) != 1:
-        return False
-    if not all(r.size.is_Integer for r in gemm.batch):
-        return False
-    (product,) = gemm.products
-    for operand, ranges in (
-        (product.left, (gemm.rows[0], *product.depth)),
-        (product.right, (*product.depth, gemm.columns[0])),
-    ):
-        buffer = program.buffers[operand.buffer]
-        moved = program.is_view(buffer.name) or (buffer.kind == "input" and bool(program.writers[buffer.name]))
-        if (
-            moved
-            or operand.inside
-            or operand.prologue is not None
-            or len(ranges) != 2
-            or buffer.layout.span.free_symbols
-        ):
-            return False
-        strides = [stride_of(operand.position, r.var) for r in ranges]
-        outer = [stride_of(operand.position, r.var) for r in gemm.batch]
-        offset = operand.position.xreplace({r.var: sympy.Integer(0) for r in (*ranges, *gemm.batch)})
-        if not all(e is not None and e.is_Integer for e in (*strides, *outer, offset, *(r.size for r in ranges))):
-            return False
-        narrow, wide = sorted(int(stride) for stride in strides if stride is not None)
-        units = 16 // operand.dtype.itemsize
-        if narrow != 1 or wide % units or wide == 0 or any(int(e) % units for e in (offset, *filter(None, outer))):
-            return False
-        if any(int(r.size) >= 2**31 for r in ranges) or operand.dtype.itemsize > 4:
-            return False
-    return True
-
-
-__all__ = ["Plan", "can_use_descriptors", "make_plan", "write_gemm"]
+__all__ = ["write_gemm"]

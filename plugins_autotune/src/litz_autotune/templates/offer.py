@@ -18,9 +18,9 @@ from ..epilogue import Epilogue, fused
 from .choice import Shared, make_choice
 from .configs import Config, Shape, rank, spread
 from .convolution import make_convolution
+from .descriptors import can_use_descriptors
 from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm
 from .joined import second_product, with_whole_rows
-from .kernel import can_use_descriptors
 from .prologue import with_prologues
 
 SEARCH = {"fast": 4, "default": 12, "exhaustive": 1000}

@@ -1,0 +1,72 @@
+"""What all kernels of a product share, whatever their tile. In: a `Gemm` and its program. Out: a `Plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import sympy
+
+from litz.codegen.triton.kernel import index_type_of
+from litz.codegen.triton.names import Names, index_expressions
+from litz.ir import Loop, Program, Store
+from litz.ir.index import Expr, Symbol
+
+from ..epilogue import ACCUMULATOR
+from .gemm import Gemm
+
+_PART = sympy.Symbol("part", integer=True, nonnegative=True)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all configurations of a kernel share: the flat loop of its stores, the names of its two axes, all names, the
+    type of indices, and what must not exceed 32 bits."""
+
+    loop: Loop
+    row: str
+    column: str
+    names: Names
+    index_type: str
+    limits: Sequence[Expr]
+
+
+def make_plan(gemm: Gemm, program: Program, partial: str | None = None) -> Plan:
+    """The plan of a product's kernels. partial: as in `write_gemm`."""
+    loop = _stored(gemm, program, partial)
+    # A row that is reduced lies along core's axis r, whole.
+    row, column = ("x", "r") if loop.reduction_ranges else ("y", "x")
+    operands = [operand for p in gemm.products for operand in (p.left, p.right)]
+    loaded = [node.buffer for node in loop.loads if node.buffer != ACCUMULATOR]
+    read = [name for operand in operands for name in operand.reads]
+    touched = list(dict.fromkeys([*read, *loaded, *(store.buffer for store in loop.stores)]))
+    # How far offsets reach: every buffer.
+    spans = [program.buffers[name].layout.span for name in touched]
+    exprs = [*gemm.sizes, *spans, *(e for operand in operands for e in operand.expressions), *index_expressions(loop)]
+    variables: dict[Symbol, str] = {_PART: "part"}
+    for prefix, ranges in ((row, gemm.rows), (column, gemm.columns), ("batch", gemm.batch)):
+        variables |= {r.var: f"{prefix}{number}" for number, r in enumerate(ranges)}
+    for product in gemm.products:
+        variables |= {r.var: f"k{number}" for number, r in enumerate(product.depth)}
+    sizes: dict[Symbol, str] = {}
+    for expr in exprs:
+        for symbol in sorted(expr.free_symbols, key=lambda s: s.name):
+            if symbol not in variables and symbol not in sizes and not symbol.name.startswith("arg"):
+                sizes[symbol] = f"s{len(sizes)}"
+    names = Names({name: f"p{n}" for n, name in enumerate(touched)}, variables, sizes)
+    return Plan(loop, row, column, names, *index_type_of(spans, bool(names.sizes)))
+
+
+def _stored(gemm: Gemm, program: Program, partial: str | None) -> Loop:
+    """What is done with the accumulator, in flat form: the epilogue, or the store of a partial sum."""
+    loop = gemm.epilogue.flat(program)
+    if partial is None:
+        return loop
+    position: Expr = _PART
+    for r in (*gemm.batch, *gemm.rows, *gemm.columns):
+        position = position * r.size + r.var
+    value = next(node for node in loop.loads if node.buffer == ACCUMULATOR)
+    return replace(loop, stores=(Store(partial, (sympy.expand(position),), value),))
+
+
+__all__ = ["Plan", "make_plan"]

@@ -10,7 +10,6 @@ import torch
 
 pytest.importorskip("triton")
 
-from litz.by_size import generate_all
 from litz.codegen.wrapper import generate_wrapper
 from litz.ir import KernelCall, Template
 from litz.pipeline import generate
@@ -167,8 +166,9 @@ def test_a_size_may_have_a_kernel_where_another_has_the_library(tmp_path: Path) 
     x = torch.randn(64, 128)
     torch._dynamo.mark_dynamic(x, 0)
     schedule = gpu.schedule(mlp, x, W, BIAS, dynamic=None)
-    schedule, sources, wrapper = generate_all(schedule, gpu.compiler, lambda decision: None)
     assert schedule.cases is not None
+    sources = generate(schedule, gpu.compiler)
+    wrapper = generate_wrapper(schedule, sources)
     small, large = ([type(step).__name__ for step in one.steps] for one in schedule.cases.schedules)
     assert (small, large) == (["KernelCall"], ["Template", "Kernel"])
     assert all(compile_only(source)["cubin"] for source in sources.values()) and len(sources) == 2

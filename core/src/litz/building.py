@@ -25,10 +25,13 @@ from litz_plugins.errors import LitzError, describe
 
 
 def generate(schedule: Schedule, compiler: Compiler) -> dict[str, KernelSource]:
-    """The source of every kernel, by name."""
+    """The source of every kernel, by name; those of all cases where the schedule has such."""
     codegens = compiler.plugins.codegens(compiler.options)
-    sources = {step.name: step.source for step in schedule.steps if isinstance(step, KernelCall)}
-    for kernel in schedule.kernels:
+    steps = [(step, variant) for variant in schedule.variants for step in variant.launched]
+    sources = {step.name: step.source for step, _ in steps if isinstance(step, KernelCall)}
+    for kernel, variant in steps:
+        if isinstance(kernel, KernelCall):
+            continue
         codegen = codegens.get(kernel.device.type)
         if codegen is None:
             raise CodegenError(
@@ -39,7 +42,7 @@ def generate(schedule: Schedule, compiler: Compiler) -> dict[str, KernelSource]:
                 "for it (litz_register_codegens); to run it as it is: options={'fallback': 'eager'}",
             )
         try:
-            sources[kernel.name] = codegen.generate(kernel, _codegen_context(kernel, schedule, compiler))
+            sources[kernel.name] = codegen.generate(kernel, _codegen_context(kernel, variant, compiler))
         except Exception as cause:
             if isinstance(cause, LitzError):
                 raise

@@ -1,5 +1,5 @@
-"""Code for several sizes. In: a program with dynamic sizes, and the option `sizes`. Out: a schedule for each, and the
-wrapper that chooses when it is called.
+"""Code for several sizes. In: a program with dynamic sizes, and the option `sizes`. Out: a schedule that has a case for
+each; the wrapper chooses one when it is called.
 
 What is decided by likely sizes (kernels measured, loops fused, tiles) is decided anew for each point of a grid: the
 sizes first seen and those of the option. Points whose code comes out equal share it. Every code is right for all sizes,
@@ -14,12 +14,10 @@ from typing import Any
 
 import sympy
 
-from litz.building import generate
 from litz.capture import torch_api
 from litz.capture.graph import Graph, symbol_ranges
 from litz.codegen.dispatch import size_source
-from litz.codegen.wrapper import WrapperSource, generate_wrapper
-from litz.compiler import Compiler
+from litz.codegen.wrapper import generate_wrapper
 from litz.ir import Collective, Program
 from litz.ir.index import Symbol
 from litz.report.log import Log
@@ -59,6 +57,8 @@ def schedule_by_size(graph: Graph, program: Program, sizes: tuple[int, ...], mak
             reason = "its communication would come in another order"
             log.note(Decision("schedule", program.name, f"no code of its own for {grid.at(number)}", reason))
             other = first
+        else:
+            other = _renamed(other, {kernel.name: f"{kernel.name}_case{number}" for kernel in other.launched})
         schedules.append(other)
     cases = Cases(grid, tuple(schedules))
     return replace(first, cases=cases) if len(cases.distinct) > 1 else first
@@ -119,46 +119,41 @@ def _target(step: Step) -> Any:
     return getattr(step, "target", None)
 
 
-# Generating.
+# Once there is code.
 
 
-def generate_all(
-    schedule: Schedule, compiler: Compiler, note: Callable[[Decision], None]
-) -> tuple[Schedule, dict[str, KernelSource], WrapperSource]:
-    """The schedule, the source of every kernel by name, and the wrapper. Cases whose code is equal are one from then
-    on, and kernels of different ones have different names."""
+def merge_equal(
+    schedule: Schedule, sources: Mapping[str, KernelSource], note: Callable[[Decision], None]
+) -> tuple[Schedule, Mapping[str, KernelSource]]:
+    """The schedule and its sources with one of all cases whose code is equal, the first seen's if it is among them."""
     if schedule.cases is None:
-        sources = generate(schedule, compiler)
-        return schedule, sources, generate_wrapper(schedule, sources)
-    cases, program = schedule.cases, schedule.program
-    made: dict[Any, tuple[Schedule, dict[str, KernelSource]]] = {}
-    by_id: dict[int, Schedule] = {}
-    # The first seen comes first: where codes are equal, the others give way to it.
+        return schedule, sources
+    cases = schedule.cases
+    made: dict[Any, Schedule] = {}
+    kept: dict[int, Schedule] = {}
     for variant in sorted(cases.distinct, key=lambda variant: variant.steps is not schedule.steps):
-        sources = generate(variant, compiler)
-        wrapper = generate_wrapper(variant, sources)
-        kernels = tuple((source.text, repr(source.settings)) for source in sources.values())
-        key = (wrapper.text, kernels, tuple((name, id(value)) for name, value in wrapper.objects.items()))
-        if key not in made:
-            made[key] = _renamed(variant, sources, f"_{len(made) + 1}" if made else "")
-        by_id[id(variant)] = made[key][0]
-    merged = Cases(cases.grid, tuple(by_id[id(variant)] for variant in cases.schedules))
-    _note_cases(merged, program.name, note)
-    first = next(iter(made.values()))[0]
-    sources = {name: source for _, own in made.values() for name, source in own.items()}
-    schedule = replace(first, cases=merged) if len(made) > 1 else first
-    return schedule, sources, generate_wrapper(schedule, sources)
+        kept[id(variant)] = made.setdefault(_code(variant, sources), variant)
+    merged = Cases(cases.grid, tuple(kept[id(variant)] for variant in cases.schedules))
+    _note_cases(merged, schedule.program.name, note)
+    used = {kernel.name for variant in made.values() for kernel in variant.launched}
+    schedule = replace(schedule, cases=merged if len(made) > 1 else None)
+    return schedule, {name: source for name, source in sources.items() if name in used}
 
 
-def _renamed(
-    schedule: Schedule, sources: Mapping[str, KernelSource], suffix: str
-) -> tuple[Schedule, dict[str, KernelSource]]:
-    """The schedule and the sources, `suffix` at the end of the kernels' names."""
-    names = {name: f"{name}{suffix}" for name in sources}
+def _code(schedule: Schedule, sources: Mapping[str, KernelSource]) -> Any:
+    """What is equal for equal code: the wrapper with its kernels numbered, their texts, and what the wrapper holds."""
+    names = {kernel.name: f"kernel{number}" for number, kernel in enumerate(schedule.launched)}
+    numbered = {new: replace(sources[name], name=new) for name, new in names.items()}
+    wrapper = generate_wrapper(_renamed(schedule, names), numbered)
+    kernels = tuple((source.text, repr(source.settings)) for source in numbered.values())
+    return wrapper.text, kernels, tuple((name, id(value)) for name, value in wrapper.objects.items())
+
+
+def _renamed(schedule: Schedule, names: Mapping[str, str]) -> Schedule:
+    """The schedule with other names for some of its kernels."""
     steps = tuple(replace(step, name=names.get(step.name, step.name)) for step in schedule.steps)
     estimates = {names.get(name, name): found for name, found in schedule.estimates.items()}
-    renamed = {names[name]: replace(source, name=names[name]) for name, source in sources.items()}
-    return replace(schedule, steps=steps, estimates=estimates), renamed
+    return replace(schedule, steps=steps, estimates=estimates)
 
 
 def _note_cases(cases: Cases, name: str, note: Callable[[Decision], None]) -> None:
@@ -179,4 +174,4 @@ def _note_cases(cases: Cases, name: str, note: Callable[[Decision], None]) -> No
         note(Decision("schedule", name, f"code {number + 1} of {len(cases.distinct)} by size", reason))
 
 
-__all__ = ["MOST_CASES", "generate_all", "make_grid", "schedule_by_size"]
+__all__ = ["MOST_CASES", "make_grid", "merge_equal", "schedule_by_size"]

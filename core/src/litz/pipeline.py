@@ -17,14 +17,14 @@ import torch
 
 from litz import report as reports
 from litz.building import build, generate
-from litz.by_size import generate_all, schedule_by_size
+from litz.by_size import merge_equal, schedule_by_size
 from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
 from litz.capture.freezing import fold_frozen, freeze
 from litz.capture.graph import Graph
 from litz.capture.layout import apply_layout, changed_strides
 from litz.capture.layout_needs import LayoutNeeds
-from litz.codegen.wrapper import WrapperSource
+from litz.codegen.wrapper import WrapperSource, generate_wrapper
 from litz.compiler import Compiler, make_compiler
 from litz.cost import device_info, machine
 from litz.errors import LoweringError, VerifyError
@@ -102,7 +102,8 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
     planned = plan_graph(graph, compiler, log)
     schedule = schedule_planned(planned, compiler, log)
     with log.stage("generate"):
-        schedule, sources, wrapper = generate_all(schedule, compiler, log.note)
+        schedule, sources = merge_equal(schedule, generate(schedule, compiler), log.note)
+        wrapper = generate_wrapper(schedule, sources)
     with log.stage("build"):
         compiled = build(schedule, sources, wrapper, compiler)
     compiled = replace(compiled, output_strides=changed_strides(graph, planned))

@@ -8,8 +8,9 @@ helped by whatever single move shortens the replay most, and so on, until none h
 - *fill*: work that does not need it goes in between its start and its wait, with what that work needs;
 - *yield*: a collective that is ahead of it in the queue starts after it.
 
-What counts is the time by the likely figures and by the pessimistic ones, as what is only just hidden is not surely
-hidden. No move goes beyond the memory limit. Every rank does the same: it follows from the program and the estimates.
+What counts is the time by several corners of the estimates together (`JUDGES`), as what is only just hidden is not
+surely hidden. No move goes beyond the memory limit. Every rank does the same: it follows from the program and the
+estimates.
 """
 
 from __future__ import annotations
@@ -18,14 +19,22 @@ from collections.abc import Iterator, Sequence
 
 from .live import Live
 from .place import PESSIMIST, Work
-from .streams import LIKELY, Task, replay
+from .streams import LIKELY, Corner, Replay, Task, replay
 
 REACH = 48
 """Steps before and after a collective that are looked at."""
 REPLAYS = 300_000
 """Tasks that may be replayed in all: about 0.6 s."""
+JUDGES = (LIKELY, PESSIMIST, Corner("high", "low", "us"))
+"""What an order is judged by, besides what is likely: communication that is slow, beside kernels that slow it down, and
+beside kernels that are done soon. (Matrix products on H200s took 0.83 of what was likely.)"""
 LEAST = 1.0
-"""µs, of both replays together, that a move has to save."""
+"""µs, of all replays together, that a move has to save."""
+
+
+def judged(tasks: Sequence[Task]) -> list[Replay]:
+    """The tasks in their order, replayed by each of `JUDGES`."""
+    return [replay(tasks, corner) for corner in JUDGES]
 
 
 def improve(work: Work, order: Sequence[int], live: Live, limit: float) -> list[int]:
@@ -48,7 +57,7 @@ class _Search:
         for number, task in enumerate(work.tasks):
             if task.kind == "wait":
                 self.waits.setdefault(self.starts[task.of], number)
-        self.left = REPLAYS // max(1, 2 * len(order))
+        self.left = REPLAYS // max(1, len(JUDGES) * len(order))
         self.us, self.exposed = self._judge(order)
 
     def run(self) -> list[int]:
@@ -84,10 +93,10 @@ class _Search:
         return True
 
     def _judge(self, order: Sequence[int]) -> tuple[float, dict[int, float]]:
-        """(µs, exposed µs by collective), likely and pessimistic together."""
+        """(µs, exposed µs by collective), those of all judges together."""
         self.left -= 1
-        tasks: list[Task] = [self.tasks[n] for n in order]
-        found = [replay(tasks, corner) for corner in (LIKELY, PESSIMIST)]
+        tasks = [self.tasks[n] for n in order]
+        found = judged(tasks)
         exposed: dict[int, float] = {}
         for one in found:
             for name, us in one.exposed.items():

@@ -25,7 +25,7 @@ from litz_plugins import Estimate, LitzError, OptionsView, PassContext
 from .agree import Plan, agreed, signature, source_plan
 from .buckets import Bucketing, bucketed, merged_as
 from .contention import Contention
-from .improve import improve
+from .improve import improve, judged
 from .live import Live
 from .model import collective_cost
 from .nccl import Message
@@ -75,7 +75,8 @@ def memory_limit(text: str, peak: int, held: int = 0) -> float:
 
 @dataclass(frozen=True)
 class Candidate:
-    """An order of the steps that `buckets` made. plan: its communication. us: what it is likely to take."""
+    """An order of the steps that `buckets` made. plan: its communication. us: what it is likely to take. score: what it
+    takes by several corners of the estimates together (see `improve.judged`)."""
 
     name: str
     steps: tuple[Step, ...]
@@ -84,6 +85,7 @@ class Candidate:
     plan: Plan
     peak: int
     us: float
+    score: float
 
 
 UNKNOWN = Estimate(0.0, 0.0, 0.0, "unknown")
@@ -154,7 +156,7 @@ class _Planner:
         candidates = sorted(candidates, key=self._rank)
         candidates[:IMPROVED] = [self._improved(c) for c in candidates[:IMPROVED]]
         chosen = None
-        for candidate in sorted(candidates, key=lambda one: one.us):
+        for candidate in sorted(candidates, key=lambda one: one.score):
             why_not = ""
             if candidate.peak > self.limit:
                 why_not = f", peak {candidate.peak} B"
@@ -167,7 +169,7 @@ class _Planner:
         return chosen or self.source
 
     def _rank(self, candidate: Candidate) -> tuple[bool, float]:
-        return candidate.peak > self.limit, candidate.us
+        return candidate.peak > self.limit, candidate.score
 
     def by_plan(self, plan: Plan) -> Candidate:
         """This rank's order for a plan that another rank made."""
@@ -236,7 +238,8 @@ class _Planner:
         plan = tuple(self._item(step.name, buckets.members) for step in steps if isinstance(step, Collective))
         tasks = tuple(self._tasks(steps, buckets.estimates))
         peak = max(Live(self.program, steps, self.sizes).profile())
-        return Candidate(name, tuple(steps), buckets, tasks, plan, peak, replay(tasks).us)
+        score = sum(one.us for one in judged(tasks))
+        return Candidate(name, tuple(steps), buckets, tasks, plan, peak, replay(tasks).us, score)
 
     def _tasks(self, steps: Sequence[Step], estimates: Mapping[str, Estimate]) -> list[Task]:
         return make_tasks(steps, estimates, lambda step: slowdown_of(step, self.program, self.context.options))

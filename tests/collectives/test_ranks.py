@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,22 +25,33 @@ def reduced(x: torch.Tensor) -> torch.Tensor:
     return torch.softmax(ops.wait_tensor(ops.all_reduce(x * 2, "sum", "0")), -1)
 
 
-def run_together(rank: int, folder: str) -> None:
-    """Both ranks compile at a time, with one cache."""
-    options = {"cache_dir": f"{folder}/cache", "cpp.compiler": f"{folder}/compiler"}
+def run_together(rank: int, given: tuple[str, dict[str, Any], bool]) -> None:
+    """Both ranks compile at a time, with one cache or one each."""
+    folder, options, apart = given
+    options = {"cache_dir": f"{folder}/cache{rank if apart else ''}", "cpp.compiler": f"{folder}/compiler", **options}
     x = torch.ones(4, 37)
     dist.barrier()
     torch.testing.assert_close(torch.compile(reduced, backend="litz", options=options)(x), reduced(x))
 
 
-def test_each_kernel_is_built_once_for_all_ranks(ranks: Ranks, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("apart", "options", "times"),
+    [(False, {"share_builds": False}, 1), (True, {}, 1), (True, {"share_builds": False}, 2)],
+    ids=["one disk", "a disk each", "a disk each, not shared"],
+)
+def test_each_kernel_is_built_once_for_all_ranks(
+    ranks: Ranks, tmp_path: Path, apart: bool, options: dict[str, Any], times: int
+) -> None:
+    """Ranks without a common disk send each other what they built."""
     log, compiler = tmp_path / "log", tmp_path / "compiler"
     real = shutil.which("g++") or shutil.which("c++")
     compiler.write_text(f'#!/bin/sh\ncase "$*" in *-shared*) echo "$PPID" >> {log};; esac\nexec {real} "$@"\n')
     compiler.chmod(0o755)
-    ranks.run(__file__, "run_together", str(tmp_path))
-    built = len(log.read_text().splitlines())
-    assert built == sum(1 for _ in (tmp_path / "cache" / "cpp").glob("*/manifest.json")) == 2, "x * 2, and the softmax"
+    ranks.run(__file__, "run_together", (str(tmp_path), options, apart))
+    built = log.read_text().splitlines()
+    assert len(built) == 2 * times, "x * 2, and the softmax"
+    for cache in ("cache0", "cache1") if apart else ("cache",):
+        assert sum(1 for _ in (tmp_path / cache / "cpp").glob("*/manifest.json")) == 2
 
 
 def run_until_killed(rank: int, file: str) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 from litz import report as reports
 from litz.builtin import builtin_plugins
+from litz.capture import torch_api
 from litz.options import Options, make_options, make_plugin_settings
 from litz.runtime.cache import Cache
+from litz.runtime.peers import Peers
 from litz_plugins.manager import Plugins, make_plugins
 
 
@@ -32,4 +34,5 @@ def make_compiler(
     if plugins is None:
         plugins = make_plugins(builtin_plugins(), disable=settings.disable, on_plugin_error=settings.on_error)
     opts = make_options(mode, options, plugins.option_specs())
-    return Compiler(opts, plugins, Cache(opts.cache_dir, opts.cache), reports.collectors())
+    peers = Peers(torch_api.default_store) if opts.share_builds else None
+    return Compiler(opts, plugins, Cache(opts.cache_dir, opts.cache, peers), reports.collectors())

@@ -76,6 +76,9 @@ class Options:
     debug: bool = _option(False, "check every stage's result; slower compiles, clearer errors", affects_code=False)
     cache: bool = _option(True, "keep compiled kernels on disk and reuse them", affects_code=False)
     cache_dir: Path = _option(None, "folder of the disk cache", factory=default_cache_dir, affects_code=False)
+    share_builds: bool = _option(
+        True, "take kernels that another rank of the job has built, over the process group's store", affects_code=False
+    )
     fallback: Literal["error", "eager"] = _option(
         "error", "what to do with a graph that does not compile: raise, or run it as it is", affects_code=False
     )

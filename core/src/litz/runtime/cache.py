@@ -23,6 +23,8 @@ from filelock import FileLock
 
 from litz.errors import CacheError
 
+from .peers import Peers
+
 MANIFEST = "manifest.json"
 
 
@@ -43,10 +45,12 @@ def _sum(path: Path) -> str:
 class Cache:
     """Entries under `root`. With `enabled=False` every entry is built in a temporary folder and never found again.
 
-    hits, misses: how many entries `build` has found, and made.
+    hits, misses: how many entries `build` has found, and made or taken from a peer.
+    peers: the other ranks of a job, who may have built what is not there.
     """
 
-    def __init__(self, root: Path, enabled: bool = True) -> None:
+    def __init__(self, root: Path, enabled: bool = True, peers: Peers | None = None) -> None:
+        self._peers = peers
         self._scratch = None if enabled else tempfile.TemporaryDirectory(prefix="litz-")
         self.root = Path(root) if self._scratch is None else Path(self._scratch.name)
         self._checked: set[Path] = set()
@@ -102,13 +106,30 @@ class Cache:
             shutil.rmtree(folder, ignore_errors=True)  # damaged, or it would have been found
             scratch = Path(tempfile.mkdtemp(prefix=f".{key[:8]}-", dir=parent))
             try:
-                make(scratch)
+                ours = self._fill(kind, key, make, scratch)
+                if ours and self._peers is not None:
+                    self._peers.offer(kind, key, scratch)
                 sums = {str(p.relative_to(scratch)): _sum(p) for p in sorted(scratch.rglob("*")) if p.is_file()}
                 (scratch / MANIFEST).write_text(json.dumps(sums, indent=1))
                 os.replace(scratch, folder)
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
         return folder
+
+    def _fill(self, kind: str, key: str, make: Callable[[Path], None], folder: Path) -> bool:
+        """Fill a folder with what another rank has built, or with `make`; whether it was that."""
+        files = None if self._peers is None else self._peers.fetch(kind, key)
+        if files is not None:
+            for name, data in files.items():
+                (folder / name).write_bytes(data)
+            return False
+        try:
+            make(folder)
+        except BaseException:
+            if self._peers is not None:
+                self._peers.decline(kind, key)
+            raise
+        return True
 
     def _is_about(self, cause: OSError) -> bool:
         """Whether an error is the cache folder's: a full disk, or a file in it or on the way to it."""

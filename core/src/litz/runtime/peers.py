@@ -1,0 +1,119 @@
+"""Kernels that another rank of the job has built. In: an entry's kind and key. Out: its files, over the store of the
+process group, so that ranks without a common disk need not build the same.
+
+The first rank that asks for an entry builds it and leaves its files in the store; the others wait for them. The files
+are those of the cache, as JSON with their SHA-256 sums: nothing is unpickled. A kernel is code that will run, as is
+whatever else the ranks of a job tell each other: the store is trusted as torch trusts it.
+
+A rank that waits too long builds for itself, warns once, and asks no more.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import time
+import warnings
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+KINDS = frozenset({"cpp", "triton"})
+"""Kinds of entries that follow from their key alone; what was measured is each machine's own."""
+MOST_BYTES = 4 << 20
+"""Of an entry as it is sent: a TCPStore takes 8 MiB in a value."""
+SECONDS = 60.0
+"""How long to wait for another rank's kernel."""
+POLL_S = 0.01
+"""Between two looks. A store's own wait would keep this process's other threads from it."""
+PREFIX = "litz/built/1"
+
+StoreOf = Callable[[], tuple[Any, int] | None]
+"""Gives (the store of the process group, this rank), None without one; asked each time, as groups come and go."""
+
+
+class Peers:
+    """What the ranks of the job have built."""
+
+    def __init__(self, store_of: StoreOf, seconds: float = SECONDS) -> None:
+        self._store_of, self._seconds = store_of, seconds
+        self._broken = False
+
+    def fetch(self, kind: str, key: str) -> Mapping[str, bytes] | None:
+        """The files of an entry by name; None where this rank is to build it, and `offer` it then."""
+        return self._try(lambda store, rank: self._wait(store, rank, kind, key)) if kind in KINDS else None
+
+    def offer(self, kind: str, key: str, folder: Path) -> None:
+        """Leave the files of an entry that this rank has built to the others."""
+        if kind in KINDS:
+            text = pack(folder)
+            self._try(lambda store, _: store.set(f"{PREFIX}/{kind}/{key}/files", text))
+
+    def decline(self, kind: str, key: str) -> None:
+        """Tell the others to build for themselves: this rank could not."""
+        if kind in KINDS:
+            self._try(lambda store, _: store.set(f"{PREFIX}/{kind}/{key}/files", NOTHING))
+
+    def _wait(self, store: Any, rank: int, kind: str, key: str) -> Mapping[str, bytes] | None:
+        place = f"{PREFIX}/{kind}/{key}"
+        holder = store.compare_set(f"{place}/rank", "", str(rank)).decode()
+        files = f"{place}/files"
+        if holder == str(rank) and not store.check([files]):
+            return None
+        until = time.monotonic() + self._seconds
+        while not store.check([files]):
+            if time.monotonic() > until:
+                self._broken = True
+                late = f"rank {holder} did not deliver one in {self._seconds:g} s"
+                warnings.warn(f"rank {rank} builds its kernels by itself: {late}", stacklevel=2)
+                return None
+            time.sleep(POLL_S)
+        return unpack(store.get(files))
+
+    def _try(self, action: Callable[[Any, int], Any]) -> Any:
+        """What `action(store, rank)` gives; None without a store, and from when it fails on."""
+        found = None if self._broken else self._store_of()
+        if found is None:
+            return None
+        try:
+            return action(*found)
+        except RuntimeError:  # torch raises DistStoreError, a RuntimeError, where the store is gone
+            self._broken = True
+            return None
+
+
+NOTHING = "{}"
+
+
+def pack(folder: Path) -> str:
+    """The files of a folder as text; `NOTHING` where they are too many bytes, or lie in folders of their own."""
+    paths = sorted(folder.iterdir())
+    if not all(path.is_file() for path in paths):
+        return NOTHING
+    files = {}
+    for path in paths:
+        data = path.read_bytes()
+        packed = base64.b64encode(zlib.compress(data, 1)).decode()
+        files[path.name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data), "zlib": packed}
+    text = json.dumps(files)
+    return text if len(text) <= MOST_BYTES else NOTHING
+
+
+def unpack(text: str | bytes) -> Mapping[str, bytes] | None:
+    """What `pack` packed; None for nothing, and for what is damaged or names no plain files."""
+    try:
+        files = json.loads(text)
+        found = {}
+        for name, item in files.items():
+            unzip = zlib.decompressobj()
+            data = unzip.decompress(base64.b64decode(item["zlib"], validate=True), int(item["bytes"]))
+            plain = Path(name).name == name and name not in ("", ".", "..")
+            if not plain or hashlib.sha256(data).hexdigest() != item["sha256"]:
+                return None
+            found[name] = data
+        return found or None
+    except (ValueError, KeyError, TypeError, AttributeError, zlib.error, binascii.Error):
+        return None

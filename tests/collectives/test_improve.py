@@ -11,9 +11,9 @@ from litz.schedule.memory import peak_bytes
 from litz_collectives import improve as module
 from litz_collectives.improve import improve, judged
 from litz_collectives.live import Live
-from litz_collectives.overlap_pass import make_tasks
 from litz_collectives.place import Work
 from litz_collectives.streams import replay
+from litz_collectives.tasks import make_tasks
 from support.communication import Made, random_schedule
 
 GATHER, REDUCE = "all_gather_into_tensor", "all_reduce"

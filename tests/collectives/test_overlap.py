@@ -22,9 +22,11 @@ from litz_collectives.agree import signature
 from litz_collectives.buckets import bucketed
 from litz_collectives.contention import Contention
 from litz_collectives.live import Live
-from litz_collectives.overlap_pass import MemoryLimitError, make_tasks, memory_limit, overlap, slowdown_of
+from litz_collectives.memory_limit import MemoryLimitError, memory_limit
+from litz_collectives.overlap_pass import overlap
 from litz_collectives.profile import builtin_profile
 from litz_collectives.streams import CORNERS, replay
+from litz_collectives.tasks import make_tasks, slowdown_of
 from litz_plugins import Decision, Estimate
 from support.communication import LATENCY, Made, context, cost, exactly, random_schedule
 

@@ -20,7 +20,7 @@ from .contention import Contention, contention_rows
 from .evaluate import split_points
 from .fit import LEAST_SIZES, REGIMES, Point
 from .measure import KINDS, Buffers, device_us, eager_us, make_call, message_bytes, repeats
-from .overlap import (
+from .measure_beside import (
     COPY_BYTES,
     EDGE,
     copy_call,

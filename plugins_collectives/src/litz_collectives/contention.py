@@ -20,7 +20,7 @@ class Contention:
     bytes: of the collective, counted as in `nccl.Message`. gemm, copy: how many times longer a matrix product, and a
     kernel that is bound by memory, take while such collectives run all the time. collective: how many times longer it
     takes while matrix products run all the time; beside that it begins `delay_us` later, when a kernel that has all
-    multiprocessors is through with them (of shorter kernels than `overlap.EDGE`'s product, less).
+    multiprocessors is through with them (of shorter kernels than `measure_beside.EDGE`'s product, less).
     """
 
     bytes: float

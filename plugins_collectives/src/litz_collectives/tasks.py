@@ -1,0 +1,79 @@
+"""Steps of a schedule as what two streams do. In: steps, their estimates, the profile. Out: `Task`s for `streams`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from litz.cost import device_info
+from litz.ir import Collective, Program, Wait
+from litz.schedule.schedule import Step
+from litz_plugins import Estimate, OptionsView
+
+from .contention import Contention
+from .model import collective_cost
+from .nccl import Message
+from .plugin import chosen_profile
+from .profile import Profile, builtin_profile
+from .streams import NOTHING, Interval, Slowdown, Task
+from .traffic import message_of
+
+SLOWDOWN = Slowdown(Interval(1.0, 1.25, 1.42), Interval(1.0, 1.1, 1.2))
+"""Where nothing was measured: what four H200s showed. A matrix product ran 1.1 to 1.42 times as long beside collectives
+of 1 to 128 MiB, a copy up to 1.16 times; the collectives, beyond waiting to get in, 1.1 to 1.2 times."""
+MEASURED = 0.3
+"""What was measured with a large matrix product and a large copy goes for other kernels within this share."""
+
+SlowdownOf = Callable[[Collective], Slowdown]
+
+
+def slowdown_of(step: Collective, program: Program, options: OptionsView) -> Slowdown:
+    """What a collective and kernels at a time cost each other: as the profile says, which measured both with matrix
+    products and with copies; where it says nothing, `SLOWDOWN`."""
+    message = message_of(step, program)
+    profile = chosen_profile(device_info(step.device, options), options)
+    table = profile.contention or builtin_profile().contention
+    if message is None or not table:
+        return SLOWDOWN
+    found = profile.slowdown(message.kind, max(1, message.bytes))
+    low, high = sorted((found.gemm, found.copy))
+    # A profile with delays has the factor apart from them. The delay itself is what `Streams` lets pass: a kernel.
+    own = found.collective if found.delay_us else _growth(message, table.get(message.kind, ()), profile)
+    return Slowdown(_around(low, (low + high) / 2, high), _around(own, own, own))
+
+
+def _growth(message: Message, rows: Sequence[Contention], profile: Profile) -> float:
+    """How many times longer a collective runs beside kernels, of a profile without delays. What was measured has the
+    time in it that each waited for a kernel to end, however large it is; so this is how much longer the largest took
+    than the next, beside kernels and alone."""
+    if len(rows) < 2:
+        return rows[0].collective if rows else SLOWDOWN.collective.us
+    less, more = (collective_cost(replace(message, bytes=int(row.bytes)), profile).us for row in rows[-2:])
+    beside = more * rows[-1].collective - less * rows[-2].collective
+    return min(max(1.0, beside / max(more - less, 1e-9)), rows[-1].collective)
+
+
+def _around(low: float, us: float, high: float) -> Interval:
+    """Factors with the error bar of `MEASURED`."""
+    return Interval(1 + (low - 1) * (1 - MEASURED), us, 1 + (high - 1) * (1 + MEASURED))
+
+
+def make_tasks(
+    steps: Sequence[Step], estimates: Mapping[str, Estimate], slowdown: SlowdownOf = lambda step: SLOWDOWN
+) -> list[Task]:
+    """Steps as what the two streams do. A wait for communication that started elsewhere counts as computation that
+    takes no time, so that it stays where it is."""
+    writer: dict[str, str] = {}
+    tasks = []
+    for step in steps:
+        found = estimates[step.name]
+        time = Interval(found.low_us, found.us, min(found.high_us, 10 * found.us))
+        if isinstance(step, Collective):
+            writer.update(dict.fromkeys(step.writes, step.name))
+            tasks.append(Task(step.name, "start", time, slowdown=slowdown(step)))
+        elif isinstance(step, Wait) and any(name in writer for name in step.reads):
+            of = next(writer[name] for name in step.reads if name in writer)
+            tasks.append(Task(step.name, "wait", NOTHING, of))
+        else:
+            tasks.append(Task(step.name, "compute", time))
+    return tasks

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Kind = Literal["compute", "start", "wait"]
 Figure = Literal["low", "us", "high"]
@@ -38,31 +38,45 @@ NOTHING, NO_FACTOR = Interval(0.0, 0.0, 0.0), Interval(1.0, 1.0, 1.0)
 
 @dataclass(frozen=True)
 class Slowdown:
-    """Factors of time while a collective and other work run together: of the other work, of the collective."""
+    """Factors of time while a collective and other work run together: of the other work, of the collective.
+
+    copy, beside_copy: the same where the other work is bound by memory; None for as above.
+    """
 
     compute: Interval = NO_FACTOR
     collective: Interval = NO_FACTOR
+    copy: Interval | None = None
+    beside_copy: Interval | None = None
+
+    def at(self, figure: Figure) -> tuple[tuple[float, float], tuple[float, float]]:
+        """(of other work, of the collective), beside work that is not bound by memory and beside work that is."""
+        first = self.compute, self.collective
+        second = self.copy or self.compute, self.beside_copy or self.collective
+        return (first[0].at(figure), first[1].at(figure)), (second[0].at(figure), second[1].at(figure))
 
 
 @dataclass(frozen=True)
 class Task:
-    """One step of a schedule. time: µs on its own. of: for a wait, the name of what it waits for."""
+    """One step of a schedule. time: µs on its own. of: for a wait, the name of what it waits for. slowdown: of a
+    collective and what runs beside it. memory_bound: of other work."""
 
     name: str
     kind: Kind
     time: Interval = NOTHING
     of: str = ""
     slowdown: Slowdown = field(default_factory=Slowdown)
+    memory_bound: bool = False
 
 
 @dataclass(frozen=True)
 class Corner:
     """Which end of each interval to believe. slowdown "low" also lets collectives in at once, as on a stream of high
-    priority between small kernels."""
+    priority between small kernels. late_us: how much later than this rank the last one comes to each collective."""
 
     collective: Figure = "us"
     compute: Figure = "us"
     slowdown: Figure = "us"
+    late_us: float = 0.0
 
 
 LIKELY = Corner()
@@ -90,16 +104,45 @@ class Replay:
         return 1.0 - self.exposed_us / self.communication_us if self.communication_us else 1.0
 
 
-@dataclass
+Factors = tuple[tuple[float, float], tuple[float, float]]
+"""As `Slowdown.at` gives them."""
+
+
+class Known(NamedTuple):
+    """A task in one corner. name: of the collective that starts or is waited for. us: its time."""
+
+    kind: Kind
+    name: str
+    us: float
+    factors: Factors | None
+    memory_bound: bool
+
+
+def known(task: Task, corner: Corner) -> Known:
+    """A task, with the figures that a corner believes."""
+    if task.kind == "start":
+        us = task.time.at(corner.collective) + corner.late_us
+        return Known("start", task.name, us, task.slowdown.at(corner.slowdown), False)
+    us = 0.0 if task.kind == "wait" else task.time.at(corner.compute)
+    return Known(task.kind, task.of, us, None, task.memory_bound)
+
+
+@dataclass(slots=True)
 class _Collective:
-    """left: µs on its own. compute, collective: factors of its `Slowdown`. may_run: a kernel has ended since it could
-    start."""
+    """left: µs on its own. may_run: a kernel has ended since it could start."""
 
     name: str
     left: float
-    compute: float
-    collective: float
+    factors: Factors
     may_run: bool
+
+    def copy(self) -> _Collective:
+        return _Collective(self.name, self.left, self.factors, self.may_run)
+
+
+State = tuple[_Collective, ...]
+ROUNDING = 1e-6
+"""µs."""
 
 
 class Streams:
@@ -111,6 +154,23 @@ class Streams:
         self.communication_us = 0.0
         self.exposed: dict[str, float] = {}
         self._queue: deque[_Collective] = deque()
+
+    def state(self) -> State:
+        """What decides how it goes on, the time aside."""
+        return tuple(item.copy() for item in self._queue)
+
+    def go_on_from(self, state: State) -> None:
+        """As if it had come to a state."""
+        self._queue = deque(item.copy() for item in state)
+
+    def is_in(self, state: State) -> bool:
+        """Would it go on as from a state? Rounding aside."""
+        if len(state) != len(self._queue):
+            return False
+        for mine, other in zip(self._queue, state, strict=True):
+            if mine.name != other.name or mine.may_run != other.may_run or abs(mine.left - other.left) > ROUNDING:
+                return False
+        return True
 
     @property
     def backlog(self) -> float:
@@ -132,30 +192,32 @@ class Streams:
         return 0.0
 
     def take(self, task: Task) -> None:
-        if task.kind == "start":
-            at = self.corner.slowdown
-            factors = task.slowdown.compute.at(at), task.slowdown.collective.at(at)
-            time = task.time.at(self.corner.collective)
-            self._queue.append(_Collective(task.name, time, *factors, may_run=at == "low"))
-        elif task.kind == "wait":
-            self._finish(task.of)
+        self.do(known(task, self.corner))
+
+    def do(self, task: Known) -> None:
+        """A task as this corner knows it."""
+        if task.kind == "compute":
+            self._compute(task.us, task.memory_bound)
+        elif task.factors is None:
+            self._finish(task.name)
         else:
-            self._compute(task.time.at(self.corner.compute))
+            self._queue.append(_Collective(task.name, task.us, task.factors, self.corner.slowdown == "low"))
 
     def finish(self) -> None:
         """Until all that was started is done."""
         if self._queue:
             self._finish(self._queue[-1].name)
 
-    def _compute(self, left: float) -> None:
+    def _compute(self, left: float, memory_bound: bool) -> None:
         if left <= 0.0:
             return
         while left > 0.0 and self._queue and self._queue[0].may_run:
             first = self._queue[0]
-            span = min(left * first.compute, first.left * first.collective)
+            compute, collective = first.factors[memory_bound]
+            span = min(left * compute, first.left * collective)
             # What ends the span is done exactly, whatever rounding says.
-            left = 0.0 if span == left * first.compute else left - span / first.compute
-            first.left = 0.0 if span == first.left * first.collective else first.left - span / first.collective
+            left = 0.0 if span == left * compute else left - span / compute
+            first.left = 0.0 if span == first.left * collective else first.left - span / collective
             self.now += span
             self.communication_us += span
             if first.left <= 0.0:

@@ -85,6 +85,47 @@ def test_without_room_nothing_is_gathered_early() -> None:
     assert names(overlap(schedule, context(memory_limit="0"))) == names(schedule)
 
 
+@pytest.mark.parametrize("dying", [True, False])
+def test_what_a_backward_lets_go_of_makes_room(dying: bool) -> None:
+    """Each layer is the last to read what its forward saved; then the next gather of parameters fits beside it."""
+    made = Made()
+    made.input("x", 256)
+    for n in range(4):
+        made.input(f"w{n}", 256)
+        made.input(f"saved{n}", 4096)
+    value = "x"
+    for n in range(4):
+        made.communicate(f"full{n}", GATHER, f"w{n}", 50.0)
+        made.call(f"a{n}", value, f"full{n}", f"saved{n}", us=100.0, size=256)
+        made.call(f"y{n}", f"a{n}", us=100.0)
+        value = f"y{n}"
+    schedule = made.schedule("y3")
+    saved = frozenset(f"saved{n}" for n in range(4)) if dying else frozenset()
+    schedule = replace(schedule, program=replace(schedule.program, dying_inputs=saved))
+    order = names(overlap(schedule, context(memory_limit="0")))
+    assert (order != names(schedule)) == dying
+    early = [n for n in range(1, 4) if order.index(f"full{n}_started") < order.index(f"y{n - 1}")]
+    assert early == ([1, 2, 3] if dying else [])
+
+
+def test_inputs_that_die_are_live_until_their_last_use() -> None:
+    made = Made()
+    for name in ("x", "kept", "saved"):
+        made.input(name, 64)
+    made.call("a", "x", "saved", us=1.0)
+    made.call("b", "a", "kept", us=1.0)
+    made.call("c", "b", us=1.0)
+    schedule = made.schedule("c")
+    each = int(schedule.program.buffers["x"].nbytes)
+    program = replace(schedule.program, dying_inputs=frozenset({"saved"}))
+    live = Live(program, schedule.steps)
+    assert live.now == each and live.profile() == [2 * each, 2 * each, 2 * each]
+    assert [size // each for size in Live(schedule.program, schedule.steps).profile()] == [1, 2, 2]
+    live.take(0)
+    assert live.now == each and live.peak == 2 * each, "a took its place"
+    assert Live(program, schedule.steps).peak_in([0, 1, 2]) == 2 * each
+
+
 def backward() -> Made:
     """dw = f(g), scattered; g = h(g): two layers, the weight's gradient first, as autograd has it."""
     made = Made()

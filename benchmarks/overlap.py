@@ -22,42 +22,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gzip
 import json
 import os
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as fc
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-HEAD = 128
-"""Elements of an attention head."""
-SPIN_CYCLES = 100_000_000
-"""About 50 ms of a GPU: longer than any kernel of a step, and than the host takes to queue a step."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """Of a model, and of a rank's batch."""
-
-    layers: int
-    width: int
-    tokens: int
-    batch: int
-    dtype: torch.dtype = torch.bfloat16
-
-
-LARGE, TINY = Size(4, 4096, 2048, 2), Size(2, 256, 16, 2, torch.float32)
+from benchmarks.exposed import kernels_of, longest_exposed, profiled
+from benchmarks.sharded import LARGE, PARTS, TINY, Size
 
 
 @dataclass(frozen=True)
@@ -105,206 +84,6 @@ class Row:
     def hidden(self) -> float:
         """The share of communication that ran under other work."""
         return 1.0 - self.exposed / self.communication if self.communication else 1.0
-
-
-# ------------------------------------------------------------------------------------------------------------- models
-
-
-def _policy(context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-    """Gathered parameters are not kept for the backward, but gathered again."""
-    return CheckpointPolicy.MUST_RECOMPUTE
-
-
-def _contexts() -> Any:
-    return create_selective_checkpoint_contexts(_policy)
-
-
-class Sharded(nn.Module):
-    """A linear layer of whose weight (out, in) each rank has out / world rows, in float32."""
-
-    def __init__(self, out: int, width: int, dtype: torch.dtype) -> None:
-        super().__init__()
-        full = torch.randn(out, width) * width**-0.5
-        self.shard = nn.Parameter(full.chunk(dist.get_world_size())[dist.get_rank()].clone())
-        self.dtype = dtype
-
-    def _gathered(self, shard: Tensor) -> Tensor:
-        return fc.all_gather_tensor_autograd(shard.to(self.dtype), 0, dist.group.WORLD)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, checkpoint(self._gathered, self.shard, use_reentrant=False, context_fn=_contexts))
-
-
-class Layer(nn.Module):
-    """Attention and an MLP. linear: (out, in) -> a module."""
-
-    def __init__(self, width: int, linear: Callable[[int, int], nn.Module]) -> None:
-        super().__init__()
-        self.query, self.key, self.value = (linear(width, width) for _ in range(3))
-        self.out, self.up, self.down = linear(width, width), linear(4 * width, width), linear(width, 4 * width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, tokens, width = x.shape
-        y = F.rms_norm(x, (width,))
-        heads = [m(y).view(batch, tokens, -1, HEAD).transpose(1, 2) for m in (self.query, self.key, self.value)]
-        attention = F.scaled_dot_product_attention(*heads, is_causal=True)
-        x = x + self.out(attention.transpose(1, 2).flatten(2))
-        return x + self.down(F.gelu(self.up(F.rms_norm(x, (width,))), approximate="tanh"))
-
-
-class Network(nn.Module):
-    """Layers, and a loss that reaches all of them."""
-
-    def __init__(self, size: Size, linear: Callable[[int, int], nn.Module]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(Layer(size.width, linear) for _ in range(size.layers))
-
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x.float().square().mean()
-
-
-Compile = Callable[[nn.Module], nn.Module]
-
-
-def make_fsdp(size: Size, device: torch.device, compiled: Compile) -> tuple[nn.Module, Callable[..., Any]]:
-    model = Network(size, lambda out, width: Sharded(out, width, size.dtype)).to(device)
-    return model, compiled(model)
-
-
-def make_fully_shard(size: Size, device: torch.device, compiled: Compile) -> tuple[nn.Module, Callable[..., Any]]:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    model = Network(size, lambda out, width: nn.Linear(width, out, bias=False)).to(device)
-    policy = MixedPrecisionPolicy(param_dtype=size.dtype, reduce_dtype=size.dtype)
-    for layer in model.layers:
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
-    return model, compiled(model)
-
-
-def make_tp(size: Size, device: torch.device, compiled: Compile) -> tuple[nn.Module, Callable[..., Any]]:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    model = Network(size, lambda out, width: nn.Linear(width, out, bias=False)).to(device, size.dtype)
-    plan = dict.fromkeys(("query", "key", "value", "up"), ColwiseParallel)
-    for layer in model.layers:
-        parallelize_module(
-            layer,
-            mesh,
-            {**{name: style() for name, style in plan.items()}, "out": RowwiseParallel(), "down": RowwiseParallel()},
-        )
-    return model, compiled(model)
-
-
-PARTS: Mapping[str, Callable[..., tuple[nn.Module, Callable[..., Any]]]] = {
-    "fsdp": make_fsdp,
-    "fully_shard": make_fully_shard,
-    "tp": make_tp,
-}
-
-
-# ------------------------------------------------------------------------------------------------------- measurement
-
-
-def exposed_time(kernels: Iterable[tuple[str, float, float]]) -> tuple[float, float]:
-    """(time in which a kernel of NCCL ran, time in which only such ran) of kernels (name, start, end)."""
-    edges: list[tuple[float, int, int]] = []
-    for name, start, end in kernels:
-        side = (1, 0) if name.startswith("nccl") else (0, 1)
-        edges += [(start, *side), (end, -side[0], -side[1])]
-    total = exposed = last = 0.0
-    communicating = computing = 0
-    for at, communication, computation in sorted(edges):
-        total += at - last if communicating else 0.0
-        exposed += at - last if communicating and not computing else 0.0
-        communicating, computing, last = communicating + communication, computing + computation, at
-    return total, exposed
-
-
-def kernels_of(step: Callable[[], Any], count: int, path: Path | None = None) -> list[dict[str, Any]]:
-    """What ran on the device in some steps, by start. path: a Chrome trace to write, with the host's side.
-
-    Ranks begin to record at different times, and the host is behind the device when a step begins after a wait. So they
-    meet in a step that does not count, and the others are queued behind a spin of the device, as in a training loop.
-    """
-    activities = [torch.profiler.ProfilerActivity.CUDA]
-    if path is not None:
-        activities.append(torch.profiler.ProfilerActivity.CPU)
-    with torch.profiler.profile(activities=activities) as recorded:
-        step()
-        dist.barrier()
-        torch.cuda.synchronize()
-        torch.cuda._sleep(SPIN_CYCLES)
-        for _ in range(count):
-            step()
-        torch.cuda.synchronize()
-    with tempfile.TemporaryDirectory() as folder:
-        plain = Path(folder) / "trace.json"
-        recorded.export_chrome_trace(str(plain))
-        text = plain.read_text()
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(text.encode()))
-    # Of the categories on a device the others are annotations, which span kernels.
-    kinds = ("kernel", "gpu_memcpy", "gpu_memset")
-    found = sorted((e for e in json.loads(text)["traceEvents"] if e.get("cat") in kinds), key=lambda e: e["ts"])
-    return after_the_spin(found)
-
-
-def after_the_spin(kernels: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of kernels by start those that began after the longest that is not NCCL's."""
-    spin = max((e for e in kernels if not e["name"].startswith("nccl")), key=lambda e: e["dur"])
-    return [e for e in kernels if e["ts"] >= spin["ts"] + spin["dur"]]
-
-
-def profiled(step: Callable[[], Any], count: int = 4) -> tuple[float, float]:
-    """(ms of communication, ms of it exposed) a step, mean of the ranks."""
-    found = [(e["name"], e["ts"], e["ts"] + e["dur"]) for e in kernels_of(step, count)]
-    sums = torch.tensor(exposed_time(found), dtype=torch.float64, device="cuda") / (count * 1e3)
-    dist.all_reduce(sums)
-    return tuple((sums / dist.get_world_size()).tolist())  # type: ignore[return-value]
-
-
-def longest_exposed(kernels: Sequence[Mapping[str, Any]], count: int = 12) -> list[str]:
-    """The longest times in which only communication ran, as lines: how long, when, the collective, and the kernels
-    before and after."""
-    others = [e for e in kernels if not e["name"].startswith("nccl")]
-    begin = kernels[0]["ts"] if kernels else 0.0
-    found: list[tuple[float, str]] = []
-    number = 0
-    for event in kernels:
-        if not event["name"].startswith("nccl"):
-            continue
-        number += 1
-        start, end = event["ts"], event["ts"] + event["dur"]
-        beside = sorted((max(start, e["ts"]), min(end, e["ts"] + e["dur"])) for e in others if _meet(e, start, end))
-        at, hole = start, (0.0, start)
-        for low, high in [*beside, (end, end)]:
-            hole = max(hole, (low - at, at))
-            at = max(at, high)
-        before = next((e["name"] for e in reversed(others) if e["ts"] < hole[1]), "none")
-        after = next((e["name"] for e in others if e["ts"] >= hole[1]), "none")
-        took = f"{event['dur']:.0f} µs from {(start - begin) / 1e3:.2f} ms"
-        what = event["name"].removeprefix("ncclDevKernel_").partition("(")[0]
-        size = event.get("args", {}).get("In msg nelems", "")
-        found.append(
-            (
-                hole[0],
-                f"{hole[0]:7.0f} µs at {(hole[1] - begin) / 1e3:7.2f} ms of collective {number}, {what} {size} "
-                f"({took}): after {before[:48]}, before {after[:48]}",
-            )
-        )
-    return [line for us, line in sorted(found, key=lambda pair: -pair[0])[:count] if us > 1.0]
-
-
-def _meet(event: Mapping[str, Any], start: float, end: float) -> bool:
-    return event["ts"] < end and event["ts"] + event["dur"] > start
 
 
 def known_settings(peer: Peer) -> dict[str, Any]:

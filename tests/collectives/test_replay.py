@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from benchmarks.overlap import after_the_spin, exposed_time, longest_exposed
+from benchmarks.exposed import after_the_spin, exposed_time, longest_exposed
 
 from litz_collectives.streams import CORNERS, Corner, Interval, Slowdown, Task, replay, surely_gains
 

@@ -405,6 +405,20 @@ def test_welford_combine(shape: str) -> None:
     Case(ranges, stores, inputs, outputs, inner).check(rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["sum", "max", "argmax", "welford_mean"])
+@pytest.mark.parametrize(
+    ("size", "along", "unrolled"), [(8, "row", True), (9, "row", False), (32, "row", False), (32, "column", True)]
+)
+def test_short_rows_are_walked_along(size: int, along: str, unrolled: bool, kind: str) -> None:
+    """Unrolled are reductions across outputs, those no longer than a vector, and Welford's up to two vectors."""
+    x = randn(101, size) if along == "row" else randn(size, 101).t()
+    index = (I[0], R[0])
+    value = build.reduce(kind, load("x", x, *index))
+    want = out(101, dtype=value.dtype)
+    text = Case((101,), [Store("o", (I[0],), value)], {"x": x}, {"o": want}, (size,)).check().text
+    assert ("#pragma GCC unroll" in text.split("int kernel")[1]) == (unrolled or (kind == "welford_mean" and size == 9))
+
+
 @pytest.mark.parametrize("layout", ["row", "column", "small"])
 @pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float16], ids=str)
 def test_softmax_in_one_loop(layout: str, dtype: torch.dtype) -> None:

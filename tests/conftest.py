@@ -1,4 +1,5 @@
-"""Settings for every test: a cache of the test run's own, so that nothing built before decides a result."""
+"""Settings for every test: a cache of the run's own, so that nothing built before decides a result, and few threads
+for each worker, which do not spin while they wait."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One cache folder for the run, shared by its workers; LITZ_CACHE_DIR in the environment wins."""
+    """One cache folder for the run, shared by its workers; what the environment says wins. Workers are started after
+    this and inherit it, before torch is loaded. Two threads, so that kernels do run in parallel."""
     if "LITZ_CACHE_DIR" not in os.environ:
         os.environ["LITZ_CACHE_DIR"] = tempfile.mkdtemp(prefix="litz-test-cache-")
+    os.environ.setdefault("OMP_NUM_THREADS", "2")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")

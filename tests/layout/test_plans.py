@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Callable
 from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz import report as reports
 from litz.ir import Template
 from litz_layout import costs
+from litz_layout.roles import takes_part_in_statistics
 from litz_layout.table import Pass, Shape, find_row
 from support.layout_models import ConvNext, Mobile, Residual, UNet
 from support.layout_plans import copies, cuda_plan, summaries
@@ -178,8 +181,29 @@ def test_statistics_of_a_concatenation_are_taken_channels_first_on_a_cpu(monkeyp
         return [d.chosen for one in collected for d in one.decisions if d.subject == one.name and d.plugin == "layout"]
 
     assert planned(train=True)[0] == "layouts left alone"
-    monkeypatch.setattr(costs, "PARTS_NS", 0.0)
+    monkeypatch.setattr(costs, "STATISTICS_NS", 0.0)
     assert planned(train=True)[0] == "layouts planned"
+
+
+@pytest.mark.parametrize(
+    ("compute", "expected"),
+    [
+        (lambda x: x.sum((0, 2, 3)), True),
+        (lambda x: (torch.relu(x) * 2 + 1).sum((0, 2, 3)), True),
+        (lambda x: (x * x).sum((2, 3)), False),
+        (lambda x: torch.relu(x).exp(), False),
+    ],
+)
+def test_what_takes_part_in_statistics_of_channels(compute: Callable[[Tensor], Tensor], expected: bool) -> None:
+    """Whatever is computed element by element on the way to them, so that a kernel reads it for them."""
+    nodes = make_fx(compute, tracing_mode="fake")(torch.randn(2, 3, 4, 5)).graph.nodes
+    assert takes_part_in_statistics(next(iter(nodes))) == expected
+
+
+def test_a_cpu_has_rows_by_number_of_threads() -> None:
+    """With one thread torch takes a convolution of its own for what it thinks small."""
+    alone, several, more = (find_row("cpu", threads, "fp32", "dense", "backward") for threads in (1, 2, 64))
+    assert alone.factor < several.factor and several is more
 
 
 def test_tf32_counts_as_tensor_cores() -> None:

@@ -22,7 +22,7 @@ from litz.cost.roofline import COMPUTE, MEMORY
 from litz.cost.speeds import rate_kind
 from litz_layout.frames import FIRST, LAST, tensor_of
 from litz_layout.measured import Case, Figures, load_figures
-from litz_layout.roles import CONVOLUTIONS, takes_statistics_of_parts
+from litz_layout.roles import CONVOLUTIONS, takes_part_in_statistics, takes_statistics_of_parts
 from litz_layout.table import Native, Pass, Row, Shape, find_row
 from litz_plugins import OptionsView
 
@@ -34,10 +34,12 @@ READ = 0.5
 """A loop that reads a tensor across its layout, in parts of a copy's time: litz's transposing loops reach 0.91 to 0.97
 of the copy bandwidth (docs/benchmarks.md, "transpose"), but a fused loop has other tensors to read as well."""
 
-PARTS_NS = 10.0
-"""Of a CPU thread, per element, where statistics of channels are taken of a concatenation of channels in channels last:
-which part an element is in then changes within a vector. DenseNet-121's training took 31 to 45 ms more for 3.7 million
-such elements (one thread of an AMD EPYC, 2026-11-21); in channels first a part is a loop of its own."""
+STATISTICS_NS = 10.0
+"""Of a CPU thread, per element, where statistics of channels are taken against the layout. Of a concatenation of
+channels in channels last: which part an element is in then changes within a vector (DenseNet-121's training took 31 to
+45 ms more for 3.7 million such elements, one thread). Of a tensor that is read across: each vector is gathered from as
+many cache lines (a batch norm of 4x128x24x24 took 3.1 ms instead of 0.5 on one thread, of 4x128x40x40 2.7 instead of
+0.4 on four). AMD EPYC, 2026-11-21."""
 
 
 @dataclass(frozen=True)
@@ -76,17 +78,23 @@ class Costs:
             return 0.0
         return 2 * self.pass_us(self.bytes_of(node)) * AT_MOST + self.speeds.launch_us
 
-    def read_us(self, node: torch.fx.Node) -> float:
-        """What reading a tensor across its layout adds to a loop."""
-        return 2 * self.pass_us(self.bytes_of(node)) * READ
+    def read_us(self, node: torch.fx.Node, user: torch.fx.Node) -> float:
+        """What reading a tensor across its layout adds to a loop, its user."""
+        us = 2 * self.pass_us(self.bytes_of(node)) * READ
+        if self.info.type == "cpu" and (takes_part_in_statistics(node) or takes_part_in_statistics(user)):
+            us = max(us, self._statistics_us(node))
+        return us
 
     def parts_us(self, node: torch.fx.Node) -> float:
         """What statistics of the channels of a concatenation cost more in channels last."""
-        value = tensor_of(node)
-        assert value is not None
         if self.info.type != "cpu" or not takes_statistics_of_parts(node):
             return 0.0
-        return self.bytes_of(node) / value.dtype.itemsize * PARTS_NS / 1000 / self.speeds.units
+        return self._statistics_us(node)
+
+    def _statistics_us(self, node: torch.fx.Node) -> float:
+        value = tensor_of(node)
+        assert value is not None
+        return self.bytes_of(node) / value.dtype.itemsize * STATISTICS_NS / 1000 / self.speeds.units
 
     def convolution(self, node: torch.fx.Node, with_backward: bool = False) -> ConvolutionCost:
         """with_backward: the convolution's own backward too, which will run in the same layout."""
@@ -110,8 +118,9 @@ class Costs:
         return ConvolutionCost((us[0], us[1]), native, why)
 
     def _row(self, node: torch.fx.Node, which: Pass) -> Row:
-        capability = int(dict(self.info.facts).get("capability", 0))
-        return find_row(self.info.type, capability, self._kind(node), _shape(node), which)
+        facts = dict(self.info.facts)
+        generation = self.speeds.units if self.info.type == "cpu" else int(facts.get("capability", 0))
+        return find_row(self.info.type, generation, self._kind(node), _shape(node), which)
 
     def _pass(self, node: torch.fx.Node, row: Row, times: int) -> tuple[float, float]:
         """Of so many matmuls of the convolution, channels first and last."""

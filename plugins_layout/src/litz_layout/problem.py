@@ -198,7 +198,7 @@ class _Maker:
                 continue
             target = self.by_writer.get(user, self.variable_of.get(user))
             if target is not None and target != at:
-                yield Read(tensor, user, at, target, self.scaled(tensor, self.costs.read_us(tensor)))
+                yield Read(tensor, user, at, target, self.scaled(tensor, self.costs.read_us(tensor, user)))
 
 
 _MATRIX = frozenset(

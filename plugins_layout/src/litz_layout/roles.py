@@ -71,12 +71,33 @@ def takes_statistics_of_parts(node: torch.fx.Node) -> bool:
     """Whether the node joins tensors along the second dimension, and a reduction over all others reads it."""
     if node.target is not aten.cat.default or (len(node.args) > 1 and node.args[1] != 1):
         return False
-    others = {0, *range(2, node.meta["val"].dim())}
-    return any(
-        user.target in _STATISTICS and isinstance(dims := user.args[1], (list, tuple)) and {*dims} == others
-        for user in node.users
-        if len(user.args) > 1
-    )
+    return any(_reduces_to_channels(user, node.meta["val"].dim()) for user in node.users)
+
+
+def takes_part_in_statistics(node: torch.fx.Node) -> bool:
+    """Whether a reduction to channels reads the node, or what is computed of it element by element."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return False
+    found, to_see = {node}, [node]
+    while to_see:
+        for user in to_see.pop().users:
+            if _reduces_to_channels(user, value.dim()):
+                return True
+            after = user.meta.get("val")
+            same = isinstance(after, torch.Tensor) and after.shape == value.shape and user.target not in CONVOLUTIONS
+            if same and user not in found:
+                found.add(user)
+                to_see.append(user)
+    return False
+
+
+def _reduces_to_channels(node: torch.fx.Node, rank: int) -> bool:
+    """Whether the node is a reduction over all of so many dimensions but the second."""
+    if node.target not in _STATISTICS or len(node.args) < 2:
+        return False
+    dims = node.args[1]
+    return isinstance(dims, (list, tuple)) and {*dims} == {0, *range(2, rank)}
 
 
 _STATISTICS = frozenset({aten.var_mean.correction, aten.sum.dim_IntList, aten.mean.dim})

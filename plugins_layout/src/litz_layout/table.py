@@ -24,9 +24,9 @@ Pass = Literal["forward", "backward"]
 
 @dataclass(frozen=True)
 class Row:
-    """device: "cuda" or "cpu". capability: least compute capability times ten. types: of the operands, as
-    `litz.cost.speeds` names them ("tf32": float32 where torch allows TF32). shapes: of convolutions. passes: both, or
-    one of them."""
+    """device: "cuda" or "cpu". capability: least compute capability times ten; of a CPU, least number of threads.
+    types: of the operands, as `litz.cost.speeds` names them ("tf32": float32 where torch allows TF32). shapes: of
+    convolutions. passes: both, or one of them."""
 
     device: str
     capability: int
@@ -47,6 +47,7 @@ _GROUPED = "Inductor's figures: 1.36 times the time, and 31 times for one of two
 _DEPTHWISE = "Inductor's figures: 1.86 times as fast for one case (torch/_inductor/graph.py); counted as no gain"
 _HOPPER = "measured on an H100, torch 2.11 (docs/layout.md): channels last is {} times as fast"
 _ZEN = "measured on one thread of an AMD EPYC, torch 2.13 (docs/layout.md): channels last is {} times as fast"
+_ZEN_THREADS = "measured on two and four threads of an AMD EPYC (docs/layout.md): channels last is {} times as fast"
 _ONEDNN = "Intel extension for PyTorch, 'Channels Last': close to oneDNN's blocked format, to which NCHW is reordered"
 _ORDINARY = "no figures: channels first kept"
 
@@ -104,6 +105,24 @@ _CPU: tuple[_Measured, ...] = (
     (("fp32",), _BACKWARD, _DEPTH, "either", 0.93, "2.77 to 3.03, 0.92 for small batches"),
 )
 
+# With one thread torch goes around oneDNN for what it thinks small (`_slow_conv2d`); with more it does not.
+_CPU_THREADS: tuple[_Measured, ...] = (
+    (("fp32",), _FORWARD, ("dense",), "channels last", 1.0, "0.86 to 2.10; with their neighbours faster"),
+    (("fp32",), _FORWARD, ("pixelwise", "few inputs"), "channels last", 1.0, "1.03 to 2.20"),
+    (("fp32",), _FORWARD, ("narrowing",), "channels last", 1.0, "0.99 to 1.75"),
+    (("fp32",), _FORWARD, ("grouped",), "either", 1.0, "0.82 to 1.24; all of RegNetY-040 1.03"),
+    (("fp32",), _FORWARD, ("finely grouped",), "either", 0.4, "2.54 to 2.62"),
+    (("fp32",), _FORWARD, ("depthwise",), "either", 1.02, "0.98 to 8.99"),
+    (("fp32",), _FORWARD, ("wide depthwise",), "either", 1.0, "0.70 to 0.79; with their neighbours as fast"),
+    (("fp32",), _BACKWARD, ("dense",), "either", 1.25, "0.80 to 1.64"),
+    (("fp32",), _BACKWARD, ("pixelwise",), "either", 1.09, "0.92 to 1.15"),
+    (("fp32",), _BACKWARD, ("few inputs",), "either", 0.95, "1.05 to 1.29"),
+    (("fp32",), _BACKWARD, ("narrowing",), "either", 1.35, "0.75 to 0.95"),
+    (("fp32",), _BACKWARD, ("grouped",), "either", 1.4, "0.71 to 0.99"),
+    (("fp32",), _BACKWARD, ("finely grouped",), "either", 0.36, "2.80 to 3.37"),
+    (("fp32",), _BACKWARD, _DEPTH, "either", 0.93, "2.82 to 3.55, 0.92 for small batches on one thread"),
+)
+
 
 def _rows(device: str, capability: int, measured: tuple[_Measured, ...], source: str) -> tuple[Row, ...]:
     return tuple(
@@ -120,6 +139,7 @@ ROWS: tuple[Row, ...] = (
     Row("cuda", 70, _TENSOR, _DEPTH, "either", 1.0, _DEPTHWISE),
     Row("cuda", 70, _ALL, _GROUPS, "channels first", 31.0, _GROUPED),
     Row("cuda", 0, (*_ALL, "fp64"), (*_DENSE, "narrowing", *_DEPTH), "channels first", 2.0, _ORDINARY),
+    *_rows("cpu", 2, _CPU_THREADS, _ZEN_THREADS),
     *_rows("cpu", 0, _CPU, _ZEN),
     Row("cpu", 0, ("bf16", "fp16"), (*_DENSE, "narrowing"), "channels last", 1.0, _ONEDNN, _FORWARD),
     Row("cpu", 0, ("bf16", "fp16"), (*_GROUPS, *_DEPTH), "either", 1.0, _ONEDNN, _FORWARD),

@@ -7,9 +7,9 @@ For each shape, plain and with users (bias and gelu, a residual, relu): the time
 mode="max-autotune-no-cudagraphs", and, for the shapes whose names contain a text of `--template` ("square" by
 default) or `--inductor` ("" for all), of the best Triton template alone and of TorchInductor's
 max-autotune-no-cudagraphs. All of one row are timed in turns, with cold caches and the host's time hidden
-(`litz_autotune.timing`), so they saw the same machine. Beside them: seconds of the first call with an empty cache
-and, for a few, with a filled one. The last lines are the figures that the issue asks for. Kinds of shapes alternate,
-so that `--minutes` leaves some of each.
+(`litz_autotune.timing`), so they saw the same machine; eager is among them twice, for the noise. Beside them: seconds
+of the first call with an empty cache and, for a few, with a filled one. The last lines are the figures that the issue
+asks for. Kinds of shapes alternate, so that `--minutes` leaves some of each.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ USERS: dict[str, Callable[..., torch.Tensor]] = {
 
 @dataclass
 class Row:
-    """Times in µs, first calls in seconds; `stages` has what of litz's went into screening and finals, `chosen` what
-    its autotuner chose, `problems` what went wrong, by who."""
+    """Times in µs, first calls in seconds; `stages` has what of them went into tuning, of litz's also into screening
+    and finals, `chosen` what its autotuner chose, `problems` what went wrong, by who."""
 
     name: str
     users: str
@@ -217,10 +217,10 @@ def measure(
 
     options = {"mode": "max-autotune-no-cudagraphs", "cache_dir": folder}
     before = vars(plugin.counters).copy()
+    parts = ("screen", "final", "tuning")
     with reports.collect() as collected:
         add("litz", lambda: torch.compile(fn, backend="litz", options=options))
-    spent = {name: vars(plugin.counters)[name] - before[name] for name in ("screen_seconds", "final_seconds")}
-    row.stages = {name.removesuffix("_seconds"): seconds for name, seconds in spent.items()}
+    row.stages = {part: vars(plugin.counters)[f"{part}_seconds"] - before[f"{part}_seconds"] for part in parts}
     decisions = [d for report in collected for d in report.decisions if d.plugin == "autotune"]
     row.chosen = "; ".join(dict.fromkeys(decision.chosen for decision in decisions))
     races = plugin.counters.races
@@ -234,13 +234,22 @@ def measure(
     if inductor:
         import torch._inductor.config as config
 
+        before = _inductor_tuning()
         with config.patch(force_disable_caches=True):
             add("inductor", lambda: torch.compile(fn, mode="max-autotune-no-cudagraphs"))
+        row.stages["inductor tuning"] = _inductor_tuning() - before
+    runs["again"] = lambda: fn(*args)
     samples = CudaTimer().time(runs, torch.device("cuda"), SECONDS * len(runs))
     for who, found in samples.items():
         summary = summarize(found)
         row.us[who], row.noise[who] = summary.us, summary.noise_us
     return row
+
+
+def _inductor_tuning() -> float:
+    """Seconds that Inductor has spent so far on compiling and timing candidates, by its own account."""
+    spent = torch._dynamo.utils.compilation_time_metrics
+    return sum(sum(spent[name]) for name in spent if name.endswith(("_template_autotuning", "_template_precompiling")))
 
 
 def geometric_mean(values: Sequence[float]) -> float:
@@ -276,6 +285,14 @@ def summary(rows: Sequence[Row]) -> list[str]:
         f"first call, cold: {geometric_mean(shares):.3f} of Inductor's, {len(tuned)} rows, "
         f"worst {max(shares, default=0):.3f}"
     )
+    stages = [row.stages for row in rows if row.stages.get("inductor tuning")]
+    shares = [stage["tuning"] / stage["inductor tuning"] for stage in stages]
+    found.append(
+        f"of that, tuning: {geometric_mean(shares):.3f} of Inductor's, {len(shares)} rows, "
+        f"worst {max(shares, default=0):.3f}"
+    )
+    noise = [row.against("again", "eager") for row in rows if "again" in row.us]
+    found.append(f"eager against itself: {min(noise, default=1):.3f} to {max(noise, default=1):.3f} times as fast")
     found.append(f"against Inductor: {geometric_mean([r.against('litz', 'inductor') for r in rows]):.3f} times as fast")
     warm = [row for row in rows if row.races_warm >= 0]
     again = sum(row.races_warm > 0 for row in warm)

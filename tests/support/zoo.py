@@ -88,14 +88,14 @@ def pixels(side: int = 32, labels: int = 5) -> Callable[[int], Inputs]:
 
 _BERT = transformer(
     "BertForSequenceClassification", "BertConfig", text(labels=3),
-    vocab_size=67, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, num_labels=3,
+    vocab_size=67, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48, num_labels=3,
     problem_type="single_label_classification",
     hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, max_position_embeddings=32,
 )  # fmt: skip
 
 _GPT2 = transformer(
     "GPT2LMHeadModel", "GPT2Config", text(),
-    vocab_size=67, n_embd=32, n_layer=2, n_head=4, n_positions=32, use_cache=False,
+    vocab_size=67, n_embd=32, n_layer=1, n_head=4, n_positions=32, use_cache=False,
     resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2,
 )  # fmt: skip
 
@@ -108,7 +108,7 @@ _T5 = transformer(
 
 _LLAMA = transformer(
     "LlamaForCausalLM", "LlamaConfig", text(),
-    vocab_size=67, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+    vocab_size=67, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
     num_key_value_heads=2, max_position_embeddings=32, use_cache=False, bos_token_id=1, eos_token_id=2,
 )  # fmt: skip
 
@@ -136,7 +136,7 @@ _WHISPER = transformer(
 
 _VIT = transformer(
     "ViTForImageClassification", "ViTConfig", pixels(),
-    image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+    image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48,
     num_labels=5, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     problem_type="single_label_classification",
 )  # fmt: skip
@@ -150,7 +150,7 @@ _SWIN = transformer(
 
 _CONVNEXT = transformer(
     "ConvNextForImageClassification", "ConvNextConfig", pixels(),
-    hidden_sizes=[8, 12, 16, 20], depths=[1, 1, 1, 1], num_labels=5, drop_path_rate=0.0,
+    hidden_sizes=[8, 12], depths=[1, 1], num_stages=2, num_labels=5, drop_path_rate=0.0,
     problem_type="single_label_classification",
 )  # fmt: skip
 
@@ -165,6 +165,17 @@ _MOBILENET = transformer(
     image_size=32, depth_multiplier=0.25, output_stride=8, num_labels=5, classifier_dropout_prob=0.0,
     problem_type="single_label_classification",
 )  # fmt: skip
+
+_MOBILENET_BLOCKS = (0, 1, 5, 6, 9, 12, 15)
+"""Of sixteen: each width, and two blocks with a shortcut. The others are like these."""
+
+
+def _short_mobilenet() -> nn.Module:
+    made = _MOBILENET["make"]()
+    layers = made.mobilenet_v2.layer
+    made.mobilenet_v2.layer = nn.ModuleList(layers[number] for number in _MOBILENET_BLOCKS)
+    return made
+
 
 _CLIP_TEXT = {
     "vocab_size": 67, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4,
@@ -356,7 +367,7 @@ ZOO: tuple[Entry, ...] = (
     Entry("swin", **_SWIN, heavy=True),
     Entry("convnext", **_CONVNEXT),
     Entry("resnet", **_RESNET, autocast=True),
-    Entry("mobilenet", **_MOBILENET, heavy=True),
+    Entry("mobilenet", _short_mobilenet, _MOBILENET["inputs"], heavy=True),
     Entry("clip", **_CLIP),
     Entry(
         "lstm",

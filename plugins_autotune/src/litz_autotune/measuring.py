@@ -26,7 +26,7 @@ from .race import Race
 from .results import Counters, Record
 from .timing import Measurement, Timer, failed, timer_for
 
-SCREEN_SECONDS = 0.02
+SCREEN_SECONDS = 0.01
 FINAL_SECONDS = 0.2
 FINALISTS = 3
 """Candidates of each heat that are measured again, longer and in turns with the library call."""
@@ -59,7 +59,7 @@ class Measuring:
 
     def record(self, offers: Sequence[Choice]) -> tuple[Record, bool]:
         """The record, and whether everything was measured that was meant to be, within the budget."""
-        context = self.context
+        context, begun = self.context, time.monotonic()
         self.runner.start()
         sources = {choice.name: sources_of(choice) for choice in offers}
         build = triton_build(context.device, context.program, context.cache)
@@ -76,6 +76,7 @@ class Measuring:
             for heat in self.contest.heats:
                 self._final(heat)
             self.counters.final_seconds += time.monotonic() - start
+        self.counters.tuning_seconds += time.monotonic() - begun
         return Record(self.contest.problem, self.measured), self.complete
 
     # Each alone, so that one which crashes costs no other anything.

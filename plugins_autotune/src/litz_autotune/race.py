@@ -6,6 +6,7 @@ computes is compared with the reference's result first: a kernel that is wrong i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -24,7 +25,7 @@ from litz.pipeline import Compiler, build, generate
 from litz.runtime.cache import Cache
 from litz.schedule import make_schedule
 from litz_plugins.errors import describe
-from litz_plugins.manager import make_plugins
+from litz_plugins.manager import Plugins, make_plugins
 
 from .subprogram import on_device
 from .timing import Measurement, Timer, failed, summarize
@@ -128,13 +129,19 @@ class _Held:
 def executable(program: Program, options: Options, cache: Cache) -> Callable[[list[Any]], Sequence[Any]]:
     """The program as litz would run it: fused, generated and built, with core's own plugins only."""
     options = options.replace(max_autotune=False, cuda_graphs=False, report_dir=None)
-    plugins = make_plugins(builtin_plugins(), entry_points=())
+    plugins = core_plugins()
     compiler = Compiler(options, plugins, cache, reports.collectors())
     device = program.operations[0].device
     schedule = make_schedule(program, machine=machine(device, options), options=options)
     schedule = plugins.run_passes("schedule", schedule, options)
     sources = generate(schedule, compiler)
     return build(schedule, sources, generate_wrapper(schedule, sources), compiler)
+
+
+@functools.cache
+def core_plugins() -> Plugins:
+    """Core's own. Made once for all races of a process: reading their hooks takes 10 ms, as long as a screening."""
+    return make_plugins(builtin_plugins(), entry_points=())
 
 
 def make_inputs(program: Program) -> list[Any]:

@@ -30,7 +30,7 @@ LIBRARY = "library"
 @dataclass
 class Counters:
     """What happened since the plugin was loaded: problems found and not found, stored, and measured; by store. Seconds
-    are of whoever waits: for processes to start, candidates to be screened, finals to be run."""
+    are of whoever waits: for candidates to be screened, finals to be run, and for all of it, compiling them too."""
 
     local_hits: int = 0
     local_misses: int = 0
@@ -44,6 +44,7 @@ class Counters:
     races: int = 0
     screen_seconds: float = 0.0
     final_seconds: float = 0.0
+    tuning_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

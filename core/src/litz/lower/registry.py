@@ -86,6 +86,12 @@ def _load() -> None:
 
 def core_lowerings() -> dict[OpOverload, Lowering]:
     """Every lowering that litz itself has; a fresh dict."""
+    return dict(_found())
+
+
+@cache
+def _found() -> dict[OpOverload, Lowering]:
+    """Looking up five hundred names takes milliseconds, and every graph asks."""
     _load()
     ops = ((find_op(name), function) for name, function in _TABLE.items())
     return {op: function for op, function in ops if op is not None}

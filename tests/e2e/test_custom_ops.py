@@ -8,25 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from support.compare import check, device_param, t
-
-
-def litz(fn: Any, **options: Any) -> Any:
-    torch._dynamo.reset()
-    return torch.compile(fn, backend="litz", **options)
-
-
-def train(model: Callable[..., Any], module: torch.nn.Module, *inputs: torch.Tensor) -> list[torch.Tensor]:
-    """The loss and every gradient of one step."""
-    module.zero_grad()
-    loss = model(*inputs).square().mean()
-    loss.backward()
-    return [loss.detach().clone(), *(p.grad.clone() for p in module.parameters() if p.grad is not None)]
-
-
-def same(ours: Any, theirs: Any) -> None:
-    for got, want in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+from support.compare import check, device_param, litz, same, t
 
 
 @torch.library.custom_op("litz_test::scale", mutates_args=())

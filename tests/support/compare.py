@@ -23,6 +23,26 @@ def t(*size: int, device: str, dtype: torch.dtype = torch.float32) -> torch.Tens
     return torch.randn(size, device=device).to(dtype)
 
 
+def litz(fn: Any, **options: Any) -> Any:
+    """Compiled, with nothing left of what was compiled before."""
+    torch._dynamo.reset()
+    return torch.compile(fn, backend="litz", **options)
+
+
+def train(model: Callable[..., Any], module: torch.nn.Module, *inputs: torch.Tensor) -> list[torch.Tensor]:
+    """The loss and every gradient of one step."""
+    module.zero_grad()
+    loss = model(*inputs).square().mean()
+    loss.backward()
+    return [loss.detach().clone(), *(p.grad.clone() for p in module.parameters() if p.grad is not None)]
+
+
+def same(ours: Any, theirs: Any) -> None:
+    """Tensor by tensor, within float32's rounding of a few operations."""
+    for got, want in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
 def check(fn: Callable[..., Any], *args: Any, tolerance: float = 2.0, **compile_options: Any) -> list[Any]:
     """`fn(*args)` compiled equals eager: values, dtype, shape, strides of dense outputs, and mutations of `args`.
 

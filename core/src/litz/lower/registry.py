@@ -45,6 +45,8 @@ MODULES = (
 """The files of this room with lowerings in them."""
 
 _TABLE: dict[str, Lowering] = {}
+_FOUND: dict[str, OpOverload] = {}
+"""Ops that were found. Some are defined by torch when they are first used, so others are looked for again."""
 ANY_DTYPE = "_litz_any_dtype"
 """Attribute of lowerings that compute nothing, and so take what Loops cannot compute with (complex, float8)."""
 
@@ -86,12 +88,9 @@ def _load() -> None:
 
 def core_lowerings() -> dict[OpOverload, Lowering]:
     """Every lowering that litz itself has; a fresh dict."""
-    return dict(_found())
-
-
-@cache
-def _found() -> dict[OpOverload, Lowering]:
-    """Looking up five hundred names takes milliseconds, and every graph asks."""
     _load()
-    ops = ((find_op(name), function) for name, function in _TABLE.items())
-    return {op: function for op, function in ops if op is not None}
+    for name in _TABLE.keys() - _FOUND.keys():  # all of them takes milliseconds, and every graph asks
+        op = find_op(name)
+        if op is not None:
+            _FOUND[name] = op
+    return {_FOUND[name]: function for name, function in _TABLE.items() if name in _FOUND}

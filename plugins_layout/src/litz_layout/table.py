@@ -107,7 +107,7 @@ _CPU: tuple[_Measured, ...] = (
 
 # With one thread torch goes around oneDNN for what it thinks small (`_slow_conv2d`); with more it does not.
 _CPU_THREADS: tuple[_Measured, ...] = (
-    (("fp32",), _FORWARD, ("dense",), "channels last", 1.0, "0.86 to 2.10; with their neighbours faster"),
+    (("fp32",), _FORWARD, ("dense",), "channels last", 1.0, "0.86 to 2.10; with their neighbours as fast or faster"),
     (("fp32",), _FORWARD, ("pixelwise", "few inputs"), "channels last", 1.0, "1.03 to 2.20"),
     (("fp32",), _FORWARD, ("narrowing",), "channels last", 1.0, "0.99 to 1.75"),
     (("fp32",), _FORWARD, ("grouped",), "either", 1.0, "0.82 to 1.24; all of RegNetY-040 1.03"),

@@ -301,6 +301,14 @@ def summary(rows: Sequence[Row]) -> list[str]:
     return found
 
 
+def announced() -> bool:
+    """Print what is measured on. Returns whether there is a device."""
+    there = torch.cuda.is_available()
+    found = f"{torch.cuda.get_device_name()} torch {torch.__version__}" if there else "no CUDA device: nothing to measure"
+    print(found)
+    return there
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print. Returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -313,10 +321,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=inf, help="stop after so many, and sum up what there is")
     parser.add_argument("--out", help="write the figures to this file, as JSON")
     args = parser.parse_args(argv)
-    if not torch.cuda.is_available():
-        print("no CUDA device: nothing to measure")
+    if not announced():
         return 1
-    print(torch.cuda.get_device_name(), "torch", torch.__version__)
     stop = time.monotonic() + 60 * args.minutes
     rows: list[Row] = []
     for dtype in args.dtype:

@@ -23,12 +23,12 @@ from typing import Any
 
 import torch
 
+from benchmarks.autotune import DTYPES, announced
 from litz import report as reports
 from litz_autotune.plugin import plugin
 from litz_autotune.timing import CudaTimer, summarize
 
 F = torch.nn.functional
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 LAYERS: dict[str, tuple[int, int, Callable[..., torch.Tensor]]] = {
     "4096 -> 4096": (4096, 4096, lambda x, w, b: F.linear(x, w)),
     "4096 -> 11008, gelu": (4096, 11008, lambda x, w, b: F.gelu(F.linear(x, w, b))),
@@ -100,10 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="bf16")
     parser.add_argument("--out", help="write the figures to this file, as JSON")
     args = parser.parse_args(argv)
-    if not torch.cuda.is_available():
-        print("no CUDA device: nothing to measure")
+    if not announced():
         return 1
-    print(torch.cuda.get_device_name(), "torch", torch.__version__)
     rows: list[dict[str, Any]] = []
     torch._dynamo.config.error_on_recompile = True  # one compile for all rows, or the figures mean nothing
     with tempfile.TemporaryDirectory() as folder:

@@ -304,8 +304,8 @@ def summary(rows: Sequence[Row]) -> list[str]:
 def announced() -> bool:
     """Print what is measured on. Returns whether there is a device."""
     there = torch.cuda.is_available()
-    found = f"{torch.cuda.get_device_name()} torch {torch.__version__}" if there else "no CUDA device: nothing to measure"
-    print(found)
+    where = f"{torch.cuda.get_device_name()} torch {torch.__version__}" if there else "no CUDA device"
+    print(where if there else f"{where}: nothing to measure")
     return there
 
 

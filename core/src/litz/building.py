@@ -46,7 +46,7 @@ def generate(schedule: Schedule, compiler: Compiler) -> dict[str, KernelSource]:
         except Exception as cause:
             if isinstance(cause, LitzError):
                 raise
-            problem = f"no code for {' + '.join(kernel.loop.origins)}: {describe(cause)}"
+            problem = f"no code for {' + '.join(kernel.origins)}: {describe(cause)}"
             raise CodegenError(kernel.name, problem, device=str(kernel.device)) from cause
     return sources
 

@@ -32,6 +32,7 @@ from litz_plugins.errors import (
 from litz_plugins.manager import PluginInfo, Plugins, make_plugins
 from litz_plugins.nouns import OptionsView
 from litz_plugins.records import (
+    COUNTERS,
     STAGES,
     Choice,
     ChoiceContext,
@@ -54,6 +55,7 @@ from litz_plugins.records import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "COUNTERS",
     "STAGES",
     "Choice",
     "ChoiceContext",

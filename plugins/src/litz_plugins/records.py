@@ -324,6 +324,10 @@ class CodegenContext:
     cache: Any = None
 
 
+COUNTERS = "_counters"
+"""See `KernelSource.arguments`."""
+
+
 @dataclass(frozen=True)
 class KernelSource:
     """One generated kernel as text: what is cached, shown in reports and built.
@@ -331,8 +335,9 @@ class KernelSource:
     name: of the kernel, unique in its graph. language: of the text ("triton", "cpp", ...). text: the whole source.
     symbol: the function to call in it. settings: what the launcher and the builder need, as JSON-able values.
     arguments: what the launch function takes, in order: a str names a buffer, passed as the address of its data (an
-    int); anything else is a size expression, passed as an int. Text and settings should name no buffer of the graph,
-    so that kernels that differ only in their arguments are built once.
+    int); anything else is a size expression, passed as an int. The name `COUNTERS` stands for settings["counters"]
+    zeros of type int32 that no other launch touches. Text and settings should name no buffer of the graph, so that
+    kernels that differ only in their arguments are built once.
     """
 
     name: str

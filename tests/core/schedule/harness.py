@@ -49,7 +49,8 @@ def schedule_of(program: Program, machine: Machine = CPU, options: Any = OPTIONS
     verify(program)
     prepared = prepare(program, options, machine)
     verify(prepared)
-    schedule = make_schedule(prepared, machine=machine, options=options, passes=core_schedule_passes())
+    passes = core_schedule_passes(options, frozenset({"cpu"}) if machine.is_gpu else frozenset())
+    schedule = make_schedule(prepared, machine=machine, options=options, passes=passes)
     check_schedule(schedule)
     verify(unscheduled(schedule))
     assert str(schedule)
@@ -109,7 +110,8 @@ def run_in_planned_memory(schedule: Schedule, args: Sequence[Any], run: Any = ru
                 _poison(whole)
             memory[name] = whole
         if isinstance(step, Kernel):
-            run(step.loop, program, memory, sizes)
+            for loop in step.loops:
+                run(loop, program, memory, sizes)
         else:
             _run_extern(step, program, memory, sizes)
         for name in plan.free[number]:

@@ -4,13 +4,14 @@ Each case is a Program of one Loop on CUDA, inputs on the CPU, and the sizes of 
 for sm_90, run in Triton's interpreter (`python -m support.triton_cases SHARD OF`), run on a GPU.
 """
 
-from . import op_rows, pointwise, reducing, scattering
+from . import finishing, op_rows, pointwise, reducing, scattering
 from .case import CASES, Case, make, output
 from .interpret import interpret_cases, interpreted_names
 
 __all__ = [
     "CASES",
     "Case",
+    "finishing",
     "interpret_cases",
     "interpreted_names",
     "make",

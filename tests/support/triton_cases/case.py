@@ -14,7 +14,7 @@ from litz.ir.index import Expr, Symbol, loop_var, placeholder, reduction_var, to
 from litz.ir.interpret import run_loop
 from litz.ir.verify import verify
 from litz.schedule.schedule import Kernel
-from litz_plugins import CodegenContext, DeviceInfo, KernelSource
+from litz_plugins import COUNTERS, CodegenContext, DeviceInfo, KernelSource
 
 CUDA = torch.device("cuda", 0)
 f16, bf16, f32, f64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
@@ -27,7 +27,8 @@ T = sympy.Symbol("s12", integer=True, nonnegative=True)
 
 @dataclass
 class Case:
-    """A loop to test. `tolerance` is relative and absolute; `close` replaces a tolerance for half types."""
+    """A loop to test, and perhaps others that finish it. `tolerance` is relative and absolute; `close` replaces a
+    tolerance for half types."""
 
     program: Program
     inputs: Mapping[str, torch.Tensor]
@@ -39,15 +40,15 @@ class Case:
 
     @property
     def loop(self) -> Loop:
-        (loop,) = self.program.loops
-        return loop
+        return self.program.loops[0]
 
     @property
     def source(self) -> KernelSource:
         from litz.codegen.triton import TritonCodegen
 
         context = CodegenContext(None, DeviceInfo("cuda", 0), self.program)  # type: ignore[arg-type]
-        return TritonCodegen().generate(Kernel("kernel", self.loop, inplace=self.inplace), context)
+        loop, *finish = self.program.loops
+        return TritonCodegen().generate(Kernel("kernel", loop, inplace=self.inplace, finish=tuple(finish)), context)
 
     def tensors(self, device: torch.device | str = "cpu") -> dict[str, torch.Tensor]:
         """Fresh memory for every buffer; what is no input is filled with a pattern."""
@@ -71,11 +72,16 @@ class Case:
         """What the IR interpreter writes."""
         memory = self.tensors()
         cpu = torch.device("cpu")
-        run_loop(replace(self.loop, device=cpu), self.program, memory, dict(self.sizes))
-        return {name: memory[name] for name in self.loop.writes}
+        for loop in self.program.loops:
+            run_loop(replace(loop, device=cpu), self.program, memory, dict(self.sizes))
+        return {name: memory[name] for loop in self.program.loops for name in loop.writes}
 
     def arguments(self, memory: Mapping[str, torch.Tensor]) -> tuple[list[torch.Tensor], list[int]]:
-        items = self.source.arguments
+        source = self.source
+        items = source.arguments
+        device = next(iter(memory.values())).device
+        zeros = torch.zeros(source.settings["counters"], dtype=torch.int32, device=device)
+        memory = {**memory, COUNTERS: zeros}
         tensors = [memory[item] for item in items if isinstance(item, str)]
         return tensors, [int(self.sizes[item]) for item in items if not isinstance(item, str)]
 

@@ -30,7 +30,7 @@ from litz.ir import Buffer, Extern, KernelCall, Opaque, Program, Template, Tenso
 from litz.ir.index import Expr, Symbol
 from litz.ir.operation import Unbacked
 from litz.schedule.schedule import Kernel, Schedule
-from litz_plugins import KernelSource
+from litz_plugins import COUNTERS, KernelSource
 
 from .dispatch import dispatch_lines
 from .out_variants import out_variant
@@ -82,6 +82,7 @@ class _Writer:
         self.alive: set[str] = set()
         self.devices = {buffer.device for buffer in self.program.buffers.values()}
         self.cuda = sorted({d.index or 0 for d in self.devices if d.type == "cuda"})
+        self.counters, self.zeros = self._counters()
 
     def body(self) -> list[str]:
         self._prologue()
@@ -113,6 +114,23 @@ class _Writer:
             self._emit(f"{symbol} = {text}")
         for name in self._aligned_inputs():
             self._emit(f"{name} = _aligned({name})")
+        for device, count in self.zeros.items():
+            # One launch sets them to zero for all kernels; each has its own.
+            zeros = f"_zeros{_device_name(device)}"
+            self._emit(f"{zeros} = torch.zeros({count}, dtype=torch.int32, device={_device_name(device)})")
+            self._emit(f"_counters{_device_name(device)} = {zeros}.data_ptr()")
+
+    def _counters(self) -> tuple[dict[str, str], dict[torch.device, int]]:
+        """The address of each kernel's counters, as text, and how many all kernels of a device have together."""
+        places: dict[str, str] = {}
+        counts: dict[torch.device, int] = {}
+        for kernel in self.schedule.launched:
+            source = self.sources[kernel.name]
+            if COUNTERS in source.arguments:
+                before = counts.get(kernel.device, 0)
+                places[kernel.name] = f"_counters{_device_name(kernel.device)} + {4 * before}"
+                counts[kernel.device] = before + -(-source.settings["counters"] // 4) * 4  # at multiples of 16 bytes
+        return places, counts
 
     def _input_name(self, position: int, item: Any) -> str:
         if isinstance(item, str):
@@ -203,7 +221,9 @@ class _Writer:
         source = self.sources[kernel.name]
         arguments = []
         for item in source.arguments:
-            if not isinstance(item, str):
+            if item == COUNTERS:
+                arguments.append(self.counters[kernel.name])
+            elif not isinstance(item, str):
                 arguments.append(python_text(item))
             elif self.program.buffers[item].device == kernel.device:
                 arguments.append(f"{item}.data_ptr()")
@@ -211,7 +231,7 @@ class _Writer:
                 moved = f"{item}_on{_device_name(kernel.device)}"
                 self._emit(f"{moved} = {item}.to({_device_name(kernel.device)})")
                 arguments.append(f"{moved}.data_ptr()")
-        origins = " + ".join(dict.fromkeys(kernel.loop.origins if isinstance(kernel, Kernel) else kernel.origins))
+        origins = " + ".join(dict.fromkeys(kernel.origins))
         comment = f"  # {origins}" if len(origins) <= 80 else f"  # {origins[:77]}..."
         self._emit(f"{kernel.name}({', '.join(arguments)}){comment if origins else ''}")
 

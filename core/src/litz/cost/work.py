@@ -11,7 +11,7 @@ FLOPs come from the `flops` column of the op table (`ir/ops.py`), times the poin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
@@ -79,9 +79,9 @@ NOTHING = Work("none")
 def count_work(operation: Any, program: Program) -> Work:
     """FLOPs and bytes of a Loop, Extern, Template, or of a schedule's kernel. A Collective counts its bytes only: what
     it costs depends on the network. A Wait does nothing."""
-    operation = getattr(operation, "loop", operation)
-    if isinstance(operation, Loop):
-        return _loop_work(operation, program)
+    loops = (operation,) if isinstance(operation, Loop) else getattr(operation, "loops", ())
+    if loops:
+        return _together([_loop_work(loop, program) for loop in loops])
     if isinstance(operation, Wait) or not isinstance(operation, Extern):
         return NOTHING
     return _extern_work(operation, program)
@@ -121,6 +121,17 @@ def _loop_work(loop: Loop, program: Program) -> Work:
             _add(read, program, store.buffer, size)
             _count_atomic(flops, store, points)
     return Work("loop", flops, sum(read.values()), sum(written.values()))
+
+
+def _together(parts: Sequence[Work]) -> Work:
+    """The work of loops that run one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    flops: dict[torch.dtype, float] = {}
+    for part in parts:
+        for dtype, count in part.flops.items():
+            flops[dtype] = flops.get(dtype, 0.0) + count
+    return Work("loop", flops, sum(part.bytes_read for part in parts), sum(part.bytes_written for part in parts))
 
 
 def _count_atomic(flops: dict[torch.dtype, float], store: Store, points: int) -> None:

@@ -106,15 +106,17 @@ def flatten(loop: Loop, buffers: Mapping[str, Buffer]) -> Loop:
     )
 
 
-def collapse(loop: Loop) -> Loop:
+def collapse(loop: Loop, groups: Mapping[Symbol, int] | None = None) -> Loop:
     """A flat loop with neighbouring ranges joined wherever every access goes through them as through one.
 
     Ranges i (outer) and j (inner, extent n) join if each expression has stride_i = n * stride_j. Orders the output
-    ranges by their strides first (the largest outermost), so that what is contiguous becomes one range.
+    ranges by their strides first (the largest outermost), so that what is contiguous becomes one range. groups: a
+    number for some of the output ranges; ranges join with others of the same number only. The joined range goes by the
+    variable of the inner one.
     """
     loop = _ordered(loop)
     while True:
-        joined = _join_once(loop)
+        joined = _join_once(loop, groups or {})
         if joined is None:
             return loop
         loop = joined
@@ -150,11 +152,11 @@ def _ordered(loop: Loop) -> Loop:
     )
 
 
-def _join_once(loop: Loop) -> Loop | None:
+def _join_once(loop: Loop, groups: Mapping[Symbol, int]) -> Loop | None:
     exprs = _all_expressions(loop)
     for group in (loop.ranges, loop.reduction_ranges):
         for outer, inner in pairwise(group):
-            if not _joinable(exprs, outer, inner):
+            if groups.get(outer.var) != groups.get(inner.var) or not _joinable(exprs, outer, inner):
                 continue
             merged = Range(inner.var, outer.size * inner.size)
             # Where the stride of outer is n * stride of inner, outer*n + inner may stand as inner, with outer at 0.

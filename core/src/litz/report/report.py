@@ -207,7 +207,7 @@ def _step(step: Any, program: Program, estimate: Estimate | None, waits: Mapping
     loop = getattr(step, "loop", None)
     work = count_work(step, program)
     if loop is not None:
-        kind, what, fused, origins = "kernel", _ranges(loop, program), tuple(step.fused), loop.origins
+        kind, what, fused, origins = "kernel", _ranges(loop, program), tuple(step.fused), step.origins
     else:
         kind, what, fused, origins = _kind(step), step.target_name, (), step.origins
     return Step(

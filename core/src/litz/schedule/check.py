@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from litz.ir import TensorRef
 
 from .dependences import dependences
+from .finish import why_not_finish
 from .memory import Lifetimes, same_memory, same_positions
 from .merge import race
 from .schedule import Kernel, Schedule
@@ -66,9 +67,14 @@ def _ordered(schedule: Schedule) -> Iterator[str]:
 
 def _races(schedule: Schedule) -> Iterator[str]:
     for kernel in schedule.kernels:
-        reason = race(kernel.loop) if len(kernel.fused) > 1 else None
-        if reason is not None:
-            yield f"{kernel.name}: {reason}"
+        for loop in kernel.loops if len(kernel.fused) > 1 else ():
+            reason = race(loop)
+            if reason is not None:
+                yield f"{kernel.name}: {reason}"
+        for number, loop in enumerate(kernel.finish):
+            reason = why_not_finish(kernel.loop, kernel.finish[:number], loop, schedule.program.roots)
+            if reason is not None:
+                yield f"{kernel.name}: its finish {loop.name} {reason}"
 
 
 def _memory(schedule: Schedule) -> Iterator[str]:

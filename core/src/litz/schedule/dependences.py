@@ -108,7 +108,8 @@ class _SizeUses:
         if isinstance(operation, Extern):
             used.update(_symbols((operation.args, dict(operation.kwargs))))
         else:
-            used.update((operation.loop if isinstance(operation, Kernel) else operation).free_symbols)
+            loops = operation.loops if isinstance(operation, Kernel) else (operation,)
+            used.update(symbol for loop in loops for symbol in loop.free_symbols)
         for name in (*operation.reads, *operation.writes):
             if name in self.buffers:
                 used.update(self.buffers[name].layout.free_symbols)

@@ -120,7 +120,8 @@ def work_in_place(schedule: Schedule, context: PassContext) -> Schedule:
     lifetimes = Lifetimes(program, schedule.steps)
     steps = []
     for number, step in enumerate(schedule.steps):
-        if isinstance(step, Kernel):
+        # Where a `finish` runs, other programs may still be in the first.
+        if isinstance(step, Kernel) and not step.finish:
             pairs = _in_place_pairs(step, number, program, lifetimes)
             for new, old in pairs.items():
                 context.record(f"{new} over {old} in {step.name}", "in place", IN_PLACE)

@@ -18,6 +18,11 @@ from .sizes import SizeGrid
 class Kernel:
     """One kernel to generate: a loop, fused from the operations named by `fused`.
 
+    `finish` are loops that the kernel runs once its own is done: they reduce partial results that `loop` stores. Their
+    output ranges have the variables and the sizes of some of `loop`'s; the other ranges of `loop` are the pieces that
+    they reduce over. Of the programs that work on the same outputs of them, the last one to end its part runs them.
+    None touches what another of them writes.
+
     `inplace` maps a buffer that the kernel writes to a buffer that it reads and whose memory it takes over: every
     element is read, by the iteration that writes it, before it is written.
     """
@@ -26,18 +31,30 @@ class Kernel:
     loop: Loop
     fused: tuple[str, ...] = ()
     inplace: Mapping[str, str] = field(default_factory=dict)
+    finish: tuple[Loop, ...] = ()
 
     @property
     def device(self) -> torch.device:
         return self.loop.device
 
     @property
+    def loops(self) -> tuple[Loop, ...]:
+        """What the kernel runs, one after the other."""
+        return (self.loop, *self.finish)
+
+    @property
     def reads(self) -> tuple[str, ...]:
-        return self.loop.reads
+        """Buffers that must be there before the kernel runs."""
+        later = (name for loop in self.finish for name in loop.reads if name not in self.loop.writes)
+        return tuple(dict.fromkeys((*self.loop.reads, *later)))
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return self.loop.writes
+        return tuple(dict.fromkeys(name for loop in self.loops for name in loop.writes))
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for loop in self.loops for name in loop.origins))
 
 
 Step = Kernel | Extern
@@ -104,6 +121,9 @@ class Schedule:
             if isinstance(step, Kernel):
                 lines.append(f"  kernel {step.name} = {' + '.join(step.fused)}")
                 lines += ["    " + line for line in loop_lines(step.loop, self.program.buffers)]
+                for loop in step.finish:
+                    lines.append("    then, by the last of the programs that have a piece of its outputs:")
+                    lines += ["    " + line for line in loop_lines(loop, self.program.buffers)]
             else:
                 lines.append("  " + extern_line(step, self.program.buffers))
             if self.memory.free[number]:

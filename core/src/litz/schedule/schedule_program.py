@@ -16,6 +16,7 @@ from litz_plugins import Decision, Estimate, Pass, PassContext
 
 from .bodies import simplify_bodies
 from .estimate import CostModel, Machine, Machines
+from .finish import DEVICES, finish_in_one_launch
 from .fusion import fuse
 from .inline import inline_pointwise
 from .memory import plan_memory, simple_plan, work_in_place
@@ -39,10 +40,11 @@ def core_program_passes(options: Any = None, machine: MachineLike | None = None)
     )
 
 
-def core_schedule_passes(options: Any = None) -> tuple[Pass, ...]:
-    """Core's own passes of stage "schedule"."""
+def core_schedule_passes(options: Any = None, finishing: frozenset[str] = DEVICES) -> tuple[Pass, ...]:
+    """Core's own passes of stage "schedule". finishing: the types of devices whose kernels may have a `finish`."""
     return (
-        Pass("order_steps", "schedule", order_steps),
+        Pass("finish_in_one_launch", "schedule", lambda s, c: finish_in_one_launch(s, c, finishing)),
+        Pass("order_steps", "schedule", order_steps, after=("finish_in_one_launch",)),
         Pass("reduce_in_place", "schedule", reduce_in_place, after=("order_steps",)),
         Pass("work_in_place", "schedule", work_in_place, after=("reduce_in_place",)),
         Pass("plan_memory", "schedule", plan_memory, after=("work_in_place",)),
@@ -94,5 +96,5 @@ def prepare(program: Program, options: Any = None, machine: MachineLike | None =
 def unscheduled(schedule: Schedule) -> Program:
     """The schedule as a Program again: each kernel's loop and each call, in order of execution. It prints, verifies
     and runs in the interpreter like any other."""
-    operations = tuple(step.loop if isinstance(step, Kernel) else step for step in schedule.steps)
-    return replace(schedule.program, operations=operations)
+    operations = [loop for step in schedule.steps for loop in (step.loops if isinstance(step, Kernel) else (step,))]
+    return replace(schedule.program, operations=tuple(operations))

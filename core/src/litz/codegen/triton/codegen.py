@@ -17,9 +17,10 @@ from typing import Any
 from litz.ir import Extern, Program
 from litz.ir.transform import collapse, flatten
 from litz.schedule.schedule import Kernel
-from litz_plugins import CodegenContext, KernelSource
+from litz_plugins import COUNTERS, CodegenContext, KernelSource
 
-from .kernel import LIMIT, KernelText, choose_index_type, write_kernel
+from .finish import tile_finished
+from .kernel import LIMIT, KernelText, Part, choose_index_type, late_stores, write_kernel
 from .names import Names, make_names
 from .text import POINTER_TYPES
 from .tiling import Tiling, choose_tiling
@@ -39,19 +40,26 @@ class TritonCodegen:
     def generate(self, kernel: Kernel, context: CodegenContext) -> KernelSource:
         """The source of one kernel. NotImplementedError if its sizes use a function that has no Triton text."""
         program: Program = context.program
-        loop = collapse(flatten(kernel.loop, program.buffers))
-        tiling = choose_tiling(loop, program)
-        index = choose_index_type(loop, program)
-        names = make_names(loop, tiling, index[1])
-        late = {store.buffer for store in loop.stores if store.buffer in loop.reads} | set(kernel.inplace)
-        written = write_kernel(loop, program, tiling, names, index, frozenset(late))
+        if kernel.finish:
+            tiled = tile_finished(kernel.loop, kernel.finish, program)
+        else:
+            loop = collapse(flatten(kernel.loop, program.buffers))
+            tiled = ((loop, choose_tiling(loop, program)),)
+        index = choose_index_type([loop for loop, _ in tiled], program)
+        names = make_names(tiled, index[1])
+        parts = [
+            Part(loop, tiling, own, frozenset(late_stores(loop) | set(kernel.inplace)))
+            for (loop, tiling), own in zip(tiled, names, strict=True)
+        ]
+        written = write_kernel(program, index, *parts)
+        counters = (COUNTERS,) if written.counters else ()
         return KernelSource(
             name=kernel.name,
             language=self.language,
             text=written.text,
             symbol=written.symbol,
-            arguments=(*names.buffers, *names.sizes),
-            settings=make_settings(written, program, tiling, names),
+            arguments=(*names[0].buffers, *counters, *names[0].sizes),
+            settings=make_settings(written, program, tiled[0][1], names[0]),
         )
 
     def load(self, source: KernelSource, context: CodegenContext) -> Callable[..., None]:
@@ -69,6 +77,7 @@ def make_settings(written: KernelText, program: Program, tiling: Tiling, names: 
     """What a KernelSource of language "triton" holds in `settings`:
 
     - `pointers`: Triton's type of each buffer argument; `sizes`: how many size arguments follow (int32 or int64);
+    - `counters`: how many int32 zeros there are where `COUNTERS` is among the arguments;
     - `unaligned`: positions of buffers that may not start at a multiple of 16 bytes;
     - `num_warps`; `grid`: how many programs, a number or Python text over s0, s1, ...;
     - `limits`: texts over the sizes; where one exceeds `limit`, the kernel's INDEX argument must be int64;
@@ -83,7 +92,8 @@ def make_settings(written: KernelText, program: Program, tiling: Tiling, names: 
         if (buffer.kind == "input" and program.writers[buffer.name]) or buffer.name in aliases
     ]
     return {
-        "pointers": [POINTER_TYPES[buffer.dtype] for buffer in buffers],
+        "pointers": [*(POINTER_TYPES[buffer.dtype] for buffer in buffers), *(["*i32"] if written.counters else [])],
+        "counters": written.counters,
         "sizes": len(names.sizes),
         "unaligned": unaligned,
         "num_warps": tiling.num_warps,

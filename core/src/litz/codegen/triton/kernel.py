@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from litz.ir import Loop, Node, Program, Store
+from litz.ir import Loop, Node, Program, Range, Store
 from litz.ir.dtypes import short
 from litz.ir.index import Expr, known_nonnegative
 from litz.ir.ops import OPS
@@ -33,46 +33,86 @@ LIMIT = INT32_MAX - 2**17
 class KernelText:
     """text: the module. symbol: the kernel in it. grid: how many programs, as Python text over the sizes. limits:
     Python texts of what must not exceed LIMIT where the kernel takes its INDEX type as an argument, else empty.
-    asserts: does it hold assertions?"""
+    asserts: does it hold assertions? counters: how many zeros the programs count in, 0 for a kernel of one loop."""
 
     text: str
     symbol: str
     grid: str
     limits: tuple[str, ...]
     asserts: bool
+    counters: int = 0
 
 
-def write_kernel(
-    loop: Loop,
-    program: Program,
-    tiling: Tiling,
-    names: Names,
-    index: tuple[str, list[Expr]],
-    late_stores: frozenset[str],
-) -> KernelText:
-    """The text of a kernel. `index` is what `choose_index_type` says. `late_stores` are buffers that must not be
-    written before everything is read."""
+@dataclass(frozen=True)
+class Part:
+    """One loop of a kernel, flat. `late_stores` are buffers that must not be written before everything is read."""
+
+    loop: Loop
+    tiling: Tiling
+    names: Names
+    late_stores: frozenset[str] = frozenset()
+
+
+def late_stores(loop: Loop) -> set[str]:
+    """Buffers that a loop both reads and writes."""
+    return {store.buffer for store in loop.stores if store.buffer in loop.reads}
+
+
+def write_kernel(program: Program, index: tuple[str, list[Expr]], first: Part, *finish: Part) -> KernelText:
+    """The text of a kernel: of one loop, and of those that the last programs of it run. `index` is what
+    `choose_index_type` says."""
     index_type, limits = index
-    tile = Tile(loop, program, tiling, names, index_type)
-    _write_indices(tile)
-    write_body(tile, late_stores)
-    wanted = dict.fromkeys([*limits, *tile.limits])
+    names, tiling = first.names, first.tiling
+    tiles = [Tile(part.loop, program, part.tiling, part.names, index_type) for part in (first, *finish)]
+    _write_indices(tiles[0], counted=bool(finish))
+    for tile in tiles[1:]:
+        _write_indices(tile, "column")
+    for tile, part in zip(tiles, (first, *finish), strict=True):
+        write_body(tile, part.late_stores)
+    wanted = dict.fromkeys([*limits, *(limit for tile in tiles for limit in tile.limits)])
     limit_texts = tuple(size_text(expr, names.sizes) for expr in wanted)
-    parameters = [*names.buffers.values(), *names.sizes.values()]
-    if limit_texts:
-        parameters.append("INDEX: tl.constexpr")
-    elif index_type == "INDEX":
-        tile.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
-    symbol = _symbol(loop)
-    body = "\n".join(tile.lines)
-    lines = [*_header(loop, program, tiling, names), "import triton", "import triton.language as tl"]
+    index_argument = ["INDEX"] if limit_texts else []
+    if index_type == "INDEX" and not limit_texts:
+        for tile in tiles:
+            tile.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
+    calls, functions = [], []
+    for number, (part, tile) in enumerate(zip(finish, tiles[1:], strict=True)):
+        used = dict.fromkeys(names.buffers[name] for name in (*part.loop.reads, *part.loop.writes))
+        passed = [*used, *names.sizes.values(), "column", *index_argument]
+        functions += [*_function(f"litz_finish{number}", passed, tile), "", ""]
+        calls.append(f"litz_finish{number}({', '.join(passed)})")
+    if finish:
+        _write_finish(tiles[0], calls)
+    symbol = _symbol(first.loop)
+    counters = ["counters"] if finish else []
+    functions += _function(
+        symbol, [*names.buffers.values(), *counters, *names.sizes.values(), *index_argument], tiles[0]
+    )
+    body = "\n".join(functions)
+    lines = [*_header(first, finish, program), "import triton", "import triton.language as tl"]
     helpers = sorted(set(re.findall(r"(?<![\w.])_[a-z]\w*", body)))
     if "libdevice." in body:
         helpers.append("libdevice")
     if helpers:
         lines.append(f"from litz.runtime.triton_helpers import {', '.join(helpers)}")
-    lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
-    return KernelText("\n".join(lines), symbol, _grid(tiling, names), limit_texts, "device_assert" in body)
+    text = "\n".join([*lines, "", "", body, ""])
+    blocks = int(_blocks(tiling, names)) if finish else 0
+    return KernelText(text, symbol, _grid(tiling, names), limit_texts, "device_assert" in body, blocks)
+
+
+def _function(name: str, parameters: Sequence[str], tile: Tile) -> list[str]:
+    listed = ", ".join(f"{name}: tl.constexpr" if name == "INDEX" else name for name in parameters)
+    return ["@triton.jit", f"def {name}({listed}):", "\n".join(tile.lines)]
+
+
+def _write_finish(tile: Tile, calls: Sequence[str]) -> None:
+    """Count this program; the last one of its outputs sees what all others have stored, and combines it."""
+    pieces = "*".join(tile.index_text(r.size) for r in tile.tiling.pieces) or "1"
+    tile.emit("# Every thread has stored before this program is counted, and whoever counts the last sees it all.")
+    tile.emit("tl.debug_barrier()")
+    tile.emit(f'if tl.atomic_add(counters + column, 1, sem="acq_rel") == {pieces} - 1:')
+    for call in calls:
+        tile.emit(f"    {call}")
 
 
 def write_body(tile: Tile, late_stores: frozenset[str] = frozenset()) -> None:
@@ -85,11 +125,12 @@ def write_body(tile: Tile, late_stores: frozenset[str] = frozenset()) -> None:
         store_lines(tile, store)
 
 
-def choose_index_type(loop: Loop, program: Program) -> tuple[str, list[Expr]]:
+def choose_index_type(loops: Sequence[Loop], program: Program) -> tuple[str, list[Expr]]:
     """The type of indices: 32 bits where every offset and position fits. Symbolic sizes leave it to the launcher:
     then it is the kernel's parameter INDEX, and the second result has what must not exceed LIMIT."""
-    spans = [program.buffers[name].layout.span for name in (*loop.reads, *loop.writes)]
-    return index_type_of([*spans, loop.numel, loop.reduction_numel], bool(loop.free_symbols))
+    spans = [program.buffers[name].layout.span for loop in loops for name in (*loop.reads, *loop.writes)]
+    spans += [size for loop in loops for size in (loop.numel, loop.reduction_numel)]
+    return index_type_of(spans, any(loop.free_symbols for loop in loops))
 
 
 def index_type_of(spans: Sequence[Expr], symbolic: bool) -> tuple[str, list[Expr]]:
@@ -125,39 +166,62 @@ def _symbol(loop: Loop) -> str:
     return "_".join(["litz", kind, *shown])
 
 
-def _header(loop: Loop, program: Program, tiling: Tiling, names: Names) -> list[str]:
-    tile = " x ".join(f"{axis.name.upper()}BLOCK={axis.block}" for axis in tiling.axes)
-    how = ", the row in registers" if tiling.persistent else ""
-    warps = f"{tiling.num_warps} warp{'s' if tiling.num_warps > 1 else ''}"
-    lines = [f"# {' + '.join(_ops(loop)) or 'copy'}: {tile}{how}, {warps}"]
-    for name, short_name in names.buffers.items():
-        reads, writes = name in loop.reads, name in loop.writes
+def _header(first: Part, finish: Sequence[Part], program: Program) -> list[str]:
+    parts = [first, *finish]
+    lines = []
+    for part in parts:
+        tiling = part.tiling
+        tile = " x ".join(f"{axis.name.upper()}BLOCK={axis.block}" for axis in tiling.axes)
+        how = ", the row in registers" if tiling.persistent else ""
+        warps = f"{tiling.num_warps} warp{'s' if tiling.num_warps > 1 else ''}"
+        then = "" if part is first else "then, by the last program: "
+        lines.append(f"# {then}{' + '.join(_ops(part.loop)) or 'copy'}: {tile}{how}, {warps}")
+    for name, short_name in first.names.buffers.items():
+        reads = any(name in part.loop.reads for part in parts)
+        writes = any(name in part.loop.writes for part in parts)
         use = "read and written" if reads and writes else "written" if writes else "read"
         lines.append(f"#   {short_name}: {short(program.buffers[name].dtype)}, {use}")
     return lines
 
 
 def _grid(tiling: Tiling, names: Names) -> str:
+    pieces = [size_text(r.size, names.sizes) for r in tiling.pieces]
+    text = " * ".join([*pieces, _blocks(tiling, names)])
+    symbolic = any(r.size.free_symbols for axis in tiling.grid_axes for r in (*axis.ranges, *tiling.pieces))
+    return text if symbolic else str(eval(text, {}))
+
+
+def _blocks(tiling: Tiling, names: Names) -> str:
+    """How many blocks of outputs there are: a number if the sizes are."""
     parts = [f"-(-{size_text(axis.size, names.sizes)} // {axis.block})" for axis in tiling.grid_axes]
     text = " * ".join(f"({part})" for part in parts)
-    return str(eval(text, {})) if not any(axis.size.free_symbols for axis in tiling.grid_axes) else text
+    return text if any(axis.size.free_symbols for axis in tiling.grid_axes) else str(eval(text, {}))
 
 
 # Indices.
 
 
-def _write_indices(tile: Tile) -> None:
+def _write_indices(tile: Tile, program: str = "tl.program_id(0)", counted: bool = False) -> None:
+    """The tile's place. program: the text of which block of the outputs it is; if `counted`, of a piece of them."""
     wide = "" if tile.index_type == "tl.int32" else f".to({tile.index_type})"
     for axis in tile.tiling.axes:
         tile.emit(f"{axis.name.upper()}BLOCK: tl.constexpr = {axis.block}")
     grid = tile.tiling.grid_axes
+    if counted:
+        # Neighbouring programs take neighbouring columns of one piece.
+        (axis,) = grid
+        tile.emit(f"columns = tl.cdiv({tile.index_text(axis.size)}, {axis.name.upper()}BLOCK)")
+        tile.emit(f"column = {program} % columns")
+        tile.emit(f"piece = ({program} // columns){wide}")
+        _write_variables(tile, "piece", tile.tiling.pieces)
+        program = "column"
     if len(grid) == 2:
         blocks = f"tl.cdiv({tile.index_text(grid[1].size)}, {grid[1].name.upper()}BLOCK)"
         tile.emit(f"columns = {blocks}")
         signs = zip(grid, ("//", "%"), strict=True)
         programs = {axis.name: f"(tl.program_id(0) {sign} columns){wide}" for axis, sign in signs}
     else:
-        programs = {grid[0].name: f"tl.program_id(0){wide}"}
+        programs = {grid[0].name: f"{program}{wide}"}
     for axis in grid:
         block = f"{axis.name.upper()}BLOCK"
         start = "" if _single_block(axis) else f"{programs[axis.name]} * {block} + "
@@ -180,8 +244,13 @@ def write_axis(tile: Tile, axis: Axis, index: str) -> None:
     tile.emit(f"{name} = {index}")
     if axis.masked:
         tile.emit(f"{axis.name}mask = {name} < {tile.index_text(axis.size)}")
+    _write_variables(tile, name, axis.ranges)
+
+
+def _write_variables(tile: Tile, name: str, ranges: Sequence[Range]) -> None:
+    """Emit the loop variables that a joint index of the ranges is made of."""
     inner: list[str] = []
-    for position, r in reversed(list(enumerate(axis.ranges))):
+    for position, r in reversed(list(enumerate(ranges))):
         text = name if not inner else f"{name} // {inner[0] if len(inner) == 1 else '(' + '*'.join(inner) + ')'}"
         size = tile.index_text(r.size)
         if position > 0:

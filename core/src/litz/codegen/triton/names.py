@@ -1,11 +1,11 @@
-"""Canonical names: p0, p1, ... for buffers, s0, ... for sizes, x0, r0, ... for loop variables.
+"""Canonical names: p0, p1, ... for buffers, s0, ... for sizes, x0, r0, ... (or piece0, ...) for loop variables.
 
 Two kernels that differ only in what their buffers and sizes are called thus have the same text and are built once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from litz.ir import Loop
@@ -37,14 +37,22 @@ def index_expressions(loop: Loop) -> Iterator[Expr]:
         yield from store.index
 
 
-def make_names(loop: Loop, tiling: Tiling, limits: Iterable[Expr] = ()) -> Names:
-    """Names in order of first use. The sizes are those of the loop and of `limits`, which the launcher checks."""
-    touched = [node.buffer for node in loop.loads] + [store.buffer for store in loop.stores]
+def make_names(tiled: Sequence[tuple[Loop, Tiling]], limits: Iterable[Expr] = ()) -> tuple[Names, ...]:
+    """Names in order of first use, for each of the loops of one kernel; what they share has one name. The sizes are
+    those of the loops and of `limits`, which the launcher checks."""
+    touched = [
+        name for loop, _ in tiled for name in (*(n.buffer for n in loop.loads), *(s.buffer for s in loop.stores))
+    ]
     buffers = {name: f"p{number}" for number, name in enumerate(dict.fromkeys(touched))}
-    variables = {r.var: f"{axis.name}{number}" for axis in tiling.axes for number, r in enumerate(axis.ranges)}
+    variables = [_variables(tiling) for _, tiling in tiled]
     sizes: dict[Symbol, str] = {}
-    for expr in (*index_expressions(loop), *limits):
+    for expr in (*(expr for loop, _ in tiled for expr in index_expressions(loop)), *limits):
         for symbol in sorted(expr.free_symbols, key=lambda s: s.name):
-            if symbol not in variables and symbol not in sizes and not is_placeholder(symbol):
+            if symbol not in sizes and not is_placeholder(symbol) and not any(symbol in own for own in variables):
                 sizes[symbol] = f"s{len(sizes)}"
-    return Names(buffers, variables, sizes)
+    return tuple(Names(buffers, own, sizes) for own in variables)
+
+
+def _variables(tiling: Tiling) -> dict[Symbol, str]:
+    walked = {r.var: f"{axis.name}{number}" for axis in tiling.axes for number, r in enumerate(axis.ranges)}
+    return walked | {r.var: f"piece{number}" for number, r in enumerate(tiling.pieces)}

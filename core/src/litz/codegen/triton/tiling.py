@@ -50,11 +50,15 @@ class Axis:
 
 @dataclass(frozen=True)
 class Tiling:
-    """`axes` in the order of the tile's dimensions: (x), (y, x) or (x, r). `persistent`: the r axis in one block."""
+    """`axes` in the order of the tile's dimensions: (x), (y, x) or (x, r). `persistent`: the r axis in one block.
+
+    `pieces` are output ranges along which every step has programs of its own: within a program they do not vary.
+    """
 
     axes: tuple[Axis, ...]
     num_warps: int
     persistent: bool = False
+    pieces: tuple[Range, ...] = ()
 
     @property
     def grid_axes(self) -> tuple[Axis, ...]:
@@ -234,6 +238,17 @@ def _pass(loop: Loop, r_block: int, width: int) -> tuple[int, int]:
     return block, clamp(block * width // 512, 1, 32)
 
 
+def combining_tiling(loop: Loop, program: Program, columns: Axis, num_warps: int) -> Tiling:
+    """The tiling of a loop that reduces the partial results of others, for given outputs and warps."""
+    length = product(r.size for r in loop.reduction_ranges)
+    accesses = find_accesses(loop, program)
+    ranges = _innermost_last(loop.reduction_ranges, tuple(a for a in accesses if not a.is_store))
+    whole = power_of_two(program.hint(length))
+    block = min(whole, max(1, min(_lanes(loop), 16) * 32 * num_warps // columns.block))
+    persistent = bool(length.is_Integer) and block == whole
+    return Tiling((columns, Axis("r", ranges, block)), num_warps, persistent)
+
+
 def _lanes(loop: Loop) -> int:
     """How many elements a thread has room for in its registers, where it keeps an accumulator for each."""
     words = sum(max(1, node.dtype.itemsize // 4) for node in loop.loads if loop.levels[node])
@@ -276,4 +291,4 @@ def _outer_reduction(
     )
 
 
-__all__ = ["Axis", "Tiling", "choose_tiling", "find_accesses", "power_of_two"]
+__all__ = ["Axis", "Tiling", "choose_tiling", "combining_tiling", "find_accesses", "power_of_two"]

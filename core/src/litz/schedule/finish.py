@@ -1,0 +1,212 @@
+"""Split reductions in one launch: the kernel of partial results also combines them.
+
+In and out: a Schedule. Where one kernel reduces pieces and another reduces what that one stored (`split` makes such
+pairs), the two become one `Kernel` with a `finish`: its programs count, per block of outputs, how many of them have
+stored their part, and the last one combines. That saves a launch, which on the host costs more than a small kernel does
+on the device. It is the scheme of "threadFenceReduction" in NVIDIA's CUDA samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from litz.ir import Loop, Program
+from litz.ir.index import Symbol, known_nonnegative
+from litz.ir.operation import storage_roots
+from litz.ir.transform import rename_loop
+from litz_plugins import Estimate, PassContext
+
+from .contracted import ContractedGraph
+from .dependences import dependences, topological
+from .estimate import machine_of
+from .fusion import renumbered
+from .memory import simple_plan
+from .schedule import Kernel, Schedule, Step
+
+DEVICES = frozenset({"cuda"})
+"""Types of devices whose code generators write a `finish`. On a CPU there is no launch to save."""
+
+LEAST = 2
+"""Kernels saved in a schedule for which it pays: the counters are set to zero in a launch too, once per call."""
+
+MOST_BYTES = 1 << 20
+"""Of partial results that one program combines: more would keep one SM at work while the others are done."""
+
+MOST_PIECES = 1024
+"""Each piece has programs of its own; more of them than `split` makes are short rows, which one takes several of."""
+
+BLOCK = 64
+"""Outputs that a program combines the results of, at most: the widest block of columns."""
+
+REASON = "the last programs of the first combine what all have stored: one launch less"
+
+
+def finish_in_one_launch(schedule: Schedule, context: PassContext, devices: frozenset[str] = DEVICES) -> Schedule:
+    """The pass. devices: types of devices whose kernels may have a `finish`."""
+    if not getattr(context.options, "fusion", True):
+        return schedule
+    steps, program = schedule.steps, schedule.program
+    joined = _Joined(steps, program, devices)
+    count = sum(len(seconds) for seconds in joined.seconds.values())
+    for first, seconds in joined.seconds.items():
+        subject = f"{steps[first].name} and {', '.join(steps[n].name for n in seconds)}"
+        if count < LEAST:
+            context.record(subject, "two launches", f"fewer than {LEAST} such kernels: the counters cost as much")
+            return schedule
+        context.record(subject, "one launch", REASON)
+    if not count:
+        return schedule
+    order = joined.order()
+    found = renumbered(joined.kernel(n) for n in order)
+    estimates: dict[str, Estimate] = {}
+    for n, step in zip(order, found, strict=True):
+        times = [schedule.estimates.get(steps[k].name) for k in (n, *joined.seconds.get(n, ()))]
+        if None not in times:
+            estimates[step.name] = _sum([time for time in times if time is not None], machine_of(step.device).launch_us)
+    return replace(schedule, steps=found, memory=simple_plan(program, found), estimates=estimates)
+
+
+class _Joined:
+    """Which kernels combine what others store, and the steps once those are joined.
+
+    `seconds`: for a kernel of partial results, by position, the positions of those that become its `finish`.
+    """
+
+    def __init__(self, steps: tuple[Step, ...], program: Program, devices: frozenset[str]) -> None:
+        self.steps, self.program = steps, program
+        self.roots = storage_roots(steps)
+        self.graph = ContractedGraph(dependences(steps, program.buffers))
+        self.seconds: dict[int, list[int]] = {}
+        self.finish: dict[int, list[Loop]] = {}
+        writers: dict[str, int] = {}
+        gone: set[int] = set()
+        for position, step in enumerate(steps):
+            if isinstance(step, Kernel) and step.device.type in devices and step.loop.is_reduction:
+                for first in sorted({writers[name] for name in step.reads if name in writers} - gone):
+                    if self._join(first, position, step.loop):
+                        gone.add(position)
+                        break
+            writers.update(dict.fromkeys(step.writes, position))
+
+    def _join(self, first: int, second: int, loop: Loop) -> bool:
+        """Join two steps if that is legal and worth it."""
+        a = self.steps[first]
+        finish = as_finish(a.loop, loop) if isinstance(a, Kernel) else None
+        if finish is None or not isinstance(a, Kernel) or not _is_small(finish, self.program):
+            return False
+        before = self.finish.setdefault(first, [])
+        if why_not_finish(a.loop, before, finish, self.roots) is not None:
+            return False
+        if not self.graph.is_contractible(first, second):
+            return False
+        self.graph.contract(first, second)
+        before.append(finish)
+        self.seconds.setdefault(first, []).append(second)
+        return True
+
+    def order(self) -> list[int]:
+        """Positions of the steps that are left. A joined one goes where its last was: what all of its loops need is
+        there by then, and what they make is needed no sooner."""
+        alive = [n for n, living in enumerate(self.graph.alive) if living]
+        place = {n: k for k, n in enumerate(alive)}
+        late = [self.seconds.get(n, [n])[-1] for n in alive]
+        return [alive[k] for k in topological([{place[p] for p in self.graph.before[n]} for n in alive], late)]
+
+    def kernel(self, position: int) -> Step:
+        """A step that is left, with what was joined to it."""
+        step = self.steps[position]
+        seconds = [self.steps[n] for n in self.seconds.get(position, ())]
+        if not seconds or not isinstance(step, Kernel):
+            return step
+        fused = tuple(name for other in seconds if isinstance(other, Kernel) for name in other.fused)
+        return replace(step, fused=(*step.fused, *fused), finish=tuple(self.finish[position]))
+
+
+def as_finish(first: Loop, second: Loop) -> Loop | None:
+    """The second loop with the variables of the first where both walk along the same dimension of what the first stores
+    and the second loads; None where they do not fit."""
+    stored = {store.buffer: store.index for store in first.stores}
+    sizes = {r.var: r.size for r in first.ranges}
+    mine: dict[Symbol, Symbol] = {}
+    for node in second.loads:
+        for own, theirs in zip(node.index, stored.get(node.buffer, ()), strict=False):
+            if own not in second.extents or theirs not in sizes or second.extents[own] != sizes[theirs]:
+                return None
+            if mine.setdefault(own, theirs) != theirs:
+                return None
+    wanted = {r.var for r in second.all_ranges}
+    if set(mine) != wanted or len(set(mine.values())) < len(mine):
+        return None
+    outer = tuple(replace(r, var=mine[r.var]) for r in second.ranges)
+    mapping = {r.var: mine[r.var] for r in second.ranges}
+    # Its reduction variables are r0, ...; those of the first are too, but each loop has its own.
+    return rename_loop(second, mapping, outer, second.reduction_ranges)
+
+
+def why_not_finish(first: Loop, before: Sequence[Loop], finish: Loop, roots: Mapping[str, str]) -> str | None:
+    """Why `finish` cannot be run by the last programs of `first`; None if it can. before: what they run before it.
+    roots: memory that buffers share."""
+    if first.device != finish.device:
+        return "is on another device"
+    if not first.is_reduction or not finish.is_reduction:
+        return "is not a reduction of partial results"
+    outer = {r.var: r.size for r in first.ranges}
+    own = {r.var: r.size for r in finish.ranges}
+    if any(outer.get(var) != size for var, size in own.items()):
+        return "has other outputs"
+    if not all(r.size.is_Integer and int(r.size) > 0 for r in finish.ranges):
+        return "has outputs of symbolic number"
+    pieces = [size for var, size in outer.items() if var not in own]
+    if not all(known_nonnegative(size - 1) for size in pieces):
+        return "may have no piece to run after"
+    wrong = _reads_elsewhere(first, finish, set(outer))
+    if wrong is not None:
+        return wrong
+    touched = _memory((first, *before), roots, "reads", "writes")
+    if touched & _memory((finish,), roots, "writes"):
+        return "writes what other programs or threads may still use"
+    if _memory(before, roots, "writes") & _memory((finish,), roots, "reads"):
+        return "reads what other threads have just written"
+    return None
+
+
+def _memory(loops: Iterable[Loop], roots: Mapping[str, str], *uses: str) -> set[str]:
+    """The memory that loops read or write, by its root buffers."""
+    return {roots.get(name, name) for loop in loops for use in uses for name in getattr(loop, use)}
+
+
+def _reads_elsewhere(first: Loop, finish: Loop, outer: set[Symbol]) -> str | None:
+    """A complaint if `finish` reads of `first` anything but its own outputs' pieces, plainly stored once per output."""
+    inner = {r.var for r in finish.reduction_ranges}
+    stores = {store.buffer: store for store in first.stores}
+    shared = [node for node in finish.loads if node.buffer in stores]
+    if not shared:
+        return "reads nothing of it"
+    for node in shared:
+        store = stores[node.buffer]
+        plain = store.mode == "set" and store.mask is None and not store.indirect and not node.indirect
+        if not plain or first.at_reduction_level(store) or sum(s.buffer == store.buffer for s in first.stores) > 1:
+            return f"reads {node.buffer}, which is not stored once per output"
+        if set(store.index) != outer or len(store.index) != len(outer):
+            return f"reads {node.buffer}, which not every program stores a part of"
+        for own, theirs in zip(node.index, store.index, strict=True):
+            if own != theirs and own not in inner:
+                return f"reads {node.buffer} at other outputs than its own"
+    return None
+
+
+def _is_small(finish: Loop, program: Program) -> bool:
+    """Can one program combine its share without keeping the others waiting, and is there a program for each piece?"""
+    pieces = program.hint(finish.reduction_numel)
+    width = sum(node.dtype.itemsize for node in finish.loads if finish.levels[node])
+    return pieces <= MOST_PIECES and pieces * min(BLOCK, program.hint(finish.numel)) * width <= MOST_BYTES
+
+
+def _sum(times: list[Estimate], launch_us: float) -> Estimate:
+    """The time of kernels in one launch."""
+    if len(times) == 1:
+        return times[0]
+    saved = min(launch_us * (len(times) - 1), *(time.low_us for time in times))
+    low, us, high = (sum(getattr(time, name) for time in times) - saved for name in ("low_us", "us", "high_us"))
+    return Estimate(us, low, high, "; then ".join(time.why for time in times))

@@ -16,7 +16,8 @@ import torch
 import litz
 from litz import report as reports
 from litz.errors import PackageError, PackageInputError
-from litz.runtime import package, triton_build
+from litz.runtime import native_launch, package, triton_build
+from litz.runtime.cache import Cache
 from litz_plugins import KernelSource
 from support.compare import NO_GPU
 
@@ -200,6 +201,7 @@ def test_on_a_gpu_kernels_come_from_the_package(tmp_path: Path, monkeypatch: pyt
     litz.aot_compile(module, (x,), tmp_path / "p", options={"mode": "max-autotune-no-cudagraphs"})
     monkeypatch.setattr(triton_build, "compile_kernel", None)  # nothing is compiled from here on
     call = litz.aot_load(tmp_path / "p")
+    assert (call._native is None) == (native_launch.find(None, Cache(tmp_path / "cache")) is None)
     with torch.no_grad():
         torch.testing.assert_close(call(x), module(x), atol=1e-3, rtol=1e-3)
     rows = torch.randn(4 * 32 * 64 + 1, device="cuda")[1:].view(128, 64)[:32]  # starts at no multiple of 16 bytes

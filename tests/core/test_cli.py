@@ -9,9 +9,10 @@ from click.testing import CliRunner
 
 from litz.cli import doctor as doctor_module
 from litz.cli import explain as explain_module
-from litz.cli.doctor import Check, check_cache, check_compiler
+from litz.cli.doctor import Check, check_cache, check_compiler, check_launch
 from litz.cli.main import main
 from litz.errors import LitzError
+from litz.options import Options
 
 
 @pytest.fixture
@@ -120,6 +121,16 @@ def test_cache_check(tmp_path):
     assert row.status == "fail" and "LITZ_CACHE_DIR" in row.todo
     (row,) = check_cache(tmp_path / "file" / "below", enabled=False)
     assert row.status == "ok"
+
+
+def test_launch_check(tmp_path):
+    (row,) = check_launch(Options(cache_dir=tmp_path))
+    assert row == Check("launch", "ok", "native")
+    broken = make_script(tmp_path / "cc", 'case "$1" in --version) echo 1.0;; *) echo no Python.h >&2; exit 1;; esac')
+    (row,) = check_launch(Options(cache_dir=tmp_path, cpp_compiler=broken))
+    assert row.status == "warn" and "no Python.h" in row.detail and "python3-dev" in row.todo
+    (row,) = check_launch(Options(cache_dir=tmp_path, cpp_compiler="/no/such/g++"))
+    assert row.status == "warn" and "no C++ compiler" in row.detail
 
 
 # ------------------------------------------------------------------------------------------------------------- the rest

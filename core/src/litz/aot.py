@@ -22,7 +22,7 @@ from litz.capture import torch_api
 from litz.capture.graph import Graph, make_graph
 from litz.codegen.sizes import python_text
 from litz.errors import PackageError
-from litz.runtime import cpp_build, package, triton_build
+from litz.runtime import cpp_build, native_launch, package, triton_build
 from litz_plugins import KernelSource
 from litz_plugins.manager import Plugins
 
@@ -86,10 +86,12 @@ def _write(contents: package.Contents, made: pipeline.Made, compiler: pipeline.C
         problem = f"the kernel {source.name} is in {source.language!r}, which a package cannot hold"
         raise PackageError(problem, todo="compile it just in time")
 
+    on_gpu = contents.device.type == "cuda"
+    native = native_launch.find(compiler.options.cpp_compiler, compiler.cache) if on_gpu else None
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".litz-", dir=folder.parent))
     try:
-        package.write_package(contents, scratch, build)
+        package.write_package(contents, scratch, build, native)
         if folder.is_dir():
             folder.rmdir()
         os.replace(scratch, folder)

@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import torch
 pytest.importorskip("triton")
 
 from litz.errors import KernelBuildError
-from litz.runtime import cuda_driver
+from litz.runtime import cuda_driver, native_launch
 from litz.runtime.cache import Cache
 from litz.runtime.triton_build import Variant, build, load, load_all, retried
 from litz_plugins import CodegenContext, DeviceInfo
@@ -32,9 +33,25 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         assert counts[1] >= counts[0]
         number = sum(grid is None for _, grid, _ in seen)
         seen.append((name, None, shared))
-        return lambda grid, values: seen.append((number, grid, values))
+        return cuda_driver.Function(name, number, device, threads, shared, *counts)
 
-    monkeypatch.setattr(cuda_driver, "load_function", load_function)
+    def make_launch(function: cuda_driver.Function, native: ModuleType | None) -> Any:
+        return lambda grid, *values: seen.append((function.handle, grid, values))
+
+    def make_fixed_launch(function: cuda_driver.Function, native: ModuleType | None, grid: int, *rest: Any) -> Any:
+        aligned, otherwise = rest
+
+        def launch(*values: int) -> None:
+            if any(values[n] % 16 for n in aligned):
+                return otherwise(*values)
+            return seen.append((function.handle, grid, values))
+
+        return launch
+
+    for stand_in in (load_function, make_launch, make_fixed_launch):
+        monkeypatch.setattr(cuda_driver, stand_in.__name__, stand_in)
+    for name in ("load", "prepare"):
+        monkeypatch.setattr(native_launch, name, lambda compiler, cache: None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     return seen
 

@@ -1,15 +1,17 @@
 """The little of the CUDA driver that launching a kernel takes: load a cubin, set its arguments, launch.
 
-Through ctypes, on libcuda: torch has started the driver by then, and a launch costs about two microseconds of host
-time. Every argument is written into a slot of 8 bytes; a 32-bit parameter reads the lower half of its slot.
+Through ctypes, on libcuda: torch has started the driver by then. What launches is a native module where there is one
+(`native_launch`). Every argument is written into a slot of 8 bytes; a 32-bit parameter reads the lower half of its.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -52,14 +54,27 @@ def _make_current(device: int) -> None:
     _check(driver.cuCtxSetCurrent(context), "cuCtxSetCurrent")
 
 
+@dataclass(frozen=True)
+class Function:
+    """A kernel that is loaded on a device.
+
+    handle: the driver's. threads, shared: per block, the latter in bytes. arguments: how many a launch is given;
+    parameters: how many the kernel has, of which those after the arguments are null.
+    """
+
+    name: str
+    handle: int
+    device: int
+    threads: int
+    shared: int
+    arguments: int
+    parameters: int
+
+
 def load_function(
     cubin: bytes, name: str, device: int, threads: int, shared: int, arguments: int, parameters: int
-) -> Callable[[int, tuple[int, ...]], None]:
-    """A function that launches kernel `name` of the cubin: `launch(grid, arguments)` on torch's current stream.
-
-    threads, shared: per block, the latter in bytes. arguments: how many the caller passes; parameters: how many the
-    kernel has, of which those after the arguments are null.
-    """
+) -> Function:
+    """Kernel `name` of a cubin. It is never unloaded: work may be in flight."""
     driver = _driver()
     with torch.cuda.device(device):
         _make_current(device)
@@ -69,18 +84,93 @@ def load_function(
         if shared > _DEFAULT_SHARED:
             status = driver.cuFuncSetAttribute(handle, _MAX_DYNAMIC_SHARED, shared)
             _check(status, f"giving {name} {shared} bytes of shared memory")
-    slots = (ctypes.c_uint64 * max(1, parameters))()
+    return Function(name, handle.value or 0, device, threads, shared, arguments, parameters)
+
+
+def make_launch(function: Function, native: ModuleType | None) -> Callable[..., None]:
+    """`launch(grid, *values)`, which launches the kernel on torch's current stream.
+
+    native: `native_launch.load`'s. Values are ints of up to 64 bits, signed or not. TypeError for too few, too many or
+    what is no int; OverflowError for a grid of 2**32 blocks; RuntimeError for what the driver refuses. Threads may call
+    at once.
+    """
+    slow = _launch_by_ctypes(function)
+    return slow if native is None else _launch_natively(function, native, slow)
+
+
+def make_fixed_launch(
+    function: Function,
+    native: ModuleType | None,
+    grid: int,
+    aligned: Collection[int] = (),
+    otherwise: Callable[..., None] | None = None,
+) -> Callable[..., None]:
+    """`launch(*values)`: `make_launch` for a grid that is always the same.
+
+    aligned: positions of pointers to multiples of 16 bytes. Where one is none, `otherwise(*values)` is called instead.
+    """
+    slow = _launch_by_ctypes(function)
+    if native is not None:
+        masks = bytes(15 if n in aligned else 0 for n in range(function.arguments)) if aligned else None
+        return _launch_natively(function, native, slow, grid=grid, masks=masks, otherwise=otherwise)
+    if otherwise is None:
+        return lambda *values: slow(grid, *values)
+
+    def launch(*values: int) -> None:
+        if len(values) == function.arguments:
+            for n in aligned:
+                if values[n] & 15:
+                    return otherwise(*values)
+        return slow(grid, *values)
+
+    return launch
+
+
+def _launch_natively(
+    function: Function, native: ModuleType, slow: Callable[..., None], **more: Any
+) -> Callable[..., None]:
+    """`native.Launch`, with what it calls when it could not launch: `slow` does it then, or it is an error."""
+
+    def recover(status: int, grid: int, *values: int) -> None:
+        if status and status != _INVALID_CONTEXT:
+            _check(status, f"launching {function.name}")
+        slow(grid, *values)
+
+    launch: Callable[..., None] = native.Launch(
+        ctypes.cast(_driver().cuLaunchKernel, ctypes.c_void_p).value,
+        function.handle,
+        function.threads,
+        function.shared,
+        function.arguments,
+        function.parameters,
+        function.device,
+        torch._C._cuda_getDevice,
+        torch._C._cuda_getCurrentRawStream,
+        recover,
+        **more,
+    )
+    return launch
+
+
+def _launch_by_ctypes(function: Function) -> Callable[..., None]:
+    device, arguments, parameters = function.device, function.arguments, max(1, function.parameters)
+    slots = (ctypes.c_uint64 * parameters)()
     start = ctypes.addressof(slots)
-    pointers = (ctypes.c_void_p * max(1, parameters))(*(start + 8 * n for n in range(parameters)))
-    launch_kernel = driver.cuLaunchKernel
+    pointers = (ctypes.c_void_p * parameters)(*(start + 8 * n for n in range(parameters)))
+    handle, threads, shared = function.handle, function.threads, function.shared
+    launch_kernel = _driver().cuLaunchKernel
     stream_of = torch._C._cuda_getCurrentRawStream
     device_of = torch._C._cuda_getDevice
     lock = threading.Lock()
 
-    def launch(grid: int, values: tuple[int, ...]) -> None:
+    def launch(grid: int, *values: int) -> None:
+        if len(values) != arguments:
+            raise TypeError(f"the kernel takes {arguments} arguments, {len(values)} were given")
+        if grid >> 32:
+            raise OverflowError(f"a grid of {grid} blocks")
         if device_of() != device:
             with torch.cuda.device(device):
-                return launch(grid, values)
+                return launch(grid, *values)
         with lock:  # the slots are shared; the driver copies them before it returns
             slots[:arguments] = values  # type: ignore[call-overload]
             status = launch_kernel(handle, grid, 1, 1, threads, 1, 1, shared, stream_of(device), pointers, None)
@@ -88,8 +178,6 @@ def load_function(
                 _make_current(device)
                 status = launch_kernel(handle, grid, 1, 1, threads, 1, 1, shared, stream_of(device), pointers, None)
         if status:
-            _check(status, f"launching {name}")
+            _check(status, f"launching {function.name}")
 
-    # The module lives as long as the function that needs it. It is never unloaded: work may be in flight.
-    launch.module = module  # type: ignore[attr-defined]
     return launch

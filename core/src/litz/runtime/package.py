@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import json
 import math
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from torch.utils import _pytree as pytree
 from litz.errors import PackageError, PackageInputError
 from litz_plugins import KernelSource
 
-from . import cpp_build, triton_build
+from . import cpp_build, native_launch, triton_build
 from .compiled_graph import Entry, load_wrapper
 from .pool import shared_pool
 from .wrapper_support import support
@@ -68,9 +69,14 @@ class Contents:
     device: torch.device
 
 
-def write_package(contents: Contents, folder: Path, build: Callable[[KernelSource, Path], dict[str, Any]]) -> None:
-    """Fill an empty folder. build: puts a kernel's binaries into a folder, and returns what their launch needs."""
+def write_package(
+    contents: Contents, folder: Path, build: Callable[[KernelSource, Path], dict[str, Any]], native: Path | None = None
+) -> None:
+    """Fill an empty folder. build: puts a kernel's binaries into a folder, and returns what their launch needs.
+    native: `native_launch`'s module, for CUDA kernels; a process of another Python goes without."""
     (folder / WRAPPER).write_text(contents.wrapper)
+    if native is not None:
+        shutil.copyfile(native, folder / native.name)
     tensors = {**contents.state, **{k: v for k, v in contents.objects.items() if isinstance(v, torch.Tensor)}}
     kernels = {}
     for name, source in contents.sources.items():
@@ -175,6 +181,8 @@ class Package:
         self.folder, self._data = folder, data
         tensors = _read_tensors(data["tensors"], folder / WEIGHTS)
         functions = {name: _imported(path) for name, path in data["functions"].items()}
+        library = folder / native_launch.library_name()
+        self._native = native_launch.load_library(library) if library.exists() else None
         launchers = {name: self._launcher(name, kernel) for name, kernel in data["kernels"].items()}
         namespace = {**support(shared_pool()), **tensors, **functions, **launchers}
         self.state = {item["name"]: tensors[item["name"]] for item in data["inputs"] if item["kind"] == "state"}
@@ -248,7 +256,7 @@ class Package:
     def _launcher(self, name: str, kernel: Mapping[str, Any]) -> Callable[..., Any]:
         arguments = tuple(f"a{n}" for n in range(kernel["arguments"]))
         source = KernelSource(name, kernel["language"], "", kernel["symbol"], arguments, kernel["settings"])
-        return LOADERS[kernel["language"]](source, self.folder / "kernels" / name, kernel)
+        return LOADERS[kernel["language"]](source, self.folder / "kernels" / name, kernel, self._native)
 
 
 def _value(text: int | str, sizes: Mapping[str, int]) -> int:
@@ -284,7 +292,7 @@ def build_cpp(source: KernelSource, folder: Path, library: Path) -> dict[str, An
     return {"library": name}
 
 
-def _load_cpp(source: KernelSource, folder: Path, kernel: Mapping[str, Any]) -> Callable[..., Any]:
+def _load_cpp(source: KernelSource, folder: Path, kernel: Mapping[str, Any], native: Any) -> Callable[..., Any]:
     try:
         library = ctypes.CDLL(str(folder / kernel["library"]))
     except OSError as cause:
@@ -305,15 +313,17 @@ def build_triton(
     return {"variants": variants, "expected": expected}
 
 
-def _load_triton(source: KernelSource, folder: Path, kernel: Mapping[str, Any]) -> Callable[..., Any]:
+def _load_triton(source: KernelSource, folder: Path, kernel: Mapping[str, Any], native: Any) -> Callable[..., Any]:
     def binary(variant: triton_build.Variant) -> triton_build.Binary:
         cubin = (folder / f"{variant.number}.cubin").read_bytes()
         return triton_build.Binary(cubin, **kernel["variants"][str(variant.number)])
 
-    return triton_build.Launcher(source, 0, binary, triton_build.Variant.of(kernel["expected"])).function
+    return triton_build.Launcher(
+        source, 0, binary, triton_build.Variant.of(kernel["expected"]), lambda: native
+    ).function
 
 
-LOADERS: Mapping[str, Callable[[KernelSource, Path, Mapping[str, Any]], Callable[..., Any]]] = {
+LOADERS: Mapping[str, Callable[[KernelSource, Path, Mapping[str, Any], Any], Callable[..., Any]]] = {
     "cpp": _load_cpp,
     "triton": _load_triton,
 }

@@ -32,6 +32,7 @@ import torch
 from litz.errors import KernelBuildError
 from litz_plugins import CodegenContext, KernelSource
 
+from . import cuda_driver, native_launch
 from .cache import Cache, digest
 
 FORMAT = "2"
@@ -268,7 +269,15 @@ def load(source: KernelSource, context: CodegenContext) -> Callable[..., None]:
     device = torch.cuda.current_device() if index is None else index
     capability, cache = torch.cuda.get_device_capability(device), context.cache
     expected = expected_variant(source, context.program.hint)
-    return Launcher(source, device, lambda variant: build(source, capability, cache, variant), expected).function
+    compiler = getattr(context.options, "cpp_compiler", None)
+    native_launch.prepare(compiler, cache.counted())
+    return Launcher(
+        source,
+        device,
+        lambda variant: build(source, capability, cache, variant),
+        expected,
+        lambda: native_launch.load(compiler, cache.counted()),
+    ).function
 
 
 def load_all(sources: Iterable[KernelSource], context: CodegenContext, threads: int = 0) -> list[Callable[..., None]]:
@@ -285,42 +294,55 @@ class Launcher:
     """Launches one kernel: chooses the variant, computes the grid. `function` is what callers call.
 
     device: its index. binary: gives a variant's binary when it is first needed; `expected` is needed at once.
+    native: gives `native_launch`'s module, or None to launch through ctypes.
     """
 
     def __init__(
-        self, source: KernelSource, device: int, binary: Callable[[Variant], Binary], expected: Variant
+        self,
+        source: KernelSource,
+        device: int,
+        binary: Callable[[Variant], Binary],
+        expected: Variant,
+        native: Callable[[], ModuleType | None] = lambda: None,
     ) -> None:
-        self.source, self.device, self.binary = source, device, binary
-        self._launches: dict[int, Callable[..., None]] = {}
+        self.source, self.device, self.binary, self.native = source, device, binary, native
+        self._launches: list[Callable[..., None] | None] = [None] * 8  # by the variant's number
         self._lock = threading.Lock()
-        self._launch(expected.number)
-        self.function = self._make_function()
+        self.function = self._make_function(expected)
+
+    def _load(self, variant: Variant) -> tuple[cuda_driver.Function, int]:
+        """A variant's kernel on the device, and the bytes of scratch memory that each program wants."""
+        binary = self.binary(variant)
+        arguments = len(self.source.arguments) + (binary.scratch > 0)
+        function = cuda_driver.load_function(
+            binary.cubin, binary.name, self.device, binary.threads, binary.shared, arguments, binary.parameters
+        )
+        return function, binary.scratch
 
     def _launch(self, number: int) -> Callable[..., None]:
         """The launch function of a variant, built now if this is its first use."""
-        found = self._launches.get(number)
-        if found is not None:
-            return found
-        from .cuda_driver import load_function
+        found = self._launches[number]
+        return found or self._keep(number, *self._load(Variant.of(number)))
 
-        binary = self.binary(Variant.of(number))
-        arguments = len(self.source.arguments) + (binary.scratch > 0)
-        launch = load_function(
-            binary.cubin, binary.name, self.device, binary.threads, binary.shared, arguments, binary.parameters
-        )
-        if binary.scratch:
-            launch = _with_scratch(launch, binary.scratch, self.device)
+    def _keep(self, number: int, function: cuda_driver.Function, scratch: int) -> Callable[..., None]:
+        launch = cuda_driver.make_launch(function, self.native())
+        if scratch:
+            launch = _with_scratch(launch, scratch, self.device)
         with self._lock:
-            return self._launches.setdefault(number, launch)
+            found = self._launches[number] = self._launches[number] or launch
+            return found
 
-    def _make_function(self) -> Callable[..., None]:
+    def _make_function(self, expected: Variant) -> Callable[..., None]:
         settings = self.source.settings
         grid, sizes, unaligned = settings["grid"], settings["sizes"], settings["unaligned"]
-        if not sizes and not unaligned:
-            if grid == 0:
-                return lambda *args: None
-            launch = self._launches[1]
-            return lambda *args: launch(grid, args)
+        function, scratch = self._load(expected)
+        if not sizes and grid == 0:
+            return lambda *args: None
+        if not sizes and not scratch and not settings["limits"]:
+            # Nothing is computed, so callers call what launches.
+            otherwise = (lambda *values: self._launch(0)(grid, *values)) if unaligned else None
+            return cuda_driver.make_fixed_launch(function, self.native(), grid, unaligned, otherwise)
+        self._keep(expected.number, function, scratch)
         # The general case as a function of its own text: its arithmetic is on local variables.
         parameters = [f"p{n}" for n in range(len(settings["pointers"]))] + [f"s{n}" for n in range(sizes)]
         listed = ", ".join(parameters)
@@ -337,23 +359,21 @@ class Launcher:
             f"    grid = {grid}",
             "    if grid > 0:",
             f"        number = {' | '.join(number)}",
-            f"        (launches.get(number) or launch(number))(grid, ({listed},))",
+            f"        (launches[number] or launch(number))(grid, {listed})",
         ]
         scope: dict[str, Any] = {"launches": self._launches, "launch": self._launch}
         exec("\n".join(lines), scope)
-        function: Callable[..., None] = scope["function"]
-        return function
+        made: Callable[..., None] = scope["function"]
+        return made
 
 
-def _with_scratch(
-    launch: Callable[[int, tuple[int, ...]], None], nbytes: int, device: int
-) -> Callable[[int, tuple[int, ...]], None]:
+def _with_scratch(launch: Callable[..., None], nbytes: int, device: int) -> Callable[..., None]:
     """A launch that hands the kernel memory of its own. It may be freed at once: the allocator gives it to nobody but
     what follows on the same stream."""
     place = torch.device("cuda", device)
 
-    def launch_with_scratch(grid: int, values: tuple[int, ...]) -> None:
+    def launch_with_scratch(grid: int, *values: int) -> None:
         scratch = torch.empty(grid * nbytes, dtype=torch.uint8, device=place)
-        launch(grid, (*values, scratch.data_ptr()))
+        launch(grid, *values, scratch.data_ptr())
 
     return launch_with_scratch

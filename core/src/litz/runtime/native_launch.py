@@ -1,0 +1,101 @@
+"""The extension module that launches CUDA kernels (`native_launch.cpp`), built once and loaded.
+
+In: a compiler's name and the cache. Out: the module, or None where it cannot be had: there is no C++ compiler, Python
+came without its headers, or the cache cannot be written. Launching goes through ctypes then (`cuda_driver`), which does
+the same and takes 2 to 3 µs more. That is no error and no warning: a machine that runs kernels built elsewhere needs no
+compiler, and nothing that the user asked for is missing. `litz doctor` says which of the two it is, and why.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.machinery
+import importlib.util
+import subprocess
+import sys
+import sysconfig
+import threading
+from pathlib import Path
+from types import ModuleType
+
+from litz.errors import CacheError, CompilerNotFoundError, KernelBuildError
+
+from .cache import Cache, digest
+from .cpp_build import find_compiler
+
+NAME = "litz_native_launch"
+SOURCE = Path(__file__).with_name("native_launch.cpp")
+FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-w")
+
+_lock = threading.Lock()
+
+
+@functools.cache
+def library_name() -> str:
+    """The file's name. It says what it was built from, and for which Python, system and processor."""
+    return f"{NAME}-{digest(SOURCE.read_text())[:8]}{sysconfig.get_config_var('EXT_SUFFIX')}"
+
+
+def load(compiler: str | None, cache: Cache) -> ModuleType | None:
+    """The module, built if the cache does not have it; None where it cannot be had. compiler: as `find_compiler` takes.
+
+    Its type `Launch` is called with a kernel's arguments. A process tries once for each compiler: Python's own table of
+    modules remembers what came of it.
+    """
+    with _lock:
+        return _load(compiler, cache)
+
+
+def prepare(compiler: str | None, cache: Cache) -> None:
+    """`load`, for later. Where a thread is at it others go on with their kernels, which take longer."""
+    if _lock.acquire(blocking=False):
+        try:
+            _load(compiler, cache)
+        finally:
+            _lock.release()
+
+
+def _load(compiler: str | None, cache: Cache) -> ModuleType | None:
+    name = f"{NAME}@{compiler or ''}"
+    if name not in sys.modules:
+        path = find(compiler, cache)
+        # None is what Python's table has for a module that is not to be had.
+        sys.modules[name] = None if path is None else load_library(path)  # type: ignore[assignment]
+    return sys.modules[name]
+
+
+def find(compiler: str | None, cache: Cache) -> Path | None:
+    """`build`, or None where it cannot be had."""
+    try:
+        return build(compiler, cache)
+    except (CompilerNotFoundError, KernelBuildError, CacheError, OSError):
+        return None
+
+
+def build(compiler: str | None, cache: Cache) -> Path:
+    """The extension module's file. Errors: CompilerNotFoundError, KernelBuildError, CacheError."""
+    found, name = find_compiler(compiler), library_name()
+    includes = dict.fromkeys(sysconfig.get_path(name) for name in ("include", "platinclude"))
+    command = [found.path, *FLAGS, *(f"-I{path}" for path in includes)]
+
+    def make(folder: Path) -> None:
+        line = [*command, "-o", str(folder / name), str(SOURCE)]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise KernelBuildError(NAME, line, done.stderr, str(SOURCE))
+
+    key = digest(name, SOURCE.read_text(), sys.version, found.version, " ".join(command))
+    return cache.build("native", key, make) / name
+
+
+def load_library(path: Path) -> ModuleType | None:
+    """The extension module of a file; None if it is for another Python or another machine."""
+    loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
+    spec = importlib.util.spec_from_file_location(NAME, path, loader=loader)
+    assert spec is not None
+    try:
+        module = importlib.util.module_from_spec(spec)
+        loader.exec_module(module)
+    except ImportError:
+        return None
+    return module

@@ -106,7 +106,9 @@ class Options:
         False, "for inference: parameters become constants of the compiled code, which refuses other weights"
     )
     fusion: bool = _option(True, "fuse operations into one kernel where that pays")
-    memory_planning: bool = _option(True, "let buffers take over the memory of dead ones")
+    memory_planning: bool = _option(
+        True, "let buffers take over the memory of dead ones, and small ones on CUDA share one allocation"
+    )
     memory_pool: bool = _option(True, "keep memory between calls on the CPU, where fresh pages are slow")
     unbacked_hint: int = _option(8192, "size assumed, for costs only, where it depends on data", least=1)
     sizes: tuple[int, ...] = _option(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +30,9 @@ from litz.schedule import (
     unscheduled,
 )
 from litz.schedule.estimate import reduction_depth
+from litz.schedule.finish import finish_in_one_launch
+from litz.schedule.memory import plan_memory
+from litz_plugins import Pass
 
 OPTIONS = SimpleNamespace(fusion=True, memory_planning=True)
 CPU = cpu_machine(4)
@@ -49,12 +54,21 @@ def schedule_of(program: Program, machine: Machine = CPU, options: Any = OPTIONS
     verify(program)
     prepared = prepare(program, options, machine)
     verify(prepared)
-    passes = core_schedule_passes(options, frozenset({"cpu"}) if machine.is_gpu else frozenset())
-    schedule = make_schedule(prepared, machine=machine, options=options, passes=passes)
+    schedule = make_schedule(prepared, machine=machine, options=options, passes=schedule_passes(machine))
     check_schedule(schedule)
     verify(unscheduled(schedule))
     assert str(schedule)
     return schedule
+
+
+def schedule_passes(machine: Machine) -> list[Pass]:
+    """Core's; for a machine that stands for a GPU they do with the CPU what they do with CUDA."""
+    as_cuda = {
+        "finish_in_one_launch": partial(finish_in_one_launch, devices=frozenset({"cpu"})),
+        "plan_memory": partial(plan_memory, arena_on="cpu"),
+    }
+    changed = as_cuda if machine.is_gpu else {}
+    return [replace(item, run=changed.get(item.name, item.run)) for item in core_schedule_passes()]
 
 
 def check(program: Program, args: Sequence[Any], machine: Machine = CPU, element_wise: bool = False) -> Schedule:
@@ -91,6 +105,7 @@ def run_in_planned_memory(schedule: Schedule, args: Sequence[Any], run: Any = ru
             _bind_layout(sizes, program.buffers[item].layout, value)
         else:
             sizes[item] = int(value)  # type: ignore[index]
+    arena = torch.empty(plan.arena_bytes, dtype=torch.uint8).untyped_storage()
     for number, step in enumerate(schedule.steps):
         own = () if isinstance(step, Kernel) else step.outputs
         for name in plan.allocate[number]:
@@ -100,14 +115,18 @@ def run_in_planned_memory(schedule: Schedule, args: Sequence[Any], run: Any = ru
             size = [evaluate(e, sizes) for e in buffer.layout.size]
             stride = [evaluate(e, sizes) for e in buffer.layout.stride]
             old = plan.reuse.get(name)
-            if old is not None:
-                storage = memory[old].untyped_storage()
-                whole = torch.empty(0, dtype=buffer.dtype).set_(storage, 0, size, stride)
-                if not (isinstance(step, Kernel) and step.inplace.get(name) == old):
-                    _poison(memory.pop(old))
+            in_place = isinstance(step, Kernel) and name in step.inplace and step.inplace[name] == old
+            if name in plan.arena:
+                start = plan.arena[name] // buffer.dtype.itemsize
+                whole = torch.empty(0, dtype=buffer.dtype).set_(arena, start, size, stride)
+            elif old is not None:
+                whole = torch.empty(0, dtype=buffer.dtype).set_(memory[old].untyped_storage(), 0, size, stride)
             else:
                 whole = torch.empty_strided(size, stride, dtype=buffer.dtype)
+            if not in_place:  # what was there is gone
                 _poison(whole)
+            if old is not None and not in_place:
+                del memory[old]
             memory[name] = whole
         if isinstance(step, Kernel):
             for loop in step.loops:

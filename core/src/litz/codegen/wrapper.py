@@ -26,7 +26,7 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Buffer, Extern, KernelCall, Opaque, Program, Template, TensorRef
+from litz.ir import Buffer, Extern, KernelCall, Layout, Opaque, Program, Template, TensorRef
 from litz.ir.index import Expr, Symbol
 from litz.ir.operation import Unbacked
 from litz.schedule.schedule import Kernel, Schedule
@@ -119,6 +119,7 @@ class _Writer:
             zeros = f"_zeros{_device_name(device)}"
             self._emit(f"{zeros} = torch.zeros({count}, dtype=torch.int32, device={_device_name(device)})")
             self._emit(f"_counters{_device_name(device)} = {zeros}.data_ptr()")
+        self._make_arena()
 
     def _counters(self) -> tuple[dict[str, str], dict[torch.device, int]]:
         """The address of each kernel's counters, as text, and how many all kernels of a device have together."""
@@ -131,6 +132,15 @@ class _Writer:
                 places[kernel.name] = f"_counters{_device_name(kernel.device)} + {4 * before}"
                 counts[kernel.device] = before + -(-source.settings["counters"] // 4) * 4  # at multiples of 16 bytes
         return places, counts
+
+    def _make_arena(self) -> None:
+        """The memory of small buffers, and its address, which is all that kernels need."""
+        memory = self.schedule.memory
+        if memory.arena:
+            device = self.program.buffers[next(iter(memory.arena))].device
+            whole = Buffer("_arena_memory", torch.uint8, device, Layout.contiguous((memory.arena_bytes,)))
+            self._emit(f"_arena_memory = {self._fresh(whole, tuple_text(whole.layout.size), '(1,)')}")
+            self._emit("_arena = _arena_memory.data_ptr()")
 
     def _input_name(self, position: int, item: Any) -> str:
         if isinstance(item, str):
@@ -168,7 +178,12 @@ class _Writer:
         own = () if call is None else call.outputs
         out = None if call is None else out_variant(call, self.program)
         taken_over: list[str] = []
+        placed = [f"{name} at {memory.arena[name]}" for name in memory.allocate[number] if name in memory.arena]
+        if placed:
+            self._emit(f"# in the arena: {', '.join(placed)}")
         for name in memory.allocate[number]:
+            if name in memory.arena:
+                continue
             if name not in own or out is not None:
                 self._allocate(name)
                 taken_over += [memory.reuse[name]] if name in memory.reuse else []
@@ -226,7 +241,7 @@ class _Writer:
             elif not isinstance(item, str):
                 arguments.append(python_text(item))
             elif self.program.buffers[item].device == kernel.device:
-                arguments.append(f"{item}.data_ptr()")
+                arguments.append(self._address(item))
             else:
                 moved = f"{item}_on{_device_name(kernel.device)}"
                 self._emit(f"{moved} = {item}.to({_device_name(kernel.device)})")
@@ -234,6 +249,11 @@ class _Writer:
         origins = " + ".join(dict.fromkeys(kernel.origins))
         comment = f"  # {origins}" if len(origins) <= 80 else f"  # {origins[:77]}..."
         self._emit(f"{kernel.name}({', '.join(arguments)}){comment if origins else ''}")
+
+    def _address(self, name: str) -> str:
+        """Of a buffer's first byte, for a kernel on its device."""
+        offset = self.schedule.memory.arena.get(name)
+        return f"{name}.data_ptr()" if offset is None else f"_arena + {offset}" if offset else "_arena"
 
     def _extern(self, extern: Extern) -> None:
         call = f"{self.names.target(extern.target)}({self._call_arguments(extern)})"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from litz.ir import TensorRef
 
+from .arena import ALIGNMENT, barred_buffers
 from .dependences import dependences
 from .finish import why_not_finish
 from .memory import Lifetimes, same_memory, same_positions
@@ -26,7 +27,7 @@ class IllegalSchedule(ValueError):
 
 def check_schedule(schedule: Schedule) -> None:
     """Raise IllegalSchedule unless order, kernels and memory plan are sound."""
-    complaints = [*_complete(schedule), *_ordered(schedule), *_races(schedule), *_memory(schedule)]
+    complaints = [*_complete(schedule), *_ordered(schedule), *_races(schedule), *_memory(schedule), *_arena(schedule)]
     if complaints:
         raise IllegalSchedule(schedule, complaints)
 
@@ -123,3 +124,32 @@ def _memory(schedule: Schedule) -> Iterator[str]:
             freed.add(name)
     for name in program.output_buffers & freed:
         yield f"output {name} is freed"
+
+
+def _arena(schedule: Schedule) -> Iterator[str]:
+    """What lies in the arena may lie there, in bytes of its own for as long as it lives."""
+    program, steps, plan = schedule.program, schedule.steps, schedule.memory
+    lifetimes = Lifetimes(program, steps)
+    barred = barred_buffers(program, steps, lifetimes)
+    if len({program.buffers[name].device for name in plan.arena if name in lifetimes.first}) > 1:
+        yield "the arena has buffers of several devices"
+    inplace = {pair for step in schedule.kernels for pair in step.inplace.items()}
+    for new, old in plan.reuse.items():
+        if plan.arena.get(new) != plan.arena.get(old):
+            yield f"{new} takes over the memory of {old}, which is not where the arena has it"
+    allocated = [name for names in plan.allocate for name in names]
+    living: dict[str, range] = {}
+    for name in (*plan.arena.keys() - set(allocated), *(name for name in allocated if name in plan.arena)):
+        if name in barred or name not in lifetimes.first:
+            yield f"{name} is in the arena, where it may not be"
+            continue
+        start = plan.arena[name]
+        own = range(start, start + int(program.buffers[name].nbytes))
+        if start < 0 or start % ALIGNMENT or own.stop > plan.arena_bytes:
+            yield f"{name} is at {start} in the arena, which is no place for it"
+        living = {other: taken for other, taken in living.items() if lifetimes.last[other] >= lifetimes.first[name]}
+        for other, taken in living.items():
+            apart = own.stop <= taken.start or taken.stop <= own.start
+            if not apart and not ((name, other) in inplace and own == taken):
+                yield f"{name} is in the arena where {other} is"
+        living[name] = own

@@ -2,7 +2,7 @@
 
 In: steps in their order. Out: a MemoryPlan, and kernels that work in place. Memory here is that of a buffer and of all
 its aliases: it lives as long as any of them. Inputs and constants are the caller's; outputs live to the end and get
-memory of their own, as the caller keeps them.
+memory of their own, as the caller keeps them. On CUDA, small buffers that only kernels touch lie in an arena.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from litz.ir.index import Expr
 from litz.ir.operation import storage_roots
 from litz_plugins import PassContext
 
+from .arena import NO_ARENA, Arena, plan_arena
 from .estimate import reduction_depth
 from .schedule import Kernel, MemoryPlan, Schedule, Step
 
@@ -84,15 +85,19 @@ def _highest(changes: Iterable[int]) -> int:
     return most
 
 
-def _plan(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, reuse: dict[str, str]) -> MemoryPlan:
+def _plan(
+    program: Program, steps: Sequence[Step], lifetimes: Lifetimes, reuse: dict[str, str], arena: Arena = NO_ARENA
+) -> MemoryPlan:
     allocate: list[list[str]] = [[] for _ in steps]
     free: list[list[str]] = [[] for _ in steps]
     change = [0] * (len(steps) + 1)
+    change[0] = arena.nbytes
     total = 0
     taken = set(reuse.values())
     for name in lifetimes.temporaries():
         size = program.hint(program.buffers[name].nbytes)
         total += size
+        size = 0 if name in arena.offsets else size
         begin, end = lifetimes.first[name], lifetimes.last[name]
         allocate[begin].append(name)
         if name not in reuse:
@@ -104,7 +109,8 @@ def _plan(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, reuse: 
     for name, root in lifetimes.roots.items():
         if name != root and root in lifetimes.last and root not in lifetimes.fixed:
             free[lifetimes.last[root]].append(name)
-    return MemoryPlan(tuple(map(tuple, allocate)), tuple(map(tuple, free)), reuse, _highest(change), total)
+    planned = tuple(map(tuple, allocate)), tuple(map(tuple, free))
+    return MemoryPlan(*planned, reuse, _highest(change), total, arena.offsets, arena.nbytes)
 
 
 # --------------------------------------------------------------------------------------------------------- passes
@@ -130,28 +136,37 @@ def work_in_place(schedule: Schedule, context: PassContext) -> Schedule:
     return replace(schedule, steps=tuple(steps))
 
 
-def plan_memory(schedule: Schedule, context: PassContext) -> Schedule:
-    """The pass: buffers take over the memory of dead ones of the same size on the same device."""
+def plan_memory(schedule: Schedule, context: PassContext, arena_on: str = "cuda") -> Schedule:
+    """The pass: buffers take over the memory of dead ones of the same size on the same device.
+
+    arena_on: the type of device whose small buffers get an arena. On a CPU the C library has small memory at hand.
+    """
     program, steps = schedule.program, schedule.steps
     lifetimes = Lifetimes(program, steps)
     reuse: dict[str, str] = {}
+    arena = NO_ARENA
     if getattr(context.options, "memory_planning", True):
-        reuse = _reuse(program, steps, lifetimes)
-    plan = _plan(program, steps, lifetimes, reuse)
+        arena = plan_arena(program, steps, lifetimes, arena_on)
+        reuse = _reuse(program, steps, lifetimes, arena)
+    plan = _plan(program, steps, lifetimes, reuse, arena)
     in_place = {new for step in steps if isinstance(step, Kernel) for new in step.inplace}  # on record already
     for new, old in reuse.items():
         if new not in in_place:
             context.record(f"{new} in {old}", "took over memory", "the old buffer is dead and of the same size")
+    if arena.offsets:
+        placed = f"{len(arena.offsets)} buffers in one allocation of {arena.nbytes} bytes"
+        context.record("arena", placed, "they are small, and only kernels touch them: an address is all they need")
     return replace(schedule, memory=plan)
 
 
-def _reuse(program: Program, steps: Sequence[Step], lifetimes: Lifetimes) -> dict[str, str]:
-    """For each buffer the dead one whose memory it takes over. The latest dead first: it is likeliest in the cache."""
+def _reuse(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, arena: Arena) -> dict[str, str]:
+    """For each buffer the dead one whose memory it takes over. The latest dead first: it is likeliest in the cache.
+    In the arena, which shares bytes by itself, only what works in place."""
     begins: list[list[str]] = [[] for _ in steps]
     ends: list[list[str]] = [[] for _ in steps]
     for name in lifetimes.temporaries():
         begins[lifetimes.first[name]].append(name)
-        if _may_be_taken(name, program, lifetimes):
+        if name not in arena.offsets and _may_be_taken(name, program, lifetimes):
             ends[lifetimes.last[name]].append(name)
     dead: dict[tuple[object, Expr], list[str]] = {}
     reuse: dict[str, str] = {}
@@ -159,7 +174,7 @@ def _reuse(program: Program, steps: Sequence[Step], lifetimes: Lifetimes) -> dic
         if isinstance(step, Kernel):
             reuse.update(step.inplace)
         for name in begins[number]:
-            if name in reuse or name in lifetimes.fixed or name in lifetimes.roots:
+            if name in reuse or name in arena.offsets or name in lifetimes.fixed or name in lifetimes.roots:
                 continue
             stack = dead.get(_memory_key(name, program))
             if stack:

@@ -66,8 +66,11 @@ class MemoryPlan:
 
     `allocate[n]` are the buffers allocated before step n, `free[n]` those whose last use is step n. `reuse` maps a
     buffer to the dead buffer (same device, same number of bytes) whose memory it takes over instead of an allocation;
-    the dead one then is in no `free`. `peak_bytes` is the most memory that temporaries and outputs take at a time,
-    for the hinted sizes; `total_bytes` is what they would take with no buffer freed or reused.
+    the dead one then is in no `free`. `arena` maps small buffers that only kernels touch to their byte offsets in one
+    allocation of `arena_bytes`, made at the beginning of a call and kept to its end: those come to be and end without
+    a call of the allocator. `peak_bytes` is the most memory that temporaries and outputs take at a time, for the hinted
+    sizes, the arena counted from beginning to end; `total_bytes` is what they would take with no buffer freed, reused
+    or in an arena.
     """
 
     allocate: tuple[tuple[str, ...], ...]
@@ -75,6 +78,8 @@ class MemoryPlan:
     reuse: Mapping[str, str] = field(default_factory=dict)
     peak_bytes: int = 0
     total_bytes: int = 0
+    arena: Mapping[str, int] = field(default_factory=dict)
+    arena_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -114,10 +119,13 @@ class Schedule:
 
     def __str__(self) -> str:
         lines = [f"schedule {self.program.name}: {self.loops_before} loops in {len(self.kernels)} kernels"]
+        if self.memory.arena:
+            lines.append(f"  allocate the arena, {self.memory.arena_bytes} bytes")
         for number, step in enumerate(self.steps):
             for name in self.memory.allocate[number]:
-                old = self.memory.reuse.get(name)
-                lines.append(f"  allocate {name}" + (f" in the memory of {old}" if old else ""))
+                old, offset = self.memory.reuse.get(name), self.memory.arena.get(name)
+                where = f" in the memory of {old}" if old else "" if offset is None else f" at {offset} in the arena"
+                lines.append(f"  allocate {name}{where}")
             if isinstance(step, Kernel):
                 lines.append(f"  kernel {step.name} = {' + '.join(step.fused)}")
                 lines += ["    " + line for line in loop_lines(step.loop, self.program.buffers)]

@@ -16,7 +16,7 @@ from litz_plugins import Decision, Estimate, Pass, PassContext
 
 from .bodies import simplify_bodies
 from .estimate import CostModel, Machine, Machines
-from .finish import DEVICES, finish_in_one_launch
+from .finish import finish_in_one_launch
 from .fusion import fuse
 from .inline import inline_pointwise
 from .memory import plan_memory, simple_plan, work_in_place
@@ -40,10 +40,10 @@ def core_program_passes(options: Any = None, machine: MachineLike | None = None)
     )
 
 
-def core_schedule_passes(options: Any = None, finishing: frozenset[str] = DEVICES) -> tuple[Pass, ...]:
-    """Core's own passes of stage "schedule". finishing: the types of devices whose kernels may have a `finish`."""
+def core_schedule_passes(options: Any = None) -> tuple[Pass, ...]:
+    """Core's own passes of stage "schedule"."""
     return (
-        Pass("finish_in_one_launch", "schedule", lambda s, c: finish_in_one_launch(s, c, finishing)),
+        Pass("finish_in_one_launch", "schedule", finish_in_one_launch),
         Pass("order_steps", "schedule", order_steps, after=("finish_in_one_launch",)),
         Pass("reduce_in_place", "schedule", reduce_in_place, after=("order_steps",)),
         Pass("work_in_place", "schedule", work_in_place, after=("reduce_in_place",)),

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,7 @@ from litz.ir.operation import Unbacked
 from litz.schedule.schedule import Kernel, Schedule
 from litz_plugins import COUNTERS, KernelSource
 
+from .bindings import BINDINGS, FRESH
 from .dispatch import dispatch_lines
 from .out_variants import out_variant
 from .sizes import python_text, tuple_text
@@ -83,6 +84,7 @@ class _Writer:
         self.devices = {buffer.device for buffer in self.program.buffers.values()}
         self.cuda = sorted({d.index or 0 for d in self.devices if d.type == "cuda"})
         self.counters, self.zeros = self._counters()
+        self.looked_at = self._looked_at()
 
     def body(self) -> list[str]:
         self._prologue()
@@ -112,14 +114,25 @@ class _Writer:
         known = {item for item in self.program.inputs if isinstance(item, sympy.Symbol)}
         for symbol, text in self._size_sources(known):
             self._emit(f"{symbol} = {text}")
-        for name in self._aligned_inputs():
-            self._emit(f"{name} = _aligned({name})")
+        self._align([*self._aligned_inputs()])
         for device, count in self.zeros.items():
             # One launch sets them to zero for all kernels; each has its own.
             zeros = f"_zeros{_device_name(device)}"
             self._emit(f"{zeros} = torch.zeros({count}, dtype=torch.int32, device={_device_name(device)})")
             self._emit(f"_counters{_device_name(device)} = {zeros}.data_ptr()")
         self._make_arena()
+
+    def _align(self, names: Sequence[str]) -> None:
+        """Copies of those that do not start at a multiple of 16 bytes; one question for all, as that is rare."""
+        if not names:
+            return
+        addresses = [f"{name}.data_ptr()" for name in names]
+        self._emit("if (")
+        for first in range(0, len(names), 6):
+            self._emit("    " + ("" if first == 0 else "| ") + " | ".join(addresses[first : first + 6]))
+        self._emit(") & 15:")
+        for name in names:
+            self._emit(f"    {name} = _aligned({name})")
 
     def _counters(self) -> tuple[dict[str, str], dict[torch.device, int]]:
         """The address of each kernel's counters, as text, and how many all kernels of a device have together."""
@@ -279,7 +292,9 @@ class _Writer:
         if not isinstance(extern, Template) or extern.kind not in _TRUSTED:
             for name in (name for name in wanted if name not in extern.aliases):
                 layout = self.program.buffers[name].layout
-                self._emit(f"{name} = _planned({name}, {tuple_text(layout.size)}, {tuple_text(layout.stride)})")
+                function = "_planned" if name in self.looked_at else "_planned_inside"
+                own = ", True" if function == "_planned" and extern.target in FRESH else ""
+                self._emit(f"{name} = {function}({name}, {tuple_text(layout.size)}, {tuple_text(layout.stride)}{own})")
 
     def _is_used(self, name: str, extern: Extern) -> bool:
         program = self.program
@@ -324,6 +339,15 @@ class _Writer:
             return python_text(item)
         return self.names.constant(item)
 
+    def _looked_at(self) -> set[str]:
+        """Buffers whose strides somebody sees, along dimensions of size 1 too: callers, calls, and buffers that go on
+        as the same tensor. A kernel knows where everything lies."""
+        seen = {*self.program.output_buffers, *self.schedule.memory.reuse.values()}
+        for extern in self.schedule.externs:
+            if not isinstance(extern, KernelCall):
+                seen.update(extern.reads, extern.mutates, extern.aliases, extern.aliases.values())
+        return seen
+
     # Lifetimes that the memory plan leaves to the wrapper.
 
     def _last_uses(self) -> Mapping[int, list[str]]:
@@ -357,7 +381,7 @@ class _Names:
         if isinstance(target, torch._ops.OpOverload):
             name = re.sub(r"\W", "_", str(target))
             packet = target._schema.name.replace("::", ".")
-            path = f"torch.ops.{packet}.{target._overloadname}"
+            path = BINDINGS.get(target) or f"torch.ops.{packet}.{target._overloadname}"
             if not any(keyword.iskeyword(part) or not part.isidentifier() for part in path.split(".")):
                 self.paths[name] = path
                 return name

@@ -37,20 +37,39 @@ def result_view(base: torch.Tensor, size: Sequence[int], stride: Sequence[int], 
     )
 
 
-def planned(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+def planned(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], fresh: bool = False) -> torch.Tensor:
     """A library call's result with the strides that the kernels after it were made for: a copy where it has others.
 
-    What a call returns is known from fake tensors, which are wrong for some ops on some devices.
+    What a call returns is known from fake tensors, which are wrong for some ops on some devices. fresh: nobody else
+    holds the tensor.
     """
     if tensor._is_zerotensor():
         return tensor.clone()  # zeros without memory
     if tensor.stride() == stride:
         return tensor
-    actual = tensor.stride()
-    if all(n <= 1 or have == want for n, have, want in zip(size, actual, stride, strict=True)) or tensor.numel() == 0:
-        return result_view(tensor, size, stride, 0)  # the same elements; a user may compare strides
-    fresh = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
-    return fresh.copy_(tensor)
+    if not _lies_as(tensor, size, stride):
+        return _copy_to(tensor, size, stride)
+    # The same elements; a user may compare strides.
+    return tensor.as_strided_(size, stride) if fresh else result_view(tensor, size, stride, 0)
+
+
+def planned_inside(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+    """As `planned`, for a tensor that only kernels see: strides along dimensions of size 1 are as they are."""
+    if tensor._is_zerotensor():
+        return tensor.clone()
+    if tensor.stride() == stride or _lies_as(tensor, size, stride):
+        return tensor
+    return _copy_to(tensor, size, stride)
+
+
+def _lies_as(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Do the strides lead to each element where `stride` does?"""
+    alike = all(n <= 1 or have == want for n, have, want in zip(size, tensor.stride(), stride, strict=True))
+    return alike or tensor.numel() == 0
+
+
+def _copy_to(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def results(value: Any) -> Any:
@@ -79,6 +98,7 @@ def support(pool: Pool) -> dict[str, object]:
         "_empty_cpu": empty_cpu,
         "_empty_cuda": empty_cuda,
         "_planned": planned,
+        "_planned_inside": planned_inside,
         "_pool": pool,
         "_result_view": result_view,
         "_results": results,

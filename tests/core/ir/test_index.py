@@ -60,7 +60,12 @@ def test_recombine_leaves_other_sums_alone() -> None:
 def test_stride_of() -> None:
     assert stride_of(3 * I0 + I1, I0) == 3
     assert stride_of(S0 * I0 + I1, I0) == S0
+    assert stride_of(S0 * (S0 + 1) * I0 + I1, I0) == S0 * (S0 + 1)
+    assert stride_of(I0 * I1 + 2 * I0, I0) == I1 + 2
     assert stride_of(floordiv(I0, n(2)), I0) is None
+    assert stride_of(I0 * floordiv(I0, n(2)), I0) is None
+    assert stride_of(I0**2, I0) is None
+    assert stride_of(S0 * (I0 + I1), I0) is None, "by S0, but not by the look of it: indices are expanded"
     assert stride_of(I1, I0) == 0
 
 

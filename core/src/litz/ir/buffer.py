@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -37,7 +38,7 @@ class Layout:
     def numel(self) -> Expr:
         return product(self.size)
 
-    @property
+    @cached_property
     def span(self) -> Expr:
         """How many elements of storage the layout reaches from its offset; 0 if it is empty."""
         if any(extent == 0 for extent in self.size):
@@ -78,7 +79,7 @@ class Buffer:
     layout: Layout
     kind: Kind = "temporary"
 
-    @property
+    @cached_property
     def nbytes(self) -> Expr:
         """Bytes of storage that the layout spans."""
         return self.layout.span * self.dtype.itemsize

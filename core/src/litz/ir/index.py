@@ -291,8 +291,9 @@ def stride_of(expr: Expr, var: Symbol) -> Expr | None:
     for term in sympy.Add.make_args(expr):
         if var not in term.free_symbols:
             continue
-        coefficient = term.coeff(var, 1)
-        if coefficient == 0 or var in coefficient.free_symbols or sympy.expand(term - coefficient * var) != 0:
+        factors = sympy.Mul.make_args(term)
+        others = [factor for factor in factors if factor != var]
+        if len(others) == len(factors) or any(var in factor.free_symbols for factor in others):
             return None
-        slope = slope + coefficient
+        slope = slope + sympy.Mul(*others)
     return slope

@@ -51,13 +51,13 @@ def peers(model: torch.nn.Module, inputs: Inputs, autocast: bool, count: int) ->
     A rounding decides on which side of zero what enters a relu is, and normalizing a few numbers magnifies it.
     """
     found = []
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator(next(model.parameters()).device).manual_seed(0)
     for _ in range(count):
         other = copy.deepcopy(model)
         with torch.no_grad():
             for parameter in other.parameters():
-                noise = torch.randn(parameter.shape, generator=generator) * ROUNDING_OF_A_FLOAT
-                parameter.mul_(1 + noise.to(parameter.device))
+                noise = torch.randn(parameter.shape, generator=generator, device=parameter.device)
+                parameter.mul_(1 + noise * ROUNDING_OF_A_FLOAT)
         found.append(run(other, other, inputs, True, autocast))
     return found
 

@@ -74,7 +74,11 @@ PEERS: Mapping[str, Peer] = {
     "inductor": Peer("inductor"),
     "litz -": Peer("litz", {"layout.enable": False}),
     "litz": Peer("litz", {"layout.enable": True}),
+    "litz - graphs": Peer("litz", {"layout.enable": False, "cuda_graphs": True}),
+    "litz graphs": Peer("litz", {"layout.enable": True, "cuda_graphs": True}),
 }
+ON_ITS_OWN = ("eager", "eager last", "inductor", "litz -", "litz")
+"""Those that are measured unless others are asked for: "graphs" replay CUDA graphs, which take the host out of it."""
 
 
 def make_step(model: nn.Module, peer: Peer, kind: str, mode: str, x: Tensor) -> Callable[[], list[Tensor]]:
@@ -235,7 +239,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="*", default=list(NETWORKS), choices=list(NETWORKS), help="networks, by name")
     parser.add_argument("--types", nargs="*", default=list(TYPES), choices=["autocast", "float16", "float32"])
     parser.add_argument("--modes", nargs="*", default=list(MODES), choices=list(MODES))
-    parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS))
+    parser.add_argument("--peers", nargs="*", default=list(ON_ITS_OWN), choices=list(PEERS))
     parser.add_argument("--seconds", type=float, default=3.0, help="of measuring per row")
     parser.add_argument("--profile", type=int, default=0, metavar="N", help="print the N longest kernels of each")
     parser.add_argument("--cpu-time", action="store_true", help="of this process, not the wall's")
@@ -247,13 +251,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     where = (
         torch.cuda.get_device_name() if GPU else f"{platform.processor() or 'CPU'}, {torch.get_num_threads()} threads"
     )
-    names = "".join(f"{name:>12}" for name in args.peers)
+    names = "".join(f"{name:>14}" for name in args.peers)
     if not args.turns:
         print(f"{where}, torch {torch.__version__}; batch {BATCH}, {SIDE} pixels; ms per step")
         print(f"{'network':16}{'type':10}{'mode':11}{names}  copies/convolutions")
 
     def cells(ms: Mapping[str, float]) -> str:
-        return "".join(f"{ms[n]:12.2f}" if n in ms else f"{'failed':>12}" for n in args.peers)
+        return "".join(f"{ms[n]:14.2f}" if n in ms else f"{'failed':>14}" for n in args.peers)
 
     rows: list[Row] = []
     for row in (side_by_side if args.jobs > 1 else one_by_one)(args):

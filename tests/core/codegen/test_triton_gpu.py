@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from litz import report as reports
 from litz.runtime import native_launch
 from litz.runtime.cache import Cache
 from litz.runtime.triton_build import load
@@ -116,3 +117,26 @@ def test_a_thread_without_a_context_can_launch(launcher: str, cache: Cache) -> N
     torch.cuda.synchronize()
     assert not problems
     case.check(memory)
+
+
+@pytest.mark.parametrize("channels", [24, 64, 512])
+def test_programs_that_combine_see_what_all_others_stored(channels: int) -> None:
+    """A race would show as one result of many that is different: statistics of a batch norm, again and again."""
+    norms = torch.nn.Sequential(*(torch.nn.BatchNorm2d(channels) for _ in range(4))).cuda()
+    x = torch.randn(16, channels, 28, 28, device="cuda").contiguous(memory_format=torch.channels_last)
+    with reports.collect() as collected:
+        compiled = torch.compile(norms, backend="litz")
+
+        def run() -> tuple[torch.Tensor, torch.Tensor]:
+            given = x.clone().requires_grad_()
+            out = compiled(given)
+            (gradient,) = torch.autograd.grad(out.square().sum(), given)
+            return out.detach(), gradient
+
+        first = run()
+    assert any("atomic_add(counters" in text for report in collected for text in report.kernel_sources.values())
+    for _ in range(300):
+        for mine, expected in zip(run(), first, strict=True):
+            assert torch.equal(mine, expected)
+    wanted = norms(x)
+    torch.testing.assert_close(first[0], wanted, rtol=1e-4, atol=1e-4)

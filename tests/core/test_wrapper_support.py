@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from litz.runtime.wrapper_support import planned, planned_inside
+from litz.runtime.torch_runtime import view
+from litz.runtime.wrapper_support import planned, planned_inside, reuse
 
 SIZE, PLANNED = (4, 3, 1, 1), (3, 1, 3, 3)
 
@@ -13,13 +14,11 @@ SIZE, PLANNED = (4, 3, 1, 1), (3, 1, 3, 3)
 @pytest.mark.parametrize("given", [(3, 1, 3, 3), (3, 1, 1, 1), (1, 4, 4, 4)], ids=["as planned", "lies so", "other"])
 def test_strides_are_the_planned_ones(given):
     values = torch.randn(SIZE)
-    for fresh in (False, True):
-        tensor = torch.empty_strided(SIZE, given).copy_(values)
-        found = planned(tensor, SIZE, PLANNED, fresh)
-        assert found.stride() == PLANNED and torch.equal(found, values)
-        assert (found.data_ptr() == tensor.data_ptr()) is (given != (1, 4, 4, 4))
-        if not fresh:
-            assert tensor.stride() == given, "somebody else's tensor"
+    tensor = torch.empty_strided(SIZE, given).copy_(values)
+    found = planned(tensor, SIZE, PLANNED)
+    assert found.stride() == PLANNED and torch.equal(found, values)
+    assert (found.data_ptr() == tensor.data_ptr()) is (given != (1, 4, 4, 4))
+    assert tensor.stride() == given, "somebody else's tensor"
 
 
 def test_what_only_kernels_see_may_differ_where_nothing_lies():
@@ -40,3 +39,18 @@ def test_empty_tensors_lie_anywhere():
     tensor = torch.empty_strided((0, 3), (1, 1))
     assert planned(tensor, (0, 3), (3, 1)).stride() == (3, 1)
     assert planned_inside(tensor, (0, 3), (3, 1)) is tensor
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.float64], ids=str)
+def test_memory_is_taken_over_from_where_it_starts(dtype):
+    dead = torch.zeros(20, requires_grad=True)[4:16]
+    found = reuse(dead, (2, 3), (3, 1), dtype)
+    assert found.dtype == dtype and found.shape == (2, 3) and found.stride() == (3, 1)
+    assert found.data_ptr() == dead.data_ptr() and not found.requires_grad and not found._is_view()
+
+
+def test_a_view_starts_where_its_base_does():
+    base = torch.arange(24.0)[2:].requires_grad_()
+    found = view(base, (3, 2), (1, 4), 5)
+    torch.testing.assert_close(found, base.detach().as_strided((3, 2), (1, 4), 7), rtol=0, atol=0)
+    assert not found.requires_grad and not found._is_view()

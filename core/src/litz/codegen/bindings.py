@@ -28,4 +28,5 @@ BINDINGS: Mapping[Callable[..., Any], str] = {
 """Op -> the path of the function."""
 
 FRESH = frozenset({*BINDINGS, aten.convolution_backward.default})
-"""Ops whose results are tensors that nobody else holds. Not all without an alias in their schema are."""
+"""Ops whose results are tensors with memory of their own. Not all without an alias in their schema are: some give zeros
+that have no memory."""

@@ -36,6 +36,7 @@ from .bindings import BINDINGS, FRESH
 from .dispatch import dispatch_lines
 from .out_variants import out_variant
 from .sizes import python_text, tuple_text
+from .strides import strides_differ
 
 
 @dataclass(frozen=True)
@@ -291,10 +292,18 @@ class _Writer:
         self.alive.update(wanted)
         if not isinstance(extern, Template) or extern.kind not in _TRUSTED:
             for name in (name for name in wanted if name not in extern.aliases):
-                layout = self.program.buffers[name].layout
-                function = "_planned" if name in self.looked_at else "_planned_inside"
-                own = ", True" if function == "_planned" and extern.target in FRESH else ""
-                self._emit(f"{name} = {function}({name}, {tuple_text(layout.size)}, {tuple_text(layout.stride)}{own})")
+                self._plan_strides(name, extern)
+
+    def _plan_strides(self, name: str, extern: Extern) -> None:
+        """Give a call's result the strides that the kernels after it were made for, where it has others."""
+        layout = self.program.buffers[name].layout
+        every = name in self.looked_at
+        place = f"({name}, {tuple_text(layout.size)}, {tuple_text(layout.stride)})"
+        if extern.target not in FRESH:
+            self._emit(f"{name} = {'_planned' if every else '_planned_inside'}{place}")
+        elif condition := strides_differ(name, layout, every):
+            self._emit(f"if {condition}:")
+            self._emit(f"    {name} = {'_restrided' if every else '_planned_inside'}{place}")
 
     def _is_used(self, name: str, extern: Extern) -> bool:
         program = self.program
@@ -309,7 +318,7 @@ class _Writer:
 
     def _argument(self, value: Any) -> str:
         if isinstance(value, TensorRef):
-            return self._tensor(value, "_view")
+            return self._tensor(value)
         if isinstance(value, sympy.Basic):
             return python_text(value)
         if isinstance(value, Opaque):
@@ -323,16 +332,16 @@ class _Writer:
             return "{" + ", ".join(f"{key!r}: {self._argument(item)}" for key, item in value.items()) + "}"
         return self.names.constant(value)
 
-    def _tensor(self, ref: TensorRef, function: str) -> str:
+    def _tensor(self, ref: TensorRef) -> str:
         own = self.program.buffers[ref.buffer].layout
         if ref.layout.size == own.size and ref.layout.offset == 0 and _same_strides(ref, own.stride):
             return ref.buffer
         size, stride = tuple_text(ref.layout.size), tuple_text(ref.layout.stride)
-        return f"{function}({ref.buffer}, {size}, {stride}, {python_text(ref.layout.offset)})"
+        return f"_view({ref.buffer}, {size}, {stride}, {python_text(ref.layout.offset)})"
 
     def _output(self, item: Any) -> str:
         if isinstance(item, TensorRef):
-            return self._tensor(item, "_result_view")
+            return self._tensor(item)
         if isinstance(item, Opaque):
             return item.name if item.name is not None else self.names.constant(item.value)
         if isinstance(item, sympy.Basic):

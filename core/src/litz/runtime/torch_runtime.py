@@ -12,6 +12,12 @@ empty_cpu: Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tenso
 """`torch.empty_strided` for the CPU without its argument parsing: a quarter of the host time."""
 empty_cuda: Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor] = _guards._empty_strided_cuda
 """The same for the current CUDA device."""
+view: Callable[[torch.Tensor, tuple[int, ...], tuple[int, ...], int], torch.Tensor] = _guards._reinterpret_tensor
+"""view(base, size, stride, offset): a strided part of `base`'s memory, `offset` in elements from base's own first.
+
+No view to autograd, whose views AOTAutograd makes itself, and nothing checks that it lies inside. A third of the host
+time of `as_strided`.
+"""
 
 
 def storage_use_count(storage: torch.UntypedStorage) -> int:

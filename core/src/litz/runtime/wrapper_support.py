@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .pool import Pool
-from .torch_runtime import empty_cpu, empty_cuda
+from .torch_runtime import empty_cpu, empty_cuda, view
 
 
 def empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -17,40 +17,29 @@ def empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device
     return torch.empty_strided(size, stride, dtype=dtype, device=device)
 
 
-def reuse(dead: torch.Tensor, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+def reuse(dead: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """A tensor in the memory of one that is no longer needed. Not a view: autograd sees no relation."""
+    if dead.dtype == dtype:
+        return view(dead, size, stride, 0)
     return torch.empty(0, dtype=dtype, device=dead.device).set_(  # type: ignore[call-overload, no-any-return]
         dead.untyped_storage(), dead.storage_offset() * dead.itemsize // dtype.itemsize, size, stride
     )
 
 
-def view(base: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
-    """The strided part of `base` that a library call takes; `offset` in elements from base's own first."""
-    return base.as_strided(size, stride, base.storage_offset() + offset)
-
-
-def result_view(base: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
-    """Like `view`, for an output of the graph: shares memory but is no view to autograd, whose views AOTAutograd
-    makes itself."""
-    return torch.empty(0, dtype=base.dtype, device=base.device).set_(  # type: ignore[call-overload, no-any-return]
-        base.untyped_storage(), base.storage_offset() + offset, size, stride
-    )
-
-
-def planned(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], fresh: bool = False) -> torch.Tensor:
+def planned(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
     """A library call's result with the strides that the kernels after it were made for: a copy where it has others.
 
-    What a call returns is known from fake tensors, which are wrong for some ops on some devices. fresh: nobody else
-    holds the tensor.
+    What a call returns is known from fake tensors, which are wrong for some ops on some devices.
     """
     if tensor._is_zerotensor():
         return tensor.clone()  # zeros without memory
-    if tensor.stride() == stride:
-        return tensor
-    if not _lies_as(tensor, size, stride):
-        return _copy_to(tensor, size, stride)
-    # The same elements; a user may compare strides.
-    return tensor.as_strided_(size, stride) if fresh else result_view(tensor, size, stride, 0)
+    return tensor if tensor.stride() == stride else restrided(tensor, size, stride)
+
+
+def restrided(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+    """As `planned`, for a tensor with memory that has other strides."""
+    # The same elements may have others too; a user may compare strides.
+    return view(tensor, size, stride, 0) if _lies_as(tensor, size, stride) else _copy_to(tensor, size, stride)
 
 
 def planned_inside(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
@@ -64,8 +53,11 @@ def planned_inside(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[in
 
 def _lies_as(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     """Do the strides lead to each element where `stride` does?"""
-    alike = all(n <= 1 or have == want for n, have, want in zip(size, tensor.stride(), stride, strict=True))
-    return alike or tensor.numel() == 0
+    have = tensor.stride()
+    for dim, extent in enumerate(size):  # a quarter of the time of `all` with `zip`
+        if extent > 1 and have[dim] != stride[dim]:
+            return tensor.numel() == 0
+    return True
 
 
 def _copy_to(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
@@ -100,7 +92,7 @@ def support(pool: Pool) -> dict[str, object]:
         "_planned": planned,
         "_planned_inside": planned_inside,
         "_pool": pool,
-        "_result_view": result_view,
+        "_restrided": restrided,
         "_results": results,
         "_reuse": reuse,
         "_view": view,

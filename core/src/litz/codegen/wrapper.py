@@ -17,9 +17,8 @@ A schedule that has cases gets a function for each that is different, and a `cal
 
 from __future__ import annotations
 
-import keyword
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +31,8 @@ from litz.ir.operation import Unbacked
 from litz.schedule.schedule import Kernel, Schedule
 from litz_plugins import COUNTERS, KernelSource
 
-from .bindings import BINDINGS, FRESH
+from .bindings import FRESH
+from .call_names import CallNames
 from .dispatch import dispatch_lines
 from .out_variants import out_variant
 from .sizes import python_text, tuple_text
@@ -54,7 +54,7 @@ SMALL = 1 << 17
 def generate_wrapper(schedule: Schedule, sources: Mapping[str, KernelSource]) -> WrapperSource:
     """The wrapper of `schedule`; `sources` has the source of each kernel by the kernel's name."""
     variants = schedule.variants
-    names = _Names({name: value for variant in variants for name, value in variant.program.constants.items()})
+    names = CallNames({name: value for variant in variants for name, value in variant.program.constants.items()})
     functions = ["call"] if len(variants) == 1 else [f"call_{number}" for number in range(1, len(variants) + 1)]
     bodies = [_Writer(variant, sources, names).body() for variant in variants]
     kernels, externs = len(schedule.kernels), len(schedule.externs)
@@ -77,7 +77,7 @@ def generate_wrapper(schedule: Schedule, sources: Mapping[str, KernelSource]) ->
 class _Writer:
     """The function of one schedule while it is written."""
 
-    def __init__(self, schedule: Schedule, sources: Mapping[str, KernelSource], names: _Names) -> None:
+    def __init__(self, schedule: Schedule, sources: Mapping[str, KernelSource], names: CallNames) -> None:
         self.schedule, self.program, self.sources, self.names = schedule, schedule.program, sources, names
         self.lines: list[str] = []
         self.last_use = self._last_uses()
@@ -375,46 +375,6 @@ class _Writer:
 
 _TRUSTED = ("mm", "addmm", "bmm", "baddbmm")
 """Templates whose results have the strides that fake tensors say, in every version and on every device."""
-
-
-class _Names:
-    """Python names for what a call needs besides tensors."""
-
-    def __init__(self, objects: dict[str, Any]) -> None:
-        self.objects = objects
-        self.paths: dict[str, str] = {}
-        self._by_id: dict[int, str] = {}
-
-    def target(self, target: Callable[..., Any]) -> str:
-        """A global that holds the op; its definition is part of the text where the op has a path."""
-        if isinstance(target, torch._ops.OpOverload):
-            name = re.sub(r"\W", "_", str(target))
-            packet = target._schema.name.replace("::", ".")
-            path = BINDINGS.get(target) or f"torch.ops.{packet}.{target._overloadname}"
-            if not any(keyword.iskeyword(part) or not part.isidentifier() for part in path.split(".")):
-                self.paths[name] = path
-                return name
-        return self._hold(target, getattr(target, "__name__", type(target).__name__))
-
-    def constant(self, value: Any) -> str:
-        """Text for a constant argument, or the global that holds it."""
-        if value is None or isinstance(value, (bool, int, str)):
-            return repr(value)
-        if isinstance(value, float):
-            return repr(value) if value == value and abs(value) != float("inf") else f'float("{value}")'
-        if isinstance(value, torch.device):
-            return f'torch.device("{value}")'
-        if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
-            return str(value)
-        return self._hold(value, type(value).__name__)
-
-    def _hold(self, value: Any, label: str) -> str:
-        found = self._by_id.get(id(value))
-        if found is None:
-            found = re.sub(r"\W", "_", f"{label}_{len(self._by_id)}")
-            self._by_id[id(value)] = found
-            self.objects[found] = value
-        return found
 
 
 def _same_strides(ref: TensorRef, stride: tuple[Expr, ...]) -> bool:

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from litz.codegen.triton.kernel import LIMIT, write_axis, write_body
+from litz.codegen.triton.indices import LIMIT, write_axis
+from litz.codegen.triton.passes import write_body
 from litz.codegen.triton.text import POINTER_TYPES, TL_TYPES, IndexText, size_text
 from litz.codegen.triton.tiling import Axis, Tiling
 from litz.codegen.triton.values import Tile, Value

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from litz.codegen.triton.kernel import index_type_of
+from litz.codegen.triton.indices import index_type_of
 from litz.codegen.triton.names import Names, index_expressions
 from litz.ir import Loop, Program, Store
 from litz.ir.index import Expr, Symbol

@@ -20,7 +20,8 @@ from litz.schedule.schedule import Kernel
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 
 from .finish import tile_finished
-from .kernel import LIMIT, KernelText, Part, choose_index_type, late_stores, write_kernel
+from .indices import LIMIT, choose_index_type
+from .kernel import KernelText, Part, late_stores, write_kernel
 from .names import Names, make_names
 from .text import POINTER_TYPES
 from .tiling import Tiling, choose_tiling

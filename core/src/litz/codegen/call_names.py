@@ -1,0 +1,55 @@
+"""What a wrapper calls its ops and constants: globals of the module, defined in its text where they can be spelled.
+
+In: op targets and constant arguments. Out: names and literals; `paths` and `objects` say what the names stand for.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .bindings import BINDINGS
+
+
+class CallNames:
+    """Python names for what a call needs besides tensors."""
+
+    def __init__(self, objects: dict[str, Any]) -> None:
+        self.objects = objects
+        self.paths: dict[str, str] = {}
+        self._by_id: dict[int, str] = {}
+
+    def target(self, target: Callable[..., Any]) -> str:
+        """A global that holds the op; its definition is part of the text where the op has a path."""
+        if isinstance(target, torch._ops.OpOverload):
+            name = re.sub(r"\W", "_", str(target))
+            packet = target._schema.name.replace("::", ".")
+            path = BINDINGS.get(target) or f"torch.ops.{packet}.{target._overloadname}"
+            if not any(keyword.iskeyword(part) or not part.isidentifier() for part in path.split(".")):
+                self.paths[name] = path
+                return name
+        return self._hold(target, getattr(target, "__name__", type(target).__name__))
+
+    def constant(self, value: Any) -> str:
+        """Text for a constant argument, or the global that holds it."""
+        if value is None or isinstance(value, (bool, int, str)):
+            return repr(value)
+        if isinstance(value, float):
+            return repr(value) if value == value and abs(value) != float("inf") else f'float("{value}")'
+        if isinstance(value, torch.device):
+            return f'torch.device("{value}")'
+        if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+            return str(value)
+        return self._hold(value, type(value).__name__)
+
+    def _hold(self, value: Any, label: str) -> str:
+        found = self._by_id.get(id(value))
+        if found is None:
+            found = re.sub(r"\W", "_", f"{label}_{len(self._by_id)}")
+            self._by_id[id(value)] = found
+            self.objects[found] = value
+        return found

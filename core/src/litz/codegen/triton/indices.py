@@ -1,0 +1,95 @@
+"""Which elements a tile works on: its indices, their masks and their type.
+
+In: a tile that has its tiling and names. Out: lines `xindex = ...`, `xmask = ...` and a line for each loop variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from litz.ir import Loop, Program, Range
+from litz.ir.index import Expr, known_nonnegative
+
+from .tiling import Axis
+from .values import INT32_MAX, Tile
+
+LIMIT = INT32_MAX - 2**17
+"""Offsets and positions up to here may be 32 bits wide: beyond the end of a range lies at most one block."""
+
+
+def choose_index_type(loops: Sequence[Loop], program: Program) -> tuple[str, list[Expr]]:
+    """The type of indices: 32 bits where every offset and position fits. Symbolic sizes leave it to the launcher:
+    then it is the kernel's parameter INDEX, and the second result has what must not exceed LIMIT."""
+    spans = [program.buffers[name].layout.span for loop in loops for name in (*loop.reads, *loop.writes)]
+    spans += [size for loop in loops for size in (loop.numel, loop.reduction_numel)]
+    return index_type_of(spans, any(loop.free_symbols for loop in loops))
+
+
+def index_type_of(spans: Sequence[Expr], symbolic: bool) -> tuple[str, list[Expr]]:
+    """As `choose_index_type`, by how far offsets and positions reach, and whether any size is a symbol."""
+    open_ones: list[Expr] = []
+    for span in dict.fromkeys(spans):
+        if span.is_Integer:
+            if int(span) > LIMIT:
+                return "tl.int64", []
+        elif not known_nonnegative(LIMIT - span):
+            open_ones.append(span)
+    return ("INDEX", open_ones) if open_ones or symbolic else ("tl.int32", [])
+
+
+def write_indices(tile: Tile, program: str = "tl.program_id(0)", counted: bool = False) -> None:
+    """The tile's place. program: the text of which block of the outputs it is; if `counted`, of a piece of them."""
+    wide = "" if tile.index_type == "tl.int32" else f".to({tile.index_type})"
+    for axis in tile.tiling.axes:
+        tile.emit(f"{axis.name.upper()}BLOCK: tl.constexpr = {axis.block}")
+    grid = tile.tiling.grid_axes
+    if counted:
+        # Neighbouring programs take neighbouring columns of one piece.
+        (axis,) = grid
+        tile.emit(f"columns = tl.cdiv({tile.index_text(axis.size)}, {axis.name.upper()}BLOCK)")
+        tile.emit(f"column = {program} % columns")
+        tile.emit(f"piece = ({program} // columns){wide}")
+        _write_variables(tile, "piece", tile.tiling.pieces)
+        program = "column"
+    if len(grid) == 2:
+        blocks = f"tl.cdiv({tile.index_text(grid[1].size)}, {grid[1].name.upper()}BLOCK)"
+        tile.emit(f"columns = {blocks}")
+        signs = zip(grid, ("//", "%"), strict=True)
+        programs = {axis.name: f"(tl.program_id(0) {sign} columns){wide}" for axis, sign in signs}
+    else:
+        programs = {grid[0].name: f"{program}{wide}"}
+    for axis in grid:
+        block = f"{axis.name.upper()}BLOCK"
+        start = "" if _single_block(axis) else f"{programs[axis.name]} * {block} + "
+        write_axis(tile, axis, f"{start}tl.arange(0, {block}){expand(tile, axis)}")
+
+
+def _single_block(axis: Axis) -> bool:
+    return bool(axis.size.is_Integer) and int(axis.size) <= axis.block
+
+
+def expand(tile: Tile, axis: Axis) -> str:
+    if len(tile.tiling.axes) == 1:
+        return ""
+    return "[:, None]" if tile.tiling.axes[0] is axis else "[None, :]"
+
+
+def write_axis(tile: Tile, axis: Axis, index: str) -> None:
+    """Emit `xindex`, its mask, and the loop variables that it is made of."""
+    name = f"{axis.name}index"
+    tile.emit(f"{name} = {index}")
+    if axis.masked:
+        tile.emit(f"{axis.name}mask = {name} < {tile.index_text(axis.size)}")
+    _write_variables(tile, name, axis.ranges)
+
+
+def _write_variables(tile: Tile, name: str, ranges: Sequence[Range]) -> None:
+    """Emit the loop variables that a joint index of the ranges is made of."""
+    inner: list[str] = []
+    for position, r in reversed(list(enumerate(ranges))):
+        text = name if not inner else f"{name} // {inner[0] if len(inner) == 1 else '(' + '*'.join(inner) + ')'}"
+        size = tile.index_text(r.size)
+        if position > 0:
+            text = f"{text} % {size}" if not inner else f"({text}) % {size}"
+        tile.emit(f"{tile.names.variables[r.var]} = {text}")
+        inner.insert(0, size)

@@ -1,0 +1,153 @@
+"""The body of a loop: what a tile computes and stores, in passes over the row where there is one to reduce.
+
+In: a tile whose indices are there. Out: its lines. A row in one block needs one pass, and its values stay in registers.
+A longer row is walked once per level of reductions (softmax: the maximum, the sum, the result), and each pass loads
+what it needs anew; what a pass will need again is asked to stay in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from litz.ir import Loop, Node, Store
+
+from .indices import expand, write_axis
+from .reductions import Reducer
+from .stores import store_lines
+from .values import Tile
+
+
+def write_body(tile: Tile, late_stores: frozenset[str] = frozenset()) -> None:
+    """What a loop computes and stores, for a tile whose indices are there, and perhaps some of its values."""
+    if tile.loop.reduction_ranges:
+        Passes(tile, late_stores).write()
+        return
+    tile.compute([root for store in tile.loop.stores for root in store.roots])
+    for store in tile.loop.stores:
+        store_lines(tile, store)
+
+
+def find_online(loop: Loop) -> dict[Node, Node]:
+    """Sums of exp(x - max(x)), each with its maximum: both are found in one pass over the row (Milakov and
+    Gimelshein, "Online normalizer calculation for softmax", 2018)."""
+    found: dict[Node, Node] = {}
+    for node in loop.nodes:
+        if node.op != "reduce" or node.attrs[0] != "sum" or node.args[0].op != "exp":
+            continue
+        shifted = node.args[0].args[0]
+        if shifted.op != "sub":
+            continue
+        value, top = shifted.args
+        if top.op == "reduce" and top.attrs[0] == "max" and top.args == (value,) and value.dtype.is_floating_point:
+            found[node] = top
+    return found
+
+
+class Passes:
+    """Which reduction and which store belongs to which pass, and the text of the passes."""
+
+    def __init__(self, tile: Tile, late_stores: frozenset[str]) -> None:
+        self.tile, self.loop = tile, tile.loop
+        axis = tile.tiling.axis("r")
+        assert axis is not None
+        self.axis = axis
+        self.online = {} if tile.tiling.persistent else find_online(self.loop)
+        self.stage = self._stages()
+        self.inner_stores = [store for store in self.loop.stores if self.loop.at_reduction_level(store)]
+        self.outer_stores = [store for store in self.loop.stores if not self.loop.at_reduction_level(store)]
+        self.reduces = [node for node in self.loop.nodes if node.op == "reduce"]
+        last = max([self.stage[node] - 1 for node in self.reduces] + [self._ready(s) for s in self.inner_stores])
+        # What a later pass still reads must not be overwritten before: such stores wait for the last pass.
+        self.store_pass = {
+            id(store): last if store.buffer in late_stores else self._ready(store) for store in self.inner_stores
+        }
+        self.last = last
+
+    def _stages(self) -> Mapping[Node, int]:
+        """How many reductions lie one upon the other below each node, itself included."""
+        stage: dict[Node, int] = {}
+        for node in self.loop.nodes:
+            if node in self.online:
+                stage[node] = stage[self.online[node]]
+            else:
+                stage[node] = max((stage[arg] for arg in node.args), default=0) + (node.op == "reduce")
+        return stage
+
+    def _ready(self, store: Store) -> int:
+        return max(self.stage[root] for root in store.roots)
+
+    def write(self) -> None:
+        if self.tile.tiling.persistent:
+            self._write_persistent()
+        else:
+            self.tile.emit(f"rbase = tl.arange(0, RBLOCK){expand(self.tile, self.axis)}")
+            for number in range(self.last + 1):
+                self._write_pass(number)
+        self.tile.compute([root for store in self.outer_stores for root in store.roots])
+        for store in self.outer_stores:
+            store_lines(self.tile, store)
+
+    def _write_persistent(self) -> None:
+        write_axis(self.tile, self.axis, f"tl.arange(0, RBLOCK){expand(self.tile, self.axis)}")
+        for level in range(1, self.last + 2):
+            reduces = [node for node in self.reduces if self.stage[node] == level]
+            self._compute([arg for node in reduces for arg in node.args], Reducer(self.tile, [], []))
+            Reducer(self.tile, reduces, []).close()
+        # Every value first, then every store: a store may overwrite what another value is read from.
+        self._compute([root for store in self.loop.stores for root in store.roots], Reducer(self.tile, [], []))
+        for store in self.inner_stores:
+            store_lines(self.tile, store, inner=True)
+
+    def _compute(self, roots: list[Node], reducer: Reducer) -> None:
+        """Values of the row, scans among them."""
+        for node in self.tile.missing(roots):
+            if node.op == "scan":
+                self.tile.values[node] = reducer.scan(node)
+            else:
+                self.tile.compute([node])
+
+    def _write_pass(self, number: int) -> None:
+        tile = self.tile
+        reduces = [node for node in self.reduces if self.stage[node] == number + 1]
+        stores = [store for store in self.inner_stores if self.store_pass[id(store)] == number]
+        if not reduces and not stores:
+            return
+        roots = [arg for node in reduces for arg in self.online.get(node, node).args]
+        roots += [root for store in stores for root in store.roots]
+        missing = tile.missing(roots)
+        # What does not vary along the row is computed once, before the loop over it.
+        tile.compute([node for node in missing if not self.loop.levels[node] and node.op != "reduce"])
+        if number == self.last:
+            # Before this pass stores anything, read what is read once per row.
+            once = [node for node in self.loop.loads if not self.loop.levels[node]]
+            tile.compute([node for node in once if self.stage[node] <= number])
+        reducer = Reducer(tile, reduces, [node for node in missing if node.op == "scan"], self.online)
+        reducer.open()
+        tile.eviction = self._eviction(number)
+        size = tile.index_text(self.axis.size)
+        outside = dict(tile.values)
+        tile.emit(f"for roffset in range(0, {size}, RBLOCK):")
+        tile.depth += 1
+        wide = "" if tile.index_type == "tl.int32" else f".to({tile.index_type})"
+        write_axis(tile, self.axis, f"roffset + rbase{wide}")
+        self._compute(roots, reducer)
+        reducer.step()
+        for store in stores:
+            store_lines(tile, store, inner=True)
+        tile.depth -= 1
+        tile.values = outside
+        tile.eviction = {}
+        reducer.close()
+
+    def _eviction(self, number: int) -> Mapping[Node, str]:
+        """Cache hints: keep what a later pass reads again, let go of what the last pass has read."""
+        if self.last == 0:
+            return {}
+        outer = {r.var for r in self.loop.ranges}
+        hints: dict[Node, str] = {}
+        for node in self.loop.loads:
+            if self.loop.levels[node] and not node.indirect:
+                # What all rows share (weights) stays for the next row too.
+                shared = not outer & node.index[0].free_symbols
+                hints[node] = "evict_last" if shared or number < self.last else "evict_first"
+        return hints

@@ -44,9 +44,9 @@ REASON = "the last programs of the first combine what all have stored: one launc
 
 def finish_in_one_launch(schedule: Schedule, context: PassContext, devices: frozenset[str] = DEVICES) -> Schedule:
     """The pass. devices: types of devices whose kernels may have a `finish`."""
-    if not getattr(context.options, "fusion", True):
-        return schedule
     steps, program = schedule.steps, schedule.program
+    if not getattr(context.options, "fusion", True) or not any(_may_finish(step, devices) for step in steps):
+        return schedule
     joined = _Joined(steps, program, devices)
     count = sum(len(seconds) for seconds in joined.seconds.values())
     for first, seconds in joined.seconds.items():
@@ -67,6 +67,10 @@ def finish_in_one_launch(schedule: Schedule, context: PassContext, devices: froz
     return replace(schedule, steps=found, memory=simple_plan(program, found), estimates=estimates)
 
 
+def _may_finish(step: Step, devices: frozenset[str]) -> bool:
+    return isinstance(step, Kernel) and step.device.type in devices and step.loop.is_reduction
+
+
 class _Joined:
     """Which kernels combine what others store, and the steps once those are joined.
 
@@ -82,7 +86,7 @@ class _Joined:
         writers: dict[str, int] = {}
         gone: set[int] = set()
         for position, step in enumerate(steps):
-            if isinstance(step, Kernel) and step.device.type in devices and step.loop.is_reduction:
+            if isinstance(step, Kernel) and _may_finish(step, devices):
                 for first in sorted({writers[name] for name in step.reads if name in writers} - gone):
                     if self._join(first, position, step.loop):
                         gone.add(position)

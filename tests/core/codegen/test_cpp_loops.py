@@ -61,6 +61,14 @@ def test_broadcast_transposed_expanded_strided() -> None:
     Case(size, [Store("o", tuple(I[:3]), value)], inputs, {"o": target}).check()
 
 
+def test_weights_of_channels_do_not_choose_the_vector_loop() -> None:
+    """However many there are: they come from cache, and the tensor itself from memory."""
+    x, weights = randn(3, 20, 150), {f"w{n}": randn(20, seed=n) for n in range(5)}
+    value = add(load("x", x), *(load(name, w, I[1]) for name, w in weights.items()))
+    source = Case((3, 20, 150), [Store("o", tuple(I[:3]), value)], {"x": x, **weights}, {"o": out(3, 20, 150)}).check()
+    assert "transpose(&" not in source.text
+
+
 @pytest.mark.parametrize("shape", [(512, 512), (100, 1003), (33, 17), (1000, 8)], ids=str)
 @pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float64, torch.uint8], ids=str)
 def test_transpose(shape: tuple[int, int], dtype: torch.dtype) -> None:

@@ -6,7 +6,7 @@ are p0, p1, ... (buffers in order of first use) and s0, s1, ... (sizes).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from .plan import Plan, make_plan
 from .pointwise import write_pointwise
 from .prelude import prelude
 from .reduction import write_reduction
+from .segments import segments
 from .text import TYPES, IndexText, printable
 
 if TYPE_CHECKING:
@@ -63,11 +64,19 @@ def generate(kernel: Kernel, context: CodegenContext) -> KernelSource:
     loop, sizes = plan.loop, _sizes(plan.loop)
     names = list(dict.fromkeys((*loop.reads, *loop.writes)))
     pointers = {name: f"p{number}" for number, name in enumerate(names)}
-    texts = {r.var: str(r.var) for r in loop.all_ranges} | {size: f"s{n}" for n, size in enumerate(sizes)}
+    size_texts = {size: f"s{n}" for n, size in enumerate(sizes)}
     lines = Lines()
-    index = IndexText(texts, loop.extents)
-    body = Body(loop, pointers, index, lines)
-    _write(plan, body)
+
+    def body_of(loop: Loop) -> Body:
+        texts = {r.var: str(r.var) for r in loop.all_ranges} | size_texts
+        return Body(loop, pointers, IndexText(texts, loop.extents), lines)
+
+    body = body_of(loop)
+    parts = segments(plan, kernel.inplace)
+    if len(parts) == 1:
+        _write(plan, body)
+    else:
+        _write_segments(Writer(plan, body), [Writer(part, body_of(part.loop), team=True) for part in parts])
     written = set(loop.writes)
     parameters = [
         f"{'' if name in written else 'const '}{TYPES[buffers[name].dtype]}* {pointers[name]}" for name in names
@@ -78,11 +87,11 @@ def generate(kernel: Kernel, context: CodegenContext) -> KernelSource:
     return KernelSource(
         name=kernel.name,
         language="cpp",
-        text=f"// {_summary(plan)}\n{prelude(text)}\n{text}",
+        text=f"// {_summary(plan, len(parts))}\n{prelude(text)}\n{text}",
         symbol=SYMBOL,
         arguments=(*names, *(plan.sizes.get(size, size) for size in sizes)),
         settings={
-            "bounds": [index.text(size) for size in body.bounds],
+            "bounds": [body.index.text(size) for size in body.bounds],
             "sizes": len(sizes),
             "threads": "omp parallel" in text,
         },
@@ -106,12 +115,25 @@ def _write(plan: Plan, body: Body) -> None:
             body.bounds.append(size)
             if not size.is_Integer or size == 0:
                 lines.add(f"if ({body.index.text(size)} == 0) return {len(body.bounds)};")
-    writer = Writer(plan, body)
-    if plan.mode == "pointwise":
+    _write_loops(Writer(plan, body))
+    lines.add("return bad;" if checks else "return 0;")
+
+
+def _write_loops(writer: Writer) -> None:
+    if writer.plan.mode == "pointwise":
         write_pointwise(writer)
     else:
         write_reduction(writer)
-    lines.add("return bad;" if checks else "return 0;")
+
+
+def _write_segments(whole: Writer, parts: Sequence[Writer]) -> None:
+    """One after the other; threads share each, all within one parallel region."""
+    region = f"#pragma omp parallel{whole.worth_it()}"
+    with whole.lines.block(*((region, "") if whole.threaded else ("",))):
+        for part in parts:
+            with whole.lines.block(""):
+                _write_loops(part)
+    whole.lines.add("return 0;")
 
 
 def _sizes(loop: Loop) -> list[Symbol]:
@@ -130,7 +152,7 @@ def _sizes(loop: Loop) -> list[Symbol]:
     return list(found)
 
 
-def _summary(plan: Plan) -> str:
+def _summary(plan: Plan, parts: int) -> str:
     """What the kernel computes, for a reader: `row kernel [64 | 1000]: reduce max, sub, exp, reduce sum, div`."""
     ops: dict[str, None] = {}
     for node in plan.loop.nodes:
@@ -144,4 +166,5 @@ def _summary(plan: Plan) -> str:
         for ranges in (plan.loop.ranges, plan.loop.reduction_ranges)
     )
     shape = f"[{outer} | {inner}]" if inner else f"[{outer}]"
-    return f"{plan.mode} kernel {shape}: {', '.join(ops) or 'copy'}"
+    kind = f"{plan.mode} kernel" + (f" in {parts} segments" if parts > 1 else "")
+    return f"{kind} {shape}: {', '.join(ops) or 'copy'}"

@@ -26,10 +26,11 @@ class Level:
 
 
 class Writer:
-    """A plan and the body that is being written for it."""
+    """A plan and the body that is being written for it. team: within a parallel region, whose threads share its loops
+    and need not wait for each other at their ends."""
 
-    def __init__(self, plan: Plan, body: Body) -> None:
-        self.plan, self.body, self.lines, self.index = plan, body, body.lines, body.index
+    def __init__(self, plan: Plan, body: Body, team: bool = False) -> None:
+        self.plan, self.body, self.lines, self.index, self.team = plan, body, body.lines, body.index, team
         self.loop = plan.loop
         self.checks = any(node.op == "bounded" for node in self.loop.nodes)
         self.atomic = any(store.mode != "set" for store in self.loop.stores)
@@ -47,15 +48,19 @@ class Writer:
         """The pragma for `loops` nested loops that the threads share; none where there is too little work."""
         if not self.threaded:
             return self.simd() if simd else ()
-        text = "#pragma omp parallel for"
+        text = "#pragma omp for" if self.team else "#pragma omp parallel for"
         if simd:
             text += " simd"
         if loops > 1:
             text += f" collapse({loops})"
         text += " schedule(static)"
-        if not self.plan.work.is_Integer:
-            text += f" if ({self.index.text(self.plan.work)} >= {PARALLEL_WORK})"
+        text += " nowait" if self.team else self.worth_it()
         return (text + self.check_clause(True),)
+
+    def worth_it(self) -> str:
+        """The clause of a parallel region that asks when it runs whether there is work enough for threads."""
+        work = self.plan.work
+        return "" if work.is_Integer else f" if ({self.index.text(work)} >= {PARALLEL_WORK})"
 
     def simd(self, checks: bool | None = None, clauses: Sequence[str] = ()) -> tuple[str, ...]:
         """The pragma for a vector loop. It asserts that iterations are independent, which those of a Loop are."""

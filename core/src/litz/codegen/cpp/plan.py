@@ -14,7 +14,7 @@ Four ways:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -53,6 +53,8 @@ ROW_SCRATCH_BYTES = 64 * 1024
 """The most that values kept from one stage for the next may take; more would leave the second-level cache."""
 EXPENSIVE = 8
 """A value that costs this many flops or more is kept for later stages rather than computed again."""
+USUAL = 64
+"""What a size that is not known counts as."""
 PARALLEL_WORK = 48 * 1024
 """Element-operations below which waking other threads costs more than they save."""
 
@@ -91,10 +93,11 @@ def make_plan(loop: Loop, buffers: Mapping[str, Buffer], inplace: Mapping[str, s
     """The plan of a loop."""
     loop, sizes = name_sizes(flatten(loop, buffers))
     loop = canonical(split_divisions(collapse(loop)))
-    return replace(_plan(loop, inplace), sizes=sizes)
+    return replace(plan_loop(loop, inplace), sizes=sizes)
 
 
-def _plan(loop: Loop, inplace: Mapping[str, str]) -> Plan:
+def plan_loop(loop: Loop, inplace: Mapping[str, str]) -> Plan:
+    """The plan of a loop that is flat, with canonical variables."""
     cost = sum(OPS[node.op].flops if node.op in OPS else 1 for node in loop.nodes if node.op != "const")
     work = loop.numel * (loop.reduction_numel if loop.reduction_ranges else ONE) * max(1, cost // 2)
     has_reduction = any(node.op in ("reduce", "scan") for node in loop.nodes)
@@ -216,9 +219,9 @@ def accesses(loop: Loop, inner_only: bool = False) -> list[tuple[Expr, int, bool
     return found
 
 
-def contiguity(found: list[tuple[Expr, int, bool]], var: Symbol) -> int:
+def contiguity(found: Sequence[tuple[Expr, float, bool]], var: Symbol) -> float:
     """Bytes per iteration that are accessed with stride 1 along `var`; a store counts twice."""
-    total = 0
+    total = 0.0
     for expr, size, is_store in found:
         if stride_of(expr, var) == 1:
             total += 2 * size if is_store else size
@@ -228,10 +231,23 @@ def contiguity(found: list[tuple[Expr, int, bool]], var: Symbol) -> int:
 # ---------------------------------------------------------------------- pointwise
 
 
+def _traffic(loop: Loop) -> list[tuple[Expr, float, bool]]:
+    """(index, bytes, is it a store) of each access. What a loop reads again (the weights of channels) comes from cache:
+    its bytes are divided by how often it is read."""
+    found: list[tuple[Expr, float, bool]] = []
+    for expr, size, is_store in accesses(loop):
+        again = 1
+        for r in loop.ranges:
+            if r.var not in expr.free_symbols:
+                again *= int(r.size) if r.size.is_Integer else USUAL
+        found.append((expr, size / max(again, 1), is_store))
+    return found
+
+
 def _pointwise(loop: Loop, work: Expr) -> Plan:
     if not loop.ranges:
         return Plan(loop, "pointwise", None, final=loop.stores, work=work)
-    found = accesses(loop)
+    found = _traffic(loop)
     scores = {r: contiguity(found, r.var) for r in loop.ranges}
     # The last of equals: the ranges come with the largest strides first.
     vector = max(reversed(loop.ranges), key=lambda r: scores[r])

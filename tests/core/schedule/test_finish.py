@@ -79,12 +79,12 @@ def test_not_on_a_cpu_and_not_without_fusion():
 def test_not_with_a_call_between_the_two(between):
     """What combines needs the result of a call that needs the partial results."""
     w = Writer()
-    for x, columns in (("a", 40), ("b", 70)):
-        w.input(x, 1280, columns)
-        w.reduce(f"{x}_part", "sum", (20, columns), (64,), lambda i, j, r, x=x: w.load(x, 64 * i + r, j))
+    for x, columns in (("a", 10), ("b", 14)):
+        w.input(x, 256, columns)
+        w.reduce(f"{x}_part", "sum", (4, columns), (64,), lambda i, j, r, x=x: w.load(x, 64 * i + r, j))
         part = w.call(f"{x}_more", torch.neg, f"{x}_part") if between else f"{x}_part"
         values = lambda j, r, x=x, part=part: call("mul", w.load(part, r, j), w.load(f"{x}_part", r, j))
-        w.reduce(f"{x}_out", "sum", (columns,), (20,), values)
+        w.reduce(f"{x}_out", "sum", (columns,), (4,), values)
     schedule = check(w.program("a_out", "b_out"), w.args(), EAGER_GPU, element_wise=not between)
     assert len(finishing(schedule)) == (0 if between else 2)
 

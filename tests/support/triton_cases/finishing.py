@@ -107,20 +107,20 @@ def _() -> Case:
 @case("finish-writes-what-it-reads")
 def _() -> Case:
     """Running statistics: the last program reads and writes them."""
-    whole = finished(columns(random(192, 200), lambda x: [("running", reduce("sum", x))]))
+    whole = finished(columns(random(192, 40), lambda x: [("running", reduce("sum", x))]))
     first, finish = whole.program.loops
     (store,) = finish.stores
     value = call("add", call("mul", load("running", store.index, f32), const(0.5, f32)), store.value)
     finish = replace(finish, stores=(replace(store, value=value),))
     buffers = {**whole.program.buffers, "running": replace(whole.program.buffers["running"], kind="input")}
     program = replace(whole.program, inputs=("a", "running"), buffers=buffers, operations=(first, finish))
-    return replace(whole, program=program, inputs={**whole.inputs, "running": random(200, seed=1)})
+    return replace(whole, program=program, inputs={**whole.inputs, "running": random(40, seed=1)})
 
 
 @case("finish-twice")
 def _() -> Case:
     """Two loops that finish one."""
-    whole = finished(columns(random(192, 200), lambda x: [("sum", reduce("sum", x)), ("max", reduce("max", x))]))
+    whole = finished(columns(random(192, 40), lambda x: [("sum", reduce("sum", x)), ("max", reduce("max", x))]))
     first, finish = whole.program.loops
     apart = [replace(finish, name=store.buffer, stores=(store,)) for store in finish.stores]
     return replace(whole, program=replace(whole.program, operations=(first, *apart)))

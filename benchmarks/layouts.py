@@ -5,7 +5,8 @@
     python -m benchmarks.layouts --jobs 8                           compile eight rows at once, measure one at a time
 
 Inputs are row-major (NCHW) for everyone. "eager last" is the model in torch.channels_last, its input converted in each
-step; "litz -" is litz without the plugin's layouts. Times are the median of a step in ms, everyone in turn; on a
+step; "litz -" is litz without the plugin's layouts; "graphs", if asked for by --peers, replay CUDA graphs, whose memory
+pools leave no room for many --jobs. Times are the median of a step in ms, everyone in turn; on a
 GPU a second line sums up one step's kernels, which take less where the host is slower than the device. Copies are what
 the plugin inserted. On a CPU: float32, small batches.
 """

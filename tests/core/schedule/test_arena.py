@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,6 +64,12 @@ def test_what_works_in_place_keeps_its_place():
     assert schedule.memory.reuse == {"b": "a", "c": "b"}
 
 
+def backwards(w: Writer, size: int, first: str, *names: str) -> None:
+    """Each of the names made of the one before it, read from its end: nothing can be written in place."""
+    for old, new in pairwise((first, *names)):
+        w.pointwise(new, (size,), lambda i, old=old: call("tanh", w.load(old, size - 1 - i)))
+
+
 def test_the_place_of_a_call_takes_all_that_works_in_place_out():
     """b is written over a, c over b, and c is what the library call takes: none of them is in the arena."""
     w = Writer()
@@ -71,9 +78,7 @@ def test_the_place_of_a_call_takes_all_that_works_in_place_out():
     for new, old in ("ba", "cb"):
         w.pointwise(new, (8,), lambda i, old=old: call("tanh", w.load(old, i)))
     w.call("d", torch.ops.aten.cos.default, "c")
-    w.pointwise("e", (8,), lambda i: call("tanh", w.load("d", 7 - i)))
-    w.pointwise("f", (8,), lambda i: call("tanh", w.load("e", 7 - i)))
-    w.pointwise("y", (8,), lambda i: call("tanh", w.load("f", 7 - i)))
+    backwards(w, 8, "d", "e", "f", "y")
     assert set(planned(w, "y").memory.arena) == {"e", "f"}
 
 
@@ -83,9 +88,7 @@ def test_aliases_and_what_is_large_stay_outside():
     w.pointwise("large", (1024, 300), lambda i, j: call("tanh", w.load("x", i, j)))
     w.reduce("a", "sum", (1024,), (300,), lambda i, r: w.load("large", i, r))
     w.call("view", torch.ops.aten.alias.default, "a", alias=True)
-    w.pointwise("b", (1024,), lambda i: call("tanh", w.load("view", 1023 - i)))
-    w.pointwise("c", (1024,), lambda i: call("tanh", w.load("b", 1023 - i)))
-    w.pointwise("y", (1024,), lambda i: call("tanh", w.load("c", 1023 - i)))
+    backwards(w, 1024, "view", "b", "c", "y")
     assert set(planned(w, "y").memory.arena) == {"b", "c"}
 
 

@@ -66,6 +66,7 @@ class Case:
                 memory[name] = torch.empty_strided(size, stride, dtype=buffer.dtype, device=device).zero_()
         for name, other in self.inplace.items():
             memory[name] = memory[other]
+        memory[COUNTERS] = torch.zeros(self.source.settings["counters"], dtype=torch.int32, device=device)
         return memory
 
     def expected(self) -> dict[str, torch.Tensor]:
@@ -77,11 +78,7 @@ class Case:
         return {name: memory[name] for loop in self.program.loops for name in loop.writes}
 
     def arguments(self, memory: Mapping[str, torch.Tensor]) -> tuple[list[torch.Tensor], list[int]]:
-        source = self.source
-        items = source.arguments
-        device = next(iter(memory.values())).device
-        zeros = torch.zeros(source.settings["counters"], dtype=torch.int32, device=device)
-        memory = {**memory, COUNTERS: zeros}
+        items = self.source.arguments
         tensors = [memory[item] for item in items if isinstance(item, str)]
         return tensors, [int(self.sizes[item]) for item in items if not isinstance(item, str)]
 

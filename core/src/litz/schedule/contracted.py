@@ -6,7 +6,9 @@ the test and the update are cheap, as there are thousands of each. Ancestors are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from .dependences import topological
 
 
 class ContractedGraph:
@@ -38,6 +40,14 @@ class ContractedGraph:
         """Can the two become one without a cycle? `second` must not precede `first`."""
         above = self._ancestors[second]
         return not any(self._own[other] & above for other in self.after[first] if other != second)
+
+    def order(self, priority: Mapping[int, int] | None = None) -> list[int]:
+        """The groups that are left, in an order that respects the dependences: otherwise by number, or by the
+        `priority` that some have instead."""
+        alive = [n for n, living in enumerate(self.alive) if living]
+        place = {n: k for k, n in enumerate(alive)}
+        before = [{place[earlier] for earlier in self.before[n]} for n in alive]
+        return [alive[k] for k in topological(before, [(priority or {}).get(n, n) for n in alive])]
 
     def contract(self, first: int, second: int) -> None:
         """The second group into the first."""

@@ -18,7 +18,7 @@ from litz.ir.transform import rename_loop
 from litz_plugins import Estimate, PassContext
 
 from .contracted import ContractedGraph
-from .dependences import dependences, topological
+from .dependences import dependences
 from .estimate import machine_of
 from .fusion import renumbered
 from .memory import simple_plan
@@ -112,10 +112,7 @@ class _Joined:
     def order(self) -> list[int]:
         """Positions of the steps that are left. A joined one goes where its last was: what all of its loops need is
         there by then, and what they make is needed no sooner."""
-        alive = [n for n, living in enumerate(self.graph.alive) if living]
-        place = {n: k for k, n in enumerate(alive)}
-        late = [self.seconds.get(n, [n])[-1] for n in alive]
-        return [alive[k] for k in topological([{place[p] for p in self.graph.before[n]} for n in alive], late)]
+        return self.graph.order({first: seconds[-1] for first, seconds in self.seconds.items()})
 
     def kernel(self, position: int) -> Step:
         """A step that is left, with what was joined to it."""

@@ -15,7 +15,7 @@ from litz.ir import Extern, Loop, Program, Wait
 from litz_plugins import Decision
 
 from .contracted import ContractedGraph
-from .dependences import dependences, topological
+from .dependences import dependences
 from .estimate import Cost, CostModel
 from .merge import merge
 from .schedule import Kernel, Step
@@ -76,16 +76,13 @@ class _Fusion:
 
     def steps(self) -> tuple[Step, ...]:
         """What there is now, in an order that respects the dependences and otherwise the program."""
-        numbers = [n for n, living in enumerate(self.graph.alive) if living]
-        place = {n: k for k, n in enumerate(numbers)}
-        order = topological([{place[p] for p in self.graph.before[n]} for n in numbers])
         found: list[Step] = []
-        for k in order:
-            operation = self.program.operations[numbers[k]]
+        for number in self.graph.order():
+            operation = self.program.operations[number]
             if isinstance(operation, Extern):
                 found.append(operation)
             else:
-                group = self.groups[numbers[k]]
+                group = self.groups[number]
                 kernels = sum(isinstance(step, Kernel) for step in found)
                 found.append(Kernel(f"kernel{kernels}", group.loop, group.members))
         return tuple(found)

@@ -19,7 +19,7 @@ from litz_autotune.templates.descriptors import can_use_descriptors
 from litz_autotune.templates.gemm import make_gemm
 from litz_autotune.templates.kernel import write_gemm
 from litz_autotune.templates.offer import shape_of
-from support.gemm_cases import CASES, Case, randn
+from support.gemm_cases import CASES, Case, case_params, randn
 
 SM_90 = make_target((9, 0))
 
@@ -72,7 +72,9 @@ OTHERS += [
 ]
 
 
-@pytest.mark.parametrize("name", ["linear-dynamic-gelu", "bmm-strided", "mm-three-users", "mm-dynamic-split", *OTHERS])
+@pytest.mark.parametrize(
+    "name", case_params(["linear-dynamic-gelu", "bmm-strided", "mm-three-users", "mm-dynamic-split", *OTHERS])
+)
 @pytest.mark.parametrize("variant", [Variant(), Variant(multiples=True), Variant(wide=True)])
 def test_fused_and_dynamic_kernels_compile(name: str, variant: Variant) -> None:
     _, program = CASES[name].programs()

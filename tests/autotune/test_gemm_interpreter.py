@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 from litz.ir import KernelCall
 from litz.ir.interpret import interpret
-from support.gemm_cases import CASES, cpu
+from support.gemm_cases import CASES, case_params, cpu
 from support.interpreted import interpreted
 
 pytestmark = pytest.mark.xdist_group("gemm interpreter")  # the cases run once
@@ -23,7 +23,7 @@ def problems() -> Mapping[str, str]:
     return interpreted("support.gemm_cases")
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", case_params(CASES))
 def test_gives_what_float64_gives(name: str, problems: Mapping[str, str]) -> None:
     assert problems[name] == ""
 

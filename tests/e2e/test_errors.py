@@ -17,6 +17,7 @@ from torch._dynamo.exc import BackendCompilerFailed
 
 from litz.errors import LitzError
 from support.compare import DEVICES, close
+from support.versions import OLD_TORCH
 
 device_param = pytest.mark.parametrize("device", DEVICES)
 
@@ -124,7 +125,7 @@ def test_the_script_repeats_the_failure(kind: str, monkeypatch: pytest.MonkeyPat
         fail(SCRIPTS[kind], *inputs(), dynamic=kind == "plain", options={"cache_dir": str(tmp_path), "debug": True})
     (script,) = (tmp_path / "failed").glob("*.py")
     text = script.read_text()
-    assert "options={'debug': True}" in text
+    assert "options={'debug': True" in text
     torch._dynamo.reset()
     exec(compile(text, str(script), "exec"), {"__name__": "__main__"})
     assert not list((tmp_path / "failed").glob("*_1*"))
@@ -184,7 +185,7 @@ def test_a_failing_backward_is_raised_where_backward_is_called(monkeypatch: pyte
 @device_param
 def test_errors_while_running_are_eagers(device: str) -> None:
     """What eager would raise for these inputs is raised, and the next call works."""
-    if device == "cuda":
+    if OLD_TORCH:
         pytest.skip("AOTAutograd of torch 2.11 drops the check of a factorization, whatever the backend")
 
     def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 import torch
 
 from litz.cost import device_info
@@ -30,6 +31,7 @@ from litz_autotune.templates.offer import KINDS
 from litz_autotune.templates.prologue import with_prologues
 from litz_plugins import ChoiceContext
 from support.retarget import cuda_schedules
+from support.versions import OLD_TORCH
 
 Make = Callable[[], Sequence[torch.Tensor]]
 
@@ -477,6 +479,17 @@ CASES: Mapping[str, Case] = {
     ),
 }
 
+UNSUPPORTED = {"scaled-mm-rows": "torch 2.11's CPU has one scale a tensor only"} if OLD_TORCH else {}
+"""Cases that eager cannot run on a CPU, and why."""
+
+
+def case_params(names: Iterable[str]) -> list[Any]:
+    """The names as parameters of a test; what eager cannot run is skipped with the reason."""
+    return [
+        pytest.param(name, marks=pytest.mark.skip(reason=UNSUPPORTED[name])) if name in UNSUPPORTED else name
+        for name in names
+    ]
+
 
 def main(shard: int, shards: int) -> None:
     found = {}
@@ -491,4 +504,4 @@ def main(shard: int, shards: int) -> None:
 if __name__ == "__main__":
     main(int(sys.argv[1]), int(sys.argv[2]))
 
-__all__ = ["CASES", "Case", "context", "randn", "run"]
+__all__ = ["CASES", "Case", "case_params", "context", "randn", "run"]

@@ -162,8 +162,8 @@ class Costs:
         """Whether channels-last operands give a channels-last result, as far as this build of torch can say."""
         about = CONVOLUTIONS[node.target]
         value = _weight(node)
-        if value.device.type == "cuda" and torch.version.cuda is None:
-            return True  # a build without CUDA picks a fallback of its own for fake CUDA tensors
+        if value.device.type == "cuda" and not torch.cuda.is_available():
+            return True  # without a GPU torch picks a fallback of its own for fake CUDA tensors
         if about.backward and not _gradients(node):
             return True  # only the bias's
         # Symbolic sizes are nodes within lists.

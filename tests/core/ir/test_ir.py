@@ -11,11 +11,12 @@ import pytest
 import sympy
 import torch
 
-from litz.ir import Buffer, Layout, Loop, Program, Range, Store, TensorRef, build
+from litz.ir import Buffer, Check, Layout, Loop, Program, Range, Store, TensorRef, build
 from litz.ir import philox as philox_module
 from litz.ir.index import loop_var, placeholder, reduction_var
 from litz.ir.interpret import interpret
 from litz.ir.node import walk
+from litz.ir.operation import require
 from litz.ir.ops import OPS
 from litz.ir.printer import loop_lines
 from litz.ir.transform import collapse, flatten
@@ -231,6 +232,20 @@ def test_symbolic_sizes_are_read_off_the_inputs() -> None:
     verify(prog)
     out, double = interpret(prog, [torch.ones(7)])
     assert (out.tolist(), double) == ([7.0] * 7, 14)
+
+
+def test_a_check_prints_verifies_and_runs() -> None:
+    n, u = sympy.Symbol("s0", integer=True), sympy.Symbol("u0", integer=True)
+    x = Buffer("x", torch.float32, torch.device("cpu"), Layout.contiguous((n,)), "input")
+    check = Check("op0", x.device, require, (sympy.Le(n, 4),), effect=True, message="too long", shown=(n,))
+    program = Program("checked", ("x",), {"x": x}, (check,), ())
+    assert "  check op0 s0 <= 4\n" in str(program)
+    verify(program)
+    assert interpret(program, [torch.ones(4)]) == []
+    with pytest.raises(RuntimeError, match=r"^too long: s0 = 5$"):
+        interpret(program, [torch.ones(5)])
+    with pytest.raises(IllegalProgram, match="op0: checks u0 before anything finds it out"):
+        verify(replace(program, operations=(replace(check, args=(sympy.Le(u, 4),)),)))
 
 
 def test_flatten_and_collapse_join_what_is_contiguous() -> None:

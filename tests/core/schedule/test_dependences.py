@@ -6,8 +6,9 @@ import sympy
 import torch
 
 from core.schedule.programs import CPU, Writer, call
-from litz.ir import Buffer, Collective, Extern, Layout, Loop, Range, Store, TensorRef, Unbacked, Wait, build
+from litz.ir import Buffer, Check, Collective, Extern, Layout, Loop, Range, Store, TensorRef, Unbacked, Wait, build
 from litz.ir.index import loop_var
+from litz.ir.operation import require
 from litz.schedule.contracted import ContractedGraph
 from litz.schedule.dependences import dependences, topological
 
@@ -92,6 +93,36 @@ def test_sizes_that_a_call_finds_out():
     i = loop_var(0)
     fill = Loop("op1", CPU, (Range(i, u),), (), (Store("out", (i,), build.const(1.0, torch.float32)),))
     assert dependences([found, fill], {"x": x, "out": out}) == [set(), {0}]
+
+
+def checked(condition: sympy.Basic, *later: Loop) -> list[set[int]]:
+    """x.nonzero() in buf, a Check, then `later`; out and x may be written."""
+    u = sympy.Symbol("u0", integer=True)
+    x = Buffer("x", torch.float32, CPU, Layout.contiguous((4,)), "input")
+    buf = Buffer("buf", torch.int64, CPU, Layout.contiguous((4,)))
+    out = Buffer("out", torch.float32, CPU, Layout.contiguous((4,)))
+    ref = (TensorRef("x", x.layout),)
+    found = Extern("op0", CPU, torch.ops.aten.nonzero.default, ref, {}, ("buf",), unbacked=(Unbacked(u, ()),))
+    check = Check("op1", CPU, require, (condition,), effect=True)
+    return dependences([found, check, *later], {"x": x, "buf": buf, "out": out})
+
+
+def copied(source: str, target: str, dtype: torch.dtype = torch.float32) -> Loop:
+    i = loop_var(0)
+    value = build.cast(build.load(source, (i,), dtype), torch.float32)
+    return Loop("op2", CPU, (Range(i, sympy.Integer(4)),), (), (Store(target, (i,), value),))
+
+
+def test_who_reads_what_a_check_vouches_for_comes_after_the_check():
+    """Though the size reads 4 everywhere."""
+    four = sympy.Eq(sympy.Symbol("u0", integer=True), 4)
+    assert checked(four, copied("buf", "out", torch.int64))[1:] == [{0}, {0, 1}]
+    assert checked(four, copied("x", "out"))[2] == set()
+
+
+def test_an_input_is_not_written_before_an_assertion():
+    four = sympy.Eq(sympy.Symbol("u0", integer=True), 4)
+    assert 1 in checked(four, copied("x", "x"))[2]
 
 
 def test_topological_order_is_stable():

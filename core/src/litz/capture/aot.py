@@ -60,6 +60,8 @@ def compile_with_aot(
         return torch_api.flatten_inputs(gm, example_inputs, compile_flat)
 
     job = _Job(torch_api.compile_label(), compile_graph, graph_passes)
+    if isinstance(gm, torch.fx.GraphModule):
+        job.messages = tuple(torch_api.assertion_messages(gm))
     if freezing and isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper, and freezes nothing
         job.values = tuple(example_inputs)
         job.names = tuple(node.name for node in gm.graph.find_nodes(op="placeholder"))
@@ -85,6 +87,7 @@ class _Job:
     graph_passes: Callable[[Graph], Graph]
     values: tuple[Any, ...] = ()
     names: tuple[str, ...] = ()
+    messages: tuple[tuple[Any, str], ...] = ()
     static_names: frozenset[str] = field(default=frozenset())
     passed_on: frozenset[str] = field(default=frozenset())
     """Names of what the forward makes for the backward alone."""
@@ -139,6 +142,7 @@ class _Job:
                     visible_outputs=visible,
                     rebuilt_outputs=frozenset() if kind == "backward" else torch_api.rebuilt_outputs(),
                     example_inputs=example_inputs,
+                    messages=self.messages,
                 )
                 if kind == "inference":
                     graph = self._frozen(graph)

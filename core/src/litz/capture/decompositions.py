@@ -178,6 +178,7 @@ def _own_rules() -> dict[OpOverload, Rule]:
         aten._cdist_forward.default: distances.cdist_forward,
         aten._pdist_forward.default: distances.pdist_forward,
         aten.masked_scatter.default: distances.masked_scatter,
+        aten._assert_async.default: _assert_async,
         # One overload for tensor and number operands, so that a lowering has one row per op.
         aten.add.Scalar: lambda x, y, alpha=1: aten.add.Tensor(x, y, alpha=alpha),
         aten.sub.Scalar: lambda x, y, alpha=1: aten.sub.Tensor(x, y, alpha=alpha),
@@ -185,6 +186,11 @@ def _own_rules() -> dict[OpOverload, Rule]:
         aten.div.Scalar: aten.div.Tensor,
         aten.div.Scalar_mode: aten.div.Tensor_mode,
     }
+
+
+def _assert_async(x: torch.Tensor) -> None:
+    """With eager's message. FX takes the assertion without one for a call that may be dropped."""
+    aten._assert_async.msg(x, "Expected Tensor with single nonzero value, but got zero")
 
 
 def _var(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> torch.Tensor:

@@ -43,6 +43,8 @@ class Graph:
     hints: the value of each backed symbol in this compile's inputs; unbacked symbols (u0) are absent.
     frozen_values: placeholder position -> the tensor that it holds, for parameters and buffers that are to be frozen.
     input_names: the user's names for the placeholders ("L['self'].weight"), for messages; may be empty.
+    messages: what the user wants to be told where a condition on sizes does not hold: (condition, message). The
+        conditions themselves are on record with the shape_env.
     shape_env: decides symbolic questions and records the guards; None where every shape is static.
     """
 
@@ -58,6 +60,7 @@ class Graph:
     shape_env: ShapeEnv | None = None
     frozen_values: Mapping[int, torch.Tensor] = field(default_factory=lambda: MappingProxyType({}))
     input_names: tuple[str, ...] = ()
+    messages: tuple[tuple[Any, str], ...] = ()
 
     @property
     def nodes(self) -> tuple[torch.fx.Node, ...]:
@@ -94,6 +97,7 @@ def make_graph(
     visible_outputs: frozenset[int] | None = None,
     rebuilt_outputs: frozenset[int] = frozenset(),
     example_inputs: Sequence[Any] | None = None,
+    messages: tuple[tuple[Any, str], ...] = (),
 ) -> Graph:
     """A Graph around AOTAutograd's `module`, with the rest of the fields found out from it.
 
@@ -118,6 +122,7 @@ def make_graph(
         rebuilt_outputs=rebuilt_outputs,
         hints=torch_api.backed_values(shape_env),
         shape_env=shape_env,
+        messages=messages,
     )
     if visible_outputs is None:
         visible_outputs = frozenset(range(len(graph.outputs)))
@@ -168,13 +173,12 @@ def _fill_values(module: torch.fx.GraphModule, mode: Any) -> None:
 
 
 def _fill_binding(node: torch.fx.Node) -> None:
-    """Say which symbol `item()` binds, which AOTAutograd leaves out where it traces a graph for the second time."""
-    value = node.meta.get("val")
-    if node.target is torch.ops.aten._local_scalar_dense.default and not node.meta.get("unbacked_bindings"):
-        if isinstance(value, (torch.SymInt, torch.SymFloat)):
-            symbol = torch_api.sympy_of(value)
-            if symbol.is_Symbol:
-                node.meta["unbacked_bindings"] = {symbol: ()}
+    """Say which symbols a node binds, which AOTAutograd and torch.export leave out where they trace a graph for the
+    second time, and where a size was found to be what is known."""
+    if node.op == "call_function" and not node.meta.get("unbacked_bindings") and torch_api.depends_on_data(node.target):
+        bindings = torch_api.bindings_of(node.meta.get("val"))
+        if bindings:
+            node.meta["unbacked_bindings"] = bindings
 
 
 def _mutated(placeholders: list[torch.fx.Node], module: torch.fx.GraphModule) -> frozenset[int]:

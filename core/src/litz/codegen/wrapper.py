@@ -25,7 +25,7 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Buffer, Extern, KernelCall, Layout, Opaque, Program, Template, TensorRef
+from litz.ir import Buffer, Check, Extern, KernelCall, Layout, Opaque, Program, Template, TensorRef
 from litz.ir.index import Expr, Symbol
 from litz.ir.operation import Unbacked
 from litz.schedule.schedule import Kernel, Schedule
@@ -206,7 +206,9 @@ class _Writer:
                 self._drop([memory.reuse[name]])
         # A kernel that works in place still reads what it takes over.
         self._drop([name for name in taken_over if name not in step.reads])
-        if isinstance(step, (Kernel, KernelCall)):
+        if isinstance(step, Check):
+            self._check(step)
+        elif isinstance(step, (Kernel, KernelCall)):
             self._launch(step)
         elif out is not None:
             self._emit(f"{self.names.target(out)}({self._call_arguments(step, out_name=step.outputs[0])})")
@@ -269,6 +271,13 @@ class _Writer:
         offset = self.schedule.memory.arena.get(name)
         return f"{name}.data_ptr()" if offset is None else f"_arena + {offset}" if offset else "_arena"
 
+    def _check(self, check: Check) -> None:
+        names = ", ".join(map(str, check.shown))
+        told = "".join(f"{', ' if number else ': '}{name} = %s" for number, name in enumerate(check.shown))
+        text = repr(check.message.replace("%", "%%") + told) + f" % ({names},)" if names else repr(check.message)
+        self._emit(f"if not {python_text(check.condition)}:")
+        self._emit(f"    raise RuntimeError({text})")
+
     def _extern(self, extern: Extern) -> None:
         call = f"{self.names.target(extern.target)}({self._call_arguments(extern)})"
         outputs = extern.outputs
@@ -290,9 +299,32 @@ class _Writer:
         else:
             self._emit(call)
         self.alive.update(wanted)
+        for name in wanted:
+            self._expect(name, extern)
         if not isinstance(extern, Template) or extern.kind not in _TRUSTED:
             for name in (name for name in wanted if name not in extern.aliases):
                 self._plan_strides(name, extern)
+
+    def _expect(self, name: str, extern: Extern) -> None:
+        """Have the call's result looked at where the user's code says what it is like, or its sizes hang on data. Sizes
+        that the call finds out have Checks of their own."""
+        target = extern.target
+        known = not isinstance(target, torch._ops.OpOverload) or target.namespace in ("aten", "prims")
+        hangs_on_data = isinstance(target, torch._ops.OpOverload) and torch.Tag.dynamic_output_shape in target.tags
+        if type(extern) is not Extern or (known and not hangs_on_data):
+            return
+        buffer = self.program.buffers[name]
+        wanted = buffer.layout.size
+        found_out = _sizes_found_out(extern, extern.outputs.index(name))
+        conditions = [] if known else [f"{name}.dtype != {buffer.dtype}"]
+        if found_out:
+            dims = (dim for dim in range(len(wanted)) if dim not in found_out)
+            conditions += [f"{name}.size({dim}) != {python_text(wanted[dim])}" for dim in dims]
+        else:
+            conditions.append(f"{name}.shape != {tuple_text(wanted)}")
+        if conditions:
+            self._emit(f"if {' or '.join(conditions)}:")
+            self._emit(f"    raise _unlike({extern.target_name!r}, {name}, {tuple_text(wanted)}, {buffer.dtype})")
 
     def _plan_strides(self, name: str, extern: Extern) -> None:
         """Give a call's result the strides that the kernels after it were made for, where it has others."""
@@ -410,6 +442,17 @@ def _unbacked_text(item: Unbacked, text: str) -> str:
         elif step[0] == "divide":
             text += f" // {step[1]}"
     return text
+
+
+def _sizes_found_out(extern: Extern, output: int) -> set[int]:
+    """The dimensions of a result whose sizes the call binds as they are."""
+    paths = [item.path[1:] if item.path and isinstance(item.path[0], int) else item.path for item in extern.unbacked]
+    owners = [item.path[0] if item.path and isinstance(item.path[0], int) else 0 for item in extern.unbacked]
+    return {
+        path[0][1]
+        for path, owner in zip(paths, owners, strict=True)
+        if owner == output and len(path) == 1 and isinstance(path[0], tuple) and path[0][0] == "size"
+    }
 
 
 def _returns_list(extern: Extern) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import torch
 
-from litz.ir import Buffer, Collective, Extern, Layout, Loop, Node, Program, Store, TensorRef, Wait
+from litz.ir import Buffer, Check, Collective, Extern, Layout, Loop, Node, Program, Store, TensorRef, Wait
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Expr, Symbol, is_placeholder, stride_of
 from litz.ir.ops import OPS
@@ -78,11 +78,11 @@ NOTHING = Work("none")
 
 def count_work(operation: Any, program: Program) -> Work:
     """FLOPs and bytes of a Loop, Extern, Template, or of a schedule's kernel. A Collective counts its bytes only: what
-    it costs depends on the network. A Wait does nothing."""
+    it costs depends on the network. Waits and Checks do nothing."""
     loops = (operation,) if isinstance(operation, Loop) else getattr(operation, "loops", ())
     if loops:
         return _together([_loop_work(loop, program) for loop in loops])
-    if isinstance(operation, Wait) or not isinstance(operation, Extern):
+    if isinstance(operation, (Wait, Check)) or not isinstance(operation, Extern):
         return NOTHING
     return _extern_work(operation, program)
 

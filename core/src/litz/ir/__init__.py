@@ -2,11 +2,24 @@
 
 from .buffer import Buffer, Layout, TensorRef
 from .node import Node
-from .operation import Collective, Extern, KernelCall, Loop, Operation, Range, Store, Template, Unbacked, Wait
+from .operation import (
+    Check,
+    Collective,
+    Extern,
+    KernelCall,
+    Loop,
+    Operation,
+    Range,
+    Store,
+    Template,
+    Unbacked,
+    Wait,
+)
 from .program import Opaque, Program
 
 __all__ = [
     "Buffer",
+    "Check",
     "Collective",
     "Extern",
     "KernelCall",

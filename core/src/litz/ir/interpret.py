@@ -19,7 +19,7 @@ from .buffer import Layout, TensorRef
 from .dtypes import HALF, compute_dtype
 from .index import Expr, FloorDiv, Mod, PythonMod, Symbol
 from .node import Node
-from .operation import Extern, Loop, Store, Unbacked
+from .operation import Check, Extern, Loop, Store, Unbacked, require
 from .ops import OPS
 from .program import Opaque, Program
 from .reductions import REDUCTIONS, SCANS
@@ -282,6 +282,9 @@ def _bind(sizes: Sizes, item: Unbacked, result: Any) -> None:
 
 
 def _run_extern(extern: Extern, program: Program, memory: dict[str, torch.Tensor], sizes: Sizes) -> None:
+    if isinstance(extern, Check):
+        require(evaluate(extern.condition, sizes), extern.explain(sizes))
+        return
     args = [_argument(value, memory, sizes) for value in extern.args]
     kwargs = {key: _argument(value, memory, sizes) for key, value in extern.kwargs.items()}
     result = extern.target(*args, **kwargs)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+import sympy
 import torch
 
 from .buffer import TensorRef
@@ -254,6 +255,46 @@ class Collective(Extern):
 @dataclass(frozen=True)
 class Wait(Extern):
     """Until the communication that writes its argument has finished."""
+
+
+def require(condition: bool, message: str = "") -> None:
+    """What a Check does. RuntimeError with the message unless the condition holds."""
+    if not condition:
+        raise RuntimeError(message)
+
+
+@dataclass(frozen=True)
+class Check(Extern):
+    """A condition on sizes and scalars that must hold from here on: the run ends with a RuntimeError where it does not.
+
+    `args` is the condition alone, a sympy boolean. Whoever uses one of its symbols, or a result of the call that found
+    one out, comes after it. `shown` are symbols whose values the error tells after the message.
+    """
+
+    message: str = ""
+    shown: tuple[Symbol, ...] = ()
+
+    @property
+    def condition(self) -> Any:
+        return self.args[0]
+
+    def explain(self, values: Mapping[Symbol, Any]) -> str:
+        """What the error says where the condition does not hold."""
+        told = ", ".join(f"{symbol} = {values[symbol]}" for symbol in self.shown)
+        return f"{self.message}: {told}" if told else self.message
+
+
+def sizes_in(value: Any) -> frozenset[Symbol]:
+    """Every size symbol in nested arguments of an Extern."""
+    if isinstance(value, TensorRef):
+        return frozenset(value.layout.free_symbols)
+    if isinstance(value, sympy.Basic):
+        return frozenset(value.free_symbols)
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, (list, tuple)):
+        return frozenset(symbol for item in value for symbol in sizes_in(item))
+    return frozenset()
 
 
 Operation = Loop | Extern

@@ -8,7 +8,7 @@ from typing import Any
 from .buffer import Buffer, TensorRef
 from .dtypes import short
 from .node import Node
-from .operation import Collective, Extern, KernelCall, Loop, Operation, Store, Template, Wait
+from .operation import Check, Collective, Extern, KernelCall, Loop, Operation, Store, Template, Wait
 
 
 def operation_lines(operation: Operation, buffers: Mapping[str, Buffer] | None = None) -> list[str]:
@@ -81,6 +81,8 @@ _KINDS = {Extern: "extern", Template: "template", KernelCall: "kernel", Collecti
 
 
 def extern_line(extern: Extern, buffers: Mapping[str, Buffer] | None = None) -> str:
+    if isinstance(extern, Check):
+        return f"check {extern.name} {extern.condition}"
     arguments = [_argument(value) for value in extern.args]
     arguments += [f"{key}={_argument(value)}" for key, value in extern.kwargs.items()]
     outputs = ", ".join("_" if name is None else name for name in extern.outputs)

@@ -12,9 +12,9 @@ import torch
 from .build import placeholders_in
 from .dtypes import SUPPORTED
 from .node import Node
-from .operation import Extern, Loop, expressions
+from .operation import Check, Extern, Loop, expressions, sizes_in
 from .ops import OPS
-from .program import Program
+from .program import Opaque, Program
 from .reductions import REDUCTIONS, SCANS
 
 Rule = Callable[[Program], Iterator[str]]
@@ -155,6 +155,19 @@ def _externs_alias_buffers(program: Program) -> Iterator[str]:
                     yield f"{operation.name}: {output} aliases {base}, but not both exist"
 
 
+def _checks_know_their_sizes(program: Program) -> Iterator[str]:
+    if not any(isinstance(operation, Check) for operation in program.operations):
+        return
+    known = set(sizes_in([item for item in program.inputs if not isinstance(item, (str, Opaque))]))
+    known.update(s for name in program.input_buffers for s in program.buffers[name].layout.free_symbols)
+    for operation in program.operations:
+        if isinstance(operation, Check):
+            for symbol in sorted(sizes_in((operation.condition, operation.shown)) - known, key=str):
+                yield f"{operation.name}: checks {symbol} before anything finds it out"
+        elif isinstance(operation, Extern):
+            known.update(item.symbol for item in operation.unbacked)
+
+
 RULES: tuple[Rule, ...] = (
     _buffers_exist,
     _written_before_read,
@@ -163,6 +176,7 @@ RULES: tuple[Rule, ...] = (
     _loops_are_sound,
     _devices_agree,
     _externs_alias_buffers,
+    _checks_know_their_sizes,
 )
 
 

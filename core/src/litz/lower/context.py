@@ -13,7 +13,7 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.layout_needs import LayoutNeeds, Needs
-from litz.ir import Buffer, Extern, Layout, Loop, Node, Operation, Range, Store, TensorRef, build, transform
+from litz.ir import Buffer, Check, Extern, Layout, Loop, Node, Operation, Range, Store, TensorRef, build, transform
 from litz.ir.buffer import Kind
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import (
@@ -24,14 +24,16 @@ from litz.ir.index import (
     Mod,
     PythonMod,
     Ranges,
+    Symbol,
     loop_var,
     reduction_var,
     substitute,
     to_expr,
 )
 from litz.ir.node import walk
-from litz.ir.operation import StoreMode, expressions
+from litz.ir.operation import StoreMode, expressions, require
 
+from .promises import Promises
 from .strides import dense_strides, same_stride
 from .view import Computed, Position, Tensor, View
 
@@ -39,6 +41,7 @@ LONG_ROW = 2**16
 """Elements from which a row is long for one program of a GPU. On an H100, 2026-11-21: the cumulative sum of one row of
 2**16 takes 26 us with the launch, the library's 33; of 2**20 it takes 330 and 33, and argmax 139 and 33."""
 
+CPU = torch.device("cpu")
 Indices = tuple[Expr, ...]
 Size = Sequence[int | Expr]
 Body = Callable[[Indices], Node]
@@ -58,6 +61,7 @@ class LoweringContext:
         self.operations: list[Operation] = []
         self._copies: dict[tuple[Any, ...], View] = {}
         self._writes: dict[str, int] = {}
+        self.promises = Promises(graph, self.check)
         self.storage_offsets: dict[str, Expr | None] = {}
         """Where in its storage a buffer begins, if not at 0; None if that is not known (it aliases another)."""
 
@@ -362,6 +366,13 @@ class LoweringContext:
         """Append an Extern (or Template, Collective, Wait) whose arguments are IR already: TensorRefs, expressions."""
         name = self.new_operation_name()
         self.add(operation(name, device, target, args, kwargs, origins=self.origins, **fields))
+        if fields.get("unbacked"):
+            self.promises.found_out(fields["unbacked"])
+
+    def check(self, condition: Any, message: str, shown: tuple[Symbol, ...] = ()) -> None:
+        """Append a Check: the run ends unless `condition`, a sympy boolean on sizes, holds. shown: symbols whose values
+        the error tells."""
+        self.add_extern(require, (condition,), {}, CPU, operation=Check, effect=True, message=message, shown=shown)
 
     def extern(
         self,

@@ -25,16 +25,6 @@ from .view import Tensor, View
 
 aten = torch.ops.aten
 
-NO_WORK = frozenset(
-    {
-        # Facts about sizes that tracing has used already.
-        aten.sym_constrain_range.default,
-        aten.sym_constrain_range_for_size.default,
-        aten._assert_tensor_metadata.default,
-    }
-)
-"""Ops that a compiled program need not run."""
-
 
 def fallback(
     ctx: LoweringContext,
@@ -48,8 +38,6 @@ def fallback(
 
     operation, fields: to make a Template, Collective or Wait of it.
     """
-    if node.target in NO_WORK or _always_true(node, args):
-        return None
     passed = tuple(_argument(ctx, value, fx) for value, fx in zip(args, _fx_arguments(node, len(args)), strict=True))
     named = {key: _argument(ctx, value, node.kwargs.get(key)) for key, value in kwargs.items()}
     mutates = _mutated(node, passed, named)
@@ -104,10 +92,6 @@ def tuple_of(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: tuple_of(item) for key, item in value.items()}
     return tuple(map(tuple_of, value)) if isinstance(value, (list, tuple)) else value
-
-
-def _always_true(node: torch.fx.Node, args: tuple[Any, ...]) -> bool:
-    return node.target is aten._assert_scalar.default and (args[0] is True or args[0] == 1)
 
 
 def _fx_arguments(node: torch.fx.Node, count: int) -> list[Any]:
@@ -241,12 +225,8 @@ def _unbacked(ctx: LoweringContext, node: torch.fx.Node) -> tuple[Unbacked, ...]
     bindings = node.meta.get("unbacked_bindings")
     if not bindings:
         return ()
-    shape_env = None if ctx.graph is None else ctx.graph.shape_env
-    found: list[Unbacked] = []
-    for symbol, keypath in torch_api.resolved_bindings(shape_env, bindings).items():
-        if isinstance(symbol, sympy.Symbol):
-            found.append(Unbacked(symbol, _path(keypath)))
-    return tuple(found)
+    paths = ((symbol, _path(keypath)) for symbol, keypath in bindings.items() if isinstance(symbol, sympy.Symbol))
+    return tuple(Unbacked(ctx.promises.symbol_for(symbol, node, path), path) for symbol, path in paths)
 
 
 def _path(keypath: Any) -> tuple[Any, ...]:

@@ -85,8 +85,12 @@ class _Lowerer:
             "get_attr": self.get_attr,
             "call_function": self.call,
         }
+        started = False
         for node in self.graph.nodes:
             self.ctx.node = node
+            if node.op != "placeholder" and not started:
+                started = True
+                self.start()
             if node.op == "output":
                 outputs = tuple(self.output(item, position) for position, item in enumerate(self.graph.outputs))
                 continue
@@ -156,6 +160,15 @@ class _Lowerer:
         # A plain number among the inputs is what it was when the graph was traced: dynamo guards on it.
         return meta if isinstance(meta, (int, float, bool, str)) else opaque
 
+    def start(self) -> None:
+        """Once all inputs are known: check what is promised of their sizes alone."""
+        layouts = [b.layout for b in self.ctx.buffers.values() if b.kind == "input"]
+        promises = self.ctx.promises
+        promises.given(s for item in self.inputs if isinstance(item, sympy.Basic) for s in item.free_symbols)
+        promises.given(s for layout in layouts for s in layout.free_symbols)
+        if self.graph.kind != "backward":  # the forward has checked what it hands on
+            promises.check_known()
+
     def get_attr(self, node: torch.fx.Node) -> Any:
         value = constant_of(self.graph, node)
         if not isinstance(value, torch.Tensor):
@@ -193,7 +206,8 @@ class _Lowerer:
                     return self.settled(node, result)
                 except NotImplementedError:
                     self.ctx.rollback(mark)
-            return fallback(self.ctx, node, args, kwargs)
+            made = fallback(self.ctx, node, args, kwargs)
+            return simple(made) if isinstance(made, sympy.Basic) else made
         except LoweringError:
             raise
         except Exception as error:

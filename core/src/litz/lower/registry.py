@@ -23,6 +23,7 @@ Lowering = Callable[..., Any]
 _F = TypeVar("_F", bound=Lowering)
 
 MODULES = (
+    "assertions",
     "shapes",
     "pointwise",
     "arithmetic",

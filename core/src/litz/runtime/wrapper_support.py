@@ -69,6 +69,13 @@ def results(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else (value,)
 
 
+def unlike(op: str, result: torch.Tensor, size: Sequence[int], dtype: torch.dtype) -> RuntimeError:
+    """The error for a call whose result is not what tracing said: kernels after it would read outside of its memory."""
+    returned = f"{op} returned a tensor of sizes {list(result.shape)} and {result.dtype}"
+    reason = "its sizes are not what the program takes them for, or its fake implementation (register_fake) is wrong"
+    return RuntimeError(f"{returned}, where sizes {list(size)} and {dtype} were expected: either {reason}")
+
+
 def aligned(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy of it where its data does not start at a multiple of 16 bytes, as kernels assume."""
     return tensor if tensor.data_ptr() % 16 == 0 else _copy(tensor)
@@ -95,6 +102,7 @@ def support(pool: Pool) -> dict[str, object]:
         "_restrided": restrided,
         "_results": results,
         "_reuse": reuse,
+        "_unlike": unlike,
         "_view": view,
         "math": math,
         "torch": torch,

@@ -2,8 +2,9 @@
 
 Two operations that touch the same memory, one of them writing, keep their order; memory is the same when an Extern's
 output aliases a buffer. So do effects among themselves, collectives among themselves, and whoever needs a size with the
-Extern that finds it out. A wait follows the collective that it waits for; core leaves it where it stands. Collectives
-and other effects (random numbers, asserts) know nothing of each other.
+Extern that finds it out and with the Checks of it. An input is not written before the assertions that stand before the
+write: they may end the run, and the caller would see it. A wait follows the collective that it waits for; core leaves
+it where it stands. Collectives and other effects (random numbers, asserts) know nothing of each other.
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import sympy
 
-from litz.ir import Buffer, Collective, Extern, Loop, TensorRef, Wait
-from litz.ir.operation import storage_roots
+from litz.ir import Buffer, Check, Collective, Extern, Loop, Wait
+from litz.ir.operation import sizes_in, storage_roots
 
 from .schedule import Kernel
 
@@ -49,9 +49,10 @@ def dependences(
     roots = storage_roots(operations) if roots is None else roots
     memory: dict[str, _Memory] = {}
     before: list[set[int]] = [set() for _ in operations]
-    sizes = _SizeUses(operations, buffers)
+    sizes = _SizeUses(operations, buffers, roots)
     in_flight: dict[str, Collective] = {}
     last_effect: int | None = None
+    last_assertion: int | None = None
     last_communication: int | None = None
     for position, operation in enumerate(operations):
         own = before[position]
@@ -77,7 +78,11 @@ def dependences(
         for name in reads:
             if memory[name].writer != position:
                 memory[name].readers.append(position)
+        if last_assertion is not None and any(name in buffers and buffers[name].kind == "input" for name in writes):
+            own.add(last_assertion)
         if isinstance(operation, Extern):
+            if operation.effect and not operation.writes:
+                last_assertion = position
             if operation.effect and not isinstance(operation, Collective):
                 own.update(() if last_effect is None else (last_effect,))
                 last_effect = position
@@ -92,41 +97,44 @@ def dependences(
 
 
 class _SizeUses:
-    """Which operations need sizes that an Extern finds out. Costs nothing where there are none."""
+    """Which operations need sizes that an Extern finds out, and must follow the Checks of those. Costs nothing where
+    there are none."""
 
-    def __init__(self, operations: Sequence[Work], buffers: Mapping[str, Buffer]) -> None:
-        self.buffers = buffers
-        self.defined: dict[sympy.Symbol, int] = {}
+    def __init__(self, operations: Sequence[Work], buffers: Mapping[str, Buffer], roots: Mapping[str, str]) -> None:
+        self.buffers, self.roots = buffers, roots
+        self.defined: dict[sympy.Symbol, list[int]] = {}
+        self.vouched: dict[str, list[int]] = {}
+        """Memory that is as large as planned only if these Checks hold: a size that must be 4 reads 4 everywhere."""
+        made: dict[sympy.Symbol, list[str]] = {}
         for position, operation in enumerate(operations):
-            if isinstance(operation, Extern):
-                self.defined.update({item.symbol: position for item in operation.unbacked})
+            if not isinstance(operation, Extern):
+                continue
+            for item in operation.unbacked:
+                self.defined.setdefault(item.symbol, []).append(position)
+                made[item.symbol] = [roots.get(name, name) for name in operation.outputs if name is not None]
+            if isinstance(operation, Check):
+                symbols = sizes_in(operation.args)
+                for symbol in (symbols & made.keys()) or symbols:
+                    self.defined.setdefault(symbol, []).append(position)
+                    for name in made.get(symbol, ()):
+                        self.vouched.setdefault(name, []).append(position)
 
     def definitions_before(self, position: int, operation: Work) -> set[int]:
         if not self.defined:
             return set()
         used: set[sympy.Symbol] = set()
         if isinstance(operation, Extern):
-            used.update(_symbols((operation.args, dict(operation.kwargs))))
+            used.update(sizes_in((operation.args, operation.kwargs)))
         else:
             loops = operation.loops if isinstance(operation, Kernel) else (operation,)
             used.update(symbol for loop in loops for symbol in loop.free_symbols)
+        needed: set[int] = set()
         for name in (*operation.reads, *operation.writes):
             if name in self.buffers:
                 used.update(self.buffers[name].layout.free_symbols)
-        return {self.defined[s] for s in used if self.defined.get(s, position) < position}
-
-
-def _symbols(value: Any) -> set[sympy.Symbol]:
-    """Every size symbol in nested arguments of an Extern."""
-    if isinstance(value, TensorRef):
-        return set(value.layout.free_symbols)
-    if isinstance(value, sympy.Basic):
-        return set(value.free_symbols)
-    if isinstance(value, dict):
-        return {s for item in value.values() for s in _symbols(item)}
-    if isinstance(value, (list, tuple)):
-        return {s for item in value for s in _symbols(item)}
-    return set()
+            needed.update(self.vouched.get(self.roots.get(name, name), ()))
+        needed.update(at for symbol in used for at in self.defined.get(symbol, ()))
+        return {at for at in needed if at < position}
 
 
 def topological(before: Sequence[set[int]], priority: Sequence[int] | None = None) -> list[int]:

@@ -27,8 +27,8 @@ def eliminate_common_subexpressions(graph: Graph, context: PassContext | None = 
         if torch_api.written_arguments(node):
             seen.clear()
             continue
-        if not torch_api.is_pure(node) or node.op == "output":
-            continue
+        if not torch_api.is_pure(node) or node.op == "output" or node.meta.get("unbacked_bindings"):
+            continue  # what finds out a size gives it a name of its own
         key = _key(node, replace)
         first = seen.setdefault(key, node) if key is not None else node
         if first is node:

@@ -113,10 +113,3 @@ def same_statically(a: Any, b: Any) -> bool:
     if left == right:
         return True
     return evaluate_statically(shape_env_of([a, b]), sympy.Eq(left, right)) is True
-
-
-def resolved_bindings(shape_env: ShapeEnv | None, bindings: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """A node's `unbacked_bindings` (symbol -> pytree key path into its result), renamed symbols by their new name."""
-    from torch.fx.experimental.symbolic_shapes import resolve_unbacked_bindings
-
-    return resolve_unbacked_bindings(shape_env, dict(bindings)) or {}

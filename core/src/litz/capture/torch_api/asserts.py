@@ -1,0 +1,126 @@
+"""What a program promises about sizes that hang on data, and where torch keeps that.
+
+`torch._check(z.size(0) == 4)` ends in three places of a ShapeEnv: as a runtime assert in the words of the symbol that
+the size had first, as a replacement of that symbol (from then on the size reads 4), and as its range. AOTAutograd
+traces a graph again, each time with new symbols, which are renamed to the first ones. A SymInt keeps the expression
+that it was made with beside the one that is left after replacing. The same in torch 2.11 to 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sympy
+import torch
+from torch._ops import OpOverload
+from torch.fx.experimental.symbolic_shapes import CallMethodKey, ShapeEnv, canonicalize_bool_expr
+from torch.utils._pytree import SequenceKey
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_OWN_WORDS = "Runtime assertion failed for expression"
+"""How dynamo and torch.export begin the message of an assertion to which the user gave none."""
+
+
+def traced_expr(shape_env: ShapeEnv | None, value: Any) -> Any:
+    """The expression that a SymInt, SymFloat or SymBool was made with, nothing replaced, in the first symbols' names;
+    other values as sympy has them."""
+    if not isinstance(value, _SYMBOLIC):
+        return sympy.sympify(value)
+    return first_names(shape_env, value.node._expr)
+
+
+def first_names(shape_env: ShapeEnv | None, expr: Any) -> Any:
+    """`expr` with the symbols of later traces named as the first trace named them."""
+    names = {} if shape_env is None else shape_env.unbacked_renamings
+    while names and expr.free_symbols & names.keys():
+        expr = expr.xreplace(names)
+    return expr
+
+
+def replaced(shape_env: ShapeEnv | None, expr: Any) -> Any:
+    """`expr` with every symbol replaced that is known to equal something else."""
+    return expr if shape_env is None else shape_env.replace(expr)
+
+
+def is_data_dependent(shape_env: ShapeEnv | None, symbol: sympy.Symbol) -> bool:
+    """Whether `symbol` was made for a value that only a run tells, replaced since or not."""
+    return shape_env is not None and symbol in shape_env.var_to_range and symbol not in _backed(shape_env)
+
+
+def _backed(shape_env: ShapeEnv) -> Mapping[sympy.Symbol, Any]:
+    found = getattr(shape_env, "backed_var_to_val", None)
+    return shape_env.var_to_val if found is None else found  # before torch 2.11
+
+
+def depends_on_data(target: Any) -> bool:
+    """Whether the sizes or scalars that `target` returns hang on the data that it is given."""
+    tags = target.tags if isinstance(target, OpOverload) else ()
+    return torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
+
+
+def bindings_of(value: Any) -> dict[sympy.Symbol, tuple[Any, ...]]:
+    """The symbols that sizes and scalars in a call's fake result were made with, each with the key path to it."""
+    found: dict[sympy.Symbol, tuple[Any, ...]] = {}
+
+    def note(item: Any, path: tuple[Any, ...]) -> None:
+        if isinstance(item, (list, tuple)):
+            for position, part in enumerate(item):
+                note(part, (*path, SequenceKey(position)))
+        elif isinstance(item, torch.Tensor):
+            for dim, size in enumerate(item.shape):
+                note(size, (*path, CallMethodKey("size"), SequenceKey(dim)))
+        elif isinstance(item, (torch.SymInt, torch.SymFloat)):
+            expr = item.node._expr
+            if expr.is_Symbol and is_data_dependent(item.node.shape_env, expr):
+                found.setdefault(expr, path)
+
+    note(value, ())
+    return found
+
+
+def runtime_asserts(shape_env: ShapeEnv | None) -> list[Any]:
+    """The conditions that a run must check, in torch's order; symbols by their first names."""
+    if shape_env is None:
+        return []
+    found = (item.expr for asserts in shape_env.deferred_runtime_asserts.values() for item in asserts)
+    return [first_names(shape_env, expr) for expr in found]
+
+
+def same_condition(condition: Any) -> Any:
+    """A form that conditions of equal meaning share where that is easily seen: 4 <= u, u >= 4 and u > 3."""
+    found = canonicalize_bool_expr(condition)
+    if isinstance(found, sympy.StrictLessThan) and all(side.is_integer for side in found.args):
+        left, right = found.args
+        return sympy.Le(left, right - 1) if right.is_Integer else sympy.Le(left + 1, right)
+    return found
+
+
+def implied_by_ranges(shape_env: ShapeEnv, condition: Any) -> bool:
+    """Whether a condition holds for all values in the ranges of its symbols, whatever else was asserted."""
+    found = shape_env.bound_sympy(condition)
+    return bool(found.is_bool) and found.is_singleton() and bool(found.lower)
+
+
+def asserted(node: torch.fx.Node) -> tuple[Any, str] | None:
+    """(condition, message) of a node that asserts a scalar: a SymBool or bool, and "" for a message that is not the
+    user's. None for other nodes, and for conditions without a value on record."""
+    if node.target is not torch.ops.aten._assert_scalar.default:
+        return None
+    condition: Any = node.args[0]
+    if isinstance(condition, torch.fx.Node):
+        condition = condition.meta.get("val", condition.meta.get("example_value"))
+    if not isinstance(condition, (torch.SymBool, bool)):
+        return None
+    message = str(node.args[1]) if len(node.args) > 1 else str(node.kwargs.get("assert_msg", ""))
+    return condition, "" if message.startswith(_OWN_WORDS) else message
+
+
+def assertion_messages(module: torch.fx.GraphModule) -> list[tuple[Any, str]]:
+    """(condition as traced, message) of the assertions in a dynamo graph to which the user gave a message."""
+    found = []
+    for node in module.graph.nodes:
+        said = asserted(node)
+        if said is not None and said[1] and isinstance(said[0], torch.SymBool):
+            found.append((said[0].node._expr, said[1]))
+    return found

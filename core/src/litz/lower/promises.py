@@ -1,0 +1,145 @@
+"""Promises: what a program claims of sizes and scalars that hang on data, made Checks where the sizes are found out.
+
+A size that torch has decided to be 4 reads 4 in every later size, stride and index, so the claim has to be checked
+before anything is done by it. In: each symbol that an Extern binds, and the conditions that the ShapeEnv keeps. Out:
+the Checks, as soon as all of their symbols are known, in torch's order: the conditions that were asserted, then the
+equalities that sizes were replaced by, then the ranges that were derived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import sympy
+import torch
+
+from litz.capture import torch_api
+from litz.errors import LoweringError
+from litz.ir import Unbacked
+
+HUGE = 2**62
+"""Ends of ranges that are as good as none."""
+
+Emit = Callable[[Any, str, tuple[sympy.Symbol, ...]], None]
+
+
+class Promises:
+    """The conditions of a graph that no Check stands for yet.
+
+    emit: appends a Check of (condition, message, symbols to show) to the program.
+    """
+
+    def __init__(self, graph: Any, emit: Emit) -> None:
+        self.emit = emit
+        self.shape_env = None if graph is None else graph.shape_env
+        self.known: set[sympy.Symbol] = set()
+        self.checked: set[Any] = set()
+        self.places: dict[sympy.Symbol, str] = {}
+        self.messages: dict[Any, str] = {}
+        self.pending: list[Any] = []
+        if graph is None or self.shape_env is None:
+            return
+        self.pending = torch_api.runtime_asserts(self.shape_env)
+        said = (torch_api.asserted(node) for node in graph.nodes)
+        of_graph = [(torch_api.traced_expr(self.shape_env, item[0]), item[1]) for item in said if item and item[1]]
+        for condition, message in (*graph.messages, *of_graph):
+            key = torch_api.same_condition(torch_api.first_names(self.shape_env, condition))
+            self.messages.setdefault(key, message)
+
+    def symbol_for(self, symbol: sympy.Symbol, node: torch.fx.Node, path: tuple[Any, ...]) -> sympy.Symbol:
+        """What to call the value that `node` binds to `symbol`, found at `path` of its result (see `ir.Unbacked`)."""
+        symbol = torch_api.first_names(self.shape_env, symbol)
+        equal = torch_api.replaced(self.shape_env, symbol)
+        if equal.is_Symbol and equal not in self.known:
+            symbol = equal
+        elif symbol in self.known:  # found out for the second time
+            first, number = symbol, 1
+            while symbol in self.known:
+                symbol, number = type(first)(f"{first}_{number}", **first.assumptions0), number + 1
+            self.pending.append(sympy.Eq(symbol, first, evaluate=False))
+        self.places[symbol] = _place(node, path)
+        return symbol
+
+    def given(self, symbols: Iterable[sympy.Symbol]) -> None:
+        """The inputs hold these."""
+        self.known.update(symbols)
+
+    def found_out(self, items: Iterable[Unbacked]) -> None:
+        """An Extern has bound these: check what is promised of them."""
+        fresh = [item for item in items if item.symbol not in self.known]
+        self.known.update(item.symbol for item in fresh)
+        if self.shape_env is None:
+            return
+        for item in fresh:
+            equal = torch_api.replaced(self.shape_env, item.symbol)
+            if equal != item.symbol:
+                self.pending.append(sympy.Eq(item.symbol, equal, evaluate=False))
+        self.check_known()
+        for item in fresh:
+            last = item.path[-1] if item.path else ()
+            self._check_range(item.symbol, is_size=isinstance(last, tuple) and last[:1] == ("size",))
+
+    def check_known(self) -> None:
+        """Check every promise whose symbols are known by now."""
+        waiting = []
+        for condition in self.pending:
+            known = self._in_known(condition)
+            if known is None:
+                waiting.append(condition)
+            else:
+                self.check(known)
+        self.pending = waiting
+
+    def check(self, condition: Any, message: str = "") -> None:
+        """Check a condition, unless that has been done. LoweringError for one whose symbols nothing finds out."""
+        known = self._in_known(condition)
+        if known is None:
+            raise LoweringError("_assert_scalar", str(condition), "nothing finds out the sizes that it asserts")
+        key = torch_api.same_condition(known)
+        if known is sympy.true or key in self.checked:
+            return
+        self.checked.add(key)
+        message = self.messages.get(key, "") or message
+        if message:
+            self.emit(known, message, ())
+            return
+        symbols = tuple(sorted(known.free_symbols, key=str))
+        places = " and ".join(f"{symbol} is {self.places[symbol]}" for symbol in symbols if symbol in self.places)
+        self.emit(known, f"Runtime assertion failed: {known}" + (f", where {places}" if places else ""), symbols)
+
+    def assert_true(self, condition: Any, message: str) -> None:
+        """Check what the graph asserts, unless what is checked already says so."""
+        if self.shape_env is None or not torch_api.implied_by_ranges(self.shape_env, condition):
+            self.check(condition, message)
+
+    def _in_known(self, condition: Any) -> Any | None:
+        """The condition over symbols that are known, None if there is no such form yet."""
+        unknown = condition.free_symbols - self.known
+        if unknown:
+            condition = condition.xreplace({s: torch_api.replaced(self.shape_env, s) for s in unknown})
+        return None if condition.free_symbols - self.known else condition
+
+    def _check_range(self, symbol: sympy.Symbol, is_size: bool) -> None:
+        low, high = torch_api.value_ranges(self.shape_env).get(symbol, (-sympy.oo, sympy.oo))
+        if torch_api.replaced(self.shape_env, symbol) != symbol:
+            return  # its range is that of what it equals
+        ends = f"between {low} and {high}" if high < HUGE else f"at least {low}"
+        message = f"Invalid value range: {self.places.get(symbol, symbol)} must be {ends}"
+        for condition, matters in (
+            (sympy.Ge(symbol, low, evaluate=False), low > (0 if is_size else -HUGE)),
+            (sympy.Le(symbol, high, evaluate=False), high < HUGE),
+        ):
+            key = torch_api.same_condition(condition) if matters else None
+            if matters and key not in self.checked:
+                self.checked.add(key)
+                said = self.messages.get(key, "")
+                self.emit(condition, said or message, () if said else (symbol,))
+
+
+def _place(node: torch.fx.Node, path: tuple[Any, ...]) -> str:
+    """Where a value was found, in words."""
+    last: Any = path[-1] if path else ("item",)
+    number = next((f"result {step} of " for step in path if isinstance(step, int)), "")
+    kind = f"{last[0]} {last[1]} of " if last[:1] in (("size",), ("stride",)) else ""
+    return f"{kind}{number}{node.name}" if kind or number else f"the value of {node.name}"

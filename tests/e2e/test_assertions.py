@@ -1,0 +1,348 @@
+"""Assertions on data hold in compiled programs: where eager raises, the program raises, and nothing is done before.
+
+Most programs are interpreted, which needs no compiler: that a Check is in the program, and before what depends on it,
+is the lowering's and the scheduler's work. What ends in the wrapper's text is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import ones, tensor
+
+import litz
+from litz.capture.aot import compile_with_aot
+from litz.codegen.facts import replay_facts
+from litz.ir.interpret import interpret
+from litz.ir.verify import verify
+from litz.pipeline import decompositions, make_compiler, schedule_graph, schedule_only
+from litz.schedule import check_schedule
+from litz.schedule.schedule_program import unscheduled
+from support.compare import device_param
+
+
+@pytest.fixture(autouse=True)
+def capture_data() -> Iterator[None]:
+    wanted = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    with torch._dynamo.config.patch(wanted):
+        yield
+
+
+def interpreted(function: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
+    """`function` compiled: its kernels in the order of the schedule, each interpreted."""
+    torch._dynamo.reset()
+    compiler = make_compiler()
+
+    def compile_graph(graph: Any) -> Callable[[list[Any]], Any]:
+        schedule = schedule_graph(graph, compiler)
+        check_schedule(schedule)
+        program = unscheduled(schedule)
+        verify(program)
+        return lambda args: interpret(program, args)
+
+    def backend(gm: Any, inputs: Any) -> Callable[..., Any]:
+        return compile_with_aot(gm, inputs, compile_graph=compile_graph, decompositions=decompositions(compiler))
+
+    return torch.compile(function, backend=backend, fullgraph=True, **settings)
+
+
+def outcome(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, str | None]:
+    """What a call returned and left in its arguments, or the message of its error."""
+    own = [arg.clone() for arg in args]
+    try:
+        return (function(*own), own), None
+    except (RuntimeError, AssertionError, ValueError, IndexError) as error:
+        return (None, [*args]), str(error)
+
+
+def data(*values: float) -> torch.Tensor:
+    return tensor(values, dtype=torch.float32)
+
+
+def is_four(x: torch.Tensor) -> torch.Tensor:
+    z = x.nonzero()
+    torch._check(z.size(0) == 4, lambda: "need four")
+    return z * 2
+
+
+def equals_input(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    z = x.nonzero()
+    torch._check(z.size(0) == y.size(0), lambda: "as many as y")
+    return z.squeeze(1) + y
+
+
+def in_range(x: torch.Tensor) -> torch.Tensor:
+    z = x.nonzero()
+    torch._check(z.size(0) >= 3, lambda: "three at least")
+    torch._check(z.size(0) < 8, lambda: "less than eight")
+    return z * 2
+
+
+def divides(x: torch.Tensor) -> torch.Tensor:
+    z = x.nonzero()
+    torch._check(z.size(0) % 3 == 0, lambda: "in threes")
+    return z.view(3, -1) * 2
+
+
+def item_is(x: torch.Tensor) -> torch.Tensor:
+    n = x.sum().to(torch.int64).item()
+    torch._check(n == 4, lambda: "must be 4")
+    return x * n
+
+
+def item_as_size(x: torch.Tensor) -> torch.Tensor:
+    n = x.sum().to(torch.int64).item()
+    torch._check(n >= 0, lambda: "negative")
+    torch._check(n < 20, lambda: "too many")
+    return ones(n) * 2
+
+
+def item_of_float(x: torch.Tensor) -> torch.Tensor:
+    n = x.sum().item()
+    torch._check(n < 4.5, lambda: "too large")
+    return x * n
+
+
+def item_of_bool(x: torch.Tensor) -> torch.Tensor:
+    torch._check((x > 0).all().item(), lambda: "all of them")
+    return x * 2
+
+
+def unused(x: torch.Tensor) -> torch.Tensor:
+    torch._check(x.nonzero().size(0) == 4, lambda: "need four")
+    return x * 2
+
+
+def two_sizes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    a, b = x.nonzero(), y.nonzero()
+    torch._check(a.size(0) == b.size(0), lambda: "as many")
+    return a * b
+
+
+def equal_calls(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    a, b, c = torch.masked_select(x, x > 0), torch.masked_select(x, x > 0), y.nonzero()
+    torch._check(a.size(0) == b.size(0))
+    torch._check(c.size(0) == a.size(0), lambda: "c as a")
+    return a + b + c.squeeze(1)
+
+
+def written_after(x: torch.Tensor) -> torch.Tensor:
+    z = x.nonzero()
+    torch._check(z.size(0) == 4, lambda: "need four")
+    x.add_(1)
+    return x * 2
+
+
+def tensor_assertion(x: torch.Tensor) -> torch.Tensor:
+    torch._assert_async(x.sum() < 7)
+    x.add_(1)
+    return x.sin()
+
+
+def tensor_assertion_with_message(x: torch.Tensor) -> torch.Tensor:
+    torch._assert_async(x.sum() < 7, "the sum is too large")
+    x.add_(1)
+    return x.sin()
+
+
+def fits(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    n = x.sum().to(torch.int64).item()
+    torch._check(n >= 0, lambda: "negative")
+    torch._check(n <= y.size(0), lambda: "more than y")
+    return y.narrow(0, 0, n) * 2
+
+
+def value(x: torch.Tensor) -> torch.Tensor:
+    n = x.sum().to(torch.int64).item()
+    torch._check_value(n < 6, lambda: "the value")
+    return x * n
+
+
+def selected(x: torch.Tensor) -> torch.Tensor:
+    s = torch.masked_select(x, x > 0)
+    torch._check(s.size(0) * 2 == 8, lambda: "twice that is eight")
+    return s + torch.arange(4)
+
+
+def distinct(x: torch.Tensor) -> torch.Tensor:
+    s = torch.unique(x)
+    torch._check(s.size(0) == 2, lambda: "two of them")
+    return s + torch.arange(2)
+
+
+def repeated(x: torch.Tensor) -> torch.Tensor:
+    s = torch.repeat_interleave(x, x.to(torch.int64))
+    torch._check(s.size(0) == 4, lambda: "four of them")
+    return s + torch.arange(4)
+
+
+def counted(x: torch.Tensor) -> torch.Tensor:
+    s = torch.bincount(x.to(torch.int64))
+    torch._check(s.size(0) == 2, lambda: "two bins")
+    return s + torch.arange(2)
+
+
+PROGRAMS: list[tuple[Callable[..., Any], list[tuple[torch.Tensor, ...]]]] = [
+    # A program, then calls of it; the first is the one that it is compiled for.
+    (is_four, [(ones(4),), (data(1, 0, 1),), (ones(5),)]),
+    (equals_input, [(ones(4), ones(4)), (data(1, 0, 1), ones(3))]),
+    (in_range, [(ones(4),), (data(1, 0, 1),), (ones(9),), (ones(7),)]),
+    (divides, [(ones(6),), (ones(5),)]),
+    (item_is, [(ones(4),), (ones(5),)]),
+    (item_as_size, [(ones(4),), (-ones(4),), (ones(50),), (data(0, 0),)]),
+    (item_of_float, [(ones(4),), (ones(5),)]),
+    (item_of_bool, [(ones(4),), (data(1, 0),)]),
+    (unused, [(ones(4),), (ones(5),)]),
+    (two_sizes, [(ones(4), ones(4)), (ones(4), ones(3))]),
+    (equal_calls, [(ones(4), ones(4)), (data(1, 0, 1, 1), ones(4)), (data(1, 0), data(0, 1))]),
+    (written_after, [(ones(4),), (ones(5),)]),
+    (tensor_assertion, [(ones(4),), (ones(9),)]),
+    (tensor_assertion_with_message, [(ones(4),), (ones(9),)]),
+    (fits, [(ones(4), ones(6)), (-ones(4), ones(6)), (ones(7), ones(6)), (ones(7) * 0, ones(6))]),
+    (value, [(ones(4),), (ones(9),)]),
+    (selected, [(ones(4),), (data(1, 0, 1, 1),), (ones(5),)]),
+    (distinct, [(data(1, 2, 1),), (ones(3),), (data(1, 2, 3),)]),
+    (repeated, [(data(1, 2, 1),), (ones(3),), (data(1, 2, 3),)]),
+    (counted, [(data(1, 0, 1),), (data(0, 0),), (data(1, 2, 3),)]),
+]
+
+
+DYNAMIC = (is_four, equals_input, fits, two_sizes, tensor_assertion)
+
+
+@pytest.mark.parametrize(
+    ("program", "calls", "dynamic"),
+    [
+        *(pytest.param(program, calls, None, id=program.__name__) for program, calls in PROGRAMS),
+        *(pytest.param(p, calls, True, id=f"{p.__name__}-dynamic") for p, calls in PROGRAMS if p in DYNAMIC),
+    ],
+)
+def test_a_program_raises_what_eager_raises(
+    program: Callable[..., Any], calls: list[tuple[torch.Tensor, ...]], dynamic: bool | None
+) -> None:
+    compiled = interpreted(program, dynamic=dynamic)
+    for args in calls:
+        (expected, left), message = outcome(program, args)
+        (actual, ours), our_message = outcome(compiled, args)
+        assert our_message == message
+        torch.testing.assert_close(actual, expected)
+        torch.testing.assert_close(ours, left)
+
+
+def test_without_a_message_the_error_names_the_size_and_its_value():
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return x.nonzero().squeeze(1) + torch.arange(4)
+
+    compiled = interpreted(plain)
+    compiled(ones(4))
+    with pytest.raises(RuntimeError, match=r"Eq\(u0, 4\), where u0 is size 0 of nonzero: u0 = 2"):
+        compiled(data(1, 0, 1))
+
+
+def test_a_range_that_is_no_assertion_of_its_own():
+    def constrained(x: torch.Tensor) -> torch.Tensor:
+        n = x.sum().to(torch.int64).item()
+        torch.sym_constrain_range(n, min=2, max=6)
+        return ones(n)
+
+    compiled = interpreted(constrained)
+    assert compiled(ones(4)).shape == (4,)
+    with pytest.raises(RuntimeError, match=r"must be between 2 and 6: u0 = 9"):
+        compiled(ones(9))
+
+
+@device_param
+def test_compiled_forward_and_backward(device: str) -> None:
+    def train(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        z = x.nonzero()
+        torch._check(z.size(0) == 4, lambda: "100% must be four")
+        return (w[z.squeeze(1)] * w.sum()).sin().sum()
+
+    torch._dynamo.reset()
+    compiled = torch.compile(train, backend="litz", fullgraph=True)
+    w = torch.rand(7, device=device, requires_grad=True)
+    loss = compiled(ones(4, device=device), w)
+    loss.backward()
+    reference = w.detach().double().requires_grad_()
+    train(ones(4, device=device), reference).backward()
+    torch.testing.assert_close(w.grad.double(), reference.grad, rtol=1e-5, atol=1e-5)
+    for size in (3, 5):
+        with pytest.raises(RuntimeError, match=r"^100% must be four$"):
+            compiled(ones(size, device=device), w)
+
+
+def test_assertions_of_a_package(tmp_path: Any) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            n = x.sum().to(torch.int64).item()
+            torch._check(n >= 0)
+            torch._check(x.nonzero().size(0) == 4)
+            torch._assert_async(x.max() < 3)
+            return ones(n) * x.sum()
+
+    n = torch.export.Dim("n", min=2, max=50)
+    litz.aot_compile(Module(), (ones(4),), tmp_path / "package", dynamic_shapes={"x": {0: n}})
+    loaded = litz.aot_load(tmp_path / "package")
+    assert loaded(data(1, 2, 1, 1)).shape == (5,)
+    for bad, message in [
+        (-ones(4), r"0 <= u0.*u0 = -4"),
+        (ones(5), r"size 0 of nonzero: .* = 5"),
+        (data(4, 1, 1, 1), "single nonzero value"),
+    ]:
+        with pytest.raises(RuntimeError, match=message):
+            loaded(bad)
+
+
+@device_param
+def test_what_a_custom_op_returns_is_what_its_fake_says_or_an_error(device: str) -> None:
+    @torch.library.custom_op("litz_test_asserts::some", mutates_args=())
+    def some(x: torch.Tensor) -> torch.Tensor:
+        return x.new_ones(int(x.sum()))
+
+    @some.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return x.new_empty(2 * torch.library.get_ctx().new_dynamic_size())
+
+    @torch.library.custom_op("litz_test_asserts::four", mutates_args=())
+    def four(x: torch.Tensor) -> torch.Tensor:
+        return x.new_ones(int(x.sum()))
+
+    @four.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return x.new_empty(4)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: some(x) * 2, backend="litz", fullgraph=True)
+    assert compiled(ones(4, device=device)).shape == (4,)
+    with pytest.raises(RuntimeError, match=r"litz_test_asserts.some.* sizes \[5\]"):
+        compiled(ones(5, device=device))
+    compiled = torch.compile(lambda x: four(x).sum(), backend="litz", fullgraph=True)
+    assert compiled(ones(4, device=device)) == 4
+    for bad in (data(1, 1, 0, 0), data(1, 1, 5, 0)):
+        with pytest.raises(RuntimeError, match=r"litz_test_asserts.four.* sizes \[4\]"):
+            compiled(bad.to(device))
+
+
+@device_param
+def test_checks_survive_for_every_size(device: str) -> None:
+    """With a schedule for each of several sizes, each has them."""
+    torch._dynamo.reset()
+    compiled = torch.compile(equals_input, backend="litz", dynamic=True, options={"sizes": (4, 64)})
+    for n in (4, 64):
+        x = ones(n, device=device)
+        torch.testing.assert_close(compiled(x, x), equals_input(x, x))
+        x = x.clone()
+        x[1] = 0
+        with pytest.raises(RuntimeError, match="as many as y"):
+            compiled(x, x)
+
+
+def test_no_cuda_graph_is_recorded_which_could_not_check():
+    torch._dynamo.reset()
+    (schedule,) = schedule_only(is_four, [ones(4)])
+    kinds = [type(step).__name__ for step in schedule.steps]
+    assert kinds.index("Check") < kinds.index("Kernel")
+    assert replay_facts(schedule)["unbacked"]

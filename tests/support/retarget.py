@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
-from litz.pipeline import Compiler, make_compiler, plan_graph, schedule_planned
+from litz.pipeline import Compiler, decompositions, make_compiler, plan_graph, schedule_planned
 from litz.report.log import Log
 from litz.schedule import Schedule
 from litz_plugins import Decision
@@ -69,7 +69,13 @@ def cuda_schedules(
         return run
 
     def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return compile_with_aot(gm, inputs, compile_graph=keep, decompositions=compiler.plugins.decompositions())
+        return compile_with_aot(
+            gm,
+            inputs,
+            compile_graph=keep,
+            decompositions=decompositions(compiler),
+            eager_random=compiler.options.fallback_random,
+        )
 
     run(backend)
     return schedules

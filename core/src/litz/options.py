@@ -105,6 +105,9 @@ class Options:
     freezing: bool = _option(
         False, "for inference: parameters become constants of the compiled code, which refuses other weights"
     )
+    fallback_random: bool = _option(
+        False, "draw random numbers as eager does, value for value: by the library, in program order (slower)"
+    )
     fusion: bool = _option(True, "fuse operations into one kernel where that pays")
     memory_planning: bool = _option(
         True, "let buffers take over the memory of dead ones, and small ones on CUDA share one allocation"

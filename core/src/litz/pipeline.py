@@ -20,6 +20,7 @@ from litz.building import build, generate
 from litz.by_size import merge_equal, schedule_by_size
 from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
+from litz.capture.decompositions import drawn_in_eager
 from litz.capture.freezing import fold_frozen, freeze
 from litz.capture.graph import Graph
 from litz.capture.layout import apply_layout, changed_strides
@@ -57,12 +58,20 @@ def compile_backend(
         compile_graph=lambda graph: compile_graph(graph, compiler),
         decompositions=decompositions(compiler),
         freezing=compiler.options.freezing,
+        eager_random=compiler.options.fallback_random,
     )
 
 
 def decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:
     """The table for capture. A plugin that registers None for an op keeps it whole."""
-    return {op: rule for op, rule in compiler.plugins.decompositions().items() if rule is not None}
+    table = {op: rule for op, rule in compiler.plugins.decompositions().items() if rule is not None}
+    return drawn_in_eager(table) if compiler.options.fallback_random else table
+
+
+def lowerings(compiler: Compiler) -> Mapping[Any, Callable[..., Any]]:
+    """The table for lowering. What is not in the table is a library call."""
+    table = compiler.plugins.lowerings()
+    return drawn_in_eager(table) if compiler.options.fallback_random else table
 
 
 @dataclass(frozen=True)
@@ -155,7 +164,7 @@ def plan_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
 
 
 def _layout_needs(compiler: Compiler) -> LayoutNeeds:
-    return LayoutNeeds(compiler.plugins.layout_needs(), frozenset(compiler.plugins.lowerings()))
+    return LayoutNeeds(compiler.plugins.layout_needs(), frozenset(lowerings(compiler)))
 
 
 def schedule_planned(graph: Graph, compiler: Compiler, log: Log) -> Schedule:
@@ -190,7 +199,7 @@ def _schedule_program(program: Program, compiler: Compiler, log: Log) -> Schedul
 
 def _lower(graph: Graph, compiler: Compiler) -> Program:
     try:
-        return lower(graph, compiler.plugins.lowerings(), compiler.options, _layout_needs(compiler).of)
+        return lower(graph, lowerings(compiler), compiler.options, _layout_needs(compiler).of)
     except LoweringError as error:
         plugin = compiler.plugins.lowering_owner(error.op)
         if not plugin:
@@ -258,7 +267,13 @@ def schedule_only(
         return run
 
     def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return compile_with_aot(gm, inputs, compile_graph=keep, decompositions=decompositions(compiler))
+        return compile_with_aot(
+            gm,
+            inputs,
+            compile_graph=keep,
+            decompositions=decompositions(compiler),
+            eager_random=compiler.options.fallback_random,
+        )
 
     torch.compile(fn, backend=backend, dynamic=dynamic)(*fake_args)
     return schedules

@@ -29,6 +29,7 @@ def compile_with_aot(
     decompositions: Mapping[OpOverload, Callable[..., Any]],
     graph_passes: Callable[[Graph], Graph] = lambda graph: graph,
     freezing: bool = False,
+    eager_random: bool = False,
 ) -> Callable[..., Any]:
     """Compile what dynamo captured.
 
@@ -39,6 +40,8 @@ def compile_with_aot(
     decompositions: see `decompositions.decompositions`.
     graph_passes: Graph to Graph, run before compile_graph; the identity by default.
     freezing: tell inference graphs what their parameters and buffers hold (`Graph.frozen_values`).
+    eager_random: trace the random ops that eager calls; `decompositions` must keep them whole
+        (`decompositions.drawn_in_eager`).
 
     Returns a callable with positional inputs and a sequence of outputs. An exception from the passes or compile_graph
     keeps its type and gets a note that names the graph and its kind; one from compiling the backward is raised where
@@ -55,6 +58,7 @@ def compile_with_aot(
                 decompositions=decompositions,
                 graph_passes=graph_passes,
                 freezing=freezing,
+                eager_random=eager_random,
             )
 
         return torch_api.flatten_inputs(gm, example_inputs, compile_flat)
@@ -75,6 +79,7 @@ def compile_with_aot(
         backward=backward,
         inference=job.inference,
         decompositions=decompositions,
+        eager_random=eager_random,
     )
 
 

@@ -137,6 +137,11 @@ def decompositions(extra: Mapping[OpOverload, Rule | None] | None = None) -> dic
     return table
 
 
+def drawn_in_eager(table: Mapping[OpOverload, Rule]) -> dict[OpOverload, Rule]:
+    """Less the random ops that draw by themselves: for decompositions and lowerings alike, they are library calls."""
+    return {op: rule for op, rule in table.items() if not torch_api.is_random_draw(op)}
+
+
 @functools.cache
 def _core_table() -> Mapping[OpOverload, Rule]:
     """Core's own choice, built once: it depends on nothing but the torch version."""

@@ -67,9 +67,11 @@ class LayoutNeeds:
             return max(needs, key=_STRICTNESS.__getitem__, default="any")
         if torch.Tag.needs_contiguous_strides in target.tags:
             return "contiguous"
-        if torch.Tag.flexible_layout in target.tags or target in self.lowered:
+        if target in self.lowered:
             return "any"
-        return "traced"
+        # A library call that draws does so in the order of memory.
+        flexible = torch.Tag.flexible_layout in target.tags and not torch_api.is_random_draw(target)
+        return "any" if flexible else "traced"
 
 
 _STRICTNESS: Mapping[LayoutNeed, int] = {"any": 0, "traced": 1, "contiguous": 2}

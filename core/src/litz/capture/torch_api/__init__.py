@@ -42,10 +42,10 @@ from .operators import (
     is_higher_order,
     is_pointwise,
     is_pure,
-    is_random,
     make_graph_module,
     written_arguments,
 )
+from .random import is_random, is_random_draw, random_as_in_eager
 from .shapes import (
     backed_values,
     evaluate_statically,
@@ -96,12 +96,14 @@ __all__ = [
     "is_pointwise",
     "is_pure",
     "is_random",
+    "is_random_draw",
     "is_restart",
     "is_unbacked",
     "known",
     "make_fake",
     "make_graph_module",
     "missing_value",
+    "random_as_in_eager",
     "real_mode",
     "rebuilt_outputs",
     "replaced",

@@ -11,6 +11,8 @@ from torch._dynamo.utils import counters
 from torch._guards import TracingContext
 from torch._ops import OpOverload
 
+from .random import partition_with_draws, random_as_in_eager
+
 # (graph module, fake inputs) -> boxed callable. AOTAutograd's own type for it has moved between versions.
 Compiler = Callable[..., Any]
 
@@ -23,10 +25,12 @@ def aot_compile(
     backward: Compiler,
     inference: Compiler,
     decompositions: Mapping[OpOverload, Callable[..., Any]],
+    eager_random: bool = False,
 ) -> Callable[..., Any]:
     """Trace `gm` to functional ATen, split forward from backward by min-cut, and hand each graph to its compiler.
 
     The compilers get an FX graph and its fake inputs, and return a boxed callable (one list in, a sequence out).
+    eager_random: keep the random ops that eager calls, each once, where eager calls it (`random_as_in_eager`).
     Returns a callable with dynamo's convention: positional inputs in, a sequence of outputs out. Whatever the
     compilers raise comes through unchanged.
     """
@@ -35,14 +39,15 @@ def aot_compile(
 
     # DDP's graph splitter looks at this count to know that the first call returns the fake outputs it asked for.
     counters["aot_autograd"]["total"] += 1
-    with _aot_config():
+    partition: Any = min_cut_rematerialization_partition
+    with _aot_config(), random_as_in_eager() if eager_random else contextlib.nullcontext():
         return aot_module_simplified(
             gm,
             example_inputs,
             fw_compiler=forward,
             bw_compiler=backward,
             inference_compiler=inference,
-            partition_fn=min_cut_rematerialization_partition,
+            partition_fn=partition_with_draws(partition) if eager_random else partition,
             decompositions=dict(decompositions),
             # Mutations of inputs arrive as trailing aten.copy_ nodes, so that litz can fuse the write.
             keep_inference_input_mutations=True,

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
+from .random import is_random
+
 
 def decomposition_registry() -> dict[OpOverload, Callable[..., Any]]:
     """Every decomposition that torch has, by op. Torch owns the table: a copy is returned."""
@@ -112,13 +114,6 @@ def default_store() -> tuple[Any, int] | None:
     from torch.distributed.distributed_c10d import _get_default_store
 
     return _get_default_store(), dist.get_rank()
-
-
-def is_random(target: Any) -> bool:
-    """Whether two calls of `target` with the same arguments may differ."""
-    return isinstance(target, OpOverload) and (
-        torch.Tag.nondeterministic_seeded in target.tags or target.name().startswith("rngprims::")
-    )
 
 
 def is_pointwise(target: Any) -> bool:

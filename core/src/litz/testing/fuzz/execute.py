@@ -21,7 +21,7 @@ from litz.codegen.cpp import CppCodegen
 from litz.codegen.wrapper import generate_wrapper
 from litz.cost import Roofline
 from litz.ir.interpret import interpret
-from litz.pipeline import Compiler, build, generate, make_compiler, schedule_graph
+from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, schedule_graph
 from litz.schedule import unscheduled
 from litz.testing.tensors import overlaps
 from litz_plugins import Codegen, hookimpl
@@ -71,9 +71,7 @@ class FuzzCompiler:
             self.compiler = make_compiler(None, options, make_plugins(own, entry_points=()))
         else:
             self.compiler = make_compiler(None, options)
-        self.decompositions = {
-            op: rule for op, rule in self.compiler.plugins.decompositions().items() if rule is not None
-        }
+        self.decompositions = decompositions(self.compiler)
 
     def compile(self, program: FuzzProgram, inputs: Sequence[torch.Tensor], peer: Peer | None = None) -> Executable:
         """The program, compiled for inputs like these. Its kernels are there after `finish`.

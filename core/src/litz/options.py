@@ -102,10 +102,14 @@ class Options:
         False, "record and replay CUDA graphs; set by the reduce-overhead and max-autotune modes"
     )
     max_autotune: bool = _option(False, "measure candidates instead of estimating; the max-autotune modes do")
+    max_autotune_gemm: bool = _option(False, "the same for matrix products only, not for convolutions")
     freezing: bool = _option(
         False, "for inference: parameters become constants of the compiled code, which refuses other weights"
     )
     fusion: bool = _option(True, "fuse operations into one kernel where that pays")
+    max_fusion_size: int | None = _option(
+        None, "most nodes of the graph, after decompositions, in one fused kernel; unset: no limit", least=1
+    )
     memory_planning: bool = _option(
         True, "let buffers take over the memory of dead ones, and small ones on CUDA share one allocation"
     )

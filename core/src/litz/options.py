@@ -96,6 +96,9 @@ class Options:
     report_dir: Path | None = _option(
         None, "folder to write a report of every compile to; unset: none is written", affects_code=False
     )
+    benchmark_kernels: bool = _option(
+        False, "write a file beside each kernel for `litz bench-kernels`, which times it alone", affects_code=False
+    )
     calibration: Path | None = _option(None, "file of measured speeds for the cost model; unset: built-in numbers")
 
     cuda_graphs: bool = _option(

@@ -13,6 +13,7 @@ import torch
 
 from litz.builtin import builtin_plugins
 from litz_autotune import Autotune
+from litz_autotune.race import mismatch
 from litz_autotune.timing import FakeTimer
 from litz_plugins import Choice, hookimpl
 from litz_plugins.manager import make_plugins
@@ -223,3 +224,46 @@ def test_another_plugins_opinion_comes_in_order_of_names(tuned: Make, tmp_path: 
     compile_.plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
     compile_(torch.mm, A, B)
     assert autotune.counters.tuned == 0
+
+
+def _small(wanted: torch.Tensor) -> torch.Tensor:
+    return wanted * (1 + 2e-3)
+
+
+def _last_rows(wanted: torch.Tensor) -> torch.Tensor:
+    return wanted.index_fill(-2, torch.arange(wanted.shape[-2] - 4, wanted.shape[-2]), 0)
+
+
+def _last_column(wanted: torch.Tensor) -> torch.Tensor:
+    return wanted.index_fill(-1, torch.tensor(wanted.shape[-1] - 1), 0)
+
+
+def _one_batch(wanted: torch.Tensor) -> torch.Tensor:
+    return wanted.index_fill(0, torch.tensor(wanted.shape[0] - 1), float("nan"))
+
+
+def _few_signs(wanted: torch.Tensor) -> torch.Tensor:
+    changed = wanted.clone()
+    changed.view(-1)[::10007] *= -1
+    return changed
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("size", [(50257, 16), (16, 50257), (2, 20011, 16)], ids=str)
+@pytest.mark.parametrize("fault", [_last_rows, _last_column, _one_batch])
+def test_a_few_wrong_rows_of_many_are_noticed(fault: Any, size: tuple[int, ...], dtype: torch.dtype) -> None:
+    """In the norm of the whole, 4 rows of 50257 that are 0 are an error of less than a percent."""
+    wanted = torch.randn(size, generator=torch.Generator().manual_seed(0)).to(dtype)
+    assert mismatch([wanted], [wanted]) == ""
+    assert "other values" in mismatch([fault(wanted)], [wanted])
+
+
+@pytest.mark.parametrize("size", [(50257, 16), (300, 200), (7,), (1, 9), (0, 5), ()], ids=str)
+def test_what_rounds_otherwise_is_no_other_value(size: tuple[int, ...]) -> None:
+    wanted = torch.randn(size, generator=torch.Generator().manual_seed(0))
+    assert mismatch([_small(wanted)], [wanted]) == ""
+    zeros = torch.zeros(size)
+    assert mismatch([zeros], [zeros]) == ""
+    # A user that jumps turns a few over.
+    signs = torch.ones(400, 4000, dtype=torch.bfloat16)
+    assert mismatch([_few_signs(signs)], [signs]) == ""

@@ -14,6 +14,7 @@ from litz.compiler import Compiler
 from litz.cost import device_info
 from litz.errors import CodegenError
 from litz.ir import KernelCall
+from litz.kernel_bench import SUFFIX, kernel_data
 from litz.runtime.cache import digest
 from litz.runtime.compiled_graph import CompiledGraph, load_wrapper
 from litz.runtime.cuda_graphs import replayed
@@ -76,7 +77,16 @@ def build(
     hits = sum(len(kernels) for kernels, (_, found) in zip(distinct.values(), loaded) if found)
 
     files = {"wrapper.py": wrapper.text, "schedule.txt": "\n".join(map(str, schedule.variants))}
-    files |= {f"{name}.{_SUFFIX.get(s.language, s.language)}": s.text for name, s in sources.items()}
+    places = {name: f"{name}.{_SUFFIX.get(s.language, s.language)}" for name, s in sources.items()}
+    files |= {places[name]: source.text for name, source in sources.items()}
+    if compiler.options.benchmark_kernels:
+        files |= {
+            f"{kernel.name}{SUFFIX}": kernel_data(
+                kernel, sources[kernel.name], places[kernel.name], variant, compiler.options
+            )
+            for variant in schedule.variants
+            for kernel in variant.launched
+        }
 
     def write(folder: Any) -> None:
         for name, text in files.items():
@@ -86,7 +96,7 @@ def build(
     pool = shared_pool() if compiler.options.memory_pool else Pool(limit_bytes=0)
     namespace = {**support(pool), **wrapper.objects, **launchers}
     entry = load_wrapper(wrapper.text, folder / "wrapper.py", namespace)
-    kernels = {name: str(folder / f"{name}.{_SUFFIX.get(s.language, s.language)}") for name, s in sources.items()}
+    kernels = {name: str(folder / place) for name, place in places.items()}
     if compiler.options.cuda_graphs:
         entry = replayed(entry, replay_facts(schedule))
     return CompiledGraph(schedule.program.name, wrapper.text, folder / "wrapper.py", entry, kernels, cache_hits=hits)

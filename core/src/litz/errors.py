@@ -38,6 +38,7 @@ __all__ = [
     "HookSignatureError",
     "InvalidOptionError",
     "KernelBuildError",
+    "KernelFileError",
     "LitzError",
     "LoweringError",
     "PackageError",
@@ -265,6 +266,20 @@ class PackageInputError(LitzError):
         self.problem = problem
         todo = "call it with inputs like those given to litz.aot_compile, or write a package for these; sizes that are "
         super().__init__(problem, where="a loaded package", todo=todo + "to vary are named by dynamic_shapes=")
+
+
+class KernelFileError(LitzError):
+    """A kernel cannot be timed alone: its file is not there or is none. path: which."""
+
+    def __init__(self, problem: str, *, path: str = "") -> None:
+        self.problem = problem
+        self.path = path
+        todo = (
+            "compile with options={'benchmark_kernels': True}, and name the graph's folder or one of the .json files "
+        )
+        super().__init__(
+            problem, where=path or "litz bench-kernels", todo=todo + "in it (`litz explain -v` shows where)"
+        )
 
 
 class CacheError(LitzError):

@@ -96,12 +96,16 @@ class Options:
     report_dir: Path | None = _option(
         None, "folder to write a report of every compile to; unset: none is written", affects_code=False
     )
+    benchmark_kernels: bool = _option(
+        False, "write a file beside each kernel for `litz bench-kernels`, which times it alone", affects_code=False
+    )
     calibration: Path | None = _option(None, "file of measured speeds for the cost model; unset: built-in numbers")
 
     cuda_graphs: bool = _option(
         False, "record and replay CUDA graphs; set by the reduce-overhead and max-autotune modes"
     )
     max_autotune: bool = _option(False, "measure candidates instead of estimating; the max-autotune modes do")
+    max_autotune_gemm: bool = _option(False, "the same for matrix products only, not for convolutions")
     freezing: bool = _option(
         False, "for inference: parameters become constants of the compiled code, which refuses other weights"
     )
@@ -109,6 +113,9 @@ class Options:
         False, "draw random numbers as eager does, value for value: by the library, in program order (slower)"
     )
     fusion: bool = _option(True, "fuse operations into one kernel where that pays")
+    max_fusion_size: int | None = _option(
+        None, "most nodes of the graph, after decompositions, in one fused kernel; unset: no limit", least=1
+    )
     memory_planning: bool = _option(
         True, "let buffers take over the memory of dead ones, and small ones on CUDA share one allocation"
     )

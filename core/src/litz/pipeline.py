@@ -37,7 +37,8 @@ from litz.report.log import Log
 from litz.runtime.compiled_graph import CompiledGraph
 from litz.runtime.frozen import frozen_input, refusing
 from litz.schedule import check_schedule, make_schedule
-from litz.schedule.choices import choose_templates
+from litz.schedule.choices import choose_templates, fits
+from litz.schedule.fusion_size import most_operations
 from litz.schedule.schedule import Schedule
 from litz_plugins import Choice, ChoiceContext, Decision, Estimate, KernelSource
 from litz_plugins.manager import Plugins
@@ -216,7 +217,7 @@ def _verify(program: Program, graph: Graph) -> None:
 
 def _choose(program: Program, compiler: Compiler, log: Log) -> Program:
     """Library or template, for each contraction."""
-    templates = compiler.plugins.templates(compiler.options)
+    templates, most = compiler.plugins.templates(compiler.options), most_operations(compiler.options)
 
     def context(operation: Template, current: Program) -> ChoiceContext:
         device = device_info(operation.device, compiler.options)
@@ -225,7 +226,8 @@ def _choose(program: Program, compiler: Compiler, log: Log) -> Program:
 
     def offer(operation: Template, current: Program) -> list[Choice]:
         fitting = (spec for spec in templates if operation.kind in spec.kinds)
-        return [choice for spec in fitting for choice in spec.make_choices(operation, context(operation, current))]
+        made = (choice for spec in fitting for choice in spec.make_choices(operation, context(operation, current)))
+        return [choice for choice in made if fits(choice, operation, current, most)]
 
     def select(operation: Template, current: Program, choices: Sequence[Choice]) -> tuple[str, Choice] | None:
         if not any(operation.kind in spec.kinds for spec in templates):

@@ -18,6 +18,7 @@ from litz.ir.index import Expr, loop_var
 from litz.ir.node import intern, with_args
 from litz.ir.transform import flatten, map_stores
 from litz.schedule.choices import check_order, needed_outside
+from litz.schedule.fusion_size import exceeds
 from litz.schedule.merge import merge, merge_into
 
 ACCUMULATOR = "accumulator"
@@ -90,8 +91,11 @@ def plain(
     return Epilogue(loop, buffers=views)
 
 
-def fused(program: Program, template: Template, start: Epilogue) -> Iterator[Epilogue]:
-    """`start` with ever more of the operations that use the result, the most last. Nothing where there is none."""
+def fused(program: Program, template: Template, start: Epilogue, most: int | None = None) -> Iterator[Epilogue]:
+    """`start` with ever more of the operations that use the result, the most last. Nothing where there is none.
+
+    most: nodes of the graph that one kernel may do (`max_fusion_size`).
+    """
     roots = program.roots
     loop, absorbed = start.loop, list[str]()
     made = set(loop.writes)
@@ -108,6 +112,8 @@ def fused(program: Program, template: Template, start: Epilogue) -> Iterator[Epi
         needed = needed_outside(program, inside)
         joined = merge_into(loop, operation, lambda name, needed=needed: name in needed, roots)  # type: ignore[misc]
         if isinstance(joined, str) or len(joined.nodes) > MOST_NODES or len(joined.loads) > MOST_LOADS:
+            continue
+        if exceeds(most, joined):
             continue
         loop = joined
         made.update(operation.writes)

@@ -8,12 +8,14 @@ from typing import Any
 import torch
 
 from litz.ir import KernelCall
+from litz.schedule.choices import fits
 from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, TemplateSpec, hookimpl
 from litz_plugins.records import Choice
 
 from .pool import InProcess, Runner, WorkerPool
 from .race import Forget
 from .results import Counters
+from .switches import is_active, is_decided, measures, most_in_one_kernel
 from .templates.depthwise import offer_depthwise
 from .templates.library import offer_library
 from .templates.offer import KINDS, SEARCH, offer_gemm
@@ -22,7 +24,7 @@ from .tune import LIBRARY_BACKEND, TEMPLATE_BACKEND, Tuner
 
 
 class Autotune:
-    """Implements litz's hooks. Does nothing unless `max_autotune` is on.
+    """Implements litz's hooks. Does nothing unless an option asks for tuning (`switches`).
 
     timer: instead of the device's own, for tests. counters: what happened so far.
     """
@@ -41,6 +43,8 @@ class Autotune:
         return [
             OptionSpec("search", str, "default", "how many configurations are measured", choices=tuple(SEARCH)),
             OptionSpec("backends", tuple, (LIBRARY_BACKEND, TEMPLATE_BACKEND), "what may run a contraction"),
+            OptionSpec("fusion", bool, True, "a contraction's kernel may do its users and producers too"),
+            OptionSpec("search_cache", bool, False, "use what was measured before where nothing is measured"),
             quiet("budget", float, 120.0, "seconds that one graph may spend on measuring"),
             quiet("timeout", float, 30.0, "seconds after which a measurement is given up"),
             quiet("in_subprocess", bool, True, "measure in another process, which may crash"),
@@ -57,16 +61,16 @@ class Autotune:
 
     @hookimpl
     def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:
-        if not options["max_autotune"]:
-            return []
-        return [TemplateSpec("gemm", tuple(KINDS), _offered)]
+        kinds = tuple(kind for kind in KINDS if is_decided(options, kind))
+        return [TemplateSpec("gemm", kinds, _offered)] if kinds else []
 
     @hookimpl
     def litz_compile_started(self, options: OptionsView) -> None:
-        if not options["max_autotune"]:
+        if not is_active(options):
             return
         self.tuner.start(options["autotune.budget"])
-        if torch.cuda.is_available():  # a process that measures takes seconds to start: while this one captures
+        if measures(options) and torch.cuda.is_available():
+            # A process that measures takes seconds to start: while this one captures.
             self._runner(options, "cuda", None).start()
 
     @hookimpl
@@ -78,7 +82,7 @@ class Autotune:
 
     @hookimpl
     def litz_select_choice(self, choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
-        if not context.options["max_autotune"]:
+        if not is_decided(context.options, context.operation.kind):
             return None
         return self.tuner.select(choices, context)
 
@@ -117,9 +121,10 @@ def _offered(operation: Any, context: ChoiceContext) -> Sequence[Choice]:
     if operation.device.type != "cuda" or TEMPLATE_BACKEND not in context.options["autotune.backends"]:
         return ()
     choices = (*offer_depthwise(operation, context.program), *offer_gemm(operation, context).choices)
-    if LIBRARY_BACKEND not in context.options["autotune.backends"]:
-        return choices
-    return (*offer_library(operation, context.program), *choices)
+    if LIBRARY_BACKEND in context.options["autotune.backends"]:
+        choices = (*offer_library(operation, context.program), *choices)
+    most = most_in_one_kernel(context.options)
+    return [choice for choice in choices if fits(choice, operation, context.program, most)]
 
 
 def _rejections(context: ChoiceContext) -> Sequence[tuple[str, str]]:

@@ -24,12 +24,17 @@ LEAST_PATIENCE = 10.0
 """Seconds that the last few kernels get at least, once the most of them are compiled. ptxas takes a minute for some."""
 
 
+MOST_THREADS = 16
+"""Unless the option `threads` says more: a contest has few texts, and each compilation takes memory."""
+
+
 class Precompilation:
-    """Sources that are being compiled. threads: at a time; None for one per processor, less one for who measures."""
+    """Sources that are being compiled. threads: at a time; None for one per processor, less one for who measures, and
+    at most 16."""
 
     def __init__(self, sources: Mapping[str, Sequence[KernelSource]], build: Build, threads: int | None = None) -> None:
         wanted = {source.text: source for found in sources.values() for source in found}
-        workers = max(1, min(threads or (os.cpu_count() or 2) - 1, 16, len(wanted)))
+        workers = max(1, min(threads or min((os.cpu_count() or 2) - 1, MOST_THREADS), len(wanted)))
         self._sources = sources
         self._start = time.monotonic()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="litz-autotune")

@@ -3,7 +3,7 @@
     offers -> contest -> (stored record | measuring) -> decision
 
 What is measured runs in another process unless the options say otherwise. Where nothing can be measured the library
-stays.
+stays. Under `autotune.search_cache` alone nothing is measured, and what was measured before counts.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ from .problem import describe
 from .remote import RemoteStore
 from .results import LIBRARY, Counters, LocalStore, Record
 from .subprogram import cut
+from .switches import is_measured
 from .timing import Measurement, Timer, can_measure
 
 LIBRARY_BACKEND = "library"
 TEMPLATE_BACKEND = "triton"
+
+UNKNOWN = "not measured before, and max_autotune is off"
 
 Rejections = Callable[[ChoiceContext], Sequence[tuple[str, str]]]
 
@@ -74,7 +77,13 @@ class Tuner:
         if self.timer is None and not can_measure(torch.device(context.device.type)):
             return self._unmeasured(library if library_allowed else None, offers, context)
         contest = make_contest(context, offers)
-        record = self._record(contest, offers, context)
+        if is_measured(context.options, context.operation.kind):
+            record = self._record(contest, offers, context)
+        else:
+            known = self._known(contest, context)
+            if known is None:
+                return self._unknown(library if library_allowed else None, offers, context)
+            record = known
         verdict = decide(contest.rivals, record.measured, library_allowed)
         if verdict.name is None and not library_allowed:
             raise self._nothing(context, [(name, found.reason) for name, found in record.measured.items()])
@@ -95,6 +104,12 @@ class Tuner:
         chosen = library or min(offers, key=lambda c: float("inf") if c.estimate is None else c.estimate.us)
         context.record(chosen.name, reason, estimated, plugin="autotune")
         return chosen
+
+    def _unknown(self, library: Choice | None, offers: Sequence[Choice], context: ChoiceContext) -> Choice:
+        if library is None:
+            raise self._nothing(context, [(choice.name, UNKNOWN) for choice in offers])
+        context.record(library.name, f"the library call: {UNKNOWN}", (), plugin="autotune")
+        return library
 
     def _note(
         self, chosen: Choice, verdict: Verdict, measured: Mapping[str, Measurement], context: ChoiceContext
@@ -139,6 +154,22 @@ class Tuner:
         kept = context.options["autotune.local_cache"]
         record = store.make(contest.key, measure) if kept else measure()[0]
         self._seen[contest.key] = record
+        return record
+
+    def _known(self, contest: Contest, context: ChoiceContext) -> Record | None:
+        """What was measured before, here or by who shares the remote cache; None if nothing was."""
+        if contest.key in self._seen:
+            return self._seen[contest.key]
+        record = None
+        if context.options["autotune.local_cache"]:
+            record = LocalStore(context.cache, self.counters).find(contest.key)
+            self.counters.local_hits += record is not None
+            self.counters.local_misses += record is None
+        remote = self._remote(context)
+        if record is None and remote is not None:
+            record = remote.find(contest.key, contest.problem)
+        if record is not None:
+            self._seen[contest.key] = record
         return record
 
     def _remote(self, context: ChoiceContext) -> RemoteStore | None:

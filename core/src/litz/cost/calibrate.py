@@ -10,14 +10,14 @@ small ones in a row), and matmul rates by dtype (large square matrices). Rates o
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from .calibration import DeviceCalibration, save_calibration
+from .clock import median_seconds, recorded
 
 _DTYPES = {
     "fp64": torch.float64,
@@ -51,32 +51,12 @@ def calibrate(device: torch.device | str, quick: bool = False) -> DeviceCalibrat
     return DeviceCalibration(device.type, name, rounded, f"{when}, torch {torch.__version__}")
 
 
-def _seconds(run: Callable[[], object], device: torch.device, times: int) -> float:
-    """Seconds of one run: the median of several, each long enough for the clock, after a warm-up."""
-    for _ in range(3):
-        run()
-    results = []
-    for _ in range(times):
-        if device.type == "cuda":
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
-            run()
-            end.record()
-            end.synchronize()
-            results.append(begin.elapsed_time(end) / 1e3)
-        else:
-            start = time.perf_counter()
-            run()
-            results.append(time.perf_counter() - start)
-    return statistics.median(results)
-
-
 def _bandwidth(device: torch.device, quick: bool) -> float:
     """GB/s of copying, bytes read and written, on tensors far larger than the caches."""
     size = 2**24 if quick else 2**30 if device.type == "cuda" else 2**28
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return 2 * size / _seconds(lambda: target.copy_(source), device, 5 if quick else 20) / 1e9
+    return 2 * size / median_seconds(lambda: target.copy_(source), device, 5 if quick else 20) / 1e9
 
 
 def _launch(device: torch.device, quick: bool) -> float:
@@ -92,13 +72,8 @@ def _launch(device: torch.device, quick: bool) -> float:
             x.add_(1.0)
 
     if device.type != "cuda":
-        return _seconds(row, device, 5) / count * 1e6
-    graph = torch.cuda.CUDAGraph()
-    row()
-    torch.cuda.synchronize(device)
-    with torch.cuda.graph(graph):
-        row()
-    return _seconds(graph.replay, device, 10) / count * 1e6
+        return median_seconds(row, device, 5) / count * 1e6
+    return median_seconds(recorded(row, device), device, 10) / count * 1e6
 
 
 def _matmul_rate(device: torch.device, dtype: torch.dtype, quick: bool) -> float:
@@ -107,7 +82,7 @@ def _matmul_rate(device: torch.device, dtype: torch.dtype, quick: bool) -> float
     left = torch.randn(edge, edge, device=device).to(dtype)
     right = torch.randn(edge, edge, device=device).to(dtype)
     out = torch.empty(edge, edge, device=device, dtype=dtype)
-    seconds = _seconds(lambda: torch.mm(left, right, out=out), device, 3 if quick else 10)
+    seconds = median_seconds(lambda: torch.mm(left, right, out=out), device, 3 if quick else 10)
     return 2 * edge**3 / seconds / 1e12
 
 

@@ -33,6 +33,8 @@ def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
     for name, source in report.kernel_sources.items():
         path = report.kernel_paths.get(name)
         _write(folder / "kernels" / f"{name}{path.suffix if path else '.txt'}", source)
+        if path is not None and path.with_suffix(".json").is_file():  # of the option benchmark_kernels
+            _write(folder / "kernels" / f"{name}.json", path.with_suffix(".json").read_text(encoding="utf-8"))
     return folder
 
 

@@ -15,6 +15,7 @@ from litz.ir import Buffer, Extern, Loop, Operation, Program, Template
 from litz_plugins import Choice, Decision
 
 from .dependences import dependences
+from .fusion_size import exceeds
 
 Offer = Callable[[Template, Program], Sequence[Choice]]
 Select = Callable[[Template, Program, Sequence[Choice]], tuple[str, Choice] | None]
@@ -58,6 +59,13 @@ class Recipe:
 def absorbed_by(choice: Choice) -> tuple[str, ...]:
     """The operations that a choice does besides the contraction."""
     return choice.payload.absorbs if isinstance(choice.payload, (Replacement, Recipe)) else ()
+
+
+def fits(choice: Choice, template: Template, program: Program, most: int | None) -> bool:
+    """Does a choice, with what it absorbs, do `most` nodes of the graph at most? None for no limit."""
+    if most is None or not absorbed_by(choice):
+        return True
+    return not exceeds(most, template, *(program.operations[program.positions[name]] for name in absorbed_by(choice)))
 
 
 def replacement_of(choice: Choice) -> Replacement:
@@ -168,6 +176,7 @@ __all__ = [
     "absorbed_by",
     "check_order",
     "choose_templates",
+    "fits",
     "needed_outside",
     "replacement_of",
     "substituted",

@@ -21,6 +21,7 @@ from .contracted import ContractedGraph
 from .dependences import dependences
 from .estimate import machine_of
 from .fusion import renumbered
+from .fusion_size import exceeds, most_operations
 from .memory import simple_plan
 from .schedule import Kernel, Schedule, Step
 
@@ -47,7 +48,7 @@ def finish_in_one_launch(schedule: Schedule, context: PassContext, devices: froz
     steps, program = schedule.steps, schedule.program
     if not getattr(context.options, "fusion", True) or not any(_may_finish(step, devices) for step in steps):
         return schedule
-    joined = _Joined(steps, program, devices)
+    joined = _Joined(steps, program, devices, most_operations(context.options))
     count = sum(len(seconds) for seconds in joined.seconds.values())
     for first, seconds in joined.seconds.items():
         subject = f"{steps[first].name} and {', '.join(steps[n].name for n in seconds)}"
@@ -77,8 +78,10 @@ class _Joined:
     `seconds`: for a kernel of partial results, by position, the positions of those that become its `finish`.
     """
 
-    def __init__(self, steps: tuple[Step, ...], program: Program, devices: frozenset[str]) -> None:
-        self.steps, self.program = steps, program
+    def __init__(
+        self, steps: tuple[Step, ...], program: Program, devices: frozenset[str], most: int | None = None
+    ) -> None:
+        self.steps, self.program, self.most = steps, program, most
         self.roots = storage_roots(steps)
         self.graph = ContractedGraph(dependences(steps, program.buffers))
         self.seconds: dict[int, list[int]] = {}
@@ -100,6 +103,8 @@ class _Joined:
         if finish is None or not isinstance(a, Kernel) or not _is_small(finish, self.program):
             return False
         before = self.finish.setdefault(first, [])
+        if exceeds(self.most, a.loop, *before, finish):
+            return False
         if why_not_finish(a.loop, before, finish, self.roots) is not None:
             return False
         if not self.graph.is_contractible(first, second):

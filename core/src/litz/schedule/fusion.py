@@ -17,6 +17,7 @@ from litz_plugins import Decision
 from .contracted import ContractedGraph
 from .dependences import dependences
 from .estimate import Cost, CostModel
+from .fusion_size import exceeds, too_large
 from .merge import merge
 from .schedule import Kernel, Step
 
@@ -44,17 +45,19 @@ class _Group:
     version: int = 0
 
 
-def fuse(program: Program, costs: CostModel, note: Note, enabled: bool = True) -> tuple[Step, ...]:
-    """The program's operations as steps in a legal order, loops fused into kernels."""
-    fusion = _Fusion(program, costs, note)
+def fuse(
+    program: Program, costs: CostModel, note: Note, enabled: bool = True, most: int | None = None
+) -> tuple[Step, ...]:
+    """The program's operations as steps in a legal order, loops fused into kernels. most: nodes of the graph in one."""
+    fusion = _Fusion(program, costs, note, most)
     if enabled:
         fusion.run()
     return fusion.steps()
 
 
 class _Fusion:
-    def __init__(self, program: Program, costs: CostModel, note: Note) -> None:
-        self.program, self.costs, self.note = program, costs, note
+    def __init__(self, program: Program, costs: CostModel, note: Note, most: int | None = None) -> None:
+        self.program, self.costs, self.note, self.most = program, costs, note, most
         self.roots = program.roots
         self.graph = ContractedGraph(dependences(program.operations, program.buffers))
         self.readers: dict[str, set[int]] = {}
@@ -145,6 +148,9 @@ class _Fusion:
             first, second = second, first
         a, b = self.groups[first], self.groups[second]
         apart = a.cost.us + b.cost.us
+        if exceeds(self.most, a.loop, b.loop):
+            self._record(a, b, False, too_large(self.most), apart, None)
+            return False
         if not self.graph.is_contractible(first, second):
             self._record(a, b, False, CYCLE, apart, None)
             return False

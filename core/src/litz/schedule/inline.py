@@ -22,6 +22,7 @@ from litz.ir.transform import replace_loads
 from litz_plugins import PassContext
 
 from .estimate import CostModel
+from .fusion_size import exceeds, most_operations, too_large
 from .merge import MAX_LOADS, MAX_NODES
 
 CHEAP_FLOPS = 8
@@ -38,7 +39,7 @@ def inline_pointwise(program: Program, context: PassContext, machine: Any = None
 class _Inliner:
     def __init__(self, program: Program, context: PassContext, machine: Any) -> None:
         self.program, self.context = program, context
-        self.costs = CostModel(program, machine)
+        self.costs, self.most = CostModel(program, machine), most_operations(context.options)
         self.operations: list[Operation | None] = list(program.operations)
         self.roots = program.roots
         self.writers: dict[str, list[int]] = {}
@@ -107,6 +108,8 @@ class _Inliner:
     def _refusal(self, position: int, loop: Loop, results: Mapping[int, Loop], free: bool) -> str | None:
         """Why the loop had better be kept; None if it had not."""
         machine = self.costs.machine_for(loop.device)
+        if any(exceeds(self.most, result) for result in results.values()):
+            return too_large(self.most)
         for number, result in results.items():
             if len(result.loads) > MAX_LOADS or len(result.nodes) > MAX_NODES:
                 if len(result.nodes) > len(self.operations[number].nodes):  # type: ignore[union-attr]

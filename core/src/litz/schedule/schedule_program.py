@@ -18,6 +18,7 @@ from .bodies import simplify_bodies
 from .estimate import CostModel, Machine, Machines
 from .finish import finish_in_one_launch
 from .fusion import fuse
+from .fusion_size import most_operations
 from .inline import inline_pointwise
 from .memory import plan_memory, simple_plan, work_in_place
 from .order import order_steps
@@ -63,8 +64,8 @@ def make_schedule(
     """The program's loops fused into kernels, in a legal order, with a plan that frees what is dead and reuses nothing.
 
     machine: what fusion weighs with; None for what torch reports. estimate: the expected time of a step, for the
-    record. options: `fusion` is used. passes: schedule passes to run on the result (`core_schedule_passes()` for
-    core's own), for callers that have no plugin manager to run them.
+    record. options: `fusion` and `max_fusion_size` are used. passes: schedule passes to run on the result
+    (`core_schedule_passes()` for core's own), for callers that have no plugin manager to run them.
     """
     decisions: list[Decision] = []
 
@@ -73,7 +74,8 @@ def make_schedule(
         if note is not None:
             note(decision)
 
-    steps = fuse(program, CostModel(program, machine), keep, enabled=getattr(options, "fusion", True))
+    enabled, most = getattr(options, "fusion", True), most_operations(options)
+    steps = fuse(program, CostModel(program, machine), keep, enabled, most)
     estimates: dict[str, Estimate] = {}
     for step in steps:
         found = None if estimate is None else estimate(step)

@@ -15,6 +15,7 @@ from litz.ir import Program, Template
 from litz_plugins import Choice, ChoiceContext, Estimate
 
 from ..epilogue import Epilogue, fused
+from ..switches import most_in_one_kernel
 from .choice import Shared, make_choice
 from .configs import Config, Shape, rank, spread
 from .convolution import make_convolution
@@ -64,7 +65,7 @@ def offer_gemm(template: Template, context: ChoiceContext) -> Offer:
         return Offer((), ((f"triton {template.kind}", "the result is empty"),))
     ranked = rank(shape, context.device, kind.splits)
     count = SEARCH[str(context.options["autotune.search"])]
-    epilogues = [*fused(program, template, gemm.epilogue)]
+    epilogues = [*fused(program, template, gemm.epilogue, most_in_one_kernel(context.options))]
     choices: list[Choice] = []
     both = None if not epilogues else second_product(gemm, epilogues, template, program)
     if both is not None:

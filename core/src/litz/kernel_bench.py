@@ -1,0 +1,217 @@
+"""Kernels alone: in, the kernels of a graph; out, for each a JSON file beside its source, and from that file its time.
+
+The option `benchmark_kernels` has the files written, `litz bench-kernels` reads them. A file says what a launch needs:
+the language, the settings, the shapes of the arguments, the options that the text was generated for. The source stays
+the file that it is, so that it can be changed and timed again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from litz.compiler import Compiler, make_compiler
+from litz.cost import device_info
+from litz.cost.clock import row_seconds
+from litz.errors import KernelFileError
+from litz.ir import Buffer, KernelCall, Program
+from litz.options import Options, core_options
+from litz.schedule.schedule import Kernel, Schedule
+from litz_plugins import COUNTERS, CodegenContext, KernelSource
+from litz_plugins.errors import describe
+
+FORMAT, VERSION = "litz-kernel", 1
+SUFFIX = ".json"
+
+
+def kernel_data(
+    kernel: Kernel | KernelCall, source: KernelSource, file: str, schedule: Schedule, options: Options
+) -> str:
+    """The JSON text for one kernel of a schedule. file: the name of its source's file, in the same folder."""
+    program, inplace = schedule.program, getattr(kernel, "inplace", {})
+    places = {name: number for number, name in enumerate(source.arguments) if isinstance(name, str)}
+    estimate = schedule.estimates.get(kernel.name)
+
+    def argument(item: Any) -> Any:
+        if item == COUNTERS:
+            return {"zeros": source.settings["counters"]}
+        if not isinstance(item, str):
+            return program.hint(item)
+        if inplace.get(item) in places:
+            return {"buffer": item, "same_as": places[inplace[item]]}
+        return _buffer_data(program.buffers[item], program)
+
+    data = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": kernel.name,
+        "does": list(kernel.origins),
+        "language": source.language,
+        "source": file,
+        "symbol": source.symbol,
+        "settings": dict(source.settings),
+        "device": str(kernel.device),
+        "arguments": [argument(item) for item in source.arguments],
+        "options": _changed(options),
+        "expected_us": None if estimate is None else estimate.us or None,  # 0 where the device has no figures
+    }
+    return json.dumps(data, indent=1)
+
+
+def _buffer_data(buffer: Buffer, program: Program) -> dict[str, Any]:
+    layout, hint = buffer.layout, program.hint
+    return {
+        "buffer": buffer.name,
+        "dtype": str(buffer.dtype).removeprefix("torch."),
+        "size": [hint(size) for size in layout.size],
+        "stride": [hint(stride) for stride in layout.stride],
+        "elements": hint(layout.span),
+        "bytes": hint(buffer.nbytes),
+    }
+
+
+def _changed(options: Options) -> dict[str, Any]:
+    """Core's options that affect code and are not at their defaults."""
+    default = Options()
+    rows = [row for row in core_options() if row.affects_code and row.name != "mode"]
+    found = {row.name: getattr(options, row.attribute) for row in rows}
+    values = {row.name: found[row.name] for row in rows if found[row.name] != getattr(default, row.attribute)}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+
+
+# ------------------------------------------------------------------------------------------------------------- timing
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """What a kernel took. us: microseconds of a launch in a row of them, None where it does not run, and `problem` says
+    why. bytes: of its tensors, each counted once. expected_us: the cost model's, where it has one."""
+
+    name: str
+    does: str
+    us: float | None
+    bytes: int
+    expected_us: float | None
+    problem: str = ""
+
+    @property
+    def gb_s(self) -> float | None:
+        """1e9 bytes a second, if each tensor is read or written once."""
+        return None if not self.us else self.bytes / self.us / 1e3
+
+
+def kernel_files(path: Path) -> list[Path]:
+    """The kernels' files that `path` means: itself, or those in a folder, kernel2 before kernel10. Errors:
+    KernelFileError."""
+    if path.is_file():
+        return [path.with_suffix(SUFFIX)]
+    folders = [folder for folder in (path, path / "kernels") if folder.is_dir()]
+    files = [file for folder in folders for file in folder.glob(f"*{SUFFIX}") if _is_kernel(file)]
+    if not files:
+        problem = "there is no kernel's file in it" if folders else "there is no such file or folder"
+        raise KernelFileError(problem, path=str(path))
+    return sorted(files, key=lambda file: (len(file.name), file.name))
+
+
+def time_kernel(path: Path, seconds: float = 0.2, compiler: Compiler | None = None) -> KernelTime:
+    """Build the kernel of a file and time it on tensors of the right shapes: floats are random, all else is 0.
+
+    Caches are as warm as a row of launches leaves them. Errors: KernelFileError; what a build raises.
+    """
+    data = _read(path)
+    device = torch.device(data["device"])
+    compiler = compiler or make_compiler(None, data["options"])
+    does = " + ".join(dict.fromkeys(data["does"]))
+    if device.type == "cuda" and not torch.cuda.is_available():
+        return KernelTime(data["name"], does, None, _bytes(data), data["expected_us"], "there is no CUDA device here")
+    launch = _loaded(data, path, device, compiler)
+    tensors = _tensors(data["arguments"], device)
+    values = [item.data_ptr() if isinstance(item, torch.Tensor) else item for item in tensors]
+    zeros = [item for item, given in zip(tensors, data["arguments"]) if isinstance(given, dict) and "zeros" in given]
+
+    def run() -> None:
+        for counters in zeros:
+            counters.zero_()
+        launch(*values)
+
+    try:
+        run()
+        us = row_seconds(run, device, seconds) * 1e6
+    except Exception as error:
+        return KernelTime(data["name"], does, None, _bytes(data), data["expected_us"], describe(error))
+    return KernelTime(data["name"], does, us, _bytes(data), data["expected_us"])
+
+
+def _loaded(data: Mapping[str, Any], path: Path, device: torch.device, compiler: Compiler) -> Callable[..., Any]:
+    codegen = compiler.plugins.codegens(compiler.options).get(device.type)
+    if codegen is None:
+        raise KernelFileError(f"nothing here builds kernels for devices of type {device.type!r}", path=str(path))
+    try:
+        text = path.with_name(data["source"]).read_text()
+    except (OSError, ValueError) as error:  # ValueError: what is no name of a file
+        raise KernelFileError(f"its source is not there: {error}", path=str(path)) from error
+    arguments = tuple(item if isinstance(item, int) else _label(item) for item in data["arguments"])
+    source = KernelSource(data["name"], data["language"], text, data["symbol"], arguments, data["settings"])
+    info = device_info(device, compiler.options)
+    program = Program(data["name"], (), {}, (), ())
+    loaded: Callable[..., Any] = codegen.load(source, CodegenContext(compiler.options, info, program, compiler.cache))
+    return loaded
+
+
+def _label(argument: Mapping[str, Any]) -> str:
+    return COUNTERS if "zeros" in argument else str(argument["buffer"])
+
+
+def _tensors(arguments: Sequence[Any], device: torch.device) -> list[Any]:
+    """A tensor for each argument that has memory, an int for each size."""
+    found: list[Any] = []
+    for item in arguments:
+        if isinstance(item, int):
+            found.append(item)
+        elif "same_as" in item:
+            found.append(found[item["same_as"]])
+        elif "zeros" in item:
+            found.append(torch.zeros(max(1, item["zeros"]), dtype=torch.int32, device=device))
+        else:
+            dtype: torch.dtype = getattr(torch, item["dtype"])
+            values = torch.zeros(max(1, item["elements"]), dtype=dtype, device=device)
+            if dtype.is_floating_point:
+                values.copy_(torch.randn(values.shape, device=device))
+            found.append(values)
+    return found
+
+
+def _bytes(data: Mapping[str, Any]) -> int:
+    return sum(item.get("bytes", 0) for item in data["arguments"] if isinstance(item, dict))
+
+
+def _is_kernel(file: Path) -> bool:
+    try:
+        _read(file)
+    except KernelFileError:
+        return False
+    return True
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        data = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise KernelFileError(describe(error), path=str(path)) from error
+    if not isinstance(data, dict) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):
+        raise KernelFileError(f"it is not of the format {FORMAT} {VERSION}", path=str(path))
+    return data
+
+
+def to_json(time: KernelTime) -> dict[str, Any]:
+    """For scripts."""
+    return {**dataclasses.asdict(time), "gb_s": time.gb_s}
+
+
+__all__ = ["SUFFIX", "KernelTime", "kernel_data", "kernel_files", "time_kernel", "to_json"]

@@ -1,0 +1,37 @@
+"""What the options ask for. In: options, and a kind of contraction. Out: is it tuned, is it looked up, how much may be
+fused into it."""
+
+from __future__ import annotations
+
+from litz.schedule.fusion_size import most_operations
+from litz_plugins import OptionsView
+
+from .templates.gemm import OPERANDS
+
+
+def is_active(options: OptionsView) -> bool:
+    """Is there anything to do under these options?"""
+    return measures(options) or bool(options["autotune.search_cache"])
+
+
+def measures(options: OptionsView) -> bool:
+    """Is any kind of contraction measured?"""
+    return bool(options["max_autotune"] or options["max_autotune_gemm"])
+
+
+def is_measured(options: OptionsView, kind: str) -> bool:
+    """Is a contraction of this kind measured? `max_autotune_gemm` alone means the products: "mm", "bmm", ..."""
+    return bool(options["max_autotune"] or (options["max_autotune_gemm"] and kind in OPERANDS))
+
+
+def is_decided(options: OptionsView, kind: str) -> bool:
+    """Is a contraction of this kind decided here: measured, or looked up among what was measured before?"""
+    return is_measured(options, kind) or bool(options["autotune.search_cache"])
+
+
+def most_in_one_kernel(options: OptionsView) -> int | None:
+    """How many nodes of the graph a contraction's kernel may do, itself among them; None for no limit."""
+    return most_operations(options) if options["autotune.fusion"] else 1
+
+
+__all__ = ["is_active", "is_decided", "is_measured", "measures", "most_in_one_kernel"]

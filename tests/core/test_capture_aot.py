@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_leaves, tree_structure
 
 from litz.capture.aot import compile_with_aot
 from litz.capture.decompositions import decompositions
@@ -229,6 +231,29 @@ def test_no_outputs(backend):
     assert compiled(function, backend)(x) is None
     torch.testing.assert_close(x, torch.ones(2))
     assert backend.graphs[0].outputs == ()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + 1,
+        lambda x: {"sum": x.sum(), "both": (x, [x * 2, None])},
+        lambda x: (x.cos(), (x.sin(), {"n": 3})),
+        lambda x: [x + 1],
+    ],
+    ids=["a tensor", "a dict", "nested", "a list"],
+)
+@pytest.mark.parametrize("training", [False, True])
+def test_a_graph_that_returns_no_flat_tuple(backend, function, training):
+    """make_fx gives such graphs, dynamo none."""
+    x = torch.randn(3, 4, requires_grad=training)
+    graph = make_fx(function)(x.detach())
+    found, expected = backend(graph, [x])(x), function(x)
+    assert tree_structure(found) == tree_structure(expected)
+    torch.testing.assert_close(tree_leaves(found), tree_leaves(expected))
+    assert [getattr(item, "requires_grad", None) for item in tree_leaves(found)] == [
+        getattr(item, "requires_grad", None) for item in tree_leaves(expected)
+    ]
 
 
 def test_dynamic_shapes_compile_once(backend):

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as fc
+from torch.utils._pytree import tree_leaves
 
 from litz.ir import Collective
 from litz.report import collect
@@ -38,6 +39,11 @@ OPS: dict[str, Callable[[torch.Tensor], Any]] = {
     "all_reduce": lambda x: wait(ops.all_reduce(x * 2, "sum", "0")) + 1,
     "all_reduce of a view": lambda x: wait(ops.all_reduce((x * 2).t(), "sum", "0")) + 1,
     "all_reduce of a part": lambda x: wait(ops.all_reduce((x * 2)[2:4], "max", "0")) + 1,
+    "all_reduce of a transposed input": lambda x: wait(ops.all_reduce(x.t(), "sum", "0")),
+    "all_reduce_coalesced of transposed inputs": lambda x: [
+        wait(r) for r in ops.all_reduce_coalesced([x.t(), x[:, ::2]], "sum", "0")
+    ],
+    "broadcast of a transposed input": lambda x: wait(ops.broadcast(x.t(), 1, "0")),
     "all_reduce twice": lambda x: [wait(r) for r in [ops.all_reduce(x * 2, op, "0") for op in ("sum", "max")]],
     "all_reduce of one tensor": lambda x: [wait(ops.all_reduce(y, o, "0")) for y in [x + 1] for o in ("sum", "min")],
     "all_reduce of what is returned": lambda x: (lambda y: (y, wait(ops.all_reduce(y, "sum", "0"))))(x + 1),
@@ -58,7 +64,9 @@ OPS: dict[str, Callable[[torch.Tensor], Any]] = {
 def run_op(rank: int, name: str) -> None:
     x = given(rank, 6, 8)
     kept = x.clone()
-    torch.testing.assert_close(litz(OPS[name])(x), OPS[name](x))
+    compiled, eager = litz(OPS[name])(x), OPS[name](x)
+    torch.testing.assert_close(compiled, eager)
+    assert [item.stride() for item in tree_leaves(compiled)] == [item.stride() for item in tree_leaves(eager)]
     torch.testing.assert_close(x, kept, rtol=0, atol=0)
 
 

@@ -46,7 +46,7 @@ def test_an_unwritable_cache(tmp_path: Path) -> None:
 
 
 def test_a_device_without_a_code_generator() -> None:
-    text = failure(device="meta")
+    text = failure({"disable_plugins": ["meta"]}, device="meta")
     assert "no code for devices of type 'meta'" in text and "bug in litz" not in text and "'fallback': 'eager'" in text
 
 

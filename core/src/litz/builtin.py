@@ -75,6 +75,16 @@ class Triton:
         return {"cuda": TritonCodegen()}
 
 
+class Meta:
+    """The code generator for tensors without memory."""
+
+    @hookimpl
+    def litz_register_codegens(self, options: OptionsView) -> Mapping[str, Codegen]:
+        from litz.codegen.meta import MetaCodegen
+
+        return {"meta": MetaCodegen()}
+
+
 def builtin_plugins() -> tuple[tuple[str, object], ...]:
     """(name, plugin) of core's own plugins, in the order of registration."""
     from litz.cost import Roofline
@@ -84,5 +94,6 @@ def builtin_plugins() -> tuple[tuple[str, object], ...]:
         ("library", LibraryChoice()),
         ("cpp", Cpp()),
         ("triton", Triton()),
+        ("meta", Meta()),
         ("roofline", Roofline()),
     )

@@ -32,11 +32,27 @@ def test_a_chain_works_in_place():
     assert schedule.memory.total_bytes == 12 * 32 * 32 * 4
 
 
-def test_outputs_get_memory_of_their_own_and_are_not_freed():
+def test_outputs_keep_their_memory():
+    """Nothing takes over the memory of a result, and it is not freed: the caller has it."""
     w = chain(3)
     schedule = check(w.program("p2", "p0"), w.args())
-    assert not {"p0", "p2"} & set(schedule.memory.reuse)
+    assert not {"p0", "p2"} & set(schedule.memory.reuse.values())
     assert not {"p0", "p2"} & {name for names in schedule.memory.free for name in names}
+
+
+def test_an_output_takes_over_dead_memory():
+    """`wide` is dead when `z` is made, after a call, of what `wide` became."""
+    w = Writer()
+    w.input("x", 32, 32)
+    w.call("wide", torch.ops.aten.cos.default, "x")
+    w.reduce("rows", "sum", (32,), (32,), lambda i, r: w.load("wide", i, r))
+    w.call("more", torch.ops.aten.sin.default, "rows")
+    w.pointwise("z", (32, 32), lambda i, j: call("mul", w.load("more", i), w.load("x", i, j)))
+    schedule = check(w.program("z"), w.args())
+    assert schedule.memory.reuse["z"] == "wide"
+    assert schedule.memory.peak_bytes < 2 * 32 * 32 * 4, "never both at a time"
+    two = check(w.program("z", "wide"), w.args())
+    assert "z" not in two.memory.reuse, "not the memory of another result"
 
 
 def test_nothing_is_reused_when_planning_is_switched_off():

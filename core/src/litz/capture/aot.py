@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,25 +44,24 @@ def compile_with_aot(
     eager_random: trace the random ops that eager calls; `decompositions` must keep them whole
         (`decompositions.drawn_in_eager`).
 
-    Returns a callable with positional inputs and a sequence of outputs. An exception from the passes or compile_graph
-    keeps its type and gets a note that names the graph and its kind; one from compiling the backward is raised where
+    Returns a callable with positional inputs and a sequence of outputs, or what `gm` returns where that is no flat
+    tuple (dynamo's graphs return one, those of make_fx need not). An exception from the passes or compile_graph keeps
+    its type and gets a note that names the graph and its kind; one from compiling the backward is raised where
     backward() is called, as that is when it is compiled (earlier where sizes are dynamic, and then only logged by
     AOTAutograd, and raised again if backward() is called).
     """
+    again = partial(
+        compile_with_aot,
+        compile_graph=compile_graph,
+        decompositions=decompositions,
+        graph_passes=graph_passes,
+        freezing=freezing,
+        eager_random=eager_random,
+    )
     if any(isinstance(value, (list, tuple, dict)) for value in example_inputs):
-
-        def compile_flat(flat_gm: torch.fx.GraphModule, flat_inputs: Sequence[Any]) -> Callable[..., Any]:
-            return compile_with_aot(
-                flat_gm,
-                flat_inputs,
-                compile_graph=compile_graph,
-                decompositions=decompositions,
-                graph_passes=graph_passes,
-                freezing=freezing,
-                eager_random=eager_random,
-            )
-
-        return torch_api.flatten_inputs(gm, example_inputs, compile_flat)
+        return torch_api.flatten_inputs(gm, example_inputs, again)
+    if isinstance(gm, torch.fx.GraphModule) and not torch_api.returns_flat_tuple(gm):
+        return torch_api.flatten_outputs(gm, lambda flat: again(flat, example_inputs))
 
     job = _Job(torch_api.compile_label(), compile_graph, graph_passes)
     if isinstance(gm, torch.fx.GraphModule):

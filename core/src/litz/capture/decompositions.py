@@ -184,6 +184,7 @@ def _own_rules() -> dict[OpOverload, Rule]:
         aten._pdist_forward.default: distances.pdist_forward,
         aten.masked_scatter.default: distances.masked_scatter,
         aten._assert_async.default: _assert_async,
+        **{op: functools.partial(_of_contiguous, op) for op in torch_api.elementwise_collectives()},
         # One overload for tensor and number operands, so that a lowering has one row per op.
         aten.add.Scalar: lambda x, y, alpha=1: aten.add.Tensor(x, y, alpha=alpha),
         aten.sub.Scalar: lambda x, y, alpha=1: aten.sub.Tensor(x, y, alpha=alpha),
@@ -236,3 +237,13 @@ def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> 
         return NotImplemented
     converted = torch.ops.prims.convert_element_type(source, x.dtype) if source.dtype != x.dtype else source
     return converted.expand(x.shape).clone(memory_format=torch.contiguous_format)
+
+
+def _of_contiguous(op: OpOverload, given: Any, *args: Any, **kwargs: Any) -> Any:
+    """A reduction or broadcast of contiguous copies, as the op itself makes them. Its fake result lies as the argument
+    does, its real one is contiguous, and nobody may copy that to where it should lie while it is being written."""
+    tensors = given if isinstance(given, (list, tuple)) else [given]
+    if all(tensor.is_contiguous() for tensor in tensors):
+        return NotImplemented
+    copies = [tensor.contiguous() for tensor in tensors]
+    return op(copies if isinstance(given, (list, tuple)) else copies[0], *args, **kwargs)

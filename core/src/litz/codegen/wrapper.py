@@ -25,7 +25,7 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Buffer, Check, Extern, KernelCall, Layout, Opaque, Program, Template, TensorRef
+from litz.ir import Buffer, Check, Collective, Extern, KernelCall, Layout, Opaque, Program, Template, TensorRef, Wait
 from litz.ir.index import Expr, Symbol
 from litz.ir.operation import Unbacked
 from litz.schedule.schedule import Kernel, Schedule
@@ -86,6 +86,14 @@ class _Writer:
         self.cuda = sorted({d.index or 0 for d in self.devices if d.type == "cuda"})
         self.counters, self.zeros = self._counters()
         self.looked_at = self._looked_at()
+        self.in_flight = {
+            name
+            for step in schedule.steps
+            if isinstance(step, Collective)
+            for name in step.outputs
+            if name is not None and name not in step.aliases
+        }
+        """What communication makes, each until it is waited for."""
 
     def body(self) -> list[str]:
         self._prologue()
@@ -301,9 +309,19 @@ class _Writer:
         self.alive.update(wanted)
         for name in wanted:
             self._expect(name, extern)
-        if not isinstance(extern, Template) or extern.kind not in _TRUSTED:
-            for name in (name for name in wanted if name not in extern.aliases):
-                self._plan_strides(name, extern)
+        for name in self._checked(extern, wanted):
+            self._plan_strides(name, extern)
+
+    def _checked(self, extern: Extern, names: list[str]) -> list[str]:
+        """Of a call's results, those that may lie otherwise than the kernels after it were made for. Communication
+        writes its result until it is waited for, so that what might be copied is looked at there."""
+        if isinstance(extern, Collective) or (isinstance(extern, Template) and extern.kind in _TRUSTED):
+            return []
+        if isinstance(extern, Wait):
+            given = extern.refs[0]
+            whole = given.layout == self.program.buffers[given.buffer].layout
+            return names if whole and given.buffer in self.in_flight else []
+        return [name for name in names if name not in extern.aliases]
 
     def _expect(self, name: str, extern: Extern) -> None:
         """Have the call's result looked at where the user's code says what it is like, or its sizes hang on data. Sizes

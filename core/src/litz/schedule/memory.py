@@ -1,8 +1,9 @@
 """The memory plan: when each temporary comes to be, when it ends, and which takes over the memory of which.
 
 In: steps in their order. Out: a MemoryPlan, and kernels that work in place. Memory here is that of a buffer and of all
-its aliases: it lives as long as any of them. Inputs and constants are the caller's; outputs live to the end and get
-memory of their own, as the caller keeps them. On CUDA, small buffers that only kernels touch lie in an arena.
+its aliases: it lives as long as any of them. Inputs and constants are the caller's; outputs live to the end, as the
+caller keeps them: one may take over memory, and nothing takes over its. On CUDA, small buffers that only kernels touch
+lie in an arena.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ def _reuse(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, arena:
         if isinstance(step, Kernel):
             reuse.update(step.inplace)
         for name in begins[number]:
-            if name in reuse or name in arena.offsets or name in lifetimes.fixed or name in lifetimes.roots:
+            if name in reuse or name in arena.offsets or name in lifetimes.roots:
                 continue
             stack = dead.get(_memory_key(name, program))
             if stack:

@@ -10,6 +10,7 @@ import torch
 from torch._dynamo.utils import counters
 from torch._guards import TracingContext
 from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
 
 from .random import partition_with_draws, random_as_in_eager
 
@@ -79,6 +80,36 @@ def flatten_inputs(
     from torch._dynamo.utils import flatten_graph_inputs
 
     return flatten_graph_inputs(gm, example_inputs, compile_flat)
+
+
+def returns_flat_tuple(gm: torch.fx.GraphModule) -> bool:
+    """Does a graph return a tuple or list without further ones in it? Dynamo's graphs do; make_fx's need not."""
+    found = gm.graph.output_node().args[0]
+    return isinstance(found, (tuple, list)) and not any(isinstance(item, (tuple, list, dict)) for item in found)
+
+
+def flatten_outputs(
+    gm: torch.fx.GraphModule, compile_flat: Callable[[torch.fx.GraphModule], Callable[..., Any]]
+) -> Callable[..., Any]:
+    """Compile a graph that returns one value, a dict or nested values, through a twin that returns a flat tuple."""
+    flat = torch.fx.Graph()
+    found, structure = pytree.tree_flatten(_plain(flat.graph_copy(gm.graph, {})))
+    flat.output(tuple(found))
+    compiled = compile_flat(torch.fx.GraphModule(gm, flat))
+
+    def run(*args: Any) -> Any:
+        return pytree.tree_unflatten(list(compiled(*args)), structure)
+
+    return run
+
+
+def _plain(value: Any) -> Any:
+    """FX's immutable dicts and lists as Python's own, which a graph returns."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return pytree.tree_map(_plain, value, is_leaf=lambda item: item is not value) if isinstance(value, tuple) else value
 
 
 def forward_metadata() -> Any | None:

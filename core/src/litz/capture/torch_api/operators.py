@@ -89,6 +89,14 @@ def is_collective(target: Any) -> bool:
     return namespace in ("_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "symm_mem")
 
 
+def elementwise_collectives() -> tuple[OpOverload, ...]:
+    """Those that take any strides and give a result like their first argument, or the list of them; none where torch
+    was built without torch.distributed."""
+    names = ("all_reduce", "all_reduce_coalesced", "broadcast")
+    found = (getattr(torch.ops._c10d_functional, name, None) for name in names)
+    return tuple(packet.default for packet in found if packet is not None)
+
+
 def group_ranks(name: str) -> tuple[int, ...]:
     """The global ranks of the process group called `name`, in the group's order; () if there is no such group."""
     import torch.distributed as dist

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -444,3 +445,28 @@ def test_a_view_of_a_written_input_begins_where_each_call_has_it(device: str) ->
         torch.testing.assert_close(view, eager_view)
         torch.testing.assert_close(total, eager_total)
         assert view.data_ptr() == ours.data_ptr() and torch.equal(ours, eagers)
+
+
+def test_python_scalars_of_sizes_are_what_python_computes() -> None:
+    """In kernels, as arguments of calls, and returned."""
+
+    def scalars(n: int) -> list[Any]:
+        half, third = n / 2, n / 3
+        found = [round(half), round(third, 2), round(third, 0), round(third * 100, -1), round(-third, 1)]
+        found += [int(third), math.floor(-third), math.ceil(third), math.trunc(-third), math.sqrt(n) % 1.5]
+        found += [n // -3, n % -3, -n // 3, -n % 3, (-n / 3) % 2, (n * 1.7) // 2, 2**n, n**0.5, math.pow(n, 1.5)]
+        found += [n & 3, n | 8, n ^ 5, (-n) >> 1, 1 << n, n << 2, min(half, 3.1), max(n, 4), math.fmod(-n, 3)]
+        return [*found, math.log2(n), math.sin(n), float(n), 1 if n > 5 else 0]
+
+    def use(x: torch.Tensor) -> tuple[Any, ...]:
+        found = scalars(x.size(0))
+        return torch.stack([x.sum() * 0 + value for value in found]), x.new_zeros(found[0] + 1), found[1], found[10]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(use, backend="litz", dynamic=True, fullgraph=True)
+    for n in (7, 5, 12):
+        x = torch.ones(n, dtype=torch.float64)
+        ours, theirs = compiled(x), use(x)
+        torch.testing.assert_close(ours[0], theirs[0], rtol=1e-14, atol=0)
+        assert ours[1].shape == theirs[1].shape
+        assert ours[2:] == theirs[2:] and list(map(type, ours[2:])) == [float, int]

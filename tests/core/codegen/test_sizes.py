@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import sympy
+import torch
+from torch.utils._sympy import functions
 
+from litz.codegen.cpp import text as cpp_text
+from litz.codegen.named_sizes import name_sizes
 from litz.codegen.sizes import python_text
 from litz.codegen.triton.text import IndexText, size_text
-from litz.ir.index import FloorDiv, Mod
+from litz.ir import Buffer, Layout, Loop, Range, Store, build
+from litz.ir.index import FloorDiv, Mod, loop_var
+from litz.lower.promotion import is_whole
+from litz.runtime.wrapper_support import is_dense
 
 s0, s1 = sympy.symbols("s0 s1", integer=True, positive=True)
 VALUES = {s0: 37, s1: 3}
@@ -43,3 +52,77 @@ def test_functions_take_products_as_one_operand() -> None:
     assert eval(python_text(CeilToInt(FloatTrueDiv(s0, 2 * s1))), {"s0": 37, "s1": 3, "math": __import__("math")}) == 7
     power = PowByNatural(2 * s1, s0, evaluate=False)
     assert eval(python_text(power), {"s0": 2, "s1": 3}) == 36
+
+
+A, B, X = 37, 5, 2.75
+"""What s0, s1 and the float are."""
+ARGUMENTS = {
+    "ModularIndexing": (A, B, 3),
+    "Where": (sympy.Gt(s0, 3), A, B),
+    "CleanDiv": (35, B),
+    "LShift": (A, 2),
+    "RShift": (A, 2),
+    "PowByNatural": (A, 3),
+    "IsNonOverlappingAndDenseIndicator": (A, B, B, 1),
+    "RoundDecimal": (X, 1),
+    **dict.fromkeys(("IntTrueDiv", "FloorDiv", "Mod", "CeilDiv", "Max", "Min", "PythonMod"), (A, B)),
+    **dict.fromkeys(("FloatPow", "FloatTrueDiv"), (X, 1.5)),
+    **dict.fromkeys(("ToFloat", "Identity"), (A,)),
+    **dict.fromkeys(("BitwiseFn_bitwise_and", "BitwiseFn_bitwise_or", "BitwiseFn_bitwise_xor"), (A, B)),
+    **dict.fromkeys(("CeilToInt", "FloorToInt", "TruncToInt", "TruncToFloat", "RoundToInt"), (X,)),
+}
+KNOWN = {
+    name: kind
+    for name, kind in vars(functions).items()
+    if isinstance(kind, type) and issubclass(kind, sympy.Function) and kind.__module__ == functions.__name__
+} | {"Max": functions.Max, "Min": functions.Min}
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
+def test_every_function_that_torch_has_for_sizes(name: str) -> None:
+    """In Python; and kernels that use one are told its value."""
+    values = ARGUMENTS.get(name, (0.5,))
+    numbers = [value for value in values if isinstance(value, (int, float))]
+    symbols = [sympy.Symbol(f"n{k}", integer=isinstance(v, int), positive=True) for k, v in enumerate(numbers)]
+    given = iter(symbols)
+    expr = KNOWN[name](*(next(given) if value in numbers else value for value in values))
+    known = {symbol.name: number for symbol, number in zip(symbols, numbers, strict=True)} | {"s0": A}
+    expected = expr.xreplace({symbol: sympy.sympify(known[symbol.name]) for symbol in expr.free_symbols})
+    found = eval(python_text(expr), {"math": math, "_is_dense": is_dense, **known})
+    assert found == pytest.approx(float(expected), rel=1e-15)
+    assert isinstance(found, float) == (not is_whole(expr))
+    if not isinstance(found, float):
+        texts = kernel_texts(expr)
+        assert len(texts) == 2
+
+
+def kernel_texts(expr: sympy.Expr) -> list[str]:
+    """A loop over as many elements as `expr` says, which stores the value: its texts in C++ and in Triton."""
+    i, cpu = loop_var(0), torch.device("cpu")
+    y = Buffer("y", torch.int64, cpu, Layout.contiguous((expr,)))
+    loop = Loop("op0", cpu, (Range(i, expr),), (), (Store("y", (i,), build.index(expr + i)),))
+    (loop,), buffers, sizes = name_sizes((loop,), {"y": y})
+    names = {symbol: str(symbol) for symbol in (i, *expr.free_symbols, *sizes)}
+    (value,) = (node.attrs[0] for node in loop.nodes if node.op == "index")
+    assert buffers["y"].layout.size == (loop.ranges[0].size,)
+    return [cpp_text.IndexText(names, loop.extents).text(value), IndexText(names, loop.extents)(value)]
+
+
+@pytest.mark.parametrize("digits", [2, 1, 0, -1, -2])
+def test_rounding_to_digits(digits: int) -> None:
+    expr = functions.RoundDecimal(functions.IntTrueDiv(s0, s1), sympy.Integer(digits))
+    for a, b in [(37, 3), (5, 2), (250, 1), (7, 2)]:
+        found = eval(python_text(expr), {"s0": a, "s1": b})
+        assert found == round(a / b, digits) and isinstance(found, float)
+
+
+@pytest.mark.parametrize("divisor", [-3, 3])
+def test_a_kernel_is_told_what_is_divided_by_a_negative_number(divisor: int) -> None:
+    for expr in (FloorDiv(s0, divisor), functions.PythonMod(s0, divisor)):
+        (told,) = [text for text in kernel_texts(expr)[:1]]
+        assert ("size0" in told) == (divisor < 0)
+        assert eval(python_text(expr), {"s0": 7}) == (7 // divisor if isinstance(expr, FloorDiv) else 7 % divisor)
+
+
+def test_infinity_has_a_text() -> None:
+    assert eval(python_text(sympy.Max(sympy.oo, s0, evaluate=False)), {"s0": 1}) == math.inf

@@ -26,6 +26,8 @@ def python_text(expr: int | Expr) -> str:
     if expr.is_Pow and expr.exp.is_Integer and int(expr.exp) > 0:
         return f"{_operand(expr.base)}**{int(expr.exp)}"
     name = type(expr).__name__
+    if name.startswith(_OPAQUE):
+        return f"math.{name.removeprefix(_OPAQUE)}({python_text(expr.args[0])})"
     if name in _FUNCTIONS:
         return _FUNCTIONS[name].format(*map(_operand, expr.args), all=", ".join(map(python_text, expr.args)))
     if isinstance(expr, (sympy.And, sympy.Or)):
@@ -33,7 +35,8 @@ def python_text(expr: int | Expr) -> str:
     if isinstance(expr, sympy.Piecewise):
         return _piecewise(expr)
     if expr.is_number:
-        return repr(float(expr))
+        number = repr(float(expr))
+        return number if number[-1].isdigit() else f'float("{number}")'
     if isinstance(expr, sympy.logic.boolalg.BooleanAtom):
         return str(bool(expr))
     raise NotImplementedError(f"size expression {expr} ({name})")
@@ -53,6 +56,9 @@ def _piecewise(expr: sympy.Piecewise) -> str:
     return f"({tail}{python_text(last)})"
 
 
+_OPAQUE = "OpaqueUnaryFn_"
+"""What torch names a function of Python's `math` module."""
+
 _FUNCTIONS = {
     "Max": "max({all})",
     "Min": "min({all})",
@@ -61,6 +67,13 @@ _FUNCTIONS = {
     "FloorToInt": "math.floor({0})",
     "TruncToInt": "math.trunc({0})",
     "RoundToInt": "round({0})",
+    "RoundDecimal": "round({all})",
+    "Identity": "({0})",
+    "ModularIndexing": "({0} // {1} % {2})",
+    "BitwiseFn_bitwise_and": "({0} & {1})",
+    "BitwiseFn_bitwise_or": "({0} | {1})",
+    "BitwiseFn_bitwise_xor": "({0} ^ {1})",
+    "IsNonOverlappingAndDenseIndicator": "_is_dense({all})",
     "ToFloat": "float({0})",
     "FloatTrueDiv": "({0} / {1})",
     "IntTrueDiv": "({0} / {1})",

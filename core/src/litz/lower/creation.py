@@ -14,6 +14,7 @@ from litz.ir.index import Expr, to_expr
 
 from .context import LoweringContext
 from .elementwise import scalar
+from .promotion import is_whole
 from .registry import lowering
 from .shapes import meta_size
 from .view import Computed, Tensor, View, variables
@@ -94,7 +95,7 @@ def iota(
 def arange(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     start, step = (0, 1) if len(args) == 1 else (args[0], args[2] if len(args) > 2 else 1)
     dtype = ctx.meta.dtype
-    if all(not isinstance(item, float) and to_expr(item).is_integer for item in (start, step)):
+    if all(not isinstance(item, float) and is_whole(to_expr(item)) for item in (start, step)):
         return like_meta(ctx, build.index(to_expr(start) + variables(1)[0] * to_expr(step)))
     # As eager: start + i * step, in double precision on the CPU and in the type that accumulates on CUDA.
     wide = torch.float64 if ctx.meta.device.type == "cpu" else compute_dtype(dtype)

@@ -17,6 +17,7 @@ from litz.ir import Node, build
 from litz.ir.index import ONE, ZERO, Expr
 
 from .context import Indices, LoweringContext
+from .promotion import is_whole
 from .view import Tensor, View
 
 NodeFunction = Callable[..., Node]
@@ -64,7 +65,7 @@ def scalar(value: Any, dtype: torch.dtype) -> Node:
     if isinstance(value, sympy.Expr):
         if value.is_Integer:
             return build.const(int(value), dtype)
-        if value.is_integer:
+        if is_whole(value):
             return build.cast(build.index(value), dtype)
         return build.cast(_float_expression(value), dtype)
     raise NotImplementedError(f"a scalar {value!r}")
@@ -74,12 +75,12 @@ def _float_expression(expr: Expr) -> Node:
     """A float-valued expression over sizes (x.shape[0] ** 0.5) as a float64 node."""
     if expr.is_number:
         return build.const(float(expr), torch.float64)
-    if expr.is_integer and not expr.is_Symbol:
+    if is_whole(expr) and not expr.is_Symbol:
         return build.cast(build.index(expr), torch.float64)
     name = type(expr).__name__
     if expr.is_Symbol:
         raise NotImplementedError(f"the float input {expr}")
-    args = [_float_expression(arg) if not arg.is_integer else scalar(arg, torch.float64) for arg in expr.args]
+    args = [_float_expression(arg) if not is_whole(arg) else scalar(arg, torch.float64) for arg in expr.args]
     if name == "ToFloat":
         return args[0]
     if name in ("IntTrueDiv", "FloatTrueDiv"):

@@ -13,6 +13,8 @@ from typing import Any
 import sympy
 import torch
 
+from litz.ir.index import Mod, PythonMod
+
 from .view import Tensor
 
 
@@ -22,11 +24,23 @@ def _category(dtype: torch.dtype) -> int:
     return 2 if dtype.is_floating_point else int(dtype != torch.bool)
 
 
+def is_whole(expr: Any) -> bool:
+    """Is a size expression an integer? Torch's remainders say so of themselves whatever they are given, and its bit
+    operations and shifts never do."""
+    if type(expr).__name__.startswith(("BitwiseFn_", "LShift", "RShift")):
+        return all(map(is_whole, expr.args))
+    if isinstance(expr, (Mod, PythonMod)):
+        return all(map(is_whole, expr.args))
+    if expr.is_Add or expr.is_Mul:
+        return bool(expr.is_integer) and all(map(is_whole, expr.args))
+    return bool(getattr(expr, "is_integer", False))
+
+
 def scalar_dtype(value: Any) -> torch.dtype:
     """The dtype of a tensor made of a Python number or a size expression."""
     if isinstance(value, bool) or value in (sympy.true, sympy.false):
         return torch.bool
-    if isinstance(value, int) or (isinstance(value, sympy.Expr) and value.is_integer):
+    if isinstance(value, int) or (isinstance(value, sympy.Expr) and is_whole(value)):
         return torch.int64
     if isinstance(value, complex):
         return torch.complex64

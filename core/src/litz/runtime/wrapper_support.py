@@ -76,6 +76,19 @@ def unlike(op: str, result: torch.Tensor, size: Sequence[int], dtype: torch.dtyp
     return RuntimeError(f"{returned}, where sizes {list(size)} and {dtype} were expected: either {reason}")
 
 
+def is_dense(*layout: int) -> int:
+    """1 if a tensor of these sizes and then these strides has no gaps and no element twice, else 0."""
+    rank = len(layout) // 2
+    step = 1
+    for stride, size in sorted(zip(layout[rank:], layout[:rank], strict=True)):
+        if size == 1:
+            continue
+        if stride != step:
+            return 0
+        step *= size
+    return 1
+
+
 def aligned(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy of it where its data does not start at a multiple of 16 bytes, as kernels assume."""
     return tensor if tensor.data_ptr() % 16 == 0 else _copy(tensor)
@@ -96,6 +109,7 @@ def support(pool: Pool) -> dict[str, object]:
         "_empty": empty,
         "_empty_cpu": empty_cpu,
         "_empty_cuda": empty_cuda,
+        "_is_dense": is_dense,
         "_planned": planned,
         "_planned_inside": planned_inside,
         "_pool": pool,

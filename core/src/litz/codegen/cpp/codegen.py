@@ -25,7 +25,7 @@ from .pointwise import write_pointwise
 from .prelude import prelude
 from .reduction import write_reduction
 from .segments import segments
-from .text import TYPES, IndexText, printable
+from .text import TYPES, IndexText
 
 if TYPE_CHECKING:
     from litz.schedule.schedule import Kernel
@@ -144,8 +144,6 @@ def _sizes(loop: Loop) -> list[Symbol]:
     exprs += [expr for node in loop.nodes for expr in expressions(node)]
     exprs += [expr for store in loop.stores for expr in store.index]
     for expr in exprs:
-        if not printable(expr):
-            raise NotImplementedError(f"index expression {expr}")
         for symbol in sorted(expr.free_symbols - own, key=str):
             if not is_placeholder(symbol):
                 found.setdefault(symbol)

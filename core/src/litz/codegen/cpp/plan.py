@@ -28,18 +28,16 @@ from litz.ir.index import (
     PythonMod,
     Symbol,
     floordiv,
-    is_placeholder,
     loop_var,
     mod,
     reduction_var,
     stride_of,
 )
-from litz.ir.node import intern, with_args
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
-from litz.ir.transform import collapse, flatten, map_stores, rename_loop
+from litz.ir.transform import collapse, flatten, rename_loop
 
-from .text import printable
+from ..named_sizes import name_sizes
 
 Mode = Literal["pointwise", "row", "column", "small"]
 
@@ -91,7 +89,8 @@ class Plan:
 
 def make_plan(loop: Loop, buffers: Mapping[str, Buffer], inplace: Mapping[str, str]) -> Plan:
     """The plan of a loop."""
-    loop, sizes = name_sizes(flatten(loop, buffers))
+    (loop,), buffers, sizes = name_sizes((loop,), buffers)
+    loop = flatten(loop, buffers)
     loop = canonical(split_divisions(collapse(loop)))
     return replace(plan_loop(loop, inplace), sizes=sizes)
 
@@ -114,44 +113,6 @@ def plan_loop(loop: Loop, inplace: Mapping[str, str]) -> Plan:
 
 
 # ---------------------------------------------------------------------- ranges
-
-
-def name_sizes(loop: Loop) -> tuple[Loop, Mapping[Symbol, Expr]]:
-    """The loop with every size expression that has no C++ text as a symbol of its own, and what these stand for."""
-    exprs = [r.size for r in loop.all_ranges]
-    exprs += [expr for node in loop.nodes for expr in expressions(node)]
-    exprs += [expr for store in loop.stores for expr in store.index]
-    if all(printable(expr) for expr in exprs):
-        return loop, {}
-    own = {r.var for r in loop.all_ranges}
-    named: dict[Expr, Symbol] = {}
-
-    def visit(expr: Expr) -> None:
-        if printable(expr):
-            return
-        if any(s in own or is_placeholder(s) for s in expr.free_symbols) or expr.is_Add or expr.is_Mul:
-            for arg in expr.args:
-                visit(arg)
-        else:
-            named.setdefault(expr, Symbol(f"size{len(named)}", integer=True, nonnegative=True))
-
-    for expr in exprs:
-        visit(expr)
-
-    def change(node: Node, args: tuple[Node, ...]) -> Node:
-        if node.op == "load":
-            index = tuple(expr.xreplace(named) for expr in node.index)
-            return intern("load", node.dtype, args, (node.buffer, index, node.attrs[2]))
-        if node.op in ("index", "bounded"):
-            return intern(node.op, node.dtype, args, (node.attrs[0].xreplace(named),))
-        return with_args(node, args)
-
-    stores = map_stores(loop.stores, change, lambda store: tuple(expr.xreplace(named) for expr in store.index))
-    ranges, inner = (
-        tuple(Range(r.var, r.size.xreplace(named)) for r in group) for group in (loop.ranges, loop.reduction_ranges)
-    )
-    loop = replace(loop, ranges=ranges, reduction_ranges=inner, stores=stores)
-    return loop, {symbol: expr for expr, symbol in named.items()}
 
 
 def split_divisions(loop: Loop) -> Loop:

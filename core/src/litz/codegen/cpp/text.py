@@ -184,13 +184,3 @@ class IndexText:
             return f"{left} / {right}" if isinstance(expr, FloorDiv) else f"({left} % {right})"
         name = "floordiv_int" if isinstance(expr, FloorDiv) else "remainder_int"
         return f"{name}((i64){left}, (i64){right})"
-
-
-def printable(expr: Expr) -> bool:
-    """Can IndexText print it? What it cannot print of the sizes is passed to the kernel as a number of its own."""
-    if expr.is_Integer or expr.is_Symbol:
-        return True
-    known = expr.is_Add or expr.is_Mul or isinstance(expr, (FloorDiv, Mod, PythonMod, sympy.Max, sympy.Min))
-    power = expr.is_Pow and expr.exp.is_Integer and 0 < int(expr.exp) <= 4
-    named = type(expr).__name__ in ("Max", "Min")
-    return (known or power or named) and all(printable(arg) for arg in expr.args)

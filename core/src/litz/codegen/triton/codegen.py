@@ -11,6 +11,7 @@ The text depends on nothing but the loop, so equal kernels of a graph are built 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +20,7 @@ from litz.ir.transform import collapse, flatten
 from litz.schedule.schedule import Kernel
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 
+from ..named_sizes import name_sizes
 from .finish import tile_finished
 from .indices import LIMIT, choose_index_type
 from .kernel import KernelText, Part, late_stores, write_kernel
@@ -39,8 +41,11 @@ class TritonCodegen:
         self._loader = loader
 
     def generate(self, kernel: Kernel, context: CodegenContext) -> KernelSource:
-        """The source of one kernel. NotImplementedError if its sizes use a function that has no Triton text."""
+        """The source of one kernel."""
         program: Program = context.program
+        (first, *finish), buffers, sizes = name_sizes(kernel.loops, program.buffers)
+        if sizes:
+            kernel, program = replace(kernel, loop=first, finish=tuple(finish)), replace(program, buffers=buffers)
         if kernel.finish:
             tiled = tile_finished(kernel.loop, kernel.finish, program)
         else:
@@ -59,7 +64,7 @@ class TritonCodegen:
             language=self.language,
             text=written.text,
             symbol=written.symbol,
-            arguments=(*names[0].buffers, *counters, *names[0].sizes),
+            arguments=(*names[0].buffers, *counters, *(sizes.get(size, size) for size in names[0].sizes)),
             settings=make_settings(written, program, tiled[0][1], names[0]),
         )
 

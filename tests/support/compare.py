@@ -11,6 +11,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 from litz import report as reports
+from litz.testing.tensors import eager_or_exact
 
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]
@@ -116,9 +117,14 @@ def _close_leaf(
         judge = want
     rounding = ROUNDING[want.dtype] if rounding is None else rounding
     # On the tensors' own device: a real model's gradients are gigabytes.
+    dtype = want.dtype
     got, want, judge = (t.detach().to(want.device, torch.float64) for t in (got, want, judge))
-    eager = (want, *(peer.detach() for peer in peers))
+    eager = (eager_or_exact(got, want, _rounded(judge, dtype)), *(peer.detach() for peer in peers))
     _as_good(got, eager, judge, tolerance, rounding, least_scale)
+
+
+def _rounded(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return exact.to(dtype).double()
 
 
 ROUNDING = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 2e-6, torch.float64: 1e-12}

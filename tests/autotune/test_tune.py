@@ -248,7 +248,7 @@ def _few_signs(wanted: torch.Tensor) -> torch.Tensor:
     return changed
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("size", [(50257, 16), (16, 50257), (2, 20011, 16)], ids=str)
 @pytest.mark.parametrize("fault", [_last_rows, _last_column, _one_batch])
 def test_a_few_wrong_rows_of_many_are_noticed(fault: Any, size: tuple[int, ...], dtype: torch.dtype) -> None:

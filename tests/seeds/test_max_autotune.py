@@ -39,7 +39,7 @@ from litz_autotune.pool import Failure, InProcess, Request, WorkerPool
 from litz_autotune.race import Entrant, Race
 from litz_autotune.remote import RemoteStore
 from litz_autotune.subprogram import cut, on_device
-from litz_autotune.timing import FakeTimer, timer_for
+from litz_autotune.timing import FakeTimer, failed, timer_for
 from litz_plugins import KernelSource
 from litz_plugins.manager import make_plugins
 from support import rivals
@@ -646,15 +646,11 @@ class VisibleDevices:
 
 
 class TestTuningProcess:
-    def test_tuning_pool_crash(self) -> None:
-        pool = WorkerPool()
-        try:
-            (result,) = pool.run([VisibleDevices(3.14, False, "invalid")])
-            assert isinstance(result, Failure)
-            (result,) = pool.run([VisibleDevices(3.14, False, os.environ.get("CUDA_VISIBLE_DEVICES"))])
-            assert result == 3.14
-        finally:
-            pool.close()
+    def test_tuning_pool_crash(self, pool: CountingPool) -> None:
+        (result,) = pool.run([VisibleDevices(3.14, False, "invalid")])
+        assert isinstance(result, Failure) and failed(result.reason).us == inf
+        (result,) = pool.run([VisibleDevices(3.14, False, os.environ.get("CUDA_VISIBLE_DEVICES"))])
+        assert result == 3.14
 
     def test_tuning_pool_multiple_devices(self, monkeypatch: pytest.MonkeyPatch) -> None:
         inherited = os.environ.get("CUDA_VISIBLE_DEVICES")

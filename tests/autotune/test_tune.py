@@ -248,14 +248,16 @@ def _few_signs(wanted: torch.Tensor) -> torch.Tensor:
     return changed
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("size", [(50257, 16), (16, 50257), (2, 20011, 16)], ids=str)
 @pytest.mark.parametrize("fault", [_last_rows, _last_column, _one_batch])
 def test_a_few_wrong_rows_of_many_are_noticed(fault: Any, size: tuple[int, ...], dtype: torch.dtype) -> None:
     """In the norm of the whole, 4 rows of 50257 that are 0 are an error of less than a percent."""
     wanted = torch.randn(size, generator=torch.Generator().manual_seed(0)).to(dtype)
     assert mismatch([wanted], [wanted]) == ""
-    assert "other values" in mismatch([fault(wanted)], [wanted])
+    before, given = wanted.clone(), fault(wanted)
+    assert "other values" in mismatch([given], [wanted])
+    assert torch.equal(wanted, before), "what is right is kept for the next candidate"
 
 
 @pytest.mark.parametrize("size", [(50257, 16), (300, 200), (7,), (1, 9), (0, 5), ()], ids=str)

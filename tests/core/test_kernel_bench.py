@@ -56,6 +56,17 @@ def test_every_kernel_can_be_timed_alone(tmp_path: Path, dynamic: bool) -> None:
     assert [time.does for time in times] == [" + ".join(dict.fromkeys(steps[time.name].origins)) for time in times]
 
 
+def test_a_kernel_that_works_in_place_gets_one_tensor_for_both(tmp_path: Path) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return (x @ x).relu() @ x
+
+    report = compiled(fn, torch.randn(64, 64), benchmark_kernels=True, cache_dir=tmp_path)
+    (path,) = kernel_files(folder_of(report))
+    arguments = json.loads(path.read_text())["arguments"]
+    assert [item.get("same_as") for item in arguments] == [None, 0]
+    assert time_kernel(path, 0.01).problem == "" and time_kernel(path, 0.01).bytes == 4 * 64 * 64
+
+
 def test_nothing_is_written_unless_asked_for(tmp_path: Path) -> None:
     report = compiled(some, *ARGS, cache_dir=tmp_path)
     assert not list(tmp_path.rglob("kernel*.json"))

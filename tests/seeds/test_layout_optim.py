@@ -1,7 +1,9 @@
 """Layouts change speed and nothing else: values, strides of outputs, mutations, graph breaks and DDP stay as in eager.
 
 The cases are those of the seed document test_layout_optim, on the CPU with a gloo group of one, and on a GPU with NCCL
-where there is one. Each runs as litz-layout decides, and with channels last forced on every convolution.
+where there is one. Each runs as litz-layout decides, and with channels last forced on every convolution. On a GPU
+convolutions of float32 are in TF32, as torch has it, but where the seed switches that off or a test compares values to
+their last digits.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from torch import nn
 from torch._dynamo.utils import same
 
 pytest.importorskip("litz_layout")
+
+from litz.errors import FrozenWeightsError
 
 HAS_GPU = torch.cuda.is_available()
 DEVICES = [
@@ -38,13 +42,20 @@ def options(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Layouts chosen; float32 convolutions in float32, and nothing that another test compiled."""
+    """Layouts chosen, torch's own precision, and nothing that another test compiled."""
     monkeypatch.setenv("LITZ_LAYOUT_ENABLE", "1")
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
     torch._dynamo.reset()
     torch.manual_seed(0)
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        yield
+    yield
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def tf32_off(settings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions of float32 in float32."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 @pytest.fixture
@@ -136,13 +147,18 @@ class TestLayoutOptim:
 
         verify_accuracy(Model, device, options, ddp, is_train=False)
 
+    @pytest.mark.usefixtures("tf32_off")
     @torch.no_grad()
     def test_keep_output_layout_infer(self, device: str, options: dict[str, Any]) -> None:
         keep_output_layout(device, options)
 
+    @pytest.mark.usefixtures("tf32_off")
     @torch.no_grad()
     def test_keep_output_layout_with_freezing(self, device: str, options: dict[str, Any]) -> None:
-        keep_output_layout(device, {**options, "freezing": True})
+        conv, compiled, x = keep_output_layout(device, {**options, "freezing": True})
+        conv.weight.mul_(2)
+        with pytest.raises(FrozenWeightsError):  # the weight was a constant of the code
+            compiled(x)
 
     def test_training_acc(self, device: str, options: dict[str, Any], ddp: bool) -> None:
         verify_accuracy(Model2Conv, device, options, ddp, is_train=True)
@@ -170,6 +186,7 @@ class TestLayoutOptim:
         assert torch.equal(y, torch.full((3, 2), 2.0, device=device))
         assert torch.equal(x, torch.full((2, 3), 2.0, device=device))
 
+    @pytest.mark.usefixtures("tf32_off")
     def test_mutate_base_for_conv_output(self, device: str, options: dict[str, Any], ddp: bool) -> None:
         """A view of a convolution's result, which is then written."""
 
@@ -189,6 +206,7 @@ class TestLayoutOptim:
 
         verify_accuracy(Model, device, options, ddp, is_train=False)
 
+    @pytest.mark.usefixtures("tf32_off")
     def test_mutate_view_for_conv_output(self, device: str, options: dict[str, Any], ddp: bool) -> None:
         """A convolution's result, written through a view of it."""
 
@@ -220,6 +238,7 @@ class TestLayoutOptim:
             actual.sum().backward()
             torch.testing.assert_close(a.grad, a.detach().cos())
 
+    @pytest.mark.usefixtures("tf32_off")
     def test_nll_loss_backward(self, device: str, options: dict[str, Any]) -> None:
         """Ops that take contiguous tensors get them: pytorch issue 120759."""
 
@@ -250,11 +269,16 @@ class TestLayoutOptim:
             torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5)
 
 
-def keep_output_layout(device: str, options: dict[str, Any]) -> None:
-    """What `view` can do with eager's output it can do with litz's: the output is not channels last."""
+def keep_output_layout(
+    device: str, options: dict[str, Any]
+) -> tuple[nn.Conv2d, Callable[[torch.Tensor], torch.Tensor], torch.Tensor]:
+    """What `view` can do with eager's output it can do with litz's: the output is not channels last. Gives the module,
+    its compiled twin and the input."""
     conv = nn.Conv2d(3, 128, kernel_size=3, padding=1, stride=1, bias=False).to(device)
     x = torch.randn(2, 3, 5, 5, device=device)
     out = conv(x)
-    opt_out = torch.compile(conv, backend="litz", options=options)(x)
+    compiled = torch.compile(conv, backend="litz", options=options)
+    opt_out = compiled(x)
     torch.testing.assert_close(opt_out.view(5, -1), out.view(5, -1))
     assert opt_out.stride() == out.stride()
+    return conv, compiled, x

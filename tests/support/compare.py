@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 import pytest
@@ -125,6 +126,32 @@ def _close_leaf(
 
 def _rounded(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return exact.to(dtype).double()
+
+
+def every_element(
+    actual: torch.Tensor,
+    eager: torch.Tensor,
+    exact: Callable[[slice], torch.Tensor],
+    tolerance: float = 1e-2,
+    rows: int = 8192,
+) -> None:
+    """No element is further from float64's than `tolerance`, absolute and relative, or than twice eager's furthest.
+
+    Of shape [rows, columns]. exact: float64's result for some of the rows, as all of a large product in float64 would
+    not fit on a device. (Eager's furthest counts where it multiplies in TF32.)
+    """
+    assert (actual.dtype, actual.shape, actual.device) == (eager.dtype, eager.shape, eager.device)
+    worst, allowed = 0.0, tolerance
+    for start in range(0, len(eager), rows):
+        part = slice(start, start + rows)
+        right = exact(part)
+        assert right.dtype == torch.float64 and right.isfinite().all()
+
+        def beyond(values: torch.Tensor, part: slice = part, right: torch.Tensor = right) -> float:
+            return float(((values[part].double() - right).abs() - tolerance * right.abs()).amax().nan_to_num(inf))
+
+        worst, allowed = max(worst, beyond(actual)), max(allowed, 2 * beyond(eager))
+    assert worst <= allowed, f"an element is {worst:.3e} from float64's, beyond {tolerance} of it; {allowed:.3e} may be"
 
 
 ROUNDING = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 2e-6, torch.float64: 1e-12}

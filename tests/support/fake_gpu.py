@@ -15,9 +15,10 @@ import torch
 from litz.builtin import builtin_plugins
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
+from litz.codegen.wrapper import generate_wrapper
 from litz.cost import device_info
 from litz.ir.interpret import interpret
-from litz.pipeline import Compiler, make_compiler, schedule_graph
+from litz.pipeline import Compiler, generate, make_compiler, schedule_graph
 from litz.schedule import Schedule
 from litz.schedule.schedule_program import unscheduled
 from litz_autotune import Autotune
@@ -75,7 +76,9 @@ class FakeGpu:
         )
         return schedule
 
-    def compile(self, fn: Callable[..., Any], dynamic: bool | None = None) -> Callable[..., Any]:
+    def compile(
+        self, fn: Callable[..., Any], dynamic: bool | None = None, fullgraph: bool = False
+    ) -> Callable[..., Any]:
         """`fn` tuned and scheduled for the GPU; a call runs that schedule on the CPU, in the IR's interpreter."""
         torch._dynamo.reset()
         self.schedules: list[Schedule] = []
@@ -91,7 +94,17 @@ class FakeGpu:
             decompositions = self.compiler.plugins.decompositions()
             return compile_with_aot(gm, inputs, compile_graph=run, decompositions=decompositions)
 
-        return torch.compile(fn, backend=backend, dynamic=dynamic)
+        return torch.compile(fn, backend=backend, dynamic=dynamic, fullgraph=fullgraph)
+
+    @property
+    def code(self) -> str:
+        """The wrappers' text: what is called and launched."""
+        return "".join(generate_wrapper(s, generate(s, self.compiler)).text for s in self.schedules)
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many nodes of the graph each step does."""
+        return [len(step.origins) for schedule in self.schedules for step in schedule.steps]
 
     @property
     def steps(self) -> list[str]:

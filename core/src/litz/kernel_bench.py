@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,8 @@ def kernel_files(path: Path) -> list[Path]:
 def time_kernel(path: Path, seconds: float = 0.2, compiler: Compiler | None = None) -> KernelTime:
     """Build the kernel of a file and time it on tensors of the right shapes: floats are random, all else is 0.
 
-    Caches are as warm as a row of launches leaves them. Errors: KernelFileError; what a build raises.
+    Caches are as warm as a row of launches leaves them; counters are set to zero before each. Errors: KernelFileError;
+    what a build raises.
     """
     data = _read(path)
     device = torch.device(data["device"])
@@ -130,6 +132,15 @@ def time_kernel(path: Path, seconds: float = 0.2, compiler: Compiler | None = No
     does = " + ".join(dict.fromkeys(data["does"]))
     if device.type == "cuda" and not torch.cuda.is_available():
         return KernelTime(data["name"], does, None, _bytes(data), data["expected_us"], "there is no CUDA device here")
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        us, problem = _measured(data, path, device, seconds, compiler)
+    return KernelTime(data["name"], does, us, _bytes(data), data["expected_us"], problem)
+
+
+def _measured(
+    data: Mapping[str, Any], path: Path, device: torch.device, seconds: float, compiler: Compiler
+) -> tuple[float | None, str]:
+    """Microseconds of a launch, or None and why there is none."""
     launch = _loaded(data, path, device, compiler)
     tensors = _tensors(data["arguments"], device)
     values = [item.data_ptr() if isinstance(item, torch.Tensor) else item for item in tensors]
@@ -142,10 +153,9 @@ def time_kernel(path: Path, seconds: float = 0.2, compiler: Compiler | None = No
 
     try:
         run()
-        us = row_seconds(run, device, seconds) * 1e6
+        return row_seconds(run, device, seconds) * 1e6, ""
     except Exception as error:
-        return KernelTime(data["name"], does, None, _bytes(data), data["expected_us"], describe(error))
-    return KernelTime(data["name"], does, us, _bytes(data), data["expected_us"])
+        return None, describe(error)
 
 
 def _loaded(data: Mapping[str, Any], path: Path, device: torch.device, compiler: Compiler) -> Callable[..., Any]:
@@ -170,21 +180,20 @@ def _label(argument: Mapping[str, Any]) -> str:
 
 def _tensors(arguments: Sequence[Any], device: torch.device) -> list[Any]:
     """A tensor for each argument that has memory, an int for each size."""
-    found: list[Any] = []
-    for item in arguments:
-        if isinstance(item, int):
-            found.append(item)
-        elif "same_as" in item:
-            found.append(found[item["same_as"]])
-        elif "zeros" in item:
-            found.append(torch.zeros(max(1, item["zeros"]), dtype=torch.int32, device=device))
-        else:
-            dtype: torch.dtype = getattr(torch, item["dtype"])
-            values = torch.zeros(max(1, item["elements"]), dtype=dtype, device=device)
-            if dtype.is_floating_point:
-                values.copy_(torch.randn(values.shape, device=device))
-            found.append(values)
-    return found
+    own = [None if isinstance(item, dict) and "same_as" in item else _made(item, device) for item in arguments]
+    return [own[item["same_as"]] if made is None else made for item, made in zip(arguments, own, strict=True)]
+
+
+def _made(item: Any, device: torch.device) -> Any:
+    if isinstance(item, int):
+        return item
+    if "zeros" in item:
+        return torch.zeros(max(1, item["zeros"]), dtype=torch.int32, device=device)
+    dtype: torch.dtype = getattr(torch, item["dtype"])
+    values = torch.zeros(max(1, item["elements"]), dtype=dtype, device=device)
+    if dtype.is_floating_point:
+        values.copy_(torch.randn(values.shape, device=device))
+    return values
 
 
 def _bytes(data: Mapping[str, Any]) -> int:

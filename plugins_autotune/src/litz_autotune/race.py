@@ -197,7 +197,7 @@ def relative_errors(output: torch.Tensor, wanted: torch.Tensor) -> tuple[float, 
     """
     # In float32 or wider: the squares of large float16 values overflow.
     wide = torch.promote_types(wanted.dtype, torch.float32)
-    error, size = (output.to(wide) - wanted.to(wide)).square_(), wanted.to(wide).square_()
+    error, size = (output.to(wide) - wanted.to(wide)).square(), wanted.to(wide).square()
     total = size.sum().clamp_min(1e-60 if wide == torch.float64 else 1e-37)
     whole = (error.sum() / total).sqrt()
     parts = [whole]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from litz import report as reports
-from litz.pipeline import make_compiler
+from litz.pipeline import make_compiler, schedule_only
 from support.retarget import cuda_schedules
 
 
@@ -37,21 +37,32 @@ def normed(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("most", [1, 2, 3])
 @pytest.mark.parametrize("fn", [side_by_side, chain, small_and_unrelated, normed])
 def test_no_kernel_does_more(fn: Callable[..., Any], most: int) -> None:
-    torch._dynamo.reset()
-    x = torch.rand(64, 32)
-    with reports.collect() as collected:
-        actual = torch.compile(fn, backend="litz", options={"max_fusion_size": most, "debug": True})(x)
-    torch.testing.assert_close(actual, fn(x))
-    sizes = [len(step.origins) for report in collected for step in report.steps]
+    sizes = sizes_of(fn, most)
     assert max(sizes) <= most
     assert most == 1 or max(sizes) == most, "it limits fusion, and does not switch it off"
 
 
 def test_unset_there_is_no_limit() -> None:
+    assert sizes_of(chain, None) == [5]
+
+
+def sizes_of(fn: Callable[..., Any], most: int | None) -> list[int]:
+    """How many nodes of the graph each kernel does."""
     torch._dynamo.reset()
+    (schedule,) = schedule_only(fn, (torch.rand(64, 32),), {"max_fusion_size": most, "debug": True})
+    return [len(step.origins) for step in schedule.steps]
+
+
+def test_what_is_fused_less_computes_the_same() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        return side_by_side(x), chain(x), small_and_unrelated(x), normed(x)
+
+    torch._dynamo.reset()
+    x = torch.rand(64, 32)
     with reports.collect() as collected:
-        torch.compile(chain, backend="litz")(torch.rand(8, 8))
-    assert [len(step.origins) for step in collected[0].steps] == [5]
+        actual = torch.compile(fn, backend="litz", options={"max_fusion_size": 2})(x)
+    torch.testing.assert_close(actual, fn(x))
+    assert max(len(step.origins) for step in collected[0].steps) == 2
 
 
 @pytest.mark.parametrize("most", [None, 1, 2])

@@ -12,7 +12,7 @@ import torch.distributed._functional_collectives  # defines the ops
 from litz_collectives.verify import PlanMismatchError, compare
 from support.ranks import Ranks
 
-pytestmark = pytest.mark.xdist_group("ranks of the plugin")
+pytestmark = pytest.mark.xdist_group("ranks")
 
 ops = torch.ops._c10d_functional
 

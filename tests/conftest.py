@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 
 import pytest
+
+from support.ranks import Ranks
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -16,3 +19,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["LITZ_CACHE_DIR"] = tempfile.mkdtemp(prefix="litz-test-cache-")
     os.environ.setdefault("OMP_NUM_THREADS", "2")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Ranks]:
+    """Two processes with a gloo group, for every test that communicates: starting them takes seconds. Such tests have
+    the mark `xdist_group("ranks")`, so that one worker has them all."""
+    with Ranks(2) as found:
+        yield found

@@ -18,7 +18,7 @@ from litz.report.streams import Realised
 from litz_collectives.realised import realised_times
 from support.ranks import Ranks
 
-pytestmark = pytest.mark.xdist_group("ranks of the plugin")
+pytestmark = pytest.mark.xdist_group("ranks")
 
 ops = torch.ops._c10d_functional
 HOST, STREAM = 7, 20

@@ -21,7 +21,7 @@ from litz_collectives.together import CalibrationError, slowest
 from litz_collectives.topology import make_topology
 from support.ranks import Ranks
 
-pytestmark = pytest.mark.xdist_group("ranks of the plugin")
+pytestmark = pytest.mark.xdist_group("ranks")
 
 KIB = 1 << 10
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}

@@ -174,3 +174,18 @@ def test_what_a_report_says_is_exposed(monkeypatch: pytest.MonkeyPatch) -> None:
         (row,) = make_report(None, schedule).to_json()["communication"]
         assert row["step"] == collective_of(schedule).name and row["us"] > 100
         assert row["exposed_us"] == pytest.approx(row["us"] if exposed else 0.0)
+
+
+P2P = {
+    "isend": lambda x: ops.wait_tensor(ops.isend(x * 2, 1, 0, "0")),
+    "irecv": lambda x: ops.wait_tensor(ops.irecv(x * 2, 1, 0, "0")),
+    "batch_p2p_ops": lambda x: ops.batch_p2p_ops(["isend"], [1], [0], [x * 2], "0"),
+}
+
+
+@pytest.mark.skipif(not hasattr(ops, "isend"), reason="this torch has no functional point-to-point ops")
+@pytest.mark.parametrize("name", P2P)
+def test_messages_from_rank_to_rank_are_refused(name: str) -> None:
+    """An isend that nobody waits for was dropped, and the other rank waited for it for ever."""
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="enable_p2p_compilation"):
+        torch.compile(P2P[name], backend="litz")(torch.ones(4))

@@ -16,7 +16,7 @@ import torch.distributed._functional_collectives  # defines the ops
 
 from support.ranks import RankFailed, Ranks
 
-pytestmark = pytest.mark.xdist_group("ranks of the plugin")
+pytestmark = pytest.mark.xdist_group("ranks")
 
 ops = torch.ops._c10d_functional
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,18 +16,12 @@ from litz.ir import Collective
 from litz.report import collect
 from support.ranks import Ranks
 
-pytestmark = pytest.mark.xdist_group("ranks of distributed")
+pytestmark = pytest.mark.xdist_group("ranks")
 
 WORLD = 2
 ops = torch.ops._c10d_functional
 wait = ops.wait_tensor
 litz = functools.partial(torch.compile, backend="litz", options={"debug": True})
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    with Ranks(WORLD) as found:
-        yield found
 
 
 def given(rank: int, *size: int) -> torch.Tensor:

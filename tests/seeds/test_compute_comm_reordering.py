@@ -1,9 +1,13 @@
-"""The order of computation and communication. The cases are those of the seed document test_compute_comm_reordering."""
+"""The order of computation and communication. The cases are those of the seed document test_compute_comm_reordering.
+
+Two ranks run each case, over gloo on the CPU and over NCCL where there are two GPUs. What is judged is the order in
+which the lines of the compiled graph ran. Schedules for a GPU that is not there are looked at beside that.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,9 +17,8 @@ import torch.distributed._functional_collectives as fc
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from litz.pipeline import schedule_only
-from litz.schedule import check_schedule
-from litz.schedule.schedule import Kernel
+from litz.codegen.wrapper import generate_wrapper
+from litz.pipeline import generate, make_compiler, schedule_only
 from litz_collectives.tables import (
     BASE_LATENCY,
     HARDWARE_LATENCY,
@@ -25,9 +28,10 @@ from litz_collectives.tables import (
     Link,
     Protocol,
 )
-from support.ranks import Ranks
+from support.executed import executed, kinds
+from support.ranks import Ranks, device
 
-pytestmark = pytest.mark.xdist_group("ranks of reordering")
+pytestmark = pytest.mark.xdist_group("ranks")
 
 
 def test_nccl_heuristics() -> None:
@@ -44,7 +48,6 @@ def test_nccl_heuristics() -> None:
 
 WORLD = 2
 TRS = {"tag": "", "ranks": [0, 1], "group_size": WORLD}
-MODE = FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def _started_first(a, *, tag, ranks, group_size):
@@ -61,6 +64,15 @@ def _started_last(a, *, tag, ranks, group_size):
     return (d + ar,)
 
 
+def _started_and_awaited_between(a, *, tag, ranks, group_size):
+    """As `_started_last`, with a product behind the wait: only both passes together hide the communication in full."""
+    c = torch.relu(a)
+    d = torch.matmul(c, c)
+    ar = fc.all_reduce(a, "sum", ranks, tag)
+    g = torch.matmul(a, c)
+    return (d + g + ar,)
+
+
 def _two(a, *, tag, ranks, group_size):
     ar = fc.all_reduce(a, "sum", ranks, tag)
     g = torch.matmul(a, a)
@@ -71,56 +83,68 @@ def _two(a, *, tag, ranks, group_size):
     return (torch.matmul(d + ar + fr, g),)
 
 
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    with Ranks(WORLD) as found:
-        yield found
-
-
-def run_eager_and_litz(rank: int, asked: tuple[str, dict[str, Any]]) -> None:
+def run_eager_and_litz(rank: int, asked: tuple[str, dict[str, Any]]) -> list[str]:
+    """What ran, in order; the result is eager's, of the first call and of the one that is watched."""
     function, options = globals()[asked[0]], asked[1]
-    given = torch.ones(4, 4) + rank
+    given = torch.ones(4, 4, device=device()) + rank
     compiled = torch.compile(function, backend="litz", options={"debug": True, **options})
-    torch.testing.assert_close(compiled(given, **TRS), function(given, **TRS))
+    correct = function(given, **TRS)
+    torch.testing.assert_close(compiled(given, **TRS), correct)
+    out: list[Any] = []
+    lines = executed(lambda: out.append(compiled(given, **TRS)))
+    torch.testing.assert_close(out[0], correct)
+    torch.testing.assert_close(given, torch.ones(4, 4, device=device()) + rank, rtol=0, atol=0)
+    return kinds(lines)
 
 
-def order(function: Callable[..., Any], ranks: Ranks, options: dict[str, Any]) -> list[str]:
-    """The kinds of the steps in litz's order, with the same result as eager on both ranks."""
-    ranks.run(__file__, "run_eager_and_litz", (function.__name__, options))
+def order(function: Callable[..., Any], pair: Ranks, passes: list[str], **options: Any) -> list[str]:
+    """What ran on both ranks, with these passes: kernels by the ops in them, calls by their op."""
+    asked = function.__name__, {"collectives.passes": passes, **options}
+    first, second = pair.run(__file__, "run_eager_and_litz", asked)
+    assert first == second, "every rank does the same"
+    return [kind.partition(" +")[0].removesuffix("_1") for kind in first]
+
+
+def order_on_gpu(function: Callable[..., Any], passes: list[str], **options: Any) -> list[str]:
+    """What would run on an H100 that need not be there, by the generated text."""
     torch._dynamo.reset()
     dist.init_process_group(backend="fake", rank=0, world_size=WORLD, store=FakeStore())
     try:
-        with MODE:
+        with FakeTensorMode(allow_non_fake_inputs=True):
             given = torch.empty(4, 4, device="cuda")
-        (schedule,) = schedule_only(functools.partial(function, **TRS), (given,), options)
+        given_options = {"debug": True, "collectives.passes": passes, **options}
+        (schedule,) = schedule_only(functools.partial(function, **TRS), (given,), given_options)
+        text = generate_wrapper(schedule, generate(schedule, make_compiler())).text
     finally:
         dist.destroy_process_group()
-    check_schedule(schedule)
-    return [_kind(step) for step in schedule.steps]
+    lines = [line.strip() for line in text.partition("def call")[2].splitlines()]
+    return [kind.partition(" +")[0].removesuffix("_1") for kind in kinds(lines)]
 
 
-def _kind(step: Any) -> str:
-    if isinstance(step, Kernel):
-        return "+".join(dict.fromkeys(name.rstrip("_0123456789") for name in step.loop.origins))
-    return step.target_name.split(".")[1].rstrip("_")
+def test_sink_waits(pair: Ranks) -> None:
+    # Without the pass the wait stands where it stood.
+    assert order(_started_first, pair, []) == ["all_reduce", "wait_tensor", "relu", "mm", "add"]
+    # With it the wait is put off until its result is used.
+    assert order(_started_first, pair, ["sink_waits"]) == ["all_reduce", "relu", "mm", "wait_tensor", "add"]
 
 
-def test_sink_waits(ranks: Ranks) -> None:
-    found = order(_started_first, ranks, {"collectives.passes": ["sink_waits"]})
-    # The wait is put off until its result is used.
-    assert found == ["all_reduce", "relu", "mm", "wait_tensor", "add"]
-
-
-def test_raise_comms(ranks: Ranks) -> None:
-    found = order(_started_last, ranks, {"collectives.passes": ["raise_comms"]})
+def test_raise_comms(pair: Ranks) -> None:
+    assert order(_started_last, pair, []) == ["relu", "mm", "all_reduce", "wait_tensor", "add"]
     # The all_reduce is raised above relu and matmul. (Its wait stays: Inductor's stands before them, as Inductor puts
     # off relu and matmul to where they are used.)
-    assert found == ["all_reduce", "relu", "mm", "wait_tensor", "add"]
+    assert order(_started_last, pair, ["raise_comms"]) == ["all_reduce", "relu", "mm", "wait_tensor", "add"]
 
 
-def test_sink_waits_raise_comms(ranks: Ranks) -> None:
-    found = order(_started_last, ranks, {"collectives.passes": ["sink_waits", "raise_comms"]})
-    assert found == ["all_reduce", "relu", "mm", "wait_tensor", "add"]
+def test_sink_waits_raise_comms(pair: Ranks) -> None:
+    both = ["sink_waits", "raise_comms"]
+    assert order(_started_last, pair, both) == ["all_reduce", "relu", "mm", "wait_tensor", "add"]
+    # Where the source awaits in the middle, neither of the passes is enough.
+    between = functools.partial(order, _started_and_awaited_between, pair)
+    hidden = ["all_reduce", "relu", "mm", "mm", "wait_tensor", "add"]
+    assert between(both) == hidden
+    assert between(both[::-1]) == hidden
+    assert between(["sink_waits"]) == ["relu", "mm", "all_reduce", "mm", "wait_tensor", "add"]
+    assert between(["raise_comms"]) == ["all_reduce", "relu", "mm", "wait_tensor", "mm", "add"]
 
 
 OVERLAPPED = [
@@ -128,20 +152,20 @@ OVERLAPPED = [
     # neither hangs on it nor is needed for the second (g), then what hangs on it and is needed for the second (f).
     *("all_reduce", "relu", "mm", "mm", "wait_tensor", "mul"),
     # After the second, all that hangs on it.
-    *("all_reduce", "wait_tensor", "add", "mm"),
+    *("all_reduce_", "wait_tensor", "add", "mm"),
 ]
 
 
-def test_reorder_compute_for_overlap(ranks: Ranks) -> None:
-    found = order(_two, ranks, {"collectives.passes": ["reorder_compute_for_overlap"]})
-    assert [kind.split("+")[0] for kind in found] == OVERLAPPED
+def test_reorder_compute_for_overlap(pair: Ranks) -> None:
+    reorder = ["reorder_compute_for_overlap"]
+    assert order(_two, pair, reorder) == OVERLAPPED
+    assert order_on_gpu(_two, reorder) == OVERLAPPED, "by a GPU's times"
+    assert order(_two, pair, []) != OVERLAPPED
 
 
-def test_reorder_compute_for_overlap_custom_runtime_estimation(ranks: Ranks) -> None:
-    options = {"collectives.passes": ["reorder_compute_for_overlap"]}
-    own = {**options, "collectives.cost": "support.seed_costs:runtime"}
-    found = order(_two, ranks, own)
-    assert [kind.split("+")[0] for kind in found] == OVERLAPPED
+def test_reorder_compute_for_overlap_custom_runtime_estimation(pair: Ranks) -> None:
+    reorder, cost = ["reorder_compute_for_overlap"], "collectives.cost"
+    assert order(_two, pair, reorder, **{cost: "support.seed_costs:runtime"}) == OVERLAPPED
     # By a model for which communication is free, nothing that the second all_reduce does not need comes before it.
-    free = order(_two, ranks, {**options, "collectives.cost": "support.seed_costs:free_communication"})
+    free = order(_two, pair, reorder, **{cost: "support.seed_costs:free_communication"})
     assert free.count("mm") == 3 and free[: free.index("mul")].count("mm") == 1

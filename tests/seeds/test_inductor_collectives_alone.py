@@ -1,14 +1,16 @@
 """Functional collectives in compiled graphs, as far as one rank can tell: the cases of the seed document
-test_inductor_collectives that need no second one, in a group of one.
+test_inductor_collectives that need no second one, in a group of one: gloo on the CPU, NCCL where there is a GPU.
 
-What the original reads off generated text is read off the schedule, as data, and off the wrapper's text. Where the
-original needs a GPU's memory, the schedule is made of fake CUDA tensors.
+What the original reads off generated text is read off the lines that ran, and off the text for a GPU that need not be
+there. Values that only two ranks tell apart are compared in test_inductor_collectives.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,25 +19,26 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as _functional_collectives
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.distributed_c10d import GroupMember
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_map
 
 from litz.codegen.wrapper import generate_wrapper
-from litz.ir import Collective, Wait
 from litz.pipeline import compile_backend, generate, make_compiler, schedule_only
-from litz.schedule import Schedule, check_schedule
-from litz.schedule.schedule import Kernel
+from litz.schedule import check_schedule, reduce_in_place
+from support import seed_collectives
+from support.executed import executed, steps
 from support.seed_collectives import litz, same
 
 ALONE = {"tag": "", "ranks": [0], "group_size": 1}
-MODE = FakeTensorMode(allow_non_fake_inputs=True)
+ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="NCCL needs a GPU")]
 
 
-@pytest.fixture
-def alone(tmp_path: Any) -> Iterator[None]:
-    """A group of one rank over gloo."""
+@pytest.fixture(params=["gloo", pytest.param("nccl", marks=ON_GPU)])
+def alone(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[str]:
+    """A group of one rank; the device for its tensors."""
     torch._dynamo.reset()
-    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
-    yield
+    dist.init_process_group(request.param, store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    yield "cuda" if request.param == "nccl" else "cpu"
     dist.destroy_process_group()
     torch._dynamo.reset()
 
@@ -52,102 +55,161 @@ class CompileCounter:
         return compile_backend(gm, example_inputs, options={"debug": True})
 
 
-def made(func: Callable[..., Any], *inputs: torch.Tensor) -> tuple[Schedule, str]:
-    """The schedule for CUDA and the wrapper's text, of fake tensors like the inputs, in a group of one."""
-    with MODE:
-        fakes = [torch.empty(tensor.shape, device="cuda") for tensor in inputs]
-    (schedule,) = schedule_only(functools.partial(func, **ALONE), fakes, {"debug": True})
+def lines_for_gpu(func: Callable[..., Any], size: int) -> list[str]:
+    """The generated lines for an H100 that need not be there, of a square input."""
+    torch._dynamo.reset()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        given = torch.empty(size, size, device="cuda")
+    (schedule,) = schedule_only(functools.partial(func, **ALONE), (given,), {"debug": True})
     check_schedule(schedule)
-    return schedule, generate_wrapper(schedule, generate(schedule, make_compiler())).text
+    text = generate_wrapper(schedule, generate(schedule, make_compiler())).text
+    return [line.strip() for line in text.partition("def call")[2].splitlines()]
 
 
-def in_order(text: str, *parts: str) -> None:
-    """Each part comes after the one before."""
-    place = 0
-    for part in parts:
-        found = text.find(part, place)
-        assert found >= 0, f"{part!r} is not in the rest of\n{text}"
-        place = found + len(part)
+def lines_that_ran(func: Callable[..., Any], inputs: torch.Tensor) -> list[str]:
+    """The lines of a second call; both calls have eager's results, and leave the input alone."""
+    torch._dynamo.reset()
+    before = inputs.clone()
+    correct = func(inputs, **ALONE)
+    compiled = litz(func)
+    out = [compiled(inputs, **ALONE)]
+    lines = executed(lambda: out.append(compiled(inputs, **ALONE)))
+    for found in out:
+        assert same(found, correct)
+    assert same(inputs, before, tol=0)
+    return lines
 
 
-@pytest.mark.usefixtures("alone")
-def test_inductor_single_op() -> None:
-    def func(inp, *, tag, ranks, group_size):
-        ar = torch.ops.c10d_functional.all_reduce(inp, "sum", tag, ranks, group_size)
-        return torch.ops.c10d_functional.wait_tensor(ar)
+@dataclass(frozen=True)
+class Memory:
+    """What a wrapper's lines do with memory: of each step its kind, the memory of what it is given and of its result;
+    and the memory of what is returned. Memory has the name of the first tensor in it."""
 
-    inputs = torch.ones(4, 4)
-    schedule, text = made(func, inputs)
-    # Nothing is copied before it is returned: the op makes its own result, and that is what comes back.
-    assert [type(step) for step in schedule.steps] == [Collective, Wait]
-    start, wait = schedule.steps
-    assert start.target_name == "_c10d_functional.all_reduce.default", "an input is not reduced in place"
-    assert [output.buffer for output in schedule.program.outputs] == list(wait.outputs)
-    in_order(text, "_c10d_functional_all_reduce_default(", "_c10d_functional_wait_tensor_default(", "return (")
-    assert same(litz(func)(inputs, **ALONE), func(inputs, **ALONE))
-    assert same(inputs, torch.ones(4, 4))
+    steps: list[tuple[str, tuple[str, ...], str]]
+    returned: tuple[str, ...]
+
+    def only(self, kind: str) -> tuple[tuple[str, ...], str]:
+        (found,) = ((given, made) for name, given, made in self.steps if name == kind)
+        return found
 
 
-@pytest.mark.usefixtures("alone")
-def test_inductor_steal_buffer() -> None:
+def memory_of(lines: list[str]) -> Memory:
+    """Who lies where, by following assignments, waits, and ops that work in place."""
+    home: dict[str, str] = {}
+    found: list[tuple[str, tuple[str, ...], str]] = []
+    returned: tuple[str, ...] = ()
+    for line in lines:
+        if plain := re.fullmatch(r"(buf\d+) = (buf\d+)", line):
+            home[plain[1]] = home[plain[2]]
+        elif item := re.fullmatch(r"(buf\d+) = (op\d+_result)\[\d+\]", line):
+            home[item[1]] = item[1]
+        elif again := re.fullmatch(r"(buf\d+) = (?:_reuse|_planned)\((buf\d+), .*", line):
+            home[again[1]] = home[again[2]]
+        elif called := steps([line]):
+            kind, result, arguments = called[0]
+            given = tuple(home.get(name, name) for name in re.findall(r"\b(?:buf|arg)\d+(?:_\d+)?\b", arguments))
+            same_memory = kind == "wait_tensor" or kind.endswith("_")
+            home[result] = given[0] if same_memory else result
+            found.append((kind, given, home[result]))
+        elif made := re.match(r"((?:buf)\d+) = _", line):
+            home[made[1]] = made[1]
+        elif line.startswith("return "):
+            returned = tuple(home[name] for name in re.findall(r"buf\d+", line))
+    return Memory(found, returned)
+
+
+def check_both(check: Callable[[Memory, str], None], func: Callable[..., Any], device: str, size: int = 4) -> None:
+    """`check(memory, input's name)` of what ran, and of what would run on a GPU."""
+    for lines in (lines_that_ran(func, torch.ones(size, size, device=device)), lines_for_gpu(func, size)):
+        name = next(found[1] for line in lines if (found := re.search(r"\b(arg\d+_\d+), = args", line)))
+        check(memory_of(lines), name)
+
+
+def test_inductor_single_op(alone: str) -> None:
+    def check(memory: Memory, inp: str) -> None:
+        # Nothing is copied before it is returned: the op makes its own result, and that is what comes back.
+        assert [kind for kind, _, _ in memory.steps] == ["all_reduce", "wait_tensor"]
+        given, made = memory.only("all_reduce")
+        assert given == (inp,) and made != inp, "an input is not reduced in place"
+        assert memory.returned == (made,)
+
+    check_both(check, seed_collectives.single_op, alone)
+
+
+def test_inductor_steal_buffer(alone: str) -> None:
     """An intermediate that is not used again is reduced in place."""
 
-    def func(inp, *, tag, ranks, group_size):
-        x = inp + 1
-        ar = torch.ops.c10d_functional.all_reduce(x, "sum", tag, ranks, group_size)
-        ar = torch.ops.c10d_functional.wait_tensor(ar)
-        other = torch.ones_like(inp) + 22
-        return ar, other
+    def check(memory: Memory, inp: str) -> None:
+        (kind, (first, x, *_), _), *rest = memory.steps
+        assert kind.startswith("add") and first == inp
+        assert memory.only("all_reduce_") == ((x,), x)
+        assert [name for name, _, _ in rest[:2]] == ["all_reduce_", "wait_tensor"]
+        reduced, other = memory.returned
+        assert reduced == x and other != x, "`other` does not get the memory of what is reduced"
+        assert not any(name == "all_reduce" for name, _, _ in memory.steps)
 
-    inputs = torch.ones(4, 4)
-    schedule, text = made(func, inputs)
-    (start,) = (step for step in schedule.steps if isinstance(step, Collective))
-    assert start.target_name == "_c10d_functional.all_reduce_.default"
-    assert start.mutates == start.reads
-    # `other` does not get the memory of what is reduced.
-    assert not schedule.memory.reuse and schedule.memory.total_bytes == 2 * 64
-    in_order(text, "_empty_cuda", "all_reduce__default(", "_wait_tensor_default(", "return (")
-    assert same(litz(func)(inputs, **ALONE), func(inputs, **ALONE))
+    check_both(check, seed_collectives.steal_buffer, alone)
 
 
-@pytest.mark.usefixtures("alone")
-def test_inductor_doesnt_mutate_shared() -> None:
+def _not_mutated(memory: Memory, x: str) -> None:
+    """From where communication starts to write x, nothing else is given it."""
+    number = next(n for n, (kind, _, _) in enumerate(memory.steps) if kind.startswith("all_reduce"))
+    kind, (sent,), _ = memory.steps[number]
+    assert sent == x
+    if kind == "all_reduce_":
+        assert not any(x in given for name, given, _ in memory.steps[number + 1 :] if name != "wait_tensor")
+
+
+def test_inductor_doesnt_mutate_shared(alone: str) -> None:
     """An intermediate that is used again is not changed."""
 
-    def func(inp, *, tag, ranks, group_size):
-        x = inp + 1
-        ar = torch.ops.c10d_functional.all_reduce(x, "sum", tag, ranks, group_size)
-        y = x + 2
-        ar = torch.ops.c10d_functional.wait_tensor(ar)
-        other = torch.ones_like(inp) + 22
-        return ar, y, other
+    def check(memory: Memory, inp: str) -> None:
+        # y is computed beside x, so that x is not used again, and is reduced in place.
+        kind, (first, x, y, *_), _ = memory.steps[0]
+        assert kind.startswith("add + add_1") and first == inp
+        assert memory.only("all_reduce_") == ((x,), x)
+        _not_mutated(memory, x)
+        assert memory.returned[:2] == (x, y) and memory.returned[2] not in (x, y)
+        assert [name for name, _, _ in memory.steps[1:3]] == ["all_reduce_", "wait_tensor"]
 
-    inputs = torch.ones(4, 4)
-    schedule, text = made(func, inputs)
-    (number,) = (n for n, step in enumerate(schedule.steps) if isinstance(step, Collective))
-    start = schedule.steps[number]
-    assert isinstance(start, Collective)
-    after = [step for step in schedule.steps[number + 1 :] if isinstance(step, Kernel)]
-    if start.mutates:  # then y was computed from inp, not from what is reduced
-        assert all(start.mutates[0] not in step.reads for step in after)
-    in_order(text, "_empty_cuda", "all_reduce", "_wait_tensor_default(", "return (")
-    assert same(litz(func)(inputs, **ALONE), func(inputs, **ALONE))
+    check_both(check, seed_collectives.doesnt_mutate_shared, alone)
 
 
-@pytest.mark.usefixtures("alone")
-def test_dynamo_trace_allreduce() -> None:
+def _shared_with_a_later_call(memory: Memory, inp: str) -> None:
+    x = memory.steps[0][1][1]
+    given, made = memory.only("all_reduce")
+    assert given == (x,) and made not in (x, inp), "out of place"
+    assert memory.only("mm")[0][:2] == (x, x)
+    _not_mutated(memory, x)
+    assert memory.returned[0] == made and len({*memory.returned, x}) == 4
+
+
+def test_inductor_doesnt_mutate_shared_by_a_later_call(alone: str) -> None:
+    check_both(_shared_with_a_later_call, seed_collectives.shared_with_a_later_call, alone)
+
+
+def test_a_shared_buffer_that_is_mutated_is_noticed(alone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above fails where reductions in place do not look at who reads their argument."""
+    monkeypatch.setattr(reduce_in_place, "_may_be_written", lambda *_: True)
+    memory = memory_of(lines_for_gpu(seed_collectives.shared_with_a_later_call, 4))
+    with pytest.raises(AssertionError):
+        _not_mutated(memory, memory.steps[0][1][1])
+    with pytest.raises((AssertionError, ValueError)):
+        _shared_with_a_later_call(memory, "arg0_1")
+
+
+def test_dynamo_trace_allreduce(alone: str) -> None:
     def func(inp):
         return _functional_collectives.all_reduce(inp, "sum", "0")
 
-    _traced(func, torch.ones(4, 4), ops=2)
+    _traced(func, torch.ones(4, 4, device=alone), ops=2)
 
 
-@pytest.mark.usefixtures("alone")
-def test_dynamo_trace_all_gather_tensor() -> None:
+def test_dynamo_trace_all_gather_tensor(alone: str) -> None:
     def func(inp):
         return _functional_collectives.all_gather_tensor(inp, 0, "0")
 
-    _traced(func, torch.ones(4, 4), ops=2)
+    _traced(func, torch.ones(4, 4, device=alone), ops=2)
 
 
 def _traced(func: Callable[..., Any], inputs: Any, ops: int, **kwargs: Any) -> None:
@@ -160,19 +222,18 @@ def _traced(func: Callable[..., Any], inputs: Any, ops: int, **kwargs: Any) -> N
     assert same(actual, expected)
 
 
-@pytest.mark.usefixtures("alone")
-def test_dynamo_trace_all_gather_tensor_pg() -> None:
+def test_dynamo_trace_all_gather_tensor_pg(alone: str) -> None:
     def func(inp, *, pg):
         return _functional_collectives.all_gather_tensor(inp, 0, pg)
 
-    _traced(func, torch.ones(4, 4), ops=2, pg=GroupMember.WORLD)
+    _traced(func, torch.ones(4, 4, device=alone), ops=2, pg=GroupMember.WORLD)
 
 
-def _rewritten(func: Callable[..., Any], ops: int | None = 3, listed: bool = False) -> None:
+def _rewritten(func: Callable[..., Any], device: str, ops: int | None = 3, listed: bool = False) -> None:
     """One frame, with what eager writes into `out`."""
-    inputs = torch.ones(4, 4)
-    outputs: Any = torch.empty(4, 4)
-    correct: Any = torch.empty(4, 4)
+    inputs = torch.ones(4, 4, device=device)
+    outputs: Any = torch.empty(4, 4, device=device)
+    correct: Any = torch.empty(4, 4, device=device)
     outputs, correct = ([outputs], [correct]) if listed else (outputs, correct)
     counter = CompileCounter()
     torch.compile(func, backend=counter, fullgraph=True)(inputs, outputs, pg=GroupMember.WORLD)
@@ -182,41 +243,36 @@ def _rewritten(func: Callable[..., Any], ops: int | None = 3, listed: bool = Fal
     assert same(outputs, correct)
 
 
-@pytest.mark.usefixtures("alone")
-def test_dynamo_rewrite_dist_all_gather() -> None:
+def test_dynamo_rewrite_dist_all_gather(alone: str) -> None:
     def func(inp, out, *, pg):
         torch.distributed.all_gather_into_tensor(out, inp, pg)
 
-    _rewritten(func)
+    _rewritten(func, alone)
 
 
-@pytest.mark.usefixtures("alone")
-def test_dynamo_rewrite_dist_all_gather_list() -> None:
+def test_dynamo_rewrite_dist_all_gather_list(alone: str) -> None:
     def func(inp, out, *, pg):
         torch.distributed.all_gather(out, inp, pg)
 
-    _rewritten(func, ops=None, listed=True)
+    _rewritten(func, alone, ops=None, listed=True)
 
 
-@pytest.mark.usefixtures("alone")
-def test_dynamo_rewrite_dist_all_gather_args_match() -> None:
+def test_dynamo_rewrite_dist_all_gather_args_match(alone: str) -> None:
     def func(inp, out, *, pg):
         torch.distributed.all_gather_into_tensor(output_tensor=out, input_tensor=inp, group=pg, async_op=False)
 
-    _rewritten(func)
+    _rewritten(func, alone)
 
 
-@pytest.mark.usefixtures("alone")
-def test_dynamo_rewrite_dist_reduce_scatter() -> None:
+def test_dynamo_rewrite_dist_reduce_scatter(alone: str) -> None:
     def func(inp, out, *, pg):
         torch.distributed.reduce_scatter_tensor(out, inp, group=pg)
 
-    _rewritten(func)
+    _rewritten(func, alone)
 
 
-@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("pg_mode", ["positional", "positional_none", "kwargs", "kwargs_none", "unspecified"])
-def test_dynamo_rewrite_dist_allreduce(pg_mode: str) -> None:
+def test_dynamo_rewrite_dist_allreduce(alone: str, pg_mode: str) -> None:
     def func(tensor, *args, **kwargs):
         torch.distributed.all_reduce(tensor, *args, **kwargs)
 
@@ -228,55 +284,55 @@ def test_dynamo_rewrite_dist_allreduce(pg_mode: str) -> None:
         "unspecified": ((), {}),
     }[pg_mode]
     counter = CompileCounter()
-    inputs_compiled, inputs_eager = torch.ones(2), torch.ones(2)
+    inputs_compiled, inputs_eager = torch.ones(2, device=alone), torch.ones(2, device=alone)
     torch.compile(func, backend=counter, fullgraph=True)(inputs_compiled, *args, **kwargs)
     func(inputs_eager, *args, **kwargs)
     assert (counter.frame_count, counter.op_count) == (1, 3)  # all_reduce, wait, copy_
     assert same(inputs_compiled, inputs_eager)
 
 
-@pytest.mark.usefixtures("alone")
-def test_dynamo_rewrite_dist_all_to_all_single() -> None:
+def test_dynamo_rewrite_dist_all_to_all_single(alone: str) -> None:
     def func(output, input, pg):
         torch.distributed.all_to_all_single(output, input, group=pg)
 
     counter = CompileCounter()
-    output_compiled, output_eager = torch.empty(2), torch.empty(2)
-    torch.compile(func, backend=counter, fullgraph=True)(output_compiled, torch.ones(2), GroupMember.WORLD)
-    func(output_eager, torch.ones(2), GroupMember.WORLD)
+    output_compiled, output_eager = torch.empty(2, device=alone), torch.empty(2, device=alone)
+    input_compiled, input_eager = torch.ones(2, device=alone), torch.ones(2, device=alone)
+    torch.compile(func, backend=counter, fullgraph=True)(output_compiled, input_compiled, GroupMember.WORLD)
+    func(output_eager, input_eager, GroupMember.WORLD)
     assert counter.frame_count == 1
     assert same(output_compiled, output_eager)
 
 
-@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("reduce_op", ["SUM", "AVG", "PRODUCT", "MIN", "MAX"])
-def test_dynamo_rewrite_dist_allreduce_reduce_op(reduce_op: str) -> None:
+def test_dynamo_rewrite_dist_allreduce_reduce_op(alone: str, reduce_op: str) -> None:
     from torch.distributed._functional_collectives import REDUCE_OP_TO_STR
 
     op = getattr(dist.ReduceOp, reduce_op)
     found: list[Any] = []
 
-    def verify_rewrite(gm, _):
+    def verify_rewrite(gm: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
         wanted = (torch.ops.c10d_functional.all_reduce, torch.ops._c10d_functional.all_reduce)
         found.extend(node for node in gm.graph.nodes if node.target in wanted)
-        return gm
+        return compile_backend(gm, inputs, options={"debug": True})
 
-    if reduce_op == "AVG":  # gloo has no average: it is traced, and not run
-        with MODE:
-            torch.compile(torch.distributed.all_reduce, backend=verify_rewrite, fullgraph=True)(
-                torch.ones(2), op, GroupMember.WORLD
-            )
-    else:
-        torch.compile(torch.distributed.all_reduce, backend=verify_rewrite, fullgraph=True)(
-            torch.ones(2), op, GroupMember.WORLD
-        )
+    if reduce_op == "AVG" and dist.get_backend() == "gloo":  # which has no average: a group that sends nothing has
+        dist.destroy_process_group()
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+    inputs = torch.ones(2, device=alone)
+    compiled = torch.compile(torch.distributed.all_reduce, backend=verify_rewrite, fullgraph=True)
+    compiled(inputs, op, GroupMember.WORLD)
     assert len(found) == 1
     assert REDUCE_OP_TO_STR[op] == found[0].args[1]
+    again = torch.compile(torch.distributed.all_reduce, backend="litz", fullgraph=True)
+    lines = executed(lambda: again(inputs, op, GroupMember.WORLD))
+    ((_, _, arguments),) = (step for step in steps(lines) if step[0].startswith("all_reduce"))
+    assert f"'{REDUCE_OP_TO_STR[op]}'" in arguments, "the op that ran"
+    assert same(inputs, torch.ones(2, device=alone))
 
 
-@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("source", ["GroupMember.WORLD", "group.WORLD", "_get_default_group"])
-def test_dynamo_get_world_group(source: str) -> None:
+def test_dynamo_get_world_group(alone: str, source: str) -> None:
     def func(tensor):
         if source == "GroupMember.WORLD":
             group = torch.distributed.GroupMember.WORLD
@@ -293,28 +349,27 @@ def test_dynamo_get_world_group(source: str) -> None:
         found.extend(node for node in gm.graph.nodes if node.target in wanted)
         return compile_backend(gm, inputs, options={"debug": True})
 
-    given = torch.ones(2)
+    given = torch.ones(2, device=alone)
     torch.compile(func, backend=verify, fullgraph=True)(given)
     assert len(found) == 1
-    assert same(given, torch.ones(2))
+    assert same(given, torch.ones(2, device=alone))
 
 
-@pytest.mark.usefixtures("alone")
-def test_dynamo_support_collective_op_with_async_op_False() -> None:
+def test_dynamo_support_collective_op_with_async_op_False(alone: str) -> None:
     def func(inp, out, *, pg):
         # Said out loud, it must not break the graph.
         torch.distributed.reduce_scatter_tensor(out, inp, group=pg, async_op=False)
 
-    _rewritten(func)
+    _rewritten(func, alone)
 
 
-@pytest.mark.usefixtures("alone")
-def test_dynamo_graphbreaks_unsupported_async_op() -> None:
+def test_dynamo_graphbreaks_unsupported_async_op(alone: str) -> None:
     def func(inp, out, *, pg):
         work = torch.distributed.reduce_scatter_tensor(out, inp, group=pg, async_op=True)
         work.wait()
 
-    inputs, outputs, correct = torch.ones(4, 4), torch.empty(4, 4), torch.empty(4, 4)
+    inputs = torch.ones(4, 4, device=alone)
+    outputs, correct = torch.empty_like(inputs), torch.empty_like(inputs)
     counter = CompileCounter()
     torch.compile(func, backend=counter)(inputs, outputs, pg=GroupMember.WORLD)
     func(inputs, correct, pg=GroupMember.WORLD)
@@ -322,42 +377,43 @@ def test_dynamo_graphbreaks_unsupported_async_op() -> None:
     assert same(outputs, correct)
 
 
-@pytest.mark.usefixtures("alone")
-def test_dynamo_pg_var() -> None:
+def test_dynamo_pg_var(alone: str) -> None:
     def func(inp, *, pg):
         return inp + (pg.rank() + 1 % pg.size())
 
     counter = CompileCounter()
-    outputs = torch.compile(func, backend=counter, fullgraph=True)(torch.ones(4, 4), pg=GroupMember.WORLD)
+    inputs = torch.ones(4, 4, device=alone)
+    outputs = torch.compile(func, backend=counter, fullgraph=True)(inputs, pg=GroupMember.WORLD)
     assert (counter.frame_count, counter.op_count) == (1, 1)
-    assert same(outputs, func(torch.ones(4, 4), pg=GroupMember.WORLD))
+    assert same(outputs, func(inputs, pg=GroupMember.WORLD))
 
 
-@pytest.mark.usefixtures("alone")
-def test_dynamo_trace_reduce_scatter_tensor() -> None:
+def test_dynamo_trace_reduce_scatter_tensor(alone: str) -> None:
     def func(inp):
         return _functional_collectives.reduce_scatter_tensor(inp, "sum", 0, "0")
 
-    _traced(func, torch.ones(4, 4), ops=2)
+    _traced(func, torch.ones(4, 4, device=alone), ops=2)
 
 
-@pytest.mark.usefixtures("alone")
-def test_dynamo_trace_allgather_coalesced() -> None:
+def test_dynamo_trace_allgather_coalesced(alone: str) -> None:
+    """Three ops: the call, and an item of its list twice."""
+
     def func(inp, *, tag, ranks, group_size):
         return torch.ops.c10d_functional.all_gather_into_tensor_coalesced(inp, tag, ranks, group_size)
 
-    _traced(func, [torch.ones(4, 4), torch.ones(6, 6)], ops=3, **ALONE)  # the call, and an item of its list twice
+    _traced(
+        func, [torch.ones(4, 4, device=alone), torch.ones(6, 6, device=alone)], ops=3, **ALONE
+    )  # the call, and an item of its list twice
 
 
-@pytest.mark.usefixtures("alone")
-def test_backwards() -> None:
+def test_backwards(alone: str) -> None:
     """As in eager: torch 2.13 differentiates an all_reduce, older versions say that they do not."""
 
     def func(inp):
         return _functional_collectives.all_reduce(inp, "sum", "0")
 
     def gradient(function: Callable[..., Any]) -> Any:
-        given = torch.ones(4, 4, requires_grad=True)
+        given = torch.ones(4, 4, device=alone, requires_grad=True)
         out = function(given)
         try:
             out.sum().backward()
@@ -372,48 +428,55 @@ def test_backwards() -> None:
         assert same(tuple(compiled), tuple(eager))
 
 
-@pytest.mark.usefixtures("alone")
-def test_meta() -> None:
+def test_meta(alone: str) -> None:
     x = torch.rand((2, 3, 4), device="meta")
-    out = torch.ops.c10d_functional.all_reduce(x, "sum", **ALONE)
-    assert x.size() == out.size()
+
+    def func(x):
+        return torch.ops.c10d_functional.all_reduce(x, "sum", **ALONE)
+
+    def used(x):
+        return torch.ops.c10d_functional.wait_tensor(func(x + 1)).sum(-1)
+
+    assert func(x).size() == x.size()
+    for function in (func, used):
+        out, correct = litz(function)(x), function(x)
+        assert out.device.type == "meta" and out.dtype == x.dtype
+        assert (out.size(), out.stride()) == (correct.size(), correct.stride())
 
 
-def _coalesced(start: Callable[..., Any]) -> None:
-    """x is sent and used again: it keeps its value, and nothing takes its memory before the wait."""
-
-    def func(inp, *, tag, ranks, group_size):
-        x = inp + 1
-        tensor_list = start([x, inp], tag, ranks, group_size)
-        y = x + 2
-        ar0 = torch.ops.c10d_functional.wait_tensor(tensor_list[0])
-        ar1 = torch.ops.c10d_functional.wait_tensor(tensor_list[1])
-        other = torch.ones_like(inp) + 22
-        return ar0, y, other, ar1
-
-    inputs = torch.ones(4, 4)
-    schedule, text = made(func, inputs)
-    (number,) = (n for n, step in enumerate(schedule.steps) if isinstance(step, Collective))
-    waits = [n for n, step in enumerate(schedule.steps) if isinstance(step, Wait)]
-    call = schedule.steps[number]
-    assert len(waits) == 2 and isinstance(call, Collective) and not call.mutates
-    between = {name for step in schedule.steps[number + 1 : waits[0]] for name in step.writes}
-    assert not between & {*call.reads, *call.writes}
-    taken = {new for new, old in schedule.memory.reuse.items() if old in (*call.reads, *call.writes)}
-    early = {name for names in schedule.memory.allocate[: waits[0] + 1] for name in names}
-    assert not taken & early, "memory that is in flight"
-    in_order(text, "_coalesced_default(", "[0]", "[1]", "wait_tensor_default(", "wait_tensor_default(", "return (")
-    assert same(tuple(litz(func)(inputs, **ALONE)), tuple(func(inputs, **ALONE)))
+def _in_flight(memory: Memory, inp: str, kind: str) -> tuple[str, str, tuple[str, ...]]:
+    """x and y of what `_coalesced` computes, and what the two waits give: x is sent and used again, so that it keeps
+    its value, and nothing is given its memory before the waits."""
+    name, (first, x, y, *_), _ = memory.steps[0]
+    assert name.startswith("add + add_1") and first == inp
+    assert memory.steps[1][:2] == (kind, (x, inp)), "what is sent is x and the input, neither copied"
+    assert [name for name, _, _ in memory.steps[2:4]] == ["wait_tensor", "wait_tensor"]
+    waited = tuple(made for name, _, made in memory.steps if name == "wait_tensor")
+    assert len({x, y, inp, *waited}) == 5
+    return x, y, waited
 
 
-@pytest.mark.usefixtures("alone")
-def test_inductor_all_gather_coalesced() -> None:
-    _coalesced(torch.ops.c10d_functional.all_gather_into_tensor_coalesced)
+def _check_coalesced(func: Callable[..., Any], kind: str, alone: str) -> None:
+    def small(memory: Memory, inp: str) -> None:
+        # `other` takes no longer than its launch, so that it is in the kernel of x and y.
+        _, y, waited = _in_flight(memory, inp, kind)
+        other = memory.steps[0][1][3]
+        assert memory.returned == (waited[0], y, other, waited[1])
+        assert len(memory.steps) == 4
+
+    def large(memory: Memory, inp: str) -> None:
+        # `other` is computed when x is dead, in its memory.
+        x, y, waited = _in_flight(memory, inp, kind)
+        assert memory.steps[4:] == [(memory.steps[4][0], (x,), "")]
+        assert memory.returned == (waited[0], y, x, waited[1])
+
+    check_both(small, func, alone)
+    check_both(large, func, alone, size=4096 if alone == "cuda" else 1024)
 
 
-@pytest.mark.usefixtures("alone")
-def test_inductor_reduce_scatter_coalesced() -> None:
-    def start(tensors, tag, ranks, group_size):
-        return torch.ops.c10d_functional.reduce_scatter_tensor_coalesced(tensors, "sum", tag, ranks, group_size)
+def test_inductor_all_gather_coalesced(alone: str) -> None:
+    _check_coalesced(seed_collectives.all_gather_coalesced, "all_gather_into_tensor_coalesced", alone)
 
-    _coalesced(start)
+
+def test_inductor_reduce_scatter_coalesced(alone: str) -> None:
+    _check_coalesced(seed_collectives.reduce_scatter_coalesced, "reduce_scatter_tensor_coalesced", alone)

@@ -1,4 +1,5 @@
-"""What both halves of the seed document test_inductor_collectives compare and compile with."""
+"""What both halves of the seed document test_inductor_collectives compare and compile with, and its functions that one
+rank looks at and two ranks run."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import functools
 from typing import Any
 
 import torch
+import torch.distributed._functional_collectives  # defines the ops
 
 
 def same(a: Any, b: Any, tol: float = 1e-5) -> bool:
@@ -14,3 +16,58 @@ def same(a: Any, b: Any, tol: float = 1e-5) -> bool:
 
 
 litz = functools.partial(torch.compile, backend="litz", options={"debug": True})
+
+wait_tensor = torch.ops.c10d_functional.wait_tensor
+
+
+def single_op(inp, *, tag, ranks, group_size):
+    ar = torch.ops.c10d_functional.all_reduce(inp, "sum", tag, ranks, group_size)
+    return wait_tensor(ar)
+
+
+def steal_buffer(inp, *, tag, ranks, group_size):
+    x = inp + 1
+    ar = torch.ops.c10d_functional.all_reduce(x, "sum", tag, ranks, group_size)
+    ar = wait_tensor(ar)
+    # ensure other is not incorrectly aliasing ar's buffer
+    other = torch.ones_like(inp) + 22
+    return ar, other
+
+
+def doesnt_mutate_shared(inp, *, tag, ranks, group_size):
+    x = inp + 1
+    ar = torch.ops.c10d_functional.all_reduce(x, "sum", tag, ranks, group_size)
+    y = x + 2
+    ar = wait_tensor(ar)
+    other = torch.ones_like(inp) + 22
+    return ar, y, other
+
+
+def shared_with_a_later_call(inp, *, tag, ranks, group_size):
+    """As `doesnt_mutate_shared`, where x is read by a library call that no kernel takes in."""
+    x = inp + 1
+    ar = torch.ops.c10d_functional.all_reduce(x, "sum", tag, ranks, group_size)
+    y = torch.mm(x, x)
+    ar = wait_tensor(ar)
+    other = torch.ones_like(inp) + 22
+    return ar, y, other
+
+
+def _coalesced(start, inp):
+    x = inp + 1
+    tensor_list = start([x, inp])
+    y = x + 2
+    ar0 = wait_tensor(tensor_list[0])
+    ar1 = wait_tensor(tensor_list[1])
+    other = torch.ones_like(inp) + 22
+    return ar0, y, other, ar1
+
+
+def all_gather_coalesced(inp, *, tag, ranks, group_size):
+    op = torch.ops.c10d_functional.all_gather_into_tensor_coalesced
+    return _coalesced(lambda tensors: op(tensors, tag, ranks, group_size), inp)
+
+
+def reduce_scatter_coalesced(inp, *, tag, ranks, group_size):
+    op = torch.ops.c10d_functional.reduce_scatter_tensor_coalesced
+    return _coalesced(lambda tensors: op(tensors, "sum", tag, ranks, group_size), inp)

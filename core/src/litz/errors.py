@@ -169,9 +169,12 @@ class CompileError(LitzError):
 
 
 class LoweringError(LitzError):
-    """An op's lowering failed. op: "aten.add.Tensor". node: of the graph. plugin: whose lowering it is, '' for core."""
+    """An op's lowering failed. op: "aten.add.Tensor". node: of the graph. plugin: whose lowering it is, '' for core.
+    todo: what the user can do; unset: report it."""
 
-    def __init__(self, op: str, node: str, problem: str, *, stage: str = "lower", plugin: str = "") -> None:
+    def __init__(
+        self, op: str, node: str, problem: str, *, stage: str = "lower", plugin: str = "", todo: str = ""
+    ) -> None:
         self.op = str(op)
         self.node = str(node)
         self.problem = problem
@@ -180,7 +183,7 @@ class LoweringError(LitzError):
         super().__init__(
             f"{self.op} could not be lowered: {problem}",
             where=_place(stage=stage, node=self.node, plugin=plugin),
-            todo=_blame(plugin),
+            todo=todo or _blame(plugin),
         )
 
 

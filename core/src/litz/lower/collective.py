@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from litz.capture import torch_api
+from litz.errors import LoweringError
 from litz.ir import Collective, Wait
 from litz.ir.index import ZERO
 
@@ -51,6 +52,19 @@ def wait(ctx: LoweringContext, x: Any) -> Any:
         # The same tensor, so views of it are views of memory that is known.
         ctx.storage_offsets[result.buffer.name] = ctx.storage_offsets.get(x.buffer.name, ZERO)
     return result
+
+
+@lowering(*(f"_c10d_functional.{name}.default" for name in ("isend", "irecv", "batch_p2p_ops")), any_dtype=True)
+def point_to_point(ctx: LoweringContext, *args: Any) -> Any:
+    """Refused: a receive writes its argument, which no schema says, and ranks start different ones."""
+    assert ctx.node is not None
+    raise LoweringError(
+        str(ctx.node.target),
+        ctx.node.name,
+        "litz does not compile messages from one rank to another",
+        todo="let dynamo leave them out of the graph: torch._dynamo.config.enable_p2p_compilation"
+        " = False, the default; to run the graph as it is: options={'fallback': 'eager'}",
+    )
 
 
 def group_name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

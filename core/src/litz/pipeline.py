@@ -171,7 +171,7 @@ def _layout_needs(compiler: Compiler) -> LayoutNeeds:
 def schedule_planned(graph: Graph, compiler: Compiler, log: Log) -> Schedule:
     """From a graph that is final to its schedule, and to those for other sizes where the options name some."""
     with log.stage("lower"):
-        program = _lower(graph, compiler)
+        program = _lower(graph, compiler, log)
         if compiler.options.debug:
             _verify(program, graph)
     return schedule_by_size(
@@ -198,9 +198,9 @@ def _schedule_program(program: Program, compiler: Compiler, log: Log) -> Schedul
         return plugins.run_passes("schedule", schedule, options, note=log.note, verify=check, verify_builtin=debug)
 
 
-def _lower(graph: Graph, compiler: Compiler) -> Program:
+def _lower(graph: Graph, compiler: Compiler, log: Log) -> Program:
     try:
-        return lower(graph, lowerings(compiler), compiler.options, _layout_needs(compiler).of)
+        return lower(graph, lowerings(compiler), compiler.options, _layout_needs(compiler).of, log.note)
     except LoweringError as error:
         plugin = compiler.plugins.lowering_owner(error.op)
         if not plugin:

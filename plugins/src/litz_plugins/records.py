@@ -68,8 +68,8 @@ class Estimate:
 class Decision:
     """One decision on record: what was chosen for ``subject``, why, and what else was considered.
 
-    stage: "graph", "program", "schedule" or a later one ("codegen", "runtime"). considered: (name, microseconds) of
-    each candidate, None where no cost is known. plugin: who decided; "core" for core itself.
+    stage: "graph", "lower", "program", "schedule" or a later one ("codegen", "runtime"). considered: (name,
+    microseconds) of each candidate, None where no cost is known. plugin: who decided; "core" for core itself.
     """
 
     stage: str

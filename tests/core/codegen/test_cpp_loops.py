@@ -7,7 +7,7 @@ import sympy
 import torch
 
 from litz.ir import Layout, Node, Store, build
-from litz.ir.index import floordiv, mod, placeholder, to_expr
+from litz.ir.index import ZERO, floordiv, mod, placeholder, to_expr
 from litz.ir.reductions import REDUCTIONS
 from support.cpp_kernels import Case, I, R, layout_of, load
 
@@ -505,3 +505,37 @@ def test_level_mix_without_reduction() -> None:
     Case((30,), stores, {"x": x}, {"o": out(30, 40), "t": out(30)}, (40,)).check()
     flat = [stores[0]]
     Case((30,), flat, {"x": x}, {"o": out(30, 40)}, (40,)).check()
+
+
+# ---------------------------------------------------------------------- where positions start
+
+
+def test_positions_are_counted_from_the_first_that_is_read() -> None:
+    """Loops that differ only in that, as the steps of a loop in Python do, have one text. The distances between
+    positions in one buffer stay in the text, and so do positions before the first element, which a mask forbids."""
+    x, texts = randn(9, 24), set()
+    for row in (1, 2, 7):
+        value = add(load("x", x, row + 1, I[0]), load("x", x, row, I[0] + 4), load("y", x, row, 3))
+        source = Case((20,), [Store("o", (I[0],), value)], {"x": x, "y": x}, {"o": out(20)}).check()
+        texts.add(source.text)
+        assert source.arguments == ("x", "y", "o", row * 24 + 4, row * 24 + 3)
+    assert len(texts) == 1
+    before = build.load(
+        "x", (ZERO, I[0] - 3), F32, mask=build.call("ge", build.index(I[0]), build.const(3, torch.int64))
+    )
+    source = Case((20,), [Store("o", (I[0],), before)], {"x": x}, {"o": out(20)}).check()
+    assert source.arguments == ("x", "o")
+
+
+def test_symbolic_sizes_and_segments_with_starts() -> None:
+    x, y = randn(40, 300), randn(40, 300)
+    low = build.call("lt", build.index(I[1]), build.const(100, torch.int64))
+    high = build.call("ge", build.index(I[1]), build.const(100, torch.int64))
+    left = build.load("x", (I[0], I[1] + 150), F32, mask=low)
+    right = build.load("y", (I[0], I[1] - 50), F32, mask=high)
+    value = build.call("where", low, left, right)
+    source = Case((40, 250), [Store("o", (I[0], I[1]), value)], {"x": x, "y": y}, {"o": out(40, 250)}).check()
+    assert "segments" in source.text and source.arguments[3:] == (150,)
+    z = randn(9, 24)
+    value = add(build.load("z", (to_expr(2), I[0]), F32), build.load("z", (S0, I[0]), F32))
+    Case((S1,), [Store("o", (I[0],), value)], {"z": z}, {"o": out(24)}, sizes={S0: 5, S1: 24}).check()

@@ -205,7 +205,21 @@ def mod(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
         return factor * mod(inner, sympy.Integer(int(divisor) // factor), ranges) + small
     if isinstance(rest, (Mod, PythonMod)) and _quotient(rest.args[1], divisor) is not None:
         return mod(rest.args[0], divisor, ranges)
-    return PythonMod(rest, divisor)
+    unwrapped = _without_moduli(rest, divisor)
+    return mod(unwrapped, divisor, ranges) if unwrapped is not None else PythonMod(rest, divisor)
+
+
+def _without_moduli(expr: Expr, divisor: Expr) -> Expr | None:
+    """A sum with c * (x mod n) replaced by c * x wherever c * n is a multiple of the divisor: the same, mod the
+    divisor. A roll of a roll is one roll. None where there is no such term."""
+    terms = list(sympy.Add.make_args(expr))
+    changed = False
+    for number, term in enumerate(terms):
+        coefficient, rest = term.as_coeff_Mul()
+        if isinstance(rest, (Mod, PythonMod)) and _quotient(coefficient * rest.args[1], divisor) is not None:
+            terms[number] = coefficient * rest.args[0]
+            changed = True
+    return sympy.expand(sympy.Add(*terms)) if changed else None
 
 
 def substitute(expr: Expr, mapping: Mapping[Symbol, Expr], ranges: Ranges | None = None) -> Expr:
@@ -213,11 +227,23 @@ def substitute(expr: Expr, mapping: Mapping[Symbol, Expr], ranges: Ranges | None
 
     `ranges` are those of the variables that the result is over.
     """
+    return _substituted(expr, mapping, ranges, {})
+
+
+def _substituted(expr: Expr, mapping: Mapping[Symbol, Expr], ranges: Ranges | None, done: dict[Expr, Expr]) -> Expr:
+    """done: what has been replaced so far. A quotient and a remainder of one number are in most positions."""
     if expr.is_Symbol:
         return mapping.get(expr, expr)
     if expr.is_Integer or not expr.args:
         return expr
-    arguments = [substitute(argument, mapping, ranges) for argument in expr.args]
+    found = done.get(expr)
+    if found is None:
+        found = done[expr] = _replaced(expr, mapping, ranges, done)
+    return found
+
+
+def _replaced(expr: Expr, mapping: Mapping[Symbol, Expr], ranges: Ranges | None, done: dict[Expr, Expr]) -> Expr:
+    arguments = [_substituted(argument, mapping, ranges, done) for argument in expr.args]
     if isinstance(expr, FloorDiv):
         return floordiv(arguments[0], arguments[1], ranges)
     if isinstance(expr, (Mod, PythonMod)):

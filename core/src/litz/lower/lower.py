@@ -22,8 +22,11 @@ from litz.capture.layout_needs import LayoutNeeds, Needs
 from litz.capture.passes.rewrite import same_geometry
 from litz.errors import LoweringError
 from litz.ir import Layout, Opaque, Program, TensorRef, Unbacked
+from litz.ir.complexity import MAX_VIEW, nodes_excess, position_terms
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import ONE, ZERO, Expr
+from litz.ir.node import walk
+from litz_plugins import Decision
 
 from .context import LoweringContext, same_strides
 from .fallback import fallback
@@ -39,24 +42,31 @@ def lower(
     lowerings: Mapping[OpOverload, Lowering] | None = None,
     options: Any = None,
     needs: Needs | None = None,
+    note: Callable[[Decision], None] | None = None,
 ) -> Program:
     """The program of `graph`.
 
     lowerings: op -> lowering; core's own if None. options: this compile's options, handed to lowerings as
     `ctx.options`. needs: how a library call takes a tensor (`litz.capture.layout_needs`); by torch's tags if None.
+    note: called with what is decided on the way.
     LoweringError, naming op and node, if a lowering fails; one that raises NotImplementedError leaves
     its op to an Extern.
     """
-    return _Lowerer(graph, core_lowerings() if lowerings is None else lowerings, options, needs).run()
+    return _Lowerer(graph, core_lowerings() if lowerings is None else lowerings, options, needs, note).run()
 
 
 class _Lowerer:
     """The walk: what each FX node has become so far."""
 
     def __init__(
-        self, graph: Graph, lowerings: Mapping[OpOverload, Lowering], options: Any, needs: Needs | None
+        self,
+        graph: Graph,
+        lowerings: Mapping[OpOverload, Lowering],
+        options: Any,
+        needs: Needs | None,
+        note: Callable[[Decision], None] | None,
     ) -> None:
-        self.graph, self.lowerings = graph, lowerings
+        self.graph, self.lowerings, self.note = graph, lowerings, note
         self.ctx = LoweringContext(graph, options, needs or LayoutNeeds().of)
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Any] = []
@@ -96,7 +106,7 @@ class _Lowerer:
                 continue
             if node.op not in steps:
                 raise LoweringError(op=str(node.target), node=node.name, problem=f"an FX node of kind {node.op}")
-            value = self.plain(steps[node.op](node))
+            value = self.simple_enough(node, self.plain(steps[node.op](node)))
             if isinstance(value, Tensor) and node in self.returned and not self.is_placed(node, value):
                 value = self.placed(node, value)
             if isinstance(value, View):
@@ -127,6 +137,19 @@ class _Lowerer:
             return value
         size = tuple(ONE if not extent.is_Integer and self.is_one(extent) else extent for extent in value.size)
         return value if size == value.size else replace(value, size=size)
+
+    def simple_enough(self, node: torch.fx.Node, value: Any) -> Any:
+        """The value; written to a buffer where reading it through all of its views would take too complex a position.
+        Views that have to stay views, as the caller gets them or they are written, are affine: they stay simple."""
+        excess = _excess(value)
+        if excess is None or value.dtype not in SUPPORTED:
+            return value
+        owner = _owner(node)
+        if owner is not node and (owner in self.returned or owner in self.written_nodes):
+            return value
+        if self.note is not None:
+            self.note(Decision("lower", node.name, "written to a buffer", f"reading it through views takes {excess}"))
+        return self.ctx.copy(value, self.ctx.meta_strides(value.size))
 
     def is_one(self, extent: Expr) -> bool:
         if extent not in self.ones:
@@ -403,6 +426,13 @@ def _written(graph: Graph) -> set[torch.fx.Node]:
                 found.add(base)
                 base = torch_api.aliased_argument(base)
     return found
+
+
+def _excess(value: Any) -> str | None:
+    """Why an element of a tensor is too complex to be worked out wherever it is read."""
+    if isinstance(value, View):
+        return f"a position of more than {MAX_VIEW} terms" if position_terms(value.index) > MAX_VIEW else None
+    return nodes_excess(walk(value.value)) if isinstance(value, Computed) else None
 
 
 def simple(value: Any) -> Any:

@@ -15,15 +15,15 @@ import sympy
 import torch
 
 from litz.ir import Loop, Node, Operation, Program, Store, build
+from litz.ir.complexity import MAX_INDEX, MAX_LOADS, excess, is_worse, substituted_terms
 from litz.ir.index import ONE, ZERO, Expr, FloorDiv, Mod, PythonMod, Symbol, is_placeholder, placeholder, substitute
-from litz.ir.node import intern, rewrite, with_args
+from litz.ir.node import intern, rewrite, walk, with_args
 from litz.ir.ops import OPS
 from litz.ir.transform import replace_loads
 from litz_plugins import PassContext
 
 from .estimate import CostModel
 from .fusion_size import exceeds, most_operations, too_large
-from .merge import MAX_LOADS, MAX_NODES
 
 CHEAP_FLOPS = 8
 """A body without loads and with so little arithmetic costs less than any load."""
@@ -34,6 +34,10 @@ def inline_pointwise(program: Program, context: PassContext, machine: Any = None
     if not getattr(context.options, "fusion", True):
         return program
     return _Inliner(program, context, machine).run()
+
+
+MAX_GROWTH = 8
+"""How many times `MAX_INDEX` a position may have before it is simplified: reshapes of reshapes often cancel."""
 
 
 class _Inliner:
@@ -78,8 +82,13 @@ class _Inliner:
         free = not loop.loads and _flops(loop) <= CHEAP_FLOPS
         if not targets or (stays and not free):
             return False
-        results = {n: body.into(self.operations[n]) for n in targets}  # type: ignore[arg-type]
-        reason = self._refusal(position, loop, results, free)
+        results: dict[int, Loop] = {}
+        try:
+            for n in targets:
+                results[n] = body.into(self.operations[n])  # type: ignore[arg-type]
+            reason = self._refusal(position, loop, results, free)
+        except TooComplex as found:
+            reason = str(found)
         if reason is not None:
             self.context.record(f"{loop.name} into its readers", "kept", reason)
             return False
@@ -111,9 +120,9 @@ class _Inliner:
         if any(exceeds(self.most, result) for result in results.values()):
             return too_large(self.most)
         for number, result in results.items():
-            if len(result.loads) > MAX_LOADS or len(result.nodes) > MAX_NODES:
-                if len(result.nodes) > len(self.operations[number].nodes):  # type: ignore[union-attr]
-                    return f"too many reads: {result.name} would have {len(result.loads)} loads"
+            beyond = excess(result)
+            if beyond is not None and is_worse(result, self.operations[number]):  # type: ignore[arg-type]
+                return f"{result.name} would have {beyond}"
             if len({*result.reads, *result.writes}) > machine.max_buffers:
                 return f"too many reads: {result.name} would touch more than {machine.max_buffers} buffers"
         if free:
@@ -167,6 +176,10 @@ def _flops(loop: Loop) -> int:
 # ---------------------------------------------------------------------------------------------------- substituting
 
 
+class TooComplex(Exception):
+    """What a load of a value would become is too complex to be worked out; the message says why."""
+
+
 class Body:
     """The value that a pointwise loop stores, as a function of the position that is read."""
 
@@ -191,17 +204,25 @@ class Body:
         return Body(store, dims, loop.origins) if len(dims) == len(loop.ranges) else None
 
     def into(self, reader: Loop) -> Loop:
-        """The reader with every load of the buffer replaced by the value."""
+        """The reader with every load of the buffer replaced by the value. TooComplex if that reads too much."""
         extents = reader.extents
+        before = len(reader.loads)
+        found: set[Node] = set()
 
         def value(node: Node) -> Node | None:
-            return self.at(node, extents) if node.buffer == self.store.buffer else None
+            if node.buffer != self.store.buffer:
+                return None
+            new = self.at(node, extents)
+            found.update(each for each in walk(new) if each.op == "load")
+            if len(found) > before + MAX_LOADS:
+                raise TooComplex(f"{reader.name} would have more than {MAX_LOADS} loads in one kernel")
+            return new
 
         origins = tuple(dict.fromkeys((*self.origins, *reader.origins)))
         return replace(reader, stores=replace_loads(reader.stores, value), origins=origins)
 
     def at(self, load: Node, extents: Mapping[Symbol, Expr]) -> Node:
-        """What a load of the buffer is."""
+        """What a load of the buffer is. TooComplex if a position in it grows beyond all bounds."""
         position = {var: ZERO if dim is None else load.index[dim] for var, dim in self.dims.items()}
         value = _substituted(self.store.value, position, load.indirect, extents)
         if load.mask is None:
@@ -217,6 +238,7 @@ def _substituted(root: Node, position: Mapping[Symbol, Expr], indirect: tuple[No
         if node.op == "load":
             own = len(node.indirect)
             mapping = _shifted(position, len(indirect), own) if gathers else position
+            _check_growth(node.index, mapping)
             index = tuple(substitute(expr, mapping, extents) for expr in node.index)
             count = build.placeholders_in(index)
             extra = indirect[: max(0, count - own)]
@@ -224,6 +246,7 @@ def _substituted(root: Node, position: Mapping[Symbol, Expr], indirect: tuple[No
                 node.buffer, index, node.dtype, (*args[:own], *extra), args[-1] if node.attrs[2] else None
             )
         if node.op == "index":
+            _check_growth(node.attrs, position)
             expr = substitute(node.attrs[0], position, extents)
             if gathers and any(is_placeholder(s) for s in expr.free_symbols):
                 return expression_node(expr, indirect)
@@ -233,6 +256,11 @@ def _substituted(root: Node, position: Mapping[Symbol, Expr], indirect: tuple[No
         return with_args(node, args)
 
     return rewrite((root,), change)[0]
+
+
+def _check_growth(index: tuple[Expr, ...], position: Mapping[Symbol, Expr]) -> None:
+    if substituted_terms(index, position) > MAX_GROWTH * MAX_INDEX:
+        raise TooComplex(f"a position would have more than {MAX_INDEX} terms")
 
 
 def _shifted(position: Mapping[Symbol, Expr], count: int, by: int) -> Mapping[Symbol, Expr]:

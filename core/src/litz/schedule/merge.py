@@ -12,14 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from litz.ir import Loop, Node, Store, build
+from litz.ir.complexity import excess
 from litz.ir.index import ONE
 from litz.ir.transform import rename_loop, replace_loads
 
 from .iteration import NOT_ALIGNED, Alignment, align, into
-
-MAX_LOADS = 64
-MAX_NODES = 400
-"""Beyond so many distinct loads or nodes a kernel spills its registers."""
 
 SCATTERED = "reads a buffer that the other scatters into"
 ELSEWHERE = "reads the other's result at another position than the one where it is written"
@@ -195,8 +192,4 @@ def _by_buffer(loop: Loop) -> dict[str, list[Store]]:
 def _too_large(loop: Loop, most_buffers: int) -> str | None:
     if len(set(loop.reads) | set(loop.writes)) > most_buffers:
         return f"more than {most_buffers} buffers in one kernel"
-    if len(loop.loads) > MAX_LOADS:
-        return f"more than {MAX_LOADS} loads in one kernel"
-    if len(loop.nodes) > MAX_NODES:
-        return f"more than {MAX_NODES} values in one kernel"
-    return None
+    return excess(loop)

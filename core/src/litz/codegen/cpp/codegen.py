@@ -1,7 +1,8 @@
 """CppCodegen: a Kernel in, C++ source out, and a function that launches it.
 
 The text names neither buffers nor the kernel, so that kernels that differ only in those are built once. Its arguments
-are p0, p1, ... (buffers in order of first use) and s0, s1, ... (sizes).
+are p0, p1, ... (buffers in order of first use) and s0, s1, ... (sizes, then the elements that some of the buffers are
+counted from).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from litz.errors import CodegenError
 from litz.ir import Loop
-from litz.ir.index import Expr, Symbol, is_placeholder
+from litz.ir.index import Expr, Symbol, is_placeholder, to_expr
 from litz.ir.operation import expressions
 from litz_plugins.errors import describe
 from litz_plugins.records import CodegenContext, KernelSource
@@ -66,6 +67,9 @@ def generate(kernel: Kernel, context: CodegenContext) -> KernelSource:
     pointers = {name: f"p{number}" for number, name in enumerate(names)}
     size_texts = {size: f"s{n}" for n, size in enumerate(sizes)}
     lines = Lines()
+    starts = {name: plan.starts[name] for name in names if name in plan.starts}
+    for number, name in enumerate(starts, len(sizes)):
+        lines.add(f"{pointers[name]} += s{number};")
 
     def body_of(loop: Loop) -> Body:
         texts = {r.var: str(r.var) for r in loop.all_ranges} | size_texts
@@ -81,7 +85,8 @@ def generate(kernel: Kernel, context: CodegenContext) -> KernelSource:
     parameters = [
         f"{'' if name in written else 'const '}{TYPES[buffers[name].dtype]}* {pointers[name]}" for name in names
     ]
-    parameters += [f"i64 s{number}" for number in range(len(sizes))]
+    numbers = (*(plan.sizes.get(size, size) for size in sizes), *map(to_expr, starts.values()))
+    parameters += [f"i64 s{number}" for number in range(len(numbers))]
     function = [f'extern "C" int {SYMBOL}({", ".join(parameters)}) {{', *lines.text, "}", ""]
     text = "\n".join(function)
     return KernelSource(
@@ -89,10 +94,10 @@ def generate(kernel: Kernel, context: CodegenContext) -> KernelSource:
         language="cpp",
         text=f"// {_summary(plan, len(parts))}\n{prelude(text)}\n{text}",
         symbol=SYMBOL,
-        arguments=(*names, *(plan.sizes.get(size, size) for size in sizes)),
+        arguments=(*names, *numbers),
         settings={
             "bounds": [body.index.text(size) for size in body.bounds],
-            "sizes": len(sizes),
+            "sizes": len(numbers),
             "threads": "omp parallel" in text,
         },
     )

@@ -33,9 +33,10 @@ from litz.ir.index import (
     reduction_var,
     stride_of,
 )
+from litz.ir.node import intern, with_args
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
-from litz.ir.transform import collapse, flatten, rename_loop
+from litz.ir.transform import collapse, flatten, map_stores, rename_loop
 
 from ..named_sizes import name_sizes
 
@@ -72,7 +73,8 @@ class Plan:
     `final` are the stores made once per output point. `scratch` are values at reduction level that are kept for later
     stages. `swap` is the other range of a transpose, None if there is none. `work` is a number of element-operations,
     symbolic where sizes are. `ready`: for each node, how many stages come before it. `sizes`: symbols that
-    stand for expressions over sizes that have no C++; the caller of the kernel computes them.
+    stand for expressions over sizes that have no C++; the caller of the kernel computes them. `starts`: buffer -> the
+    element that every access of it counts from, where that is not its first; the caller passes these numbers.
     """
 
     loop: Loop
@@ -85,14 +87,15 @@ class Plan:
     work: Expr = ZERO
     ready: Mapping[Node, int] = field(default_factory=dict)
     sizes: Mapping[Symbol, Expr] = field(default_factory=dict)
+    starts: Mapping[str, int] = field(default_factory=dict)
 
 
 def make_plan(loop: Loop, buffers: Mapping[str, Buffer], inplace: Mapping[str, str]) -> Plan:
     """The plan of a loop."""
     (loop,), buffers, sizes = name_sizes((loop,), buffers)
-    loop = flatten(loop, buffers)
+    loop, starts = count_from_starts(flatten(loop, buffers))
     loop = canonical(split_divisions(collapse(loop)))
-    return replace(plan_loop(loop, inplace), sizes=sizes)
+    return replace(plan_loop(loop, inplace), sizes=sizes, starts=starts)
 
 
 def plan_loop(loop: Loop, inplace: Mapping[str, str]) -> Plan:
@@ -113,6 +116,34 @@ def plan_loop(loop: Loop, inplace: Mapping[str, str]) -> Plan:
 
 
 # ---------------------------------------------------------------------- ranges
+
+
+def count_from_starts(loop: Loop) -> tuple[Loop, Mapping[str, int]]:
+    """The flat loop with the positions in each buffer counted from the first element that any access names, and which
+    that is where it is not the buffer's own first.
+
+    The steps of a loop in Python, and the pieces of a concatenation, then have one text: it is compiled once.
+    """
+    starts: dict[str, int] = {}
+    accessed = [(node.buffer, node.index[0]) for node in loop.loads]
+    for name, expr in (*accessed, *((store.buffer, store.index[0]) for store in loop.stores)):
+        constant = expr.as_coeff_Add()[0]
+        start = int(constant) if constant.is_Integer and int(constant) > 0 else 0
+        starts[name] = min(starts.get(name, start), start)
+    starts = {name: start for name, start in starts.items() if start}
+    if not starts:
+        return loop, {}
+
+    def counted(name: str, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return (index[0] - starts[name],) if name in starts else index
+
+    def change(node: Node, args: tuple[Node, ...]) -> Node:
+        if node.op == "load":
+            return intern("load", node.dtype, args, (node.buffer, counted(node.buffer, node.index), node.attrs[2]))
+        return with_args(node, args)
+
+    stores = map_stores(loop.stores, change, lambda store: counted(store.buffer, store.index))
+    return replace(loop, stores=stores), starts
 
 
 def split_divisions(loop: Loop) -> Loop:

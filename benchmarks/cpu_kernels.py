@@ -190,6 +190,15 @@ def cases() -> list[Case]:
                               build.const(0.1, F32)), X, build.const(0.0, F32))  # fmt: skip
     found.append(Case("i dropout", [n], [], [Store("o", (I[0],), drop)], {"seed": torch.tensor(1), "x": x, "o": o},
                       lambda: functional.dropout(x, 0.1)))  # fmt: skip
+
+    at = build.index(I[1] - 1)
+    within = call("bitwise_and", call("ge", at, build.index(0)), call("lt", at, build.index(62)))
+    for label, dtype in (("f32", F32), ("bf16", BF16), ("f16", torch.float16)):
+        for columns in (2, 6):
+            short, padded = torch.randn(2048, 62, columns).to(dtype), torch.empty(2048, 64, columns, dtype=dtype)
+            read = build.load("x", (I[0], I[1] - 1, I[2]), dtype, mask=within)
+            found.append(Case(f"j pad rows of {columns} {label}", padded.shape, [], [Store("o", tuple(I[:3]), read)],
+                              {"x": short, "o": padded}, lambda s=short: functional.pad(s, (0, 0, 1, 1))))  # fmt: skip
     return found
 
 

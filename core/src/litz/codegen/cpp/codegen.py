@@ -21,7 +21,7 @@ from litz_plugins.records import CodegenContext, KernelSource
 
 from .body import Body, Lines
 from .loops import Writer
-from .plan import Plan, make_plan
+from .plan import Plan, join_short, make_plan
 from .pointwise import write_pointwise
 from .prelude import prelude
 from .reduction import write_reduction
@@ -62,6 +62,8 @@ def generate(kernel: Kernel, context: CodegenContext) -> KernelSource:
     """The source of one kernel."""
     buffers = context.program.buffers
     plan = make_plan(kernel.loop, buffers, kernel.inplace)
+    parts = tuple(map(join_short, segments(plan, kernel.inplace)))
+    plan = parts[0] if len(parts) == 1 else plan
     loop, sizes = plan.loop, _sizes(plan.loop)
     names = list(dict.fromkeys((*loop.reads, *loop.writes)))
     pointers = {name: f"p{number}" for number, name in enumerate(names)}
@@ -76,7 +78,6 @@ def generate(kernel: Kernel, context: CodegenContext) -> KernelSource:
         return Body(loop, pointers, IndexText(texts, loop.extents), lines)
 
     body = body_of(loop)
-    parts = segments(plan, kernel.inplace)
     if len(parts) == 1:
         _write(plan, body)
     else:

@@ -13,7 +13,7 @@ from litz.ir.node import Node
 from litz.ir.operation import Range
 
 from .body import Body
-from .plan import PARALLEL_WORK, Plan
+from .plan import PARALLEL_WORK, Plan, reads_conditionally
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,11 @@ class Writer:
     def check_clause(self, wanted: bool) -> str:
         return " reduction(max : bad)" if wanted and self.checks else ""
 
+    def one_by_one(self, nodes: Sequence[Node], unrolled: Sequence[Range]) -> tuple[str, ...]:
+        """What the body of a loop that the compiler unrolls begins with where its loads must stay apart: no loop around
+        it is vectorized then. See `reads_conditionally`."""
+        return ("ONE_BY_ONE;",) if reads_conditionally(nodes, unrolled) else ()
+
     # ------------------------------------------------------------------ loops
 
     def header(self, r: Range, start: str = "0", stop: str | None = None) -> str:
@@ -78,8 +83,8 @@ class Writer:
         stop = stop or self.index.text(r.size)
         return f"for ({self.index.var_type(r.size)} {name} = {start}; {name} < {stop}; ++{name})"
 
-    def level(self, r: Range, pragma: Sequence[str] = ()) -> Level:
-        return Level((*pragma, self.header(r)), r.var)
+    def level(self, r: Range, pragma: Sequence[str] = (), first: Sequence[str] = ()) -> Level:
+        return Level((*pragma, self.header(r)), r.var, tuple(first))
 
     def chunks(self, r: Range, step: int, name: str) -> Level:
         """A loop over chunks of a range: `name` is where the chunk starts, `name_end` where it ends."""

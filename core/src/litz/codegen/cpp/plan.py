@@ -14,9 +14,11 @@ Four ways:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import torch
 
 from litz.ir import Buffer, Loop, Node, Range, Store
 from litz.ir.index import (
@@ -253,8 +255,57 @@ def _pointwise(loop: Loop, work: Expr) -> Plan:
     return Plan(replace(loop, ranges=ranges), "pointwise", vector, final=loop.stores, swap=swap, work=work)
 
 
+def join_short(plan: Plan) -> Plan:
+    """The plan with its short vector range and the one around it as one, where memory lies so and loads are under masks
+    that unrolling the short one would not decide; the plan itself elsewhere.
+
+    Positions within the masks are divided for it, which costs less than vectors of a few lanes do, save for bfloat16:
+    no compiler of today makes vectors of its masked loads. For plans whose segments have been found: those look for
+    masks without divisions.
+    """
+    loop, short = plan.loop, plan.vector
+    if plan.mode != "pointwise" or plan.swap or short is None or not is_tiny(short) or len(loop.ranges) < 2:
+        return plan
+    around = loop.ranges[-2]
+    if not reads_conditionally(loop.nodes, [short]) or any(store.mode != "set" for store in loop.stores):
+        return plan
+    if any(access.dtype == torch.bfloat16 for access in (*loop.loads, *(store.value for store in loop.stores))):
+        return plan
+    strides = [(stride_of(expr, around.var), stride_of(expr, short.var)) for expr, _, _ in accesses(loop)]
+    if any(each != (short.size, ONE) and each != (ZERO, ZERO) for each in strides):
+        return plan
+    mapping = {around.var: floordiv(short.var, short.size), short.var: mod(short.var, short.size)}
+    whole = Range(short.var, around.size * short.size)
+    joined = rename_loop(loop, mapping, (*loop.ranges[:-2], whole), ())
+    return replace(plan, loop=joined, vector=whole, final=joined.stores)
+
+
 def is_tiny(r: Range) -> bool:
     return r.size.is_Integer and int(r.size) < TINY
+
+
+def reads_conditionally(nodes: Iterable[Node], unrolled: Iterable[Range]) -> bool:
+    """Whether some load among the nodes reads under a mask that differs between copies of a loop whose body is the
+    unrolled ranges: one that does not follow from their variables alone.
+
+    g++ 12 makes masked vector loads of such loads, where the copies' elements lie side by side, and gives each vector
+    the mask of the first; it also forgets the order of elements that are read backwards (docs/compilers.md). So a loop
+    with such loads is not unrolled within a vector loop.
+    """
+    variables = {r.var for r in unrolled}
+    return any(node.op == "load" and node.mask is not None and not _follows(node.mask, variables) for node in nodes)
+
+
+def _follows(value: Node, variables: set[Symbol]) -> bool:
+    """Whether a value is known once the variables are."""
+    seen, stack = {value}, [value]
+    while stack:
+        node = stack.pop()
+        if node.op == "load" or any(not expr.free_symbols <= variables for expr in expressions(node)):
+            return False
+        stack += (arg for arg in node.args if arg not in seen)
+        seen.update(node.args)
+    return True
 
 
 # ---------------------------------------------------------------------- reductions
@@ -298,7 +349,9 @@ def _reduction_mode(loop: Loop) -> tuple[Mode, Loop, Range | None]:
     many = not loop.numel.is_Integer or int(loop.numel) >= 64
     if points.is_Integer and int(points) <= SMALL_REDUCTION and many and loop.ranges:
         vector = max(reversed(loop.ranges), key=lambda r: contiguity(accesses(loop), r.var))
-        if not is_tiny(vector) and not _are_rows(loop, vector):
+        stores = any(loop.at_reduction_level(store) for store in loop.stores)
+        apart = stores and reads_conditionally(loop.nodes, loop.reduction_ranges)
+        if not is_tiny(vector) and not apart and not _are_rows(loop, vector):
             return "small", _vector_last(loop, vector), vector
     scanned = any(node.op == "scan" for node in loop.nodes)
     long = [r for r in loop.reduction_ranges if not is_tiny(r)] or loop.reduction_ranges

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from litz.ir.dtypes import HALF
 from litz.ir.index import ONE, Expr, stride_of
 from litz.ir.operation import Range
 
@@ -44,9 +45,13 @@ def write_pointwise(w: Writer) -> None:
     if halves and not w.atomic and not is_tiny(vector):
         _write_halves(w, outer, vector, halves)
         return
-    if outer and is_tiny(vector) and not is_tiny(outer[-1]) and not w.atomic:
+    apart = w.one_by_one(nodes, [vector]) if is_tiny(vector) else ()
+    half = any(access.dtype in HALF for access in (*w.loop.loads, *(store.value for store in stores)))
+    if outer and is_tiny(vector) and not is_tiny(outer[-1]) and not w.atomic and (half or not apart):
         # Too short for a vector: its few steps are unrolled within the loop around it, whose iterations are the lanes.
-        short = w.level(vector, ("#pragma GCC unroll 8",))
+        # Steps that must stay apart are vectors all the same, of few lanes: twice as fast as one by one, save for half
+        # types, whose conversions take longer so.
+        short = w.level(vector, ("#pragma GCC unroll 8",), apart)
         if len(outer) == 1:
             w.nest([w.level(outer[0], w.parallel(1, simd=True)), short], nodes, inside)
             return
@@ -64,7 +69,7 @@ def write_pointwise(w: Writer) -> None:
         chunk = w.chunks(vector, CHUNK, "c")
         levels += [chunk, Level((*simd, w.header(vector, "c", "c_end")), vector.var)]
     else:
-        levels.append(w.level(vector, simd))
+        levels.append(w.level(vector, simd, () if simd else apart))
     shared = len(levels) - 1 if w.threaded else 0
     levels[0] = Level((*w.parallel(shared), *levels[0].header) if shared else levels[0].header, levels[0].var)
     w.nest(levels, nodes, inside, shared)

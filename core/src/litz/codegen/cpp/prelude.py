@@ -146,6 +146,9 @@ PIECES: Mapping[tuple[str, ...], str] = {
     **{(name,): f"typedef {meaning} {name};\n" for name, meaning in _TYPES.items()},
     ("VECTOR", "ONE_RESULT", "LOCAL", "doubled", "halved"): _VECTOR,
     ("bits", "float_of"): _BITS,
+    ("ONE_BY_ONE",): """\
+#define ONE_BY_ONE asm("")  // no compiler vectorizes a loop around it; it is no instruction
+""",
     ("bitcast",): """\
 template <class To, class From> static inline To bitcast(From x) { To y; __builtin_memcpy(&y, &x, sizeof y); return y; }
 """,

@@ -17,7 +17,7 @@ from .accumulators import Accumulator, extreme, make_accumulators
 from .halves import BLOCK as HALF_BLOCK
 from .halves import Halves
 from .loops import Level, Writer
-from .plan import Stage
+from .plan import Stage, is_tiny
 from .text import literal, value_type
 
 ROW_CHUNK = 4096
@@ -275,7 +275,9 @@ class _RowStage(_Stage):
             for store in self.stage.stores:
                 w.body.store(store)
 
-        w.nest([w.level(r) for r in w.loop.reduction_ranges], [], inside)
+        *outer, inner = w.loop.reduction_ranges
+        apart = w.one_by_one(nodes, [inner]) if is_tiny(inner) else ()
+        w.nest([*(w.level(r) for r in outer), w.level(inner, first=apart)], [], inside)
 
     def _vector(self, nodes: Sequence[Node], outer: Sequence[Range], inner: Range) -> None:
         w = self.w

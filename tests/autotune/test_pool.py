@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from litz_autotune.library_settings import SETTINGS, restore, snapshot
 from litz_autotune.pool import Failure, InProcess, WorkerPool, devices_for
 
 pytestmark = pytest.mark.xdist_group("pool")
@@ -46,6 +47,49 @@ def pool() -> Iterator[WorkerPool]:
     pool = WorkerPool()
     yield pool
     pool.close()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A request that says which settings it runs under."""
+
+    def run(self, state: dict[str, Any]) -> dict[str, Any]:
+        return snapshot()
+
+
+@pytest.fixture
+def kept() -> Iterator[None]:
+    """Leaves torch's settings as they were."""
+    before = snapshot()
+    yield
+    restore(before)
+    assert snapshot() == before
+
+
+CHANGES = {
+    "float32_matmul_precision": "high",
+    "deterministic": 1,
+    "cudnn.allow_tf32": False,
+    "cuda.matmul.allow_bf16_reduced_precision_reduction": False,
+    "cuda.matmul.allow_fp16_reduced_precision_reduction": False,
+    "cudnn.benchmark": True,
+    "cudnn.deterministic": True,
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_library_runs_under_the_settings_of_the_process_that_asks(pool: WorkerPool, kept: None) -> None:
+    """Else a product in float32 would be measured without TF32 where the user allows it, and lose."""
+    assert pool.run([Settings()]) == [snapshot()]
+    seen = [snapshot()]
+    for name, value in CHANGES.items():
+        SETTINGS[name].write(value)
+        assert snapshot() not in seen
+        seen.append(snapshot())
+        assert pool.run([Settings()]) == [snapshot()], name
+    for before in seen[::-1]:
+        restore(before)
+        assert pool.run([Settings()]) == [before]
 
 
 def test_requests_are_answered_in_order_by_another_process(pool: WorkerPool) -> None:

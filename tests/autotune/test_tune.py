@@ -226,6 +226,17 @@ def test_another_plugins_opinion_comes_in_order_of_names(tuned: Make, tmp_path: 
     assert autotune.counters.tuned == 0
 
 
+def test_what_was_measured_under_other_settings_of_torch_does_not_count(
+    tuned: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for value, expected in ((True, (1, 0)), (False, (1, 0)), (True, (0, 1))):
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", value)
+        compile_ = tuned(FakeTimer(), rivals.good)
+        compile_(torch.mm, A, B)
+        counters = compile_.autotune.counters
+        assert (counters.tuned, counters.local_hits) == expected
+
+
 def _small(wanted: torch.Tensor) -> torch.Tensor:
     return wanted * (1 + 2e-3)
 

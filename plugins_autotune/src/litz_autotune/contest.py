@@ -9,6 +9,7 @@ plus that reading.
 from __future__ import annotations
 
 import importlib.metadata
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -27,6 +28,7 @@ from litz_plugins import Choice, ChoiceContext
 
 from .decide import Rival
 from .epilogue import others, shared_users
+from .library_settings import snapshot
 from .precompile import sources_of
 from .problem import Problem, describe
 from .race import Entrant
@@ -114,7 +116,8 @@ def _reading_us(context: ChoiceContext) -> float:
 
 def _key(problem: Problem, offers: Sequence[Choice]) -> str:
     """Of the problem, the candidates, and what decides how fast these run."""
-    return digest(problem.to_json(), *environment(), *sorted(map(_identity, offers)))
+    settings = json.dumps(snapshot(), sort_keys=True)
+    return digest(problem.to_json(), *environment(), settings, *sorted(map(_identity, offers)))
 
 
 def _identity(choice: Choice) -> str:

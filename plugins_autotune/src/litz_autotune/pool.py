@@ -28,6 +28,8 @@ import torch
 
 from litz.options import visible_cuda_devices
 
+from .library_settings import snapshot
+
 START_SECONDS = 120.0
 """How long a process may take to import torch and start the device, in seconds."""
 
@@ -115,9 +117,10 @@ class Worker:
         return None if self._process is None else self._process.pid
 
     def ask(self, request: Request, timeout: float) -> Any:
-        """The request's result, or a Failure. timeout: seconds for the request, the process's start aside."""
+        """The request's result, or a Failure. timeout: seconds for the request, the process's start aside. The process
+        takes over torch's settings from this one first (`library_settings`)."""
         try:
-            data = dumps(request)
+            data = dumps((snapshot(), request))
         except Exception as error:
             return Failure(f"cannot be sent to another process: {error}")
         self.start()

@@ -33,10 +33,13 @@ def main(line: int) -> None:
 
 
 def _serve(data: bytes, state: dict[str, Any]) -> tuple[str, Any]:
+    from .library_settings import restore
     from .race import is_fatal
 
     try:
-        return "result", pickle.loads(data).run(state)
+        settings, request = pickle.loads(data)
+        restore(settings)
+        return "result", request.run(state)
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         return ("fatal" if is_fatal(error) else "error"), text[:2000]

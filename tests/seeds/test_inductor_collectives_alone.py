@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,8 @@ from support.executed import executed, steps
 from support.seed_collectives import litz, same
 
 ALONE = {"tag": "", "ranks": [0], "group_size": 1}
+SMALL, LARGE = {"cpu": 4, "cuda": 4}, {"cpu": 1024, "cuda": 4096}
+"""Rows of square inputs whose kernels take little more than their launch, and much more."""
 ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="NCCL needs a GPU")]
 
 
@@ -118,9 +120,12 @@ def memory_of(lines: list[str]) -> Memory:
     return Memory(found, returned)
 
 
-def check_both(check: Callable[[Memory, str], None], func: Callable[..., Any], device: str, size: int = 4) -> None:
-    """`check(memory, input's name)` of what ran, and of what would run on a GPU."""
-    for lines in (lines_that_ran(func, torch.ones(size, size, device=device)), lines_for_gpu(func, size)):
+def check_both(
+    check: Callable[[Memory, str], None], func: Callable[..., Any], device: str, sizes: Mapping[str, int] = SMALL
+) -> None:
+    """`check(memory, input's name)` of what ran, and of what would run on a GPU. sizes: of an input, by device."""
+    size = sizes[device]
+    for lines in (lines_that_ran(func, torch.ones(size, size, device=device)), lines_for_gpu(func, sizes["cuda"])):
         name = next(found[1] for line in lines if (found := re.search(r"\b(arg\d+_\d+), = args", line)))
         check(memory_of(lines), name)
 
@@ -471,7 +476,7 @@ def _check_coalesced(func: Callable[..., Any], kind: str, alone: str) -> None:
         assert memory.returned == (waited[0], y, x, waited[1])
 
     check_both(small, func, alone)
-    check_both(large, func, alone, size=4096 if alone == "cuda" else 1024)
+    check_both(large, func, alone, LARGE)
 
 
 def test_inductor_all_gather_coalesced(alone: str) -> None:

@@ -88,24 +88,30 @@ def _vector_library(name: str, count: int) -> str:
     """A function of the C library with SIMD variants: one element has the same bits in a vector and on its own.
 
     A value that is computed again elsewhere (the partitioner saves memory so) may be compared with the first one.
-    libmvec's variants differ from each other and from libm in the last bit, so all go through the widest.
+    libmvec's variants differ from each other and from libm in the last bit, so all go through the widest: of 256 bits,
+    or of 128 on a processor without AVX2.
     """
-    pieces = [_library(name, count, "VECTOR ")]
+    wide: list[str] = []
+    narrow: list[str] = []
     for type_, symbol, lanes in (("float", f"{name}f", 8), ("double", name, 4)):
         widest, half = f"_ZGVdN{lanes}{'v' * count}_{symbol}", f"_ZGVbN{lanes // 2}{'v' * count}_{symbol}"
         wide_type, half_type = f"Wide_{type_}", f"Half_{type_}"
         parameters = {t: ", ".join(f"{t} {x}" for x in "xy"[:count]) for t in (type_, wide_type, half_type)}
-        broadcast = ", ".join(f"{x} - {wide_type}{{}}" for x in "xy"[:count])
         doubled = ", ".join(f"doubled({x})" for x in "xy"[:count])
-        pieces.append(
-            f'extern "C" {wide_type} {widest}({parameters[wide_type]});\n'
-            f'extern "C" LOCAL {type_} one_{symbol}({parameters[type_]}) {{ return {widest}({broadcast})[0]; }}\n'
+        for lines, variant, vector in ((wide, widest, wide_type), (narrow, half, half_type)):
+            broadcast = ", ".join(f"{x} - {vector}{{}}" for x in "xy"[:count])
+            lines.append(
+                f'extern "C" {vector} {variant}({parameters[vector]});\n'
+                f'extern "C" LOCAL {type_} one_{symbol}({parameters[type_]}) {{ return {variant}({broadcast})[0]; }}\n'
+                f'asm(".set {symbol}, one_{symbol}");\n'
+            )
+        wide.append(
             f'extern "C" LOCAL {half_type} half_{symbol}({parameters[half_type]}) '
             f"{{ return halved({widest}({doubled})); }}\n"
-            f'asm(".set {symbol}, one_{symbol}\\n.set {half}, half_{symbol}");\n'
+            f'asm(".set {half}, half_{symbol}");\n'
         )
-    declared, *rest = pieces
-    return f"{declared}#if ONE_RESULT\n{''.join(rest)}#endif\n"
+    library = _library(name, count, "VECTOR ")
+    return f"{library}#if ONE_RESULT\n{''.join(wide)}#elif LITZ_LIBMVEC\n{''.join(narrow)}#endif\n"
 
 
 _BITS = """\

@@ -10,7 +10,7 @@ JOBS ?= auto
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo test test-gpu test-all bench conformance fuzz lint format clean
+.PHONY: help .venv demo test test-gpu test-all test-compilers bench conformance fuzz lint format clean
 
 help: ## list the targets
 	@grep -hE '^[a-zA-Z_.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -50,6 +50,11 @@ test-gpu: ## the tests that need a CUDA device (PYTHON=... names the interpreter
 	$(PYTHON) -m pytest -m "gpu or gpu2" $(ARGS) tests
 
 test-all: test test-gpu ## both
+
+# On a machine without a registry PYTHON=... names the interpreter, with the dists that `make test-gpu` has installed.
+OWN_PYTHON := $(filter-out file,$(origin PYTHON))
+test-compilers: $(if $(OWN_PYTHON),,$(STAMP)) ## the C++ generator with every g++ and clang found, for every level of this processor
+	$(if $(OWN_PYTHON),$(PYTHON),$(BIN)/python) -m litz.testing.compilers $(ARGS)
 
 bench: ## litz against eager and TorchInductor (PYTHON=... names the interpreter)
 	$(PYTHON) -m benchmarks $(ARGS)

@@ -120,7 +120,12 @@ def test_the_example_tests_pass(tmp_path: Path) -> None:
         (tests / f"test_page_{name}.py").write_text(examples()[name])
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
     paths = [str(tmp_path / "litz-gentle" / "src"), *(p for p in sys.path if p)]
-    env = {"PYTHONPATH": ":".join(paths), "LITZ_CACHE_DIR": str(tmp_path / "cache"), "PATH": _path()}
+    env = {
+        "PYTHONPATH": ":".join(paths),
+        "LITZ_CACHE_DIR": str(tmp_path / "cache"),
+        "PATH": _path(),
+        "LITZ_CPP_QUALIFY": "0",
+    }
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -18,7 +18,7 @@ from litz.codegen.cpp import CppCodegen
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, TensorRef, build
 from litz.ir.index import Expr, Symbol, loop_var, reduction_var, to_expr
 from litz.ir.interpret import evaluate, interpret
-from litz.options import Options
+from litz.options import make_options
 from litz.runtime.cache import Cache
 from litz_plugins.records import CodegenContext, DeviceInfo, KernelSource
 
@@ -26,6 +26,8 @@ CPU = torch.device("cpu")
 I = [loop_var(n) for n in range(6)]  # noqa: E741
 R = [reduction_var(n) for n in range(4)]
 CODEGEN = CppCodegen()
+OPTIONS = make_options()
+"""With the environment's compiler and processor (LITZ_CXX, LITZ_CPP_MARCH), for `make test-compilers`."""
 CACHE = Cache(Path(tempfile.gettempdir()) / "litz-test-cpp")
 """Kept between runs: a test that changed nothing builds nothing."""
 
@@ -60,7 +62,7 @@ class Case:
         return "input" if name in self.inputs else "temporary"
 
     def context(self) -> CodegenContext:
-        return CodegenContext(Options(), DeviceInfo("cpu"), self.program(), CACHE)
+        return CodegenContext(OPTIONS, DeviceInfo("cpu"), self.program(), CACHE)
 
     def source(self) -> KernelSource:
         context = self.context()

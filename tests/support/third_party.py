@@ -34,7 +34,9 @@ def write_dist(
 
 
 def run_python(*arguments: str, path: tuple[Path, ...] = (), **environ: str) -> subprocess.CompletedProcess[str]:
-    """A fresh interpreter with folders of dists in front of its path, and no LITZ_ setting but those given."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("LITZ_")} | environ
+    """A fresh interpreter with folders of dists in front of its path, and no LITZ_ setting but those given.
+
+    The C++ compiler is not tested: each has a cache of its own, and would test it again."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("LITZ_")} | {"LITZ_CPP_QUALIFY": "0"} | environ
     env["PYTHONPATH"] = os.pathsep.join([*map(str, path), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, timeout=300)

@@ -74,7 +74,7 @@ def _write(contents: package.Contents, made: pipeline.Made, compiler: pipeline.C
 
     def build(source: KernelSource, into: Path) -> dict[str, Any]:
         if source.language == "cpp":
-            library = cpp_build.build(source.name, source.text, compiler.options, compiler.cache)
+            library = cpp_build.build(source, compiler.options, compiler.cache)
             return package.build_cpp(source, into, library)
         if source.language == "triton":
             capability = torch.cuda.get_device_capability(contents.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,21 +16,33 @@ from litz.cost import device_info
 from litz.errors import CodegenError
 from litz.ir import KernelCall
 from litz.kernel_bench import SUFFIX, kernel_data
+from litz.qualify import Verdict, qualify
 from litz.runtime.cache import digest
 from litz.runtime.compiled_graph import CompiledGraph, load_wrapper
 from litz.runtime.cuda_graphs import replayed
 from litz.runtime.pool import Pool, shared_pool
 from litz.runtime.wrapper_support import support
 from litz.schedule.schedule import Kernel, Schedule
-from litz_plugins import CodegenContext, KernelSource
+from litz_plugins import CodegenContext, Decision, KernelSource
 from litz_plugins.errors import LitzError, describe
 
 
-def generate(schedule: Schedule, compiler: Compiler) -> dict[str, KernelSource]:
-    """The source of every kernel, by name; those of all cases where the schedule has such."""
+def generate(
+    schedule: Schedule, compiler: Compiler, note: Callable[[Decision], None] = lambda decision: None
+) -> dict[str, KernelSource]:
+    """The source of every kernel, by name; those of all cases where the schedule has such. Where some are in C++, the
+    C++ compiler has been qualified by then; `note` takes what it is not trusted with."""
     codegens = compiler.plugins.codegens(compiler.options)
     steps = [(step, variant) for variant in schedule.variants for step in variant.launched]
     sources = {step.name: step.source for step, _ in steps if isinstance(step, KernelCall)}
+
+    @functools.cache
+    def verdict() -> Verdict:
+        found = qualify(compiler.options, compiler.cache)
+        for decision in found.decisions():
+            note(decision)
+        return found
+
     for kernel, variant in steps:
         if isinstance(kernel, KernelCall):
             continue
@@ -43,7 +56,10 @@ def generate(schedule: Schedule, compiler: Compiler) -> dict[str, KernelSource]:
                 "for it (litz_register_codegens); to run it as it is: options={'fallback': 'eager'}",
             )
         try:
-            sources[kernel.name] = codegen.generate(kernel, _codegen_context(kernel, variant, compiler))
+            context = _codegen_context(kernel, variant, compiler)
+            if codegen.language == "cpp":
+                context = replace(context, safe_forms=verdict().safe_forms)
+            sources[kernel.name] = codegen.generate(kernel, context)
         except Exception as cause:
             if isinstance(cause, LitzError):
                 raise

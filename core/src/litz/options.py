@@ -129,6 +129,11 @@ class Options:
         None, "C++ compiler; unset: the first of g++, clang++, c++", name="cpp.compiler", env=("LITZ_CXX", "CXX")
     )
     cpp_march: str = _option("native", "processor to compile for, as -march=", name="cpp.march")
+    cpp_qualify: bool = _option(
+        True,
+        "test the C++ compiler once, construct by construct, and build carefully what it gets wrong",
+        name="cpp.qualify",
+    )
     triton_max_tile: int = _option(
         4096, "most elements of a tensor in one Triton program's tile", name="triton.max_tile", least=1
     )

@@ -315,13 +315,15 @@ class CodegenContext:
     """Where a kernel is generated and built: under which options, for which device.
 
     program: the litz.ir.Program of the kernel, for its buffers' layouts and its hints. cache: the on-disk cache
-    (litz.runtime.cache.Cache) for what `Codegen.load` builds.
+    (litz.runtime.cache.Cache) for what `Codegen.load` builds. safe_forms: for C++, the constructs that the machine's
+    compiler gets wrong, and the form that each is built in instead (None: none is right).
     """
 
     options: OptionsView
     device: DeviceInfo
     program: Program = None
     cache: Any = None
+    safe_forms: Mapping[str, str | None] = field(default_factory=dict)
 
 
 COUNTERS = "_counters"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,7 +127,7 @@ def test_prelude_has_what_is_used_and_no_more() -> None:
 def test_every_piece_of_the_prelude_builds(tmp_path: Path) -> None:
     names = " ".join(name for names in PIECES for name in names)
     text = prelude(names) + '\nextern "C" int kernel() { return 0; }\n'
-    assert cpp_build.build("prelude", text, Options(), CACHE).exists()
+    assert cpp_build.build(KernelSource("prelude", "cpp", text, "kernel"), Options(), CACHE).exists()
 
 
 # ---------------------------------------------------------------------- the builder
@@ -167,18 +168,19 @@ def test_built_once(tmp_path: Path) -> None:
 
 def test_damaged_entry_is_built_anew(tmp_path: Path) -> None:
     source = KernelSource("k", "cpp", 'extern "C" int kernel() { return 3; }\n', "kernel")
-    path = cpp_build.build("k", source.text, Options(), Cache(tmp_path))
+    path = cpp_build.build(source, Options(), Cache(tmp_path))
     path.chmod(path.stat().st_mode | stat.S_IWUSR)
     path.write_bytes(b"not a library")
     assert CODEGEN.load(source, context(Cache(tmp_path)))() == 3
 
 
 def test_flags_are_part_of_the_key(tmp_path: Path) -> None:
-    text = 'extern "C" int kernel() { return 0; }\n'
+    source = KernelSource("k", "cpp", 'extern "C" int kernel() { return 0; }\n', "kernel")
+    safe = replace(source, settings={"forms": ["unoptimized"]})
     cache = Cache(tmp_path)
-    native = cpp_build.build("k", text, Options(), cache)
-    other = cpp_build.build("k", text, Options().replace(cpp_march="x86-64-v2"), cache)
-    assert native != other
+    native = cpp_build.build(source, Options(), cache)
+    other = cpp_build.build(source, Options().replace(cpp_march="x86-64-v2"), cache)
+    assert len({native, other, cpp_build.build(safe, Options(), cache)}) == 3
 
 
 def test_one_pool_of_threads() -> None:

@@ -25,13 +25,13 @@ from litz.cli.common import current_options, load_plugins, make_console, make_ta
 from litz.errors import KernelBuildError, LitzError, compiler_install_hint
 from litz.options import Options, default_cache_dir
 from litz.runtime.cache import Cache
+from litz.runtime.cpp_compiler import COMPILERS, find_command
 from litz.units import size_text
 from litz_plugins import PluginWarning
 
 Status = Literal["ok", "warn", "fail"]
 _MARKS: dict[Status, str] = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
 _OLDEST_TORCH = (2, 11)
-_COMPILERS = ("g++", "clang++", "c++")
 _LITTLE_SPACE = 1 << 30  # bytes; a big model's kernels take some hundred MiB
 
 _KERNEL = r"""
@@ -69,6 +69,8 @@ def check_all() -> list[Check]:
         checks += _guarded(check)
     checks += _guarded(lambda: check_compiler(options.cpp_compiler, options.cpp_march))
     checks += _guarded(lambda: check_cache(options.cache_dir, options.cache))
+    if all(check.status != "fail" for check in checks):
+        checks += _guarded(lambda: check_kernels(options))
     checks += _guarded(lambda: _check_launch(options))
     checks += _guarded(_check_plugins)
     return checks
@@ -133,11 +135,11 @@ def _check_triton() -> list[Check]:
         return [Check("triton", "ok", "not installed; only GPUs need it")]
 
 
-def check_compiler(compiler: str | None, march: str, candidates: Sequence[str] = _COMPILERS) -> list[Check]:
+def check_compiler(compiler: str | None, march: str, candidates: Sequence[str] = COMPILERS) -> list[Check]:
     """Find a C++ compiler, build a shared library with OpenMP, load it and check what it computes."""
-    command = shlex.split(compiler) if compiler else next(([c] for c in candidates if shutil.which(c)), [])
-    if not command or not shutil.which(command[0]):
-        looked = command[0] if command else ", ".join(candidates)
+    looked = compiler or ", ".join(candidates)
+    command = next(filter(None, map(find_command, [compiler] if compiler else candidates)), None)
+    if command is None:
         return [Check("compiler", "fail", f"none found; looked for {looked}", compiler_install_hint())]
     with tempfile.TemporaryDirectory(prefix="litz-doctor-") as folder:
         error = _build(command, march, folder, openmp=True)
@@ -153,6 +155,23 @@ def check_compiler(compiler: str | None, march: str, candidates: Sequence[str] =
         if sys.platform == "darwin":
             todo = "brew install libomp"
         return [Check("compiler", "warn", f"{shlex.join(command)} has no OpenMP: kernels run on one thread", todo)]
+
+
+def check_kernels(options: Options) -> list[Check]:
+    """What the C++ compiler gets right of what litz writes: a verdict that compiles share (`litz.qualify`)."""
+    from litz.qualify import qualify
+
+    verdict = qualify(options, Cache(options.cache_dir, options.cache))
+    name = f"{verdict.compiler}, -march={verdict.march}"
+    if not verdict.constructs:
+        return [Check("kernels", "ok", f"{name}: not tested (cpp.qualify is off)")]
+    if not verdict.safe_forms:
+        return [Check("kernels", "ok", f"{name}: {verdict.constructs} constructs right, in {verdict.seconds:.1f} s")]
+    wrong = ", ".join(f"{what} ({form or 'no form is right'})" for what, form in verdict.safe_forms.items())
+    todo = "another compiler makes faster kernels: CXX=/path/to/g++"
+    if None in verdict.safe_forms.values():
+        return [Check("kernels", "fail", f"{name} gets wrong: {wrong}", "name another compiler: CXX=/path/to/g++")]
+    return [Check("kernels", "warn", f"{name} gets wrong, and litz builds otherwise: {wrong}", todo)]
 
 
 def _library(folder: str, openmp: bool) -> Path:

@@ -12,20 +12,18 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from litz.errors import CompilerNotFoundError, KernelBuildError
+from litz.errors import KernelBuildError
 from litz.runtime.cache import Cache, digest
+from litz.runtime.cpp_compiler import FORMS, Compiler, find_compiler
 
-COMPILERS = ("g++", "clang++", "c++")
 SOURCE, LIBRARY = "kernel.cpp", "kernel.so"
 FLAGS = (
     "-std=c++17", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math",
@@ -34,30 +32,6 @@ FLAGS = (
     # Memory is reused between buffers of different types.
     "-fno-strict-aliasing", "-fno-semantic-interposition", "-fvisibility=default", "-w",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Compiler:
-    """A C++ compiler, as found. `version` is the first line of `--version`; `clang` says which family it is of."""
-
-    path: str
-    version: str
-    clang: bool
-
-
-@functools.lru_cache
-def find_compiler(wanted: str | None = None) -> Compiler:
-    """The compiler named, else the first of `COMPILERS` that runs. CompilerNotFoundError if there is none."""
-    tried = (wanted,) if wanted else COMPILERS
-    for name in tried:
-        path = shutil.which(name)
-        if path is None:
-            continue
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            version = done.stdout.splitlines()[0] if done.stdout else ""
-            return Compiler(path, version, "clang" in done.stdout.lower())
-    raise CompilerNotFoundError(tried)
 
 
 @functools.lru_cache
@@ -96,9 +70,14 @@ def vector_math() -> bool:
 
 
 @functools.lru_cache
-def command(compiler: Compiler, march: str) -> tuple[str, ...]:
-    """The compiler's command line, source and output aside."""
-    flags = [compiler.path, *FLAGS, f"-march={march}"]
+def command(compiler: Compiler, march: str, forms: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The compiler's command line, source and output aside. forms: of `FORMS`, for a kernel in a safe form."""
+    safe = [flag for form in FORMS if form in forms for flag in FORMS[form][compiler.clang]]
+    return (*_command(compiler, march), *safe)
+
+
+def _command(compiler: Compiler, march: str) -> tuple[str, ...]:
+    flags = [*compiler.words, *FLAGS, f"-march={march}"]
     if sys.platform == "darwin":
         return (*flags, "-undefined", "dynamic_lookup")  # Apple's clang has no OpenMP; pragmas are ignored
     openmp = openmp_library()
@@ -122,17 +101,27 @@ def libraries(compiler: Compiler) -> tuple[str, ...]:
     return (*found, *(("-lmvec",) if vector_math() else ()), "-lm")
 
 
-def build(name: str, text: str, options: Any, cache: Cache) -> Path:
-    """The shared object of a source text. Errors: CompilerNotFoundError, KernelBuildError."""
+def toolchain(options: Any, forms: Sequence[str] = ()) -> tuple[str, ...]:
+    """What decides what becomes of a text: the compiler, its flags, the libraries and the processor."""
     compiler = find_compiler(options.cpp_compiler)
-    flags = command(compiler, options.cpp_march)
-    linked = libraries(compiler)
-    key = digest(text, compiler.version, " ".join(flags), " ".join(linked), cpu_flags())
+    flags, linked = command(compiler, options.cpp_march, tuple(forms)), libraries(compiler)
+    return compiler.version, " ".join(flags), " ".join(linked), cpu_flags()
+
+
+def build(source: Any, options: Any, cache: Cache) -> Path:
+    """The shared object of a KernelSource. settings["forms"]: the safe forms that it needs (`FORMS`).
+
+    Errors: CompilerNotFoundError, KernelBuildError.
+    """
+    name, text, forms = source.name, source.text, tuple(source.settings.get("forms", ()))
+    compiler = find_compiler(options.cpp_compiler)
+    flags, linked = command(compiler, options.cpp_march, forms), libraries(compiler)
+    key = digest(text, *toolchain(options, forms))
 
     def make(folder: Path) -> None:
-        source = folder / SOURCE
-        source.write_text(text)
-        line = [*flags, "-o", str(folder / LIBRARY), str(source), *linked]
+        written = folder / SOURCE
+        written.write_text(text)
+        line = [*flags, "-o", str(folder / LIBRARY), str(written), *linked]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             kept = _keep(cache, key, text)
@@ -155,7 +144,7 @@ def load_kernel(source: Any, context: Any) -> Callable[..., Any]:
 
     A kernel with `bounded` indices raises IndexError where one does not hold; any other is the bare C function.
     """
-    library = ctypes.CDLL(str(build(source.name, source.text, context.options, context.cache)))
+    library = ctypes.CDLL(str(build(source, context.options, context.cache)))
     return bind(getattr(library, source.symbol), source)
 
 

@@ -76,7 +76,7 @@ def build(compiler: str | None, cache: Cache) -> Path:
     """The extension module's file. Errors: CompilerNotFoundError, KernelBuildError, CacheError."""
     found, name = find_compiler(compiler), library_name()
     includes = dict.fromkeys(sysconfig.get_path(name) for name in ("include", "platinclude"))
-    command = [found.path, *FLAGS, *(f"-I{path}" for path in includes)]
+    command = [*found.words, *FLAGS, *(f"-I{path}" for path in includes)]
 
     def make(folder: Path) -> None:
         line = [*command, "-o", str(folder / name), str(SOURCE)]

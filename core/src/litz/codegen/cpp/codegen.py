@@ -20,6 +20,7 @@ from litz_plugins.errors import describe
 from litz_plugins.records import CodegenContext, KernelSource
 
 from .body import Body, Lines
+from .constructs import constructs_in, find_construct
 from .loops import Writer
 from .plan import Plan, join_short, make_plan
 from .pointwise import write_pointwise
@@ -90,6 +91,7 @@ def generate(kernel: Kernel, context: CodegenContext) -> KernelSource:
     parameters += [f"i64 s{number}" for number in range(len(numbers))]
     function = [f'extern "C" int {SYMBOL}({", ".join(parameters)}) {{', *lines.text, "}", ""]
     text = "\n".join(function)
+    forms = _safe_forms(kernel.name, text, context)
     return KernelSource(
         name=kernel.name,
         language="cpp",
@@ -100,8 +102,24 @@ def generate(kernel: Kernel, context: CodegenContext) -> KernelSource:
             "bounds": [body.index.text(size) for size in body.bounds],
             "sizes": len(numbers),
             "threads": "omp parallel" in text,
+            **({"forms": forms} if forms else {}),
         },
     )
+
+
+def _safe_forms(kernel: str, text: str, context: CodegenContext) -> list[str]:
+    """The safe forms that a kernel is to be built in, sorted. CodegenError if the compiler has none for a construct."""
+    found = [name for name in constructs_in(text) if name in context.safe_forms] if context.safe_forms else []
+    forms = {name: context.safe_forms[name] for name in found}
+    for name, form in forms.items():
+        if form is None:
+            raise CodegenError(
+                kernel,
+                f"the C++ compiler builds wrong code for {name!r} ({find_construct(name).about}), even unoptimized",
+                device="cpu",
+                todo="name another compiler: CXX=/path/to/g++ or options={'cpp.compiler': ...}; `litz doctor` tests it",
+            )
+    return sorted(set(filter(None, forms.values())))
 
 
 def _write(plan: Plan, body: Body) -> None:

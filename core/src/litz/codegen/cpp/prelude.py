@@ -37,10 +37,21 @@ typedef float Wide_float __attribute__((vector_size(32)));
 typedef float Half_float __attribute__((vector_size(16)));
 typedef double Wide_double __attribute__((vector_size(32)));
 typedef double Half_double __attribute__((vector_size(16)));
-static inline Wide_float doubled(Half_float x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7); }
-static inline Wide_double doubled(Half_double x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3); }
-static inline Half_float halved(Wide_float x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3); }
-static inline Half_double halved(Wide_double x) { return __builtin_shufflevector(x, x, 0, 1); }
+template <class Half, class Wide> static inline Wide twice(Half x) {
+  Wide y;
+  __builtin_memcpy(&y, &x, sizeof x);
+  __builtin_memcpy((char*)&y + sizeof x, &x, sizeof x);
+  return y;
+}
+template <class Wide, class Half> static inline Half first_half(Wide x) {
+  Half y;
+  __builtin_memcpy(&y, &x, sizeof y);
+  return y;
+}
+static inline Wide_float doubled(Half_float x) { return twice<Half_float, Wide_float>(x); }
+static inline Wide_double doubled(Half_double x) { return twice<Half_double, Wide_double>(x); }
+static inline Half_float halved(Wide_float x) { return first_half<Wide_float, Half_float>(x); }
+static inline Half_double halved(Wide_double x) { return first_half<Wide_double, Half_double>(x); }
 """
 
 _PLAIN = ("fma", "floor", "ceil", "trunc", "nearbyint", "sqrt")
@@ -77,24 +88,30 @@ def _vector_library(name: str, count: int) -> str:
     """A function of the C library with SIMD variants: one element has the same bits in a vector and on its own.
 
     A value that is computed again elsewhere (the partitioner saves memory so) may be compared with the first one.
-    libmvec's variants differ from each other and from libm in the last bit, so all go through the widest.
+    libmvec's variants differ from each other and from libm in the last bit, so all go through the widest: of 256 bits,
+    or of 128 on a processor without AVX2.
     """
-    pieces = [_library(name, count, "VECTOR ")]
+    wide: list[str] = []
+    narrow: list[str] = []
     for type_, symbol, lanes in (("float", f"{name}f", 8), ("double", name, 4)):
         widest, half = f"_ZGVdN{lanes}{'v' * count}_{symbol}", f"_ZGVbN{lanes // 2}{'v' * count}_{symbol}"
         wide_type, half_type = f"Wide_{type_}", f"Half_{type_}"
         parameters = {t: ", ".join(f"{t} {x}" for x in "xy"[:count]) for t in (type_, wide_type, half_type)}
-        broadcast = ", ".join(f"{x} - {wide_type}{{}}" for x in "xy"[:count])
         doubled = ", ".join(f"doubled({x})" for x in "xy"[:count])
-        pieces.append(
-            f'extern "C" {wide_type} {widest}({parameters[wide_type]});\n'
-            f'extern "C" LOCAL {type_} one_{symbol}({parameters[type_]}) {{ return {widest}({broadcast})[0]; }}\n'
+        for lines, variant, vector in ((wide, widest, wide_type), (narrow, half, half_type)):
+            broadcast = ", ".join(f"{x} - {vector}{{}}" for x in "xy"[:count])
+            lines.append(
+                f'extern "C" {vector} {variant}({parameters[vector]});\n'
+                f'extern "C" LOCAL {type_} one_{symbol}({parameters[type_]}) {{ return {variant}({broadcast})[0]; }}\n'
+                f'asm(".set {symbol}, one_{symbol}");\n'
+            )
+        wide.append(
             f'extern "C" LOCAL {half_type} half_{symbol}({parameters[half_type]}) '
             f"{{ return halved({widest}({doubled})); }}\n"
-            f'asm(".set {symbol}, one_{symbol}\\n.set {half}, half_{symbol}");\n'
+            f'asm(".set {half}, half_{symbol}");\n'
         )
-    declared, *rest = pieces
-    return f"{declared}#if ONE_RESULT\n{''.join(rest)}#endif\n"
+    library = _library(name, count, "VECTOR ")
+    return f"{library}#if ONE_RESULT\n{''.join(wide)}#elif LITZ_LIBMVEC\n{''.join(narrow)}#endif\n"
 
 
 _BITS = """\
@@ -401,6 +418,14 @@ template <class T> static inline void welford_block(const T* x, int count, T& me
 """,
     **{(f"beats_{kind}",): _beats(kind) for kind in ("max", "min")},
     **{(f"arg{kind}_block",): _arg_block(kind) for kind in ("max", "min")},
+    ("SHUFFLE",): """\
+// Elements of two vectors by number; g++ 11 has its own name for it only.
+#if __has_builtin(__builtin_shufflevector)
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, decltype(a < b){__VA_ARGS__})
+#endif
+""",
     ("transpose",): """\
 // 8 rows of 8 elements, within registers: pairs of rows are interleaved at distances 1, 2 and 4.
 template <class T> static inline void transpose8(const T* from, i64 from_step, T* to, i64 to_step) {
@@ -410,19 +435,19 @@ template <class T> static inline void transpose8(const T* from, i64 from_step, T
   for (int k = 0; k < 8; ++k) __builtin_memcpy(&a[k], from + k * from_step, sizeof(V));
 #pragma GCC unroll 4
   for (int k = 0; k < 8; k += 2) {
-    b[k] = __builtin_shufflevector(a[k], a[k + 1], 0, 8, 2, 10, 4, 12, 6, 14);
-    b[k + 1] = __builtin_shufflevector(a[k], a[k + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+    b[k] = SHUFFLE(a[k], a[k + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+    b[k + 1] = SHUFFLE(a[k], a[k + 1], 1, 9, 3, 11, 5, 13, 7, 15);
   }
 #pragma GCC unroll 4
   for (int n = 0; n < 4; ++n) {
     const int k = n / 2 * 4 + n % 2;
-    a[k] = __builtin_shufflevector(b[k], b[k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-    a[k + 2] = __builtin_shufflevector(b[k], b[k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    a[k] = SHUFFLE(b[k], b[k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+    a[k + 2] = SHUFFLE(b[k], b[k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
   }
 #pragma GCC unroll 4
   for (int k = 0; k < 4; ++k) {
-    b[k] = __builtin_shufflevector(a[k], a[k + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-    b[k + 4] = __builtin_shufflevector(a[k], a[k + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    b[k] = SHUFFLE(a[k], a[k + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    b[k + 4] = SHUFFLE(a[k], a[k + 4], 4, 5, 6, 7, 12, 13, 14, 15);
   }
 #pragma GCC unroll 8
   for (int k = 0; k < 8; ++k) __builtin_memcpy(to + k * to_step, &b[k], sizeof(V));

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from litz.codegen.cpp.codegen import SYMBOL
+from litz.options import make_options
 from litz.runtime import cpp_build
 
 
@@ -52,8 +53,9 @@ class CppBatch:
         source = Path(self.folder.name) / f"batch{self._builds}.cpp"
         library = source.with_suffix(".so")
         source.write_text(_one_source(list(kernels)))
-        compiler = cpp_build.find_compiler(None)
-        flags = [f"-O{self.level}" if f == "-O3" else f for f in cpp_build.command(compiler, "native")]
+        options = make_options()  # LITZ_CXX and LITZ_CPP_MARCH name another compiler or processor
+        compiler = cpp_build.find_compiler(options.cpp_compiler)
+        flags = [f"-O{self.level}" if f == "-O3" else f for f in cpp_build.command(compiler, options.cpp_march)]
         line = [*flags, "-o", str(library), str(source), *cpp_build.libraries(compiler)]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from litz.options import make_options
 from litz.runtime.cpp_build import find_compiler
 
 from .generate import generate
@@ -77,12 +78,13 @@ def _listed(counts: Counter[str]) -> str:
 
 def versions() -> dict[str, str]:
     """Of what a run depends on."""
-    compiler = find_compiler(None)
+    options = make_options()
+    compiler = find_compiler(options.cpp_compiler)
     return {
         "litz": version("litz"),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "compiler": compiler.version,
+        "compiler": f"{compiler.version}, -march={options.cpp_march}",
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     }
 

@@ -296,6 +296,20 @@ def test_assertions_of_a_package(tmp_path: Any) -> None:
             loaded(bad)
 
 
+def test_two_equal_calls_in_training():
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        a, b = torch.masked_select(x, x > 0.5), torch.masked_select(x, x > 0.5)
+        return a.sum() + b.pow(2).sum()
+
+    compiled = interpreted(twice)
+    for values in ((1, 0, 2), (0, 0, 0), (3, 1, 1)):
+        ours, theirs = (data(*values).requires_grad_() for _ in range(2))
+        torch.testing.assert_close(compiled(ours), twice(theirs))
+        compiled(ours).backward()
+        twice(theirs).backward()
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
 @device_param
 def test_what_a_custom_op_returns_is_what_its_fake_says_or_an_error(device: str) -> None:
     @torch.library.custom_op("litz_test_asserts::some", mutates_args=())

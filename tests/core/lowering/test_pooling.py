@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 
 from core.lowering.harness import check, program_of
 from litz.ir import Loop
+from litz.ir.interpret import interpret
 
 aten = torch.ops.aten
 
@@ -179,3 +181,48 @@ def test_the_pool_of_a_whole_image_reads_no_more_than_the_image() -> None:
     (loop,) = program.operations
     assert isinstance(loop, Loop)
     assert [int(range_.size) for range_ in loop.reduction_ranges] == [7, 7]
+
+
+ADAPTIVE = [
+    (F.adaptive_avg_pool1d, 1),
+    (F.adaptive_avg_pool2d, 2),
+    (F.adaptive_avg_pool3d, 3),
+    (F.adaptive_max_pool1d, 1),
+    (F.adaptive_max_pool2d, 2),
+    (F.adaptive_max_pool3d, 3),
+]
+
+
+@pytest.mark.parametrize(("pool", "ndim"), ADAPTIVE, ids=lambda value: getattr(value, "__name__", None))
+def test_adaptive_pooling_of_nothing_and_to_nothing(pool: Callable[..., torch.Tensor], ndim: int) -> None:
+    """As eager has it, whether that is a tensor without elements or an error."""
+    full = torch.rand(2, 3, *range(5, 5 + ndim))
+    cases = [(full, (0,) * ndim), (full, (0, *[2] * (ndim - 1))), (full, (*[2] * (ndim - 1), 0))]
+    for dim in range(full.ndim):
+        cases.append((full.narrow(dim, 0, 0).contiguous(), (2,) * ndim))
+    for x, size in cases:
+        outcome = raises_alike(lambda x, size=size: pool(x, size), x)
+        assert outcome is not None or 0 in x.shape[1:]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool], ids=str)
+@pytest.mark.parametrize(("pool", "ndim"), ADAPTIVE, ids=lambda value: getattr(value, "__name__", None))
+def test_adaptive_pooling_of_a_type_that_eager_refuses(
+    pool: Callable[..., torch.Tensor], ndim: int, dtype: torch.dtype
+) -> None:
+    raises_alike(lambda x: pool(x, (2,) * ndim), torch.ones(2, 3, *range(5, 5 + ndim)).to(dtype))
+
+
+def raises_alike(function: Callable[..., torch.Tensor], x: torch.Tensor) -> torch.Tensor | None:
+    """The result, equal to eager's; None where eager raises an error, and the program or the tracer the same."""
+    try:
+        expected = function(x)
+    except (RuntimeError, NotImplementedError) as error:
+        with pytest.raises(type(error)) as caught:
+            interpret(program_of(function, x, decomposed=True), [x])
+        assert str(caught.value).split(",")[0] == str(error).split(",")[0]
+        return None
+    (actual,) = interpret(program_of(function, x, decomposed=True), [x])
+    torch.testing.assert_close(actual, expected)
+    assert actual.stride() == expected.stride()
+    return expected

@@ -18,6 +18,7 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
 from litz.capture import distances, torch_api
+from litz.capture.eager_types import unless_left_to_eager
 from litz.capture.foreach import foreach_decompositions
 
 aten = torch.ops.aten
@@ -154,7 +155,7 @@ def _core_table() -> Mapping[OpOverload, Rule]:
             table.pop(op, None)
     table.update(foreach_decompositions())
     table.update(_own_rules())
-    return MappingProxyType(table)
+    return MappingProxyType({op: unless_left_to_eager(op, rule) for op, rule in table.items()})
 
 
 def _overloads(names: Iterable[str]) -> Iterable[OpOverload]:
@@ -180,6 +181,7 @@ def _own_rules() -> dict[OpOverload, Rule]:
         aten.copy.default: _copy,
         aten.split_with_sizes.default: _split_with_sizes,
         aten.max_unpool2d.default: _max_unpool2d,
+        aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
         aten._cdist_forward.default: distances.cdist_forward,
         aten._pdist_forward.default: distances.pdist_forward,
         aten.masked_scatter.default: distances.masked_scatter,
@@ -220,6 +222,13 @@ def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> t
     result = torch_api.decomposition_registry()[aten.max_unpool2d.default](x, indices, output_size)
     channels_last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     return result.contiguous(memory_format=torch.channels_last) if channels_last else result
+
+
+def _adaptive_avg_pool2d(x: torch.Tensor, output_size: Sequence[Any]) -> Any:
+    """torch's rule, which divides by the output's sizes; the op stays where one is 0."""
+    if any(isinstance(size, int) and size == 0 for size in (*x.shape[-2:], *output_size)):
+        return NotImplemented
+    return torch_api.decomposition_registry()[aten._adaptive_avg_pool2d.default](x, output_size)
 
 
 def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0) -> list[torch.Tensor]:

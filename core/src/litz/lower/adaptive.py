@@ -61,6 +61,8 @@ def _adaptive(ctx: LoweringContext, x: Tensor, ndim: int) -> Tensor:
     size, wide = meta_size(ctx), sum_dtype(x.dtype)
     if not wide.is_floating_point:
         raise NotImplementedError(f"an average of {x.dtype}")
+    if any(extent == 0 for extent in x.size[1:]):
+        raise NotImplementedError("no elements, which the op may refuse")
     extents, outs = _static(x.size[-ndim:]), _static(size[-ndim:])
     taps = [_longest(n, out) for n, out in zip(extents, outs, strict=True)]
 

@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 from torch.fx.node import map_aggregate
 
 from litz.capture import torch_api
+from litz.capture.eager_types import is_left_to_eager
 from litz.capture.graph import Graph, constant_of, statically_known
 from litz.capture.layout_needs import LayoutNeeds, Needs
 from litz.capture.passes.rewrite import same_geometry
@@ -219,6 +220,8 @@ class _Lowerer:
         function = self.lowerings.get(target) if isinstance(target, OpOverload) else None
         if node.meta.get("unbacked_bindings"):
             function = None  # a size is read off the call's result, so there must be a call
+        elif function is not None and is_left_to_eager(target, map(_value, node.args)):
+            function = None
         try:
             if function is not None and (getattr(function, ANY_DTYPE, False) or self.computable(node)):
                 mark = self.ctx.mark()
@@ -367,6 +370,11 @@ class _Lowerer:
         size = tuple(ONE if dim in broadcast else n for dim, n in enumerate(value.size))
         base = self.ctx.copy(value.reindex(size, index) if broadcast else value, stride)
         return TensorRef(base.buffer.name, Layout(value.size, stride))
+
+
+def _value(argument: Any) -> Any:
+    """The fake value of a node's argument, or the argument itself."""
+    return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
 
 
 def _owner(node: torch.fx.Node) -> torch.fx.Node:

@@ -41,7 +41,8 @@ def aot_compile(
     # DDP's graph splitter looks at this count to know that the first call returns the fake outputs it asked for.
     counters["aot_autograd"]["total"] += 1
     partition: Any = min_cut_rematerialization_partition
-    with _aot_config(), random_as_in_eager() if eager_random else contextlib.nullcontext():
+    finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False
+    with _aot_config(finds_out), random_as_in_eager() if eager_random else contextlib.nullcontext():
         return aot_module_simplified(
             gm,
             example_inputs,
@@ -55,8 +56,9 @@ def aot_compile(
         )
 
 
-def _aot_config() -> contextlib.AbstractContextManager[Any]:
-    """AOTAutograd's settings for a litz compile; the user's settings are back when it ends."""
+def _aot_config(finds_out: bool) -> contextlib.AbstractContextManager[Any]:
+    """AOTAutograd's settings for a litz compile; the user's settings are back when it ends. finds_out: the graph has
+    calls that find out sizes, of which the partitioner would make one where they are equal, and keep both names."""
     import torch._functorch.config as config
 
     wanted = {
@@ -69,6 +71,7 @@ def _aot_config() -> contextlib.AbstractContextManager[Any]:
         # Random ops stay ATen random ops; litz draws from the device's generator itself.
         "functionalize_rng_ops": False,
         "selective_decompose": False,
+        **({"cse": False} if finds_out else {}),
     }
     return config.patch({name: value for name, value in wanted.items() if hasattr(config, name)})
 

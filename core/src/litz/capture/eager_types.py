@@ -1,0 +1,113 @@
+"""Ops whose eager kernels refuse some types: what they do not take is left to them, so that their error comes through.
+
+Torch's decompositions and litz's lowerings would compute gelu of integers, or end in an error of their own. In: an op
+and the types of its tensors. Out: whether the op stays a call. Nothing is decided about who is right: a kernel that
+does take the type, in another version or on another device, computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+FOR_FLOATS = (
+    *("gelu", "silu", "mish", "hardswish", "hardsigmoid", "hardshrink", "softshrink", "softplus", "glu", "elu", "celu"),
+    *(
+        "selu",
+        "_prelu_kernel",
+        "leaky_relu",
+        "log_sigmoid_forward",
+        "frac",
+        "round.decimals",
+        "lerp",
+        "hypot",
+        "nextafter",
+    ),
+    *("logaddexp", "logaddexp2", "_softmax", "_log_softmax", "_safe_softmax", "_softmax_backward_data"),
+    *("_log_softmax_backward_data", "smooth_l1_loss", "huber_loss", "mse_loss", "binary_cross_entropy"),
+    *("multi_margin_loss", "multilabel_margin_loss_forward", "grid_sampler_2d", "grid_sampler_3d"),
+    *("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "upsample_linear1d", "upsample_bilinear2d"),
+    *("upsample_trilinear3d", "upsample_bicubic2d", "max_unpool2d", "max_unpool3d", "im2col"),
+    "max_pool2d_with_indices_backward",
+)
+"""What eager has for floating point, and complex, alone: integers and bools are left to the op."""
+
+FOR_FLOATS_AND_BYTES = (
+    *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"),
+    *("_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d"),
+)
+"""As above, and for images of uint8."""
+
+NOT_FOR_BOOLS = (
+    *(
+        "abs",
+        "ceil",
+        "floor",
+        "trunc",
+        "round",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "bitwise_left_shift",
+        "addcmul",
+        "gcd",
+    ),
+    *("bitwise_right_shift", "pow", "fmod", "remainder", "floor_divide", "threshold", "trace", "linalg_cross", "dot"),
+    *("vdot", "mv", "addmv", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "div.Tensor_mode", "lcm"),
+    "div.Scalar_mode",
+)
+"""What eager has for numbers alone: bools among bools are left to the op."""
+
+_Takes = Callable[[torch.dtype], bool]
+
+
+def _float(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
+_TAKES: Mapping[str, _Takes] = MappingProxyType(
+    {
+        **dict.fromkeys(FOR_FLOATS, _float),
+        **dict.fromkeys(FOR_FLOATS_AND_BYTES, lambda dtype: _float(dtype) or dtype == torch.uint8),
+        **dict.fromkeys(NOT_FOR_BOOLS, lambda dtype: dtype != torch.bool),
+    }
+)
+
+
+def _takes(op: Any) -> _Takes | None:
+    """Which types the eager kernels of `op` take; None where they take all that matters."""
+    if not isinstance(op, OpOverload) or op.namespace != "aten":
+        return None
+    name = op.name().removeprefix("aten::")
+    return _TAKES.get(name) or _TAKES.get(name.partition(".")[0])
+
+
+def is_left_to_eager(op: Any, args: Iterable[Any]) -> bool:
+    """Whether `op` is a call for tensors of these types. args: among others, the tensors that it computes with."""
+    takes = _takes(op)
+    if takes is None:
+        return False
+    # A number beside a bool makes the bool an integer or a float.
+    args = [arg for arg in args if isinstance(arg, (torch.Tensor, bool, int, float, torch.SymInt, torch.SymFloat))]
+    dtypes = [arg.dtype for arg in args if isinstance(arg, torch.Tensor)]
+    if not dtypes or takes(dtypes[0]):
+        return False
+    if takes(torch.int64):
+        numbers = [arg for arg in args if not isinstance(arg, (torch.Tensor, bool))]
+        return set(dtypes) == {torch.bool} and not numbers
+    return True
+
+
+def unless_left_to_eager(op: OpOverload, rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The decomposition `rule` of `op`, which gives NotImplemented where the op is to stay; itself if it never is."""
+    if _takes(op) is None:
+        return rule
+
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        return NotImplemented if is_left_to_eager(op, args) else rule(*args, **kwargs)
+
+    return decomposed

@@ -104,10 +104,11 @@ def test_a_case_that_fails_is_an_outcome_and_the_run_goes_on(backend: Any, statu
     before = torch.get_num_threads()
     seconds = 2.0 if backend is _hang else 60.0  # a busy machine takes its time for the others
     plan = Plan(samples=1, modes=("run",), backend=backend, seconds=seconds)
-    outcomes = list(run_jobs(jobs((torch.float32,), "^(neg|sin)$"), plan))
+    outcomes = list(run_jobs(jobs((torch.float32,), "^neg$"), plan))
     torch.set_num_threads(before)
+    # A new process takes over after each of the two.
     assert sorted(outcome.case for outcome in outcomes) == [
-        f"{op}/float32/0/{mode}/run" for op in ("neg", "sin") for mode in ("dynamic", "static")
+        f"neg/float32/0/{mode}/run" for mode in ("dynamic", "static")
     ]
     assert {outcome.status for outcome in outcomes} == {status}
 

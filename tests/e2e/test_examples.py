@@ -6,7 +6,8 @@ import warnings
 from pathlib import Path
 
 import pytest
-from tests.support.third_party import run_python
+
+from support.third_party import run_python
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PRINTED = {

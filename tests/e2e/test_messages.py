@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.third_party import run_python, write_dist
+
+from support.third_party import run_python, write_dist
 
 COMPILE = "import torch; torch.compile(lambda x: torch.softmax(x.sin(), -1), backend='litz')(torch.randn(8, 8))"
 

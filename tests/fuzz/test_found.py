@@ -15,7 +15,12 @@ F32, I64, U8 = torch.float32, torch.int64, torch.uint8
 
 
 def program(
-    inputs: tuple[InputSpec, ...], *lines: str, outputs: tuple[str, ...] = (), dynamic: bool = False, grad: bool = False
+    inputs: tuple[InputSpec, ...],
+    *lines: str,
+    outputs: tuple[str, ...] = (),
+    dynamic: bool = False,
+    grad: bool = False,
+    by_dynamo: bool = False,
 ) -> FuzzProgram:
     """Each line makes v0, v1, ...; "x0: ..." writes x0. The last value is the output unless others are named."""
     statements = []
@@ -23,7 +28,7 @@ def program(
         written, _, text = line.rpartition(": ") if line[:3] in ("x0:", "v0:") else ("", "", line)
         statements.append(Statement("" if written else f"v{number}", text, written))
     last = next((s.target for s in reversed(statements) if s.target), "x0")
-    return FuzzProgram(inputs, tuple(statements), outputs or (last,), dynamic, grad)
+    return FuzzProgram(inputs, tuple(statements), outputs or (last,), dynamic, grad, by_dynamo=by_dynamo)
 
 
 FOUND = {
@@ -125,6 +130,9 @@ FOUND = {
         "torch.log_softmax(x1, 1)",
         outputs=("v1", "v2"),
         grad=True,
+    ),
+    "repeat, as torch takes it apart, asked whether a size that comes from data is 0": program(
+        (InputSpec((4, 3), F32, 5),), "torch.unique(x0)", "v0.repeat((2, 1)) + 1", by_dynamo=True
     ),
     "-2 was not 254 as uint8": program((InputSpec((4, 4), U8, 766573),), "x0: x0.clamp_(-2, 2)"),
 }

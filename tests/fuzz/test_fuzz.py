@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
-import subprocess
-import sys
+import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from litz.capture.graph import Graph
 from litz.testing.fuzz import execute
 from litz.testing.fuzz.check import Checker
 from litz.testing.fuzz.compare import complaints
 from litz.testing.fuzz.generate import generate
 from litz.testing.fuzz.gradients import expected_gradients
 from litz.testing.fuzz.inputs import InputSpec, make_inputs
+from litz.testing.fuzz.operations import Draw, Row, load_table
 from litz.testing.fuzz.program import FuzzProgram, Statement
-from litz.testing.fuzz.reference import Rejected, reference_of
+from litz.testing.fuzz.reference import Raised, Reference, Rejected, reference_of
 from litz.testing.fuzz.run import run
 from litz.testing.fuzz.shrink import shrink
 
 F32 = torch.float32
 
 
-@pytest.mark.parametrize("seed", ["ci-a", "ci-b"])
+@pytest.mark.parametrize("seed", ["ci-c", "ci-d"])
 def test_random_programs_are_as_in_eager(seed: str) -> None:
     checker = Checker()
-    failures = checker.check_all([generate(f"{seed}:{number}") for number in range(40)])
+    failures = checker.check_all([generate(f"{seed}:{number}") for number in range(30)])
     assert not failures, "\n".join(f.program.script(f"{f.kind}: {f.message}") for f in failures)
 
 
@@ -127,6 +132,78 @@ def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failure is not None and failure.kind == "interpreted: wrong values"
 
 
+def test_what_eager_refuses_must_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lost check of a size that data decide: the process goes on with a wrong one."""
+    program = FuzzProgram(
+        (InputSpec((8,), F32, 1),),
+        (Statement("v0", "x0[x0 > 0]"), Statement("", "torch._check(v0.size(0) == 8)"), Statement("v2", "v0 * 2")),
+        ("v2",),
+        by_dynamo=True,
+        raises=True,
+    )
+    assert reference_of(program).raised is RuntimeError
+
+    def unchecked(graph: Graph, *rest: object) -> Callable[[list[Any]], Any]:
+        module = copy.deepcopy(graph.module)
+        for node in list(module.graph.nodes):
+            if "assert" in str(node.target):
+                module.graph.erase_node(node)
+        return lambda values: torch.fx.Interpreter(module).run(*values, enable_io_processing=False)
+
+    monkeypatch.setattr(execute, "_switch", unchecked)
+    failure = Checker().check(program)
+    assert failure is not None and failure.kind == "compiled: accepted"
+
+
+def test_sizes_that_data_decide_change_from_call_to_call() -> None:
+    program = FuzzProgram(
+        (InputSpec((6, 7), torch.int8, 3),), (Statement("v0", "x0.nonzero() * 2"),), ("v0",), by_dynamo=True
+    )
+    checker = Checker(compiled=False)
+    assert checker.check(program) is None and checker.runs == {"interpreted": 2, "other data": 1}
+    first, second = (reference_of(program, specs).eager["v0"] for specs in (program.inputs, program.other_data))
+    assert first.shape != second.shape
+
+
+@pytest.mark.parametrize("kind", ["plain", "data", "raising"])
+def test_every_kind_of_statement_fits_somewhere(kind: str) -> None:
+    """Of each row of the table, eager takes, or refuses where it should, what a few attempts make."""
+    rng = random.Random(5)
+    inputs = tuple(
+        InputSpec(size, dtype, number)
+        for number, (size, dtype) in enumerate(
+            itertools.product([(3, 5), (4,)], [F32, torch.int64, torch.bool, torch.uint8, torch.complex64])
+        )
+    )
+    for row in (row for row in load_table() if row.kind == kind):
+        assert any(_fits(row, rng, inputs) for _ in range(60)), row.maker.__name__
+
+
+def _fits(row: Row, rng: random.Random, inputs: tuple[InputSpec, ...]) -> bool:
+    reference = Reference(inputs)
+    draw = Draw(rng, reference, (3, 5), True, input_count=len(inputs))
+    draft = row.maker(draw)
+    if draft is None:
+        return False
+    for number, spec in enumerate(draw.new_inputs, len(inputs)):
+        reference.add_input(f"x{number}", spec)
+    target = "" if draft.writes or draft.effect else "v0"
+    try:
+        reference.step(Statement(target, draft.text, draft.writes, draft.exact, draft.rough))
+    except Raised:
+        return row.kind == "raising"
+    except Rejected:
+        return False
+    return row.kind != "raising"
+
+
+def test_negated_and_overlapping_inputs() -> None:
+    negated, windows = InputSpec((3, 4), F32, 1, "negated", order=(1, 0)), InputSpec((3, 4), F32, 2, windows=True)
+    (a, b), (c, d) = make_inputs((negated, windows)), make_inputs((negated, windows), double=True)
+    assert a.is_neg() and a.stride() == (2, 6) and c.is_neg() and torch.equal(a.double(), c)
+    assert b.stride() == (1, 1) and torch.equal(b[0, 1:], b[1, :-1]) and torch.equal(b.double(), d)
+
+
 def test_a_failure_is_made_small() -> None:
     program, _ = generate("shrink:3", dynamic=False, grad=False)
     (first,) = {s.text for s in program.statements if s.target == "v0"}
@@ -139,12 +216,10 @@ def test_a_failure_is_made_small() -> None:
     assert [s.text for s in small.statements] == [first]
 
 
-def test_a_script_stands_alone(tmp_path: Path) -> None:
+def test_a_script_stands_alone() -> None:
     program = FuzzProgram((InputSpec((4,), F32, 1),), (Statement("v0", "x0.add_(1)", writes="x0"),), ("x0",))
     script = program.script("a reason").replace('backend="litz"', 'backend="eager"')
-    path = tmp_path / "script.py"
-    path.write_text(script)
-    subprocess.run([sys.executable, str(path)], check=True, capture_output=True)
+    exec(script, {})  # in no name space of this file
 
 
 def test_a_worker_that_dies_is_on_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

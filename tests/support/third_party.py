@@ -8,6 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+from support.warm import run_warm
+
 
 def pip_install(project: Path, target: Path) -> None:
     """Build a project and install it into a folder, with nothing but what is here: no network, no isolation."""
@@ -33,10 +35,16 @@ def write_dist(
         (site / f"{name}.py").write_text(textwrap.dedent(source))
 
 
-def run_python(*arguments: str, path: tuple[Path, ...] = (), **environ: str) -> subprocess.CompletedProcess[str]:
-    """A fresh interpreter with folders of dists in front of its path, and no LITZ_ setting but those given.
+def run_python(
+    *arguments: str, path: tuple[Path, ...] = (), warm: bool = True, **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """An interpreter with folders of dists in front of its path, and no LITZ_ setting but those given.
 
-    The C++ compiler is not tested: each has a cache of its own, and would test it again."""
+    warm: torch may be imported in it already, which saves seconds; nothing of litz's is. The C++ compiler is not
+    tested: each interpreter has a cache of its own, and would test the compiler again.
+    """
     env = {k: v for k, v in os.environ.items() if not k.startswith("LITZ_")} | {"LITZ_CPP_QUALIFY": "0"} | environ
     env["PYTHONPATH"] = os.pathsep.join([*map(str, path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    if warm:
+        return run_warm(arguments, env, timeout=300)
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, timeout=300)

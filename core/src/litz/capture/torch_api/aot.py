@@ -12,6 +12,7 @@ from torch._guards import TracingContext
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
+from .operators import whole_where_undecided
 from .random import partition_with_draws, random_as_in_eager
 
 # (graph module, fake inputs) -> boxed callable. AOTAutograd's own type for it has moved between versions.
@@ -50,7 +51,7 @@ def aot_compile(
             bw_compiler=backward,
             inference_compiler=inference,
             partition_fn=partition_with_draws(partition) if eager_random else partition,
-            decompositions=dict(decompositions),
+            decompositions={op: whole_where_undecided(rule) for op, rule in decompositions.items()},
             # Mutations of inputs arrive as trailing aten.copy_ nodes, so that litz can fuse the write.
             keep_inference_input_mutations=True,
         )

@@ -25,6 +25,20 @@ def core_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     return {op: rule for op, rule in core_aten_decompositions().items() if isinstance(op, OpOverload)}
 
 
+def whole_where_undecided(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """`rule`, a decomposition, that leaves its op whole where it would have to compare sizes that only data decide. The
+    op itself may well do without (`repeat`)."""
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return rule(*args, **kwargs)
+        except GuardOnDataDependentSymNode:
+            return NotImplemented
+
+    return run
+
+
 def written_arguments(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
     """The nodes whose storage `node`'s op writes, by its schema."""
     if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:

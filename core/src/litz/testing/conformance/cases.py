@@ -18,7 +18,10 @@ from unittest import mock
 
 import torch
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool)
+DTYPES = (
+    *(torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool),
+    *(torch.uint8, torch.int8, torch.complex64),
+)
 LOOKED_AT = 200
 """Of an operator with more samples than this, those beyond are not looked at: some have over a thousand."""
 

@@ -6,7 +6,7 @@ import signal
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,11 +38,21 @@ class TorchFails(Exception):
 
 @dataclass
 class _Prepared:
-    """A program that is compiled and waits for its kernels. rounds: inputs to run it with, and what should come out."""
+    """A program that is compiled and waits for its kernels."""
 
     program: FuzzProgram
     executable: Executable
-    rounds: list[tuple[tuple[InputSpec, ...], list[Expected], list[Expected]]]
+    rounds: list[_Round]
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Inputs to run a program with, and what should come out: values and gradients, or an error."""
+
+    specs: tuple[InputSpec, ...]
+    values: list[Expected]
+    grads: list[Expected]
+    error: type[Exception] | None = None
 
 
 class Checker:
@@ -70,6 +80,8 @@ class Checker:
         failures: list[Failure] = []
         waiting: list[_Prepared] = []
         for program, reference in programs:
+            if program.raises and self.device != "cpu":
+                continue  # there an index out of range ends the process's use of the device, in eager as well
             try:
                 prepared = self._prepare(program, reference)
             except TorchFails as error:
@@ -82,6 +94,8 @@ class Checker:
         if self.compiled:
             self.compiler.finish()
             failures += [failure for failure in map(self._complete, waiting) if failure is not None]
+        if any(program.by_dynamo for program, _ in programs):
+            self.compiler.forget()
         return failures
 
     def _prepare(self, program: FuzzProgram, reference: Reference) -> _Prepared | Failure:
@@ -92,17 +106,16 @@ class Checker:
                 executable = self.compiler.compile(program, self._inputs(program, specs))
         except Exception as error:
             return self._raised(program, "compile", error)
-        prepared = _Prepared(program, executable, [(specs, *self._expected(program, reference, specs))])
-        resized = program.resized_inputs
-        if resized is not None:
-            try:
-                other = reference_of(program, resized)
-                accepts = executable.accepts(self._inputs(program, resized))
-            except Rejected:
-                accepts = False
-            if accepts:
-                self.runs["second sizes"] += 1
-                prepared.rounds.append((resized, *self._expected(program, other, resized)))
+        if executable.broken:
+            return self._raised(program, "compile", executable.broken[0])
+        prepared = _Prepared(program, executable, [self._round(program, reference, specs)])
+        other = program.other_data or program.resized_inputs
+        if other is not None and not program.raises:
+            with suppress(Rejected):
+                second = reference_of(program, other)
+                if program.by_dynamo or executable.accepts(self._inputs(program, other)):
+                    self.runs["other data" if program.by_dynamo else "second sizes"] += 1
+                    prepared.rounds.append(self._round(program, second, other))
         return self._run(prepared, "interpreted") or prepared
 
     def _complete(self, prepared: _Prepared) -> Failure | None:
@@ -111,7 +124,8 @@ class Checker:
 
     def _run(self, prepared: _Prepared, way: Way) -> Failure | None:
         program = prepared.program
-        for specs, values, grads in prepared.rounds:
+        for round_ in prepared.rounds:
+            specs, values, grads = round_.specs, round_.values, round_.grads
             inputs = self._inputs(program, specs)
             try:
                 with _deadline(), torch.set_grad_enabled(program.grad), default_device(self.device):
@@ -121,10 +135,18 @@ class Checker:
                     if way == "interpreted" and grads and self.compiled:
                         self.compiler.finish()  # the backward was compiled just now; more rounds may follow
             except Exception as error:
+                # The interpreter's own calls decide what they raise.
+                if round_.error is not None and (way == "interpreted" or isinstance(error, round_.error)):
+                    self.runs["refused"] += 1
+                    continue
                 if self._torch_raises(program, specs, type(error)):
                     self._excuse(f"{type(error).__name__} before litz")
                     continue
                 return self._raised(program, way, error)
+            if round_.error is not None:
+                if way == "interpreted" or self._torch_accepts(program, specs):
+                    continue
+                return Failure(program, f"{way}: accepted", f"eager raises {round_.error.__name__}")
             wrong = complaints([*outputs, *inputs], values)
             wrong += complaints(found, grads, aliases=False)
             wrong = self._ours(program, specs, values, grads, wrong) if wrong else []
@@ -168,6 +190,15 @@ class Checker:
             return type(error) is kind
         return False
 
+    def _torch_accepts(self, program: FuzzProgram, specs: tuple[InputSpec, ...]) -> bool:
+        """Whether AOTAutograd's graph raises nothing where torch itself runs it."""
+        try:
+            self._run_peer(program, specs, "plain", False)
+        except Exception:
+            return False
+        self._excuse("accepted before litz")
+        return True
+
     def _run_peer(
         self, program: FuzzProgram, specs: tuple[InputSpec, ...], peer: Peer, grads: bool
     ) -> tuple[list[Any], list[torch.Tensor], list[torch.Tensor]]:
@@ -187,12 +218,13 @@ class Checker:
             values = [_moved(value, self.device) for value in values]
         return trained(program, values)
 
-    def _expected(
-        self, program: FuzzProgram, reference: Reference, specs: tuple[InputSpec, ...]
-    ) -> tuple[list[Expected], list[Expected]]:
+    def _round(self, program: FuzzProgram, reference: Reference, specs: tuple[InputSpec, ...]) -> _Round:
+        if reference.raised is not None:
+            return _Round(specs, [], [], reference.raised)
         names = [*program.outputs, *(f"x{n}" for n in range(len(specs)))]
         values = [Expected(n, reference.eager[n], reference.exact[n], reference.noisy[n]) for n in names]
-        return values, expected_gradients(replace(program, inputs=specs), reference) if program.grad else []
+        grads = expected_gradients(replace(program, inputs=specs), reference) if program.grad else []
+        return _Round(specs, values, grads)
 
     def _raised(self, program: FuzzProgram, stage: str, error: Exception) -> Failure:
         if stage == "compile" and not _is_ours(error):

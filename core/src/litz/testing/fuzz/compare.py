@@ -9,9 +9,11 @@ import torch
 
 from litz.testing.tensors import is_dense
 
-from .reference import same_specials
+from .inputs import is_inexact
+from .reference import parts, same_specials
 
-ROUNDINGS = {torch.float16: 4, torch.bfloat16: 4, torch.float32: 64, torch.float64: 64}
+ROUNDINGS = {torch.float16: 4, torch.bfloat16: 4, torch.float32: 64, torch.float64: 64,
+             torch.complex64: 64, torch.complex128: 64}  # fmt: skip
 """Roundings that a result may be off by, beyond what the judges say: long sums have many, and halves sum in float32."""
 
 
@@ -60,17 +62,17 @@ def _complaint(got: torch.Tensor, want: Expected) -> tuple[str, str]:
         pairs = zip(eager.shape, got.stride(), eager.stride(), strict=True)
         if any(n > 1 and a != b for n, a, b in pairs):
             return "strides", f"strides {got.stride()} for {eager.stride()}"
-    if not eager.dtype.is_floating_point:
+    if not is_inexact(eager.dtype):
         if torch.equal(got, eager):
             return "", ""
         return "values", f"{int((got != eager).sum())} of {eager.numel()} elements differ"
-    actual, wide, exact = got.double(), eager.double(), want.exact.detach().double()
+    actual, wide, exact, noisy = (parts(t.detach()).double() for t in (got, eager, want.exact, want.noisy))
     if not same_specials(actual, wide):
         return "values", "infinities or NaN in other places"
-    finite = wide.isfinite() & exact.isfinite() & want.noisy.isfinite()
+    finite = wide.isfinite() & exact.isfinite() & noisy.isfinite()
     if not bool(finite.any()):
         return "", ""
-    actual, wide, exact, noisy = actual[finite], wide[finite], exact[finite], want.noisy.detach().double()[finite]
+    actual, wide, exact, noisy = actual[finite], wide[finite], exact[finite], noisy[finite]
     scale = float(exact.abs().max())
     drift = max(float((noisy - exact).abs().max()), float((wide - exact).abs().max()))
     roundings = max(ROUNDINGS[dtype] * torch.finfo(dtype).eps for dtype in {eager.dtype, *want.dtypes})

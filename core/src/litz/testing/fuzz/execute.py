@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -46,6 +47,8 @@ class Executable:
     symbols: Sequence[tuple[int, int]]
     """Where the sizes stand that come before the tensors, as dynamo passes them: (input, dimension)."""
     graphs: list[str] = field(default_factory=list)
+    broken: list[Exception] = field(default_factory=list)
+    """What litz's own stages raised where dynamo called them."""
 
     def run(self, inputs: Sequence[torch.Tensor], way: Way) -> list[Any]:
         """The outputs. Writes to the inputs as the program does."""
@@ -81,6 +84,7 @@ class FuzzCompiler:
         """
         way: list[Way] = ["interpreted"]
         graphs: list[str] = []
+        rules = {} if peer == "plain" else self.decompositions
 
         def compile_graph(graph: Graph) -> Callable[[list[Any]], Any]:
             graphs.append(str(graph))
@@ -88,6 +92,8 @@ class FuzzCompiler:
                 return _eager(graph, laid_out=peer == "laid out")
             return _switch(graph, self.compiler, way, self.compiled)
 
+        if program.by_dynamo:
+            return _captured(program, inputs, compile_graph, rules, way, graphs)
         shape_env = ShapeEnv(duck_shape=True) if program.dynamic else None
         mode = FakeTensorMode(shape_env=shape_env)
         with tracing(TracingContext(mode)):
@@ -96,13 +102,50 @@ class FuzzCompiler:
             module: Any = _Module(program, len(symbols))
             arguments = [*(fake[number].shape[dim] for number, dim in symbols), *fake]
             with torch.set_grad_enabled(program.grad), default_device(self.device):
-                rules = {} if peer == "plain" else self.decompositions
                 call = compile_with_aot(module, arguments, compile_graph=compile_graph, decompositions=rules)
         return Executable(call, way, shape_env, fake, symbols, graphs)
 
     def finish(self) -> None:
         """Build the kernels of all programs since the last time."""
         self.batch.build()
+
+    def forget(self) -> None:
+        """Let dynamo's code go. No program that it captured can be run any more."""
+        torch._dynamo.reset()
+
+
+def _captured(
+    program: FuzzProgram,
+    inputs: Sequence[torch.Tensor],
+    compile_graph: Callable[[Graph], Any],
+    rules: Mapping[Any, Any],
+    way: list[Way],
+    graphs: list[str],
+) -> Executable:
+    """By dynamo, with a graph for all that it can capture of what depends on data; called once, which compiles it."""
+    broken: list[Exception] = []
+
+    def compile_noted(graph: Graph) -> Any:
+        try:
+            return compile_graph(graph)
+        except Exception as error:
+            if not torch_api.is_restart(error):
+                broken.append(error)
+            raise
+
+    def backend(module: Any, examples: Sequence[Any]) -> Callable[..., Any]:
+        return compile_with_aot(module, examples, compile_graph=compile_noted, decompositions=rules)
+
+    config = torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True)
+    compiled = torch.compile(program.function(), backend=backend, dynamic=program.dynamic)
+
+    def call(*values: Any) -> Any:
+        with config:
+            return compiled(*values)
+
+    with contextlib.suppress(Exception):  # a run that is judged follows
+        call(*inputs)
+    return Executable(call, way, None, (), (), graphs, broken)
 
 
 def _switch(graph: Graph, compiler: Compiler, way: list[Way], compiled: bool) -> Callable[[list[Any]], Any]:

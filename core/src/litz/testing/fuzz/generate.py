@@ -7,26 +7,36 @@ from dataclasses import replace
 
 import torch
 
-from .inputs import InputSpec
+from .inputs import REAL, InputSpec
 from .operations import FLOATS, INTS, Draw, Row, load_table
 from .program import FuzzProgram, Statement
-from .reference import Reference, Rejected, reference_of
+from .reference import Raised, Reference, Rejected, reference_of
 
-DTYPES = (*(torch.float32,) * 8, *FLOATS, torch.bfloat16, *INTS[:2], torch.int64, torch.uint8, torch.int8, torch.int16)
+DTYPES = (
+    *(torch.float32,) * 7, *FLOATS, torch.bfloat16, torch.float16, *INTS[:2], torch.int64, torch.uint8, torch.int8,
+    torch.int16, torch.uint8, torch.int8,
+)  # fmt: skip
 MOST_INPUT_ELEMENTS = 20_000
+BY_DYNAMO, RAISING = 0.1, 0.04
+"""How many programs dynamo captures, and how many of all end with what eager refuses: these take longer than others."""
 
 
 def generate(label: str, dynamic: bool | None = None, grad: bool | None = None) -> tuple[FuzzProgram, Reference]:
     """The program and its values. dynamic, grad: as drawn if None."""
     rng = random.Random(label)
-    drawn_dynamic, drawn_grad = rng.random() < 0.2, rng.random() < 0.12
+    drawn_dynamic, drawn_grad, roll = rng.random() < 0.2, rng.random() < 0.12, rng.random()
     dynamic, grad = drawn_dynamic if dynamic is None else dynamic, drawn_grad if grad is None else grad
+    by_dynamo = not grad and roll < BY_DYNAMO
+    raises = by_dynamo and roll < RAISING
     pool = _pool(rng, dynamic)
     inputs = tuple(_input(rng, pool, grad) for _ in range(rng.randint(1, 3)))
     if not dynamic and not grad and rng.random() < 0.08:
         inputs = (*inputs, _alias(rng, inputs))
-    program = FuzzProgram(inputs, dynamic=dynamic, grad=grad, sizes=_resized(rng, pool) if dynamic else (), label=label)
+    sizes = _resized(rng, pool) if dynamic and not by_dynamo else ()
+    program = FuzzProgram(inputs, (), (), dynamic, grad, sizes, label, by_dynamo)
     program, reference = _statements(rng, program, pool)
+    if raises:
+        program, reference = _refused(rng, program, reference, pool)
     return replace(program, outputs=_outputs(rng, program, reference)), reference
 
 
@@ -34,8 +44,10 @@ def _pool(rng: random.Random, dynamic: bool) -> tuple[int, ...]:
     small = [2, 3, 4, 5, 6, 7, 8, 9, 10, 12]
     pool = rng.sample(small, rng.randint(2, 3))
     roll = rng.random()
-    if roll < 0.25:
-        pool.append(rng.choice([16, 17, 31, 33, 64, 65, 100, 130]))
+    if rng.random() < 0.4:
+        pool.append(rng.choice([n for n in range(2, 34) if n not in pool]))
+    elif roll < 0.25:
+        pool.append(rng.choice([64, 65, 100, 130]))
     elif roll < 0.3:
         pool.append(rng.choice([513, 1025, 3000]))
     if rng.random() < (0.15 if dynamic else 0.35):
@@ -48,7 +60,7 @@ def _pool(rng: random.Random, dynamic: bool) -> tuple[int, ...]:
 def _resized(rng: random.Random, pool: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """Other extents for those that are symbols; equal ones stay equal."""
     old = [n for n in dict.fromkeys(pool) if n > 1]
-    new = rng.sample([n for n in range(2, 20) if n not in old], len(old))
+    new = rng.sample([n for n in range(2, 34) if n not in old], len(old))
     return tuple(zip(old, new, strict=True))
 
 
@@ -61,7 +73,11 @@ def _input(rng: random.Random, pool: tuple[int, ...], grad: bool) -> InputSpec:
     dtype = torch.bool if rng.random() < 0.06 else rng.choice(DTYPES)
     if grad and rng.random() < 0.8:
         dtype = rng.choice(FLOATS)
+    elif not grad and rng.random() < 0.04:
+        dtype = rng.choice(tuple(REAL))
     kind = "special" if dtype.is_floating_point and not grad and rng.random() < 0.06 else "plain"
+    if dtype in REAL.values() and not grad and rng.random() < 0.02:
+        kind = "negated"
     spec = InputSpec(tuple(size), dtype, rng.randrange(10**6), kind)
     return _strided(rng, spec) if rng.random() < 0.45 else spec
 
@@ -75,7 +91,8 @@ def _strided(rng: random.Random, spec: InputSpec) -> InputSpec:
     steps = tuple(rng.choice([1, 1, 1, 2, 3]) for _ in range(rank)) if rng.random() < 0.4 else ()
     expanded = (rng.randrange(rank),) if rank and rng.random() < 0.2 else ()
     offset = rng.choice([0, 0, 1, 5]) if rng.random() < 0.4 else 0
-    return replace(spec, order=tuple(order), steps=steps, expanded=expanded, offset=offset)
+    windows = rank > 1 and not expanded and rng.random() < 0.05
+    return replace(spec, order=tuple(order), steps=steps, expanded=expanded, offset=offset, windows=windows)
 
 
 def _alias(rng: random.Random, inputs: tuple[InputSpec, ...]) -> InputSpec:
@@ -90,38 +107,82 @@ def _alias(rng: random.Random, inputs: tuple[InputSpec, ...]) -> InputSpec:
 
 
 def _statements(rng: random.Random, program: FuzzProgram, pool: tuple[int, ...]) -> tuple[FuzzProgram, Reference]:
-    rows = [row for row in load_table() if not (row.static and program.dynamic) and not (row.mutates and program.grad)]
+    symbolic = program.dynamic or program.by_dynamo
+    kinds = ("plain", "data") if program.by_dynamo else ("plain",)
+    rows = [row for row in load_table() if row.kind in kinds and not (row.static and symbolic)]
+    rows = [row for row in rows if not (row.mutates and program.grad)]
     weights = [row.weight for row in rows]
     reference = Reference(program.inputs)
-    wanted = rng.choice([2, 4, 6, 8, 10, 14])
+    wanted = rng.choice([2, 3, 4, 6] if program.by_dynamo else [2, 4, 6, 8, 10, 14])
     for _ in range(4 * wanted):
         if len(program.statements) == wanted:
             break
         row: Row = rng.choices(rows, weights)[0]
-        draw = Draw(rng, reference, pool, program.dynamic, input_count=len(program.inputs))
-        draft = row.maker(draw)
-        if draft is None:
+        drawn = _draw(rng, row, program, reference, pool)
+        if drawn is None:
             continue
-        for number, spec in enumerate(draw.new_inputs, len(program.inputs)):
-            reference.add_input(f"x{number}", spec)
-        target = "" if draft.writes else f"v{len(program.statements)}"
-        statement = Statement(target, draft.text, draft.writes, draft.exact, draft.rough)
-        larger = replace(program, inputs=(*program.inputs, *draw.new_inputs))
+        larger, statement = drawn
         try:
             reference.step(statement)
         except Rejected:
-            for number in range(len(program.inputs), len(larger.inputs)):
-                for run in (reference.eager, reference.exact, reference.noisy):
-                    run.pop(f"x{number}")
-            if draft.writes:  # half done: start over
+            _undo(program, larger, reference)
+            if statement.writes:  # half done: start over
                 reference = reference_of(program)
             continue
         program = replace(larger, statements=(*program.statements, statement))
     return program, reference
 
 
+def _draw(
+    rng: random.Random, row: Row, program: FuzzProgram, reference: Reference, pool: tuple[int, ...]
+) -> tuple[FuzzProgram, Statement] | None:
+    """The program with the inputs that a statement of the row's kind needs, which the reference has too, and that
+    statement."""
+    symbolic = program.dynamic or program.by_dynamo
+    draw = Draw(rng, reference, pool, symbolic, input_count=len(program.inputs))
+    draft = row.maker(draw)
+    if draft is None:
+        return None
+    for number, spec in enumerate(draw.new_inputs, len(program.inputs)):
+        reference.add_input(f"x{number}", spec)
+    target = "" if draft.writes or draft.effect else f"v{len(program.statements)}"
+    statement = Statement(target, draft.text, draft.writes, draft.exact, draft.rough, draft.unsized)
+    return replace(program, inputs=(*program.inputs, *draw.new_inputs)), statement
+
+
+def _undo(program: FuzzProgram, larger: FuzzProgram, reference: Reference) -> None:
+    """Less the inputs that `_draw` added."""
+    for number in range(len(program.inputs), len(larger.inputs)):
+        for run in (reference.eager, reference.exact, reference.noisy):
+            run.pop(f"x{number}")
+
+
+def _refused(
+    rng: random.Random, program: FuzzProgram, reference: Reference, pool: tuple[int, ...]
+) -> tuple[FuzzProgram, Reference]:
+    """With a last statement that eager refuses; as it is if none is found."""
+    rows = [row for row in load_table() if row.kind == "raising"]
+    weights = [row.weight for row in rows]
+    for _ in range(10):
+        drawn = _draw(rng, rng.choices(rows, weights)[0], program, reference, pool)
+        if drawn is None:
+            continue
+        larger, statement = drawn
+        try:
+            reference.step(statement)
+        except Raised as refusal:
+            reference.raised = type(refusal.error)
+            return replace(larger, statements=(*program.statements, statement), raises=True), reference
+        except Rejected:
+            pass
+        reference = reference_of(program)
+    return program, reference
+
+
 def _outputs(rng: random.Random, program: FuzzProgram, reference: Reference) -> tuple[str, ...]:
-    made = [s.target for s in program.statements if s.target]
+    made = [s.target for s in program.statements if s.target in reference.eager]
+    if program.raises:  # what is refused is asked for, too
+        return tuple(dict.fromkeys([*made[-2:], program.statements[-1].target or "x0"]))
     if program.grad:
         made = [name for name in made if reference.eager[name].dtype.is_floating_point] or made
     if not made:

@@ -9,8 +9,8 @@ import torch
 
 from .compare import Expected
 from .inputs import make_inputs
-from .program import FuzzProgram, is_trained
-from .reference import FLOAT_NAMES, Reference, same_specials
+from .program import NAMES, FuzzProgram, is_trained
+from .reference import Reference, in_double, same_specials
 
 
 def gradients(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -66,8 +66,8 @@ def _run(program: FuzzProgram, judge: str | None, reference: Reference) -> list[
     torch.set_default_dtype(torch.float64 if judge else before)
     try:
         for statement in program.statements:
-            text = FLOAT_NAMES.sub("torch.float64", statement.text) if judge else statement.text
-            value = eval(text, {"torch": torch, "nan": float("nan"), "inf": float("inf")}, values)
+            text = in_double(statement.text) if judge else statement.text
+            value = eval(text, dict(NAMES), values)
             if judge == "noisy" and value.dtype.is_floating_point:
                 eps = torch.finfo(reference.eager[statement.target].dtype).eps
                 forward = 0.0 if reference.is_exact(statement.target) else eps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .operations import Draft, Draw, operation
+from .operations import FLOATS, INTS, Draft, Draw, operation
 
 
 def _target(draw: Draw) -> tuple[str, int, int] | None:
@@ -135,6 +135,33 @@ def put(draw: Draw) -> Draft | None:
     mask = draw.partner(name, lambda t: t.dtype == torch.bool)
     filler = draw.input((), value.dtype)
     return Draft(f"torch.index_put({name}, ({mask}.expand({name}.shape),), {filler})")
+
+
+@operation(1.2)
+def choose(draw: Draw) -> Draft | None:
+    """Which of several tensors, element by element or all at once."""
+    name = draw.any(lambda t: t.dim() > 0)
+    if name is None:
+        return None
+    value, dim = draw.value(name), draw.dim(name, 1)
+    mask, other = draw.partner(name, lambda t: t.dtype == torch.bool), draw.partner(name)
+    texts = [
+        f"torch.where({mask}, {name}, {draw.input((), draw.rng.choice((*FLOATS, *INTS, torch.bool)))})",
+        f"torch.where({mask}, torch.where(~{mask}, {other}, {name}), {name})",
+        f"{name}.masked_fill({mask}, {draw.input((), value.dtype)})",
+        f"{name} * {mask}",
+    ]
+    if dim is not None:
+        texts += [
+            f"torch.where({mask}, {name}, {other}).select({dim}, 0)",
+            f"torch.cat([{name}, {name}], {dim})[{mask}.sum() * 0]",
+        ]
+        index = draw.index((_count(draw),), value.numel())
+        texts += [
+            f"torch.take({name}, {index})",
+            f"torch.index_copy({name}, {dim}, torch.arange(1), {name}.narrow({dim}, 0, 1) * 1)",
+        ]
+    return Draft(draw.rng.choice(texts))
 
 
 @operation(1.0)

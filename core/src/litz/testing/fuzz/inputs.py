@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 Kind = str
 """What values an input has: "plain" (multiples of 1/4 from -4 to 4), "special" (those with infinities, NaN and -0),
-or "index" (from 0 to `high` - 1)."""
+"index" (from 0 to `high` - 1), or "negated" (plain ones that lie in memory with the other sign: the negative bit)."""
+REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+"""The type of a complex number's two parts."""
 
 
 @dataclass(frozen=True)
 class InputSpec:
     """A tensor of random values.
 
+    windows: the outermost dimension in memory moves by one element, so that its rows overlap.
     order: the dimensions from the outermost in memory to the innermost. steps: distance of neighbours along each
     dimension, in units of the dense one. expanded: dimensions of stride 0. offset: elements before the first.
     alias: an expression over earlier inputs ("x0[1:]"); the input is that view, and the other fields do not count.
@@ -31,6 +34,7 @@ class InputSpec:
     expanded: tuple[int, ...] = ()
     offset: int = 0
     alias: str = ""
+    windows: bool = False
 
     @property
     def stride(self) -> tuple[int, ...]:
@@ -43,6 +47,9 @@ class InputSpec:
             step *= self.steps[dim] if self.steps else 1
             found[dim] = step
             step *= max(self.size[dim], 1)
+        outermost = (self.order or (0,))[0]
+        if self.windows and self.size and self.size[outermost] > 1 and found[outermost]:
+            found[outermost] = 1
         return tuple(found)
 
     @property
@@ -55,8 +62,6 @@ class InputSpec:
 
     def resized(self, sizes: Mapping[int, int]) -> InputSpec:
         """With other extents, by the old ones."""
-        from dataclasses import replace
-
         size = tuple(sizes.get(n, n) for n in self.size)
         return replace(self, size=size, high=sizes.get(self.high, self.high))
 
@@ -67,6 +72,13 @@ class InputSpec:
             return self.alias
         count, seeded = self.storage_size, f"torch.Generator().manual_seed({self.seed})"
         values = f"torch.randint(-16, 17, ({count},), generator={seeded})"
+        place = f"as_strided({self.size}, {self.stride}, {self.offset})"
+        if self.kind == "negated" or self.dtype in REAL:
+            pairs = f"torch.complex(*(torch.randint(-16, 17, (2, {count}), generator={seeded}) / 4))"
+            if self.dtype in REAL:
+                return f"{pairs}.to({self.dtype}).{place}"
+            whole = next(name for name, real in REAL.items() if real == self.dtype)
+            return f"{pairs}.to({whole}).{place}.conj().imag"
         if self.kind == "index":
             values = f"torch.randint(0, {max(self.high, 1)}, ({count},), generator={seeded})"
         elif self.dtype == torch.bool:
@@ -80,17 +92,30 @@ class InputSpec:
                 values = (
                     f"torch.cat([{table}, {values}])[torch.randint(0, {count + 4}, ({count},), generator={seeded})]"
                 )
-        return f"{values}.to({self.dtype}).as_strided({self.size}, {self.stride}, {self.offset})"
+        return f"{values}.to({self.dtype}).{place}"
+
+
+def is_inexact(dtype: torch.dtype) -> bool:
+    """Whether numbers of the type are rounded."""
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def double_of(dtype: torch.dtype) -> torch.dtype:
+    """The type that judges numbers of an inexact type."""
+    return torch.complex128 if dtype.is_complex else torch.float64
 
 
 def make_inputs(specs: tuple[InputSpec, ...], double: bool = False) -> list[torch.Tensor]:
-    """The tensors, in memory of their own. double: floating point as float64, with the same values and strides."""
+    """The tensors, in memory of their own. double: floating point as float64 and complex as complex128, with the same
+    values and strides."""
     made: dict[str, torch.Tensor] = {}
     for number, spec in enumerate(specs):
         names = {"torch": torch, "nan": float("nan"), "inf": float("inf"), **made}
+        if double and spec.kind == "negated" and not spec.alias:
+            spec = replace(spec, dtype=torch.float64)
         value = eval(spec.text, names)
-        if double and not spec.alias and value.dtype.is_floating_point:
+        if double and not spec.alias and spec.kind != "negated" and is_inexact(value.dtype):
             storage = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage())
-            value = storage.double().as_strided(value.shape, value.stride(), value.storage_offset())
+            value = storage.to(double_of(value.dtype)).as_strided(value.shape, value.stride(), value.storage_offset())
         made[f"x{number}"] = value
     return list(made.values())

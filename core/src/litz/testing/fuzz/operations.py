@@ -27,6 +27,9 @@ class Draft:
     exact: bool = False
     rough: bool = False
     writes: str = ""
+    effect: bool = False
+    """It has no result: it is there for what it refuses."""
+    unsized: bool = False
 
 
 Maker = Callable[["Draw"], "Draft | None"]
@@ -34,22 +37,26 @@ Maker = Callable[["Draw"], "Draft | None"]
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table. static: only where sizes are numbers. mutates: changes memory."""
+    """One row of the table. static: only where sizes are numbers. mutates: changes memory. kind: "plain"; "data", for
+    programs that dynamo captures; "raising", for the last statement of a program that eager refuses."""
 
     maker: Maker
     weight: float
     static: bool
     mutates: bool
+    kind: str = "plain"
 
 
 TABLE: list[Row] = []
 
 
-def operation(weight: float = 1.0, static: bool = False, mutates: bool = False) -> Callable[[Maker], Maker]:
+def operation(
+    weight: float = 1.0, static: bool = False, mutates: bool = False, kind: str = "plain"
+) -> Callable[[Maker], Maker]:
     """Put a maker into the table."""
 
     def register(maker: Maker) -> Maker:
-        TABLE.append(Row(maker, weight, static, mutates))
+        TABLE.append(Row(maker, weight, static, mutates, kind))
         return maker
 
     return register
@@ -162,6 +169,6 @@ def _broadcasts(a: Sequence[int], b: Sequence[int]) -> bool:
 
 def load_table() -> list[Row]:
     """The table, with all makers in it."""
-    from . import indexing, mutating, pointwise, reducing, views  # noqa: F401  (they register themselves)
+    from . import data, indexing, mutating, pointwise, raising, reducing, views  # noqa: F401  (they register themselves)
 
     return TABLE

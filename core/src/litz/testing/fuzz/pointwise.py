@@ -62,6 +62,11 @@ DIVISIONS = (
     "torch.remainder({0}, {1}.abs() + 1)", "torch.remainder({0}, -{1}.abs() - 1)", "torch.fmod({0}, {1}.abs() + 1)",
     "torch.floor_divide({0}, {1}.abs() + 1)",
 )  # fmt: skip
+COMPLEX = (
+    "-{0}", "{0}.conj()", "{0}.real", "{0}.imag", "{0}.conj().imag", "torch.view_as_real({0}.resolve_conj())",
+    "{0} * 2", "{0} * (1 - 2j)", "{0}.conj() * {0}", "torch.abs({0})", "{0} + 1", "{0} == {0}.conj()",
+    "{0}.mT.conj()", "{0} / 2",
+)  # fmt: skip
 BITWISE = ("{0} & {1}", "{0} | {1}", "{0} ^ {1}", "torch.gcd({0}, {1})")
 SHIFTS = ("{0} << ({1} & 3)", "{0} >> ({1} & 3)")
 
@@ -74,6 +79,9 @@ def unary(draw: Draw) -> Draft | None:
     dtype = draw.value(name).dtype
     if dtype == torch.bool:
         return Draft(draw.rng.choice(BOOLEAN).format(name))
+    if dtype.is_complex:
+        text = draw.rng.choice(COMPLEX)
+        return Draft(text.format(name), exact="==" in text, rough="abs" in text)
     if not dtype.is_floating_point:
         return Draft(draw.rng.choice(INTEGER).format(name))
     if draw.reference.is_exact(name) and draw.chance(0.3):
@@ -136,6 +144,36 @@ def where(draw: Draw) -> Draft | None:
     other = draw.scalar(name) if draw.chance(0.3) else draw.partner(name)
     pair = (name, other) if draw.chance(0.5) else (other, name)
     return Draft(f"torch.where({mask}, {pair[0]}, {pair[1]})")
+
+
+NUMBERS = (
+    "{0}", "{0} / 7", "round({0} / 7, 2)", "round({0} * 1.37, -1)", "round({0} / 7, 0)", "round({0} / 3)", "{0} // 3",
+    "{0} % 4", "float({0})", "int({0} * 0.75)", "min({0}, 5)", "max({0}, 5)", "abs(3 - {0})", "{0} > 4", "{0} == 3",
+    "{0} ** 2", "{0} ** 0.5", "-{0}", "math.sqrt({0})", "math.floor({0} / 3)", "math.ceil({0} / 4)", "bool({0} - 3)",
+    "2 if {0} > 4 else 0.5", "{0} / 2 > 2", "int({0} > 3) + 1", "({0} + 1) // 2 * 2", "divmod({0}, 3)[1]",
+    "{0} / 4 - 1", "round({0})", "1 / {0}", "(3 - {0}) // 2", "(3 - {0}) % 4", "math.trunc(-{0} / 4)", "not {0}",
+    "2 ** -{0}",
+)  # fmt: skip
+"""Python's numbers, of a size: integers, floats and truth values, which are symbols where the size is."""
+NUMBER_USES = (
+    "{0} + ({1})", "{0} * ({1})", "({1}) - {0}", "torch.clamp({0}, max={1})", "torch.full_like({0}, {1})",
+    "torch.full({2}, {1})", "torch.add({0}, {0}, alpha={1})", "torch.masked_fill({0}, {0} == {0}, {1})",
+    "torch.scalar_tensor({1})", "{0} / (({1}) + 40)", "torch.where({0} == {0}, {0}, {1})",
+)  # fmt: skip
+NUMBER_TESTS = ("{0} < ({1})", "{0} == ({1})", "torch.where({0} > ({1}), {0}, 0)", "{0} // (({1}) + 40)")
+
+
+@operation(1.2)
+def python_number(draw: Draw) -> Draft | None:
+    name = draw.any(lambda t: t.dim() > 0)
+    dim = None if name is None else draw.dim(name)
+    if name is None or dim is None:
+        return None
+    number = draw.rng.choice(NUMBERS).format(f"{name}.size({dim})")
+    shape = "(" + "".join(f"{size}, " for size in draw.shape(name)) + ")"
+    if draw.reference.is_exact(name) and draw.chance(0.3):
+        return Draft(draw.rng.choice(NUMBER_TESTS).format(name, number), exact=True)
+    return Draft(draw.rng.choice(NUMBER_USES).format(name, number, shape), rough=True)
 
 
 @operation(0.7)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,14 +13,18 @@ import torch
 from .inputs import InputSpec
 
 NAME = re.compile(r"\b[xv]\d+\b")
+NAMES: Mapping[str, Any] = {"torch": torch, "math": math, "nan": math.nan, "inf": math.inf}
+"""What a statement may name beside variables."""
 
 
 @dataclass(frozen=True)
 class Statement:
-    """One line: `target = text`, or `text` alone if it works in place (`writes` is then the name of what it changes).
+    """One line: `target = text`, or `text` alone if it works in place (`writes` is then the name of what it changes) or
+    is there for what it refuses (no target then, and nothing written).
 
     exact: the result may jump where an operand differs by a rounding (floor, ==, argmax, a cast to integers), so that
-        operands must be free of rounding errors. rough: the result is rounded even where it looks exact.
+        operands must be free of rounding errors. rough: the result is rounded even where it looks exact. unsized: the
+        result's sizes come from data.
     """
 
     target: str
@@ -27,10 +32,11 @@ class Statement:
     writes: str = ""
     exact: bool = False
     rough: bool = False
+    unsized: bool = False
 
     @property
     def line(self) -> str:
-        return self.text if self.writes else f"{self.target} = {self.text}"
+        return f"{self.target} = {self.text}" if self.target else self.text
 
     @property
     def uses(self) -> frozenset[str]:
@@ -40,7 +46,11 @@ class Statement:
 
 @dataclass(frozen=True)
 class FuzzProgram:
-    """A random program. dynamic: compiled for symbolic sizes. `sizes`: other extents to run it with as well."""
+    """A random program. dynamic: compiled for symbolic sizes. `sizes`: other extents to run it with as well.
+
+    by_dynamo: captured by torch.compile, as sizes that come from data and what is checked of them have to be; else by
+    AOTAutograd alone, which is faster. raises: eager refuses the last statement.
+    """
 
     inputs: tuple[InputSpec, ...]
     statements: tuple[Statement, ...] = ()
@@ -49,6 +59,13 @@ class FuzzProgram:
     grad: bool = False
     sizes: tuple[tuple[int, int], ...] = ()
     label: str = ""
+    by_dynamo: bool = False
+    raises: bool = False
+
+    @property
+    def other_data(self) -> tuple[InputSpec, ...] | None:
+        """Inputs of the same sizes with other values, for the second run of a program whose sizes come from data."""
+        return tuple(replace(spec, seed=spec.seed + 1) for spec in self.inputs) if self.by_dynamo else None
 
     @property
     def resized_inputs(self) -> tuple[InputSpec, ...] | None:
@@ -65,7 +82,7 @@ class FuzzProgram:
 
     def function(self) -> Callable[..., Any]:
         """The program as a Python function."""
-        names: dict[str, Any] = {"torch": torch, "nan": float("nan"), "inf": float("inf")}
+        names = dict(NAMES)
         exec(self.source(), names)
         function: Callable[..., Any] = names["program"]
         return function
@@ -77,7 +94,7 @@ class FuzzProgram:
         needed = set(self.outputs)
         kept: list[Statement] = []
         for statement in reversed(self.statements):
-            if statement.writes or statement.target in needed:
+            if not statement.target or statement.target in needed:
                 needed |= statement.uses
                 kept.append(statement)
         return replace(self, statements=tuple(reversed(kept)))
@@ -92,8 +109,10 @@ class FuzzProgram:
         )
         gradient = _GRADIENT if self.grad else ""
         values = "[*outputs, *gradients(outputs, inputs)]" if self.grad else "[*outputs, *inputs]"
+        if self.by_dynamo:
+            return f"{comment}{_HEAD}{self.source()}\n\ndef make_inputs():\n{makers}    return [{names}]\n\n\n{_TRIED}"
         return (
-            f"{comment}import torch\nfrom torch import inf, nan\n\n\n{self.source()}\n\n"
+            f"{comment}{_HEAD}{self.source()}\n\n"
             f"def make_inputs():\n{makers}{grads}    return [{names}]\n\n\n{gradient}"
             "results = []\n"
             f'for function in (program, torch.compile(program, backend="litz", dynamic={self.dynamic})):\n'
@@ -106,6 +125,15 @@ class FuzzProgram:
         )
 
 
+_HEAD = "import math\n\nimport torch\nfrom torch import inf, nan\n\n\n"
+_TRIED = """\
+torch._dynamo.config.capture_dynamic_output_shape_ops = torch._dynamo.config.capture_scalar_outputs = True
+for function in (program, torch.compile(program, backend="litz")):
+    try:
+        print(function(*make_inputs()))
+    except Exception as error:
+        print(type(error).__name__, str(error)[:300])
+"""
 _GRADIENT = """\
 def gradients(outputs, inputs):
     outputs = [o for o in outputs if o.requires_grad]
@@ -120,4 +148,4 @@ def gradients(outputs, inputs):
 
 def is_trained(spec: InputSpec) -> bool:
     """Whether the input wants a gradient in a program with `grad`."""
-    return spec.dtype.is_floating_point and not spec.alias and not spec.expanded
+    return spec.dtype.is_floating_point and not (spec.alias or spec.expanded or spec.windows)

@@ -16,18 +16,37 @@ import torch
 
 from litz.testing.tensors import overlaps
 
-from .inputs import InputSpec, make_inputs
-from .program import FuzzProgram, Statement
+from .inputs import InputSpec, is_inexact, make_inputs
+from .program import NAMES, FuzzProgram, Statement
 
 
 class Rejected(Exception):
     """The statement has no place in a program."""
 
 
-LARGEST = {torch.float16: 1e3, torch.bfloat16: 1e4, torch.float32: 1e5, torch.float64: 1e7}
+class Raised(Rejected):
+    """Eager refuses the statement. error: what it raised."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+LARGEST = {torch.float16: 1e3, torch.bfloat16: 1e4, torch.float32: 1e5, torch.float64: 1e7,
+           torch.complex64: 1e5, torch.complex128: 1e7}  # fmt: skip
 """What stays far from overflow whatever the order of a sum."""
 MOST_ELEMENTS = 40_000
-FLOAT_NAMES = re.compile(r"torch\.(float16|bfloat16|float32|float64)\b")
+_INEXACT_NAMES = re.compile(r"torch\.(float16|bfloat16|float32|float64|complex64|complex128)\b")
+
+
+def in_double(text: str) -> str:
+    """A statement's text with the types that judge it."""
+    return _INEXACT_NAMES.sub(lambda name: "torch.complex128" if "complex" in name[0] else "torch.float64", text)
+
+
+def parts(value: torch.Tensor) -> torch.Tensor:
+    """Complex numbers as pairs of real ones; other numbers as they are."""
+    return torch.view_as_real(value.resolve_conj()) if value.dtype.is_complex else value
 
 
 class Reference:
@@ -38,6 +57,10 @@ class Reference:
         self.exact: dict[str, torch.Tensor] = {}
         self.noisy: dict[str, torch.Tensor] = {}
         self.tainted: set[int] = set()
+        self.raised: type[Exception] | None = None
+        """What eager raised at the last statement, of a program that does not end well."""
+        self.unsized: list[str] = []
+        """Variables whose sizes come from data."""
         self.rng = torch.Generator().manual_seed(seed)
         for number, (a, b, c) in enumerate(
             zip(make_inputs(inputs), make_inputs(inputs, True), make_inputs(inputs, True), strict=True)
@@ -52,7 +75,7 @@ class Reference:
     def is_exact(self, name: str) -> bool:
         """Whether the variable has no rounding error."""
         value = self.eager[name]
-        return not value.dtype.is_floating_point or _memory(value) not in self.tainted
+        return not is_inexact(value.dtype) or _memory(value) not in self.tainted
 
     def step(self, statement: Statement) -> None:
         """Run one statement. Rejected: it raises in eager, or is unfair; a variable it wrote is then in an undefined
@@ -67,18 +90,20 @@ class Reference:
         old = self.eager[statement.writes].clone() if statement.writes else None
         try:
             value = _run(statement, self.eager, statement.text)
-        except (RuntimeError, TypeError, IndexError, ValueError, NotImplementedError) as error:
-            raise Rejected(str(error)) from error
+        except (RuntimeError, TypeError, IndexError, ValueError, NotImplementedError, ZeroDivisionError) as error:
+            raise Raised(error) from error
         del old
+        if not statement.target and not statement.writes:
+            return
         if not isinstance(value, torch.Tensor) or value.numel() > MOST_ELEMENTS:
             self._forget(statement)
             raise Rejected("no tensor, or a large one")
-        doubled = FLOAT_NAMES.sub("torch.float64", statement.text)
+        doubled = in_double(statement.text)
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
             exact, noisy = _run(statement, self.exact, doubled), _run(statement, self.noisy, doubled)
-        except (RuntimeError, TypeError, IndexError, ValueError, NotImplementedError) as error:
+        except (RuntimeError, TypeError, IndexError, ValueError, NotImplementedError, ZeroDivisionError) as error:
             self._forget(statement)
             raise Rejected(f"only in float64: {error}") from error
         finally:
@@ -88,6 +113,8 @@ class Reference:
         except Rejected:
             self._forget(statement)
             raise
+        if statement.target and (statement.unsized or statement.uses & set(self.unsized)):
+            self.unsized.append(statement.target)
 
     def _judge(
         self,
@@ -100,17 +127,17 @@ class Reference:
     ) -> None:
         if value.shape != exact.shape:
             raise Rejected("another shape in float64")
-        if not value.dtype.is_floating_point:
+        if not is_inexact(value.dtype):
             if value.dtype != exact.dtype or not torch.equal(value, exact) or not torch.equal(value, noisy):
                 raise Rejected("integers that differ in float64")
             return
-        wide = value.double()
-        if not same_specials(wide, exact) or not same_specials(wide, noisy):
+        wide, judge = parts(value).double(), parts(exact)
+        if not same_specials(wide, judge) or not same_specials(wide, parts(noisy)):
             raise Rejected("overflow")
         finite = wide[wide.isfinite()]
         if finite.numel() and float(finite.abs().max()) > LARGEST[value.dtype]:
             raise Rejected("large")
-        off = bool(((wide != exact) & exact.isfinite()).any())
+        off = bool(((wide != judge) & judge.isfinite()).any())
         if shared and not statement.writes:
             if off and _memory(value) not in self.tainted:
                 self.tainted.add(_memory(value))
@@ -132,10 +159,18 @@ class Reference:
 
 
 def reference_of(program: FuzzProgram, inputs: tuple[InputSpec, ...] | None = None) -> Reference:
-    """All statements run. Rejected if one is unfair."""
+    """All statements run. Rejected if one is unfair, or if eager refuses one and dynamo does not capture the program:
+    else `raised` says what it raised."""
     reference = Reference(program.inputs if inputs is None else inputs)
-    for statement in program.statements:
-        reference.step(statement)
+    try:
+        for statement in program.statements:
+            reference.step(statement)
+    except Raised as refusal:
+        if not program.by_dynamo:
+            raise
+        reference.raised = type(refusal.error)
+    if program.raises and reference.raised is None:
+        raise Rejected("eager accepts what it should refuse")
     return reference
 
 
@@ -148,9 +183,11 @@ def same_specials(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _run(statement: Statement, names: dict[str, torch.Tensor], text: str) -> Any:
-    value = eval(_code(text), {"torch": torch, "nan": float("nan"), "inf": float("inf")}, names)
+    value = eval(_code(text), dict(NAMES), names)
     if statement.writes:
         return names[statement.writes]
+    if not statement.target:
+        return None
     names[statement.target] = value
     return value
 

@@ -49,7 +49,7 @@ def _smaller(program: FuzzProgram) -> Iterator[FuzzProgram]:
     if len(pruned.inputs) + len(pruned.statements) < len(program.inputs) + count:
         yield pruned
     for number, statement in enumerate(program.statements):
-        if statement.writes:
+        if not statement.target:
             continue
         # Its uses read an operand of it instead, or an input made for the purpose.
         for name in sorted(statement.uses):
@@ -103,10 +103,10 @@ def _renamed(program: FuzzProgram, after: int, old: str, new: str) -> FuzzProgra
 def _as_input(program: FuzzProgram, number: int) -> Iterator[FuzzProgram]:
     """A statement's result comes in from outside (its values are then others)."""
     try:
-        value = reference_of(program).eager[program.statements[number].target]
+        value = reference_of(program).eager.get(program.statements[number].target)
     except Rejected:
         return
-    if value.dtype.is_floating_point and value.numel() < 5000:
+    if value is not None and value.dtype.is_floating_point and value.numel() < 5000:
         name = f"x{len(program.inputs)}"
         spec = InputSpec(tuple(value.shape), value.dtype, number + 1)
         changed = _renamed(program, number, program.statements[number].target, name)

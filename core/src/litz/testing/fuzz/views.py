@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
+from .inputs import is_inexact
 from .operations import FLOATS, INTS, Draft, Draw, operation
 
 
@@ -172,7 +175,18 @@ def split(draw: Draw) -> Draft | None:
     return Draft(f"{name}.split(({size}, {draw.size(name, dim)} - {size}), {dim})[{which}]")
 
 
-@operation(1.5)
+JOINS = (
+    *(("torch.cat([{0}], {1})", False),) * 3,
+    *(("torch.stack([{0}], {1})", True),) * 2,
+    *(
+        (f"torch.{name}([{{0}}])", name in ("dstack", "vstack"))
+        for name in ("vstack", "hstack", "dstack", "column_stack")
+    ),
+)
+"""Calls that join, and whether all parts must have one shape (or one that is sure to do)."""
+
+
+@operation(2.0)
 def join(draw: Draw) -> Draft | None:
     name = draw.any(lambda t: t.dim() > 0 and t.numel() < 5000)
     dim = None if name is None else draw.dim(name)
@@ -183,12 +197,25 @@ def join(draw: Draw) -> Draft | None:
     def fits(t: torch.Tensor) -> bool:
         return t.dim() == len(shape) and all(a == b or d == dim for d, (a, b) in enumerate(zip(t.shape, shape)))
 
-    parts = [name, *(draw.any(fits) or name for _ in range(draw.rng.randint(1, 3)))]
+    def part(fits: Callable[[torch.Tensor], bool]) -> str:
+        """Another variable, a new input of any type, or a view or conversion of one."""
+        roll = draw.rng.random()
+        dtype = draw.rng.choice((*FLOATS, *INTS, torch.bool))
+        if roll < 0.15:
+            return draw.input(shape, dtype)
+        other = draw.any(fits) or name
+        views = [f".flip({dim})", f".roll(1, {dim})", " * 1", f".transpose(0, {dim}).contiguous().transpose(0, {dim})"]
+        if is_inexact(dtype):
+            views.append(f".to({dtype})")
+        return other + (draw.rng.choice(views) if roll < 0.4 else "")
+
+    parts = [name, *(part(fits) for _ in range(draw.rng.choice([1, 1, 2, 2, 3, 6])))]
     draw.rng.shuffle(parts)
-    if draw.chance(0.3):
-        same = [draw.any(lambda t: t.shape == shape) or name for _ in range(2)]
-        return Draft(f"torch.stack([{', '.join(same)}], {draw.rng.randint(0, len(shape))})")
-    return Draft(f"torch.cat([{', '.join(parts)}], {dim - (len(shape) if draw.chance(0.2) else 0)})")
+    call, stacked = draw.rng.choice(JOINS)
+    if stacked:
+        parts = [name, *(part(lambda t: t.shape == shape) for _ in range(len(parts) - 1))]
+        dim = draw.rng.randint(0, len(shape))
+    return Draft(call.format(", ".join(parts), dim - (len(shape) + stacked if draw.chance(0.2) else 0)))
 
 
 @operation(1.0)

@@ -36,6 +36,8 @@ MODULES = (
     "indexing",
     "scatter",
     "pooling",
+    "planes",
+    "sampling",
     "average_pooling",
     "adaptive",
     "upsample",

@@ -36,6 +36,7 @@ __all__ = [
     "DuplicateRegistrationError",
     "FrozenWeightsError",
     "HookSignatureError",
+    "IndexRangeError",
     "InvalidOptionError",
     "KernelBuildError",
     "KernelFileError",
@@ -232,6 +233,22 @@ class VerifyError(LitzError):
             where=_place(after=f"pass {after}" if after else "", plugin=plugin),
             todo=_blame(plugin),
         )
+
+
+class IndexRangeError(IndexError, RuntimeError):
+    """An index, a target or a position in the data of a call is out of range.
+
+    kernel: which found it. size: what the index must be less than, with the values of symbols. what: the dimension and
+    the op. Eager raises an IndexError for some ops and a RuntimeError for others; this is both, so that what catches
+    eager's catches litz's.
+    """
+
+    def __init__(self, kernel: str, size: str, what: str = "") -> None:
+        self.kernel, self.size, self.what = kernel, size, what
+        super().__init__(kernel, size, what)
+
+    def __str__(self) -> str:
+        return f"{self.kernel}: index out of range for size {self.size}{f' of {self.what}' if self.what else ''}"
 
 
 class FrozenWeightsError(LitzError):

@@ -31,7 +31,7 @@ from litz.cost import device_info, machine
 from litz.errors import LoweringError, VerifyError
 from litz.failures import eager_warning, explain_failure
 from litz.ir import Program, Template
-from litz.ir.verify import IllegalProgram, verify
+from litz.ir.verify import RULES, IllegalProgram, Rule, positions_inside, verify
 from litz.lower import lower
 from litz.report.log import Log
 from litz.runtime.compiled_graph import CompiledGraph
@@ -172,8 +172,8 @@ def schedule_planned(graph: Graph, compiler: Compiler, log: Log) -> Schedule:
     """From a graph that is final to its schedule, and to those for other sizes where the options name some."""
     with log.stage("lower"):
         program = _lower(graph, compiler, log)
-        if compiler.options.debug:
-            _verify(program, graph)
+        # What a lowering leaves unchecked would be read or written outside of a buffer: that is looked at always.
+        _verify(program, graph, RULES if compiler.options.debug else (positions_inside,))
     return schedule_by_size(
         graph, program, compiler.options.sizes, lambda program, log: _schedule_program(program, compiler, log), log
     )
@@ -208,9 +208,9 @@ def _lower(graph: Graph, compiler: Compiler, log: Log) -> Program:
         raise LoweringError(error.op, error.node, error.problem, plugin=plugin) from error.__cause__
 
 
-def _verify(program: Program, graph: Graph) -> None:
+def _verify(program: Program, graph: Graph, rules: Sequence[Rule]) -> None:
     try:
-        verify(program)
+        verify(program, rules)
     except IllegalProgram as error:
         raise VerifyError("program", graph.name, error.complaints) from error
 

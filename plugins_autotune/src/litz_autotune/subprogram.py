@@ -197,5 +197,5 @@ class _Rename:
         if node.op == "load":
             attrs = (self.names[node.buffer], tuple(map(self.expr, node.index)), attrs[2])
         elif node.op in ("index", "bounded"):
-            attrs = tuple(map(self.expr, attrs))
+            attrs = (self.expr(attrs[0]), *attrs[1:])
         return intern(node.op, node.dtype, args, attrs)

@@ -6,6 +6,7 @@ import pytest
 import sympy
 import torch
 
+from litz.errors import IndexRangeError
 from litz.ir import Layout, Node, Store, build
 from litz.ir.index import ZERO, floordiv, mod, placeholder, to_expr
 from litz.ir.reductions import REDUCTIONS
@@ -247,6 +248,34 @@ def test_bound_of_a_symbolic_size() -> None:
     case.inputs = {"table": torch.empty(0), "index": index}
     with pytest.raises(IndexError):
         case.run()
+
+
+def test_bound_under_a_mask_of_a_size_that_may_be_0() -> None:
+    """Masked off, nothing is checked and nothing is read, though there may be no element at all."""
+    index, wanted = torch.tensor([0, 9, 1]), torch.tensor([True, False, True])
+    layouts = {"table": Layout.contiguous((S0,)), "index": layout_of(index), "wanted": layout_of(wanted)}
+    row = build.bounded(build.load("index", (I[0],), torch.int64), S0, "dimension 0 in aten.index")
+    mask = build.load("wanted", (I[0],), torch.bool)
+    value = build.guard(build.load("table", (placeholder(0),), F32, (row,)), mask)
+    store = Store("o", (I[0],), build.call("where", mask, value, build.const(-1.0, F32)))
+    inputs = {"table": randn(2), "index": index, "wanted": wanted}
+    case = Case((3,), [store], inputs, {"o": out(3)}, layouts=layouts, sizes={S0: 2})
+    torch.testing.assert_close(case.run()["o"][[0, 2]], inputs["table"])
+    case.sizes, case.inputs = {S0: 0}, {**inputs, "table": torch.empty(0)}
+    with pytest.raises(IndexRangeError, match=r"size s0 \(s0 = 0\) of dimension 0 in aten.index"):
+        case.run()
+    case.inputs["wanted"] = torch.zeros(3, dtype=torch.bool)
+    assert case.run()["o"].tolist() == [-1, -1, -1]
+
+
+def test_bound_in_an_empty_reduction() -> None:
+    index = torch.empty(0, dtype=torch.int64)
+    layouts = {"table": Layout.contiguous((S0,)), "index": Layout.contiguous((S0,))}
+    row = build.bounded(build.load("index", (R[0],), torch.int64), S0)
+    total = build.reduce("sum", build.load("table", (placeholder(0),), F32, (row,)))
+    inputs = {"table": torch.empty(0), "index": index}
+    case = Case((2,), [Store("o", (I[0],), total)], inputs, {"o": out(2)}, (S0,), layouts=layouts, sizes={S0: 0})
+    assert case.run()["o"].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("mode", ["add", "prod", "max", "min", "set"])

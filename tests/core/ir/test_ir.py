@@ -24,6 +24,7 @@ from litz.ir.verify import IllegalProgram, verify
 
 I0, I1, R0 = loop_var(0), loop_var(1), reduction_var(0)
 CPU = torch.device("cpu")
+F32 = torch.float32
 
 
 def n(value: int) -> sympy.Integer:
@@ -292,3 +293,69 @@ def test_every_op_has_texts_for_every_category_that_its_rule_allows() -> None:
             for language in ("triton", "cpp"):
                 text = row.triton if language == "triton" else row.cpp
                 assert isinstance(text, str) or category in text or category == "bool" or name in {"isnan", "isinf"}
+
+
+# ------------------------------------------------------------------------------------------ positions from data
+
+GIVEN = build.load("at", (I0,), torch.int64)
+HERE = build.const(0, torch.int64)
+NEAR = build.call("maximum", build.call("minimum", GIVEN, build.const(3, torch.int64)), build.const(-4, torch.int64))
+
+
+@pytest.mark.parametrize(
+    ("position", "mask", "legal"),
+    [
+        (GIVEN, None, False),
+        (build.bounded(GIVEN, 4), None, True),
+        (build.bounded(GIVEN, 5), None, False),
+        (build.call("minimum", build.call("maximum", GIVEN, HERE), build.const(3, torch.int64)), None, True),
+        (build.call("minimum", GIVEN, build.const(3, torch.int64)), None, False),
+        (build.call("remainder", GIVEN, build.const(4, torch.int64)), None, True),
+        (build.call("add", build.bounded(GIVEN, 3), build.const(1, torch.int64)), None, True),
+        (build.call("add", build.bounded(GIVEN, 4), build.const(1, torch.int64)), None, False),
+        (build.cast(build.load("small", (I0,), torch.uint8), torch.int64), None, False),
+        (build.cast(build.cast(build.load("y", (I0,), torch.float32), torch.int64), torch.int64), None, False),
+        (
+            GIVEN,
+            build.logical_and(
+                build.call("ge", GIVEN, HERE), build.call("lt", GIVEN, build.index(n(4)))
+            ),
+            True,
+        ),
+        (GIVEN, build.call("ge", GIVEN, HERE), False),
+        # Negative positions count from the end.
+        (build.call("where", build.call("lt", NEAR, HERE), build.call("add", NEAR, build.const(4, torch.int64)), NEAR), None, True),  # noqa: E501
+        (build.call("where", build.call("lt", NEAR, HERE), build.call("add", NEAR, build.const(5, torch.int64)), NEAR), None, False),  # noqa: E501
+    ],
+)  # fmt: skip
+def test_positions_computed_from_data_are_kept_inside(position: object, mask: object, legal: bool) -> None:
+    value = build.load("x", (placeholder(0),), torch.float32, (position,), mask)
+    inputs = {
+        "x": ((4,), torch.float32),
+        "at": ((3,), torch.int64),
+        "small": ((3,), torch.uint8),
+        "y": ((3,), torch.float32),
+    }
+    prog = program((Store("out", (I0,), value),), {I0: 3}, {}, inputs, {"out": ((3,), torch.float32)})
+    if legal:
+        verify(prog)
+    else:
+        with pytest.raises(IllegalProgram, match="reads x of 4 elements along dimension 0 at a position computed"):
+            verify(prog)
+
+
+def test_what_a_temporary_holds_is_known() -> None:
+    """A clamp in one loop, and the read at what it stored in another: as lowerings make them."""
+    clamped = build.call("minimum", build.call("maximum", GIVEN, HERE), build.const(3, torch.int64))
+    prog = program(
+        (Store("t", (I0,), clamped),), {I0: 3}, {}, {"x": ((4,), F32), "at": ((3,), torch.int64)},
+        {"t": ((3,), torch.int64)},
+    )  # fmt: skip
+    value = build.load("x", (placeholder(0),), F32, (build.load("t", (I0,), torch.int64),))
+    reader = replace(prog.loops[0], name="loop1", stores=(Store("out", (I0,), value),))
+    out = Buffer("out", F32, CPU, Layout.contiguous((n(3),)))
+    buffers = {**prog.buffers, "out": out}
+    verify(replace(prog, buffers=buffers, operations=(prog.loops[0], reader)))
+    plain = replace(prog.loops[0], stores=(Store("t", (I0,), GIVEN),))
+    with pytest.raises(IllegalProgram, match="computed from data"):
+        verify(replace(prog, buffers=buffers, operations=(plain, reader)))

@@ -59,9 +59,9 @@ def test_index_of_nothing() -> None:
 def test_index_out_of_range_is_an_error() -> None:
     program = program_of(lambda x, i: x[i], make(3), FIRST)
     with pytest.raises(IndexError):
-        interpret(program, [make(3), torch.tensor([0, 3])])
+        interpret(program, [make(3), torch.tensor([0, 3, 1, 2])])
     with pytest.raises(IndexError):
-        interpret(program, [make(3), torch.tensor([-4, 0])])
+        interpret(program, [make(3), torch.tensor([-4, 0, 1, 2])])
 
 
 def test_index_by_mask_stays_with_the_library() -> None:

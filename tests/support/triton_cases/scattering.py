@@ -73,7 +73,7 @@ def _() -> Case:
 def _() -> Case:
     """Fused with a reduction: each element is scaled by its row's sum and added up elsewhere. S rows: with a mask."""
     x = load("a", (i0, r0), f32)
-    row = load("rows", (i0,), torch.int64)
+    row = bounded(load("rows", (i0,), torch.int64), 6)
     return make(
         {"t": torch.zeros(4, 20), "rows": torch.randint(0, 4, (9,)), "a": random(9, 20)},
         [],
@@ -93,7 +93,7 @@ def _() -> Case:
 @case("scatter-result")
 def _() -> Case:
     """Row sums, added up where they belong."""
-    row = load("rows", (i0,), torch.int64)
+    row = bounded(load("rows", (i0,), torch.int64), 4)
     return make(
         {"t": torch.zeros(4), "rows": torch.randint(0, 4, (9,)), "a": random(9, 20)},
         [],

@@ -66,8 +66,8 @@ _ADD: Mapping[str, tuple[str, ...]] = {
         *("binary_cross_entropy", "binary_cross_entropy_backward", "binary_cross_entropy_with_logits", "kl_div"),
         *("soft_margin_loss", "soft_margin_loss_backward", "multi_margin_loss"),
     ),
-    "embedding and indexed writes: index and index_put": (
-        *("embedding", "embedding_dense_backward", "index_select", "index_add", "index_copy", "index_fill", "take"),
+    "indexed reads and writes in which a negative index counts from the end, as in index and index_put": (
+        *("embedding_dense_backward", "take"),
         *("select_backward", "slice_backward"),
         *("diagonal_backward", "unfold_backward", "masked_select_backward"),
     ),
@@ -93,8 +93,8 @@ _ADD: Mapping[str, tuple[str, ...]] = {
     "resampling and pooling, where torch has a rule": (
         *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d"),
         *("_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d"),
-        *("upsample_trilinear3d", "upsample_bicubic2d", "grid_sampler_2d", "_adaptive_avg_pool2d", "max_unpool2d"),
-        *("affine_grid_generator", "max_unpool3d"),
+        *("upsample_trilinear3d", "upsample_bicubic2d", "grid_sampler_2d", "_adaptive_avg_pool2d"),
+        "affine_grid_generator",
     ),
 }
 
@@ -115,6 +115,9 @@ _KEEP: Mapping[str, tuple[str, ...]] = {
         *("view", "permute", "expand", "diagonal", "empty_strided", "full", "_unsafe_index", "_unsafe_index_put"),
         *("select_scatter", "slice_scatter", "diagonal_scatter", "roll"),
         *("reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward"),
+    ),
+    "a negative index is an error, and in the index that torch's rule makes of them counts from the end": (
+        *("embedding", "index_select", "index_add", "index_copy", "max_unpool2d", "max_unpool3d"),
     ),
     "dropout: torch's rule draws in the input's type, which in a half type makes a wrong probability": (
         "native_dropout",
@@ -180,8 +183,10 @@ def _own_rules() -> dict[OpOverload, Rule]:
         aten.std_mean.correction: _std_mean,
         aten.copy.default: _copy,
         aten.split_with_sizes.default: _split_with_sizes,
-        aten.max_unpool2d.default: _max_unpool2d,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
+        aten.index_fill.int_Scalar: _index_fill,
+        aten.index_fill.int_Tensor: _index_fill,
+        aten.grid_sampler_2d.default: _grid_sampler_2d,
         aten._cdist_forward.default: distances.cdist_forward,
         aten._pdist_forward.default: distances.pdist_forward,
         aten.masked_scatter.default: distances.masked_scatter,
@@ -217,11 +222,22 @@ def _std_mean(
     return torch.sqrt(variance), mean
 
 
-def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> torch.Tensor:
-    """torch's rule, with the memory format of the input, as eager has it."""
-    result = torch_api.decomposition_registry()[aten.max_unpool2d.default](x, indices, output_size)
-    channels_last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
-    return result.contiguous(memory_format=torch.channels_last) if channels_last else result
+def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> torch.Tensor:
+    """A negative index counts from the end, unlike in the index_copy that torch's rule makes of index_fill."""
+    number = value if isinstance(value, torch.Tensor) else x.new_full((), value)
+    if x.dim() == 0:
+        return aten.index_put(x.unsqueeze(0), [index], number.to(x.dtype)).squeeze(0)
+    return aten.index_put(x, [None] * (dim % x.dim()) + [index], number.to(x.dtype))
+
+
+def _grid_sampler_2d(x: torch.Tensor, grid: torch.Tensor, mode: int, padding: int, align_corners: bool) -> torch.Tensor:
+    """torch's rule, which gives 0 where a coordinate is NaN. With padding by the border (1) NaN is taken as -1, by
+    reflection (2) infinity as well: so say grid_sample's documentation and eager's kernels. Bicubic (2) gives NaN."""
+    if mode != 2 and padding:
+        known = ~grid.isnan() if padding == 1 else grid.isfinite()
+        grid = torch.where(known, grid, -1)
+    rule = torch_api.decomposition_registry()[aten.grid_sampler_2d.default]
+    return rule(x, grid, mode, padding, align_corners)
 
 
 def _adaptive_avg_pool2d(x: torch.Tensor, output_size: Sequence[Any]) -> Any:

@@ -89,7 +89,7 @@ def _renamed(loop: Loop, named: Mapping[Expr, Symbol]) -> Loop:
             index = tuple(expr.xreplace(named) for expr in node.index)
             return intern("load", node.dtype, args, (node.buffer, index, node.attrs[2]))
         if node.op in ("index", "bounded"):
-            return intern(node.op, node.dtype, args, (node.attrs[0].xreplace(named),))
+            return intern(node.op, node.dtype, args, (node.attrs[0].xreplace(named), *node.attrs[1:]))
         return with_args(node, args)
 
     stores = map_stores(loop.stores, change, lambda store: tuple(expr.xreplace(named) for expr in store.index))

@@ -7,11 +7,12 @@ y = call("mul", call("exp", x), const(2.0, torch.float32))
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 
 from .dtypes import HALF, compute_dtype
-from .index import Expr, is_placeholder, to_expr
+from .index import Expr, is_placeholder, may_be_empty, to_expr
 from .node import Node, intern, rewrite, with_args
 from .ops import OPS
 from .reductions import REDUCTIONS, SCANS
@@ -114,9 +115,16 @@ def load(
     return intern("load", dtype, args, (buffer, tuple(position), mask is not None))
 
 
-def bounded(position: Node, size: int | Expr) -> Node:
-    """`position` (int64), with an IndexError at run time unless 0 <= position < size. Masked off, it is not checked."""
-    return intern("bounded", torch.int64, (position,), (to_expr(size),))
+def bounded(position: Node, size: int | Expr, what: str = "", mask: Node | None = None) -> Node:
+    """`position` (int64), with an error at run time unless 0 <= position < size.
+
+    what: names the op and the dimension in the error. Where `mask` (bool) is False nothing is checked, and the value is
+    some position in the range, if there is one.
+    """
+    if position.dtype != torch.int64:
+        raise TypeError(f"an index must be int64, got {position.dtype}")
+    args = (position,) if mask is None else (position, mask)
+    return intern("bounded", torch.int64, args, (to_expr(size), what))
 
 
 def reduce(kind: str, *values: Node) -> Node:
@@ -146,17 +154,47 @@ def guard(value: Node, mask: Node) -> Node:
 
     The value where the mask does not hold is meaningless; select it away with `where`.
     """
-    zero = const(0, torch.int64)
 
     def change(node: Node, args: tuple[Node, ...]) -> Node:
         if node.op == "load":
             both = logical_and(node.mask and args[-1], mask)
+            # Where the mask is False, there may be no position at all that a checked one could be.
+            for size in empty_sizes(node.indirect):
+                both = logical_and(both, not_empty(size))
             return load(node.buffer, node.index, node.dtype, args[: len(node.indirect)], both)
         if node.op == "bounded":
-            return intern(node.op, node.dtype, (call("where", mask, args[0], zero),), node.attrs)
+            size, what = node.attrs
+            return bounded(args[0], size, what, logical_and(args[1] if len(args) > 1 else None, mask))
         return with_args(node, args)
 
     return rewrite((value,), change)[0]
+
+
+def checks_in(positions: Iterable[Node]) -> list[Node]:
+    """The `bounded` nodes that `positions` are made of. Those below a load do not count: what it reads is a position
+    only once it has been checked anew."""
+    found: dict[Node, None] = {}
+    stack = list(positions)
+    seen: set[Node] = set()
+    while stack:
+        node = stack.pop()
+        if node.op == "load" or node in seen:
+            continue
+        seen.add(node)
+        if node.op == "bounded":
+            found[node] = None
+        stack.extend(node.args)
+    return list(found)
+
+
+def empty_sizes(positions: Iterable[Node]) -> list[Expr]:
+    """The sizes that may be 0 among those that `positions` are checked against."""
+    return list(dict.fromkeys(node.attrs[0] for node in checks_in(positions) if may_be_empty(node.attrs[0])))
+
+
+def not_empty(size: Expr) -> Node:
+    """0 < size"""
+    return call("lt", const(0, torch.int64), index(size))
 
 
 def placeholders_in(position: tuple[Expr, ...]) -> int:

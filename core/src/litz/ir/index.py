@@ -120,7 +120,13 @@ def known_less(left: Expr, right: Expr) -> bool:
     return known_nonnegative(right - left - 1)
 
 
-def _fits(expr: Expr, divisor: Expr, ranges: Ranges) -> bool:
+def may_be_empty(size: Expr) -> bool:
+    """May a dimension have no element? A symbol's assumptions do not count: torch gives positive symbols to sizes that
+    it does not guard against 0."""
+    return not (size.is_Integer and int(size) > 0)
+
+
+def fits(expr: Expr, divisor: Expr, ranges: Ranges) -> bool:
     """0 <= expr < divisor, provably."""
     low, high = bounds(expr, ranges)
     return low is not None and high is not None and known_nonnegative(low) and known_less(high, divisor)
@@ -160,7 +166,7 @@ def _common_factor(expr: Expr, divisor: Expr, ranges: Ranges) -> tuple[int, Expr
         if factor <= 1:
             continue
         quotient, rest = _split(expr, sympy.Integer(factor))
-        if quotient != 0 and _fits(rest, sympy.Integer(factor), ranges):
+        if quotient != 0 and fits(rest, sympy.Integer(factor), ranges):
             return factor, quotient, rest
     return None
 
@@ -173,7 +179,7 @@ def floordiv(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
     if expr.is_Integer and divisor.is_Integer:
         return sympy.Integer(int(expr) // int(divisor))
     quotient, rest = _split(recombine(expr, ranges), divisor)
-    if rest == 0 or _fits(rest, divisor, ranges):
+    if rest == 0 or fits(rest, divisor, ranges):
         return quotient
     common = _common_factor(rest, divisor, ranges)
     if common is not None:
@@ -197,7 +203,7 @@ def mod(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
     if expr.is_Integer and divisor.is_Integer:
         return sympy.Integer(int(expr) % int(divisor))
     _, rest = _split(recombine(expr, ranges), divisor)
-    if rest == 0 or _fits(rest, divisor, ranges):
+    if rest == 0 or fits(rest, divisor, ranges):
         return rest
     common = _common_factor(rest, divisor, ranges)
     if common is not None:

@@ -28,6 +28,10 @@ Sizes = dict[Symbol, int]
 Env = Mapping[Symbol, Any]
 
 
+class OutsideBufferError(AssertionError):
+    """A loop reads or writes outside of a buffer: its lowering lacks a check, a clamp or a mask."""
+
+
 def interpret(program: Program, args: Sequence[Any]) -> list[Any]:
     """The program's outputs for its inputs. Inputs that the program mutates are mutated."""
     memory: dict[str, torch.Tensor] = dict(program.constants)
@@ -137,7 +141,7 @@ def run_loop(loop: Loop, program: Program, memory: dict[str, torch.Tensor], size
         body.values[node] = body.value(node)
     pending = [body.prepare(store) for store in loop.stores]
     for store, (position, value, mask) in zip(loop.stores, pending, strict=True):
-        _commit(store, _allocate(store.buffer, program, memory, sizes), position, value, mask)
+        _commit(loop.name, store, _allocate(store.buffer, program, memory, sizes), position, value, mask)
 
 
 class _Body:
@@ -176,11 +180,13 @@ class _Body:
         stored = value.to(node.args[0].dtype)
         return stored.contiguous().view(node.dtype).to(compute_dtype(node.dtype))
 
-    def _bounded(self, node: Node, value: torch.Tensor) -> torch.Tensor:
-        size = evaluate(node.attrs[0], self.env)
-        if bool(((value < 0) | (value >= size)).any()):
-            raise IndexError(f"{self.loop.name}: index out of range for size {size}")
-        return value
+    def _bounded(self, node: Node, value: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        size, what = evaluate(node.attrs[0], self.env), node.attrs[1]
+        outside = (value < 0) | (value >= size)
+        wrong = outside if mask is None else outside & mask
+        if bool(wrong.any()):
+            raise IndexError(f"{self.loop.name}: index out of range for size {size}{f' of {what}' if what else ''}")
+        return torch.where(outside, torch.zeros_like(value), value)
 
     def _load(self, node: Node, *args: torch.Tensor) -> torch.Tensor:
         base = self.memory[node.buffer]
@@ -194,6 +200,7 @@ class _Body:
                 return torch.zeros(shape, dtype=compute_dtype(node.dtype), device=self.loop.device)
         if 0 in shape:
             return torch.empty(shape, dtype=compute_dtype(node.dtype), device=self.loop.device)
+        _inside(self.loop.name, node.buffer, base, position)
         value = (base[tuple(position)] if position else base.reshape([1] * len(self.extents)).clone()).to(
             self.loop.device
         )
@@ -223,8 +230,17 @@ class _Body:
         return position, self.values[store.value].expand(shape), mask
 
 
+def _inside(loop: str, name: str, tensor: torch.Tensor, position: Sequence[torch.Tensor]) -> None:
+    """OutsideBufferError unless every position lies within the tensor. PyTorch's own indexing takes negative ones."""
+    for dim, (where, extent) in enumerate(zip(position, tensor.shape, strict=True)):
+        wrong = (where < 0) | (where >= extent)
+        if bool(wrong.any()):
+            at = int(where[wrong][0])
+            raise OutsideBufferError(f"{loop}: position {at} of dimension {dim} is outside of {name}, of size {extent}")
+
+
 def _commit(
-    store: Store, target: torch.Tensor, position: list[Any], value: torch.Tensor, mask: torch.Tensor | None
+    loop: str, store: Store, target: torch.Tensor, position: list[Any], value: torch.Tensor, mask: torch.Tensor | None
 ) -> None:
     value = value.to(target.dtype)
     if value.numel() == 0:
@@ -233,6 +249,9 @@ def _commit(
         value = value.clone()
     if mask is not None:
         position, value = [p[mask] for p in position], value[mask]
+    if value.numel() == 0:
+        return
+    _inside(loop, store.buffer, target, position)
     if not position:
         position, target, value = [torch.zeros(value.numel(), dtype=torch.int64)], target.view(1), value.reshape(-1)
     flat = [p.reshape(-1) for p in position]

@@ -11,7 +11,7 @@ Ops with a meaning beyond the op table (`ir/ops.py`):
 | `const` | (value,) | | a Python scalar as `dtype` |
 | `index` | (expr,) | | an index expression as int64 |
 | `load` | (buffer, index, masked) | indirect..., mask if masked | one element; 0 where the mask is False |
-| `bounded` | (size,) | (position,) | the position; an error unless 0 <= position < size |
+| `bounded` | (size, what) | (position,), mask if masked | the position; an error unless 0 <= position < size |
 | `reduce` | (kind,) | values | over all reduction ranges of the loop (`ir/reductions.py`) |
 | `scan` | (kind,) | (value,) | inclusive scan along the loop's only reduction range |
 

@@ -150,7 +150,7 @@ def _expressions(node: Node) -> tuple[Expr, ...]:
     """The index expressions in a node's attributes."""
     if node.op == "load":
         return node.index
-    return node.attrs if node.op in ("index", "bounded") else ()
+    return node.attrs[:1] if node.op in ("index", "bounded") else ()
 
 
 expressions = _expressions

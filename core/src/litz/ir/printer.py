@@ -54,7 +54,7 @@ def _node_text(node: Node, names: Mapping[Node, str]) -> str:
     if node.op in ("reduce", "scan"):
         return f"{node.op} {node.attrs[0]} {', '.join(args)}"
     if node.op == "bounded":
-        return f"bounded {args[0]} < {node.attrs[0]}"
+        return f"bounded {args[0]} < {node.attrs[0]}{f' if {args[1]}' if len(args) > 1 else ''}"
     return f"{node.op} {', '.join(args)}"
 
 

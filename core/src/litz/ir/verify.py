@@ -5,12 +5,15 @@ In debug mode the pipeline verifies after lowering and after every program pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from . import build
 from .build import placeholders_in
 from .dtypes import SUPPORTED
+from .index import known_nonnegative, may_be_empty, placeholder
+from .intervals import Contents, Intervals, conditions
 from .node import Node
 from .operation import Check, Extern, Loop, expressions, sizes_in
 from .ops import OPS
@@ -138,6 +141,43 @@ def _node(node: Node, program: Program) -> Iterator[str]:
         yield "unknown op"
 
 
+def positions_inside(program: Program) -> Iterator[str]:
+    """Every position that is computed from data is limited before it is an address: by a `bounded` node, a clamp or a
+    mask. With sizes that are numbers it is proved to lie within its buffer."""
+    contents = Contents()
+    for operation in program.operations:
+        if isinstance(operation, Loop):
+            yield from _positions(operation, program, contents)
+        contents.add(operation, program.buffers)
+
+
+def _positions(loop: Loop, program: Program, contents: Contents) -> Iterator[str]:
+    accesses = [("reads", node.buffer, node.index, node.indirect, node.mask) for node in loop.loads if node.indirect]
+    accesses += [("writes", s.buffer, s.index, s.indirect, s.mask) for s in loop.stores if s.indirect]
+    intervals = Intervals(loop.extents, contents)
+    for verb, name, index, indirect, mask in accesses:
+        if name not in program.buffers or len(index) != len(program.buffers[name].layout.size):
+            continue
+        for dim, (position, size) in enumerate(zip(index, program.buffers[name].layout.size, strict=True)):
+            used = [node for number, node in enumerate(indirect) if placeholder(number) in position.free_symbols]
+            if used and not intervals.inside(position, indirect, mask, size):
+                symbolic = not size.is_Integer or any(not r.size.is_Integer for r in loop.all_ranges)
+                limits = [intervals.where(node, mask) for node in used]
+                limited = all(each.known and known_nonnegative(each.low) for each in limits)
+                # How two symbols compare may not be known; that each position is limited must be.
+                if not (symbolic and limited):
+                    origins = f" of {', '.join(loop.origins)}" if loop.origins else ""
+                    yield (
+                        f"{loop.name}{origins}: {verb} {name} of {size} elements along dimension {dim} at a position "
+                        "computed from data, which nothing keeps inside; use build.bounded"
+                    )
+        held = set(conditions(mask))
+        for node in build.checks_in(indirect):
+            size = node.attrs[0]
+            if len(node.args) > 1 and may_be_empty(size) and build.not_empty(size) not in held:
+                yield f"{loop.name}: {verb} {name} where {size} may be 0, and a mask takes the check away"
+
+
 def _devices_agree(program: Program) -> Iterator[str]:
     for loop in program.loops:
         for name in (*loop.reads, *loop.writes):
@@ -174,14 +214,15 @@ RULES: tuple[Rule, ...] = (
     _unique_names,
     _constants_kept,
     _loops_are_sound,
+    positions_inside,
     _devices_agree,
     _externs_alias_buffers,
     _checks_know_their_sizes,
 )
 
 
-def verify(program: Program) -> None:
+def verify(program: Program, rules: Sequence[Rule] = RULES) -> None:
     """Raise IllegalProgram, with every complaint, if the program breaks a rule."""
-    complaints = [complaint for rule in RULES for complaint in rule(program)]
+    complaints = [complaint for rule in rules for complaint in rule(program)]
     if complaints:
         raise IllegalProgram(program, complaints)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from litz.ir import Node, build
-from litz.ir.index import ZERO, Expr, Ranges, bounds, known_less, known_nonnegative, to_expr
+from litz.ir.index import ZERO, Expr, Ranges, bounds, known_less, known_nonnegative, placeholder, to_expr
+from litz.ir.intervals import Intervals
 
 from .context import Indices, LoweringContext
 from .view import Position, Tensor, View, as_position
@@ -72,11 +73,13 @@ def masked_load(x: Tensor, indices: Sequence[Position], mask: Node | None, fill:
     return build.call("where", mask, value, build.const(fill, x.dtype))
 
 
-def checked(index: Node, size: Expr, ranges: Ranges, *, wrap: bool = False, check: bool = True) -> Position:
-    """The value of an index tensor as a position along a dimension of `size`.
+def checked(
+    ctx: LoweringContext, index: Node, size: Expr, ranges: Ranges, dim: int | None, *, wrap: bool = False
+) -> Position:
+    """The value of an index tensor as a position along dimension `dim` (None: all of them, flattened), of `size`; an
+    error at run time if it is out of range.
 
-    wrap: negative values count from the end. check: an IndexError at run time if it is out of range. Both are left
-    out where the index is an expression of the loop variables that provably needs neither.
+    wrap: negative values count from the end. Neither is done where it provably need not be.
     """
     index = build.cast(index, torch.int64)
     position = as_position(index)
@@ -89,12 +92,14 @@ def checked(index: Node, size: Expr, ranges: Ranges, *, wrap: bool = False, chec
         elif low is not None and high is not None and known_less(high, ZERO) and wrap:
             if known_nonnegative(low + size):
                 return position + size
-    if wrap:
+    intervals = Intervals(ranges, ctx.contents)
+    low = intervals.of(index).low
+    if wrap and not (low is not None and known_nonnegative(low)):
         behind = build.call("add", index, build.index(size))
         index = build.call("where", build.call("lt", index, build.const(0, index.dtype)), behind, index)
-    if check:
-        return build.bounded(index, size)
-    return as_position(index)
+    if intervals.inside(placeholder(0), (index,), None, size):
+        return index
+    return build.bounded(index, size, f"dimension {dim} in {ctx.op}" if dim is not None else ctx.op)
 
 
 def sum_taps(

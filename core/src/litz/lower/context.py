@@ -30,6 +30,7 @@ from litz.ir.index import (
     substitute,
     to_expr,
 )
+from litz.ir.intervals import Contents
 from litz.ir.node import walk
 from litz.ir.operation import StoreMode, expressions, require
 
@@ -59,6 +60,8 @@ class LoweringContext:
         self.buffers: dict[str, Buffer] = {}
         self.constants: dict[str, torch.Tensor] = {}
         self.operations: list[Operation] = []
+        self.contents = Contents()
+        """Between which values the buffers' elements lie."""
         self._copies: dict[tuple[Any, ...], View] = {}
         self._writes: dict[str, int] = {}
         self.promises = Promises(graph, self.check)
@@ -75,6 +78,14 @@ class LoweringContext:
     @property
     def origins(self) -> tuple[str, ...]:
         return () if self.node is None else (self.node.name,)
+
+    @property
+    def op(self) -> str:
+        """The op being lowered, as a user would know it: the one that was called if it was broken up while tracing."""
+        if self.node is None:
+            return "litz"
+        called = self.node.meta.get("original_aten") or self.node.target
+        return str(getattr(called, "overloadpacket", called))
 
     def meta_strides(self, size: tuple[Expr, ...], output: int | None = None) -> tuple[Expr, ...]:
         """Strides for a new buffer of `size`: those of the node's fake result of that size (of its result number
@@ -151,6 +162,7 @@ class LoweringContext:
     def add(self, operation: Operation) -> None:
         """Append an operation to the program."""
         self.operations.append(operation)
+        self.contents.add(operation, self.buffers)
         for name in operation.writes:
             self._writes[name] = self._writes.get(name, 0) + 1
 
@@ -164,6 +176,7 @@ class LoweringContext:
         del self.operations[operations:]
         for name in list(self.buffers)[buffers:]:
             del self.buffers[name]
+            self.contents.forget(name)
             self.constants.pop(name, None)
 
     def new_operation_name(self) -> str:

@@ -47,7 +47,7 @@ class Advanced:
         rest = [self.x_size[dim] for dim in self.rest]
         return (*rest[: self.place], *self.shape, *rest[self.place :])
 
-    def positions(self, indices: Indices, *, check: bool) -> list[Position]:
+    def positions(self, ctx: LoweringContext, indices: Indices) -> list[Position]:
         """Where in x the element of the result at `indices` lies."""
         ranges = extents_of(indices, self.size)
         inner = indices[self.place : self.place + len(self.shape)]
@@ -57,7 +57,7 @@ class Advanced:
             found[dim] = index
         for dim, tensor in self.tensors:
             value = views.expand(tensor, self.shape).load(inner)
-            found[dim] = checked(value, self.x_size[dim], ranges, wrap=True, check=check)
+            found[dim] = checked(ctx, value, self.x_size[dim], ranges, dim, wrap=True)
         return found
 
 
@@ -79,26 +79,18 @@ def advanced(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) 
     return Advanced(x.size, tuple(tensors), shape, place, rest)
 
 
-@lowering(aten.index.Tensor)
+@lowering(aten.index.Tensor, aten._unsafe_index.Tensor)
 def index(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    return _index(ctx, x, indices, check=True)
-
-
-@lowering(aten._unsafe_index.Tensor)
-def unsafe_index(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    return _index(ctx, x, indices, check=False)
-
-
-def _index(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None], check: bool) -> Tensor:
+    """The unsafe form promises positions within x. Its callers clamp them, which is mostly seen; else it is checked."""
     parts = advanced(ctx, x, indices)
-    return ctx.pointwise(meta_size(ctx), x.dtype, x.device, lambda where: x.load(parts.positions(where, check=check)))
+    return ctx.pointwise(meta_size(ctx), x.dtype, x.device, lambda where: x.load(parts.positions(ctx, where)))
 
 
-def along(x: Tensor, dim: int, index: Tensor, indices: Indices, ranges: Ranges) -> list[Position]:
+def along(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, indices: Indices, ranges: Ranges) -> list[Position]:
     """`indices` with the one along `dim` replaced by the value of `index` there. Negative values are errors."""
     found: list[Position] = list(indices)
     if x.ndim:
-        found[dim] = checked(index.load(indices), x.size[dim], ranges)
+        found[dim] = checked(ctx, index.load(indices), x.size[dim], ranges, dim)
     return found
 
 
@@ -113,7 +105,7 @@ def gather(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, *, sparse_g
     size = index.size
 
     def body(indices: Indices) -> Node:
-        return x.load(along(x, dim, index, indices, extents_of(indices, size)))
+        return x.load(along(ctx, x, dim, index, indices, extents_of(indices, size)))
 
     result = ctx.pointwise(size, x.dtype, x.device, body)
     return views.squeeze(result, [0]) if number else result
@@ -129,7 +121,7 @@ def index_select(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> Te
 
     def body(indices: Indices) -> Node:
         found: list[Position] = list(indices)
-        found[dim] = checked(flat.load([indices[dim]]), x.size[dim], extents_of(indices, size))
+        found[dim] = checked(ctx, flat.load([indices[dim]]), x.size[dim], extents_of(indices, size), dim)
         return x.load(found)
 
     return ctx.pointwise(size, x.dtype, x.device, body)
@@ -149,7 +141,7 @@ def embedding(
 
     def body(indices: Indices) -> Node:
         count = index.ndim
-        row = checked(index.load(indices[:count]), weight.size[0], extents_of(indices, size))
+        row = checked(ctx, index.load(indices[:count]), weight.size[0], extents_of(indices, size), 0)
         return weight.load([row, *indices[count:]])
 
     return ctx.pointwise(size, weight.dtype, weight.device, body)

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 import torch
 
 from litz.ir import Node, build
-from litz.ir.index import ZERO, Expr, Ranges, floordiv, mod, product, to_expr
+from litz.ir.index import ZERO, Expr, Ranges, floordiv, mod, to_expr
 
-from . import views
 from .access import (
     MAX_UNROLLED,
     all_of,
@@ -31,8 +30,9 @@ from .access import (
     window_positions,
 )
 from .context import Indices, LoweringContext
+from .planes import put_in_planes
 from .registry import Lowering, lowering
-from .scatter import finish, identity, put, writable, zeros
+from .scatter import identity
 from .shapes import meta_size
 from .view import Position, Tensor, View
 from .windows import Window, sum_dtype, window
@@ -213,14 +213,4 @@ def _max_pool_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, w: Window,
 
 def _max_pool_scatter(ctx: LoweringContext, grad: Tensor, x: Tensor, w: Window, places: Tensor) -> Tensor:
     """Where an element may be covered by many windows: each window adds its gradient to the element it found."""
-    writable(x, "add")
-    target = zeros(ctx, x.size, sum_dtype(x.dtype), x.device)
-    lead = len(x.size) - w.ndim
-    flat = views.reshape(target, [*x.size[:lead], product(w.size)], ctx.hint)
-    assert isinstance(flat, View)
-
-    def where(indices: Indices) -> list[Position]:
-        return [*indices[:lead], places.load(indices)]
-
-    put(ctx, flat, grad.size, where, lambda indices: build.cast(grad.load(indices), target.dtype), "add")
-    return finish(ctx, target, x.dtype)
+    return put_in_planes(ctx, grad, places, x.size, w.ndim, "add")

@@ -37,6 +37,8 @@ MODULES = (
     "indexing",
     "scatter",
     "pooling",
+    "planes",
+    "sampling",
     "average_pooling",
     "adaptive",
     "upsample",

@@ -79,27 +79,9 @@ def overwrite(
 # ----------------------------------------------------------------------------------------------------------- index_put
 
 
-@lowering(aten.index_put.default)
+@lowering(aten.index_put.default, aten._unsafe_index_put.default)
 def index_put(
     ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
-) -> Tensor:
-    return _index_put(ctx, x, indices, values, accumulate, check=True)
-
-
-@lowering(aten._unsafe_index_put.default)
-def unsafe_index_put(
-    ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
-) -> Tensor:
-    return _index_put(ctx, x, indices, values, accumulate, check=False)
-
-
-def _index_put(
-    ctx: LoweringContext,
-    x: Tensor,
-    indices: Sequence[Tensor | None],
-    values: Tensor,
-    accumulate: bool,
-    check: bool,
 ) -> Tensor:
     if values.device != x.device and values.ndim:
         raise NotImplementedError("values on another device")
@@ -111,7 +93,7 @@ def _index_put(
         ctx,
         x,
         parts.size,
-        lambda where: parts.positions(where, check=check),
+        lambda where: parts.positions(ctx, where),
         spread.load,
         "add" if accumulate else "set",
     )
@@ -153,7 +135,7 @@ def _scatter(
     dim, x, index = _along_dim(x, dim, index)
 
     def places(indices: Indices) -> list[Position]:
-        return along(x, dim, index, indices, extents_of(indices, index.size))
+        return along(ctx, x, dim, index, indices, extents_of(indices, index.size))
 
     return views.reshape(overwrite(ctx, x, index.size, places, values(x), mode), size, ctx.hint)
 
@@ -223,7 +205,7 @@ def scatter_reduce(
     load = _elements(source)
 
     def places(indices: Indices) -> list[Position]:
-        return along(x, dim, index, indices, extents_of(indices, size))
+        return along(ctx, x, dim, index, indices, extents_of(indices, size))
 
     target = start(ctx, x, dtype)
     if not include_self:
@@ -285,7 +267,7 @@ def _index_dim(
     spread = views.expand(index, source.size)
 
     def places(indices: Indices) -> list[Position]:
-        return along(x, dim, spread, indices, extents_of(indices, source.size))
+        return along(ctx, x, dim, spread, indices, extents_of(indices, source.size))
 
     return overwrite(ctx, x, source.size, places, lambda indices: change(source.load(indices)), mode)
 

@@ -231,7 +231,7 @@ def as_strided(
         offset = to_expr(storage_offset) - ctx.storage_offset(base.name)
     found = views.as_strided(x, sizes, strides, offset, ctx.hint)
     if found is None:
-        raise NotImplementedError("as_strided on a buffer that is not dense")
+        raise NotImplementedError("as_strided on a buffer that is not dense, or beyond its end")
     return found
 
 

@@ -14,6 +14,7 @@ from litz.ir.index import (
     ONE,
     ZERO,
     Expr,
+    fits,
     floordiv,
     mod,
     product,
@@ -210,7 +211,8 @@ def _next_group(
 def as_strided(x: View, size: Sequence[Expr], stride: Sequence[Expr], offset: Expr, hint: Hint) -> View | None:
     """The strided view of x's buffer whose first element is `offset` elements behind the buffer's first.
 
-    None where the buffer's own layout has gaps or overlaps, since then an offset says not which element is meant.
+    None where the buffer's own layout has gaps or overlaps, since then an offset says not which element is meant, and
+    where the view is not known to lie within the buffer: the library looks at the storage when it runs.
     `hint` orders symbolic strides; the answer is right whether or not it is.
     """
     layout = x.buffer.layout
@@ -230,4 +232,6 @@ def as_strided(x: View, size: Sequence[Expr], stride: Sequence[Expr], offset: Ex
         rest = floordiv(flat, step, extents)
         index[dim] = rest if last else mod(rest, layout.size[dim], extents)
         step = step * layout.size[dim]
+    if not fits(flat, step, extents):
+        return None
     return View(x.dtype, x.device, tuple(size), x.buffer, tuple(index), Layout(tuple(size), tuple(stride), offset))

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from litz.errors import KernelBuildError
+from litz.errors import IndexRangeError, KernelBuildError
 from litz.runtime.cache import Cache, digest
 from litz.runtime.cpp_compiler import FORMS, Compiler, find_compiler
 
@@ -142,7 +142,7 @@ def _keep(cache: Cache, key: str, text: str) -> Path:
 def load_kernel(source: Any, context: Any) -> Callable[..., Any]:
     """Build and load a KernelSource; returns the function that launches it, which takes ints.
 
-    A kernel with `bounded` indices raises IndexError where one does not hold; any other is the bare C function.
+    A kernel with `bounded` indices raises IndexRangeError where one does not hold; any other is the bare C function.
     """
     library = ctypes.CDLL(str(build(source, context.options, context.cache)))
     return bind(getattr(library, source.symbol), source)
@@ -154,22 +154,23 @@ def bind(function: Any, source: Any) -> Callable[..., Any]:
     pointers = len(source.arguments) - sizes
     function.argtypes = [ctypes.c_void_p] * pointers + [ctypes.c_int64] * sizes
     function.restype = ctypes.c_int
-    bounds = tuple(source.settings.get("bounds", ()))
+    bounds = tuple((size, what) for size, what in source.settings.get("bounds", ()))
     if not bounds:
         return function
     return _checked(function, source.name, bounds, pointers)
 
 
-def _checked(function: Callable[..., int], name: str, bounds: tuple[str, ...], pointers: int) -> Callable[..., None]:
-    """A launch function that turns the number of a check that failed into an IndexError."""
+def _checked(
+    function: Callable[..., int], name: str, bounds: tuple[tuple[str, str], ...], pointers: int
+) -> Callable[..., None]:
+    """A launch function that turns the number of a check that failed into an IndexRangeError."""
 
     def launch(*arguments: int) -> None:
         failed = function(*arguments)
         if failed:
-            bound = bounds[failed - 1]
+            bound, what = bounds[failed - 1]
             values = {f"s{n}": value for n, value in enumerate(arguments[pointers:])}
             known = ", ".join(f"{size} = {value}" for size, value in values.items() if size in bound)
-            size = f"{bound} ({known})" if known else bound
-            raise IndexError(f"{name}: index out of range for size {size}")
+            raise IndexRangeError(name, f"{bound} ({known})" if known else bound, what)
 
     return launch

@@ -11,7 +11,7 @@ import torch
 
 from litz.ir import Loop, Node, Program, build
 from litz.ir.dtypes import compute_dtype
-from litz.ir.node import with_args
+from litz.ir.node import walk, with_args
 from litz.ir.ops import OPS
 from litz.ir.transform import map_stores
 from litz_plugins import PassContext
@@ -27,15 +27,23 @@ def simplify_bodies(program: Program, context: PassContext) -> Program:
 
 def _simplified(loop: Loop) -> Loop:
     changed = False
+    checks = any(node.op == "bounded" for node in loop.nodes)
 
     def change(node: Node, args: tuple[Node, ...]) -> Node:
         nonlocal changed
-        new = simplify(with_args(node, args))
+        old = with_args(node, args)
+        new = simplify(old)
+        if checks and new is not old and _checks(old) - _checks(new):
+            new = old  # what is not chosen is computed in eager, too, and an index out of range there is an error
         changed |= new is not node
         return new
 
     stores = map_stores(loop.stores, change)
     return replace(loop, stores=stores) if changed else loop
+
+
+def _checks(node: Node) -> set[Node]:
+    return {each for each in walk(node) if each.op == "bounded"}
 
 
 def simplify(node: Node) -> Node:

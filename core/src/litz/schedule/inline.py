@@ -7,7 +7,7 @@ and reading it back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,23 @@ import torch
 
 from litz.ir import Loop, Node, Operation, Program, Store, build
 from litz.ir.complexity import MAX_INDEX, MAX_LOADS, excess, is_worse, substituted_terms
-from litz.ir.index import ONE, ZERO, Expr, FloorDiv, Mod, PythonMod, Symbol, is_placeholder, placeholder, substitute
-from litz.ir.node import intern, rewrite, walk, with_args
+from litz.ir.index import (
+    ONE,
+    ZERO,
+    Expr,
+    FloorDiv,
+    Mod,
+    PythonMod,
+    Symbol,
+    bounds,
+    is_placeholder,
+    known_nonnegative,
+    placeholder,
+    product,
+    substitute,
+)
+from litz.ir.node import rewrite, walk, with_args
+from litz.ir.operation import expressions
 from litz.ir.ops import OPS
 from litz.ir.transform import replace_loads
 from litz_plugins import PassContext
@@ -119,6 +134,8 @@ class _Inliner:
         machine = self.costs.machine_for(loop.device)
         if any(exceeds(self.most, result) for result in results.values()):
             return too_large(self.most)
+        if _loses_checks(loop, [self.operations[number] for number in results]):  # type: ignore[misc]
+            return "it checks indices of elements that none of its readers reads"
         for number, result in results.items():
             beyond = excess(result)
             if beyond is not None and is_worse(result, self.operations[number]):  # type: ignore[arg-type]
@@ -167,6 +184,34 @@ class _Inliner:
             self.readers.setdefault(name, set()).add(number)
         self.operations[number] = result
         self.times.pop(number, None)
+
+
+def _loses_checks(loop: Loop, readers: Sequence[Loop]) -> bool:
+    """Is some index out of range an error in the loop, and none in readers that it were inlined into? They read a slice
+    of what it makes, and it checks more than that slice."""
+    checks = [node for node in loop.nodes if node.op == "bounded"]
+    if not checks:
+        return False
+    store = loop.stores[0]
+    own = {s for node in walk(*checks) for expr in expressions(node) for s in expr.free_symbols}
+    dims = [(dim, loop.extents[var]) for dim, var in enumerate(store.index) if var in own and var in loop.extents]
+    return not any(
+        all(_reads_all(node.index[dim], extent, reader.extents) for dim, extent in dims)
+        for reader in readers
+        for node in reader.loads
+        if node.buffer == store.buffer
+    )
+
+
+def _reads_all(position: Expr, extent: Expr, extents: Mapping[Symbol, Expr]) -> bool:
+    """Does a position take on every value from 0 to `extent`? What lies outside of that is masked off."""
+    if any(is_placeholder(symbol) for symbol in position.free_symbols):
+        return False
+    low, high = bounds(position, extents)
+    points = product(extents[var] for var in extents if var in position.free_symbols)
+    if low is None or high is None:
+        return known_nonnegative(points - extent)
+    return all(map(known_nonnegative, (-low, high - extent + 1, points - extent)))
 
 
 def _flops(loop: Loop) -> int:
@@ -251,8 +296,6 @@ def _substituted(root: Node, position: Mapping[Symbol, Expr], indirect: tuple[No
             if gathers and any(is_placeholder(s) for s in expr.free_symbols):
                 return expression_node(expr, indirect)
             return build.index(expr)
-        if node.op == "bounded":
-            return intern(node.op, node.dtype, args, node.attrs)
         return with_args(node, args)
 
     return rewrite((root,), change)[0]

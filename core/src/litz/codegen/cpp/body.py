@@ -10,6 +10,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -56,8 +57,10 @@ class Body:
         """Loads whose element was copied to a buffer, and where it is there."""
         self.widened: dict[Node, str] = {}
         """Loads whose value was computed ahead, and where it is."""
-        self.bounds: list[Expr] = []
-        """The sizes of the `bounded` nodes; the kernel returns the number (from 1) of one that did not hold."""
+        self.bounds: list[tuple[Expr, str]] = []
+        """What `bounded` nodes check, a size and a name; the kernel returns the number (from 1) of one that failed."""
+        self.checked: dict[tuple[Any, ...], Node] = {}
+        """The node that was checked first of those that check one position against one size."""
         self.intervals: dict[Node, Interval | None] = {}
         self.variables = self._variables()
         self.only_stored = self._only_stored()
@@ -135,16 +138,17 @@ class Body:
         """Write `const T v = ...;` for a node whose arguments are visible."""
         if node.op == "const" or node in self.visible:
             return
+        if node.op == "bounded":
+            self._check(node)
+            return
         text = self.expression(node)
         name = self.name()
         self.lines.add(f"const {self.type_of(node)} {name} = {text};")
-        if node.op == "bounded":
-            name = self._checked(node, name)
         self.visible[node] = name
 
     def type_of(self, node: Node) -> str:
         """C++ type of a node's value: `int` for an int64 that is known to be small, so that lanes are 32 bits wide."""
-        if node.dtype == torch.int64 and node.op != "bounded" and self.small(node):
+        if node.dtype == torch.int64 and self.small(node):
             return "int"
         return value_type(node.dtype)
 
@@ -164,8 +168,6 @@ class Body:
             return self._cast(node)
         if node.op == "bitcast":
             return self._bitcast(node)
-        if node.op == "bounded":
-            return self.value(node.args[0])
         raise NotImplementedError(f"no C++ for {node!r}")
 
     def _operand(self, node: Node) -> str:
@@ -212,20 +214,28 @@ class Body:
         held = f"({value_type(source.dtype)}){stored}" if source.dtype not in HALF else stored
         return read(target, f"bitcast<{to}>({held})")
 
-    def _checked(self, node: Node, name: str) -> str:
-        size = node.attrs[0]
-        if size not in self.bounds:
-            self.bounds.append(size)
-        number = self.bounds.index(size) + 1
-        limit = self.index.text(size)
-        held, safe = self.name("in"), self.name()
+    def bound_number(self, node: Node) -> int:
+        """What the kernel returns where a `bounded` node does not hold."""
+        if node.attrs not in self.bounds:
+            self.bounds.append(node.attrs)
+        return self.bounds.index(node.attrs) + 1
+
+    def _check(self, node: Node) -> None:
+        """Make a position visible that lies within its size, and take note where that is not the one that was given."""
+        same = self.checked.setdefault((node.args, node.attrs[0]), node)
+        if same in self.visible:
+            self.visible[node] = self.visible[same]
+            return
+        position, mask = node.args[0], node.args[1] if len(node.args) > 1 else None
+        name, held, safe = self.value(position), self.name("in"), self.name()
+        fine = held if mask is None else f"({held} | !{self.value(mask)})"
         self.lines.add(
-            f"const bool {held} = (u64){name} < (u64){limit};",
-            f"bad = {held} ? bad : {number};",
+            f"const bool {held} = (u64){name} < (u64){self.index.text(node.attrs[0])};",
+            f"bad = {fine} ? bad : {self.bound_number(node)};",
             # A position that does not hold reads element 0; the kernel's result is an error anyway.
-            f"const {'int' if self.small(node) else 'i64'} {safe} = {held} ? {name} : 0;",
+            f"const {self.type_of(node)} {safe} = {held} ? {name} : 0;",
         )
-        return safe
+        self.visible[node] = safe
 
     # ------------------------------------------------------------------ stores
 

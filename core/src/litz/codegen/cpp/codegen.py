@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from litz.errors import CodegenError
 from litz.ir import Loop
-from litz.ir.index import Expr, Symbol, is_placeholder, to_expr
+from litz.ir.index import Expr, Symbol, is_placeholder, may_be_empty, to_expr
 from litz.ir.operation import expressions
 from litz_plugins.errors import describe
 from litz_plugins.records import CodegenContext, KernelSource
@@ -99,7 +99,7 @@ def generate(kernel: Kernel, context: CodegenContext) -> KernelSource:
         symbol=SYMBOL,
         arguments=(*names, *numbers),
         settings={
-            "bounds": [body.index.text(size) for size in body.bounds],
+            "bounds": [[body.index.text(size), what] for size, what in body.bounds],
             "sizes": len(numbers),
             "threads": "omp parallel" in text,
             **({"forms": forms} if forms else {}),
@@ -130,15 +130,19 @@ def _write(plan: Plan, body: Body) -> None:
     checks = any(node.op == "bounded" for node in loop.nodes)
     if checks:
         lines.add("int bad = 0;")
-        symbolic = [r for r in loop.all_ranges if not r.size.is_Integer]
-        if symbolic:
-            empty = " || ".join(f"{body.index.text(r.size)} == 0" for r in symbolic)
-            lines.add(f"if ({empty}) return 0;")
-        for size in dict.fromkeys(node.attrs[0] for node in loop.nodes if node.op == "bounded"):
-            # Nothing is within a size of 0, and element 0, which stands in for what is not, does not exist.
-            body.bounds.append(size)
-            if not size.is_Integer or size == 0:
-                lines.add(f"if ({body.index.text(size)} == 0) return {len(body.bounds)};")
+        empty = [f"{body.index.text(r.size)} == 0" for r in loop.ranges if may_be_empty(r.size)]
+        if empty:
+            lines.add(f"if ({' || '.join(empty)}) return 0;")
+        walked = [f" && {body.index.text(r.size)}" for r in loop.reduction_ranges if may_be_empty(r.size)]
+        # Nothing is within a size of 0, and element 0, which stands in for what is not, does not exist. Under a mask
+        # the loads see to that (build.guard).
+        impossible: dict[str, None] = {}
+        for node in (node for node in loop.nodes if node.op == "bounded"):
+            number = body.bound_number(node)
+            if may_be_empty(node.attrs[0]) and len(node.args) == 1:
+                points = "".join(walked) if loop.levels[node] else ""
+                impossible[f"if ({body.index.text(node.attrs[0])} == 0{points}) return {number};"] = None
+        lines.add(*impossible)
     _write_loops(Writer(plan, body))
     lines.add("return bad;" if checks else "return 0;")
 

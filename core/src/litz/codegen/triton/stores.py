@@ -23,6 +23,7 @@ def store_lines(tile: Tile, store: Store, inner: bool = False) -> None:
     masks = tile.tile_mask(level)
     if store.mask is not None:
         masks.append(tile.get(store.mask).text)
+    masks += tile.not_empty(store.indirect)
     value = tile.get(store.value).text
     if store.mode == "set":
         tile.emit(f"tl.store({', '.join([pointer, value, *([' & '.join(masks)] if masks else [])])})")

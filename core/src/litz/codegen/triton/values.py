@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from litz.ir import Loop, Node, Program
+from litz.ir.build import empty_sizes
 from litz.ir.dtypes import HALF, category, compute_dtype
 from litz.ir.index import Expr, Symbol, bounds, placeholder
 from litz.ir.ops import OPS
@@ -224,14 +225,23 @@ class Tile:
         return (f"{text}.to(tl.float32)" if node.dtype in HALF else text), value.axes
 
     def _bounded(self, node: Node) -> tuple[str, frozenset[str]]:
-        value = self.get(node.args[0])
-        size = node.attrs[0]
-        inside = f"({value.text} >= 0) & ({value.text} < {self.index_text(size)})"
-        outside = [f"({mask} == 0)" for mask in self.tile_mask(value.axes)]
-        condition = " | ".join([f"({inside})", *outside])
+        position, *masked = [self.get(arg) for arg in node.args]
+        size, what = node.attrs
+        axes = position.axes.union(*(mask.axes for mask in masked))
+        held = self.fresh()
+        self.emit(f"{held} = ({position.text} >= 0) & ({position.text} < {self.index_text(size)})")
+        unread = [f"({mask} == 0)" for mask in [*(mask.text for mask in masked), *self.tile_mask(axes)]]
         shown = self.names.sizes.get(size, "") if size.is_Symbol else (str(size) if size.is_Integer else "")
-        self.emit(f'tl.device_assert({condition}, "litz: index out of range{f" for size {shown}" if shown else ""}")')
-        return value.text, value.axes
+        message = f"litz: index out of range{f' for size {shown}' if shown else ''}{f' of {what}' if what else ''}"
+        self.emit(f'tl.device_assert({" | ".join([held, *unread])}, "{message}")')
+        # Where the assertion is compiled out, and until it ends the kernel, what is read lies in the buffer still.
+        return f"tl.where({held}, {position.text}, 0)", position.axes
+
+    def not_empty(self, indirect: Iterable[Node]) -> list[str]:
+        """Masks for accesses at checked positions: where a size is 0, no position is in the buffer."""
+        sizes = [size for size in empty_sizes(indirect) if size != 0]
+        none = ["tl.full([1], False, tl.int1)"] if len(sizes) < len(empty_sizes(indirect)) else []
+        return [*(f"({self.index_text(size)} > 0)" for size in sizes), *none]
 
     def _load(self, node: Node) -> tuple[str, frozenset[str]]:
         indirect = [self.get(arg) for arg in node.indirect]
@@ -243,7 +253,7 @@ class Tile:
             if not axes >= mask.axes:
                 axes = axes | mask.axes
                 pointer, axes = self.pointer(node.buffer, node.index[0], indirect, axes)
-        masks = [*self.tile_mask(axes), *masks]
+        masks = [*self.tile_mask(axes), *masks, *self.not_empty(node.indirect)]
         parts = [pointer]
         if masks:
             parts.append(" & ".join(masks))

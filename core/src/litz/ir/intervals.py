@@ -1,0 +1,366 @@
+"""Between which values a node of a loop lies, as far as that follows from ranges, constants, clamps, checks and masks.
+
+In: nodes, and the extents of the loop variables. Out: bounds, which may be symbolic in the sizes. The lowerings leave
+out a check that cannot fail, the verifier demands that every position computed from data has been limited, and neither
+believes what is not proved here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from .buffer import Buffer
+from .dtypes import INTEGER
+from .index import ONE, ZERO, Expr, Ranges, bounds, known_less, known_nonnegative, placeholder, to_expr
+from .node import Node, walk
+from .operation import Loop, Operation
+
+LARGEST = 2**62
+"""Beyond this a sum or product of two may not fit into int64 any more, and nothing is known of it."""
+
+
+Span = tuple[float, float]
+"""Least and greatest value of a float that is neither infinite nor NaN."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """low <= value <= high, expressions over the sizes; None where nothing is known. Of an integer node."""
+
+    low: Expr | None = None
+    high: Expr | None = None
+
+    @property
+    def known(self) -> bool:
+        return self.low is not None and self.high is not None
+
+
+UNKNOWN = Interval()
+
+
+def conditions(mask: Node | None) -> Iterator[Node]:
+    """The parts that all hold where a mask holds."""
+    stack = [] if mask is None else [mask]
+    while stack:
+        node = stack.pop()
+        if node.op == "bitwise_and" and node.dtype == torch.bool:
+            stack.extend(node.args)
+        else:
+            yield node
+
+
+class Contents:
+    """What the temporaries of a program hold, as far as it is known, while its operations are gone through in order."""
+
+    def __init__(self) -> None:
+        self.integers: dict[str, Interval] = {}
+        self.floats: dict[str, Span | None] = {}
+
+    def add(self, operation: Operation, buffers: Mapping[str, Buffer]) -> None:
+        """Take note of what an operation writes."""
+        if not isinstance(operation, Loop):
+            for name in operation.writes:
+                self.integers[name], self.floats[name] = UNKNOWN, None
+            return
+        intervals = Intervals(operation.extents, self)
+        for store in operation.stores:
+            name, value = store.buffer, store.value
+            if name not in buffers or buffers[name].kind != "temporary":
+                continue  # what a caller's tensor held is not known
+            if value.dtype.is_floating_point:
+                span = intervals.span(value) if store.mode == "set" else None
+                if name in self.floats:
+                    old = self.floats[name]
+                    span = None if old is None or span is None else (min(old[0], span[0]), max(old[1], span[1]))
+                self.floats[name] = span
+            else:
+                found = intervals.of(value) if store.mode == "set" else UNKNOWN
+                self.integers[name] = _joined(self.integers.get(name, found), found)
+
+    def forget(self, name: str) -> None:
+        """The name is free for another buffer."""
+        self.integers.pop(name, None)
+        self.floats.pop(name, None)
+
+
+class Intervals:
+    """The intervals of a loop's nodes, each worked out once. extents: of the loop variables. contents: of the buffers
+    that are read."""
+
+    def __init__(self, extents: Ranges, contents: Contents | None = None) -> None:
+        self.extents, self.contents = extents, contents or Contents()
+        self._found: dict[Node, Interval] = {}
+        self._floats: dict[Node, Span | None] = {}
+
+    def of(self, node: Node) -> Interval:
+        """Of an integer or bool node, whatever masks there are."""
+        self._walk(node)
+        return self._found[node]
+
+    def span(self, node: Node) -> Span | None:
+        """Of a float node."""
+        self._walk(node)
+        return self._floats[node]
+
+    def _walk(self, node: Node) -> None:
+        for each in walk(node) if node not in self._found else ():
+            if each not in self._found:
+                self._found[each] = self._interval(each)
+                self._floats[each] = self._float(each)
+
+    def where(self, node: Node, mask: Node | None) -> Interval:
+        """Of an integer node, at those points at which the mask holds."""
+        self._walk(node)
+        if mask is not None:
+            self._walk(mask)
+        return self._limited(node, [(each.op, each.args) for each in conditions(mask)])
+
+    def _limited(self, node: Node, comparisons: Sequence[tuple[str, tuple[Node, ...]]]) -> Interval:
+        low, high = self._found[node].low, self._found[node].high
+        for kind, args in comparisons:
+            if kind not in _MIRRORED:
+                continue
+            left, right = args
+            if right is node:
+                left, right, kind = right, left, _MIRRORED[kind]
+            if left is not node or left.dtype not in INTEGER:
+                continue
+            other = self._found[right]
+            step = 1 if kind in ("lt", "gt") else 0
+            if kind in ("lt", "le", "eq") and other.high is not None:
+                high = _least(high, other.high - step)
+            if kind in ("gt", "ge", "eq") and other.low is not None:
+                low = _greatest(low, other.low + step)
+        return Interval(low, high)
+
+    def inside(self, position: Expr, indirect: tuple[Node, ...], mask: Node | None, size: Expr) -> bool:
+        """Is 0 <= position < size, where placeholders stand for the nodes `indirect` and the mask holds?"""
+        ranges = dict(self.extents)
+        for number, node in enumerate(indirect):
+            symbol = placeholder(number)
+            if symbol in position.free_symbols:
+                found = self.where(node, mask)
+                if found.low is None or found.high is None or not known_nonnegative(found.low):
+                    return False
+                ranges[symbol] = found.high + 1
+        low, high = bounds(position, ranges)
+        return low is not None and high is not None and known_nonnegative(low) and known_less(high, size)
+
+    # ------------------------------------------------------------------------------------------------------- integers
+
+    def _interval(self, node: Node) -> Interval:
+        if node.dtype != torch.bool and node.dtype not in INTEGER:
+            return UNKNOWN
+        found = self._by_op(node)
+        whole = _DTYPES.get(node.dtype, UNKNOWN)
+        # Small types wrap around: what does not fit into them says nothing.
+        if whole.known and not (found.known and _within(found, whole)):
+            return whole
+        return found
+
+    def _by_op(self, node: Node) -> Interval:
+        if node.op == "const":
+            return Interval(to_expr(int(node.attrs[0])), to_expr(int(node.attrs[0])))
+        if node.op == "index":
+            return Interval(*bounds(node.attrs[0], self.extents))
+        if node.op == "load":
+            found = self.contents.integers.get(node.buffer, UNKNOWN)
+            return found if node.mask is None else _joined(found, Interval(ZERO, ZERO))
+        if node.op == "bounded":
+            return Interval(ZERO, node.attrs[0] - 1)
+        if node.op == "cast":
+            source = node.args[0]
+            if source.dtype.is_floating_point:
+                return _truncated(self._floats[source])
+            return self._found[source]
+        if node.op == "reduce" and node.attrs[0] in ("argmax", "argmin"):
+            return Interval(ZERO, None)
+        args = [self._found[arg] for arg in node.args]
+        if node.op == "where":
+            condition, first, second = node.args
+            return _joined(self._chosen(condition, first, False), self._chosen(condition, second, True))
+        if node.op == "minimum":
+            low = _smaller(args[0].low, args[1].low)
+            return Interval(low, _least(args[0].high, args[1].high))
+        if node.op == "maximum":
+            high = _larger(args[0].high, args[1].high)
+            return Interval(_greatest(args[0].low, args[1].low), high)
+        if node.op == "remainder":
+            divisor = args[1]
+            positive = divisor.low is not None and known_less(ZERO, divisor.low)
+            return Interval(ZERO, None if divisor.high is None else divisor.high - 1) if positive else UNKNOWN
+        if node.op == "bitwise_and" and node.dtype != torch.bool:
+            limits = [arg.high for arg in args if arg.known and known_nonnegative(arg.low)]
+            return Interval(ZERO, limits[0]) if limits else UNKNOWN
+        if not all(arg.known for arg in args):
+            # A sum with one end open may have wrapped around, and then the other end does not hold either.
+            return UNKNOWN
+        return _checked(_combined(node.op, [(arg.low, arg.high) for arg in args]))
+
+    def _chosen(self, condition: Node, value: Node, negated: bool) -> Interval:
+        """Of a value that is chosen where a condition holds (or does not), if it is the node that the condition is
+        about, or that and a number: an index that counts from the end is one."""
+        if condition.op not in _NEGATED:
+            return self._found[value]
+        kind = _NEGATED[condition.op] if negated else condition.op
+        base, offset = value, Interval(ZERO, ZERO)
+        if value.op == "add" and value.args[0] in condition.args:
+            base, offset = value.args[0], self._found[value.args[1]]
+        if base not in condition.args:
+            return self._found[value]
+        found = self._limited(base, [(kind, condition.args)])
+        if base is value:
+            return found
+        if not (found.known and offset.known):
+            return UNKNOWN
+        return _checked(_combined("add", [(found.low, found.high), (offset.low, offset.high)]))
+
+    # --------------------------------------------------------------------------------------------------------- floats
+
+    def _float(self, node: Node) -> Span | None:
+        """Of a float node whose operands have numeric bounds: a little wider than its values, as each op rounds."""
+        if not node.dtype.is_floating_point:
+            return None
+        if node.op == "load":
+            found = self.contents.floats.get(node.buffer)
+            return found if found is None or node.mask is None else (min(found[0], 0.0), max(found[1], 0.0))
+        if node.op == "const":
+            value = float(node.attrs[0])
+            return (value, value) if math.isfinite(value) else None
+        if node.op == "cast":
+            source = node.args[0]
+            if source.dtype.is_floating_point:
+                found = self._floats[source]
+            elif source.dtype == torch.bool:
+                found = (0.0, 1.0)
+            else:
+                whole = self._found[source]
+                low, high = whole.low, whole.high
+                numbers = low is not None and high is not None and low.is_Integer and high.is_Integer
+                found = (float(low), float(high)) if numbers else None  # type: ignore[arg-type]
+        else:
+            args = [self._floats[arg] for arg in node.args]
+            function = _FLOATS.get(node.op)
+            if function is None or any(arg is None for arg in args):
+                return None
+            found = function(*args)
+        if found is None or not all(map(math.isfinite, found)):
+            return None
+        rounding = 0.0 if node.op in _EXACT else 2 * torch.finfo(node.dtype).eps
+        low_, high_ = found
+        return low_ - rounding * abs(low_), high_ + rounding * abs(high_)
+
+
+_NEGATED: Mapping[str, str] = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+_MIRRORED: Mapping[str, str] = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
+
+_DTYPES: Mapping[torch.dtype, Interval] = {
+    torch.bool: Interval(ZERO, ONE),
+    **{
+        dtype: Interval(to_expr(torch.iinfo(dtype).min), to_expr(torch.iinfo(dtype).max))
+        for dtype in INTEGER
+        if dtype.itemsize < 8
+    },
+}
+
+
+def _within(inner: Interval, outer: Interval) -> bool:
+    assert inner.low is not None and inner.high is not None and outer.low is not None and outer.high is not None
+    return known_nonnegative(inner.low - outer.low) and known_nonnegative(outer.high - inner.high)
+
+
+def _least(left: Expr | None, right: Expr | None) -> Expr | None:
+    """An upper bound of what both bound: the smaller where that is known, else either."""
+    if left is None or right is None:
+        return right if left is None else left
+    return right if known_nonnegative(left - right) else left
+
+
+def _greatest(left: Expr | None, right: Expr | None) -> Expr | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return right if known_nonnegative(right - left) else left
+
+
+def _smaller(left: Expr | None, right: Expr | None) -> Expr | None:
+    """A lower bound of both; None if none is known."""
+    if left is None or right is None:
+        return None
+    return left if known_nonnegative(right - left) else right if known_nonnegative(left - right) else None
+
+
+def _larger(left: Expr | None, right: Expr | None) -> Expr | None:
+    if left is None or right is None:
+        return None
+    return left if known_nonnegative(left - right) else right if known_nonnegative(right - left) else None
+
+
+def _joined(left: Interval, right: Interval) -> Interval:
+    return Interval(_smaller(left.low, right.low), _larger(left.high, right.high))
+
+
+def _checked(found: Interval) -> Interval:
+    """Nothing, where numbers are so large that int64 may have wrapped around."""
+    if any(end is not None and end.is_Integer and abs(int(end)) > LARGEST for end in (found.low, found.high)):
+        return UNKNOWN
+    return found
+
+
+def _combined(op: str, args: Sequence[tuple[Expr, Expr]]) -> Interval:
+    """An arithmetic op on operands of which both ends are known."""
+    low, high = args[0]
+    if op == "neg":
+        return Interval(-high, -low)
+    if op == "add":
+        return Interval(low + args[1][0], high + args[1][1])
+    if op == "sub":
+        return Interval(low - args[1][1], high - args[1][0])
+    if op == "mul":
+        if all(end.is_Integer for pair in args for end in pair):
+            corners = [x * y for x in args[0] for y in args[1]]
+            return Interval(min(corners), max(corners))
+        if known_nonnegative(low) and known_nonnegative(args[1][0]):
+            return Interval(low * args[1][0], high * args[1][1])
+    if op == "abs":
+        if known_nonnegative(low):
+            return Interval(low, high)
+        largest = _larger(-low, high)
+        return Interval(ZERO, largest)
+    if op in ("floordiv", "truncdiv") and known_nonnegative(low) and args[1] == (args[1][0], args[1][0]):
+        divisor = args[1][0]
+        if low.is_Integer and high.is_Integer and divisor.is_Integer and int(divisor) > 0:
+            return Interval(to_expr(int(low) // int(divisor)), to_expr(int(high) // int(divisor)))
+        if divisor.is_Integer and int(divisor) > 0:
+            return Interval(ZERO, high)
+    return UNKNOWN
+
+
+def _truncated(found: Span | None) -> Interval:
+    """Of a float that becomes an integer; what does not fit is undefined in C."""
+    if found is None or max(map(abs, found)) > LARGEST:
+        return UNKNOWN
+    return Interval(to_expr(math.trunc(found[0])), to_expr(math.trunc(found[1])))
+
+
+def _products(a: Span, b: Span) -> Span:
+    corners = [x * y for x in a for y in b]
+    return min(corners), max(corners)
+
+
+_EXACT = frozenset({"const", "neg", "abs", "floor", "ceil", "trunc", "round", "maximum", "minimum", "where"})
+_FLOATS: Mapping[str, Callable[..., Span]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "mul": _products,
+    "neg": lambda a: (-a[1], -a[0]),
+    "floor": lambda a: (float(math.floor(a[0])), float(math.floor(a[1]))),
+    "ceil": lambda a: (float(math.ceil(a[0])), float(math.ceil(a[1]))),
+    "trunc": lambda a: (float(math.trunc(a[0])), float(math.trunc(a[1]))),
+    "round": lambda a: (float(round(a[0])), float(round(a[1]))),
+    "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+}

@@ -1,0 +1,63 @@
+"""Lowerings of what puts values at the places that a max pool found: max_unpool, and the gradients of adaptive and
+fractional max pools. A place is a position in the flattened plane (2 dimensions) or volume (3); one outside of it is
+an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from litz.ir import build
+from litz.ir.index import Expr, product, to_expr
+from litz.ir.operation import StoreMode
+
+from . import views
+from .access import checked, extents_of
+from .context import Indices, LoweringContext
+from .registry import Lowering, lowering
+from .scatter import finish, put, writable, zeros
+from .view import Position, Tensor, View
+from .windows import sum_dtype
+
+
+def put_in_planes(
+    ctx: LoweringContext, values: Tensor, places: Tensor, size: Sequence[Expr], ndim: int, mode: StoreMode
+) -> Tensor:
+    """A tensor of `size`, zeros but for `values`, each stored (or added, by `mode`) at its place in the flattened last
+    `ndim` dimensions. values, places: of one shape, which begins as `size` does."""
+    writable(values, mode)
+    target = zeros(ctx, size, sum_dtype(values.dtype) if mode == "add" else values.dtype, values.device)
+    lead, plane = len(size) - ndim, product(size[len(size) - ndim :])
+    flat = views.reshape(target, [*size[:lead], plane], ctx.hint)
+    assert isinstance(flat, View)
+
+    def where(indices: Indices) -> list[Position]:
+        ranges = extents_of(indices, values.size)
+        return [*indices[:lead], checked(ctx, places.load(indices), plane, ranges, None)]
+
+    put(ctx, flat, values.size, where, lambda indices: build.cast(values.load(indices), target.dtype), mode)
+    return finish(ctx, target, values.dtype)
+
+
+def _unpool(ndim: int) -> Lowering:
+    def max_unpool(
+        ctx: LoweringContext, x: Tensor, places: Tensor, output_size: Sequence[int | Expr], *_: Any
+    ) -> Tensor:
+        return put_in_planes(ctx, x, places, (*x.size[: x.ndim - ndim], *map(to_expr, output_size)), ndim, "set")
+
+    return max_unpool
+
+
+def _backward(ndim: int) -> Lowering:
+    def max_pool_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, *rest: Any) -> Tensor:
+        """The places come last; window and output sizes before them say nothing more."""
+        return put_in_planes(ctx, grad, rest[-1], x.size, ndim, "add")
+
+    return max_pool_backward
+
+
+for _ndim in (2, 3):
+    lowering(f"aten.max_unpool{_ndim}d.default")(_unpool(_ndim))
+    lowering(f"aten.adaptive_max_pool{_ndim}d_backward.default")(_backward(_ndim))
+    lowering(f"aten.fractional_max_pool{_ndim}d_backward.default")(_backward(_ndim))

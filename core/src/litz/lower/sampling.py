@@ -1,0 +1,39 @@
+"""Lowerings of what the library computes at sampled positions without a look at them: they are made finite first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from litz.ir import Node, build
+
+from .context import Indices, LoweringContext
+from .fallback import fallback
+from .registry import lowering
+from .view import Tensor
+
+aten = torch.ops.aten
+
+BICUBIC, ZEROS, REFLECTION = 2, 0, 2
+"""A mode, and two paddings, of grid_sample. With the first two NaN and infinity are harmless."""
+
+
+@lowering(aten.grid_sampler_2d_backward.default)
+def grid_sampler_2d_backward(
+    ctx: LoweringContext, grad: Tensor, x: Tensor, grid: Tensor, mode: int, padding: int, *rest: Any
+) -> Any:
+    """torch's kernel for the CPU takes NaN for an address where it pads by the border or by reflection. As in the
+    forward (and in grid_sample's documentation), it is taken as -1."""
+    if mode == BICUBIC or padding == ZEROS or ctx.node is None:
+        raise NotImplementedError("the library computes it as it is")
+
+    def body(indices: Indices) -> Node:
+        value = grid.load(indices)
+        unknown = build.call("isnan", value)
+        if padding == REFLECTION:  # infinity has a nearest border, but no reflection
+            unknown = build.call("bitwise_or", unknown, build.call("isinf", value))
+        return build.call("where", unknown, build.const(-1.0, grid.dtype), value)
+
+    finite = ctx.pointwise(grid.size, grid.dtype, grid.device, body, stride=ctx.meta_strides(grid.size))
+    return fallback(ctx, ctx.node, (grad, x, finite, mode, padding, *rest), {})

@@ -7,7 +7,7 @@ entry; a lock spares two processes from building the same, and where it cannot b
 once a process, and an entry that does not match is thrown away and built anew.
 
 A cache that cannot be used (read-only, full, a file where a folder should be) costs one warning: what is missing is
-built in a temporary folder for as long as the process lives.
+built in a temporary folder.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Cache:
         warnings.warn(
             f"litz goes on without its disk cache, and keeps nothing that it builds: {self.root} cannot be used: "
             f"{problem}. Make the folder usable, or name another: LITZ_CACHE_DIR=/path; LITZ_CACHE=0 uses none",
-            stacklevel=4,
+            stacklevel=1,  # one place for all compiles of a process: Python shows it once
         )
 
     def _in_spare(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str]) -> Path:

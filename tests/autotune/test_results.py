@@ -58,6 +58,15 @@ def test_a_damaged_record_is_measured_anew(tmp_path: Path, damage: str) -> None:
     assert store(tmp_path).find(KEY) == RECORD
 
 
+@pytest.mark.parametrize("change", [{"us": "1e400", "runs": 1e400}, {"us": float("nan")}, {"noise_us": -1}, {"us": []}])
+def test_what_a_server_may_hold_is_no_record(change: dict[str, object]) -> None:
+    data = json.loads(RECORD.to_json())
+    data["measured"]["library"] |= change
+    for text in (json.dumps(data), "[" * 100_000, b"\xff", "null", '{"format": "litz-autotune", "version": 1}'):
+        with pytest.raises(ValueError):
+            Record.from_json(text)
+
+
 def test_export_and_import_between_caches(tmp_path: Path) -> None:
     store(tmp_path / "a").make(KEY, lambda: (RECORD, True))
     file = tmp_path / "results.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import torch
 
 import litz
 from litz import report as reports
-from litz.errors import PackageError, PackageInputError
+from litz.errors import MissingMemoryError, PackageError, PackageInputError
 from litz.runtime import native_launch, package, triton_build
 from litz.runtime.cache import Cache
 from litz_plugins import KernelSource
@@ -133,7 +134,7 @@ def test_other_inputs_are_refused(softmax: Path, x: Any, message: str) -> None:
         ({"torch": "1.0"}, "made with torch 1.0, and this is torch"),
         ({"version": 0}, "this is litz-package 0, not litz-package 1"),
         ({"device": {"type": "cpu", "name": "CPU", "made_for": "another"}}, "made for CPU, another; this is CPU"),
-        ({"sums": {"wrapper.py": "0"}}, "wrapper.py is missing or damaged"),
+        ({"sums": {"wrapper.py": "0" * 64}}, "wrapper.py is missing or damaged"),
     ],
 )
 def test_what_was_made_for_something_else_is_refused(
@@ -145,6 +146,64 @@ def test_what_was_made_for_something_else_is_refused(
     (tmp_path / package.MANIFEST).write_text(json.dumps(data))
     with pytest.raises(PackageError, match=message):
         litz.aot_load(tmp_path)
+
+
+BROKEN: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "no object": lambda data: [data],
+    "nothing": lambda data: None,
+    "no sums": lambda data: {**data, "sums": {}},
+    "sums that are a list": lambda data: {**data, "sums": list(data["sums"])},
+    "a sum of something outside": lambda data: {**data, "sums": {**data["sums"], "../wrapper.py": "0" * 64}},
+    "no wrapper": lambda data: {**data, "sums": {k: v for k, v in data["sums"].items() if k != package.WRAPPER}},
+    "no library": lambda data: {**data, "sums": {k: v for k, v in data["sums"].items() if not k.startswith("kernels")}},
+    "a library outside": lambda data: {
+        **data, "kernels": {k: {**v, "library": "../../x.so"} for k, v in data["kernels"].items()}
+    },
+    "kernels of no kind": lambda data: {**data, "kernels": {"kernel0": 3}},
+    "another language": lambda data: {
+        **data, "kernels": {k: {**v, "language": "cobol"} for k, v in data["kernels"].items()}
+    },
+    "a symbol that is not there": lambda data: {
+        **data, "kernels": {k: {**v, "symbol": "nobody"} for k, v in data["kernels"].items()}
+    },
+    "a tensor beyond the file": lambda data: {
+        **data, "tensors": {"x": {"at": 0, "dtype": "float32", "size": [9], "order": [0], "device": "cpu"}}
+    },
+    "a function that is not there": lambda data: {**data, "functions": {"f": "no.such.module:f"}},
+    "no inputs": lambda data: {k: v for k, v in data.items() if k != "inputs"},
+    "guards that are no Python": lambda data: {**data, "guards": ["(("]},
+    "a device that is text": lambda data: {**data, "device": "cpu"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", BROKEN)
+def test_a_damaged_package_is_refused(softmax: Path, tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "p"
+    shutil.copytree(softmax, folder)
+    data = json.loads((folder / package.MANIFEST).read_text())
+    (folder / package.MANIFEST).write_text(json.dumps(BROKEN[damage](data)))
+    with pytest.raises(PackageError, match=r"damaged|cannot be read|no sum vouches|not litz-package"):
+        litz.aot_load(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\0" * 100])
+def test_a_package_without_a_list_is_refused(softmax: Path, tmp_path: Path, text: str) -> None:
+    shutil.copytree(softmax, tmp_path / "p")
+    (tmp_path / "p" / package.MANIFEST).write_text(text)
+    with pytest.raises(PackageError, match="cannot be read"):
+        litz.aot_load(tmp_path / "p")
+
+
+def test_a_package_takes_no_tensor_without_memory(tmp_path: Path) -> None:
+    call = saved(tmp_path / "p", lambda x: x * 2 + 1, X)
+    torch.testing.assert_close(call((-X)._neg_view()), X * 2 + 1)
+    torch.testing.assert_close(call(torch._efficientzerotensor(X.shape)), torch.ones_like(X))
+    freed = X.clone()
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(MissingMemoryError):
+        call(freed)
+    with pytest.raises(PackageInputError, match=r"layout torch\.sparse_coo"):
+        call(X.to_sparse())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a CUDA device")

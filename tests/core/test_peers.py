@@ -10,6 +10,7 @@ import pytest
 import torch.distributed as dist
 
 from litz.runtime.cache import Cache
+from litz.runtime.manifest import FILE
 from litz.runtime.peers import NOTHING, PREFIX, Peers, pack, unpack
 
 
@@ -115,16 +116,25 @@ def test_too_much_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert pack(folder_of(tmp_path / "a", x=b"1" * 10)) == NOTHING
 
 
-@pytest.mark.parametrize("damage", ["sum", "name", "size", "zlib", "text", "shape"])
+@pytest.mark.parametrize(
+    "damage", ["sum", "name", "size", "zlib", "text", "shape", "nested", "manifest", "sign", "much"]
+)
 def test_what_is_damaged_is_built_anew(tmp_path: Path, damage: str) -> None:
     files = json.loads(pack(folder_of(tmp_path / "a", x=b"code")))
-    if damage == "name":
-        files["../x"] = files.pop("x")
-    changed = {"sum": ("sha256", "0" * 64), "size": ("bytes", 2), "zlib": ("zlib", "AAAA")}
+    names = {"name": "../x", "manifest": FILE}
+    if damage in names:
+        files[names[damage]] = files.pop("x")
+    changed = {
+        "sum": ("sha256", "0" * 64),
+        "size": ("bytes", 2),
+        "zlib": ("zlib", "AAAA"),
+        "sign": ("bytes", -1),
+        "much": ("bytes", 1e400),
+    }
     if damage in changed:
         name, value = changed[damage]
         files["x"][name] = value
-    text = {"text": "{", "shape": "[1]"}.get(damage, json.dumps(files))
+    text = {"text": "{", "shape": "[1]", "nested": "[" * 100_000}.get(damage, json.dumps(files))
     assert unpack(text) is None
     job = Job(tmp_path)
     job.store.set(f"{PREFIX}/cpp/k/rank", "0")

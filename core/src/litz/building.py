@@ -108,7 +108,7 @@ def build(
         for name, text in files.items():
             (folder / name).write_text(text)
 
-    folder = compiler.cache.build("graph", digest(*files.values()), write)
+    folder = compiler.cache.build("graph", digest(*files.values()), write, needs=tuple(files))
     pool = shared_pool() if compiler.options.memory_pool else Pool(limit_bytes=0)
     namespace = {**support(pool), **wrapper.objects, **launchers}
     entry = load_wrapper(wrapper.text, folder / "wrapper.py", namespace)

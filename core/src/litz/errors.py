@@ -34,6 +34,7 @@ __all__ = [
     "CompilerNotFoundError",
     "DuplicatePluginError",
     "DuplicateRegistrationError",
+    "ForeignResultError",
     "FrozenWeightsError",
     "HookSignatureError",
     "IndexRangeError",
@@ -42,6 +43,7 @@ __all__ = [
     "KernelFileError",
     "LitzError",
     "LoweringError",
+    "MissingMemoryError",
     "PackageError",
     "PackageInputError",
     "PassOrderError",
@@ -267,6 +269,38 @@ class FrozenWeightsError(LitzError):
             f"the weight {weight} {change}: with freezing, its values are part of the code",
             where=f"graph {graph}",
             todo="call torch._dynamo.reset() and compile again when weights have changed, or compile without freezing",
+        )
+
+
+class MissingMemoryError(LitzError):
+    """A compiled graph is called with a tensor that has elements and no memory.
+
+    name: of the graph's input. device: the tensor's. nbytes: of its storage.
+    """
+
+    def __init__(self, name: str, device: str, nbytes: int) -> None:
+        self.name = name
+        self.device = device
+        self.nbytes = nbytes
+        why = "its storage was freed or resized" if device != "meta" else "tensors on the meta device have none"
+        super().__init__(
+            f"an input has elements, but no memory: {why}",
+            where=f"input {name}, on {device}, a storage of {nbytes} bytes",
+            todo="give the tensor its memory back before the call (FSDP: unshard), or call with a real tensor",
+        )
+
+
+class ForeignResultError(LitzError):
+    """A custom op returned something else than its fake kernel says. call: the op. found, expected: what."""
+
+    def __init__(self, call: str, found: str, expected: str) -> None:
+        self.call = call
+        self.found = found
+        self.expected = expected
+        super().__init__(
+            f"{call} returned {found}, where its fake kernel says {expected}",
+            where=f"call of {call}",
+            todo="correct its fake kernel (torch.library.register_fake); torch.library.opcheck finds such differences",
         )
 
 

@@ -64,7 +64,7 @@ def import_(file: Path, folder: Path | None) -> None:
     """Take over the measurements in FILE, where this machine has none for a problem."""
     try:
         data = json.loads(file.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.ClickException(f"{file} is no JSON; `litz tune export FILE` writes what this reads") from error
     try:
         count = import_records(_store(folder), data)

@@ -23,6 +23,8 @@ VERSION = 1
 KIND = "autotune"
 """The cache's kind of these entries, as `litz cache info` lists it."""
 FILE = "record.json"
+PATIENCE = 600.0
+"""Seconds to wait for another process that measures the same: two at once on one device disturb each other."""
 LIBRARY = "library"
 """The name of the library call's own measurement; those of the call with its users begin with it."""
 
@@ -72,7 +74,7 @@ class Record:
                 raise ValueError(f"format {data['format']!r} {data['version']!r}")
             measured = {str(name): Measurement.from_data(found) for name, found in data["measured"].items()}
             return Record(Problem.from_json(json.dumps(data["problem"])), measured)
-        except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise ValueError(f"no record of measurements: {error!r}") from error
 
 
@@ -84,7 +86,7 @@ class LocalStore:
 
     def find(self, key: str) -> Record | None:
         """The record, None if there is none or it is damaged."""
-        folder = self.cache.find(KIND, key)
+        folder = self.cache.find(KIND, key, (FILE,))
         return None if folder is None else _read(folder)
 
     def make(self, key: str, measure: Callable[[], tuple[Record, bool]]) -> Record:
@@ -101,7 +103,7 @@ class LocalStore:
             (folder / FILE).write_text(record.to_json())
 
         try:
-            folder = self.cache.build(KIND, key, fill)
+            folder = self.cache.build(KIND, key, fill, (FILE,), PATIENCE)
         except _Incomplete:
             return kept[0]
         if kept:
@@ -115,7 +117,7 @@ class LocalStore:
 
     def put(self, key: str, record: Record) -> None:
         """Keep a record that came from elsewhere."""
-        self.cache.build(KIND, key, lambda folder: _write(folder, record))
+        self.cache.build(KIND, key, lambda folder: _write(folder, record), (FILE,))
 
     def all_keys(self) -> list[str]:
         """The keys of all records."""

@@ -17,6 +17,8 @@ import torch
 from torch._ops import OpOverload
 
 from litz.capture import torch_api
+from litz.capture.aliasing import respecting
+from litz.capture.backward_inputs import SavedTensorHooks, as_traced
 from litz.capture.graph import Graph, Kind, make_graph
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
@@ -68,11 +70,12 @@ def compile_with_aot(
         job.messages = tuple(torch_api.assertion_messages(gm))
     if freezing and isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper, and freezes nothing
         job.values = tuple(example_inputs)
-        job.names = tuple(node.name for node in gm.graph.find_nodes(op="placeholder"))
+        job.names = _names(gm)
     # Dynamo itself keeps out of the callable returned here, and of all it calls. The backward is called by the
     # autograd engine, possibly in a frame that dynamo traces, and is compiled there too: both have to be guarded.
     backward = torch_api.disable_dynamo(job.backward, "litz compiles the backward graph")
-    return torch_api.aot_compile(
+    job.count = len(example_inputs)
+    compiled = torch_api.aot_compile(
         gm,
         example_inputs,
         forward=job.forward,
@@ -81,6 +84,9 @@ def compile_with_aot(
         decompositions=decompositions,
         eager_random=eager_random,
     )
+    if job.written is not None and not job.written:
+        return compiled
+    return respecting(compiled, gm, example_inputs, job.written, _names(gm))
 
 
 @dataclass
@@ -93,15 +99,21 @@ class _Job:
     values: tuple[Any, ...] = ()
     names: tuple[str, ...] = ()
     messages: tuple[tuple[Any, str], ...] = ()
+    count: int = 0
+    written: frozenset[int] | None = frozenset()
+    """Positions of dynamo's inputs that are written, None where nobody knows which."""
     static_names: frozenset[str] = field(default=frozenset())
     passed_on: frozenset[str] = field(default=frozenset())
     """Names of what the forward makes for the backward alone."""
+    hooks: SavedTensorHooks = field(default_factory=SavedTensorHooks)
 
     def inference(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+        self.written = torch_api.written_inputs(self.count)
         return self._compile(module, example_inputs, "inference", torch_api.static_positions(), None)
 
     def forward(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         torch_api.donate_nothing()
+        self.written = torch_api.written_inputs(self.count)
         static = torch_api.static_positions()
         names = [node.name for node in module.graph.find_nodes(op="placeholder")]
         self.static_names = frozenset(names[position] for position in static if position < len(names))
@@ -116,7 +128,7 @@ class _Job:
             outputs = zip(module.graph.output_node().args[0], strides, strict=True)  # type: ignore[arg-type]
             moved = {item.name for item, changed in outputs if changed is not None and isinstance(item, torch.fx.Node)}
             self.static_names -= moved
-        return compiled
+        return _boxed(self.hooks.watching(compiled))
 
     def backward(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         # The partitioner keeps names: a backward input with the name of a forward input is that very tensor, saved.
@@ -124,6 +136,7 @@ class _Job:
         static = frozenset(position for position, name in enumerate(names) if name in self.static_names)
         dying = frozenset(position for position, name in enumerate(names) if name in self.passed_on)
         compiled = self._compile(module, example_inputs, "backward", static, None, dying)
+        compiled = as_traced(compiled, module.graph.find_nodes(op="placeholder"), example_inputs, self.hooks)
         return _boxed(torch_api.disable_dynamo(compiled, "litz compiled this backward graph"))
 
     def _compile(
@@ -169,6 +182,13 @@ class _Job:
                 if tuple(value.shape) == tuple(fake.shape) and value.dtype == fake.dtype:
                     found[at] = value
         return replace(graph, frozen_values=found, input_names=self.names)
+
+
+def _names(gm: Any) -> tuple[str, ...]:
+    """Dynamo's names of the inputs; none where compiled autograd hands over a wrapper."""
+    if not isinstance(gm, torch.fx.GraphModule):
+        return ()
+    return tuple(node.name for node in gm.graph.find_nodes(op="placeholder"))
 
 
 def _boxed(function: Callable[..., Any]) -> Compiled:

@@ -47,6 +47,8 @@ class WrapperSource:
     objects: Mapping[str, Any] = field(default_factory=dict)
 
 
+LOWEST = 1 << 32
+"""An address below which no tensor's memory lies: what begins there is an offset from no memory."""
 SMALL = 1 << 17
 """Bytes below which the C library keeps freed memory by itself, so that the pool is not asked."""
 
@@ -82,6 +84,8 @@ class _Writer:
         self.lines: list[str] = []
         self.last_use = self._last_uses()
         self.alive: set[str] = set()
+        self.addresses: dict[str, str] = {}
+        """Inputs -> the variable with the address that was read at the start."""
         self.devices = {buffer.device for buffer in self.program.buffers.values()}
         self.cuda = sorted({d.index or 0 for d in self.devices if d.type == "cuda"})
         self.counters, self.zeros = self._counters()
@@ -123,6 +127,7 @@ class _Writer:
         known = {item for item in self.program.inputs if isinstance(item, sympy.Symbol)}
         for symbol, text in self._size_sources(known):
             self._emit(f"{symbol} = {text}")
+        self._look_at_addresses()
         self._align([*self._aligned_inputs()])
         for device, count in self.zeros.items():
             # One launch sets them to zero for all kernels; each has its own.
@@ -131,17 +136,46 @@ class _Writer:
             self._emit(f"_counters{_device_name(device)} = {zeros}.data_ptr()")
         self._make_arena()
 
+    def _look_at_addresses(self) -> None:
+        """Read the address of each input that a kernel uses, once, and see that there is memory at it: tensors whose
+        storage was freed, meta tensors and torch's zero tensor have elements and no memory."""
+        for name in self._addressed_inputs():
+            self.addresses[name] = f"_at_{name}"
+            self._emit(f"_at_{name} = {name}.data_ptr()")
+        tests = [f"{address} < {LOWEST}" for address in self.addresses.values()]
+        if tests:
+            written = {name for step in self.schedule.steps for name in step.writes}
+            self._ask_once(tests, " or ")
+            for name, address in self.addresses.items():
+                self._emit(f"    {name} = _present({name}, {name!r}, {name in written})")
+                self._emit(f"    {address} = {name}.data_ptr()")
+
+    def _addressed_inputs(self) -> Iterator[str]:
+        """Inputs that kernels on their own device use, empty ones aside. A call that writes one may move it."""
+        used = {(name, kernel.device) for kernel in self.schedule.launched for name in (*kernel.reads, *kernel.writes)}
+        calls = [extern for extern in self.schedule.externs if not isinstance(extern, KernelCall)]
+        moved = {name for call in calls for name in call.mutates}
+        for name in self.program.input_buffers:
+            buffer = self.program.buffers[name]
+            if (name, buffer.device) in used and name not in moved and buffer.nbytes != 0:
+                yield name
+
     def _align(self, names: Sequence[str]) -> None:
         """Copies of those that do not start at a multiple of 16 bytes; one question for all, as that is rare."""
         if not names:
             return
-        addresses = [f"{name}.data_ptr()" for name in names]
-        self._emit("if (")
-        for first in range(0, len(names), 6):
-            self._emit("    " + ("" if first == 0 else "| ") + " | ".join(addresses[first : first + 6]))
-        self._emit(") & 15:")
+        self._ask_once([self._address(name) for name in names], " | ", " & 15")
         for name in names:
             self._emit(f"    {name} = _aligned({name})")
+            if name in self.addresses:
+                self._emit(f"    {self.addresses[name]} = {name}.data_ptr()")
+
+    def _ask_once(self, parts: Sequence[str], between: str, after: str = "") -> None:
+        """`if`, with a condition of many parts, six a line."""
+        self._emit("if (")
+        for first in range(0, len(parts), 6):
+            self._emit("    " + (between.lstrip() if first else "") + between.join(parts[first : first + 6]))
+        self._emit(f"){after}:")
 
     def _counters(self) -> tuple[dict[str, str], dict[torch.device, int]]:
         """The address of each kernel's counters, as text, and how many all kernels of a device have together."""
@@ -276,6 +310,8 @@ class _Writer:
 
     def _address(self, name: str) -> str:
         """Of a buffer's first byte, for a kernel on its device."""
+        if name in self.addresses:
+            return self.addresses[name]
         offset = self.schedule.memory.arena.get(name)
         return f"{name}.data_ptr()" if offset is None else f"_arena + {offset}" if offset else "_arena"
 
@@ -346,8 +382,14 @@ class _Writer:
 
     def _plan_strides(self, name: str, extern: Extern) -> None:
         """Give a call's result the strides that the kernels after it were made for, where it has others."""
-        layout = self.program.buffers[name].layout
+        buffer = self.program.buffers[name]
+        layout = buffer.layout
         every = name in self.looked_at
+        if not _is_torchs(extern.target):
+            place = f"{tuple_text(layout.size)}, {tuple_text(layout.stride)}"
+            kind = f"{buffer.dtype}, {_device_name(buffer.device)}"
+            self._emit(f"{name} = _given({name}, {place}, {kind}, {str(extern.target)!r})")
+            return
         place = f"({name}, {tuple_text(layout.size)}, {tuple_text(layout.stride)})"
         if extern.target not in FRESH:
             self._emit(f"{name} = {'_planned' if every else '_planned_inside'}{place}")
@@ -425,6 +467,14 @@ class _Writer:
 
 _TRUSTED = ("mm", "addmm", "bmm", "baddbmm")
 """Templates whose results have the strides that fake tensors say, in every version and on every device."""
+
+
+_TORCHS = frozenset({"aten", "prims", "c10d", "_c10d_functional", "_c10d_functional_autograd", "quantized", "inductor"})
+"""Namespaces of ops that return what their fake kernels say, strides aside."""
+
+
+def _is_torchs(target: Any) -> bool:
+    return not isinstance(target, torch._ops.OpOverload) or target.namespace in _TORCHS
 
 
 def _same_strides(ref: TensorRef, stride: tuple[Expr, ...]) -> bool:

@@ -88,6 +88,7 @@ class _Lowerer:
         self.returned = {_owner(item) for item in outputs}
         self.viewed = {_owner(item) for item in outputs if item is not _owner(item)}
         self.materials: dict[tuple[torch.fx.Node, tuple[Expr, ...]], TensorRef] = {}
+        self.resolutions: dict[torch.fx.Node, View] = {}
         self.ones: dict[Expr, bool] = {}
 
     def run(self) -> Program:
@@ -199,7 +200,7 @@ class _Lowerer:
             return value
         if value.dim() == 0 and value.dtype in SUPPORTED and not torch_api.is_fake(value):
             return Computed.full((), value.item(), value.dtype, value.device)
-        return self.ctx.constant(value)
+        return self.ctx.constant(value.clone() if value._is_zerotensor() else value)
 
     # ----------------------------------------------------------------------------------------------------------- ops
 
@@ -222,6 +223,8 @@ class _Lowerer:
             function = None  # a size is read off the call's result, so there must be a call
         elif function is not None and is_left_to_eager(target, map(_value, node.args)):
             function = None
+        if any(map(has_negative_bit, torch_api.written_arguments(node))):
+            function = None  # a kernel would store the values without their sign
         try:
             if function is not None and (getattr(function, ANY_DTYPE, False) or self.computable(node)):
                 mark = self.ctx.mark()
@@ -255,9 +258,13 @@ class _Lowerer:
 
     def arguments(self, node: torch.fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The node's arguments as lowerings take them: what the schema lets be positional is positional."""
+        in_place = {torch_api.aliased_argument(node), *torch_api.written_arguments(node)}
 
         def value(item: Any) -> Any:
-            return self.values[item] if isinstance(item, torch.fx.Node) else simple(item)
+            if not isinstance(item, torch.fx.Node):
+                return simple(item)
+            found = self.values[item]
+            return found if item in in_place else self.resolved(item, found)
 
         args = tuple(map_aggregate(node.args, value))  # type: ignore[arg-type]
         kwargs = dict(map_aggregate(node.kwargs, value))  # type: ignore[arg-type, call-overload]
@@ -268,6 +275,26 @@ class _Lowerer:
                     break
                 args = (*args, kwargs.pop(name))
         return args, kwargs
+
+    def resolved(self, node: torch.fx.Node, value: Any) -> Any:
+        """The node's value for one who reads elements. Of a tensor with the negative bit the memory holds the opposite
+        of each element: torch copies those, as kernels know memory only."""
+        if not has_negative_bit(node) or not isinstance(value, Tensor):
+            return value
+        found = self.resolutions.get(node)
+        if found is None:
+            found = self.ctx.extern(
+                torch.ops.aten.clone.default,
+                (self.ctx.ref(value, _strides(node)),),
+                {"memory_format": torch.contiguous_format},
+                size=value.size,
+                dtype=value.dtype,
+                device=value.device,
+                stride=Layout.contiguous(value.size).stride,
+            )
+            if not self.written_nodes:
+                self.resolutions[node] = found
+        return found
 
     def strided_arguments(self, node: torch.fx.Node, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments of as_strided, whose offset counts in the storage that eager has: where that is not a buffer
@@ -335,7 +362,7 @@ class _Lowerer:
         # Returned twice, it is one tensor.
         key = (item, stride)
         if key not in self.materials:
-            self.materials[key] = self.materialized(value, stride)
+            self.materials[key] = self.materialized(self.resolved(item, value), stride)
         return self.materials[key]
 
     def owns(self, node: torch.fx.Node, value: View) -> bool:
@@ -353,6 +380,7 @@ class _Lowerer:
     def placed(self, node: torch.fx.Node, value: Tensor) -> View:
         """A copy of `value` with the node's strides, as far from its storage's start as the node's tensor is."""
         stride, offset = _strides(node), _offset(node)
+        value = self.resolved(node, value)
         if offset == 0 or value.dtype not in SUPPORTED:
             return self.ctx.copy(value, stride)
         layout = Layout(value.size, stride, offset)
@@ -375,6 +403,12 @@ class _Lowerer:
 def _value(argument: Any) -> Any:
     """The fake value of a node's argument, or the argument itself."""
     return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
+
+
+def has_negative_bit(node: torch.fx.Node) -> bool:
+    """Whether the node's tensor is the opposite of what lies in its memory, as `z.conj().imag` is."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.is_neg()
 
 
 def _owner(node: torch.fx.Node) -> torch.fx.Node:

@@ -1,31 +1,43 @@
 """The on-disk cache: what was built, found by the content that it was built from.
 
 An entry is a folder `ROOT/KIND/KEY/` of plain files (source text, shared objects, cubins, JSON) with a `manifest.json`
-of their SHA-256 sums. Nothing in it is unpickled. Writers build in a folder of their own and rename it into place under
-a lock, so two processes never see half an entry; readers check the sums once a process, and an entry that does not
-match is thrown away and built anew.
+of their SHA-256 sums. Nothing in it is unpickled, and nothing is used that the manifest does not vouch for
+(`litz.runtime.manifest`). Writers build in a folder of their own and rename it into place, so nobody ever sees half an
+entry; a lock spares two processes from building the same, and where it cannot be had both build. Readers check the sums
+once a process, and an entry that does not match is thrown away and built anew.
+
+A cache that cannot be used (read-only, full, a file where a folder should be) costs one warning: what is missing is
+built in a temporary folder.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import errno
 import hashlib
-import json
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Callable
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from litz.errors import CacheError
 
+from . import manifest
 from .peers import Peers
 
-MANIFEST = "manifest.json"
+PATIENCE = 10.0
+"""Seconds to wait for another process that builds an entry, before it is built here too."""
+_KEY = re.compile(r"[0-9a-f]{40}")
+_SCRATCH = re.compile(r"\.[0-9a-zA-Z]{1,8}-[0-9a-z_]{8}")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def digest(*parts: str | bytes) -> str:
@@ -38,22 +50,21 @@ def digest(*parts: str | bytes) -> str:
     return sha.hexdigest()[:40]
 
 
-def _sum(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 class Cache:
     """Entries under `root`. With `enabled=False` every entry is built in a temporary folder and never found again.
 
     hits, misses: how many entries `build` has found, and made or taken from a peer.
     peers: the other ranks of a job, who may have built what is not there.
+    CacheError if no temporary folder can be made.
     """
 
     def __init__(self, root: Path, enabled: bool = True, peers: Peers | None = None) -> None:
         self._peers = peers
-        self._scratch = None if enabled else tempfile.TemporaryDirectory(prefix="litz-")
+        self._scratch = None if enabled else _temporary()
         self.root = Path(root) if self._scratch is None else Path(self._scratch.name)
         self._checked: set[Path] = set()
+        self._spare: list[Cache] = []  # this and the lock are shared with `counted` copies
+        self._giving_up = threading.Lock()
         self.hits = self.misses = 0
 
     def counted(self) -> Cache:
@@ -62,64 +73,91 @@ class Cache:
         own.hits = own.misses = 0
         return own
 
-    def find(self, kind: str, key: str) -> Path | None:
-        """The folder of an entry that is there and undamaged, else None."""
+    def find(self, kind: str, key: str, needs: Sequence[str] = ()) -> Path | None:
+        """The folder of an entry that is there, undamaged, and has the files that are needed, else None."""
         folder = self.root / kind / key
-        if folder in self._checked:
+        if folder in self._checked and all((folder / name).is_file() for name in (manifest.FILE, *needs)):
             return folder
-        if not self._intact(folder):
+        self._checked.discard(folder)
+        if not manifest.holds(folder, needs):
             return None
         self._checked.add(folder)
         return folder
 
-    def build(self, kind: str, key: str, make: Callable[[Path], None]) -> Path:
+    def build(
+        self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str] = (), patience: float = PATIENCE
+    ) -> Path:
         """The folder of an entry; if it is not there, `make(folder)` fills a fresh one first.
 
-        What `make` raises is passed on, and nothing is kept. Two processes that ask at once build once. CacheError if
-        the folder cannot be written.
+        needs: files that the caller will read. patience: seconds to wait for another process that builds the entry.
+        What `make` raises is passed on, and nothing is kept. Where the cache cannot be used, the folder is a temporary
+        one, and a warning says why, once. CacheError if that cannot be had either.
         """
-        found = self.find(kind, key)
+        found = self.find(kind, key, needs)
         if found is not None:
             self.hits += 1
             return found
+        if self._spare:
+            return self._in_spare(kind, key, make, needs)
         try:
-            folder = self._build(kind, key, make)
-        except OSError as cause:
-            if self._is_about(cause):
-                problem = f"the cache cannot be written: {cause.strerror or cause}"
-                todo = "make the folder writable, or name another: LITZ_CACHE_DIR=/path; LITZ_CACHE=0 uses none"
-                raise CacheError(problem, path=str(self.root), todo=todo) from cause
-            raise
+            folder = self._build(kind, key, make, needs, patience)
+        except Exception as cause:
+            if self._scratch is not None or not self._is_about(cause):
+                raise
+            self._give_up(cause)
+            return self._in_spare(kind, key, make, needs)
         self._checked.add(folder)
         return folder
 
-    def _build(self, kind: str, key: str, make: Callable[[Path], None]) -> Path:
+    def aside(self, why: BaseException) -> Cache:
+        """A cache in a temporary folder, for what cannot be used where this one lies; the first time with a warning."""
+        self._give_up(why)
+        return self._spare[0]
+
+    def _give_up(self, why: BaseException) -> None:
+        with self._giving_up:
+            if self._spare:
+                return
+            self._spare.append(Cache(self.root, enabled=False))
+        problem = (why.strerror if isinstance(why, OSError) else None) or str(why) or type(why).__name__
+        warnings.warn(
+            f"litz goes on without its disk cache, and keeps nothing that it builds: {self.root} cannot be used: "
+            f"{problem}. Make the folder usable, or name another: LITZ_CACHE_DIR=/path; LITZ_CACHE=0 uses none",
+            stacklevel=1,  # one place for all compiles of a process: Python shows it once
+        )
+
+    def _in_spare(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str]) -> Path:
+        spare = self._spare[0]
+        hits, misses = spare.hits, spare.misses
+        folder = spare.build(kind, key, make, needs)
+        self.hits, self.misses = self.hits + spare.hits - hits, self.misses + spare.misses - misses
+        return folder
+
+    def _build(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str], patience: float) -> Path:
         parent = self.root / kind
         parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(parent / f".{key}.lock"):
-            found = self.find(kind, key)  # another process may have been faster
+        with _lock(parent / f".{key}.lock", patience):
+            found = self.find(kind, key, needs)  # another process may have been faster
             if found is not None:
                 self.hits += 1
                 return found
-            self.misses += 1
             folder = parent / key
-            shutil.rmtree(folder, ignore_errors=True)  # damaged, or it would have been found
             scratch = Path(tempfile.mkdtemp(prefix=f".{key[:8]}-", dir=parent))
             try:
-                ours = self._fill(kind, key, make, scratch)
+                ours = self._fill(kind, key, make, needs, scratch)
                 if ours and self._peers is not None:
                     self._peers.offer(kind, key, scratch)
-                sums = {str(p.relative_to(scratch)): _sum(p) for p in sorted(scratch.rglob("*")) if p.is_file()}
-                (scratch / MANIFEST).write_text(json.dumps(sums, indent=1))
-                os.replace(scratch, folder)
+                manifest.write(scratch)
+                _put(scratch, folder, needs)
+                self.misses += 1
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
         return folder
 
-    def _fill(self, kind: str, key: str, make: Callable[[Path], None], folder: Path) -> bool:
+    def _fill(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str], folder: Path) -> bool:
         """Fill a folder with what another rank has built, or with `make`; whether it was that."""
         files = None if self._peers is None else self._peers.fetch(kind, key)
-        if files is not None:
+        if files is not None and set(needs) <= files.keys():
             for name, data in files.items():
                 (folder / name).write_bytes(data)
             return False
@@ -131,20 +169,21 @@ class Cache:
             raise
         return True
 
-    def _is_about(self, cause: OSError) -> bool:
+    def _is_about(self, cause: Exception) -> bool:
         """Whether an error is the cache folder's: a full disk, or a file in it or on the way to it."""
-        name, root = str(cause.filename or ""), str(self.root)
-        return cause.errno in (errno.ENOSPC, errno.EDQUOT) or (
-            bool(name) and (name.startswith(root) or root.startswith(name))
-        )
+        if not isinstance(cause, OSError):  # a compiler says in its own words that the disk is full
+            return any(os.strerror(number) in str(cause) for number in _FULL)
+        names = [str(name) for name in (cause.filename, cause.filename2) if name]
+        root = str(self.root)
+        return cause.errno in _FULL or any(name.startswith(root) or root.startswith(name) for name in names)
 
     def info(self) -> dict[str, Any]:
-        """path, entries, bytes, and by_kind: entries and bytes of each kind."""
+        """path, entries, bytes, and by_kind: entries and bytes of each kind. CacheError if it cannot be read."""
         by_kind: dict[str, dict[str, int]] = {}
         for folder in self._entries():
             row = by_kind.setdefault(folder.parent.name, {"entries": 0, "bytes": 0})
             row["entries"] += 1
-            row["bytes"] += sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+            row["bytes"] += sum(_size(path) for path in folder.rglob("*"))
         return {
             "path": str(self.root),
             "entries": sum(row["entries"] for row in by_kind.values()),
@@ -153,20 +192,88 @@ class Cache:
         }
 
     def clear(self) -> int:
-        """Remove every entry, and say how many there were. Only what is an entry of this cache is touched."""
+        """Remove every entry, and say how many there were. Only what is an entry of this cache is touched, or was left
+        by a process that ended while it wrote one. CacheError if the folder cannot be read."""
         entries = self._entries()
         for folder in entries:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
             (folder.parent / f".{folder.name}.lock").unlink(missing_ok=True)
+        for left in (path for kind in self._kinds() for path in _listed(kind) if _SCRATCH.fullmatch(path.name)):
+            _remove(left)
         self._checked.clear()
         return len(entries)
 
-    def _entries(self) -> list[Path]:
-        return [path.parent for path in self.root.glob(f"*/*/{MANIFEST}")] if self.root.is_dir() else []
+    def _kinds(self) -> list[Path]:
+        return [path for path in _listed(self.root) if path.is_dir() and not path.is_symlink()]
 
-    def _intact(self, folder: Path) -> bool:
+    def _entries(self) -> list[Path]:
+        """Folders with a manifest, and what else has the name of an entry: damaged, it would be replaced."""
+        found = [path for kind in self._kinds() for path in _listed(kind)]
+        return [path for path in found if _KEY.fullmatch(path.name) or (path / manifest.FILE).is_file()]
+
+
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="litz-", ignore_cleanup_errors=True)
+    except OSError as cause:
+        problem = f"no temporary folder can be made: {cause.strerror or cause}"
+        raise CacheError(problem, todo="set TMPDIR to a folder that can be written") from cause
+
+
+@contextlib.contextmanager
+def _lock(path: Path, patience: float) -> Iterator[None]:
+    """The lock of an entry; without it where another process does not let go in time, or the file system has none.
+
+    It only spares work: entries are renamed into place whole.
+    """
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=patience)
+    except (Timeout, OSError, NotImplementedError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _put(scratch: Path, folder: Path, needs: Sequence[str]) -> None:
+    """Rename an entry into place. What is there is damaged, or another process has been faster: then that stays."""
+    for _ in range(2):
         try:
-            sums = json.loads((folder / MANIFEST).read_text())
-            return isinstance(sums, dict) and all(_sum(folder / name) == value for name, value in sums.items())
-        except (OSError, ValueError):
-            return False
+            os.rename(scratch, folder)
+            return
+        except OSError as cause:
+            if manifest.holds(folder, needs):
+                return
+            if cause.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+            _remove(folder)
+    os.rename(scratch, folder)
+
+
+def _remove(path: Path) -> None:
+    """A folder, file or link; what cannot be removed stays."""
+    with contextlib.suppress(OSError):
+        if path.is_symlink() or not path.is_dir():
+            path.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _listed(folder: Path) -> list[Path]:
+    """What is in a folder, nothing if it is not there. CacheError if it cannot be read."""
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as cause:
+        raise CacheError(f"the cache cannot be read: {cause.strerror or cause}", path=str(folder)) from cause
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size if path.is_file() else 0
+    except OSError:  # another process has removed it
+        return 0

@@ -125,17 +125,20 @@ def build(source: Any, options: Any, cache: Cache) -> Path:
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             kept = _keep(cache, key, text)
-            raise KernelBuildError(name, [*flags, "-o", "/dev/null", str(kept), *linked], done.stderr, str(kept))
+            again = [*flags, "-o", "/dev/null", str(kept or SOURCE), *linked]
+            raise KernelBuildError(name, again, done.stderr, str(kept or ""))
 
-    return cache.build("cpp", key, make) / LIBRARY
+    return cache.build("cpp", key, make, needs=(LIBRARY,)) / LIBRARY
 
 
-def _keep(cache: Cache, key: str, text: str) -> Path:
-    """The source of a kernel that did not build, where the user can look at it."""
-    folder = cache.root / "failed"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{key}.cpp"
-    path.write_text(text)
+def _keep(cache: Cache, key: str, text: str) -> Path | None:
+    """The source of a kernel that did not build, where the user can look at it; None where it cannot be written."""
+    path = cache.root / "failed" / f"{key}.cpp"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError:
+        return None
     return path
 
 
@@ -144,8 +147,16 @@ def load_kernel(source: Any, context: Any) -> Callable[..., Any]:
 
     A kernel with `bounded` indices raises IndexRangeError where one does not hold; any other is the bare C function.
     """
-    library = ctypes.CDLL(str(build(source, context.options, context.cache)))
-    return bind(getattr(library, source.symbol), source)
+    return bind(getattr(_loaded(source, context.options, context.cache), source.symbol), source)
+
+
+def _loaded(source: Any, options: Any, cache: Cache) -> ctypes.CDLL:
+    """The library of a KernelSource. From a folder that the system runs no code from (noexec), or that another process
+    has just emptied, it cannot be loaded: then it is built in a temporary folder."""
+    try:
+        return ctypes.CDLL(str(build(source, options, cache)))
+    except OSError as cause:
+        return ctypes.CDLL(str(build(source, options, cache.aside(cause))))
 
 
 def bind(function: Any, source: Any) -> Callable[..., Any]:

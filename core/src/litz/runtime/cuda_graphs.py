@@ -119,7 +119,7 @@ class _Replayer:
     def _own(self, position: int, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or position in self.static:
             return value
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(value)
+        return _copied(value)
 
     def _replay(self, recording: _Recording, args: list[Any]) -> tuple[Any, ...]:
         for position, (own, value) in enumerate(zip(recording.inputs, args, strict=True)):
@@ -149,8 +149,10 @@ def _same_part(output: torch.Tensor, own: torch.Tensor, given: torch.Tensor) -> 
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """With the same strides, and conjugate or negative by a bit where the tensor is: the graph was traced for that."""
     fresh = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    return fresh.copy_(tensor)
+    fresh = fresh.conj() if tensor.is_conj() else fresh
+    return (fresh._neg_view() if tensor.is_neg() else fresh).copy_(tensor)
 
 
 def _capturing() -> bool:

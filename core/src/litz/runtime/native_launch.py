@@ -1,9 +1,10 @@
 """The extension module that launches CUDA kernels (`native_launch.cpp`), built once and loaded.
 
 In: a compiler's name and the cache. Out: the module, or None where it cannot be had: there is no C++ compiler, Python
-came without its headers, or the cache cannot be written. Launching goes through ctypes then (`cuda_driver`), which does
-the same and takes 2 to 3 µs more. That is no error and no warning: a machine that runs kernels built elsewhere needs no
-compiler, and nothing that the user asked for is missing. `litz doctor` says which of the two it is, and why.
+came without its headers, or there is no folder to build it in. Launching goes through ctypes then (`cuda_driver`),
+which does the same and takes 2 to 3 µs more. That is no error and no warning: a machine that runs kernels built
+elsewhere needs no compiler, and nothing that the user asked for is missing. `litz doctor` says which of the two it is,
+and why.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def build(compiler: str | None, cache: Cache) -> Path:
             raise KernelBuildError(NAME, line, done.stderr, str(SOURCE))
 
     key = digest(name, SOURCE.read_text(), sys.version, found.version, " ".join(command))
-    return cache.build("native", key, make) / name
+    return cache.build("native", key, make, needs=(name,)) / name
 
 
 def load_library(path: Path) -> ModuleType | None:

@@ -25,13 +25,15 @@ from torch.utils import _pytree as pytree
 from litz.errors import PackageError, PackageInputError
 from litz_plugins import KernelSource
 
-from . import cpp_build, native_launch, triton_build
+from . import cpp_build, manifest, native_launch, triton_build
 from .compiled_graph import Entry, load_wrapper
 from .pool import shared_pool
-from .wrapper_support import support
+from .wrapper_support import resolved, support
 
 FORMAT, VERSION = "litz-package", 1
 MANIFEST, WRAPPER, WEIGHTS = "package.json", "wrapper.py", "weights.bin"
+LARGEST_MANIFEST = 1 << 26
+"""Bytes: it has a line for each weight and size."""
 ALIGNMENT = 64
 """Bytes at whose multiples a tensor starts in the file of weights."""
 
@@ -101,8 +103,9 @@ def write_package(
         "in_spec": contents.in_spec,
         "out_spec": contents.out_spec,
         "guards": list(contents.guards),
-        "sums": {str(p.relative_to(folder)): _sum(p) for p in sorted(folder.rglob("*")) if p.is_file()},
     }
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    data["sums"] = {path.relative_to(folder).as_posix(): manifest.sum_of(path) for path in files}
     (folder / MANIFEST).write_text(json.dumps(data, indent=1))
 
 
@@ -138,21 +141,27 @@ def _path_of(value: Any) -> str:
     raise PackageError(f"the graph calls {value!r}, which has no name in a module", todo="compile it just in time")
 
 
-def _sum(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 # Loading.
 
 
 def load_package(folder: Path) -> Package:
     """The callable. Errors: PackageError, for what is damaged or was made for something else."""
+    again = "write it anew here, with litz.aot_compile"
     try:
-        data = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError) as cause:
+        data = json.loads(manifest.plain_file(folder, MANIFEST, LARGEST_MANIFEST))
+        if not isinstance(data, dict):
+            raise ValueError(f"it holds {type(data).__name__}, not what a package is")
+    except (OSError, ValueError, RecursionError) as cause:
         problem = f"{MANIFEST} cannot be read: {cause}"
         raise PackageError(problem, path=str(folder), todo="name a folder that litz.aot_compile wrote") from cause
-    again = "write it anew here, with litz.aot_compile"
+    try:
+        return _load(folder, data, again)
+    except (AttributeError, ImportError, LookupError, TypeError, ValueError, RuntimeError, SyntaxError) as cause:
+        problem = f"{MANIFEST} is damaged: {type(cause).__name__}: {cause}"
+        raise PackageError(problem, path=str(folder), todo=again) from cause
+
+
+def _load(folder: Path, data: Mapping[str, Any], again: str) -> Package:
     if data.get("format") != FORMAT or data.get("version") != VERSION:
         found = f"{data.get('format')} {data.get('version')}"
         raise PackageError(f"this is {found}, not {FORMAT} {VERSION}", path=str(folder), todo=again)
@@ -167,11 +176,29 @@ def load_package(folder: Path) -> Package:
     if here["made_for"] != wanted["made_for"]:
         problem = f"it was made for {wanted['name']}, {wanted['made_for']}; this is {here['name']}, {here['made_for']}"
         raise PackageError(problem, path=str(folder), todo=again)
-    for name, wanted_sum in data["sums"].items():
-        path = folder / name
-        if not path.is_file() or _sum(path) != wanted_sum:
+    sums = manifest.check_sums(data["sums"])
+    for name, wanted_sum in sums.items():
+        if not _agrees(folder, name, wanted_sum):
             raise PackageError(f"{name} is missing or damaged", path=str(folder), todo=again)
+    kernels = [file for name, kernel in data["kernels"].items() for file in _files(name, kernel)]
+    for name in (WRAPPER, *([WEIGHTS] if data["tensors"] else []), *kernels):
+        if name not in sums:
+            raise PackageError(f"no sum vouches for {name}", path=str(folder), todo=again)
     return Package(folder, data)
+
+
+def _agrees(folder: Path, name: str, value: str) -> bool:
+    try:
+        return manifest.agrees(folder, name, value)
+    except OSError:
+        return False
+
+
+def _files(name: str, kernel: Mapping[str, Any]) -> list[str]:
+    """The files of a kernel, as `build_cpp` and `build_triton` name them."""
+    if kernel["language"] == "cpp":
+        return [f"kernels/{name}/{kernel['library']}"]
+    return [f"kernels/{name}/{number}.cubin" for number in kernel["variants"]]
 
 
 class Package:
@@ -181,8 +208,8 @@ class Package:
         self.folder, self._data = folder, data
         tensors = _read_tensors(data["tensors"], folder / WEIGHTS)
         functions = {name: _imported(path) for name, path in data["functions"].items()}
-        library = folder / native_launch.library_name()
-        self._native = native_launch.load_library(library) if library.exists() else None
+        library = native_launch.library_name()
+        self._native = native_launch.load_library(folder / library) if library in data["sums"] else None
         launchers = {name: self._launcher(name, kernel) for name, kernel in data["kernels"].items()}
         namespace = {**support(shared_pool()), **tensors, **functions, **launchers}
         self.state = {item["name"]: tensors[item["name"]] for item in data["inputs"] if item["kind"] == "state"}
@@ -194,7 +221,8 @@ class Package:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = self._flat(args, kwargs)
         self._check(given)
-        values = iter(given)
+        plain = [resolved(value) if isinstance(value, torch.Tensor) else value for value in given]
+        values = iter(plain)
         arguments = [self.state[i["name"]] if i["kind"] == "state" else next(values) for i in self._data["inputs"]]
         with torch.no_grad():
             results = self._entry(list(arguments))
@@ -228,6 +256,8 @@ class Package:
                 continue
             if not isinstance(value, torch.Tensor):
                 raise PackageInputError(f"{name} is {type(value).__name__}, it was made for a tensor")
+            if value.layout != torch.strided or value.is_nested:
+                raise PackageInputError(f"{name} is of the layout {value.layout}, it was made for memory with strides")
             if str(value.dtype) != wanted["dtype"] or str(value.device) != wanted["device"]:
                 made = f"{wanted['dtype']} on {wanted['device']}"
                 raise PackageInputError(f"{name} is {value.dtype} on {value.device}, it was made for {made}")
@@ -287,7 +317,7 @@ def _read_tensors(places: Mapping[str, Any], path: Path) -> dict[str, torch.Tens
 
 def build_cpp(source: KernelSource, folder: Path, library: Path) -> dict[str, Any]:
     """Put a built shared object into the package, named by its content: equal paths are one library to the loader."""
-    name = f"{_sum(library)[:16]}.so"
+    name = f"{manifest.sum_of(library)[:16]}.so"
     (folder / name).write_bytes(library.read_bytes())
     return {"library": name}
 

@@ -11,7 +11,6 @@ A rank that waits too long builds for itself, warns once, and asks no more.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import time
@@ -21,10 +20,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .manifest import FILE
+
 KINDS = frozenset({"cpp", "triton"})
 """Kinds of entries that follow from their key alone; what was measured is each machine's own."""
 MOST_BYTES = 4 << 20
 """Of an entry as it is sent: a TCPStore takes 8 MiB in a value."""
+LARGEST_FILE = 1 << 28
+"""Of a file of an entry, unpacked."""
 SECONDS = 60.0
 """How long to wait for another rank's kernel."""
 POLL_S = 0.01
@@ -80,7 +83,8 @@ class Peers:
             return None
         try:
             return action(*found)
-        except RuntimeError:  # torch raises DistStoreError, a RuntimeError, where the store is gone
+        # torch raises DistStoreError, a RuntimeError, where the store is gone; ValueError: what it holds is no text.
+        except (RuntimeError, OSError, ValueError):
             self._broken = True
             return None
 
@@ -109,11 +113,12 @@ def unpack(text: str | bytes) -> Mapping[str, bytes] | None:
         found = {}
         for name, item in files.items():
             unzip = zlib.decompressobj()
-            data = unzip.decompress(base64.b64decode(item["zlib"], validate=True), int(item["bytes"]))
-            plain = Path(name).name == name and name not in ("", ".", "..")
+            most = min(int(item["bytes"]), LARGEST_FILE)
+            data = unzip.decompress(base64.b64decode(item["zlib"], validate=True), most)
+            plain = Path(name).name == name and name not in ("", ".", "..", FILE) and "\0" not in name
             if not plain or hashlib.sha256(data).hexdigest() != item["sha256"]:
                 return None
             found[name] = data
         return found or None
-    except (ValueError, KeyError, TypeError, AttributeError, zlib.error, binascii.Error):
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, zlib.error):
         return None

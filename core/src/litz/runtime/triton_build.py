@@ -204,7 +204,8 @@ def build(source: KernelSource, capability: tuple[int, int], cache: Cache, varia
     """The kernel's binary, from the cache or compiled. KernelBuildError if it does not compile."""
     settings = json.dumps([source.settings.get(name, 1) for name in _BUILD_SETTINGS])
     key = digest(_toolchain(), source.text, settings, repr(variant), repr(capability))
-    folder = cache.build("triton", key, lambda folder: _make(source, capability, variant, folder))
+    needs = ("kernel.json", "kernel.cubin")
+    folder = cache.build("triton", key, lambda folder: _make(source, capability, variant, folder), needs)
     info = json.loads((folder / "kernel.json").read_text())
     return Binary((folder / "kernel.cubin").read_bytes(), **info)
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from litz.errors import ForeignResultError, MissingMemoryError
+
 from .pool import Pool
 from .torch_runtime import empty_cpu, empty_cuda, view
 
@@ -51,6 +53,47 @@ def planned_inside(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[in
     return _copy_to(tensor, size, stride)
 
 
+def given(
+    tensor: Any, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device, call: str
+) -> torch.Tensor:
+    """As `planned`, for a call that is not torch's own: its fake kernel, which says what it returns, may be wrong.
+
+    ForeignResultError where it is, since what follows was made for what the fake kernel says.
+    """
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+        found = type(tensor).__name__ if not isinstance(tensor, torch.Tensor) else f"a tensor of {tensor.layout}"
+        raise ForeignResultError(call, found, f"a tensor of {torch.strided}")
+    if tensor.shape != size or tensor.dtype != dtype or tensor.device.type != device.type:
+        found, expected = (
+            f"{t} {list(n)} on {d}"
+            for t, n, d in ((tensor.dtype, tensor.shape, tensor.device.type), (dtype, size, device.type))
+        )
+        raise ForeignResultError(call, found, expected)
+    tensor = resolved(tensor)
+    return tensor if tensor.stride() == stride else restrided(tensor, size, stride)
+
+
+def resolved(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy with equal strides of one whose memory does not hold its elements: those of torch's zero
+    tensor lie nowhere, those of one with the negative bit are the opposite of what lies there."""
+    if not (tensor.is_neg() or tensor._is_zerotensor()):
+        return tensor
+    return _copy_to(tensor, tuple(tensor.shape), tensor.stride())
+
+
+def present(tensor: torch.Tensor, name: str, written: bool) -> torch.Tensor:
+    """An input whose address is so low that it may have no memory; zeros for torch's zero tensor, if not written.
+    MissingMemoryError for what has elements, and no memory."""
+    if tensor.numel() == 0:
+        return tensor
+    if tensor._is_zerotensor() and not written:
+        return resolved(tensor)
+    memory = tensor.untyped_storage()
+    if memory.data_ptr() == 0:
+        raise MissingMemoryError(name, str(tensor.device), memory.nbytes())
+    return tensor
+
+
 def _lies_as(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     """Do the strides lead to each element where `stride` does?"""
     have = tensor.stride()
@@ -61,7 +104,12 @@ def _lies_as(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...
 
 
 def _copy_to(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    one = [1 if step == 0 and n > 1 else n for n, step in zip(size, stride, strict=True)]
+    fresh = torch.empty_strided(one, stride, dtype=tensor.dtype, device=tensor.device)
+    if tuple(one) == size:
+        return fresh.copy_(tensor)
+    first = tuple(slice(n) for n in one)  # what is expanded from one element is that element, once
+    return fresh.copy_(tensor[first]).as_strided(size, stride)
 
 
 def results(value: Any) -> Any:
@@ -106,6 +154,7 @@ def support(pool: Pool) -> dict[str, object]:
     """The names that every wrapper finds in its globals. Graph inputs have names of ops (`view`), hence the `_`."""
     return {
         "_aligned": aligned,
+        "_given": given,
         "_empty": empty,
         "_empty_cpu": empty_cpu,
         "_empty_cuda": empty_cuda,
@@ -113,6 +162,7 @@ def support(pool: Pool) -> dict[str, object]:
         "_planned": planned,
         "_planned_inside": planned_inside,
         "_pool": pool,
+        "_present": present,
         "_restrided": restrided,
         "_results": results,
         "_reuse": reuse,

@@ -72,7 +72,8 @@ def tensor_of(node: Any) -> torch.Tensor | None:
 
 
 def same_geometry(a: torch.fx.Node, b: torch.fx.Node, *, offset: bool = False) -> bool:
-    """Whether two nodes have the same dtype, device, sizes and strides for all sizes that the guards allow.
+    """Whether two nodes have the same dtype, device, sizes and strides for all sizes that the guards allow, and are
+    read off their memory alike (neither conjugate nor negative, or both).
 
     offset: the storage offset too, which matters when one is a view of the other.
     """
@@ -80,6 +81,8 @@ def same_geometry(a: torch.fx.Node, b: torch.fx.Node, *, offset: bool = False) -
     if left is None or right is None or left.layout != torch.strided or right.layout != torch.strided:
         return False
     if left.dtype != right.dtype or left.device != right.device or left.dim() != right.dim():
+        return False
+    if left.is_neg() != right.is_neg() or left.is_conj() != right.is_conj():
         return False
     pairs: list[tuple[Any, Any]] = [
         *zip(left.shape, right.shape, strict=True),

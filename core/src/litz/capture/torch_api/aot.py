@@ -137,6 +137,42 @@ def user_output_count(total: int) -> int:
     return min(total, tokens + metadata.num_forward_returns)
 
 
+def written_inputs(count: int) -> frozenset[int] | None:
+    """Which of `count` inputs the graph that is being compiled writes, in the graph itself or after it; None where it
+    writes some and AOTAutograd has put inputs together or taken them apart, so that their positions are others."""
+    metadata = forward_metadata()
+    if metadata is None:
+        return frozenset()
+    found = frozenset(at for at, info in enumerate(metadata.input_info) if info.mutates_data)
+    return found if not found or len(metadata.input_info) == count else None
+
+
+def is_tangent(node: torch.fx.Node) -> bool:
+    """Whether a backward's placeholder is a gradient that is handed to backward(), by the partitioner's names."""
+    return "tangents" in str(node.target)
+
+
+def saved_tensor_hooks_active() -> bool:
+    """Whether what autograd saves now goes through `torch.autograd.graph.saved_tensors_hooks`."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
+def overlapping(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether two of these tensors of one storage may have memory in common, as AOTAutograd sees it."""
+    from torch._C._dynamo.guards import compute_overlapping_tensors
+
+    numbers = (number for tensor in tensors for number in (*tensor.shape, *tensor.stride(), tensor.storage_offset()))
+    symbolic = any(isinstance(number, torch.SymInt) for number in numbers)
+    return bool(compute_overlapping_tensors(list(tensors), symbolic=symbolic))
+
+
+def is_wrapper(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is of a subclass that wraps others, which AOTAutograd takes out of it."""
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    return is_traceable_wrapper_subclass(tensor)
+
+
 def rebuilt_outputs() -> frozenset[int]:
     """Output positions of the forward or inference graph that AOTAutograd rebuilds as views of inputs: of what the
     graph returns there only sizes, strides and storage offset count. Empty where it handles tensor subclasses."""

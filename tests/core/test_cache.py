@@ -1,0 +1,309 @@
+"""The disk cache under damage: what is not as it was written is not used, what cannot be used costs one warning."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from filelock import FileLock
+
+from litz.cli.main import main
+from litz.errors import CacheError
+from litz.options import Options
+from litz.runtime import cache as cache_module
+from litz.runtime import cpp_build
+from litz.runtime.cache import Cache, digest
+from litz.runtime.manifest import FILE, LARGEST
+
+KEY, NEEDS = digest("entry"), ("kernel.so", "part/data.bin")
+CONTENT = {"kernel.so": b"code" * 100, "part/data.bin": b"data", "kernel.cpp": b"text"}
+
+
+def fill(folder: Path) -> None:
+    for name, data in CONTENT.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+def entry_of(root: Path) -> Path:
+    return Cache(root).build("cpp", KEY, fill, NEEDS)
+
+
+def manifest(folder: Path, text: str | bytes) -> None:
+    (folder / FILE).write_bytes(text.encode() if isinstance(text, str) else text)
+
+
+def resummed(folder: Path, change: Callable[[dict[str, object]], object]) -> None:
+    sums = json.loads((folder / FILE).read_text())
+    manifest(folder, json.dumps(change(sums)))
+
+
+def outside(folder: Path, name: str) -> None:
+    path = folder.parents[2] / "elsewhere"
+    path.write_bytes(CONTENT["kernel.so"])
+    resummed(folder, lambda sums: {**sums, name.format(path): sums["kernel.so"]})
+
+
+def linked(folder: Path, name: str) -> None:
+    path = folder.parents[2] / "moved"
+    shutil.move(folder / name, path)
+    (folder / name).symlink_to(path)
+
+
+def as_link(folder: Path) -> None:
+    shutil.move(folder, folder.parents[2] / "moved")
+    folder.symlink_to(folder.parents[2] / "moved")
+
+
+def as_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("no folder")
+
+
+def as_pipe(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+
+
+def truncated(folder: Path, name: str) -> None:
+    (folder / name).write_bytes((folder / name).read_bytes()[:10])
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "an empty manifest": lambda f: manifest(f, "{}"),
+    "an empty manifest of a truncated library": lambda f: (manifest(f, "{}"), truncated(f, "kernel.so")),
+    "no manifest": lambda f: (f / FILE).unlink(),
+    "a manifest of no bytes": lambda f: manifest(f, b""),
+    "a truncated manifest": lambda f: truncated(f, FILE),
+    "a manifest of zeros": lambda f: manifest(f, b"\0" * 200),
+    "a manifest in another encoding": lambda f: manifest(f, b"\xff\xfe{}"),
+    "a nested manifest": lambda f: manifest(f, "[" * 100_000),
+    "a nested object": lambda f: manifest(f, '{"kernel.so":' * 50_000),
+    "a list": lambda f: manifest(f, "[]"),
+    "a number of many digits": lambda f: manifest(f, "1" * 100_000),
+    "nothing": lambda f: manifest(f, "null"),
+    "a huge manifest": lambda f: manifest(f, json.dumps({"x": "y" * LARGEST})),
+    "a manifest without the library": lambda f: resummed(f, lambda s: {"kernel.cpp": s["kernel.cpp"]}),
+    "a sum that is a number": lambda f: resummed(f, lambda s: {**s, "kernel.so": 7}),
+    "a sum that is a list": lambda f: resummed(f, lambda s: {**s, "kernel.so": [s["kernel.so"]]}),
+    "another sum": lambda f: resummed(f, lambda s: {**s, "kernel.so": s["kernel.cpp"]}),
+    "a name twice": lambda f: manifest(f, (f / FILE).read_text().replace("{", '{"kernel.so": "' + "0" * 64 + '",')),
+    "a name that leads outside": lambda f: outside(f, "../../../elsewhere"),
+    "an absolute name": lambda f: outside(f, "{}"),
+    "a name with a zero": lambda f: outside(f, "a\0b"),
+    "the manifest itself": lambda f: resummed(f, lambda s: {**s, FILE: "0" * 64}),
+    "a manifest that is a folder": lambda f: ((f / FILE).unlink(), (f / FILE).mkdir()),
+    "a manifest that is a link": lambda f: linked(f, FILE),
+    "a manifest that is a pipe": lambda f: as_pipe(f, FILE),
+    "a library that is a link": lambda f: linked(f, "kernel.so"),
+    "a library that is a pipe": lambda f: as_pipe(f, "kernel.so"),
+    "a library that is a folder": lambda f: ((f / "kernel.so").unlink(), (f / "kernel.so").mkdir()),
+    "a folder that is a link": lambda f: linked(f, "part"),
+    "a truncated library": lambda f: truncated(f, "kernel.so"),
+    "a library of no bytes": lambda f: (f / "kernel.so").write_bytes(b""),
+    "a library with a changed bit": lambda f: (f / "kernel.so").write_bytes(b"codf" + CONTENT["kernel.so"][4:]),
+    "a missing library": lambda f: (f / "kernel.so").unlink(),
+    "an entry that is a link": as_link,
+    "an entry that is a link to nowhere": lambda f: (shutil.rmtree(f), f.symlink_to("nowhere")),
+    "an entry that is a file": as_file,
+    "an empty entry": lambda f: (shutil.rmtree(f), f.mkdir()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_entry_is_built_anew(tmp_path: Path, damage: str) -> None:
+    root = tmp_path / "cache"
+    DAMAGE[damage](entry_of(root))
+    assert Cache(root).find("cpp", KEY, NEEDS) is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        folder = entry_of(root)
+    assert folder == root / "cpp" / KEY
+    assert {name: (folder / name).read_bytes() for name in CONTENT} == CONTENT
+    assert Cache(root).find("cpp", KEY, NEEDS) == folder
+    assert Cache(root).clear() == 1 and not list((root / "cpp").glob(f"*{KEY}*"))
+
+
+def test_files_beside_those_of_the_manifest_change_nothing(tmp_path: Path) -> None:
+    folder = entry_of(tmp_path)
+    (folder / ".nfs0001").write_bytes(b"somebody's")
+    assert Cache(tmp_path).find("cpp", KEY, NEEDS) == folder
+    assert Cache(tmp_path).find("cpp", KEY, (".nfs0001",)) is None, "nobody vouches for that one"
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OSError(number, os.strerror(number), str(args[0]) if args else str(kwargs.get("dir", "")))
+
+    module, _, attribute = name.rpartition(".")
+    monkeypatch.setattr({"os": os, "Path": Path, "tempfile": cache_module.tempfile}[module], attribute, fail)
+
+
+def no_folder_at_root(root: Path, patch: pytest.MonkeyPatch) -> None:
+    root.write_text("")
+
+
+def no_folder_on_the_way(root: Path, patch: pytest.MonkeyPatch) -> None:
+    root.mkdir()
+    (root / "cpp").write_text("")
+
+
+def no_entry(root: Path, patch: pytest.MonkeyPatch) -> None:
+    """A folder in the entry's place that nobody can remove."""
+    (root / "cpp" / KEY / "busy").mkdir(parents=True)
+    patch.setattr(cache_module, "_remove", lambda path: None)
+
+
+UNUSABLE: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
+    "a file in its place": no_folder_at_root,
+    "a file in a folder's place": no_folder_on_the_way,
+    "an entry that stays": no_entry,
+    "read-only": lambda root, patch: refuse(patch, "Path.mkdir", errno.EROFS),
+    "no permission": lambda root, patch: refuse(patch, "Path.mkdir", errno.EACCES),
+    "no room": lambda root, patch: refuse(patch, "Path.write_text", errno.ENOSPC),
+    "no quota": lambda root, patch: refuse(patch, "Path.write_text", errno.EDQUOT),
+    "stale": lambda root, patch: refuse(patch, "os.rename", errno.ESTALE),
+    "broken": lambda root, patch: refuse(patch, "os.rename", errno.EIO),
+}
+
+
+@pytest.mark.parametrize("why", UNUSABLE)
+def test_a_cache_that_cannot_be_used_costs_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    root = tmp_path / "cache"
+    cache = Cache(root)
+    with monkeypatch.context() as patch:
+        real = {name: getattr(Path, name) for name in ("mkdir", "write_text")}
+        rename = os.rename
+        UNUSABLE[why](root, patch)
+        broken = {name: getattr(Path, name) for name in real}
+        for name, function in broken.items():  # only the cache is broken, not the folder for temporary files
+            patch.setattr(Path, name, _only_in(root, function, real[name]))
+        patch.setattr(os, "rename", _only_in(root, os.rename, rename))
+        with pytest.warns(UserWarning, match="goes on without its disk cache.*LITZ_CACHE_DIR") as caught:
+            folders = [cache.build("cpp", KEY, fill, NEEDS) for _ in range(2)]
+            folders += [cache.counted().build("cpp", digest(str(n)), fill, NEEDS) for n in range(2)]
+    assert len(caught) == 1 and str(root) in str(caught[0].message)
+    assert folders[0] == folders[1] and all(root not in folder.parents for folder in folders)
+    assert (folders[0] / "kernel.so").read_bytes() == CONTENT["kernel.so"]
+    assert (cache.misses, cache.hits) == (1, 1)
+
+
+def _only_in(root: Path, broken: Callable[..., object], real: Callable[..., object]) -> Callable[..., object]:
+    return lambda path, *args, **kwargs: (broken if str(path).startswith(str(root)) else real)(path, *args, **kwargs)
+
+
+def test_what_make_raises_is_no_fault_of_the_cache(tmp_path: Path) -> None:
+    def missing(folder: Path) -> None:
+        raise FileNotFoundError(errno.ENOENT, "no such file", "/nowhere/at/all")
+
+    with warnings.catch_warnings(), pytest.raises(FileNotFoundError):
+        warnings.simplefilter("error")
+        Cache(tmp_path / "cache").build("cpp", KEY, missing)
+    assert Cache(tmp_path / "cache").find("cpp", KEY) is None
+
+
+def test_neither_cache_nor_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    refuse(monkeypatch, "tempfile.TemporaryDirectory", errno.ENOSPC)
+    with pytest.raises(CacheError, match="TMPDIR"):
+        Cache(tmp_path / "file").build("cpp", KEY, fill)
+
+
+def test_an_entry_that_vanishes_is_built_anew(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    for vanish in (lambda f: shutil.rmtree(f), lambda f: (f / "kernel.so").unlink(), lambda f: Cache(tmp_path).clear()):
+        vanish(cache.build("cpp", KEY, fill, NEEDS))
+        assert (cache.build("cpp", KEY, fill, NEEDS) / "kernel.so").is_file()
+
+
+@pytest.mark.parametrize("lock", ["held", "a folder"])
+def test_a_lock_that_cannot_be_had_does_not_stop_a_build(tmp_path: Path, lock: str) -> None:
+    path = tmp_path / "cpp" / f".{KEY}.lock"
+    path.parent.mkdir()
+    held = FileLock(path)
+    if lock == "held":
+        held.acquire()
+    else:
+        path.mkdir()
+    started = time.monotonic()
+    folder = Cache(tmp_path).build("cpp", KEY, fill, NEEDS, patience=0.1)
+    assert time.monotonic() - started < 5 and folder == tmp_path / "cpp" / KEY
+    held.release()
+
+
+def test_who_comes_second_uses_what_is_there(tmp_path: Path) -> None:
+    """Two builders without a lock between them: the entry that is there first stays, and both have it."""
+
+    def slow(folder: Path) -> None:
+        fill(folder)
+        entry_of_other()
+
+    def entry_of_other() -> None:
+        threading.Thread(target=lambda: Cache(tmp_path).build("cpp", KEY, fill, NEEDS, patience=0)).run()
+
+    folder = Cache(tmp_path).build("cpp", KEY, slow, NEEDS)
+    assert Cache(tmp_path).find("cpp", KEY, NEEDS) == folder
+    assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == [KEY]
+
+
+def test_a_process_that_is_killed_while_it_writes_leaves_no_entry(tmp_path: Path) -> None:
+    code = (
+        "import os, sys, pathlib; from litz.runtime.cache import Cache\n"
+        f"Cache(pathlib.Path({str(tmp_path)!r})).build('cpp', {KEY!r}, lambda f: os.kill(os.getpid(), 9))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    assert Cache(tmp_path).find("cpp", KEY) is None
+    entry_of(tmp_path)
+    assert len([path for path in (tmp_path / "cpp").iterdir() if path.is_dir()]) == 2, "what the dead process left"
+    assert Cache(tmp_path).clear() == 1
+    assert not [path for path in (tmp_path / "cpp").iterdir() if path.is_dir()]
+
+
+def test_the_command_line_on_a_cache_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "cache" / "cpp" / KEY).mkdir(parents=True)
+    (tmp_path / "cache" / "stray").write_text("")
+    for command in (["info"], ["clear", "--yes"]):
+        found = CliRunner().invoke(main, ["cache", *command, "--dir", str(tmp_path / "file")])
+        assert found.exit_code == 1 and "the cache cannot be read" in found.output
+        found = CliRunner().invoke(main, ["cache", *command, "--dir", str(tmp_path / "cache")])
+        assert found.exit_code == 0
+    assert (tmp_path / "cache" / "stray").exists() and not (tmp_path / "cache" / "cpp" / KEY).exists()
+
+
+def test_a_library_that_cannot_be_loaded_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a file system that is mounted noexec."""
+    real, cache = cpp_build.ctypes.CDLL, Cache(tmp_path / "cache")
+
+    def load(path: str) -> object:
+        if path.startswith(str(tmp_path / "cache")):
+            raise OSError(f"{path}: failed to map segment from shared object")
+        return real(path)
+
+    class Source:
+        name = symbol = "three"
+        text = 'extern "C" int three() { return 3; }'
+        arguments: tuple[str, ...] = ()
+        settings: dict[str, object] = {}
+
+    class Context:
+        options = Options()
+
+    context = Context()
+    context.cache = cache  # type: ignore[attr-defined]
+    monkeypatch.setattr(cpp_build.ctypes, "CDLL", load)
+    with pytest.warns(UserWarning, match="failed to map segment"):
+        assert cpp_build.load_kernel(Source, context)() == 3

@@ -47,8 +47,33 @@ def test_cat_of_a_constant() -> None:
 
 def test_cat_of_many_is_written_piece_by_piece() -> None:
     parts = [make(2, n + 1) for n in range(12)]
-    program = check(lambda *x: torch.cat(x, 1), *parts)
-    assert len(program.operations) == 12
+    program = check(lambda *x: torch.cat([piece.sin() for piece in x], 1), *parts)
+    assert len(program.operations) == 24
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int64])
+@pytest.mark.parametrize(("dim", "dynamic"), [(0, False), (1, False), (-1, True)])
+def test_cat_of_many_that_lie_in_memory_is_one_call(dtype: torch.dtype, dim: int, dynamic: bool) -> None:
+    """Views among them, other types, an empty one, one that is read backwards; a few are computed on the way."""
+    shapes = [
+        (3, n % 4 + 2, 5) if dim == 1 else (n % 4 + 2, 3, 5) if dim == 0 else (2, 3, n % 4 + 2) for n in range(20)
+    ]
+    parts = [make(*shape).to(dtype) for shape in shapes]
+    parts[3] = make(*reversed(shapes[3])).permute(2, 1, 0).to(torch.float32)
+    parts[5] = make(*shapes[5]).flip(0)
+
+    def f(*x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([torch.empty(0), *x[:7], x[7] + 1, x[8].flip(0), *x[9:]], dim) * 2
+
+    program = check(f, *parts, dynamic=dynamic, native=False)
+    assert [operation.target_name for operation in program.externs] == ["aten.cat.default"]
+    assert len(program.operations) <= 4
+
+
+def test_cat_of_many_large_computed_pieces_is_written_in_place() -> None:
+    parts = [make(64, 700) for _ in range(12)]
+    program = check(lambda *x: torch.cat([*(piece.sin() for piece in x[:10]), *x[10:]], 1), *parts)
+    assert not program.externs
 
 
 def test_stack() -> None:

@@ -65,6 +65,7 @@ class LoweringContext:
         self._copies: dict[tuple[Any, ...], View] = {}
         self._writes: dict[str, int] = {}
         self.promises = Promises(graph, self.check)
+        self._computed: set[str] = set()
         self.storage_offsets: dict[str, Expr | None] = {}
         """Where in its storage a buffer begins, if not at 0; None if that is not known (it aliases another)."""
 
@@ -163,8 +164,14 @@ class LoweringContext:
         """Append an operation to the program."""
         self.operations.append(operation)
         self.contents.add(operation, self.buffers)
+        if isinstance(operation, Loop):
+            self._computed.update(operation.writes)
         for name in operation.writes:
             self._writes[name] = self._writes.get(name, 0) + 1
+
+    def is_computed(self, name: str) -> bool:
+        """Does a loop of this program write the buffer?"""
+        return name in self._computed
 
     def mark(self) -> tuple[Any, ...]:
         """The state of the program, for `rollback`."""

@@ -21,7 +21,10 @@ from .views import canonical_dim
 aten = torch.ops.aten
 
 MAX_JOINED = 8
-"""The most inputs of a cat that one loop chooses from; more are written piece by piece."""
+"""The most inputs of a cat that one loop chooses from; more are copied by the library or written piece by piece."""
+
+LAUNCH_BYTES = {"cpu": 64 << 10, "cuda": 4 << 20}
+"""Bytes that memory moves while one kernel is launched, by type of device: 2 us at 32 GB/s, 2.5 us at 1.7 TB/s."""
 
 
 @lowering(aten.cat.default)
@@ -39,12 +42,23 @@ def cat(ctx: LoweringContext, tensors: Sequence[Tensor], dim: int = 0) -> Tensor
         end = end + x.size[dim]
     if not pieces or len(pieces) <= MAX_JOINED:
         return ctx.pointwise(size, dtype, device, lambda indices: _chosen(pieces, starts, dim, indices, size, dtype))
+    if _library_joins(ctx, pieces):
+        return ctx.extern(aten.cat.default, (tuple(pieces), dim), size=size, dtype=dtype, device=device)
     result = View.whole(ctx.new_buffer(size, dtype, device))
     for x, start in zip(pieces, starts, strict=True):
         index: list[Expr] = list(variables(len(size)))
         index[dim] = index[dim] + start
         ctx.write(result.reindex(x.size, index), x.load)
     return result
+
+
+def _library_joins(ctx: LoweringContext, pieces: Sequence[Tensor]) -> bool:
+    """Is one call of the library quicker than a loop per piece? It saves the launches for what lies in memory anyway;
+    what loops of this program compute could be written in place, and is written and read once more for the library."""
+    computed = [x for x in pieces if not isinstance(x, View) or x.ref() is None or ctx.is_computed(x.buffer.name)]
+    again = sum(2 * ctx.hint(x.numel) * x.dtype.itemsize for x in computed)
+    launches = len(pieces) - len(computed) - 1
+    return launches > 0 and again <= launches * LAUNCH_BYTES.get(pieces[0].device.type, 0)
 
 
 def _chosen(

@@ -297,6 +297,24 @@ def test_every_op_has_texts_for_every_category_that_its_rule_allows() -> None:
 
 # ------------------------------------------------------------------------------------------ positions from data
 
+
+def test_a_mask_over_a_shifted_position_keeps_it_inside() -> None:
+    """What a gather from a padded tensor becomes: the position is not what the mask compares, but that less 2."""
+    row = build.bounded(build.load("at", (I0,), torch.int64), 8)
+    shifted = build.call("add", row, build.const(-2, torch.int64))
+    low = build.call("ge", shifted, build.const(0, torch.int64))
+    both = build.logical_and(low, build.call("lt", shifted, build.const(4, torch.int64)))
+    for mask, legal in ((both, True), (low, False)):
+        value = build.load("x", (placeholder(0) - 2,), F32, (row,), mask)
+        inputs = {"x": ((4,), F32), "at": ((3,), torch.int64)}
+        prog = program((Store("out", (I0,), value),), {I0: 3}, {}, inputs, {"out": ((3,), F32)})
+        if legal:
+            verify(prog)
+        else:
+            with pytest.raises(IllegalProgram, match="computed from data"):
+                verify(prog)
+
+
 GIVEN = build.load("at", (I0,), torch.int64)
 HERE = build.const(0, torch.int64)
 NEAR = build.call("maximum", build.call("minimum", GIVEN, build.const(3, torch.int64)), build.const(-4, torch.int64))

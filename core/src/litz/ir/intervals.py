@@ -11,11 +11,23 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import sympy
 import torch
 
 from .buffer import Buffer
 from .dtypes import INTEGER
-from .index import ONE, ZERO, Expr, Ranges, bounds, known_less, known_nonnegative, placeholder, to_expr
+from .index import (
+    ONE,
+    ZERO,
+    Expr,
+    Ranges,
+    bounds,
+    is_placeholder,
+    known_less,
+    known_nonnegative,
+    placeholder,
+    to_expr,
+)
 from .node import Node, walk
 from .operation import Loop, Operation
 
@@ -141,14 +153,40 @@ class Intervals:
         """Is 0 <= position < size, where placeholders stand for the nodes `indirect` and the mask holds?"""
         ranges = dict(self.extents)
         for number, node in enumerate(indirect):
-            symbol = placeholder(number)
-            if symbol in position.free_symbols:
-                found = self.where(node, mask)
-                if found.low is None or found.high is None or not known_nonnegative(found.low):
-                    return False
-                ranges[symbol] = found.high + 1
+            found = self.where(node, mask)
+            if found.low is not None and found.high is not None and known_nonnegative(found.low):
+                ranges[placeholder(number)] = found.high + 1
         low, high = bounds(position, ranges)
+        for condition in conditions(mask):
+            if condition.op in _MIRRORED:
+                left, right = condition.args
+                for kind, one, other in ((condition.op, left, right), (_MIRRORED[condition.op], right, left)):
+                    low, high = self._compared(position, indirect, kind, one, other, (low, high))
         return low is not None and high is not None and known_nonnegative(low) and known_less(high, size)
+
+    def _compared(
+        self,
+        position: Expr,
+        indirect: tuple[Node, ...],
+        kind: str,
+        left: Node,
+        right: Node,
+        known: tuple[Expr | None, Expr | None],
+    ) -> tuple[Expr | None, Expr | None]:
+        """What is known of a position where `left kind right` holds, if left is the position, or that and a number."""
+        expr = _expression(left, indirect)
+        if expr is None:
+            return known
+        rest = sympy.expand(position - expr)
+        if any(is_placeholder(symbol) or symbol in self.extents for symbol in rest.free_symbols):
+            return known
+        low, high = known
+        other, step = self.of(right), 1 if kind in ("lt", "gt") else 0
+        if kind in ("lt", "le", "eq") and other.high is not None:
+            high = _least(high, other.high - step + rest)
+        if kind in ("gt", "ge", "eq") and other.low is not None:
+            low = _greatest(low, other.low + step + rest)
+        return low, high
 
     # ------------------------------------------------------------------------------------------------------- integers
 
@@ -266,6 +304,20 @@ _DTYPES: Mapping[torch.dtype, Interval] = {
         if dtype.itemsize < 8
     },
 }
+
+
+def _expression(node: Node, indirect: tuple[Node, ...]) -> Expr | None:
+    """An int64 node as an index expression with placeholders for the nodes `indirect`; None if it is none."""
+    if node in indirect:
+        return placeholder(indirect.index(node))
+    if node.op in ("index", "const") and node.dtype == torch.int64:
+        return to_expr(node.attrs[0])
+    if node.op not in ("add", "sub", "mul") or node.dtype != torch.int64:
+        return None
+    left, right = (_expression(arg, indirect) for arg in node.args)
+    if left is None or right is None:
+        return None
+    return left + right if node.op == "add" else left - right if node.op == "sub" else left * right
 
 
 def _within(inner: Interval, outer: Interval) -> bool:

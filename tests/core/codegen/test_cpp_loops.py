@@ -520,7 +520,9 @@ def test_positions_are_counted_from_the_first_that_is_read() -> None:
         texts.add(source.text)
         assert source.arguments == ("x", "y", "o", row * 24 + 4, row * 24 + 3)
     assert len(texts) == 1
-    before = build.load("x", (ZERO, I[0] - 3), F32, mask=build.call("ge", build.index(I[0]), build.const(3, torch.int64)))
+    before = build.load(
+        "x", (ZERO, I[0] - 3), F32, mask=build.call("ge", build.index(I[0]), build.const(3, torch.int64))
+    )
     source = Case((20,), [Store("o", (I[0],), before)], {"x": x}, {"o": out(20)}).check()
     assert source.arguments == ("x", "o")
 

@@ -55,7 +55,9 @@ def test_cat_of_many_is_written_piece_by_piece() -> None:
 @pytest.mark.parametrize(("dim", "dynamic"), [(0, False), (1, False), (-1, True)])
 def test_cat_of_many_that_lie_in_memory_is_one_call(dtype: torch.dtype, dim: int, dynamic: bool) -> None:
     """Views among them, other types, an empty one, one that is read backwards; a few are computed on the way."""
-    shapes = [(3, n % 4 + 2, 5) if dim == 1 else (n % 4 + 2, 3, 5) if dim == 0 else (2, 3, n % 4 + 2) for n in range(20)]
+    shapes = [
+        (3, n % 4 + 2, 5) if dim == 1 else (n % 4 + 2, 3, 5) if dim == 0 else (2, 3, n % 4 + 2) for n in range(20)
+    ]
     parts = [make(*shape).to(dtype) for shape in shapes]
     parts[3] = make(*reversed(shapes[3])).permute(2, 1, 0).to(torch.float32)
     parts[5] = make(*shapes[5]).flip(0)

@@ -132,3 +132,30 @@ def test_terms_are_counted_as_they_print() -> None:
     after = tuple(substitute(expr, mapping) for expr in position)
     assert position_terms(after) <= substituted_terms(position, mapping)
     assert position_terms(position) < MAX_INDEX
+
+
+def test_readers_of_one_buffer_are_compared_with_neighbours_only() -> None:
+    """Rows of one tensor, each worked on alone: the pairs that fusion tries are in proportion to the rows."""
+    rows = torch.randn(120, 4)
+    pairs = []
+    for count in (30, 60, 120):
+        program = program_of(lambda x: [row.sin() for row in x.unbind(0)], rows[:count])
+        schedule = schedule_with_work(program)
+        pairs.append(len(schedule.decisions))
+    assert pairs[2] <= 2.5 * pairs[1] and pairs[1] <= 3 * pairs[0], pairs
+
+
+def test_steps_of_a_loop_are_built_once() -> None:
+    """Kernels that differ only in which row they read or write have one text."""
+    from litz.codegen.cpp.codegen import generate
+    from litz.options import Options
+    from litz_plugins.records import CodegenContext, DeviceInfo
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([(row @ row.t()).sin() for row in x.unbind(0)], 1)
+
+    program = program_of(f, torch.randn(20, 3, 4))
+    schedule = schedule_with_work(program)
+    context = CodegenContext(Options(), DeviceInfo("cpu"), schedule.program, None)  # type: ignore[arg-type]
+    texts = {generate(kernel, context).text for kernel in schedule.kernels}
+    assert len(texts) <= 2 < len(schedule.kernels)

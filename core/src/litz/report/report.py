@@ -159,7 +159,8 @@ def make_report(
     steps = tuple(_step(step, program, schedule.estimates.get(step.name), waits) for step in schedule.steps)
     noted = tuple(decisions)
     # A scheduler may both note a decision and keep it; once is enough.
-    extra = tuple(decision for decision in schedule.decisions if decision not in noted)
+    seen = set(noted)
+    extra = tuple(decision for decision in schedule.decisions if decision not in seen)
     paths = getattr(compiled, "kernels", None) or {}
     return CompileReport(
         name=program.name,

@@ -8,8 +8,10 @@ considered is on record with its reason.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from litz.ir import Extern, Loop, Program, Wait
 from litz_plugins import Decision
@@ -62,6 +64,8 @@ class _Fusion:
         self.graph = ContractedGraph(dependences(program.operations, program.buffers))
         self.readers: dict[str, set[int]] = {}
         self.writers: dict[str, set[int]] = {}
+        self.in_order: dict[str, list[int]] = {}
+        """The groups among the readers of a buffer, by number: worked out when they are asked for."""
         self.groups: dict[int, _Group] = {}
         for position, operation in enumerate(program.operations):
             for name in operation.reads:
@@ -80,14 +84,15 @@ class _Fusion:
     def steps(self) -> tuple[Step, ...]:
         """What there is now, in an order that respects the dependences and otherwise the program."""
         found: list[Step] = []
+        kernels = 0
         for number in self.graph.order():
             operation = self.program.operations[number]
             if isinstance(operation, Extern):
                 found.append(operation)
             else:
                 group = self.groups[number]
-                kernels = sum(isinstance(step, Kernel) for step in found)
                 found.append(Kernel(f"kernel{kernels}", group.loop, group.members))
+                kernels += 1
         return tuple(found)
 
     # ------------------------------------------------------------------------------------------------- candidates
@@ -121,7 +126,7 @@ class _Fusion:
                 readers = self.readers[name]
                 saved = self.costs.nbytes(name) * (2 if len(readers) == 1 else 1)
                 scores[other] = scores.get(other, machine.launch_us) + saved / machine.bandwidth
-            for other in self._nearby(number, self.readers[name]):
+            for other in self._nearby(number, name):
                 scores[other] = scores.get(other, 0.0) + self.costs.nbytes(name) / machine.bandwidth
         for other, score in scores.items():
             partner = self.groups.get(other)
@@ -131,14 +136,20 @@ class _Fusion:
             versions = self.groups[first].version, self.groups[second].version
             heapq.heappush(self.heap, (-score, first, second, *versions))
 
-    def _nearby(self, number: int, readers: Iterable[int]) -> list[int]:
-        others = sorted(n for n in readers if n != number and n in self.groups)
-        if len(others) <= 2 * NEIGHBOURS:
-            return others
-        group = self.groups[number]
-        alike = [n for n in others if self.groups[n].points == group.points]
-        after = [n for n in alike if n > number][:NEIGHBOURS]
-        return [n for n in alike if n < number][-NEIGHBOURS:] + after
+    def _nearby(self, number: int, name: str) -> list[int]:
+        """The groups that read a buffer, this one aside: of many, the nearest on either side with as many points."""
+        if name not in self.in_order:
+            self.in_order[name] = sorted(n for n in self.readers[name] if n in self.groups)
+        readers = self.in_order[name]
+        if len(readers) <= 2 * NEIGHBOURS + 1:
+            return [n for n in readers if n != number]
+        place, points = bisect_left(readers, number), self.groups[number].points
+        before = self._alike((readers[n] for n in range(place - 1, -1, -1)), points)
+        return before[::-1] + self._alike((readers[n] for n in range(place + 1, len(readers))), points)
+
+    def _alike(self, numbers: Iterable[int], points: int) -> list[int]:
+        """The first of some groups that have so many points."""
+        return list(islice((n for n in numbers if self.groups[n].points == points), NEIGHBOURS))
 
     # ---------------------------------------------------------------------------------------------------- fusing
 
@@ -197,6 +208,7 @@ class _Fusion:
             (self.writers, (*a.loop.writes, *b.loop.writes), set(loop.writes)),
         ):
             for name in touched:
+                self.in_order.pop(name, None)
                 table[name].discard(first)
                 table[name].discard(second)
                 if name in now:

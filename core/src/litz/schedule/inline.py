@@ -118,7 +118,8 @@ class _Inliner:
         return True
 
     def _is_written_after(self, name: str, position: int) -> bool:
-        return any(n >= position for n in self.writers.get(self.roots.get(name, name), ()))
+        writers = self.writers.get(self.roots.get(name, name))
+        return writers is not None and writers[-1] >= position
 
     def _takes(self, number: int, loop: Loop) -> bool:
         reader = self.operations[number]

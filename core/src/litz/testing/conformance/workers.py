@@ -199,14 +199,17 @@ def _serve(pipe: Connection, plan: Plan) -> None:
             os._exit(0)
 
         def begin(case: Case, done: frozenset[str] = done) -> bool:
+            if str(case) in done:
+                return False
             pipe.send(("begin", str(case)))
-            return str(case) not in done
+            return True
 
         try:
             for outcome in run_job(job, plan, begin):
                 pipe.send(("outcome", outcome))
         except Exception:
             pipe.send(("outcome", Outcome(f"{job}/samples", "error", traceback.format_exc()[-700:])))
+        pipe.send(("end", None))
+        # After the end: on a busy machine this takes seconds, which are not the last case's.
         torch._dynamo.reset()
         gc.collect()
-        pipe.send(("end", None))

@@ -160,7 +160,7 @@ def run(probe: Probe, source: KernelSource, launch: Callable[..., Any]) -> list[
     for name, (size, dtype) in probe.outputs.items():
         memory.setdefault(name, torch.full(tuple(size), 7).to(dtype))
     try:
-        launch(*(memory[name].data_ptr() for name in source.arguments))
+        launch(*(memory[item].data_ptr() if isinstance(item, str) else int(item) for item in source.arguments))
     except IndexError:
         return None
     return [memory[name] for name in probe.outputs]

@@ -331,12 +331,12 @@ def test_what_a_custom_op_returns_is_what_its_fake_says_or_an_error(device: str)
     torch._dynamo.reset()
     compiled = torch.compile(lambda x: some(x) * 2, backend="litz", fullgraph=True)
     assert compiled(ones(4, device=device)).shape == (4,)
-    with pytest.raises(RuntimeError, match=r"litz_test_asserts.some.* sizes \[5\]"):
+    with pytest.raises(RuntimeError, match=r"litz_test_asserts.some.* \[5\] .* \[4\]"):
         compiled(ones(5, device=device))
     compiled = torch.compile(lambda x: four(x).sum(), backend="litz", fullgraph=True)
     assert compiled(ones(4, device=device)) == 4
     for bad in (data(1, 1, 0, 0), data(1, 1, 5, 0)):
-        with pytest.raises(RuntimeError, match=r"litz_test_asserts.four.* sizes \[4\]"):
+        with pytest.raises(RuntimeError, match=r"litz_test_asserts.four.* says .*\[4\]"):
             compiled(bad.to(device))
 
 

@@ -290,8 +290,8 @@ class MissingMemoryError(LitzError):
         )
 
 
-class ForeignResultError(LitzError):
-    """A custom op returned something else than its fake kernel says. call: the op. found, expected: what."""
+class ForeignResultError(LitzError, RuntimeError):
+    """A call returned something else than its fake kernel says. call: the op. found, expected: what."""
 
     def __init__(self, call: str, found: str, expected: str) -> None:
         self.call = call

@@ -360,25 +360,18 @@ class _Writer:
         return [name for name in names if name not in extern.aliases]
 
     def _expect(self, name: str, extern: Extern) -> None:
-        """Have the call's result looked at where the user's code says what it is like, or its sizes hang on data. Sizes
-        that the call finds out have Checks of their own."""
+        """Have the sizes of the result compared where torch's op finds sizes out. Those that it finds out as they are
+        have Checks of their own. (`_given` looks at results of ops that are not torch's.)"""
         target = extern.target
-        known = not isinstance(target, torch._ops.OpOverload) or target.namespace in ("aten", "prims")
-        hangs_on_data = isinstance(target, torch._ops.OpOverload) and torch.Tag.dynamic_output_shape in target.tags
-        if type(extern) is not Extern or (known and not hangs_on_data):
+        if not _is_torchs(target) or torch.Tag.dynamic_output_shape not in getattr(target, "tags", ()):
             return
-        buffer = self.program.buffers[name]
-        wanted = buffer.layout.size
+        wanted = self.program.buffers[name].layout.size
         found_out = _sizes_found_out(extern, extern.outputs.index(name))
-        conditions = [] if known else [f"{name}.dtype != {buffer.dtype}"]
-        if found_out:
-            dims = (dim for dim in range(len(wanted)) if dim not in found_out)
-            conditions += [f"{name}.size({dim}) != {python_text(wanted[dim])}" for dim in dims]
-        else:
-            conditions.append(f"{name}.shape != {tuple_text(wanted)}")
+        dims = (dim for dim in range(len(wanted)) if dim not in found_out)
+        conditions = [f"{name}.size({dim}) != {python_text(wanted[dim])}" for dim in dims]
         if conditions:
             self._emit(f"if {' or '.join(conditions)}:")
-            self._emit(f"    raise _unlike({extern.target_name!r}, {name}, {tuple_text(wanted)}, {buffer.dtype})")
+            self._emit(f"    raise _unlike({extern.target_name!r}, {name}, {tuple_text(wanted)})")
 
     def _plan_strides(self, name: str, extern: Extern) -> None:
         """Give a call's result the strides that the kernels after it were made for, where it has others."""
@@ -386,7 +379,11 @@ class _Writer:
         layout = buffer.layout
         every = name in self.looked_at
         if not _is_torchs(extern.target):
-            place = f"{tuple_text(layout.size)}, {tuple_text(layout.stride)}"
+            found_out = _sizes_found_out(extern, extern.outputs.index(name))
+            sizes = (
+                f"{name}.size({dim})" if dim in found_out else python_text(size) for dim, size in enumerate(layout.size)
+            )
+            place = f"({''.join(f'{size}, ' for size in sizes)}), {tuple_text(layout.stride)}"
             kind = f"{buffer.dtype}, {_device_name(buffer.device)}"
             self._emit(f"{name} = _given({name}, {place}, {kind}, {str(extern.target)!r})")
             return

@@ -117,11 +117,10 @@ def results(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else (value,)
 
 
-def unlike(op: str, result: torch.Tensor, size: Sequence[int], dtype: torch.dtype) -> RuntimeError:
-    """The error for a call whose result is not what tracing said: kernels after it would read outside of its memory."""
-    returned = f"{op} returned a tensor of sizes {list(result.shape)} and {result.dtype}"
-    reason = "its sizes are not what the program takes them for, or its fake implementation (register_fake) is wrong"
-    return RuntimeError(f"{returned}, where sizes {list(size)} and {dtype} were expected: either {reason}")
+def unlike(call: str, result: torch.Tensor, size: Sequence[int]) -> ForeignResultError:
+    """The error for a call whose result has other sizes than tracing said: kernels after the call would read outside of
+    the result's memory."""
+    return ForeignResultError(call, f"sizes {list(result.shape)}", f"{list(size)}")
 
 
 def is_dense(*layout: int) -> int:

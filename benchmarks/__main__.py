@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "part",
         nargs="?",
-        choices=("models", "layouts", "convolutions", "kernels", "host", "compile", "autotune", "all"),
+        choices=("models", "layouts", "convolutions", "kernels", "host", "compile", "growth", "autotune", "all"),
         default="all",
     )
     parser.add_argument("--out", help="write the figures to this file, as JSON")
@@ -51,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from benchmarks import compile_time
 
         compile_time.main([])
+    if args.part == "growth":  # programs of up to 1600 parts: most of an hour
+        from benchmarks import growth
+
+        growth.main([])
     if args.part == "autotune":  # on its own: it takes half an hour
         from benchmarks import autotune
 

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from core.lowering.harness import check
+from core.schedule.harness import schedule_of
 from litz.ir import Loop
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
@@ -74,6 +75,13 @@ def test_cat_of_many_large_computed_pieces_is_written_in_place() -> None:
     parts = [make(64, 700) for _ in range(12)]
     program = check(lambda *x: torch.cat([*(piece.sin() for piece in x[:10]), *x[10:]], 1), *parts)
     assert not program.externs
+
+
+def test_cat_of_many_small_computed_pieces_of_one_size() -> None:
+    """Written to buffers of their own, their loops become few kernels."""
+    program = check(lambda x: torch.cat([row.sin() for row in x.unbind(0)]), make(40, 6), native=False)
+    assert len(program.externs) == 1
+    assert len(schedule_of(program).kernels) <= 2
 
 
 def test_stack() -> None:

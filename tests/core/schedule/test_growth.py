@@ -96,6 +96,25 @@ def test_a_chain_of_views_alone_is_written_by_lowering(dynamic: bool) -> None:
     is_bounded(program_of(f, X, dynamic=dynamic, decomposed=True))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_windows_that_are_shifted_again_and_again(dynamic: bool) -> None:
+    """As Swin's: with symbolic sizes one reshape multiplies the terms of a position."""
+
+    def f(v: torch.Tensor) -> torch.Tensor:
+        b, h, w, c = v.shape
+        for _ in range(2):
+            v = torch.roll(v, (-1, -1), (1, 2)).view(b, h // 2, 2, w // 2, 2, c).permute(0, 1, 3, 2, 4, 5)
+            v = torch.flip(v.reshape(-1, 4, c), (1,)).view(b, h // 2, w // 2, 2, 2, c).permute(0, 1, 3, 2, 4, 5)
+            v = torch.roll(v.reshape(b, h, w, c), (1, 1), (1, 2))
+        return v * 2
+
+    x = torch.arange(2 * 6 * 8 * 3, dtype=torch.float32).reshape(2, 6, 8, 3)
+    program = program_of(f, x, dynamic=dynamic, decomposed=True)
+    is_bounded(program)
+    if not dynamic:
+        check(program, [x])
+
+
 def test_what_lowering_writes_is_on_record() -> None:
     from core.lowering.harness import capture
     from litz.lower import lower
@@ -146,15 +165,18 @@ def test_readers_of_one_buffer_are_compared_with_neighbours_only() -> None:
 
 
 def test_steps_of_a_loop_are_built_once() -> None:
-    """Kernels that differ only in which row they read or write have one text."""
+    """Kernels that differ only in which row they read have one text."""
     from litz.codegen.cpp.codegen import generate
     from litz.options import Options
     from litz_plugins.records import CodegenContext, DeviceInfo
 
-    def f(x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([(row @ row.t()).sin() for row in x.unbind(0)], 1)
+    def f(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        state = x[0]
+        for row in x.unbind(0):
+            state = (state @ weight + row).tanh()
+        return state
 
-    program = program_of(f, torch.randn(20, 3, 4))
+    program = program_of(f, torch.randn(20, 3, 4), torch.randn(4, 4))
     schedule = schedule_with_work(program)
     context = CodegenContext(Options(), DeviceInfo("cpu"), schedule.program, None)  # type: ignore[arg-type]
     texts = {generate(kernel, context).text for kernel in schedule.kernels}

@@ -23,7 +23,7 @@ from litz.capture.layout_needs import LayoutNeeds, Needs
 from litz.capture.passes.rewrite import same_geometry
 from litz.errors import LoweringError
 from litz.ir import Layout, Opaque, Program, TensorRef, Unbacked
-from litz.ir.complexity import MAX_VIEW, nodes_excess, position_terms
+from litz.ir.complexity import MAX_INDEX, MAX_VIEW, nodes_excess, position_terms
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import ONE, ZERO, Expr
 from litz.ir.node import walk
@@ -143,8 +143,17 @@ class _Lowerer:
     def simple_enough(self, node: torch.fx.Node, value: Any) -> Any:
         """The value; written to a buffer where reading it through all of its views would take too complex a position.
         Views that have to stay views, as the caller gets them or they are written, are affine: they stay simple."""
-        excess = _excess(value)
-        if excess is None or value.dtype not in SUPPORTED:
+        if isinstance(value, View) and position_terms(value.index) > MAX_INDEX:
+            # Even to write it would take too much: what it views is written instead.
+            sources = [source for source in node.all_input_nodes if isinstance(self.values[source], View)]
+            for source in sources:
+                self.values[source] = self.written(source, self.values[source], _excess(value))
+            value = self.plain(self.call(node)) if sources else value
+        return self.written(node, value, _excess(value))
+
+    def written(self, node: torch.fx.Node, value: Any, excess: str | None) -> Any:
+        """The value in a buffer of its own, for the reason `excess`; as it is without one, or where it must stay."""
+        if excess is None or value.dtype not in SUPPORTED or (isinstance(value, View) and value.is_whole):
             return value
         owner = _owner(node)
         if owner is not node and (owner in self.returned or owner in self.written_nodes):

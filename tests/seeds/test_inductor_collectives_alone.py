@@ -109,7 +109,9 @@ def memory_of(lines: list[str]) -> Memory:
             home[again[1]] = home[again[2]]
         elif called := steps([line]):
             kind, result, arguments = called[0]
-            given = tuple(home.get(name, name) for name in re.findall(r"\b(?:buf|arg)\d+(?:_\d+)?\b", arguments))
+            given = tuple(
+                home.get(name, name) for name in re.findall(r"(?:\b|_at_)((?:buf|arg)\d+(?:_\d+)?)\b", arguments)
+            )
             same_memory = kind == "wait_tensor" or kind.endswith("_")
             home[result] = given[0] if same_memory else result
             found.append((kind, given, home[result]))

@@ -138,7 +138,8 @@ class _Writer:
 
     def _look_at_addresses(self) -> None:
         """Read the address of each input that a kernel uses, once, and see that there is memory at it: tensors whose
-        storage was freed, meta tensors and torch's zero tensor have elements and no memory."""
+        storage was freed, meta tensors among inputs of another device, and torch's zero tensor have elements and no
+        memory."""
         for name in self._addressed_inputs():
             self.addresses[name] = f"_at_{name}"
             self._emit(f"_at_{name} = {name}.data_ptr()")
@@ -151,13 +152,19 @@ class _Writer:
                 self._emit(f"    {address} = {name}.data_ptr()")
 
     def _addressed_inputs(self) -> Iterator[str]:
-        """Inputs that kernels on their own device use, empty ones aside. A call that writes one may move it."""
+        """Inputs that kernels on their own device use, empty ones and those on the meta device aside. A call that
+        writes an input may move it."""
         used = {(name, kernel.device) for kernel in self.schedule.launched for name in (*kernel.reads, *kernel.writes)}
         calls = [extern for extern in self.schedule.externs if not isinstance(extern, KernelCall)]
         moved = {name for call in calls for name in call.mutates}
         for name in self.program.input_buffers:
             buffer = self.program.buffers[name]
-            if (name, buffer.device) in used and name not in moved and buffer.nbytes != 0:
+            if (
+                (name, buffer.device) in used
+                and name not in moved
+                and buffer.nbytes != 0
+                and buffer.device.type != "meta"
+            ):
                 yield name
 
     def _align(self, names: Sequence[str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import platform
 
 import pytest
 import torch
@@ -11,7 +13,8 @@ from litz.codegen.cpp.prelude import VECTOR_BINARY, VECTOR_UNARY
 from litz.ir import Node, Store, build
 from litz.ir.index import placeholder
 from litz.ir.ops import OPS
-from support.cpp_kernels import Case, I, load
+from support import cpp_kernels
+from support.cpp_kernels import Case, I, R, load
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -237,3 +240,15 @@ def test_an_element_has_the_same_bits_wherever_it_lies(name: str) -> None:
             for store in (in_vectors, one_by_one)
         )
         assert torch.equal(alone[inputs["where"]].nan_to_num(7.0), vector.nan_to_num(7.0))
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="MMX is x86's")
+def test_kernels_leave_the_state_of_x87_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without AVX g++ used MMX registers, which are those of x87, and libm's fmod and lgamma were NaN afterwards."""
+    monkeypatch.setattr(cpp_kernels, "OPTIONS", cpp_kernels.OPTIONS.replace(cpp_march="x86-64-v2"))
+    x = (torch.arange(101 * 9) * 37 % 97).float().reshape(101, 9)
+    top = build.reduce("max", build.load("x", (I[0], R[0]), torch.float32))
+    Case([101], [Store("o", (I[0],), top)], {"x": x}, {"o": torch.empty(101)}, reduction=[9]).check(rtol=0, atol=0)
+    fmod = ctypes.CDLL("libm.so.6").fmodl  # of long doubles, which x87 has the registers of
+    fmod.argtypes, fmod.restype = [ctypes.c_longdouble] * 2, ctypes.c_longdouble
+    assert [fmod(7.5, 2.0) for _ in range(8)] == [1.5] * 8

@@ -66,7 +66,7 @@ def test_golden_softmax() -> None:
           for (int i0 = 0; i0 < 512; ++i0) {
             float max0 = -__builtin_inff();
             int nan1 = 0;
-            #pragma omp simd reduction(max : max0) reduction(| : nan1)
+            #pragma omp simd reduction(greatest : max0) reduction(| : nan1)
             for (int r0 = 0; r0 < 300; ++r0) {
               const float v2 = p0[i0 * 300 + r0];
               max0 = v2 > max0 ? v2 : max0;

@@ -226,13 +226,16 @@ def _rows() -> Iterator[Probe]:
     yield loop.done()
     loop = _Loop("extremes", [3], [LONG])
     for dtype in (F32, F64, I64, I8):
-        value = loop.read(numbers(dtype, 3, LONG))
+        wide = numbers(dtype, 3, LONG)
+        if dtype.is_floating_point:
+            wide[1], wide[2] = math.inf, -math.inf
+        value = loop.read(wide)
         loop.write(build.reduce("max", value))
         loop.write(build.reduce("min", value))
     yield loop.done()
     loop = _Loop("tests", [3], [LONG])
     bits, y = loop.read(numbers(BOOL, 3, LONG)), numbers(F32, 3, LONG)
-    y[1, 1033] = math.nan
+    y[1, 1033], y[2] = math.nan, -math.inf
     loop.write(build.reduce("any", bits))
     loop.write(build.reduce("all", _call("bitwise_or", bits, _compare("lt", I[0], 2))))
     loop.write(build.reduce("max", loop.read(y)))

@@ -78,6 +78,9 @@ def command(compiler: Compiler, march: str, forms: tuple[str, ...] = ()) -> tupl
 
 def _command(compiler: Compiler, march: str) -> tuple[str, ...]:
     flags = [*compiler.words, *FLAGS, f"-march={march}"]
+    if platform.machine() in ("x86_64", "AMD64"):
+        # Without AVX, g++ parks halves of vectors in MMX registers and does not clear them: libm's next fmod is NaN.
+        flags.append("-mno-mmx")
     if sys.platform == "darwin":
         return (*flags, "-undefined", "dynamic_lookup")  # Apple's clang has no OpenMP; pragmas are ignored
     openmp = openmp_library()

@@ -18,6 +18,10 @@ from .text import literal, value_type
 _LOWEST = {torch.bool: False}
 
 
+EXTREMES = {"max": "greatest", "min": "least"}
+"""The reductions of lanes for floats: the prelude declares those that begin at infinity with every compiler."""
+
+
 def extreme(kind: str, dtype: torch.dtype) -> str:
     """The value that any other replaces: the least one for max, the greatest one for min."""
     least = kind in ("max", "argmax")
@@ -175,7 +179,8 @@ def _states(kind: str, dtype: torch.dtype, name: Callable[[str], str]) -> tuple[
     if kind in ("any", "all"):
         return (State(name(kind), "int", "0" if kind == "any" else "1", "|" if kind == "any" else "&"),)
     if kind in ("max", "min"):
-        value = State(name(kind), type_, extreme(kind, dtype), kind)
+        clause = EXTREMES[kind] if dtype.is_floating_point else kind
+        value = State(name(kind), type_, extreme(kind, dtype), clause)
         # A flag for NaN keeps the comparison itself a single instruction; it is as wide as the value's lanes.
         flag = State(name("nan"), "i64" if dtype == torch.float64 else "int", "0", "|")
         return (value, flag) if dtype.is_floating_point else (value,)

@@ -47,7 +47,11 @@ CONSTRUCTS: tuple[Construct, ...] = (
     _row("steps apart", r"ONE_BY_ONE", "a short loop around which nothing is vectorized"),
     _row("tiles", r"\btranspose\(", "tiles transposed in registers"),
     _row("sums", r"reduction\([+*] :", "sums and products along a row, partial ones by lanes"),
-    _row("extremes", r"reduction\((max|min) : (max|min)", "the largest and the least along a row"),
+    _row(
+        "extremes",
+        r"reduction\((greatest|least|max|min) : (max|min)|\b(greatest|least)\b",
+        "the largest and the least along a row",
+    ),
     _row("tests", r"reduction\([|&] : (any|all|nan)", "any, all, and whether there was a NaN along a row"),
     _row("positions", r"arg(max|min)_block|beats_(max|min)", "where an extreme is"),
     _row("moments", r"welford_", "means and squared deviations"),

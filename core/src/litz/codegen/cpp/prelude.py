@@ -121,6 +121,24 @@ static inline float float_of(u32 b) { float x; __builtin_memcpy(&x, &b, 4); retu
 """
 
 _SIGNS = {"max": ">", "min": "<"}
+_EXTREMES = {"max": "greatest", "min": "least"}
+
+_ORDERED = ("float", "double", "int", *(text for name, text in _TYPES.items() if not name.endswith("f16")))
+_DECLARED = "".join(
+    f"#pragma omp declare reduction({_EXTREMES[kind]} : {type_} : omp_out = omp_in {sign} omp_out ? omp_in : omp_out) "
+    "initializer(omp_priv = omp_orig)\n"
+    for kind, sign in _SIGNS.items()
+    for type_ in _ORDERED
+)
+_REDUCTIONS = f"""\
+// clang's own max of floats begins at the least finite number, which is not -infinity.
+#if __clang__
+{_DECLARED}\
+#else
+#define greatest max
+#define least min
+#endif
+"""
 
 
 def _beats(kind: str) -> str:
@@ -138,7 +156,7 @@ def _arg_block(kind: str) -> str:
 template <class T> static inline void arg{kind}_block(const T* x, int count, i64 start, T& best, i64& position) {{
   T top = best;
   int nans = 0, first = count;
-#pragma omp simd reduction({kind} : top) reduction(| : nans)
+#pragma omp simd reduction({_EXTREMES[kind]} : top) reduction(| : nans)
   for (int k = 0; k < count; ++k) {{
     top = x[k] {sign} top ? x[k] : top;
     nans |= x[k] != x[k];
@@ -163,6 +181,7 @@ PIECES: Mapping[tuple[str, ...], str] = {
     **{(name,): f"typedef {meaning} {name};\n" for name, meaning in _TYPES.items()},
     ("VECTOR", "ONE_RESULT", "LOCAL", "doubled", "halved"): _VECTOR,
     ("bits", "float_of"): _BITS,
+    ("greatest", "least"): _REDUCTIONS,
     ("ONE_BY_ONE",): """\
 #define ONE_BY_ONE asm("")  // no compiler vectorizes a loop around it; it is no instruction
 """,

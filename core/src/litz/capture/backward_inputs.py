@@ -44,12 +44,13 @@ def as_traced(
 
     def call(args: list[Any]) -> Sequence[Any]:
         for at in gradients:
-            if args[at].is_neg():
+            if args[at] is not None and args[at].is_neg():  # None: a gradient that nobody computed
                 args[at] = _copied(args[at], args[at].stride(), args[at])
         if hooks.seen:
             sizes = _sizes(args, examples)
             for at in tensors:
-                args[at] = _like(args[at], examples[at], sizes, nodes[at].name)
+                if args[at] is not None:
+                    args[at] = _like(args[at], examples[at], sizes, nodes[at].name)
         return backward(args)
 
     return call

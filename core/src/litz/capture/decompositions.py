@@ -184,6 +184,7 @@ def _own_rules() -> dict[OpOverload, Rule]:
         aten.copy.default: _copy,
         aten.split_with_sizes.default: _split_with_sizes,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
+        aten.max_unpool2d.default: _max_unpool2d,
         aten.index_fill.int_Scalar: _index_fill,
         aten.index_fill.int_Tensor: _index_fill,
         aten.grid_sampler_2d.default: _grid_sampler_2d,
@@ -238,6 +239,14 @@ def _grid_sampler_2d(x: torch.Tensor, grid: torch.Tensor, mode: int, padding: in
         grid = torch.where(known, grid, -1)
     rule = torch_api.decomposition_registry()[aten.grid_sampler_2d.default]
     return rule(x, grid, mode, padding, align_corners)
+
+
+def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> Any:
+    """In eager the result has the memory format of the input; the op's fake kernel gives a contiguous result."""
+    if x.dim() != 4 or x.is_contiguous() or not x.is_contiguous(memory_format=torch.channels_last):
+        return NotImplemented
+    result = aten.max_unpool2d(x.contiguous(), indices.contiguous(), output_size)
+    return result.contiguous(memory_format=torch.channels_last)
 
 
 def _adaptive_avg_pool2d(x: torch.Tensor, output_size: Sequence[Any]) -> Any:

@@ -227,19 +227,25 @@ def test_literals() -> None:
 
 @pytest.mark.parametrize("name", VECTOR_UNARY + VECTOR_BINARY)
 def test_an_element_has_the_same_bits_wherever_it_lies(name: str) -> None:
-    """In a vector or alone: a value computed again may be compared with the first one, as amax's backward does."""
+    """In a vector or alone: a value computed again may be compared with the first one, as amax's backward does. Beside
+    a store of bools g++ makes vectors of 512 bits where the processor has them, whatever width it is told to prefer."""
     for dtype in (torch.float32, torch.float64):
         x, y = (floats(dtype, seed, 4000) for seed in (1, 2))
         inputs = {"x": x, "y": y, "where": torch.randperm(x.numel(), generator=torch.Generator().manual_seed(1))}
         value = build.call(name, *(load("x", x), load("y", y))[: OPS[name].arity])
         in_vectors = Store("out", (I[0],), value)
+        flags = Store("flags", (I[0],), build.call("eq", value, load("x", x)))
         goal = build.bounded(build.load("where", (I[0],), torch.int64), x.numel())
         one_by_one = Store("out", (placeholder(0),), value, (goal,), "add")
-        vector, alone = (
-            Case([x.numel()], [store], inputs | {"out": torch.zeros_like(x)}, {"out": torch.zeros_like(x)}).run()["out"]
-            for store in (in_vectors, one_by_one)
+        made = {"out": torch.zeros_like(x), "flags": torch.zeros_like(x, dtype=torch.bool)}
+        vector, wide, alone = (
+            Case([x.numel()], stores, inputs | made, {store.buffer: made[store.buffer] for store in stores}).run()[
+                "out"
+            ]
+            for stores in ([in_vectors], [in_vectors, flags], [one_by_one])
         )
         assert torch.equal(alone[inputs["where"]].nan_to_num(7.0), vector.nan_to_num(7.0))
+        assert torch.equal(wide.nan_to_num(7.0), vector.nan_to_num(7.0))
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="MMX is x86's")

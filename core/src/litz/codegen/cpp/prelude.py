@@ -52,6 +52,19 @@ static inline Wide_float doubled(Half_float x) { return twice<Half_float, Wide_f
 static inline Wide_double doubled(Half_double x) { return twice<Half_double, Wide_double>(x); }
 static inline Half_float halved(Wide_float x) { return first_half<Wide_float, Half_float>(x); }
 static inline Half_double halved(Wide_double x) { return first_half<Wide_double, Half_double>(x); }
+typedef float Full_float __attribute__((vector_size(64)));
+typedef double Full_double __attribute__((vector_size(64)));
+template <class Wide, class Full> static inline Wide part(Full x, int number) {
+  Wide y;
+  __builtin_memcpy(&y, (const char*)&x + number * sizeof y, sizeof y);
+  return y;
+}
+template <class Full, class Wide> static inline Full joined(Wide x, Wide y) {
+  Full z;
+  __builtin_memcpy(&z, &x, sizeof x);
+  __builtin_memcpy((char*)&z + sizeof x, &y, sizeof y);
+  return z;
+}
 """
 
 _PLAIN = ("fma", "floor", "ceil", "trunc", "nearbyint", "sqrt")
@@ -88,8 +101,8 @@ def _vector_library(name: str, count: int) -> str:
     """A function of the C library with SIMD variants: one element has the same bits in a vector and on its own.
 
     A value that is computed again elsewhere (the partitioner saves memory so) may be compared with the first one.
-    libmvec's variants differ from each other and from libm in the last bit, so all go through the widest: of 256 bits,
-    or of 128 on a processor without AVX2.
+    libmvec's variants differ from each other and from libm in the last bit, so all go through one: of 256 bits, or of
+    128 on a processor without AVX2. g++ makes some vectors of 512 bits even if told to prefer 256.
     """
     wide: list[str] = []
     narrow: list[str] = []
@@ -109,6 +122,16 @@ def _vector_library(name: str, count: int) -> str:
             f'extern "C" LOCAL {half_type} half_{symbol}({parameters[half_type]}) '
             f"{{ return halved({widest}({doubled})); }}\n"
             f'asm(".set {half}, half_{symbol}");\n'
+        )
+        full, full_type = f"_ZGVeN{2 * lanes}{'v' * count}_{symbol}", f"Full_{type_}"
+        halves = (", ".join(f"part<{wide_type}>({x}, {number})" for x in "xy"[:count]) for number in (0, 1))
+        both = ", ".join(f"{widest}({half_of_each})" for half_of_each in halves)
+        wide.append(
+            "#if __AVX512F__\n"
+            f'extern "C" LOCAL {full_type} full_{symbol}({", ".join(f"{full_type} {x}" for x in "xy"[:count])}) '
+            f"{{ return joined<{full_type}>({both}); }}\n"
+            f'asm(".set {full}, full_{symbol}");\n'
+            "#endif\n"
         )
     library = _library(name, count, "VECTOR ")
     return f"{library}#if ONE_RESULT\n{''.join(wide)}#elif LITZ_LIBMVEC\n{''.join(narrow)}#endif\n"

@@ -13,7 +13,7 @@ import torch
 
 pytest.importorskip("expecttest", reason="torch.testing's operator table needs it")
 
-from litz.testing.conformance import results, workers
+from litz.testing.conformance import known, results, workers
 from litz.testing.conformance.call import clones, make_call
 from litz.testing.conformance.cases import Job, jobs, samples, spread
 from litz.testing.conformance.check import Outcome
@@ -42,6 +42,20 @@ def test_a_difference_is_found(got: Any, want: Any, word: str) -> None:
     exact = [want.double() if isinstance(want, torch.Tensor) and want.dtype.is_floating_point else want]
     found = differences([got], [want], lambda: exact)
     assert len(found) == 1 and word in found[0]
+
+
+def test_what_is_known_of_strides_excuses_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing with a torch that has it right."""
+
+    def reason(other: list[float]) -> str | None:
+        found = differences([torch.tensor([other] * 3)], [torch.tensor([[1.0, 2.0]] * 3).t().contiguous().t()])
+        return known.reason_of(Outcome("fft.rfft/float32/0/static/run", "wrong", "; ".join(found)))
+
+    monkeypatch.setattr(known, "TORCH", (2, 11))
+    assert "_fft_r2c" in str(reason([1.0, 2.0]))
+    assert reason([1.0, 3.0]) is None
+    monkeypatch.setattr(known, "TORCH", (2, 12))
+    assert reason([1.0, 2.0]) is None
 
 
 def test_a_result_nearer_to_the_truth_than_eagers_is_right() -> None:

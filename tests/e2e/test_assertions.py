@@ -6,6 +6,7 @@ is the lowering's and the scheduler's work. What ends in the wrapper's text is c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from litz.pipeline import decompositions, make_compiler, schedule_graph, schedul
 from litz.schedule import check_schedule
 from litz.schedule.schedule_program import unscheduled
 from support.compare import device_param
+from support.versions import OLD_TORCH
 
 
 @pytest.fixture(autouse=True)
@@ -210,13 +212,40 @@ PROGRAMS: list[tuple[Callable[..., Any], list[tuple[torch.Tensor, ...]]]] = [
 ]
 
 
+TENSOR_ASSERTIONS = (tensor_assertion, tensor_assertion_with_message)
 DYNAMIC = (is_four, equals_input, fits, two_sizes, tensor_assertion)
+
+
+ASSERTS_TRUE = (
+    "torch before 2.13 asserts True in place of an equality, so AOTAutograd removes the call that gave the size or "
+    "scalar, if nothing else needs the call: aot_eager raises nothing either"
+)
+FAILS_IN_OLD_TORCH: dict[Callable[..., Any], str] = {
+    unused: ASSERTS_TRUE,
+    written_after: ASSERTS_TRUE,
+    item_of_bool: ASSERTS_TRUE,
+    value: "dynamo of torch before 2.13 cannot trace torch._check_value with a message",
+}
+
+
+def marks_of(program: Callable[..., Any]) -> list[pytest.MarkDecorator]:
+    reason = FAILS_IN_OLD_TORCH.get(program)
+    return [] if reason is None else [pytest.mark.xfail(OLD_TORCH, reason=reason, strict=True)]
+
+
+def told(message: str) -> str:
+    """A pattern for the whole of what a compiled program says where eager says `message`.
+
+    Dynamo of torch before 2.13 puts an assertion of its own in place of torch._check before any backend sees the graph.
+    The user's message is lost then (with aot_eager too), so litz names the condition and the sizes.
+    """
+    return r"^Runtime assertion failed: .+, where .+: .+ = .+$" if OLD_TORCH else f"^{re.escape(message)}$"
 
 
 @pytest.mark.parametrize(
     ("program", "calls", "dynamic"),
     [
-        *(pytest.param(program, calls, None, id=program.__name__) for program, calls in PROGRAMS),
+        *(pytest.param(p, calls, None, id=p.__name__, marks=marks_of(p)) for p, calls in PROGRAMS),
         *(pytest.param(p, calls, True, id=f"{p.__name__}-dynamic") for p, calls in PROGRAMS if p in DYNAMIC),
     ],
 )
@@ -227,7 +256,10 @@ def test_a_program_raises_what_eager_raises(
     for args in calls:
         (expected, left), message = outcome(program, args)
         (actual, ours), our_message = outcome(compiled, args)
-        assert our_message == message
+        if message is None or program in TENSOR_ASSERTIONS:
+            assert our_message == message
+        else:
+            assert re.search(told(message), our_message or "")
         torch.testing.assert_close(actual, expected)
         torch.testing.assert_close(ours, left)
 
@@ -270,7 +302,7 @@ def test_compiled_forward_and_backward(device: str) -> None:
     train(ones(4, device=device), reference).backward()
     torch.testing.assert_close(w.grad.double(), reference.grad, rtol=1e-5, atol=1e-5)
     for size in (3, 5):
-        with pytest.raises(RuntimeError, match=r"^100% must be four$"):
+        with pytest.raises(RuntimeError, match=told("100% must be four")):
             compiled(ones(size, device=device), w)
 
 
@@ -350,7 +382,7 @@ def test_checks_survive_for_every_size(device: str) -> None:
         torch.testing.assert_close(compiled(x, x), equals_input(x, x))
         x = x.clone()
         x[1] = 0
-        with pytest.raises(RuntimeError, match="as many as y"):
+        with pytest.raises(RuntimeError, match=told("as many as y")):
             compiled(x, x)
 
 

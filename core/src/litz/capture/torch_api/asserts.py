@@ -4,6 +4,10 @@
 the size had first, as a replacement of that symbol (from then on the size reads 4), and as its range. AOTAutograd
 traces a graph again, each time with new symbols, which are renamed to the first ones. A SymInt keeps the expression
 that it was made with beside the one that is left after replacing. The same in torch 2.11 to 2.13.
+
+What differs is the graph. Before torch 2.13 dynamo puts assertions of its own in place of torch._check, so a user's
+message is lost before a backend is called, and an equality is asserted as True: a call whose size nothing but that
+equality reads has no users left, and AOTAutograd removes the call, whatever the backend.
 """
 
 from __future__ import annotations

@@ -47,13 +47,13 @@ def differences(
             if values and not _same_object(got, want):
                 found.append(f"result {position} is {got!r}, eager's is {want!r}")
             continue
-        problem = _metadata(got, want, strides)
+        problem = _metadata(got, want)
+        problems = [problem, None if problem or not strides else _other_strides(got, want)]
         if problem is None and values and not _near(got, want):
             if not asked:
                 exact, asked = judge(), True
-            problem = _judged(got, want, None if exact is None else exact[position])
-        if problem:
-            found.append(f"result {position}: {problem}")
+            problems.append(_judged(got, want, None if exact is None else exact[position]))
+        found += [f"result {position}: {problem}" for problem in problems if problem]
     return found
 
 
@@ -63,12 +63,16 @@ def _same_object(got: Any, want: Any) -> bool:
     return type(got) is type(want) and bool(got == want)
 
 
-def _metadata(got: torch.Tensor, want: torch.Tensor, strides: bool) -> str | None:
+def _metadata(got: torch.Tensor, want: torch.Tensor) -> str | None:
     for name in ("dtype", "shape", "device", "layout", "requires_grad"):
         mine, theirs = getattr(got, name), getattr(want, name)
         if mine != theirs:
             return f"{name} {mine}, eager has {theirs}"
-    if strides and want.layout == torch.strided and want.numel() > 1 and is_dense(want):
+    return None
+
+
+def _other_strides(got: torch.Tensor, want: torch.Tensor) -> str | None:
+    if want.layout == torch.strided and want.numel() > 1 and is_dense(want):
         mine, theirs = _strides(got), _strides(want)
         if mine != theirs:
             return f"strides {tuple(got.stride())} for shape {tuple(got.shape)}, eager has {tuple(want.stride())}"

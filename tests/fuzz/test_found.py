@@ -21,6 +21,7 @@ def program(
     dynamic: bool = False,
     grad: bool = False,
     by_dynamo: bool = False,
+    raises: bool = False,
 ) -> FuzzProgram:
     """Each line makes v0, v1, ...; "x0: ..." writes x0. The last value is the output unless others are named."""
     statements = []
@@ -28,7 +29,7 @@ def program(
         written, _, text = line.rpartition(": ") if line[:3] in ("x0:", "v0:") else ("", "", line)
         statements.append(Statement("" if written else f"v{number}", text, written))
     last = next((s.target for s in reversed(statements) if s.target), "x0")
-    return FuzzProgram(inputs, tuple(statements), outputs or (last,), dynamic, grad, by_dynamo=by_dynamo)
+    return FuzzProgram(inputs, tuple(statements), outputs or (last,), dynamic, grad, by_dynamo=by_dynamo, raises=raises)
 
 
 FOUND = {
@@ -133,6 +134,18 @@ FOUND = {
     ),
     "repeat, as torch takes it apart, asked whether a size that comes from data is 0": program(
         (InputSpec((4, 3), F32, 5),), "torch.unique(x0)", "v0.repeat((2, 1)) + 1", by_dynamo=True
+    ),
+    "a position counted down from what a mask limits it to was not seen to lie inside": program(
+        (InputSpec((1, 2), U8, 933763), InputSpec((1, 2), I64, 59526, "index", 8)),
+        "torch.column_stack([x0.flip(1), x0.flip(1), x0, x0.to(torch.float32)])",
+        "torch.gather(v0, 1, x1)",
+    ),
+    "an index into a dimension of size 1 was not checked where what it reads was computed in place": program(
+        (InputSpec((1, 3), F32, 1), InputSpec((1,), I64, 1, "index", 64)),
+        "x0 * 2",
+        "v0[x1]",
+        by_dynamo=True,
+        raises=True,
     ),
     "-2 was not 254 as uint8": program((InputSpec((4, 4), U8, 766573),), "x0: x0.clamp_(-2, 2)"),
 }

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from litz.capture import aot
 from litz.capture.graph import Graph
 from litz.testing.fuzz import execute
 from litz.testing.fuzz.check import Checker
@@ -30,6 +31,10 @@ from litz.testing.fuzz.shrink import shrink
 F32 = torch.float32
 
 
+ABOUT_MEMORY = pytest.mark.filterwarnings("ignore:litz leaves calls")
+
+
+@ABOUT_MEMORY
 @pytest.mark.parametrize("seed", ["ci-c", "ci-d"])
 def test_random_programs_are_as_in_eager(seed: str) -> None:
     checker = Checker()
@@ -161,8 +166,38 @@ def test_sizes_that_data_decide_change_from_call_to_call() -> None:
     )
     checker = Checker(compiled=False)
     assert checker.check(program) is None and checker.runs == {"interpreted": 2, "other data": 1}
-    first, second = (reference_of(program, specs).eager["v0"] for specs in (program.inputs, program.other_data))
+    other = program.other_inputs["other data"]
+    first, second = (reference_of(program, specs).eager["v0"] for specs in (program.inputs, other))
     assert first.shape != second.shape
+
+
+@ABOUT_MEMORY
+@pytest.mark.parametrize("by_dynamo", [False, True])
+@pytest.mark.parametrize("shift", [0, 2])
+def test_inputs_that_share_memory_only_when_called_again(
+    shift: int, by_dynamo: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault is there without what looks at the inputs' addresses."""
+    statements = (Statement("", "x0.mul_(2)", writes="x0"), Statement("v1", "x0 + x1"))
+    inputs = (InputSpec((6,), F32, 1, steps=(2,), offset=1), InputSpec((6,), F32, 2))
+    program = FuzzProgram(inputs, statements, ("v1",), shift=shift, by_dynamo=by_dynamo)
+    checker = Checker(compiled=False)
+    assert checker.check(program) is None and checker.runs["shared memory"] == 1
+    monkeypatch.setattr(aot, "respecting", lambda compiled, *rest: compiled)
+    failure = checker.check(program)
+    assert failure is not None and failure.kind == "interpreted: wrong values" and "shared memory" in failure.message
+    values: dict[str, Any] = {}
+    exec(failure.program.script().replace('backend="litz"', 'backend="eager"'), values)
+    first, second = values["make_inputs"](), values["make_shared_memory"]()
+    assert first[0].untyped_storage()._cdata != first[1].untyped_storage()._cdata
+    assert second[0].untyped_storage()._cdata == second[1].untyped_storage()._cdata
+    assert second[1].storage_offset() - second[0].storage_offset() == shift
+
+
+def test_programs_that_write_inputs_are_called_with_shared_memory() -> None:
+    programs = [generate(f"meet:{number}", dynamic=False, grad=False)[0] for number in range(60)]
+    meeting = [program for program in programs if "shared memory" in program.other_inputs]
+    assert len(meeting) > 5 and all(program.shift is not None for program in meeting)
 
 
 @pytest.mark.parametrize("kind", ["plain", "data", "raising"])

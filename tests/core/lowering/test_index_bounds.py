@@ -118,6 +118,7 @@ class _Program:
 
     case: IndexCase
     dynamic: bool = False
+    by_dynamo: bool = False
 
     @property
     def grad(self) -> bool:

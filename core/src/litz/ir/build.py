@@ -13,7 +13,7 @@ import torch
 
 from .dtypes import HALF, compute_dtype
 from .index import Expr, is_placeholder, may_be_empty, to_expr
-from .node import Node, intern, rewrite, with_args
+from .node import Node, intern, rewrite, walk, with_args
 from .ops import OPS
 from .reductions import REDUCTIONS, SCANS
 
@@ -185,6 +185,18 @@ def checks_in(positions: Iterable[Node]) -> list[Node]:
             found[node] = None
         stack.extend(node.args)
     return list(found)
+
+
+def with_checks(value: Node, positions: Iterable[Node]) -> Node:
+    """`value`, with the checks of positions that it does not depend on: where all elements along a dimension are the
+    same, or there is one, an index out of range is still an error."""
+    checks = checks_in(positions)
+    used = set(walk(value)) if checks else set()
+    for check in checks:
+        if check not in used:
+            outside = call("lt", check, const(0, torch.int64))
+            value = intern("where", value.dtype, (outside, value, value), ())  # `call` would fold it
+    return value
 
 
 def empty_sizes(positions: Iterable[Node]) -> list[Expr]:

@@ -151,12 +151,22 @@ class Intervals:
 
     def inside(self, position: Expr, indirect: tuple[Node, ...], mask: Node | None, size: Expr) -> bool:
         """Is 0 <= position < size, where placeholders stand for the nodes `indirect` and the mask holds?"""
-        ranges = dict(self.extents)
+        ranges, lengths, moved = dict(self.extents), dict(self.extents), {}
         for number, node in enumerate(indirect):
             found = self.where(node, mask)
-            if found.low is not None and found.high is not None and known_nonnegative(found.low):
-                ranges[placeholder(number)] = found.high + 1
+            if found.low is None or found.high is None:
+                continue
+            symbol = placeholder(number)
+            if known_nonnegative(found.low):
+                ranges[symbol] = found.high + 1
+            lengths[symbol] = found.high - found.low + 1
+            if found.low != 0:
+                moved[symbol] = symbol + found.low
         low, high = bounds(position, ranges)
+        if moved:  # ranges begin at 0, and a placeholder that is counted down has its least value to thank for its end
+            nearer_low, nearer_high = bounds(position.xreplace(moved), lengths)
+            low = nearer_low if low is None else low if nearer_low is None else _greatest(low, nearer_low)
+            high = nearer_high if high is None else high if nearer_high is None else _least(high, nearer_high)
         for condition in conditions(mask):
             if condition.op in _MIRRORED:
                 left, right = condition.args

@@ -30,7 +30,7 @@ from litz.ir.index import (
     stride_of,
     substitute,
 )
-from litz.ir.node import intern, rewrite, walk, with_args
+from litz.ir.node import rewrite, with_args
 
 Position = Expr | Node
 """Where along a dimension: an index expression, or an int64 node computed at run time."""
@@ -161,7 +161,7 @@ class Computed(Tensor):
     def load(self, indices: Sequence[Position], mask: Node | None = None) -> Node:
         if any(isinstance(item, Node) for item in indices):
             value = _replace_index(self.value, dict(zip(variables(self.ndim), indices, strict=True)))
-            return _with_checks(value, [item for item in indices if isinstance(item, Node)])
+            return build.with_checks(value, [item for item in indices if isinstance(item, Node)])
         if tuple(indices) == variables(self.ndim):
             return self.value
         mapping = dict(zip(variables(self.ndim), indices, strict=True))
@@ -171,17 +171,6 @@ class Computed(Tensor):
         mapping = dict(zip(variables(self.ndim), index, strict=True))
         value = transform.rename_nodes((self.value,), mapping, ranges_of(size))[0]
         return replace(self, size=tuple(size), value=value)
-
-
-def _with_checks(value: Node, positions: Sequence[Node]) -> Node:
-    """`value`, with the checks of positions that it does not depend on: every element of `full` is the same, and still
-    an index out of range is an error."""
-    used = set(walk(value))
-    for check in build.checks_in(positions):
-        if check not in used:
-            outside = build.call("lt", check, build.const(0, torch.int64))
-            value = intern("where", value.dtype, (outside, value, value), ())  # build.call would fold it
-    return value
 
 
 def _replace_index(root: Node, mapping: Mapping[Symbol, Position]) -> Node:

@@ -271,6 +271,7 @@ class Body:
         """What a load of the buffer is. TooComplex if a position in it grows beyond all bounds."""
         position = {var: ZERO if dim is None else load.index[dim] for var, dim in self.dims.items()}
         value = _substituted(self.store.value, position, load.indirect, extents)
+        value = build.with_checks(value, load.indirect)
         if load.mask is None:
             return value
         return build.call("where", load.mask, build.guard(value, load.mask), build.zero_of(load.dtype))

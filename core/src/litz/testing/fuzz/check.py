@@ -53,6 +53,8 @@ class _Round:
     values: list[Expected]
     grads: list[Expected]
     error: type[Exception] | None = None
+    what: str = ""
+    """What is other than when the program was compiled."""
 
 
 class Checker:
@@ -109,13 +111,12 @@ class Checker:
         if executable.broken:
             return self._raised(program, "compile", executable.broken[0])
         prepared = _Prepared(program, executable, [self._round(program, reference, specs)])
-        other = program.other_data or program.resized_inputs
-        if other is not None and not program.raises:
+        for what, other in program.other_inputs.items():
             with suppress(Rejected):
-                second = reference_of(program, other)
-                if program.by_dynamo or executable.accepts(self._inputs(program, other)):
-                    self.runs["other data" if program.by_dynamo else "second sizes"] += 1
-                    prepared.rounds.append(self._round(program, second, other))
+                again = reference_of(program, other)
+                if executable.accepts(self._inputs(program, other)):
+                    self.runs[what] += 1
+                    prepared.rounds.append(self._round(program, again, other, what))
         return self._run(prepared, "interpreted") or prepared
 
     def _complete(self, prepared: _Prepared) -> Failure | None:
@@ -151,7 +152,7 @@ class Checker:
             wrong += complaints(found, grads, aliases=False)
             wrong = self._ours(program, specs, values, grads, wrong) if wrong else []
             if wrong:
-                again = "" if specs is program.inputs else f" (with sizes {dict(program.sizes)})"
+                again = f" (called again: {round_.what})" if round_.what else ""
                 return Failure(program, f"{way}: wrong {wrong[0].about}", "; ".join(map(str, wrong)) + again)
         return None
 
@@ -215,16 +216,18 @@ class Checker:
     def _inputs(self, program: FuzzProgram, specs: tuple[InputSpec, ...]) -> list[torch.Tensor]:
         values = make_inputs(specs)
         if self.device != "cpu":
-            values = [_moved(value, self.device) for value in values]
+            values = _moved(values, self.device)
         return trained(program, values)
 
-    def _round(self, program: FuzzProgram, reference: Reference, specs: tuple[InputSpec, ...]) -> _Round:
+    def _round(
+        self, program: FuzzProgram, reference: Reference, specs: tuple[InputSpec, ...], what: str = ""
+    ) -> _Round:
         if reference.raised is not None:
-            return _Round(specs, [], [], reference.raised)
+            return _Round(specs, [], [], reference.raised, what)
         names = [*program.outputs, *(f"x{n}" for n in range(len(specs)))]
         values = [Expected(n, reference.eager[n], reference.exact[n], reference.noisy[n]) for n in names]
         grads = expected_gradients(replace(program, inputs=specs), reference) if program.grad else []
-        return _Round(specs, values, grads)
+        return _Round(specs, values, grads, what=what)
 
     def _raised(self, program: FuzzProgram, stage: str, error: Exception) -> Failure:
         if stage == "compile" and not _is_ours(error):
@@ -251,10 +254,16 @@ def _is_ours(error: BaseException) -> bool:
     return False
 
 
-def _moved(value: torch.Tensor, device: str) -> torch.Tensor:
-    """On the device, with the same strides, which `.to` would not keep."""
-    whole = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage()).to(device)
-    return whole.as_strided(value.shape, value.stride(), value.storage_offset())
+def _moved(values: list[torch.Tensor], device: str) -> list[torch.Tensor]:
+    """On the device, with the same strides, which `.to` would not keep, and with the same memory in common."""
+    storages = {value.untyped_storage().data_ptr(): value.untyped_storage() for value in values}
+    there = {start: storage.to(device=torch.device(device)) for start, storage in storages.items()}
+    return [
+        torch.empty(0, dtype=value.dtype, device=device).set_(
+            there[value.untyped_storage().data_ptr()], value.storage_offset(), value.shape, value.stride()
+        )
+        for value in values
+    ]
 
 
 @contextmanager

@@ -37,7 +37,35 @@ def generate(label: str, dynamic: bool | None = None, grad: bool | None = None) 
     program, reference = _statements(rng, program, pool)
     if raises:
         program, reference = _refused(rng, program, reference, pool)
-    return replace(program, outputs=_outputs(rng, program, reference)), reference
+    program = replace(program, outputs=_outputs(rng, program, reference))
+    return _meeting(random.Random(f"{label} shared"), program, reference), reference
+
+
+def _meeting(rng: random.Random, program: FuzzProgram, reference: Reference) -> FuzzProgram:
+    """Where it writes to an input, with another one that it reads after all writes, and to be run with both in one
+    memory, too; some by dynamo, whose guards AOTAutograd alone does not have."""
+    written = {reference.eager[s.writes].untyped_storage().data_ptr() for s in program.statements if s.writes}
+    targets = [
+        spec
+        for number, spec in enumerate(program.inputs)
+        if spec.kind == "plain" and not spec.alias
+        if reference.eager[f"x{number}"].untyped_storage().data_ptr() in written
+    ]
+    if program.grad or program.raises or not targets:
+        return program
+    target, number = rng.choice(targets), len(program.inputs)
+    partner = replace(target, seed=target.seed + 1)
+    reference.add_input(f"x{number}", partner)
+    read = Statement(f"v{len(program.statements)}", f"x{number}.clone()")
+    reference.step(read)
+    return replace(
+        program,
+        inputs=(*program.inputs, partner),
+        statements=(*program.statements, read),
+        outputs=(*program.outputs, read.target),
+        shift=rng.choice([0, 1, 1, 2, 3, 5, target.storage_size]),
+        by_dynamo=program.by_dynamo or (not program.dynamic and rng.random() < BY_DYNAMO),
+    )
 
 
 def _pool(rng: random.Random, dynamic: bool) -> tuple[int, ...]:

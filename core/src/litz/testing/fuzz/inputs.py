@@ -20,7 +20,8 @@ class InputSpec:
 
     windows: the outermost dimension in memory moves by one element, so that its rows overlap.
     order: the dimensions from the outermost in memory to the innermost. steps: distance of neighbours along each
-    dimension, in units of the dense one. expanded: dimensions of stride 0. offset: elements before the first.
+    dimension, in units of the dense one. expanded: dimensions of stride 0. offset: elements before the first. spare:
+    elements after the last.
     alias: an expression over earlier inputs ("x0[1:]"); the input is that view, and the other fields do not count.
     """
 
@@ -35,6 +36,7 @@ class InputSpec:
     offset: int = 0
     alias: str = ""
     windows: bool = False
+    spare: int = 0
 
     @property
     def stride(self) -> tuple[int, ...]:
@@ -56,9 +58,9 @@ class InputSpec:
     def storage_size(self) -> int:
         """In elements."""
         if 0 in self.size:
-            return self.offset
+            return self.offset + self.spare
         last = sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True))
-        return self.offset + last + 1
+        return self.offset + last + 1 + self.spare
 
     def resized(self, sizes: Mapping[int, int]) -> InputSpec:
         """With other extents, by the old ones."""
@@ -93,6 +95,24 @@ class InputSpec:
                     f"torch.cat([{table}, {values}])[torch.randint(0, {count + 4}, ({count},), generator={seeded})]"
                 )
         return f"{values}.to({self.dtype}).{place}"
+
+
+def in_one_memory(specs: tuple[InputSpec, ...], shift: int) -> tuple[InputSpec, ...]:
+    """Tensors of these sizes and strides, those of one type as views of one memory, each of which begins `shift`
+    elements after the one before. Those that are views already, or whose values are no plain ones, stay as they are."""
+    groups: dict[torch.dtype, list[int]] = {}
+    for number, spec in enumerate(specs):
+        if spec.kind == "plain" and not spec.alias:
+            groups.setdefault(spec.dtype, []).append(number)
+    found = list(specs)
+    for first, *rest in groups.values():
+        base, end = specs[first], specs[first].storage_size
+        for place, number in enumerate(rest, 1):
+            spec = replace(specs[number], offset=base.offset + place * shift)
+            found[number] = replace(spec, alias=f"x{first}.as_strided({spec.size}, {spec.stride}, {spec.offset})")
+            end = max(end, spec.storage_size)
+        found[first] = replace(base, spare=base.spare + end - base.storage_size)
+    return tuple(found)
 
 
 def is_inexact(dtype: torch.dtype) -> bool:

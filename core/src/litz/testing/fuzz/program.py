@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .inputs import InputSpec
+from .inputs import InputSpec, in_one_memory
 
 NAME = re.compile(r"\b[xv]\d+\b")
 NAMES: Mapping[str, Any] = {"torch": torch, "math": math, "nan": math.nan, "inf": math.inf}
@@ -49,7 +49,8 @@ class FuzzProgram:
     """A random program. dynamic: compiled for symbolic sizes. `sizes`: other extents to run it with as well.
 
     by_dynamo: captured by torch.compile, as sizes that come from data and what is checked of them have to be; else by
-    AOTAutograd alone, which is faster. raises: eager refuses the last statement.
+    AOTAutograd alone, which is faster. raises: eager refuses the last statement. shift: the program writes an input and
+    runs with inputs that share memory, that many elements apart, as well.
     """
 
     inputs: tuple[InputSpec, ...]
@@ -61,17 +62,22 @@ class FuzzProgram:
     label: str = ""
     by_dynamo: bool = False
     raises: bool = False
+    shift: int | None = None
 
     @property
-    def other_data(self) -> tuple[InputSpec, ...] | None:
-        """Inputs of the same sizes with other values, for the second run of a program whose sizes come from data."""
-        return tuple(replace(spec, seed=spec.seed + 1) for spec in self.inputs) if self.by_dynamo else None
-
-    @property
-    def resized_inputs(self) -> tuple[InputSpec, ...] | None:
-        """The inputs for the second run of a dynamic program."""
-        mapping = dict(self.sizes)
-        return tuple(spec.resized(mapping) for spec in self.inputs) if mapping else None
+    def other_inputs(self) -> dict[str, tuple[InputSpec, ...]]:
+        """Inputs to run the program with as well, once it is compiled for its own, by what is other: the values, where
+        sizes come from them; the extents; that inputs have memory in common. None where eager refuses the program."""
+        found: dict[str, tuple[InputSpec, ...]] = {}
+        if self.raises:
+            return found
+        if self.by_dynamo:
+            found["other data"] = tuple(replace(spec, seed=spec.seed + 1) for spec in self.inputs)
+        if self.sizes:
+            found["second sizes"] = tuple(spec.resized(dict(self.sizes)) for spec in self.inputs)
+        if self.shift is not None and (shared := in_one_memory(self.inputs, self.shift)) != self.inputs:
+            found["shared memory"] = shared
+        return found
 
     def source(self) -> str:
         """`def program(x0, x1): ...`"""
@@ -102,37 +108,43 @@ class FuzzProgram:
     def script(self, reason: str = "") -> str:
         """A stand-alone script that compiles the program and compares with eager."""
         comment = "".join(f"# {line}\n" for line in [self.label, *reason.splitlines()] if line)
-        makers = "".join(f"    x{n} = {spec.text}\n" for n, spec in enumerate(self.inputs))
-        names = ", ".join(f"x{n}" for n in range(len(self.inputs)))
-        grads = "".join(
-            f"    x{n}.requires_grad_()\n" for n, spec in enumerate(self.inputs) if self.grad and is_trained(spec)
-        )
+        calls = {"make_inputs": self.inputs}
+        calls |= {f"make_{what.replace(' ', '_')}": specs for what, specs in self.other_inputs.items()}
+        head = f"{comment}{_HEAD}{self.source()}\n\n" + "".join(self._maker(name, calls[name]) for name in calls)
+        compiled = f'torch.compile(program, backend="litz", dynamic={self.dynamic})'
+        functions, makers = f"for function in (program, {compiled}):\n", f"    for make in ({', '.join(calls)},):\n"
+        if self.by_dynamo:
+            return f"{head}{_DATA}{functions}{makers}{_TRIED}"
         gradient = _GRADIENT if self.grad else ""
         values = "[*outputs, *gradients(outputs, inputs)]" if self.grad else "[*outputs, *inputs]"
-        if self.by_dynamo:
-            return f"{comment}{_HEAD}{self.source()}\n\ndef make_inputs():\n{makers}    return [{names}]\n\n\n{_TRIED}"
         return (
-            f"{comment}{_HEAD}{self.source()}\n\n"
-            f"def make_inputs():\n{makers}{grads}    return [{names}]\n\n\n{gradient}"
-            "results = []\n"
-            f'for function in (program, torch.compile(program, backend="litz", dynamic={self.dynamic})):\n'
-            "    inputs = make_inputs()\n    outputs = function(*inputs)\n"
-            f"    results.append({values})\n"
+            f"{head}{gradient}results = []\n{functions}    results.append([])\n{makers}"
+            f"        inputs = make()\n        outputs = function(*inputs)\n        results[-1] += {values}\n"
             "for number, (eager, litz) in enumerate(zip(*results)):\n"
             '    print("value", number, "eager", eager, "litz", litz)\n'
             "for eager, litz in zip(*results):\n"
             "    torch.testing.assert_close(litz, eager, equal_nan=True)\n"
         )
 
+    def _maker(self, name: str, specs: tuple[InputSpec, ...]) -> str:
+        """A function that makes inputs, as text."""
+        lines = [f"x{n} = {spec.text}" for n, spec in enumerate(specs)]
+        if self.grad:
+            lines += [f"x{n}.requires_grad_()" for n, spec in enumerate(specs) if is_trained(spec)]
+        lines.append(f"return [{', '.join(f'x{n}' for n in range(len(specs)))}]")
+        return "\n".join([f"def {name}():", *(f"    {line}" for line in lines), "", "", ""])
+
 
 _HEAD = "import math\n\nimport torch\nfrom torch import inf, nan\n\n\n"
-_TRIED = """\
+_DATA = """\
 torch._dynamo.config.capture_dynamic_output_shape_ops = torch._dynamo.config.capture_scalar_outputs = True
-for function in (program, torch.compile(program, backend="litz")):
-    try:
-        print(function(*make_inputs()))
-    except Exception as error:
-        print(type(error).__name__, str(error)[:300])
+"""
+_TRIED = """\
+        inputs = make()
+        try:
+            print(make.__name__, function(*inputs), inputs)
+        except Exception as error:
+            print(make.__name__, type(error).__name__, str(error)[:300])
 """
 _GRADIENT = """\
 def gradients(outputs, inputs):

@@ -66,6 +66,8 @@ def _smaller(program: FuzzProgram) -> Iterator[FuzzProgram]:
             yield replace(program, inputs=_at(program.inputs, number, replace(spec, kind="plain")))
     if program.sizes:
         yield replace(program, sizes=())
+    if program.shift is not None:
+        yield replace(program, shift=None)
     if program.grad:
         yield replace(program, grad=False)
     yield from _resized(program)

@@ -367,18 +367,20 @@ class _Writer:
         return [name for name in names if name not in extern.aliases]
 
     def _expect(self, name: str, extern: Extern) -> None:
-        """Have the sizes of the result compared where torch's op finds sizes out. Those that it finds out as they are
-        have Checks of their own. (`_given` looks at results of ops that are not torch's.)"""
+        """Have type and sizes of the result compared where torch's op finds sizes out. Sizes that the op finds out as
+        they are have Checks of their own. (`_given` looks at results of ops that are not torch's.)"""
         target = extern.target
         if not _is_torchs(target) or torch.Tag.dynamic_output_shape not in getattr(target, "tags", ()):
             return
-        wanted = self.program.buffers[name].layout.size
+        buffer = self.program.buffers[name]
+        wanted = buffer.layout.size
         found_out = _sizes_found_out(extern, extern.outputs.index(name))
         dims = (dim for dim in range(len(wanted)) if dim not in found_out)
-        conditions = [f"{name}.size({dim}) != {python_text(wanted[dim])}" for dim in dims]
-        if conditions:
-            self._emit(f"if {' or '.join(conditions)}:")
-            self._emit(f"    raise _unlike({extern.target_name!r}, {name}, {tuple_text(wanted)})")
+        # The fake kernel of torch 2.11's `_unique2` gives the inverse the type of the input.
+        conditions = [f"{name}.dtype != {buffer.dtype}"]
+        conditions += [f"{name}.size({dim}) != {python_text(wanted[dim])}" for dim in dims]
+        self._emit(f"if {' or '.join(conditions)}:")
+        self._emit(f"    raise _unlike({extern.target_name!r}, {name}, {tuple_text(wanted)}, {buffer.dtype})")
 
     def _plan_strides(self, name: str, extern: Extern) -> None:
         """Give a call's result the strides that the kernels after it were made for, where it has others."""

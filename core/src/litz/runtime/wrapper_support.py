@@ -117,10 +117,10 @@ def results(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else (value,)
 
 
-def unlike(call: str, result: torch.Tensor, size: Sequence[int]) -> ForeignResultError:
-    """The error for a call whose result has other sizes than tracing said: kernels after the call would read outside of
-    the result's memory."""
-    return ForeignResultError(call, f"sizes {list(result.shape)}", f"{list(size)}")
+def unlike(call: str, result: torch.Tensor, size: Sequence[int], dtype: torch.dtype) -> ForeignResultError:
+    """The error for a call whose result has another type or other sizes than tracing said: kernels after the call would
+    read its memory wrongly, or outside of that memory."""
+    return ForeignResultError(call, f"{result.dtype} {list(result.shape)}", f"{dtype} {list(size)}")
 
 
 def is_dense(*layout: int) -> int:

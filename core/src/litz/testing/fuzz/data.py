@@ -8,6 +8,7 @@ import torch
 from .operations import Draft, Draw, operation
 from .pointwise import NUMBER_USES, NUMBERS
 from .program import NAMES
+from .reference import REFUSALS
 
 FOUND = (
     "{0}.nonzero()", "torch.nonzero({0} > 0)", "{0}[{0} > 0]", "torch.masked_select({0}, {0} != 1)",
@@ -79,7 +80,10 @@ def told(draw: Draw, off: int = 0) -> Draft | None:
     if name is None:
         return None
     made = draw.rng.choice(FOUND if draw.value(name).dtype != torch.bool else FOUND[:1]).format(name)
-    count = eval(made, dict(NAMES), dict(draw.reference.eager)).size(0) + off
+    try:
+        count = eval(made, dict(NAMES), dict(draw.reference.eager)).size(0) + off
+    except REFUSALS:
+        return None  # counts of what is infinite, say
     if count < 1:
         return None
     use = draw.rng.choice(TOLD).format(count)

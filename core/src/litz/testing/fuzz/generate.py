@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -19,6 +20,8 @@ DTYPES = (
 MOST_INPUT_ELEMENTS = 20_000
 BY_DYNAMO, RAISING = 0.1, 0.04
 """How many programs dynamo captures, and how many of all end with what eager refuses: these take longer than others."""
+SHARED_FIRST, SHARED_BY_DYNAMO = 0.3, 0.25
+"""How many of the static ones that run with shared memory and without are compiled for the former, and by dynamo."""
 
 
 def generate(label: str, dynamic: bool | None = None, grad: bool | None = None) -> tuple[FuzzProgram, Reference]:
@@ -38,12 +41,12 @@ def generate(label: str, dynamic: bool | None = None, grad: bool | None = None) 
     if raises:
         program, reference = _refused(rng, program, reference, pool)
     program = replace(program, outputs=_outputs(rng, program, reference))
-    return _meeting(random.Random(f"{label} shared"), program, reference), reference
+    return _meeting(random.Random(f"{label} shared"), program, reference)
 
 
-def _meeting(rng: random.Random, program: FuzzProgram, reference: Reference) -> FuzzProgram:
-    """Where it writes to an input, with another one that it reads after all writes, and to be run with both in one
-    memory, too; some by dynamo, whose guards AOTAutograd alone does not have."""
+def _meeting(rng: random.Random, program: FuzzProgram, reference: Reference) -> tuple[FuzzProgram, Reference]:
+    """Where it writes to an input, with another one that it reads after all writes, and to be run both with the two in
+    one memory and in their own, of which either may be first; some by dynamo, which has guards of its own."""
     written = {reference.eager[s.writes].untyped_storage().data_ptr() for s in program.statements if s.writes}
     targets = [
         spec
@@ -52,20 +55,25 @@ def _meeting(rng: random.Random, program: FuzzProgram, reference: Reference) -> 
         if reference.eager[f"x{number}"].untyped_storage().data_ptr() in written
     ]
     if program.grad or program.raises or not targets:
-        return program
+        return program, reference
     target, number = rng.choice(targets), len(program.inputs)
     partner = replace(target, seed=target.seed + 1)
     reference.add_input(f"x{number}", partner)
     read = Statement(f"v{len(program.statements)}", f"x{number}.clone()")
     reference.step(read)
-    return replace(
+    program = replace(
         program,
         inputs=(*program.inputs, partner),
         statements=(*program.statements, read),
         outputs=(*program.outputs, read.target),
         shift=rng.choice([0, 1, 1, 2, 3, 5, target.storage_size]),
-        by_dynamo=program.by_dynamo or (not program.dynamic and rng.random() < BY_DYNAMO),
+        by_dynamo=program.by_dynamo or (not program.dynamic and rng.random() < SHARED_BY_DYNAMO),
     )
+    if not program.dynamic and rng.random() < SHARED_FIRST:
+        together = replace(program, inputs=program.other_inputs["shared memory"])
+        with suppress(Rejected):
+            return together, reference_of(together)
+    return program, reference
 
 
 def _pool(rng: random.Random, dynamic: bool) -> tuple[int, ...]:

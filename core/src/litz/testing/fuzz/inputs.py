@@ -115,6 +115,11 @@ def in_one_memory(specs: tuple[InputSpec, ...], shift: int) -> tuple[InputSpec, 
     return tuple(found)
 
 
+def in_own_memory(specs: tuple[InputSpec, ...]) -> tuple[InputSpec, ...]:
+    """What `in_one_memory` was given, but for the elements before the first and after the last."""
+    return tuple(replace(spec, alias="") if "as_strided" in spec.alias else spec for spec in specs)
+
+
 def is_inexact(dtype: torch.dtype) -> bool:
     """Whether numbers of the type are rounded."""
     return dtype.is_floating_point or dtype.is_complex

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .inputs import InputSpec, in_one_memory
+from .inputs import InputSpec, in_one_memory, in_own_memory
 
 NAME = re.compile(r"\b[xv]\d+\b")
 NAMES: Mapping[str, Any] = {"torch": torch, "math": math, "nan": math.nan, "inf": math.inf}
@@ -50,7 +50,7 @@ class FuzzProgram:
 
     by_dynamo: captured by torch.compile, as sizes that come from data and what is checked of them have to be; else by
     AOTAutograd alone, which is faster. raises: eager refuses the last statement. shift: the program writes an input and
-    runs with inputs that share memory, that many elements apart, as well.
+    runs with inputs that share memory, that many elements apart, and with inputs that do not.
     """
 
     inputs: tuple[InputSpec, ...]
@@ -75,9 +75,12 @@ class FuzzProgram:
             found["other data"] = tuple(replace(spec, seed=spec.seed + 1) for spec in self.inputs)
         if self.sizes:
             found["second sizes"] = tuple(spec.resized(dict(self.sizes)) for spec in self.inputs)
-        if self.shift is not None and (shared := in_one_memory(self.inputs, self.shift)) != self.inputs:
-            found["shared memory"] = shared
-        return found
+        if self.shift is not None:
+            own = in_own_memory(self.inputs)
+            found["shared memory"], found["own memory"] = in_one_memory(own, self.shift), own
+            if own != self.inputs:
+                found["memory shared elsewhere"] = in_one_memory(own, self.shift + 1)
+        return {what: specs for what, specs in found.items() if specs != self.inputs}
 
     def source(self) -> str:
         """`def program(x0, x1): ...`"""

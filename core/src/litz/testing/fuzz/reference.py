@@ -32,6 +32,8 @@ class Raised(Rejected):
         self.error = error
 
 
+REFUSALS = (RuntimeError, TypeError, IndexError, ValueError, NotImplementedError, ZeroDivisionError)
+"""What eager raises where it refuses a statement."""
 LARGEST = {torch.float16: 1e3, torch.bfloat16: 1e4, torch.float32: 1e5, torch.float64: 1e7,
            torch.complex64: 1e5, torch.complex128: 1e7}  # fmt: skip
 """What stays far from overflow whatever the order of a sum."""
@@ -90,7 +92,7 @@ class Reference:
         old = self.eager[statement.writes].clone() if statement.writes else None
         try:
             value = _run(statement, self.eager, statement.text)
-        except (RuntimeError, TypeError, IndexError, ValueError, NotImplementedError, ZeroDivisionError) as error:
+        except REFUSALS as error:
             raise Raised(error) from error
         del old
         if not statement.target and not statement.writes:
@@ -103,7 +105,7 @@ class Reference:
         torch.set_default_dtype(torch.float64)
         try:
             exact, noisy = _run(statement, self.exact, doubled), _run(statement, self.noisy, doubled)
-        except (RuntimeError, TypeError, IndexError, ValueError, NotImplementedError, ZeroDivisionError) as error:
+        except REFUSALS as error:
             self._forget(statement)
             raise Rejected(f"only in float64: {error}") from error
         finally:

@@ -315,6 +315,22 @@ def test_a_mask_over_a_shifted_position_keeps_it_inside() -> None:
                 verify(prog)
 
 
+def test_a_mask_over_a_position_that_is_counted_down_keeps_it_inside() -> None:
+    """What a gather from a stack of a tensor and its flip becomes: a number less what the mask compares."""
+    row = build.bounded(build.load("at", (I0,), torch.int64), 2)
+    place = build.call("add", build.index(I0), build.call("mul", build.const(5, torch.int64), row))
+    second = build.call("ge", place, build.const(5, torch.int64))
+    for last, mask, legal in ((9, second, True), (10, second, False), (9, None, False)):
+        value = build.load("x", (last - 5 * placeholder(0) - I0,), F32, (row,), mask)
+        inputs = {"x": ((5,), F32), "at": ((5,), torch.int64)}
+        prog = program((Store("out", (I0,), value),), {I0: 5}, {}, inputs, {"out": ((5,), F32)})
+        if legal:
+            verify(prog)
+        else:
+            with pytest.raises(IllegalProgram, match="computed from data"):
+                verify(prog)
+
+
 GIVEN = build.load("at", (I0,), torch.int64)
 HERE = build.const(0, torch.int64)
 NEAR = build.call("maximum", build.call("minimum", GIVEN, build.const(3, torch.int64)), build.const(-4, torch.int64))

@@ -183,19 +183,24 @@ class Intervals:
         right: Node,
         known: tuple[Expr | None, Expr | None],
     ) -> tuple[Expr | None, Expr | None]:
-        """What is known of a position where `left kind right` holds, if left is the position, or that and a number."""
+        """What is known of a position where `left kind right` holds, if the position is left and a number, or a number
+        less left (a flip counts down)."""
         expr = _expression(left, indirect)
         if expr is None:
             return known
-        rest = sympy.expand(position - expr)
-        if any(is_placeholder(symbol) or symbol in self.extents for symbol in rest.free_symbols):
-            return known
         low, high = known
         other, step = self.of(right), 1 if kind in ("lt", "gt") else 0
-        if kind in ("lt", "le", "eq") and other.high is not None:
-            high = _least(high, other.high - step + rest)
-        if kind in ("gt", "ge", "eq") and other.low is not None:
-            low = _greatest(low, other.low + step + rest)
+        most = other.high - step if kind in ("lt", "le", "eq") and other.high is not None else None
+        least = other.low + step if kind in ("gt", "ge", "eq") and other.low is not None else None
+        for sign in (1, -1):
+            rest = sympy.expand(position - sign * expr)
+            if any(is_placeholder(symbol) or symbol in self.extents for symbol in rest.free_symbols):
+                continue
+            top, bottom = (most, least) if sign == 1 else (least, most)
+            if top is not None:
+                high = _least(high, rest + sign * top)
+            if bottom is not None:
+                low = _greatest(low, rest + sign * bottom)
         return low, high
 
     # ------------------------------------------------------------------------------------------------------- integers

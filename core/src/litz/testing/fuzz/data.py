@@ -3,17 +3,22 @@ as they run. What a program is told of them with `torch._check` holds for its fi
 
 from __future__ import annotations
 
-import torch
-
+from ..conformance.known import TORCH
 from .operations import Draft, Draw, operation
 from .pointwise import NUMBER_USES, NUMBERS
 from .program import NAMES
 from .reference import REFUSALS
 
+# The fake kernel of torch 2.11's `_unique2` gives inverse and counts the type of the input (litz refuses that at run
+# time): there is nothing to compare.
+UNIQUES = (
+    ("torch.unique({0}, return_counts=True)[1]", "torch.unique({0}, return_inverse=True)[1]")
+    if TORCH >= (2, 12)
+    else ()
+)
 FOUND = (
     "{0}.nonzero()", "torch.nonzero({0} > 0)", "{0}[{0} > 0]", "torch.masked_select({0}, {0} != 1)",
-    "torch.unique({0})", "{0}[torch.where({0} >= 0)]", "torch.unique({0}, return_counts=True)[1]",
-    "torch.argwhere({0})", "torch.unique({0}, return_inverse=True)[1]",
+    "torch.unique({0})", "{0}[torch.where({0} >= 0)]", "torch.argwhere({0})", *UNIQUES,
     "torch.bincount({0}.abs().flatten().to(torch.int64))",
     "torch.where({0} < 0)[0]", "{0}.flatten().repeat_interleave({0}.flatten().abs().to(torch.int64) % 3)",
 )  # fmt: skip

@@ -3,6 +3,8 @@ as they run. What a program is told of them with `torch._check` holds for its fi
 
 from __future__ import annotations
 
+import torch
+
 from ..conformance.known import TORCH
 from .operations import Draft, Draw, operation
 from .pointwise import NUMBER_USES, NUMBERS

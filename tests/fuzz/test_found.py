@@ -160,3 +160,19 @@ def checker() -> Checker:
 def test_found(name: str, checker: Checker) -> None:
     failure = checker.check(FOUND[name])
     assert failure is None, f"{failure.kind}: {failure.message}"
+
+
+def test_a_result_that_tracing_takes_for_expanded_and_is_not() -> None:
+    """With a size that hangs on data, torch's fake select_scatter of an expanded tensor keeps stride 0: all rows were
+    the first one."""
+
+    def f(x: torch.Tensor, count: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        found = torch.where(x < 0)[0]
+        wide = found.expand((int(count.sum().item() % 4 + 1), *found.shape))
+        return torch.select_scatter(wide, rows.expand(wide.shape).select(1, 0).to(torch.int64), 1, 0)
+
+    args = torch.tensor([1, -1, -2, 3, -4]), torch.tensor([2.0]), torch.tensor([[1.0], [2.0], [3.0]])
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
+        actual = torch.compile(f, backend="litz", dynamic=False)(*args)
+    assert torch.equal(actual, f(*args)) and actual.stride() == f(*args).stride()

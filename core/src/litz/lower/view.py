@@ -30,7 +30,8 @@ from litz.ir.index import (
     stride_of,
     substitute,
 )
-from litz.ir.node import rewrite, with_args
+from litz.ir.node import rewrite, walk, with_args
+from litz.ir.operation import expressions
 
 Position = Expr | Node
 """Where along a dimension: an index expression, or an int64 node computed at run time."""
@@ -70,6 +71,10 @@ class Tensor:
         """
         raise NotImplementedError
 
+    def varies(self, dim: int) -> bool:
+        """May elements along a dimension differ?"""
+        raise NotImplementedError
+
     def reindex(self, size: Sequence[Expr], index: Sequence[Expr]) -> Tensor:
         """The tensor of `size` whose element at (i0, i1, ...) is this one's at `index`, expressions over them."""
         raise NotImplementedError
@@ -89,6 +94,10 @@ class View(Tensor):
         """All of a buffer, as it lies."""
         size = buffer.layout.size
         return View(buffer.dtype, buffer.device, size, buffer, variables(len(size)))
+
+    def varies(self, dim: int) -> bool:
+        var, steps = variables(self.ndim)[dim], self.buffer.layout.stride
+        return any(var in expr.free_symbols and step != 0 for expr, step in zip(self.index, steps, strict=True))
 
     @property
     def is_whole(self) -> bool:
@@ -157,6 +166,10 @@ class Computed(Tensor):
     @staticmethod
     def full(size: Sequence[Expr], value: Any, dtype: torch.dtype, device: torch.device) -> Computed:
         return Computed(dtype, device, tuple(size), build.const(value, dtype))
+
+    def varies(self, dim: int) -> bool:
+        var = variables(self.ndim)[dim]
+        return any(var in expr.free_symbols for node in walk(self.value) for expr in expressions(node))
 
     def load(self, indices: Sequence[Position], mask: Node | None = None) -> Node:
         if any(isinstance(item, Node) for item in indices):

@@ -1,14 +1,15 @@
-"""Settings for every test: a cache of the run's own, so that nothing built before decides a result, and few threads
-for each worker, which do not spin while they wait."""
+"""Settings for every test: a cache of the run's own, so that nothing built before decides a result, few threads for
+each worker, which do not spin while they wait, and a GPU only for tests that are marked as in need of one."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
+from support.no_gpu import gpu_hidden
 from support.ranks import Ranks
 
 
@@ -19,6 +20,15 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["LITZ_CACHE_DIR"] = tempfile.mkdtemp(prefix="litz-test-cache-")
     os.environ.setdefault("OMP_NUM_THREADS", "2")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test without the mark `gpu` or `gpu2`, with its fixtures, runs as on a machine without a GPU."""
+    if item.get_closest_marker("gpu") or item.get_closest_marker("gpu2"):
+        return (yield)
+    with gpu_hidden():
+        return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,10 @@ from litz_autotune.templates.configs import (
     spread,
 )
 from litz_plugins import DeviceInfo
+from support.no_gpu import gpu_hidden
 
-H100 = device_info("cuda")
+with gpu_hidden():
+    H100 = device_info("cuda")
 T4 = DeviceInfo("cuda", 0, "Tesla T4", (("capability", 75.0), ("units", 40.0)))
 
 

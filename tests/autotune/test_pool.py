@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from litz_autotune.library_settings import SETTINGS, restore, snapshot
 from litz_autotune.pool import Failure, InProcess, WorkerPool, devices_for
@@ -83,13 +84,27 @@ def test_the_library_runs_under_the_settings_of_the_process_that_asks(pool: Work
     assert pool.run([Settings()]) == [snapshot()]
     seen = [snapshot()]
     for name, value in CHANGES.items():
-        SETTINGS[name].write(value)
+        restore({name: value})
         assert snapshot() not in seen
         seen.append(snapshot())
         assert pool.run([Settings()]) == [snapshot()], name
     for before in seen[::-1]:
         restore(before)
         assert pool.run([Settings()]) == [before]
+
+
+@pytest.mark.parametrize("forbidden", [False, True], ids=["free", "forbidden"])
+def test_settings_are_restored_where_torch_forbids_to_set_them(
+    kept: None, monkeypatch: pytest.MonkeyPatch, forbidden: bool
+) -> None:
+    """An import of torch.testing._internal forbids that, for the rest of the process."""
+    namespace = torch.backends.disable_global_flags.__globals__
+    monkeypatch.setitem(namespace, "__allow_nonbracketed_mutation_flag", not forbidden)
+    for name in ("cudnn.allow_tf32", "cudnn.benchmark"):
+        wanted = not SETTINGS[name].read()
+        restore({name: wanted})
+        assert SETTINGS[name].read() == wanted
+        assert torch.backends.flags_frozen() == forbidden
 
 
 def test_requests_are_answered_in_order_by_another_process(pool: WorkerPool) -> None:

@@ -13,9 +13,11 @@ from litz.pipeline import make_compiler
 from litz_autotune.problem import Problem, describe
 from litz_autotune.subprogram import cut
 from support.gemm_cases import randn
+from support.no_gpu import gpu_hidden
 from support.retarget import cuda_schedules
 
-H100 = device_info("cuda")
+with gpu_hidden():
+    H100 = device_info("cuda")
 
 
 def problems(fn: Callable[..., Any], *tensors: torch.Tensor, dynamic: bool = False) -> list[Problem]:

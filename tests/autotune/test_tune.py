@@ -226,13 +226,11 @@ def test_another_plugins_opinion_comes_in_order_of_names(tuned: Make, tmp_path: 
     assert autotune.counters.tuned == 0
 
 
-def test_what_was_measured_under_other_settings_of_torch_does_not_count(
-    tuned: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_measured_under_other_settings_of_torch_does_not_count(tuned: Make) -> None:
     for value, expected in ((True, (1, 0)), (False, (1, 0)), (True, (0, 1))):
-        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", value)
         compile_ = tuned(FakeTimer(), rivals.good)
-        compile_(torch.mm, A, B)
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=value):
+            compile_(torch.mm, A, B)
         counters = compile_.autotune.counters
         assert (counters.tuned, counters.local_hits) == expected
 

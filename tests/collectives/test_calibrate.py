@@ -108,8 +108,6 @@ def test_a_rank_that_fails_is_an_error_on_all(ranks: Ranks) -> None:
 def test_mistakes_are_messages(
     environment: Mapping[str, str], arguments: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a machine that is made out to have no GPU."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("litz_collectives.job.machine_topology", lambda: None)
     unset: dict[str, Any] = dict.fromkeys(PAIR)
     result = CliRunner().invoke(main, ["calibrate", "p.json", *arguments], env={**unset, **environment})

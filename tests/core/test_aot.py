@@ -206,7 +206,6 @@ def test_a_package_takes_no_tensor_without_memory(tmp_path: Path) -> None:
         call(X.to_sparse())
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a CUDA device")
 def test_a_gpus_package_is_refused_without_a_gpu(tmp_path: Path) -> None:
     device = {"type": "cuda", "name": "NVIDIA H100", "made_for": "sm_90"}
     data = {"format": package.FORMAT, "version": package.VERSION, "torch": torch.__version__, "device": device}

@@ -352,8 +352,6 @@ def test_the_table_is_plausible() -> None:
 
 
 def test_a_missing_gpu_is_taken_for_an_h100() -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU")
     info = device_info(CUDA)
     assert info.name == DEFAULT_GPU
     on = speeds_of(info)
@@ -564,8 +562,7 @@ def test_measuring_this_processor(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_measuring_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if not torch.cuda.is_available():
-        assert main(["--out", str(tmp_path / "x.json"), "--device", "cuda"]) == 1
-        assert "no CUDA device" in capsys.readouterr().err
+    assert main(["--out", str(tmp_path / "x.json"), "--device", "cuda"]) == 1
+    assert "no CUDA device" in capsys.readouterr().err
     with pytest.raises(RuntimeError, match="only cpu and cuda"):
         calibrate("meta")

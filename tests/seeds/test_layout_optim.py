@@ -44,18 +44,19 @@ def options(request: pytest.FixtureRequest) -> dict[str, Any]:
 def settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Layouts chosen, torch's own precision, and nothing that another test compiled."""
     monkeypatch.setenv("LITZ_LAYOUT_ENABLE", "1")
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
     torch._dynamo.reset()
     torch.manual_seed(0)
-    yield
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=True):
+        yield
     torch._dynamo.reset()
 
 
 @pytest.fixture
-def tf32_off(settings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def tf32_off(settings: None) -> Iterator[None]:
     """Convolutions of float32 in float32."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
 
 
 @pytest.fixture

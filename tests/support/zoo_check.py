@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 
 import torch
@@ -75,16 +74,9 @@ def mark_what_differs(first: Inputs, second: Inputs) -> None:
                     torch._dynamo.mark_dynamic(value, dim)
 
 
-@contextmanager
-def exact_convolutions() -> Iterator[None]:
+def exact_convolutions() -> AbstractContextManager[None]:
     """No TF32 in cuDNN: its errors are eager's as well as litz's, and drown what is compared here."""
-    if not torch.cuda.is_available():
-        yield
-        return
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    yield
-    torch.backends.cudnn.allow_tf32 = before
+    return torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
 
 
 def check(entry: Entry, device: str, training: bool, dynamic: bool, autocast: bool = False, spread: int = 3) -> None:

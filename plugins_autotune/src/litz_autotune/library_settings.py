@@ -7,6 +7,7 @@ says nothing of others: so `snapshot` goes with each request, where `restore` se
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -54,6 +55,14 @@ SETTINGS: Mapping[str, Setting] = {
 }
 
 
+def _writable() -> AbstractContextManager[None]:
+    """Where torch takes new values of cuDNN's settings. After an import of torch.testing._internal it takes them in its
+    own `flags` blocks only, which put back what was; a snapshot has to stay."""
+    allow = getattr(torch.backends, "__allow_nonbracketed_mutation", nullcontext)
+    found: AbstractContextManager[None] = allow()
+    return found
+
+
 def snapshot() -> dict[str, Any]:
     """The settings of this process by name; those that can be read."""
     found: dict[str, Any] = {}
@@ -70,7 +79,8 @@ def restore(settings: Mapping[str, Any]) -> None:
     change what others say."""
     for name, value in settings.items():
         if snapshot().get(name) != value:
-            SETTINGS[name].write(value)
+            with _writable():
+                SETTINGS[name].write(value)
 
 
 __all__ = ["SETTINGS", "restore", "snapshot"]

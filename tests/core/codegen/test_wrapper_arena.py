@@ -18,7 +18,7 @@ from litz.pipeline import generate, make_compiler
 from litz.schedule.memory import plan_memory
 from litz_plugins import Pass, hookimpl
 from litz_plugins.manager import make_plugins
-from support.compare import NO_GPU
+from support.compare import NO_GPU, close
 from support.retarget import cuda_schedules
 
 
@@ -126,6 +126,6 @@ def test_buffers_of_fixed_size_in_a_graph_of_dynamic_sizes() -> None:
         for rows in (5, 33):
             x = torch.randn(rows, 16)
             torch._dynamo.mark_dynamic(x, 0)
-            torch.testing.assert_close(compiled(x), f(x))
+            close(compiled(x), f(x), f(x.double()))
     (report,) = found
     assert report.schedule.memory.arena and not all(isinstance(item, str) for item in report.program.inputs)

@@ -1,8 +1,9 @@
 """Processes that run jobs. In: Jobs. Out: Outcomes, as they come.
 
 A worker is forked from a process that has imported torch and has run nothing, so that a new one costs milliseconds:
-from the parent itself or, for a GPU, from a server that has not looked at it, because CUDA does not survive a fork. A
-worker says which case it begins and what became of it; where it falls silent for too long it is killed, and where it
+from the parent itself or, where there is a GPU, from a server that has not looked at it, because CUDA does not survive
+a fork, and dynamo asks the GPU for its random state also where a graph is the CPU's. A worker for the CPU alone sees
+no GPU. A worker says which case it begins and what became of it; where it falls silent for too long it is killed, and where it
 dies, the case that it was at has failed and another worker goes on with the next.
 """
 
@@ -67,11 +68,11 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, workers: int = 2) -> Iterator[Outc
     """The outcomes of all jobs, in the order in which they come."""
     waiting: deque[tuple[Job, frozenset[str]]] = deque((job, frozenset()) for job in jobs)
     pool: list[_Worker] = []
-    context = _context({job.device for job in jobs})
+    context, on_cpu = _context({job.device for job in jobs}), all(job.device == "cpu" for job in jobs)
     try:
         while waiting or any(worker.job for worker in pool):
             pool = [worker for worker in pool if worker.job or worker.left]
-            while waiting and (free := _free(pool, workers, plan, context)) is not None:
+            while waiting and (free := _free(pool, workers, plan, context, on_cpu)) is not None:
                 free.give(*waiting.popleft())
             ready = wait([worker.pipe for worker in pool], timeout=1.0)
             for worker in list(pool):
@@ -91,7 +92,7 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, workers: int = 2) -> Iterator[Outc
 
 def _context(devices: set[str]) -> Any:
     """How processes are started for jobs on these devices."""
-    if devices <= {"cpu"}:
+    if devices <= {"cpu"} and not torch.cuda.is_available():
         torch.set_num_threads(1)  # in the parent, so that no thread pool is there to be forked
         _preload()
         return multiprocessing.get_context("fork")
@@ -111,13 +112,13 @@ def _preload() -> None:
         importlib.import_module(name)
 
 
-def _free(pool: list[_Worker], workers: int, plan: Plan, context: Any) -> _Worker | None:
+def _free(pool: list[_Worker], workers: int, plan: Plan, context: Any, on_cpu: bool) -> _Worker | None:
     for worker in pool:
         if worker.job is None and worker.left:
             return worker
     if len(pool) >= workers:
         return None
-    pool.append(_Worker(plan, context))
+    pool.append(_Worker(plan, context, on_cpu))
     return pool[-1]
 
 
@@ -127,6 +128,7 @@ class _Worker:
 
     plan: Plan
     context: Any
+    on_cpu: bool
     job: Job | None = None
     left: int = JOBS_PER_WORKER
     dead: bool = False
@@ -136,7 +138,7 @@ class _Worker:
 
     def __post_init__(self) -> None:
         self.pipe, theirs = self.context.Pipe()
-        self.process = self.context.Process(target=_serve, args=(theirs, self.plan), daemon=True)
+        self.process = self.context.Process(target=_serve, args=(theirs, self.plan, self.on_cpu), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -188,8 +190,10 @@ def _cause(code: int | None) -> str:
     return signal.Signals(-code).name
 
 
-def _serve(pipe: Connection, plan: Plan) -> None:
+def _serve(pipe: Connection, plan: Plan, on_cpu: bool) -> None:
     """A worker's life."""
+    if on_cpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before CUDA starts, which reads it then
     torch.set_num_threads(1)
     torch._logging.set_logs(dynamo=logging.ERROR)  # graph breaks are no news here
     while True:

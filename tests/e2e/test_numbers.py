@@ -171,7 +171,7 @@ def test_floats_to_integers(dtype: torch.dtype, device: str) -> None:
     defined = in_range(x, dtype)
     assert int(defined.sum()) >= 6
     # By way of Python's integers, which have no range.
-    assert found[defined].tolist() == [int(value) for value in x[defined].tolist()]
+    assert found.cpu()[defined.cpu()].tolist() == [int(value) for value in x[defined].tolist()]
 
 
 @device_param

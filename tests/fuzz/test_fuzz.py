@@ -27,6 +27,7 @@ from litz.testing.fuzz.program import FuzzProgram, Statement
 from litz.testing.fuzz.reference import Raised, Reference, Rejected, reference_of
 from litz.testing.fuzz.run import run
 from litz.testing.fuzz.shrink import shrink
+from support.versions import OLD_TORCH
 
 F32 = torch.float32
 
@@ -35,6 +36,7 @@ ABOUT_MEMORY = pytest.mark.filterwarnings("ignore:litz leaves calls")
 
 
 @ABOUT_MEMORY
+@pytest.mark.skipif(OLD_TORCH, reason="torch 2.11's dynamo drops some assertions of sizes, with every backend")
 @pytest.mark.parametrize("seed", ["ci-c", "ci-d"])
 def test_random_programs_are_as_in_eager(seed: str) -> None:
     checker = Checker()
@@ -178,6 +180,8 @@ def test_inputs_that_share_memory_only_when_called_again(
     shift: int, by_dynamo: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fault is there without what looks at the inputs' addresses."""
+    if by_dynamo and OLD_TORCH:
+        pytest.skip("torch 2.11's dynamo reaches its recompile limit here, and runs the program as it is")
     statements = (Statement("", "x0.mul_(2)", writes="x0"), Statement("v1", "x0 + x1"))
     inputs = (InputSpec((6,), F32, 1, steps=(2,), offset=1), InputSpec((6,), F32, 2))
     program = FuzzProgram(inputs, statements, ("v1",), shift=shift, by_dynamo=by_dynamo)

@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from support.layout_models import Residual
+from support.no_gpu import gpu_hidden
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks import convolutions, layouts, vision
-from benchmarks.turns import Turns
+with gpu_hidden():
+    from benchmarks import convolutions, layouts, vision
+    from benchmarks.turns import Turns
 
 # torchvision's documentation has the same counts, in millions.
 SIZES = {"resnet50": 25.56, "mobilenet_v3": 5.48, "efficientnet_b0": 5.29, "convnext_t": 28.59, "densenet121": 7.98}

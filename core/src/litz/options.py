@@ -303,6 +303,11 @@ def visible_cuda_devices(environ: Mapping[str, str] = os.environ) -> str | None:
     return environ.get("CUDA_VISIBLE_DEVICES")
 
 
+def hide_gpus() -> None:
+    """Let this process, which has not used CUDA yet, and those that it starts see no GPU."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 @dataclass(frozen=True)
 class PluginSettings:
     """What has to be known before plugins are loaded, and so before the other options can be read."""

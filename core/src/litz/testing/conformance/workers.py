@@ -1,10 +1,10 @@
 """Processes that run jobs. In: Jobs. Out: Outcomes, as they come.
 
 A worker is forked from a process that has imported torch and has run nothing, so that a new one costs milliseconds:
-from the parent itself or, where there is a GPU, from a server that has not looked at it, because CUDA does not survive
-a fork, and dynamo asks the GPU for its random state also where a graph is the CPU's. A worker for the CPU alone sees
-no GPU. A worker says which case it begins and what became of it; where it falls silent for too long it is killed, and where it
-dies, the case that it was at has failed and another worker goes on with the next.
+from the parent itself or, where there is a GPU, from a server that has not looked at the GPU, because CUDA does not
+survive a fork, and dynamo asks the GPU for its random state also where a graph is the CPU's. A worker for the CPU alone
+sees no GPU. A worker says which case it begins and what became of the case; where a worker falls silent for too long it
+is killed, and where a worker dies, the case that it was at has failed and another worker goes on with the next.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
+
+from litz.options import hide_gpus
 
 from .cases import Case, Job, cases, differentiable, samples
 from .check import Outcome, check
@@ -193,7 +195,7 @@ def _cause(code: int | None) -> str:
 def _serve(pipe: Connection, plan: Plan, on_cpu: bool) -> None:
     """A worker's life."""
     if on_cpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before CUDA starts, which reads it then
+        hide_gpus()
     torch.set_num_threads(1)
     torch._logging.set_logs(dynamo=logging.ERROR)  # graph breaks are no news here
     while True:

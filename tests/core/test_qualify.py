@@ -166,7 +166,7 @@ def test_a_construct_without_a_right_form(tmp_path: Path, few: None) -> None:
 def test_a_compiler_that_builds_nothing_is_not_judged(tmp_path: Path, few: None) -> None:
     """The first kernel's error says what is wrong."""
     options = options_for(tmp_path, wrapper(tmp_path, 'case "$*" in *--version*) ;; *) exit 1;; esac'))
-    assert verdict.judge(options) == verdict.Verdict(find_compiler(options.cpp_compiler).version, "native")
+    assert verdict.judge(options) == verdict.Verdict(find_compiler(options.cpp_compiler).version, options.cpp_march)
 
 
 @pytest.mark.skipif(not GXX_12, reason="g++ is not g++ 12, which has the bug")

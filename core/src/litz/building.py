@@ -12,7 +12,6 @@ from typing import Any
 from litz.codegen.facts import replay_facts
 from litz.codegen.wrapper import WrapperSource
 from litz.compiler import Compiler
-from litz.cost import device_info
 from litz.errors import CodegenError
 from litz.ir import KernelCall
 from litz.kernel_bench import SUFFIX, kernel_data
@@ -122,5 +121,4 @@ _SUFFIX = {"cpp": "cpp", "triton": "py"}
 
 
 def _codegen_context(kernel: Kernel | KernelCall, schedule: Schedule, compiler: Compiler) -> CodegenContext:
-    info = device_info(kernel.device, compiler.options)
-    return CodegenContext(compiler.options, info, schedule.program, compiler.cache)
+    return CodegenContext(compiler.options, compiler.target_of(kernel.device), schedule.program, compiler.cache)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from litz import report as reports
 from litz.builtin import builtin_plugins
@@ -12,6 +14,8 @@ from litz.capture import torch_api
 from litz.options import Options, make_options, make_plugin_settings
 from litz.runtime.cache import Cache
 from litz.runtime.peers import Peers
+from litz.target import target_of
+from litz_plugins import Target
 from litz_plugins.manager import Plugins, make_plugins
 
 
@@ -24,6 +28,14 @@ class Compiler:
     cache: Cache
     collectors: reports.Collectors
     """Who asked for reports where torch.compile was called: a backward may be compiled in a thread of autograd's."""
+    targets: dict[torch.device, Target] = field(default_factory=dict)
+    """The targets made so far: each device's is made once."""
+
+    def target_of(self, device: torch.device) -> Target:
+        """The target of a device, as it was when this compile first met it. Errors: CalibrationError."""
+        if device not in self.targets:
+            self.targets[device] = target_of(device, self.options)
+        return self.targets[device]
 
 
 def make_compiler(

@@ -33,6 +33,7 @@ from litz_plugins.manager import PluginInfo, Plugins, make_plugins
 from litz_plugins.nouns import OptionsView
 from litz_plugins.records import (
     COUNTERS,
+    SHARES,
     STAGES,
     Choice,
     ChoiceContext,
@@ -40,7 +41,6 @@ from litz_plugins.records import (
     CodegenContext,
     Conversion,
     Decision,
-    DeviceInfo,
     Estimate,
     KernelSource,
     LayoutNeed,
@@ -48,14 +48,19 @@ from litz_plugins.records import (
     OptionSpec,
     Pass,
     PassContext,
+    Share,
     Stage,
+    Target,
+    TargetOf,
     TemplateSpec,
+    unknown_target,
 )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "COUNTERS",
+    "SHARES",
     "STAGES",
     "Choice",
     "ChoiceContext",
@@ -63,7 +68,6 @@ __all__ = [
     "CodegenContext",
     "Conversion",
     "Decision",
-    "DeviceInfo",
     "DuplicatePluginError",
     "DuplicateRegistrationError",
     "Estimate",
@@ -83,12 +87,16 @@ __all__ = [
     "PluginLoadError",
     "PluginWarning",
     "Plugins",
+    "Share",
     "Stage",
+    "Target",
+    "TargetOf",
     "TemplateSpec",
     "UnknownHookError",
     "__version__",
     "hookimpl",
     "make_plugins",
+    "unknown_target",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])

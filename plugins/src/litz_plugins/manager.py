@@ -42,7 +42,6 @@ from litz_plugins.records import (
     ChoiceContext,
     Codegen,
     Decision,
-    DeviceInfo,
     Estimate,
     LayoutNeed,
     LayoutPlan,
@@ -50,7 +49,10 @@ from litz_plugins.records import (
     Pass,
     PassContext,
     Stage,
+    Target,
+    TargetOf,
     TemplateSpec,
+    unknown_target,
 )
 from litz_plugins.validate import HOOKS, check_hooks
 
@@ -328,17 +330,17 @@ class Plugins:
     # -------------------------------------------------------------------------------- hooks: what it costs, what to do
 
     def estimate_runtime(
-        self, operation: Operation, device: DeviceInfo, program: Program, options: OptionsView | None = None
+        self, operation: Operation, target: Target, program: Program, options: OptionsView | None = None
     ) -> Estimate | None:
         """How long an operation of ``program`` runs, from the first plugin that knows; None if nobody does."""
-        found = self.estimate_runtime_from(operation, device, program, options)
+        found = self.estimate_runtime_from(operation, target, program, options)
         return None if found is None else found[1]
 
     def estimate_runtime_from(
-        self, operation: Operation, device: DeviceInfo, program: Program, options: OptionsView | None = None
+        self, operation: Operation, target: Target, program: Program, options: OptionsView | None = None
     ) -> tuple[str, Estimate] | None:
         """As `estimate_runtime`, with the name of the plugin that answered."""
-        arguments = {"operation": operation, "device": device, "program": program, "options": options}
+        arguments = {"operation": operation, "target": target, "program": program, "options": options}
         return self._first("litz_estimate_runtime", arguments, _one(Estimate))
 
     def select_choice(self, choices: Sequence[Choice], context: ChoiceContext) -> tuple[str, Choice] | None:
@@ -353,10 +355,15 @@ class Plugins:
         return self._first("litz_select_choice", {"choices": given, "context": context}, check)
 
     def select_layout(
-        self, graph: Graph, options: OptionsView, needs: Callable[[Any, Any], LayoutNeed] = _takes_any
+        self,
+        graph: Graph,
+        options: OptionsView,
+        needs: Callable[[Any, Any], LayoutNeed] = _takes_any,
+        target_of: TargetOf = unknown_target,
     ) -> tuple[str, LayoutPlan] | None:
-        """(plugin, plan) of the first plugin with an opinion; None if nobody has one. needs: as the hook documents."""
-        arguments = {"graph": graph, "options": options, "needs": needs}
+        """(plugin, plan) of the first plugin with an opinion; None if nobody has one. needs, target_of: as the hook
+        documents."""
+        arguments = {"graph": graph, "options": options, "needs": needs, "target_of": target_of}
         return self._first("litz_select_layout", arguments, _one(LayoutPlan))
 
     def fingerprint(self, options: OptionsView) -> str:
@@ -406,12 +413,13 @@ class Plugins:
         verify: Callable[[Noun], None] | None = None,
         verify_builtin: bool = True,
         passes: Sequence[Pass] | None = None,
+        target_of: TargetOf = unknown_target,
     ) -> Noun:
         """Run a stage's passes over ``noun`` and return what the last one returns.
 
         note: takes the decisions that passes record. verify: called with each result; what it raises is blamed on that
         pass. verify_builtin: the built-in passes' results too. passes: to save asking again, what
-        `passes(options, stage)` returned.
+        `passes(options, stage)` returned. target_of: for the passes' context.
 
         Errors: PluginHookError naming plugin and pass; PassOrderError.
         """
@@ -419,7 +427,7 @@ class Plugins:
         for pass_ in self.passes(options, stage) if passes is None else passes:
             if self._sources[pass_.plugin].status == "failed":  # dropped while this loop was running
                 continue
-            context = PassContext(options, stage, pass_.name, pass_.plugin, estimate, note)
+            context = PassContext(options, stage, pass_.name, pass_.plugin, estimate, note, target_of=target_of)
             start = time.perf_counter()
             try:
                 result = pass_.run(noun, context)

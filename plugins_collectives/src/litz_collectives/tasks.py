@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from litz.cost import device_info
 from litz.ir import Collective, Program, Wait
 from litz.schedule.schedule import Kernel, Step
-from litz_plugins import Estimate, OptionsView
+from litz_plugins import Estimate, PassContext
 
 from .contention import Contention
 from .model import collective_cost
@@ -31,11 +30,11 @@ MEASURED = 0.3
 SlowdownOf = Callable[[Collective], Slowdown]
 
 
-def slowdown_of(step: Collective, program: Program, options: OptionsView) -> Slowdown:
+def slowdown_of(step: Collective, program: Program, context: PassContext) -> Slowdown:
     """What a collective and kernels at a time cost each other: as the profile says, which measured both with matrix
     products and with copies; where it says nothing, `SLOWDOWN`."""
     message = message_of(step, program)
-    profile = chosen_profile(device_info(step.device, options), options)
+    profile = chosen_profile(context.target_of(step.device), context.options)
     table = profile.contention or builtin_profile().contention
     if message is None or not table:
         return SLOWDOWN

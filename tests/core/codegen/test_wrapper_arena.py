@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +15,9 @@ from litz import report as reports
 from litz.builtin import builtin_plugins
 from litz.codegen.wrapper import generate_wrapper
 from litz.pipeline import generate, make_compiler
+from litz.schedule import Schedule
 from litz.schedule.memory import plan_memory
-from litz_plugins import Pass, hookimpl
+from litz_plugins import Pass, PassContext, hookimpl
 from litz_plugins.manager import make_plugins
 from support.compare import NO_GPU, close
 from support.retarget import cuda_schedules
@@ -27,7 +28,13 @@ class OnTheCpu:
 
     @hookimpl
     def litz_register_passes(self) -> Sequence[Pass]:
-        return [Pass("arena_on_the_cpu", "schedule", partial(plan_memory, arena_on="cpu"), ("plan_memory",))]
+        return [Pass("arena_on_the_cpu", "schedule", plan_arena, ("plan_memory",))]
+
+
+def plan_arena(schedule: Schedule, context: PassContext) -> Schedule:
+    """Memory as it is planned for a device that has an arena."""
+    has_arena = replace(context.target_of(torch.device("cpu")), abilities=frozenset({"arena"}))
+    return plan_memory(schedule, replace(context, target_of=lambda device: has_arena))
 
 
 def with_arena(f: Callable[..., Any]) -> Callable[..., Any]:

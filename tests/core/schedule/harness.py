@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,61 +19,39 @@ from litz.ir.reductions import REDUCTIONS
 from litz.ir.verify import verify
 from litz.schedule import (
     Kernel,
-    Machine,
     Schedule,
     check_schedule,
     core_schedule_passes,
-    cpu_machine,
     make_schedule,
     prepare,
     unscheduled,
 )
 from litz.schedule.estimate import reduction_depth
-from litz.schedule.finish import finish_in_one_launch
-from litz.schedule.memory import plan_memory
-from litz_plugins import Pass
+from litz.target import cpu_target, target_named
+from litz_plugins import Target
 
 OPTIONS = SimpleNamespace(fusion=True, memory_planning=True)
-CPU = cpu_machine(4)
+CPU = cpu_target(4)
+GPU = replace(target_named("H100"), type="cpu", index=None)
+"""An H100's figures for programs on the CPU, so that they run here."""
 
 
-class _Gpu(Machine):
-    """An H100's figures for programs on the CPU, so that they run here."""
-
-    @property
-    def is_gpu(self) -> bool:
-        return True
-
-
-GPU = _Gpu("cpu", 132, 2.9e6, 3.0e7, 2.5, 128 << 10, 50 << 20, 48)
-
-
-def schedule_of(program: Program, machine: Machine = CPU, options: Any = OPTIONS) -> Schedule:
+def schedule_of(program: Program, target: Target = CPU, options: Any = OPTIONS) -> Schedule:
     """The schedule, after all of core's passes and every check but running it."""
     verify(program)
-    prepared = prepare(program, options, machine)
+    prepared = prepare(program, options, lambda device: target)
     verify(prepared)
-    schedule = make_schedule(prepared, machine=machine, options=options, passes=schedule_passes(machine))
+    schedule = make_schedule(prepared, target_of=lambda device: target, options=options, passes=core_schedule_passes())
     check_schedule(schedule)
     verify(unscheduled(schedule))
     assert str(schedule)
     return schedule
 
 
-def schedule_passes(machine: Machine) -> list[Pass]:
-    """Core's; for a machine that stands for a GPU they do with the CPU what they do with CUDA."""
-    as_cuda = {
-        "finish_in_one_launch": partial(finish_in_one_launch, devices=frozenset({"cpu"})),
-        "plan_memory": partial(plan_memory, arena_on="cpu"),
-    }
-    changed = as_cuda if machine.is_gpu else {}
-    return [replace(item, run=changed.get(item.name, item.run)) for item in core_schedule_passes()]
-
-
-def check(program: Program, args: Sequence[Any], machine: Machine = CPU, element_wise: bool = False) -> Schedule:
+def check(program: Program, args: Sequence[Any], target: Target = CPU, element_wise: bool = False) -> Schedule:
     """Fail unless the schedule computes what the program does: as a Program, in the memory that it plans, and (slowly)
     iteration by iteration in random order. Inputs that are written count as results."""
-    schedule = schedule_of(program, machine)
+    schedule = schedule_of(program, target)
     expected_args = [_copy(a) for a in args]
     expected = interpret(program, expected_args)
     runs = [lambda a: interpret(unscheduled(schedule), a), lambda a: run_in_planned_memory(schedule, a)]

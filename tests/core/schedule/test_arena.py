@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 import torch
 
-from core.schedule.harness import CPU, GPU, run_in_planned_memory, schedule_passes
+from core.schedule.harness import CPU, GPU, run_in_planned_memory
 from core.schedule.programs import Writer, call
 from litz.ir import KernelCall, Layout
 from litz.ir.interpret import interpret
-from litz.schedule import IllegalSchedule, Machine, Schedule, arena, check_schedule, make_schedule
+from litz.schedule import IllegalSchedule, Schedule, arena, check_schedule, core_schedule_passes, make_schedule
 from litz.schedule.memory import plan_memory
-from litz_plugins import PassContext
+from litz_plugins import PassContext, Target
 
 OPTIONS = SimpleNamespace(fusion=False, memory_planning=True)
 
 
-def planned(w: Writer, *outputs: str, machine: Machine = GPU, options: Any = OPTIONS) -> Schedule:
+def planned(w: Writer, *outputs: str, target: Target = GPU, options: Any = OPTIONS) -> Schedule:
     """Each loop a kernel of its own, in the order of the program; checked, and run against the interpreter."""
     program = w.program(*outputs)
-    schedule = make_schedule(program, machine=machine, options=options, passes=schedule_passes(machine))
+    schedule = make_schedule(program, target_of=lambda device: target, options=options, passes=core_schedule_passes())
     check_schedule(schedule)
     for actual, wanted in zip(run_in_planned_memory(schedule, w.args()), interpret(program, w.args()), strict=True):
         torch.testing.assert_close(actual, wanted)
@@ -104,17 +104,19 @@ def test_kernels_that_came_with_their_source_take_addresses_too():
 def test_a_buffer_that_starts_inside_its_memory_stays_outside():
     w = small()
     w.buffers["s1"] = replace(w.buffers["s1"], layout=replace(Layout.contiguous((8,)), offset=w.buffers["s1"].nbytes))
-    schedule = make_schedule(w.program("s4"), machine=GPU, options=OPTIONS, passes=schedule_passes(GPU))
+    schedule = make_schedule(
+        w.program("s4"), target_of=lambda device: GPU, options=OPTIONS, passes=core_schedule_passes()
+    )
     check_schedule(schedule)
     assert set(schedule.memory.arena) == {"s0", "s2", "s3"}
 
 
 @pytest.mark.parametrize(
-    ("count", "machine", "changes"), [(2, GPU, {}), (5, CPU, {}), (5, GPU, {"memory_planning": False})]
+    ("count", "target", "changes"), [(2, GPU, {}), (5, CPU, {}), (5, GPU, {"memory_planning": False})]
 )
-def test_no_arena_where_it_saves_nothing(count: int, machine: Machine, changes: Mapping[str, Any]):
+def test_no_arena_where_it_saves_nothing(count: int, target: Target, changes: Mapping[str, Any]):
     options = SimpleNamespace(**{**vars(OPTIONS), **changes})
-    schedule = planned(small(count=count), f"s{count - 1}", machine=machine, options=options)
+    schedule = planned(small(count=count), f"s{count - 1}", target=target, options=options)
     assert not schedule.memory.arena and not schedule.memory.arena_bytes
 
 
@@ -125,8 +127,8 @@ def test_the_arena_has_a_limit(monkeypatch: pytest.MonkeyPatch):
 
 def test_it_is_on_record():
     notes: list[Any] = []
-    schedule = make_schedule(small().program("s4"), machine=GPU, options=OPTIONS)
-    plan_memory(schedule, PassContext(OPTIONS, note=notes.append), arena_on="cpu")  # type: ignore[arg-type]
+    schedule = make_schedule(small().program("s4"), target_of=lambda device: GPU, options=OPTIONS)
+    plan_memory(schedule, PassContext(OPTIONS, note=notes.append, target_of=lambda device: GPU))  # type: ignore[arg-type]
     assert [note.chosen for note in notes] == ["4 buffers in one allocation of 256 bytes"]
 
 

@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from litz.cost import count_work, device_info, speeds_of
+from litz.cost import count_work
 from litz.ir import Collective, KernelCall, Loop, Program, Template, Wait
 from litz.ir.dtypes import short
-from litz_plugins import Decision, DeviceInfo, Estimate
+from litz.target import target_of
+from litz_plugins import Decision, Estimate, TargetOf
 
 from .step import Step
 from .streams import Realised, simulate
@@ -144,14 +145,14 @@ def make_report(
     *,
     warnings: Iterable[str] = (),
     attachments: Mapping[str, str] | None = None,
-    device: DeviceInfo | None = None,
+    target_of: TargetOf = target_of,
 ) -> CompileReport:
     """The report of one compile.
 
     graph: the captured Graph (only `kind` is read). schedule: a Schedule. compiled: the CompiledGraph, None for a
     schedule that was not built. sources: KernelSource by kernel. decisions: beyond those that the schedule has.
     attachments: file name -> text from plugins, for the report's folder.
-    device: what most of it runs on; None to go by the first step that is not on the CPU.
+    target_of: says what the first device is that is not the CPU.
     """
     program: Program = schedule.program
     memory = schedule.memory
@@ -165,7 +166,7 @@ def make_report(
     return CompileReport(
         name=program.name,
         kind=str(getattr(graph, "kind", "inference")),
-        device=_device_text(steps, device),
+        device=_device_text(schedule.steps, target_of),
         steps=steps,
         loops_before=schedule.loops_before,
         kernels_after=len(schedule.kernels),
@@ -244,14 +245,11 @@ def _ranges(loop: Loop, program: Program) -> str:
     return f"[{text}]" + (f" {short(stored.dtype)}" if stored is not None else "")
 
 
-def _device_text(steps: Sequence[Step], device: DeviceInfo | None) -> str:
-    if device is None:
-        names = [step.device for step in steps]
-        accelerators = [name for name in names if not name.startswith("cpu")]
-        if not names:
-            return "no device"
-        device = device_info((accelerators or names)[0])
-    on = speeds_of(device)
-    if on.assumed:
-        return f"{device} ({on.source})"  # "no GPU here: taken for ..."
-    return f"{device} ({device.name})" if device.name else str(device)
+def _device_text(steps: Sequence[Any], target_of: TargetOf) -> str:
+    devices = [step.device for step in steps]
+    if not devices:
+        return "no device"
+    target = target_of(next((device for device in devices if device.type != "cpu"), devices[0]))
+    if target.assumed:
+        return f"{target} ({target.source})"  # "no GPU here: taken for ..."
+    return f"{target} ({target.name})" if target.name else str(target)

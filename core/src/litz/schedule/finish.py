@@ -15,18 +15,14 @@ from litz.ir import Loop, Program
 from litz.ir.index import Symbol, known_nonnegative
 from litz.ir.operation import storage_roots
 from litz.ir.transform import rename_loop
-from litz_plugins import Estimate, PassContext
+from litz_plugins import Estimate, PassContext, TargetOf
 
 from .contracted import ContractedGraph
 from .dependences import dependences
-from .estimate import machine_of
 from .fusion import renumbered
 from .fusion_size import exceeds, most_operations
 from .memory import simple_plan
 from .schedule import Kernel, Schedule, Step
-
-DEVICES = frozenset({"cuda"})
-"""Types of devices whose code generators write a `finish`. On a CPU there is no launch to save."""
 
 LEAST = 2
 """Kernels saved in a schedule for which it pays: the counters are set to zero in a launch too, once per call."""
@@ -43,12 +39,12 @@ BLOCK = 64
 REASON = "the last programs of the first combine what all have stored: one launch less"
 
 
-def finish_in_one_launch(schedule: Schedule, context: PassContext, devices: frozenset[str] = DEVICES) -> Schedule:
-    """The pass. devices: types of devices whose kernels may have a `finish`."""
+def finish_in_one_launch(schedule: Schedule, context: PassContext) -> Schedule:
+    """The pass, for devices whose kernels may have a `finish`."""
     steps, program = schedule.steps, schedule.program
-    if not getattr(context.options, "fusion", True) or not any(_may_finish(step, devices) for step in steps):
+    if not getattr(context.options, "fusion", True) or not any(_may_finish(step, context.target_of) for step in steps):
         return schedule
-    joined = _Joined(steps, program, devices, most_operations(context.options))
+    joined = _Joined(steps, program, context.target_of, most_operations(context.options))
     count = sum(len(seconds) for seconds in joined.seconds.values())
     for first, seconds in joined.seconds.items():
         subject = f"{steps[first].name} and {', '.join(steps[n].name for n in seconds)}"
@@ -64,12 +60,13 @@ def finish_in_one_launch(schedule: Schedule, context: PassContext, devices: froz
     for n, step in zip(order, found, strict=True):
         times = [schedule.estimates.get(steps[k].name) for k in (n, *joined.seconds.get(n, ()))]
         if None not in times:
-            estimates[step.name] = _sum([time for time in times if time is not None], machine_of(step.device).launch_us)
+            launch_us = context.target_of(step.device).launch_us
+            estimates[step.name] = _sum([time for time in times if time is not None], launch_us)
     return replace(schedule, steps=found, memory=simple_plan(program, found), estimates=estimates)
 
 
-def _may_finish(step: Step, devices: frozenset[str]) -> bool:
-    return isinstance(step, Kernel) and step.device.type in devices and step.loop.is_reduction
+def _may_finish(step: Step, target_of: TargetOf) -> bool:
+    return isinstance(step, Kernel) and step.loop.is_reduction and "finish" in target_of(step.device).abilities
 
 
 class _Joined:
@@ -78,9 +75,7 @@ class _Joined:
     `seconds`: for a kernel of partial results, by position, the positions of those that become its `finish`.
     """
 
-    def __init__(
-        self, steps: tuple[Step, ...], program: Program, devices: frozenset[str], most: int | None = None
-    ) -> None:
+    def __init__(self, steps: tuple[Step, ...], program: Program, target_of: TargetOf, most: int | None = None) -> None:
         self.steps, self.program, self.most = steps, program, most
         self.roots = storage_roots(steps)
         self.graph = ContractedGraph(dependences(steps, program.buffers))
@@ -89,7 +84,7 @@ class _Joined:
         writers: dict[str, int] = {}
         gone: set[int] = set()
         for position, step in enumerate(steps):
-            if isinstance(step, Kernel) and _may_finish(step, devices):
+            if isinstance(step, Kernel) and _may_finish(step, target_of):
                 for first in sorted({writers[name] for name in step.reads if name in writers} - gone):
                     if self._join(first, position, step.loop):
                         gone.add(position)

@@ -114,20 +114,20 @@ class _Fusion:
         """Every pair of this group with another that shares a buffer."""
         scores: dict[int, float] = {}
         group = self.groups[number]
-        machine = self.costs.machine_for(group.loop.device)
+        target = self.costs.target(group.loop.device)
         for name in group.loop.writes:
             readers = self.readers.get(name, set())
             for other in readers:
                 # The reader need not read; where it is the only one, nobody need write either.
                 saved = self.costs.nbytes(name) * (2 if len(readers) == 1 else 1)
-                scores[other] = scores.get(other, machine.launch_us) + saved / machine.bandwidth
+                scores[other] = scores.get(other, target.launch_us) + saved / target.usual_bandwidth
         for name in group.loop.reads:
             for other in self.writers.get(name, ()):
                 readers = self.readers[name]
                 saved = self.costs.nbytes(name) * (2 if len(readers) == 1 else 1)
-                scores[other] = scores.get(other, machine.launch_us) + saved / machine.bandwidth
+                scores[other] = scores.get(other, target.launch_us) + saved / target.usual_bandwidth
             for other in self._nearby(number, name):
-                scores[other] = scores.get(other, 0.0) + self.costs.nbytes(name) / machine.bandwidth
+                scores[other] = scores.get(other, 0.0) + self.costs.nbytes(name) / target.usual_bandwidth
         for other, score in scores.items():
             partner = self.groups.get(other)
             if partner is None or other == number or (later_only and other < number) or not _comparable(group, partner):
@@ -165,10 +165,10 @@ class _Fusion:
         if not self.graph.is_contractible(first, second):
             self._record(a, b, False, CYCLE, apart, None)
             return False
-        machine = self.costs.machine_for(a.loop.device)
+        target = self.costs.target(a.loop.device)
         outside = {first, second}
         found = merge(
-            a.loop, b.loop, lambda name: self._needed(name, outside), self.roots, machine.max_buffers, related
+            a.loop, b.loop, lambda name: self._needed(name, outside), self.roots, target.most_buffers, related
         )
         if isinstance(found, str):
             self._record(a, b, False, found, apart, None)
@@ -231,8 +231,8 @@ class _Fusion:
         alike: dict[object, list[int]] = {}
         for number in sorted(self.groups):
             loop = self.groups[number].loop
-            machine = self.costs.machine_for(loop.device)
-            small = self.groups[number].cost.us < 2 * machine.launch_us
+            target = self.costs.target(loop.device)
+            small = self.groups[number].cost.us < 2 * target.launch_us
             if small:
                 # Rows and columns of one square are the same ranges, but not the same walk through memory.
                 columns = loop.is_reduction and self.costs.reduces_columns(loop)

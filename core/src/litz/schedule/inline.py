@@ -44,11 +44,11 @@ CHEAP_FLOPS = 8
 """A body without loads and with so little arithmetic costs less than any load."""
 
 
-def inline_pointwise(program: Program, context: PassContext, machine: Any = None) -> Program:
+def inline_pointwise(program: Program, context: PassContext) -> Program:
     """The pass."""
     if not getattr(context.options, "fusion", True):
         return program
-    return _Inliner(program, context, machine).run()
+    return _Inliner(program, context).run()
 
 
 MAX_GROWTH = 8
@@ -56,9 +56,9 @@ MAX_GROWTH = 8
 
 
 class _Inliner:
-    def __init__(self, program: Program, context: PassContext, machine: Any) -> None:
+    def __init__(self, program: Program, context: PassContext) -> None:
         self.program, self.context = program, context
-        self.costs, self.most = CostModel(program, machine), most_operations(context.options)
+        self.costs, self.most = CostModel(program, context.target_of), most_operations(context.options)
         self.operations: list[Operation | None] = list(program.operations)
         self.roots = program.roots
         self.writers: dict[str, list[int]] = {}
@@ -132,7 +132,7 @@ class _Inliner:
 
     def _refusal(self, position: int, loop: Loop, results: Mapping[int, Loop], free: bool) -> str | None:
         """Why the loop had better be kept; None if it had not."""
-        machine = self.costs.machine_for(loop.device)
+        target = self.costs.target(loop.device)
         if any(exceeds(self.most, result) for result in results.values()):
             return too_large(self.most)
         if _loses_checks(loop, [self.operations[number] for number in results]):  # type: ignore[misc]
@@ -141,12 +141,12 @@ class _Inliner:
             beyond = excess(result)
             if beyond is not None and is_worse(result, self.operations[number]):  # type: ignore[arg-type]
                 return f"{result.name} would have {beyond}"
-            if len({*result.reads, *result.writes}) > machine.max_buffers:
-                return f"too many reads: {result.name} would touch more than {machine.max_buffers} buffers"
+            if len({*result.reads, *result.writes}) > target.most_buffers:
+                return f"too many reads: {result.name} would touch more than {target.most_buffers} buffers"
         if free:
             return None
         points = self.costs.hint(loop.numel)
-        written = self.costs.nbytes(loop.stores[0].buffer) / machine.bandwidth
+        written = self.costs.nbytes(loop.stores[0].buffer) / target.usual_bandwidth
         before = after = 0.0
         partner = False
         for number, result in results.items():

@@ -137,17 +137,15 @@ def work_in_place(schedule: Schedule, context: PassContext) -> Schedule:
     return replace(schedule, steps=tuple(steps))
 
 
-def plan_memory(schedule: Schedule, context: PassContext, arena_on: str = "cuda") -> Schedule:
-    """The pass: buffers take over the memory of dead ones of the same size on the same device.
-
-    arena_on: the type of device whose small buffers get an arena. On a CPU the C library has small memory at hand.
-    """
+def plan_memory(schedule: Schedule, context: PassContext) -> Schedule:
+    """The pass: buffers take over the memory of dead ones of the same size on the same device, and small ones lie in an
+    arena where the target has such."""
     program, steps = schedule.program, schedule.steps
     lifetimes = Lifetimes(program, steps)
     reuse: dict[str, str] = {}
     arena = NO_ARENA
     if getattr(context.options, "memory_planning", True):
-        arena = plan_arena(program, steps, lifetimes, arena_on)
+        arena = plan_arena(program, steps, lifetimes, context.target_of)
         reuse = _reuse(program, steps, lifetimes, arena)
     plan = _plan(program, steps, lifetimes, reuse, arena)
     in_place = {new for step in steps if isinstance(step, Kernel) for new in step.inplace}  # on record already

@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from litz.ir import Program
-from litz_plugins import Decision, Estimate, Pass, PassContext
+from litz.target import target_of
+from litz_plugins import Decision, Estimate, Pass, PassContext, TargetOf
 
 from .bodies import simplify_bodies
-from .estimate import CostModel, Machine, Machines
+from .estimate import CostModel
 from .finish import finish_in_one_launch
 from .fusion import fuse
 from .fusion_size import most_operations
@@ -27,21 +28,18 @@ from .schedule import Kernel, Schedule, Step
 from .simplify import remove_dead_operations
 from .split import split_reductions
 
-MachineLike = Machine | Machines | Any
-"""A Machine, a mapping from device type to Machine, or any record of a device with the same figures."""
 
-
-def core_program_passes(options: Any = None, machine: MachineLike | None = None) -> tuple[Pass, ...]:
+def core_program_passes() -> tuple[Pass, ...]:
     """Core's own passes of stage "program"."""
     return (
         Pass("remove_dead_operations", "program", remove_dead_operations),
-        Pass("split_reductions", "program", lambda p, c: split_reductions(p, c, machine), ("remove_dead_operations",)),
-        Pass("inline_pointwise", "program", lambda p, c: inline_pointwise(p, c, machine), ("split_reductions",)),
+        Pass("split_reductions", "program", split_reductions, ("remove_dead_operations",)),
+        Pass("inline_pointwise", "program", inline_pointwise, ("split_reductions",)),
         Pass("simplify_bodies", "program", simplify_bodies, ("inline_pointwise",)),
     )
 
 
-def core_schedule_passes(options: Any = None) -> tuple[Pass, ...]:
+def core_schedule_passes() -> tuple[Pass, ...]:
     """Core's own passes of stage "schedule"."""
     return (
         Pass("finish_in_one_launch", "schedule", finish_in_one_launch),
@@ -55,7 +53,7 @@ def core_schedule_passes(options: Any = None) -> tuple[Pass, ...]:
 def make_schedule(
     program: Program,
     *,
-    machine: MachineLike | None = None,
+    target_of: TargetOf = target_of,
     estimate: Callable[[Step], Estimate | None] | None = None,
     options: Any = None,
     note: Callable[[Decision], None] | None = None,
@@ -63,7 +61,7 @@ def make_schedule(
 ) -> Schedule:
     """The program's loops fused into kernels, in a legal order, with a plan that frees what is dead and reuses nothing.
 
-    machine: what fusion weighs with; None for what torch reports. estimate: the expected time of a step, for the
+    target_of: the devices that fusion weighs for. estimate: the expected time of a step, for the
     record. options: `fusion` and `max_fusion_size` are used. passes: schedule passes to run on the result
     (`core_schedule_passes()` for core's own), for callers that have no plugin manager to run them.
     """
@@ -75,7 +73,7 @@ def make_schedule(
             note(decision)
 
     enabled, most = getattr(options, "fusion", True), most_operations(options)
-    steps = fuse(program, CostModel(program, machine), keep, enabled, most)
+    steps = fuse(program, CostModel(program, target_of), keep, enabled, most)
     estimates: dict[str, Estimate] = {}
     for step in steps:
         found = None if estimate is None else estimate(step)
@@ -83,15 +81,15 @@ def make_schedule(
             estimates[step.name] = found
     schedule = Schedule(program, steps, simple_plan(program, steps), estimates, tuple(decisions), len(program.loops))
     for item in passes:
-        context = PassContext(options, "schedule", item.name, item.plugin or "core", note=keep)
+        context = PassContext(options, "schedule", item.name, item.plugin or "core", note=keep, target_of=target_of)
         schedule = item.run(schedule, context)
     return schedule
 
 
-def prepare(program: Program, options: Any = None, machine: MachineLike | None = None) -> Program:
+def prepare(program: Program, options: Any = None, target_of: TargetOf = target_of) -> Program:
     """The program after core's program passes, for callers that have no plugin manager to run them."""
-    for item in core_program_passes(options, machine):
-        program = item.run(program, PassContext(options, "program", item.name))
+    for item in core_program_passes():
+        program = item.run(program, PassContext(options, "program", item.name, target_of=target_of))
     return program
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,8 +15,9 @@ from litz.capture import torch_api
 from litz.options import Options, make_options, make_plugin_settings
 from litz.runtime.cache import Cache
 from litz.runtime.peers import Peers
+from litz.schedule.asked import Asked
 from litz.target import target_of
-from litz_plugins import Target
+from litz_plugins import Ask, Target
 from litz_plugins.manager import Plugins, make_plugins
 
 
@@ -36,6 +38,12 @@ class Compiler:
         if device not in self.targets:
             self.targets[device] = target_of(device, self.options)
         return self.targets[device]
+
+    @cached_property
+    def ask(self) -> Ask | None:
+        """What plugins say of the time of an operation (`PassContext.ask`)."""
+        found = self.plugins.asker(self.options)
+        return None if found is None else Asked(found)
 
 
 def make_compiler(

@@ -153,7 +153,7 @@ def plan_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
             if not graph.frozen_values:
                 reason = "only inference graphs are, of parameters whose values are known (torch.no_grad())"
                 log.note(Decision("graph", graph.name, "parameters not frozen", reason))
-        graph = plugins.run_passes("graph", graph, options, note=log.note, target_of=compiler.target_of)
+        graph = plugins.run_passes("graph", graph, **_passed_on(compiler, log))
         needs = _layout_needs(compiler)
         planned = plugins.select_layout(graph, options, needs.of, compiler.target_of)
         if planned is not None:
@@ -184,19 +184,18 @@ def _schedule_program(program: Program, compiler: Compiler, log: Log) -> Schedul
     options, plugins = compiler.options, compiler.plugins
     with log.stage("program passes"):
         # Core's passes are checked in debug mode; a plugin's always: it must not be able to make a program wrong.
-        debug, target_of = options.debug, compiler.target_of
-        program = plugins.run_passes(
-            "program", program, options, note=log.note, verify=verify, verify_builtin=debug, target_of=target_of
-        )
+        known = _passed_on(compiler, log)
+        check: dict[str, Any] = {"verify": verify, "verify_builtin": options.debug}
+        program = plugins.run_passes("program", program, **known, **check)
         program = _choose(program, compiler, log)
     with log.stage("schedule"):
-        schedule = make_schedule(
-            program, target_of=target_of, estimate=lambda step: _estimate(step, program, compiler), options=options
-        )
-        check = check_schedule
-        return plugins.run_passes(
-            "schedule", schedule, options, note=log.note, verify=check, verify_builtin=debug, target_of=target_of
-        )
+        schedule = make_schedule(program, **known, estimate=lambda step: _estimate(step, program, compiler))
+        return plugins.run_passes("schedule", schedule, **known, **check | {"verify": check_schedule})
+
+
+def _passed_on(compiler: Compiler, log: Log) -> dict[str, Any]:
+    """What every pass, and fusion, is handed beside its noun."""
+    return {"options": compiler.options, "note": log.note, "target_of": compiler.target_of, "ask": compiler.ask}
 
 
 def _lower(graph: Graph, compiler: Compiler, log: Log) -> Program:

@@ -166,10 +166,13 @@ def litz_estimate_runtime(
 ) -> Estimate | None:
     """How long an operation runs on a device. Since 0.1.
 
-    Called: once per operation and question, so thousands of times a compile: be quick (microseconds, no synchronizing,
-    no kernels started), and depend on nothing but the arguments and what was read when the plugin was loaded. For a
-    collective, depend only on what every rank shares, since every rank must decide alike.
-    Combined: the first result that is not None. Core answers last, for every operation it knows.
+    Called: for each step of a schedule, and for loops that might be fused, split or inlined, which is thousands of
+    times a compile: be quick (microseconds, no synchronizing, no kernels started), and depend on nothing but the
+    arguments and what was read when the plugin was loaded. An answer about a loop goes for all loops of its structure:
+    the same but for names. For a collective, depend only on what every rank shares, since every rank must decide alike.
+    Combined: the first result that is not None. Core answers last, for every operation it knows. What a plugin says of
+    a loop decides what is fused, split and inlined; the decision names the plugin. Say of a fused loop as much as of
+    its parts: the two are compared.
 
     operation: a Loop, Extern, Template, Collective or Wait of the IR; a fused kernel is asked about as its Loop.
     target: where it runs. program: what the operation is part of; it has the buffers that the operation names, and

@@ -189,6 +189,10 @@ class Decision:
         return text
 
 
+Ask = Callable[[Operation, "Target", Program], "tuple[str, Estimate] | None"]
+"""What plugins say that an operation takes, and who says so; None where nobody but core knows."""
+
+
 def _no_estimate(operation: Operation, target: Target, program: Program) -> Estimate | None:
     return None
 
@@ -207,7 +211,9 @@ class PassContext:
 
     options: the compile's options. stage, pass_name, plugin: of the pass that runs, for the record. estimate: called as
     ``estimate(operation, target, program)``, asks ``litz_estimate_runtime``; None when nobody knows. note: takes a
-    Decision (use `record`). target_of: called with a torch.device, gives its `Target`.
+    Decision (use `record`). target_of: called with a torch.device, gives its `Target`. ask: as `estimate`, of the
+    plugins other than core, with the name of the one that answers; remembered by the structure of a loop. None where
+    no plugin has an opinion on any operation.
     """
 
     options: OptionsView
@@ -218,12 +224,19 @@ class PassContext:
     note: Callable[[Decision], None] = _no_note
     attach: Callable[[str, str], None] = _no_attachment
     target_of: TargetOf = unknown_target
+    ask: Ask | None = None
 
     def record(
-        self, subject: str, chosen: str, reason: str, considered: Sequence[tuple[str, float | None]] = ()
+        self,
+        subject: str,
+        chosen: str,
+        reason: str,
+        considered: Sequence[tuple[str, float | None]] = (),
+        plugin: str = "",
     ) -> None:
-        """Put a decision on record: ``chosen`` for ``subject`` because of ``reason``; considered: (name, us) pairs."""
-        self.note(Decision(self.stage, subject, chosen, reason, tuple(considered), self.plugin))
+        """Put a decision on record: ``chosen`` for ``subject`` because of ``reason``; considered: (name, us) pairs.
+        plugin: who decided, where that is not the pass's own."""
+        self.note(Decision(self.stage, subject, chosen, reason, tuple(considered), plugin or self.plugin))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Scheduling: a Program into ordered kernels and calls with a plan for their memory. Imports `litz.ir`, `litz.target`."""
+"""Scheduling: a Program into ordered kernels and calls with a plan for their memory. Imports `litz.ir` and `target`."""
 
 from .check import IllegalSchedule, check_schedule
 from .estimate import CostModel

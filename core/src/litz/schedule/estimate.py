@@ -16,24 +16,35 @@ from litz.ir import Loop, Node, Program
 from litz.ir.index import FloorDiv, Mod, PythonMod, is_placeholder
 from litz.ir.ops import OPS
 from litz.target import target_of
-from litz_plugins import Target, TargetOf
+from litz_plugins import Ask, Target, TargetOf
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a loop is expected to take: microseconds (launch included), and the bytes and flops behind it."""
+    """What a loop is expected to take: microseconds (launch included), and the bytes and flops behind it. by: who says
+    so, core or a plugin."""
 
     us: float
     bytes: float
     flops: float
+    by: str = "core"
+
+
+def deciding(*costs: Cost) -> str:
+    """Who decides where these are compared: the plugins among those who say so, else core."""
+    return " and ".join(sorted({cost.by for cost in costs} - {"core"})) or "core"
 
 
 class CostModel:
-    """Times of the loops of one program. Remembers what it has worked out about sizes and accesses."""
+    """Times of the loops of one program on its targets. Remembers what it has worked out about sizes and accesses.
 
-    def __init__(self, program: Program, target_of: TargetOf = target_of) -> None:
+    ask: what plugins say of a loop, which goes before core's own formula (`PassContext.ask`).
+    """
+
+    def __init__(self, program: Program, target_of: TargetOf = target_of, ask: Ask | None = None) -> None:
         self.program = program
         self.target_of = target_of
+        self.ask = ask
         self._targets: dict[torch.device, Target] = {}
         self._hints: dict[object, int] = {}
         self._nbytes: dict[str, int] = {}
@@ -76,7 +87,7 @@ class CostModel:
         return None
 
     def cost(self, loop: Loop) -> Cost:
-        """The roofline of one loop."""
+        """What one loop takes: what a plugin says, else its roofline."""
         target = self.target(loop.device)
         sizes = {r.var: self.hint(r.size) for r in loop.all_ranges}
         outer = 1
@@ -90,7 +101,8 @@ class CostModel:
         flops = self._flops(loop, outer, inner)
         busy = self._busy(loop, accesses, target, outer, inner)
         us = max(moved / target.usual_bandwidth, flops / target.usual_flops) / busy + target.launch_us
-        return Cost(us, moved, flops)
+        found = None if self.ask is None else self.ask(loop, target, self.program)
+        return Cost(us, moved, flops) if found is None else Cost(found[1].us, moved, flops, found[0])
 
     def reduces_columns(self, loop: Loop) -> bool:
         """Are neighbouring outputs, rather than neighbouring values of one output, neighbours in memory?"""

@@ -18,7 +18,7 @@ from litz_plugins import Decision
 
 from .contracted import ContractedGraph
 from .dependences import dependences
-from .estimate import Cost, CostModel
+from .estimate import Cost, CostModel, deciding
 from .fusion_size import exceeds, too_large
 from .merge import merge
 from .schedule import Kernel, Step
@@ -176,14 +176,14 @@ class _Fusion:
         loop, _ = found
         cost = self.costs.cost(loop)
         if cost.us > apart:
-            self._record(a, b, False, _why_slower(a.cost, b.cost, cost), apart, cost.us)
+            self._record(a, b, False, _why_slower(a.cost, b.cost, cost), apart, cost)
             return False
         if apart - cost.us < LEAST_GAIN * min(a.cost.us, b.cost.us):
             # What it holds in memory at the same time may cost more than the launch that it saves.
-            self._record(a, b, False, "gains less than the estimate may be wrong by", apart, cost.us)
+            self._record(a, b, False, "gains less than the estimate may be wrong by", apart, cost)
             return False
         saved = a.cost.bytes + b.cost.bytes - cost.bytes
-        self._record(a, b, True, _gain(saved), apart, cost.us)
+        self._record(a, b, True, _gain(saved), apart, cost)
         self._contract(first, second, loop, cost)
         return True
 
@@ -214,10 +214,11 @@ class _Fusion:
                 if name in now:
                     table[name].add(keep)
 
-    def _record(self, a: _Group, b: _Group, fused: bool, reason: str, apart: float, together: float | None) -> None:
+    def _record(self, a: _Group, b: _Group, fused: bool, reason: str, apart: float, together: Cost | None) -> None:
         subject = f"{_label(a)} and {_label(b)}"
-        considered = (("apart", apart), ("fused", together))
-        self.note(Decision("schedule", subject, "fused" if fused else "kept apart", reason, considered))
+        considered = (("apart", apart), ("fused", None if together is None else together.us))
+        by = "core" if together is None else deciding(a.cost, b.cost, together)
+        self.note(Decision("schedule", subject, "fused" if fused else "kept apart", reason, considered, by))
 
     # --------------------------------------------------------------------------------------------- small kernels
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from litz.ir import Program
 from litz.target import target_of
-from litz_plugins import Decision, Estimate, Pass, PassContext, TargetOf
+from litz_plugins import Ask, Decision, Estimate, Pass, PassContext, TargetOf
 
 from .bodies import simplify_bodies
 from .estimate import CostModel
@@ -54,6 +54,7 @@ def make_schedule(
     program: Program,
     *,
     target_of: TargetOf = target_of,
+    ask: Ask | None = None,
     estimate: Callable[[Step], Estimate | None] | None = None,
     options: Any = None,
     note: Callable[[Decision], None] | None = None,
@@ -61,9 +62,10 @@ def make_schedule(
 ) -> Schedule:
     """The program's loops fused into kernels, in a legal order, with a plan that frees what is dead and reuses nothing.
 
-    target_of: the devices that fusion weighs for. estimate: the expected time of a step, for the
-    record. options: `fusion` and `max_fusion_size` are used. passes: schedule passes to run on the result
-    (`core_schedule_passes()` for core's own), for callers that have no plugin manager to run them.
+    target_of: the devices that fusion weighs for. ask: what plugins say of a loop (`PassContext.ask`). estimate: the
+    expected time of a step, for the record. note: takes each decision, which the schedule keeps too. options: `fusion`
+    and `max_fusion_size` are used. passes: schedule passes to run on the result (`core_schedule_passes()` for core's
+    own), for callers that have no plugin manager to run them.
     """
     decisions: list[Decision] = []
 
@@ -73,7 +75,7 @@ def make_schedule(
             note(decision)
 
     enabled, most = getattr(options, "fusion", True), most_operations(options)
-    steps = fuse(program, CostModel(program, target_of), keep, enabled, most)
+    steps = fuse(program, CostModel(program, target_of, ask), keep, enabled, most)
     estimates: dict[str, Estimate] = {}
     for step in steps:
         found = None if estimate is None else estimate(step)
@@ -81,7 +83,9 @@ def make_schedule(
             estimates[step.name] = found
     schedule = Schedule(program, steps, simple_plan(program, steps), estimates, tuple(decisions), len(program.loops))
     for item in passes:
-        context = PassContext(options, "schedule", item.name, item.plugin or "core", note=keep, target_of=target_of)
+        context = PassContext(
+            options, "schedule", item.name, item.plugin or "core", note=keep, target_of=target_of, ask=ask
+        )
         schedule = item.run(schedule, context)
     return schedule
 

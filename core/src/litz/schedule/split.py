@@ -20,7 +20,7 @@ from litz.ir.reductions import REDUCTIONS
 from litz.ir.transform import map_stores, rename_nodes
 from litz_plugins import PassContext, Target
 
-from .estimate import CostModel
+from .estimate import CostModel, deciding
 
 SPLITTABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "welford_mean", "welford_m2"})
 GPU_WAVES = 4
@@ -32,7 +32,7 @@ LEAST_CHUNK_CPU = 16384
 
 def split_reductions(program: Program, context: PassContext) -> Program:
     """The pass."""
-    costs = CostModel(program, context.target_of)
+    costs = CostModel(program, context.target_of, context.ask)
     operations: list[Operation] = []
     buffers = dict(program.buffers)
     for operation in program.operations:
@@ -52,15 +52,18 @@ def _considered(
     assert isinstance(operation, Loop)
     grown = dict(buffers)
     halves = _split(operation, plan, grown)
-    new_costs = CostModel(replace(program, buffers=grown), costs.target_of)
-    whole, split = costs.cost(operation).us, sum(new_costs.cost(half).us for half in halves)
+    new_costs = CostModel(replace(program, buffers=grown), costs.target_of, costs.ask)
+    found = costs.cost(operation), *(new_costs.cost(half) for half in halves)
+    whole, split, by = found[0].us, sum(half.us for half in found[1:]), deciding(*found)
     how = " x ".join(f"{part.pieces} of {part.chunk}" for part in plan.parts)
     considered = (("whole", whole), ("split", split))
     if split >= whole:
-        context.record(f"reduction {operation.name}", "whole", "one more kernel costs more than it gains", considered)
+        context.record(
+            f"reduction {operation.name}", "whole", "one more kernel costs more than it gains", considered, by
+        )
         return (operation,)
     reason = f"{program.hint(operation.numel)} outputs alone would keep too few units busy"
-    context.record(f"reduction {operation.name}", f"split into {how}", reason, considered)
+    context.record(f"reduction {operation.name}", f"split into {how}", reason, considered, by)
     buffers.update(grown)
     return halves
 

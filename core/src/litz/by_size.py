@@ -24,7 +24,7 @@ from litz.report.log import Log
 from litz.schedule.schedule import Cases, Schedule, Step
 from litz.schedule.sizes import SizeGrid
 from litz.units import count_text, time_text
-from litz_plugins import Decision, KernelSource
+from litz_plugins import Decision, KernelSource, TargetOf
 
 MOST_CASES = 16
 """Points of a grid; one with more is not used."""
@@ -123,7 +123,10 @@ def _target(step: Step) -> Any:
 
 
 def merge_equal(
-    schedule: Schedule, sources: Mapping[str, KernelSource], note: Callable[[Decision], None]
+    schedule: Schedule,
+    sources: Mapping[str, KernelSource],
+    note: Callable[[Decision], None],
+    target_of: TargetOf,
 ) -> tuple[Schedule, Mapping[str, KernelSource]]:
     """The schedule and its sources with one of all cases whose code is equal, the first seen's if it is among them."""
     if schedule.cases is None:
@@ -132,7 +135,7 @@ def merge_equal(
     made: dict[Any, Schedule] = {}
     kept: dict[int, Schedule] = {}
     for variant in sorted(cases.distinct, key=lambda variant: variant.steps is not schedule.steps):
-        kept[id(variant)] = made.setdefault(_code(variant, sources), variant)
+        kept[id(variant)] = made.setdefault(_code(variant, sources, target_of), variant)
     merged = Cases(cases.grid, tuple(kept[id(variant)] for variant in cases.schedules))
     _note_cases(merged, schedule.program.name, note)
     used = {kernel.name for variant in made.values() for kernel in variant.launched}
@@ -140,11 +143,11 @@ def merge_equal(
     return schedule, {name: source for name, source in sources.items() if name in used}
 
 
-def _code(schedule: Schedule, sources: Mapping[str, KernelSource]) -> Any:
+def _code(schedule: Schedule, sources: Mapping[str, KernelSource], target_of: TargetOf) -> Any:
     """What is equal for equal code: the wrapper with its kernels numbered, their texts, and what the wrapper holds."""
     names = {kernel.name: f"kernel{number}" for number, kernel in enumerate(schedule.launched)}
     numbered = {new: replace(sources[name], name=new) for name, new in names.items()}
-    wrapper = generate_wrapper(_renamed(schedule, names), numbered)
+    wrapper = generate_wrapper(_renamed(schedule, names), numbered, target_of)
     kernels = tuple((source.text, repr(source.settings)) for source in numbered.values())
     return wrapper.text, kernels, tuple((name, id(value)) for name, value in wrapper.objects.items())
 

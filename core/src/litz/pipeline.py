@@ -111,8 +111,8 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
     planned = plan_graph(graph, compiler, log)
     schedule = schedule_planned(planned, compiler, log)
     with log.stage("generate"):
-        schedule, sources = merge_equal(schedule, generate(schedule, compiler, log.note), log.note)
-        wrapper = generate_wrapper(schedule, sources)
+        schedule, sources = merge_equal(schedule, generate(schedule, compiler, log.note), log.note, compiler.target_of)
+        wrapper = generate_wrapper(schedule, sources, compiler.target_of)
     with log.stage("build"):
         compiled = build(schedule, sources, wrapper, compiler)
     compiled = replace(compiled, output_strides=changed_strides(graph, planned))

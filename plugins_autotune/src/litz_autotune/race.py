@@ -137,7 +137,7 @@ def executable(program: Program, options: Options, cache: Cache) -> Callable[[li
     schedule = make_schedule(program, target_of=compiler.target_of, options=options)
     schedule = plugins.run_passes("schedule", schedule, options, target_of=compiler.target_of)
     sources = generate(schedule, compiler)
-    return build(schedule, sources, generate_wrapper(schedule, sources), compiler)
+    return build(schedule, sources, generate_wrapper(schedule, sources, compiler.target_of), compiler)
 
 
 @functools.cache

@@ -6,21 +6,25 @@ from typing import Any
 
 from litz.ir import TensorRef
 from litz.schedule.schedule import Schedule
+from litz.target import target_of
+from litz_plugins import TargetOf
 
 
-def replay_facts(schedule: Schedule) -> dict[str, Any]:
+def replay_facts(schedule: Schedule, target_of: TargetOf = target_of) -> dict[str, Any]:
     """For `litz.runtime.cuda_graphs.replayed`.
 
-    static, mutated: positions of inputs that do not move, and that the graph writes. all_cuda: no memory elsewhere.
-    unbacked: sizes that only a run tells. returned_inputs: per output, the position of the input that it is.
+    static, mutated: positions of inputs that do not move, and that the graph writes. recordable: all memory is on
+    devices whose calls can be recorded. unbacked: sizes that only a run tells. returned_inputs: per output, the
+    position of the input that it is.
     """
     program = schedule.program
     inputs = [item if isinstance(item, str) else None for item in program.inputs]
+    devices = {buffer.device for buffer in program.buffers.values()}
     written = {name for step in schedule.steps for name in step.writes}
     return {
         "static": frozenset(n for n, item in enumerate(inputs) if item in program.static_inputs),
         "mutated": frozenset(n for n, item in enumerate(inputs) if item in written),
-        "all_cuda": all(buffer.device.type == "cuda" for buffer in program.buffers.values()),
+        "recordable": all("recording" in target_of(device).abilities for device in devices),
         "unbacked": any(step.unbacked for step in schedule.externs),
         "returned_inputs": tuple(
             inputs.index(out.buffer) if isinstance(out, TensorRef) and out.buffer in inputs else None

@@ -29,7 +29,8 @@ from litz.ir import Buffer, Check, Collective, Extern, KernelCall, Layout, Opaqu
 from litz.ir.index import Expr, Symbol
 from litz.ir.operation import Unbacked
 from litz.schedule.schedule import Kernel, Schedule
-from litz_plugins import COUNTERS, KernelSource
+from litz.target import target_of
+from litz_plugins import COUNTERS, KernelSource, TargetOf
 
 from .bindings import FRESH
 from .call_names import CallNames
@@ -53,12 +54,15 @@ SMALL = 1 << 17
 """Bytes below which the C library keeps freed memory by itself, so that the pool is not asked."""
 
 
-def generate_wrapper(schedule: Schedule, sources: Mapping[str, KernelSource]) -> WrapperSource:
-    """The wrapper of `schedule`; `sources` has the source of each kernel by the kernel's name."""
+def generate_wrapper(
+    schedule: Schedule, sources: Mapping[str, KernelSource], target_of: TargetOf = target_of
+) -> WrapperSource:
+    """The wrapper of `schedule`; `sources` has the source of each kernel by the kernel's name. target_of: what its
+    devices ask of a wrapper."""
     variants = schedule.variants
     names = CallNames({name: value for variant in variants for name, value in variant.program.constants.items()})
     functions = ["call"] if len(variants) == 1 else [f"call_{number}" for number in range(1, len(variants) + 1)]
-    bodies = [_Writer(variant, sources, names).body() for variant in variants]
+    bodies = [_Writer(variant, sources, names, target_of).body() for variant in variants]
     kernels, externs = len(schedule.kernels), len(schedule.externs)
     devices = {buffer.device for variant in variants for buffer in variant.program.buffers.values()}
     lines = [
@@ -79,15 +83,19 @@ def generate_wrapper(schedule: Schedule, sources: Mapping[str, KernelSource]) ->
 class _Writer:
     """The function of one schedule while it is written."""
 
-    def __init__(self, schedule: Schedule, sources: Mapping[str, KernelSource], names: CallNames) -> None:
+    def __init__(
+        self, schedule: Schedule, sources: Mapping[str, KernelSource], names: CallNames, target_of: TargetOf
+    ) -> None:
         self.schedule, self.program, self.sources, self.names = schedule, schedule.program, sources, names
         self.lines: list[str] = []
         self.last_use = self._last_uses()
         self.alive: set[str] = set()
         self.addresses: dict[str, str] = {}
         """Inputs -> the variable with the address that was read at the start."""
-        self.devices = {buffer.device for buffer in self.program.buffers.values()}
-        self.cuda = sorted({d.index or 0 for d in self.devices if d.type == "cuda"})
+        self.targets = {device: target_of(device) for device in {b.device for b in self.program.buffers.values()}}
+        guarded = sorted((t.type, t.index or 0, t.guard) for t in self.targets.values() if t.guard)
+        self.guard = guarded[0][2] if guarded else ""
+        """What makes a device the current one around the call: kernels and some allocators go by that."""
         self.counters, self.zeros = self._counters()
         self.looked_at = self._looked_at()
         self.in_flight = {
@@ -105,12 +113,12 @@ class _Writer:
             self._step(number, step)
         returned = ", ".join(self._output(item) for item in self.program.outputs)
         result = f"({returned},)" if returned else "()"
-        if any(device.type == "cpu" for device in self.devices):
+        if any(target.allocator == "pool" for target in self.targets.values()):
             self._emit("_pool.end_of_call()")
         self._emit(f"return {result}")
-        if self.cuda:
+        if self.guard:
             # Kernels launch on the current device; a graph on one device only has to make sure that it is that one.
-            return [f"    with torch.cuda.device({self.cuda[0]}):", *("    " + line for line in self.lines)]
+            return [f"    with {self.guard}:", *("    " + line for line in self.lines)]
         return self.lines
 
     def _emit(self, line: str) -> None:
@@ -163,7 +171,7 @@ class _Writer:
                 (name, buffer.device) in used
                 and name not in moved
                 and buffer.nbytes != 0
-                and buffer.device.type != "meta"
+                and self.targets[buffer.device].addressed
             ):
                 yield name
 
@@ -224,13 +232,14 @@ class _Writer:
                     yield from _solve(expr, f"{name}.{method}({dim})", known)
 
     def _aligned_inputs(self) -> Iterator[str]:
-        """CUDA inputs that kernels read: those kernels assume 16-byte alignment, unless they write the input too."""
-        read = {name for kernel in self.schedule.launched for name in kernel.reads if kernel.device.type == "cuda"}
+        """Inputs that kernels read which assume 16-byte alignment, unless they write the input too."""
+        aligned = {device for device, target in self.targets.items() if target.aligned}
+        read = {name for kernel in self.schedule.launched for name in kernel.reads if kernel.device in aligned}
         written = {name for step in self.schedule.steps for name in step.writes}
         for name in self.program.input_buffers:
             buffer = self.program.buffers[name]
             fixed = name in self.program.static_inputs and (buffer.layout.offset * buffer.dtype.itemsize) % 16 == 0
-            if name in read and name not in written and buffer.device.type == "cuda" and not fixed:
+            if name in read and name not in written and buffer.device in aligned and not fixed:
                 yield name
 
     # Steps.
@@ -239,7 +248,7 @@ class _Writer:
         memory = self.schedule.memory
         call = None if isinstance(step, (Kernel, KernelCall)) else step
         own = () if call is None else call.outputs
-        out = None if call is None else out_variant(call, self.program)
+        out = None if call is None else out_variant(call, self.program, self.targets)
         taken_over: list[str] = []
         placed = [f"{name} at {memory.arena[name]}" for name in memory.allocate[number] if name in memory.arena]
         if placed:
@@ -284,10 +293,11 @@ class _Writer:
     def _fresh(self, buffer: Buffer, size: str, stride: str) -> str:
         """The call that allocates a buffer: from the pool what is large, past torch's argument parsing what is not."""
         place = f"{size}, {stride}, {buffer.dtype}"
-        if buffer.device.type == "cpu":
+        target = self.targets[buffer.device]
+        if target.allocator == "pool":
             small = buffer.nbytes.is_Integer and int(buffer.nbytes) < SMALL
             return f"_empty_cpu({place})" if small else f"_pool.empty({place}, {python_text(buffer.nbytes)})"
-        if self.cuda and buffer.device.type == "cuda" and (buffer.device.index or 0) == self.cuda[0]:
+        if target.allocator == "cuda" and target.guard == self.guard:
             return f"_empty_cuda({place})"
         return f"_empty({place}, {_device_name(buffer.device)})"
 

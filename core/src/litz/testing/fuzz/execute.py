@@ -24,8 +24,9 @@ from litz.cost import Roofline
 from litz.ir.interpret import interpret
 from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, schedule_graph
 from litz.schedule import unscheduled
+from litz.target import describe_cpu
 from litz.testing.tensors import overlaps
-from litz_plugins import Codegen, hookimpl
+from litz_plugins import TargetSpec, hookimpl
 from litz_plugins.manager import make_plugins
 
 from .cpp_batch import CppBatch
@@ -156,7 +157,7 @@ def _switch(graph: Graph, compiler: Compiler, way: list[Way], compiled: bool) ->
     entry = None
     if compiled:
         sources = generate(schedule, compiler)
-        entry = build(schedule, sources, generate_wrapper(schedule, sources), compiler)
+        entry = build(schedule, sources, generate_wrapper(schedule, sources, compiler.target_of), compiler)
 
     def call(arguments: list[Any]) -> Any:
         if way[0] == "interpreted":
@@ -231,14 +232,14 @@ class _Module(torch.nn.Module):
 
 
 class _Cpp:
-    """The CPU's code generator with kernels that are built later."""
+    """The CPU, with kernels that are built later."""
 
     def __init__(self, batch: CppBatch) -> None:
         self.batch = batch
 
     @hookimpl
-    def litz_register_codegens(self, options: Any) -> dict[str, Codegen]:
-        return {"cpu": CppCodegen(loader=self.batch.load)}
+    def litz_register_targets(self, options: Any) -> list[TargetSpec]:
+        return [TargetSpec("cpu", describe_cpu, CppCodegen(loader=self.batch.load))]
 
 
 def default_device(name: str) -> AbstractContextManager[Any]:

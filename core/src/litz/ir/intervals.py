@@ -8,7 +8,7 @@ believes what is not proved here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import sympy
@@ -23,6 +23,7 @@ from .index import (
     FloorDiv,
     PythonMod,
     Ranges,
+    Symbol,
     bounds,
     floordiv,
     known_less,
@@ -155,18 +156,19 @@ class Intervals:
 
     def inside(self, position: Expr, indirect: tuple[Node, ...], mask: Node | None, size: Expr) -> bool:
         """Is 0 <= position < size, where placeholders stand for the nodes `indirect` and the mask holds?"""
-        ranges, lengths, moved = dict(self.extents), dict(self.extents), {}
-        for number, node in enumerate(indirect):
-            found = self.where(node, mask)
-            if found.low is None or found.high is None:
-                continue
-            symbol = placeholder(number)
-            if known_nonnegative(found.low):
-                ranges[symbol] = found.high + 1
-            lengths[symbol] = found.high - found.low + 1
-            if found.low != 0:
-                moved[symbol] = symbol + found.low
         below = list(self._below_zero(indirect, mask))
+        spans = {var: Interval(ZERO, extent - 1) for var, extent in self.extents.items()}
+        spans |= {placeholder(number): self.where(node, mask) for number, node in enumerate(indirect)}
+        spans = {symbol: _narrowed(symbol, span, below, spans) for symbol, span in spans.items()}
+        ranges, lengths, moved = {}, {}, {}
+        for symbol, span in spans.items():
+            if span.low is None or span.high is None:
+                continue
+            if known_nonnegative(span.low):
+                ranges[symbol] = span.high + 1
+            lengths[symbol] = span.high - span.low + 1
+            if span.low != 0:
+                moved[symbol] = symbol + span.low
         low, high = _bounds(position, ranges, below)
         if moved:  # ranges begin at 0, and a placeholder that is counted down has its least value to thank for its end
             below = [expr.xreplace(moved) for expr in below]
@@ -328,6 +330,24 @@ _EXPRESSIONS: Mapping[str, Callable[[Expr, Expr], Expr]] = {
     "floordiv": FloorDiv,
     "remainder": PythonMod,
 }
+
+
+def _narrowed(symbol: Symbol, span: Interval, below: Sequence[Expr], variables: Collection[Symbol]) -> Interval:
+    """The values of a symbol where expressions are 0 at most, of which some may be about this symbol alone."""
+    low, high = span.low, span.high
+    for expr in below:
+        if not expr.has(symbol):
+            continue
+        factor = sympy.expand(expr).coeff(symbol)
+        rest = sympy.expand(expr - factor * symbol)
+        if not factor.is_Integer or factor == 0 or any(other in variables for other in rest.free_symbols):
+            continue
+        end = floordiv(-rest, abs(factor))
+        if factor > 0:
+            high = _least(high, end)
+        else:
+            low = _greatest(low, -end)
+    return Interval(low, high)
 
 
 def _bounds(expr: Expr, ranges: Ranges, below: Sequence[Expr]) -> tuple[Expr | None, Expr | None]:

@@ -362,6 +362,11 @@ PLACED = P0 + 2 * P1 + 1
         (FloorDiv(PLACED, n(2)), _number("le", PLACE, 4), False),
         (FloorDiv(PLACED - 2, n(2)), _number("ge", PLACE, 2), True),
         (FloorDiv(PLACED - 2, n(2)), None, False),
+        # The same memory under other sizes.
+        (PLACED, _number("lt", _number("floordiv", PLACE, 2), 1), True),
+        (PLACED, _number("lt", _number("floordiv", PLACE, 3), 1), False),
+        (FloorDiv(PLACED + 2, n(2)) - 2, _number("ge", _number("floordiv", PLACE, 2), 1), True),
+        (FloorDiv(PLACED + 2, n(2)) - 2, _number("ge", _number("floordiv", PLACE, 2), 0), False),
         # Two positions that are compared with each other.
         (P0 - P1 - 1, build.call("gt", A, B), True),
         (P0 - P1 - 1, build.call("ge", A, B), False),
@@ -372,6 +377,8 @@ PLACED = P0 + 2 * P1 + 1
         # A loop variable beside them.
         (2 * P0 + I0 - 3, _number("ge", _sum(build.index(I0), A, 2), 3), True),
         (2 * P0 + I0 - 3, _number("ge", _sum(build.index(I0), A, 2), 2), False),
+        (2 * P0 + 2 * I0 - 3, build.logical_and(_number("ge", A, 1), _number("eq", build.index(I0), 1)), True),
+        (2 * P0 + 2 * I0 - 3, build.logical_and(_number("ge", A, 1), _number("ge", build.index(I0), 1)), False),
     ],
 )  # fmt: skip
 def test_a_mask_over_what_is_computed_from_positions_keeps_it_inside(

@@ -189,7 +189,7 @@ class Intervals:
                 smaller = self.of(one).low if smaller is None else smaller
                 larger = self.of(other).high if larger is None else larger
                 if condition.op in kinds and smaller is not None and larger is not None:
-                    yield smaller - larger + step
+                    yield from _implied(smaller - larger + step)
 
     # ------------------------------------------------------------------------------------------------------- integers
 
@@ -330,6 +330,19 @@ _EXPRESSIONS: Mapping[str, Callable[[Expr, Expr], Expr]] = {
     "floordiv": FloorDiv,
     "remainder": PythonMod,
 }
+
+
+def _implied(expr: Expr) -> Iterator[Expr]:
+    """What is 0 at most where an expression is: that, and the same without its quotients."""
+    yield expr
+    quotients = expr.atoms(FloorDiv)
+    for quotient in quotients if len(quotients) <= MOST_QUOTIENTS else ():
+        number, divisor = quotient.args
+        for sign in (1, -1):
+            rest = sympy.expand(expr - sign * quotient)
+            if not rest.has(quotient) and divisor.is_positive:
+                slack = divisor - 1 if sign > 0 else ZERO
+                yield from _implied(sympy.expand(sign * number + divisor * rest - slack))
 
 
 def _narrowed(symbol: Symbol, span: Interval, below: Sequence[Expr], variables: Collection[Symbol]) -> Interval:

@@ -86,7 +86,8 @@ def compile_with_aot(
     )
     if job.written is not None and not job.written:
         return compiled
-    return respecting(compiled, gm, example_inputs, job.written, _names(gm))
+    fakes = torch_api.as_captured(gm, example_inputs)
+    return respecting(compiled, gm, example_inputs, job.written, _names(gm), fakes)
 
 
 @dataclass

@@ -166,6 +166,26 @@ def overlapping(tensors: Sequence[torch.Tensor]) -> bool:
     return bool(compute_overlapping_tensors(list(tensors), symbolic=symbolic))
 
 
+def synthetic_base(tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """What AOTAutograd puts in place of tensors of one storage of which some overlap: whether autograd knows the base,
+    the base's dtype, the number of its dimensions, its sizes, its strides and its offset (each None where symbolic).
+    Where only some are views of the base that autograd knows, which AOTAutograd refuses to trace, `("mixed",)`.
+    """
+    base = next((tensor._base for tensor in tensors if tensor._base is not None), None)
+    if base is None:
+        storage = tensors[0].untyped_storage()
+        numbers: list[Any] = [storage.nbytes() // tensors[0].itemsize, 1, 0]
+        return (False, tensors[0].dtype, 1, *map(_fixed, numbers))
+    if any(tensor is not base and tensor._base is not base for tensor in tensors):
+        return ("mixed",)
+    numbers = [*base.shape, *base.stride(), base.storage_offset()]
+    return (True, base.dtype, base.dim(), *map(_fixed, numbers))
+
+
+def _fixed(number: Any) -> int | None:
+    return number if isinstance(number, int) else None
+
+
 def is_wrapper(tensor: torch.Tensor) -> bool:
     """Whether a tensor is of a subclass that wraps others, which AOTAutograd takes out of it."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass

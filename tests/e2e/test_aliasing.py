@@ -160,6 +160,30 @@ def test_inputs_that_were_merged_and_lie_in_another_base(name: str) -> None:
         torch.testing.assert_close(ours, theirs)
 
 
+def returning_views(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    x.mul_(2)
+    rows = x.unfold(0, 2, 2)
+    return rows, rows.select(1, 1), x.unsqueeze(0)[:, 1:], x.expand(3, *x.shape), y[1:], y + x
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_views_of_inputs_that_were_merged_are_returned(dynamic: bool) -> None:
+    """Torch makes such an output again from the merged inputs' base by the views of one of them: an error, or values of
+    another place where the sizes happen to fit."""
+    torch._dynamo.reset()
+    compiled = torch.compile(returning_views, backend="litz", dynamic=dynamic)
+    for make in (lambda: pair(line(20), 3), lambda: pair(line(20).view(4, 5).clone(), 3), lambda: (line(4), line(4))):
+        ours, theirs = make(), make()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found, expected = compiled(*ours), returning_views(*theirs)
+        torch.testing.assert_close(found, expected)
+        assert [value.stride() for value in found[:-1]] == [value.stride() for value in expected[:-1]]
+        found[0].add_(1)
+        expected[0].add_(1)
+        torch.testing.assert_close((found, ours), (expected, theirs))
+
+
 @pytest.mark.parametrize("name", BASES)
 def test_the_compiled_code_runs_with_the_base_it_was_traced_for(name: str) -> None:
     calls: list[str] = []

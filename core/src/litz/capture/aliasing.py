@@ -181,6 +181,12 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.layout == torch.strided and not torch_api.is_wrapper(value)
 
 
+def overlapping(values: Sequence[Any]) -> bool:
+    """Whether some inputs have memory in common, as AOTAutograd sees it."""
+    tensors = [at for at, value in enumerate(values) if _is_plain(value)]
+    return any(storage.base for storage in _storages(values, tensors))
+
+
 def _storages(values: Sequence[Any], tensors: Sequence[int]) -> Iterator[_Storage]:
     """The storages that more than one tensor is in."""
     found: dict[int, list[int]] = {}

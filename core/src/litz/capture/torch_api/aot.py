@@ -28,11 +28,14 @@ def aot_compile(
     inference: Compiler,
     decompositions: Mapping[OpOverload, Callable[..., Any]],
     eager_random: bool = False,
+    replay_views: bool = True,
 ) -> Callable[..., Any]:
     """Trace `gm` to functional ATen, split forward from backward by min-cut, and hand each graph to its compiler.
 
     The compilers get an FX graph and its fake inputs, and return a boxed callable (one list in, a sequence out).
     eager_random: keep the random ops that eager calls, each once, where eager calls it (`random_as_in_eager`).
+    replay_views: make an output that is a view of an input by the views of the program, else by its sizes and strides.
+        Torch replays them on the wrong tensor where it has merged the input with others (2.11 to 2.13).
     Returns a callable with dynamo's convention: positional inputs in, a sequence of outputs out. Whatever the
     compilers raise comes through unchanged.
     """
@@ -43,7 +46,7 @@ def aot_compile(
     counters["aot_autograd"]["total"] += 1
     partition: Any = min_cut_rematerialization_partition
     finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False
-    with _aot_config(finds_out), random_as_in_eager() if eager_random else contextlib.nullcontext():
+    with _aot_config(finds_out, replay_views), random_as_in_eager() if eager_random else contextlib.nullcontext():
         return aot_module_simplified(
             gm,
             example_inputs,
@@ -57,9 +60,10 @@ def aot_compile(
         )
 
 
-def _aot_config(finds_out: bool) -> contextlib.AbstractContextManager[Any]:
+def _aot_config(finds_out: bool, replay_views: bool) -> contextlib.AbstractContextManager[Any]:
     """AOTAutograd's settings for a litz compile; the user's settings are back when it ends. finds_out: the graph has
-    calls that find out sizes, of which the partitioner would make one where they are equal, and keep both names."""
+    calls that find out sizes, of which the partitioner would make one where they are equal, and keep both names.
+    replay_views: see `aot_compile`."""
     import torch._functorch.config as config
 
     wanted = {
@@ -73,6 +77,7 @@ def _aot_config(finds_out: bool) -> contextlib.AbstractContextManager[Any]:
         "functionalize_rng_ops": False,
         "selective_decompose": False,
         **({"cse": False} if finds_out else {}),
+        **({} if replay_views else {"view_replay_for_aliased_outputs": False}),
     }
     return config.patch({name: value for name, value in wanted.items() if hasattr(config, name)})
 

@@ -12,6 +12,7 @@ from torch._guards import TracingContext
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
+from .asserts import keeps_asserted_calls
 from .operators import whole_where_undecided
 from .random import partition_with_draws, random_as_in_eager
 
@@ -46,7 +47,8 @@ def aot_compile(
     counters["aot_autograd"]["total"] += 1
     partition: Any = min_cut_rematerialization_partition
     finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False
-    with _aot_config(finds_out, replay_views), random_as_in_eager() if eager_random else contextlib.nullcontext():
+    drawn = random_as_in_eager() if eager_random else contextlib.nullcontext()
+    with _aot_config(finds_out, replay_views), keeps_asserted_calls(gm), drawn:
         return aot_module_simplified(
             gm,
             example_inputs,

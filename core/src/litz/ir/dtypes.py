@@ -38,15 +38,3 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type that values of `dtype` are computed in: half types compute in float32 and round when they are cast
     or stored, everything else in itself."""
     return torch.float32 if dtype in HALF else dtype
-
-
-def category(dtype: torch.dtype) -> str:
-    """float, int or bool: what an op table's text may depend on."""
-    if dtype in FLOAT:
-        return "float"
-    return "bool" if dtype == torch.bool else "int"
-
-
-def itemsize(dtype: torch.dtype) -> int:
-    """Bytes per element."""
-    return dtype.itemsize

@@ -13,10 +13,7 @@ import torch
 
 from litz.ir.node import Node
 
-from .text import literal, value_type
-
-_LOWEST = {torch.bool: False}
-
+from .dialect import VALUES, literal
 
 EXTREMES = {"max": "greatest", "min": "least"}
 """The reductions of lanes for floats: the prelude declares those that begin at infinity with every compiler."""
@@ -58,7 +55,7 @@ class Accumulator:
 
     @property
     def type(self) -> str:
-        return value_type(self.dtype)
+        return VALUES[self.dtype]
 
     @property
     def block(self) -> bool:
@@ -172,7 +169,7 @@ def _family(node: Node) -> str:
 
 
 def _states(kind: str, dtype: torch.dtype, name: Callable[[str], str]) -> tuple[State, ...]:
-    type_ = value_type(dtype)
+    type_ = VALUES[dtype]
     if kind in ("sum", "prod"):
         return (State(name("sum" if kind == "sum" else "prod"), type_, "0" if kind == "sum" else "1",
                       "+" if kind == "sum" else "*"),)  # fmt: skip

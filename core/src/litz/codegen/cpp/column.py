@@ -13,10 +13,10 @@ from litz.ir.node import Node
 from litz.ir.operation import Range
 
 from .accumulators import Accumulator
+from .dialect import VALUES
 from .loops import Level, Writer
 from .plan import Stage
 from .reduction import COLUMN_CHUNK, _Stage, all_roots, scan_start, stage_roots, unit_load
-from .text import value_type
 
 
 def tile_size(w: Writer, vector: Range) -> int:
@@ -189,7 +189,7 @@ class _ColumnStage(_Stage):
             return
         names = {node: w.body.name("keep") for node in kept}
         for node in kept:
-            column.array(value_type(node.dtype), names[node])
+            column.array(VALUES[node.dtype], names[node])
 
         def inside() -> None:
             w.body.write(w.body.missing(kept))

@@ -14,11 +14,11 @@ from litz.ir.node import Node
 from litz.ir.operation import Range
 
 from .accumulators import Accumulator, extreme, make_accumulators
+from .dialect import VALUES
 from .halves import BLOCK as HALF_BLOCK
 from .halves import Halves
 from .loops import Level, Writer
 from .plan import Stage, is_tiny
-from .text import literal, value_type
 
 ROW_CHUNK = 4096
 """Elements of a row that one set of partial sums takes. Sums of sums lose less than one long sum: the error of eager's
@@ -119,9 +119,9 @@ def scan_start(node: Node) -> tuple[str, str]:
     """(type, first value) of a scan's running result. Sums and products of floats run in double, as eager's do."""
     kind, dtype = node.attrs[0], node.dtype
     if kind in ("sum", "prod"):
-        type_ = "double" if dtype.is_floating_point else value_type(dtype)
+        type_ = "double" if dtype.is_floating_point else VALUES[dtype]
         return type_, "0" if kind == "sum" else "1"
-    return value_type(dtype), extreme(kind, dtype)
+    return VALUES[dtype], extreme(kind, dtype)
 
 
 def scan_step(node: Node, ref: str, value: str) -> str:
@@ -131,7 +131,7 @@ def scan_step(node: Node, ref: str, value: str) -> str:
         return f"{ref} = ({type_})({ref} {'+' if kind == 'sum' else '*'} {value});"
     if node.dtype == torch.bool:
         return f"{ref} = {ref} {'|' if kind == 'max' else '&'} {value};"
-    return f"{ref} = {'maximum' if kind == 'max' else 'minimum'}<{value_type(node.dtype)}>({value}, {ref});"
+    return f"{ref} = {'maximum' if kind == 'max' else 'minimum'}<{VALUES[node.dtype]}>({value}, {ref});"
 
 
 class _Stage:
@@ -172,7 +172,7 @@ class _Stage:
                 ref = self.scans[node]
                 self.w.lines.add(scan_step(node, ref, body.value(node.args[0])))
                 name = body.name()
-                type_ = value_type(node.dtype)
+                type_ = VALUES[node.dtype]
                 self.w.lines.add(f"const {type_} {name} = ({type_}){ref};")
                 body.visible[node] = name
             else:
@@ -192,7 +192,7 @@ class _Stage:
             self.w.lines.add(*accumulator.finish(refs))
             for node in accumulator.nodes:
                 name = body.name()
-                self.w.lines.add(f"const {value_type(node.dtype)} {name} = {accumulator.result(node, refs)};")
+                self.w.lines.add(f"const {VALUES[node.dtype]} {name} = {accumulator.result(node, refs)};")
                 body.visible[node] = name
 
 
@@ -257,7 +257,7 @@ class _RowStage(_Stage):
         for node in nodes:
             if node in self.w.plan.scratch and node not in self.scratch:
                 name = self.w.body.name("row")
-                self.w.lines.add(f"alignas(64) {value_type(node.dtype)} {name}[{self.w.loop.reduction_numel}];")
+                self.w.lines.add(f"alignas(64) {VALUES[node.dtype]} {name}[{self.w.loop.reduction_numel}];")
                 self.scratch[node] = name
 
     def _write_scratch(self, nodes: Sequence[Node]) -> None:
@@ -343,4 +343,4 @@ def unit_load(node: Node, var: Range) -> bool:
     return stride_of(node.index[0], var.var) == 1
 
 
-__all__ = ["all_roots", "literal", "outer_nodes", "stage_roots", "unit_load", "write_reduction"]
+__all__ = ["all_roots", "outer_nodes", "stage_roots", "unit_load", "write_reduction"]

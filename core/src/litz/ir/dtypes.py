@@ -38,3 +38,17 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type that values of `dtype` are computed in: half types compute in float32 and round when they are cast
     or stored, everything else in itself."""
     return torch.float32 if dtype in HALF else dtype
+
+
+def least(dtype: torch.dtype) -> bool | int | float:
+    """The value that no other is less than."""
+    if dtype.is_floating_point:
+        return -float("inf")
+    return False if dtype == torch.bool else torch.iinfo(dtype).min
+
+
+def greatest(dtype: torch.dtype) -> bool | int | float:
+    """The value that no other is greater than."""
+    if dtype.is_floating_point:
+        return float("inf")
+    return True if dtype == torch.bool else torch.iinfo(dtype).max

@@ -1,6 +1,6 @@
 """How much memory a schedule takes while its order is being made. In: steps. Out: a `Live` that is told each step.
 
-The rules are those of core's memory plan (`litz.schedule.memory.Lifetimes`): memory lives from the first step that
+The rules are those of core's memory plan (`litz.schedule.lifetimes`): memory lives from the first step that
 touches it to the last, what communication reads and writes until its wait, outputs to the end. Inputs that nobody else
 holds (what a forward saved for its backward) live from the beginning to the last step that touches them.
 """

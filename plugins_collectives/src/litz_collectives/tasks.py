@@ -8,7 +8,7 @@ from dataclasses import replace
 from litz.cost import device_info
 from litz.ir import Collective, Program, Wait
 from litz.schedule.schedule import Kernel, Step
-from litz_plugins import Estimate, OptionsView
+from litz_plugins import Estimate, OptionsView, PassContext
 
 from .contention import Contention
 from .model import collective_cost
@@ -59,6 +59,13 @@ def _growth(message: Message, rows: Sequence[Contention], profile: Profile) -> f
 def _around(factor: float) -> Interval:
     """A factor with the error bar of `MEASURED`."""
     return Interval(1 + (factor - 1) * (1 - MEASURED), factor, 1 + (factor - 1) * (1 + MEASURED))
+
+
+def estimates_of(steps: Sequence[Step], program: Program, context: PassContext) -> dict[str, Estimate]:
+    """The expected time of each step that somebody knows one of, by name."""
+    devices = {device: device_info(device, context.options) for device in {step.device for step in steps}}
+    found = {step.name: context.estimate(step, devices[step.device], program) for step in steps}
+    return {name: estimate for name, estimate in found.items() if estimate is not None}
 
 
 def make_tasks(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from litz.cost import count_work, device_info, speeds_of
+from litz.execution import ExecutionPlan
 from litz.ir import Collective, KernelCall, Loop, Program, Template, Wait
 from litz.ir.dtypes import short
 from litz_plugins import Decision, DeviceInfo, Estimate
@@ -37,7 +38,7 @@ class CompileReport:
     temporaries and outputs, for the sizes seen. stage_seconds: wall time of each compile stage. *_sources: generated
     text by kernel. cache_hits: kernels that were not built because the cache had them, if only since they were tuned a
     moment ago. attachments: what plugins add, file name -> text. realised: measured times of collectives by step, where
-    someone profiled a run. schedule, program: the nouns.
+    someone profiled a run. plan, program: the nouns.
     """
 
     name: str
@@ -61,7 +62,7 @@ class CompileReport:
     warnings: tuple[str, ...] = ()
     attachments: Mapping[str, str] = field(default_factory=dict)
     realised: Mapping[str, Realised] = field(default_factory=dict)
-    schedule: Any = None
+    plan: ExecutionPlan | None = None
     program: Program | None = None
 
     @property
@@ -135,7 +136,7 @@ class CompileReport:
 
 def make_report(
     graph: Any,
-    schedule: Any,
+    plan: ExecutionPlan,
     compiled: Any = None,
     sources: Mapping[str, Any] | None = None,
     decisions: Iterable[Decision] = (),
@@ -148,29 +149,24 @@ def make_report(
 ) -> CompileReport:
     """The report of one compile.
 
-    graph: the captured Graph (only `kind` is read). schedule: a Schedule. compiled: the CompiledGraph, None for a
-    schedule that was not built. sources: KernelSource by kernel. decisions: beyond those that the schedule has.
+    graph: the captured Graph (only `kind` is read). plan: the ExecutionPlan. compiled: the CompiledGraph, None for a
+    plan that was not built. sources: KernelSource by kernel. decisions: of all stages.
     attachments: file name -> text from plugins, for the report's folder.
     device: what most of it runs on; None to go by the first step that is not on the CPU.
     """
-    program: Program = schedule.program
-    memory = schedule.memory
-    waits = _waits(schedule.steps)
-    steps = tuple(_step(step, program, schedule.estimates.get(step.name), waits) for step in schedule.steps)
-    noted = tuple(decisions)
-    # A scheduler may both note a decision and keep it; once is enough.
-    seen = set(noted)
-    extra = tuple(decision for decision in schedule.decisions if decision not in seen)
+    program, memory = plan.program, plan.memory
+    waits = _waits(plan.steps)
+    steps = tuple(_step(step, program, plan.estimates.get(step.name), waits) for step in plan.steps)
     paths = getattr(compiled, "kernels", None) or {}
     return CompileReport(
         name=program.name,
         kind=str(getattr(graph, "kind", "inference")),
         device=_device_text(steps, device),
         steps=steps,
-        loops_before=schedule.loops_before,
-        kernels_after=len(schedule.kernels),
+        loops_before=plan.loops_before,
+        kernels_after=len(plan.kernels),
         externs=Counter(step.what for step in steps if step.kind != "kernel"),
-        decisions=noted + extra,
+        decisions=tuple(decisions),
         memory_peak_bytes=memory.peak_bytes,
         memory_total_bytes=memory.total_bytes,
         memory_reused=len(memory.reuse),
@@ -183,7 +179,7 @@ def make_report(
         plugins=tuple(plugins),
         warnings=tuple(warnings),
         attachments=dict(attachments or {}),
-        schedule=schedule,
+        plan=plan,
         program=program,
     )
 

@@ -12,7 +12,7 @@ from litz.schedule.schedule import Kernel
 
 from .arena import ALIGNMENT, barred_buffers
 from .in_place import same_memory, same_positions
-from .plan import ExecutionPlan
+from .plan import Drop, ExecutionPlan
 
 
 class IllegalPlan(ValueError):
@@ -24,8 +24,10 @@ class IllegalPlan(ValueError):
 
 
 def check_plan(plan: ExecutionPlan) -> None:
-    """Raise IllegalPlan unless the memory of the plan, and of its cases, is sound."""
-    complaints = [line for variant in plan.variants for rule in (_names, _memory, _arena) for line in rule(variant)]
+    """Raise IllegalPlan unless names, memory and tensors of the plan, and of its cases, are sound."""
+    complaints = [
+        line for variant in plan.variants for rule in (_names, _memory, _arena, _tensors) for line in rule(variant)
+    ]
     if complaints:
         raise IllegalPlan(plan, complaints)
 
@@ -112,3 +114,24 @@ def _arena(plan: ExecutionPlan) -> Iterator[str]:
             if not apart and not ((name, other) in inplace and own == taken):
                 yield f"{name} is in the arena where {other} is"
         living[name] = own
+
+
+def _tensors(plan: ExecutionPlan) -> Iterator[str]:
+    """Every buffer outside of the arena has a tensor while somebody needs it, and tensors go once."""
+    buffers = plan.program.buffers
+    alive = {name for name, buffer in buffers.items() if buffer.kind != "temporary"} | plan.memory.arena.keys()
+    for step, tensors in zip(plan.steps, plan.tensors, strict=True):
+        for item in tensors.before:
+            needed = item.buffers if isinstance(item, Drop) else () if item.over is None else (item.over,)
+            yield from (f"before {step.name} there is no tensor {name}" for name in needed if name not in alive)
+            if isinstance(item, Drop):
+                alive.difference_update(item.buffers)
+            else:
+                alive.add(item.buffer)
+        yield from (
+            f"{step.name} reads {name}, of which there is no tensor" for name in step.reads if name not in alive
+        )
+        alive.update(result.buffer for result in plan.results.get(step.name, ()))
+        yield from (f"after {step.name} there is no tensor {name}" for name in tensors.after if name not in alive)
+        alive.difference_update(tensors.after)
+    yield from (f"there is no tensor of the output {name}" for name in plan.program.output_buffers - alive)

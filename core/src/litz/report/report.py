@@ -16,7 +16,9 @@ from typing import Any
 from litz.cost import count_work, device_info, speeds_of
 from litz.execution import ExecutionPlan
 from litz.ir import Collective, KernelCall, Loop, Program, Template, Wait
+from litz.ir.communication import flights
 from litz.ir.dtypes import short
+from litz.ir.operation import storage_roots
 from litz_plugins import Decision, DeviceInfo, Estimate
 
 from .step import Step
@@ -155,8 +157,11 @@ def make_report(
     device: what most of it runs on; None to go by the first step that is not on the CPU.
     """
     program, memory = plan.program, plan.memory
-    waits = _waits(plan.steps)
-    steps = tuple(_step(step, program, plan.estimates.get(step.name), waits) for step in plan.steps)
+    ended = flights(plan.steps, storage_roots(plan.steps)).ended
+    steps = tuple(
+        _step(step, program, plan.estimates.get(step.name), tuple(one.name for one in ended.get(number, ())))
+        for number, step in enumerate(plan.steps)
+    )
     paths = getattr(compiled, "kernels", None) or {}
     return CompileReport(
         name=program.name,
@@ -184,23 +189,7 @@ def make_report(
     )
 
 
-def _waits(steps: Iterable[Any]) -> dict[str, tuple[str, ...]]:
-    """Wait -> the collectives that write what it waits for, by name."""
-    roots: dict[str, str] = {}
-    started: dict[str, str] = {}
-    found: dict[str, tuple[str, ...]] = {}
-    for step in steps:
-        for output, base in getattr(step, "aliases", {}).items():
-            roots[output] = roots.get(base, base)
-        if isinstance(step, Collective):
-            started |= {roots.get(name, name): step.name for name in step.writes}
-        elif isinstance(step, Wait):
-            names = (started.get(roots.get(name, name)) for name in step.reads)
-            found[step.name] = tuple(name for name in names if name is not None)
-    return found
-
-
-def _step(step: Any, program: Program, estimate: Estimate | None, waits: Mapping[str, tuple[str, ...]]) -> Step:
+def _step(step: Any, program: Program, estimate: Estimate | None, waits_for: tuple[str, ...]) -> Step:
     loop = getattr(step, "loop", None)
     work = count_work(step, program)
     if loop is not None:
@@ -220,7 +209,7 @@ def _step(step: Any, program: Program, estimate: Estimate | None, waits: Mapping
         flops=work.total_flops,
         bytes_read=work.bytes_read,
         bytes_written=work.bytes_written,
-        waits_for=waits.get(step.name, ()),
+        waits_for=waits_for,
     )
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from litz.ir import Collective, Program, Wait
+from litz.ir import Program
+from litz.ir.communication import flights
 from litz.ir.operation import storage_roots
 
 from .schedule import Step
@@ -24,18 +25,12 @@ class Lifetimes:
         self.last: dict[str, int] = {}
         self.fixed: set[str] = set()
         """Memory that is not freed: it belongs to the caller, or is returned."""
-        in_flight: dict[str, Collective] = {}
+        communication = flights(steps, self.roots)
         for number, step in enumerate(steps):
-            for name in (*step.reads, *step.writes):
-                self._touch(name, number)
-            if isinstance(step, Collective):
-                in_flight.update({self.root(name): step for name in step.writes})
-            elif isinstance(step, Wait):
-                for name in step.reads:
-                    started = in_flight.pop(self.root(name), None)
-                    for held in () if started is None else (*started.reads, *started.writes):
-                        self._touch(held, number)
-        for started in in_flight.values():  # nobody waits: who knows when it is done
+            for part in (step, *communication.ended.get(number, ())):
+                for name in (*part.reads, *part.writes):
+                    self._touch(name, number)
+        for started in communication.endless:  # who knows when it is done?
             self.fixed.update(self.root(name) for name in (*started.reads, *started.writes))
         self.fixed.update(self.root(name) for name in program.output_buffers)
 

@@ -30,6 +30,7 @@ from litz_plugins.manager import make_plugins
 
 from .cpp_batch import CppBatch
 from .program import FuzzProgram, is_trained
+from .torch_alone import through_aot
 
 Way = Literal["interpreted", "compiled", "traced"]
 
@@ -81,7 +82,8 @@ class FuzzCompiler:
     def compile(self, program: FuzzProgram, inputs: Sequence[torch.Tensor], peer: Peer | None = None) -> Executable:
         """The program, compiled for inputs like these. Its kernels are there after `finish`.
 
-        peer: without litz's stages: what AOTAutograd makes of it runs in eager, with litz's decompositions or none.
+        peer: without litz's stages: what AOTAutograd makes of it runs in eager, with litz's decompositions or
+        none. With none ("plain"), no code of litz's runs where dynamo captures the program.
         "laid out": the results then get the strides that they have in the traced graph.
         """
         way: list[Way] = ["interpreted"]
@@ -94,6 +96,11 @@ class FuzzCompiler:
                 return _eager(graph, laid_out=peer == "laid out")
             return _switch(graph, self.compiler, way, self.compiled)
 
+        if program.by_dynamo and peer == "plain":
+            call = through_aot(program, graphs)
+            with contextlib.suppress(Exception):  # a run that is judged follows
+                call(*inputs)
+            return Executable(call, way, None, (), (), graphs)
         if program.by_dynamo:
             return _captured(program, inputs, compile_graph, rules, way, graphs)
         shape_env = ShapeEnv(duck_shape=True) if program.dynamic else None
@@ -138,7 +145,11 @@ def _captured(
     def backend(module: Any, examples: Sequence[Any]) -> Callable[..., Any]:
         return compile_with_aot(module, examples, compile_graph=compile_noted, decompositions=rules)
 
-    config = torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True)
+    config = torch._dynamo.config.patch(
+        capture_dynamic_output_shape_ops=True,
+        capture_scalar_outputs=True,
+        fail_on_recompile_limit_hit=True,  # else eager runs the program, and is compared with itself
+    )
     compiled = torch.compile(program.function(), backend=backend, dynamic=program.dynamic)
 
     def call(*values: Any) -> Any:

@@ -22,7 +22,7 @@ from litz.codegen.cpp import CppCodegen
 from litz.codegen.wrapper import generate_wrapper
 from litz.cost import Roofline
 from litz.ir.interpret import interpret
-from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, schedule_graph
+from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, plan_schedule, schedule_graph
 from litz.schedule import unscheduled
 from litz.testing.tensors import overlaps
 from litz_plugins import Codegen, hookimpl
@@ -166,8 +166,9 @@ def _switch(graph: Graph, compiler: Compiler, way: list[Way], compiled: bool) ->
     program = unscheduled(schedule)
     entry = None
     if compiled:
-        sources = generate(schedule, compiler)
-        entry = build(schedule, sources, generate_wrapper(schedule, sources), compiler)
+        plan = plan_schedule(schedule, compiler)
+        sources = generate(plan, compiler)
+        entry = build(plan, sources, generate_wrapper(plan, sources), compiler)
 
     def call(arguments: list[Any]) -> Any:
         if way[0] == "interpreted":

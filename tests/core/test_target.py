@@ -21,7 +21,7 @@ from litz.builtin import builtin_plugins
 from litz.codegen.triton.codegen import TritonCodegen
 from litz.errors import CodegenError
 from litz.ir import Program
-from litz.pipeline import compile_backend, generate, make_compiler
+from litz.pipeline import compile_backend, generate, make_compiler, plan_schedule
 from litz.report.report import CompileReport
 from litz.schedule import core_program_passes, make_schedule
 from litz.target import target_named
@@ -151,5 +151,5 @@ def test_a_device_that_nobody_describes_is_an_error() -> None:
     assert target.assumed and not target.abilities
     schedule = make_schedule(_on(program(), torch.device("meta")), target_of=compiler.target_of, options=OPTIONS)
     with pytest.raises(CodegenError, match="no code for devices of type 'meta'") as caught:
-        generate(schedule, compiler)
+        generate(plan_schedule(schedule, compiler), compiler)
     assert "litz_register_targets" in str(caught.value) and "cpu, cuda" in str(caught.value)

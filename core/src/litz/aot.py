@@ -70,7 +70,7 @@ def aot_compile(
 
 def _write(contents: package.Contents, made: pipeline.Made, compiler: pipeline.Compiler, folder: Path) -> Path:
     """The package, whole or not at all."""
-    hint = made.schedule.program.hint
+    hint = made.plan.program.hint
 
     def build(source: KernelSource, into: Path) -> dict[str, Any]:
         if source.language == "cpp":
@@ -160,7 +160,7 @@ def _guards(graph: Graph, known: int, ranges: Mapping[Any, tuple[int, int | None
 
 def _target(made: pipeline.Made, compiler: pipeline.Compiler) -> Target:
     """What its kernels are made for: its one GPU, else the CPU. PackageError if there are several GPUs."""
-    devices = {buffer.device for buffer in made.schedule.program.buffers.values()}
+    devices = {buffer.device for buffer in made.plan.program.buffers.values()}
     gpus = sorted((device for device in devices if device.type != "cpu"), key=str)
     targets = [compiler.target_of(device) for device in gpus or [torch.device("cpu")]]
     if len(targets) > 1 or (gpus and not targets[0].capability) or targets[0].index not in (None, 0):

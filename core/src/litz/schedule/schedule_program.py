@@ -13,7 +13,7 @@ from typing import Any
 
 from litz.ir import Program
 from litz.target import target_of
-from litz_plugins import Ask, Decision, Estimate, Pass, PassContext, TargetOf
+from litz_plugins import Ask, Decision, Pass, PassContext, TargetOf
 
 from .bodies import simplify_bodies
 from .estimate import CostModel
@@ -21,10 +21,9 @@ from .finish import finish_in_one_launch
 from .fusion import fuse
 from .fusion_size import most_operations
 from .inline import inline_pointwise
-from .memory import plan_memory, simple_plan, work_in_place
 from .order import order_steps
 from .reduce_in_place import reduce_in_place
-from .schedule import Kernel, Schedule, Step
+from .schedule import Kernel, Schedule, Steps
 from .simplify import remove_dead_operations
 from .split import split_reductions
 
@@ -45,8 +44,6 @@ def core_schedule_passes() -> tuple[Pass, ...]:
         Pass("finish_in_one_launch", "schedule", finish_in_one_launch),
         Pass("order_steps", "schedule", order_steps, after=("finish_in_one_launch",)),
         Pass("reduce_in_place", "schedule", reduce_in_place, after=("order_steps",)),
-        Pass("work_in_place", "schedule", work_in_place, after=("reduce_in_place",)),
-        Pass("plan_memory", "schedule", plan_memory, after=("work_in_place",)),
     )
 
 
@@ -55,38 +52,21 @@ def make_schedule(
     *,
     target_of: TargetOf = target_of,
     ask: Ask | None = None,
-    estimate: Callable[[Step], Estimate | None] | None = None,
     options: Any = None,
-    note: Callable[[Decision], None] | None = None,
+    note: Callable[[Decision], None] = lambda decision: None,
     passes: Sequence[Pass] = (),
 ) -> Schedule:
-    """The program's loops fused into kernels, in a legal order, with a plan that frees what is dead and reuses nothing.
+    """The program's loops fused into kernels, in a legal order.
 
-    target_of: the devices that fusion weighs for. ask: what plugins say of a loop (`PassContext.ask`). estimate: the
-    expected time of a step, for the record. note: takes each decision, which the schedule keeps too. options: `fusion`
-    and `max_fusion_size` are used. passes: schedule passes to run on the result (`core_schedule_passes()` for core's
-    own), for callers that have no plugin manager to run them.
+    target_of: the devices that fusion weighs for. ask: what plugins say of a loop (`PassContext.ask`). options:
+    `fusion` and `max_fusion_size` are used. note: takes what is decided. passes: schedule passes to run on the result
+    (`core_schedule_passes()` for core's own), for callers that have no plugin manager to run them.
     """
-    decisions: list[Decision] = []
-
-    def keep(decision: Decision) -> None:
-        decisions.append(decision)
-        if note is not None:
-            note(decision)
-
     enabled, most = getattr(options, "fusion", True), most_operations(options)
-    steps = fuse(program, CostModel(program, target_of, ask), keep, enabled, most)
-    estimates: dict[str, Estimate] = {}
-    for step in steps:
-        found = None if estimate is None else estimate(step)
-        if found is not None:
-            estimates[step.name] = found
-    schedule = Schedule(program, steps, simple_plan(program, steps), estimates, tuple(decisions), len(program.loops))
+    schedule = Schedule(program, fuse(program, CostModel(program, target_of, ask), note, enabled, most))
     for item in passes:
-        context = PassContext(
-            options, "schedule", item.name, item.plugin or "core", note=keep, target_of=target_of, ask=ask
-        )
-        schedule = item.run(schedule, context)
+        own = PassContext(options, "schedule", item.name, item.plugin or "core")
+        schedule = item.run(schedule, replace(own, note=note, target_of=target_of, ask=ask))
     return schedule
 
 
@@ -97,8 +77,8 @@ def prepare(program: Program, options: Any = None, target_of: TargetOf = target_
     return program
 
 
-def unscheduled(schedule: Schedule) -> Program:
-    """The schedule as a Program again: each kernel's loop and each call, in order of execution. It prints, verifies
-    and runs in the interpreter like any other."""
+def unscheduled(schedule: Steps) -> Program:
+    """A schedule, or a plan, as a Program again: each kernel's loop and each call, in order of execution. It prints,
+    verifies and runs in the interpreter like any other."""
     operations = [loop for step in schedule.steps for loop in (step.loops if isinstance(step, Kernel) else (step,))]
     return replace(schedule.program, operations=tuple(operations))

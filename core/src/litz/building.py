@@ -12,7 +12,6 @@ from typing import Any
 from litz.codegen.facts import replay_facts
 from litz.codegen.wrapper import WrapperSource
 from litz.compiler import Compiler
-from litz.cost import device_info
 from litz.errors import CodegenError
 from litz.execution import ExecutionPlan
 from litz.ir import KernelCall
@@ -123,5 +122,4 @@ _SUFFIX = {"cpp": "cpp", "triton": "py"}
 
 
 def _codegen_context(kernel: Kernel | KernelCall, plan: ExecutionPlan, compiler: Compiler) -> CodegenContext:
-    info = device_info(kernel.device, compiler.options)
-    return CodegenContext(compiler.options, info, plan.program, compiler.cache)
+    return CodegenContext(compiler.options, compiler.target_of(kernel.device), plan.program, compiler.cache)

@@ -55,7 +55,7 @@ def test_a_plan_says_all_that_the_wrapper_does() -> None:
 
 def test_a_schedule_has_no_names_to_patch() -> None:
     """Kernels are called after their first operations until the plan numbers them by place."""
-    schedule = make_schedule(calls().program("y"), machine=CPU)
+    schedule = make_schedule(calls().program("y"), target_of=lambda device: CPU)
     assert [step.name for step in schedule.steps] == ["op0", "op1", "op2"]
     times = plan_execution(schedule, estimate=lambda step, program: Estimate(1, 1, 1, step.name)).estimates
     assert list(times) == ["kernel0", "op1", "kernel1"]

@@ -185,7 +185,7 @@ def run_element_wise(loop: Loop, program: Program, memory: dict[str, torch.Tenso
             _store(outer_stores, evaluator, env, {})
             for node, rows in collected.items():
                 columns = [torch.stack([c.reshape(()) for c in column]) for column in zip(*rows, strict=True)]
-                once[node] = REDUCTIONS[node.attrs[0]].torch(*columns)
+                once[node] = REDUCTIONS[node.attrs[0]].results[node.attrs[0]].torch(*columns)
 
 
 def _points(extents: list[int]) -> list[tuple[int, ...]]:

@@ -216,7 +216,7 @@ class _Body:
 
     def _reduce(self, node: Node, *args: torch.Tensor) -> torch.Tensor:
         args = torch.broadcast_tensors(*args)
-        reduced = REDUCTIONS[node.attrs[0]].torch(*(self._flat(arg) for arg in args))
+        reduced = REDUCTIONS[node.attrs[0]].results[node.attrs[0]].torch(*(self._flat(arg) for arg in args))
         return reduced.reshape([*reduced.shape, *[1] * len(self.loop.reduction_ranges)])
 
     def _scan(self, node: Node, value: torch.Tensor) -> torch.Tensor:

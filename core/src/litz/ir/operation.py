@@ -19,6 +19,7 @@ from .arguments import leaves
 from .buffer import TensorRef
 from .index import Expr, Symbol, product
 from .node import Node, walk
+from .reductions import REDUCTIONS
 
 StoreMode = Literal["set", "add", "prod", "max", "min"]
 
@@ -113,6 +114,11 @@ class Loop:
     @property
     def is_reduction(self) -> bool:
         return bool(self.reduction_ranges)
+
+    @cached_property
+    def ordered(self) -> bool:
+        """Is the order of the reduction ranges part of the result, as it is of scans and of positions?"""
+        return any(n.op == "scan" or (n.op == "reduce" and REDUCTIONS[n.attrs[0]].ordered) for n in self.nodes)
 
     @cached_property
     def levels(self) -> Mapping[Node, bool]:

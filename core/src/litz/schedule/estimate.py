@@ -17,6 +17,7 @@ import torch
 from litz.ir import Loop, Node, Program
 from litz.ir.index import FloorDiv, Mod, PythonMod, is_placeholder
 from litz.ir.ops import OPS
+from litz.ir.reductions import REDUCTIONS
 from litz_plugins import DeviceInfo, Estimate
 
 EstimateFn = Callable[[object, DeviceInfo, Program], Estimate | None]
@@ -247,7 +248,7 @@ class CostModel:
             row = OPS.get(node.op)
             count = row.flops if row is not None else (1 if node.op in ("load", "cast", "index", "scan") else 0)
             if node.op == "reduce":
-                large += 4 if "welford" in node.attrs[0] else 1
+                large += 4 if REDUCTIONS[node.attrs[0]].several else 1
             elif levels.get(node, False):
                 large += count
             else:

@@ -21,11 +21,11 @@ from litz.schedule.schedule import Kernel
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 
 from ..named_sizes import name_sizes
+from .dialect import POINTER_TYPES
 from .finish import tile_finished
 from .indices import LIMIT, choose_index_type
 from .kernel import KernelText, Part, late_stores, write_kernel
 from .names import Names, make_names
-from .text import POINTER_TYPES
 from .tiling import Tiling, choose_tiling
 
 Loader = Callable[[KernelSource, CodegenContext], Callable[..., None]]

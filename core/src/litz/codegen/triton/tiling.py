@@ -158,11 +158,6 @@ def _two_axes(loop: Loop, program: Program, slow: Range, fast: Range) -> Tiling:
 # Reductions.
 
 
-def _is_ordered(loop: Loop) -> bool:
-    """Is the order of the reduction ranges part of the result?"""
-    return any(node.op == "scan" or (node.op == "reduce" and "arg" in node.attrs[0]) for node in loop.nodes)
-
-
 def _votes(loop: Loop, accesses: tuple[Access, ...]) -> tuple[int, int]:
     """Bytes contiguous along the reduction ranges, and along the output ranges."""
     along_r = sum(bytes_along(accesses, r.var) for r in loop.reduction_ranges)
@@ -174,7 +169,7 @@ def _reduction(loop: Loop, program: Program, accesses: tuple[Access, ...]) -> Ti
     inner_vars = {r.var for r in loop.reduction_ranges}
     relevant = tuple(access for access in accesses if inner_vars & set(access.strides))
     along_r, along_x = _votes(loop, relevant)
-    r_ranges = loop.reduction_ranges if _is_ordered(loop) else _innermost_last(loop.reduction_ranges, relevant)
+    r_ranges = loop.reduction_ranges if loop.ordered else _innermost_last(loop.reduction_ranges, relevant)
     if along_x > along_r and loop.ranges:
         x_ranges = _innermost_last(loop.ranges, relevant)
         return _outer_reduction(x_ranges, r_ranges, loop, program, relevant, mixed=along_r * 4 > along_x)

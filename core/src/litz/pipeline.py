@@ -110,14 +110,15 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
     options, plugins = compiler.options, compiler.plugins
     plugins.compile_started(graph, options)
 
-    planned = plan_graph(graph, compiler, log)
-    plan = plan_schedule(schedule_planned(planned, compiler, log), compiler, log)
+    prepared = prepare_graph(graph, compiler, log)
+    schedule = schedule_prepared(prepared, compiler, log)
+    plan = plan_schedule(schedule, compiler, log)
     with log.stage("generate"):
         plan, sources = merge_equal(plan, generate(plan, compiler, log.note), log.note)
         wrapper = generate_wrapper(plan, sources)
     with log.stage("build"):
         compiled = build(plan, sources, wrapper, compiler)
-    compiled = replace(compiled, output_strides=changed_strides(graph, planned))
+    compiled = replace(compiled, output_strides=changed_strides(graph, prepared))
     if graph.frozen_values:
         names = graph.input_names
         frozen = [frozen_input(at, names[at], value) for at, value in graph.frozen_values.items()]
@@ -142,10 +143,10 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
 def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> Schedule:
     """The stages that need no compiler and no device: from the graph to its schedule."""
     log = log or Log()
-    return schedule_planned(plan_graph(graph, compiler, log), compiler, log)
+    return schedule_prepared(prepare_graph(graph, compiler, log), compiler, log)
 
 
-def plan_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
+def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
     """The graph after the graph passes, its tensors in the layouts that a plugin chose."""
     options, plugins = compiler.options, compiler.plugins
     with log.stage("graph passes"):
@@ -169,7 +170,7 @@ def _layout_needs(compiler: Compiler) -> LayoutNeeds:
     return LayoutNeeds(compiler.plugins.layout_needs(), frozenset(lowerings(compiler)))
 
 
-def schedule_planned(graph: Graph, compiler: Compiler, log: Log) -> Schedule:
+def schedule_prepared(graph: Graph, compiler: Compiler, log: Log) -> Schedule:
     """From a graph that is final to its schedule, and to those for other sizes where the options name some."""
     with log.stage("lower"):
         program = _lower(graph, compiler, log)
@@ -276,15 +277,15 @@ def schedule_only(
     schedules: list[Schedule] = []
 
     def keep(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
-        planned = plan_graph(graph, compiler, log)
-        schedules.append(schedule_planned(planned, compiler, log))
+        prepared = prepare_graph(graph, compiler, log)
+        schedules.append(schedule_prepared(prepared, compiler, log))
         eager = _eager(graph)
 
         def run(args: list[Any]) -> Sequence[Any]:
             with torch_api.fake_mode_around(args):  # what the graph makes itself has to be fake too
                 return eager(args)
 
-        run.output_strides = changed_strides(graph, planned)  # type: ignore[attr-defined]
+        run.output_strides = changed_strides(graph, prepared)  # type: ignore[attr-defined]
         return run
 
     def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:

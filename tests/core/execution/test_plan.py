@@ -49,7 +49,7 @@ def test_a_plan_says_all_that_the_wrapper_does() -> None:
     (result,) = plan.results["op1"]
     assert (result.buffer, result.strides) == ("c", "inside"), "only a kernel reads it"
     assert plan.tensors[0].before == (Allocation("a"),) and plan.tensors[0].after == ("x",)
-    assert plan.tensors[2].before == (Allocation("y", over="a"),) and plan.tensors[2].after == ("a", "c")
+    assert plan.tensors[2].before == (Allocation("y"),) and plan.tensors[2].after == ("a", "c")
     assert "look at the strides of c, inside" in str(plan)
 
 

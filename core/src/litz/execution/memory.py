@@ -2,8 +2,8 @@
 
 In: steps in their order. Out: the steps, with kernels that work in place, and a `MemoryPlan`. Memory here is that of a
 buffer and of all its aliases: it lives as long as any of them (`litz.schedule.lifetimes`). Inputs and constants are the
-caller's; outputs live to the end, as the caller keeps them: one may take over memory, and nothing takes over its. On
-CUDA, small buffers that only kernels touch lie in an arena.
+caller's; outputs live to the end, as the caller keeps them: one may take over memory, and nothing takes over its. Where
+the target has the ability, small buffers that only kernels touch lie in an arena.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from .operators import whole_where_undecided
 from .random import partition_with_draws, random_as_in_eager
+from .scalars import numbers_kept_where_torch_has_no_tensor_op
 
 # (graph module, fake inputs) -> boxed callable. AOTAutograd's own type for it has moved between versions.
 Compiler = Callable[..., Any]
@@ -43,7 +44,8 @@ def aot_compile(
     counters["aot_autograd"]["total"] += 1
     partition: Any = min_cut_rematerialization_partition
     finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False
-    with _aot_config(finds_out), random_as_in_eager() if eager_random else contextlib.nullcontext():
+    draws = random_as_in_eager() if eager_random else contextlib.nullcontext()
+    with _aot_config(finds_out), draws, numbers_kept_where_torch_has_no_tensor_op():
         return aot_module_simplified(
             gm,
             example_inputs,

@@ -148,8 +148,3 @@ def test_reshape_of_symbolic_sizes_as_an_argument_of_the_library(name: str, dtyp
     """Quotients and remainders of symbolic sizes do not show that they are strides."""
     x = torch.randn(2, 6, 3, 4, dtype=dtype)
     check(lambda x: torch.logcumsumexp(SYMBOLIC[name](x), 0), x, dynamic=True, native=False)
-
-
-def test_reshape_of_symbolic_sizes_is_not_copied_for_the_library() -> None:
-    program = program_of(lambda x: x.view(-1, 2, x.size(0)).mT @ x.view(-1, 2, 2), torch.randn(2, 6, 4), dynamic=True)
-    assert not program.loops

@@ -33,6 +33,7 @@ from .asserts import (
     replaced,
     runtime_asserts,
     same_condition,
+    sizes_taken_for_known,
     traced_expr,
 )
 from .dynamo import compile_label, disable_dynamo, is_restart
@@ -129,6 +130,7 @@ __all__ = [
     "saved_tensor_hooks_active",
     "shape_env_of",
     "simplify",
+    "sizes_taken_for_known",
     "static_positions",
     "sympy_of",
     "traced_expr",

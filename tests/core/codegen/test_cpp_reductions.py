@@ -18,7 +18,7 @@ from support.new_reductions import registered
 
 
 @pytest.fixture(autouse=True)
-def rows() -> Iterator[None]:
+def new_rows() -> Iterator[None]:
     with registered():
         yield
 

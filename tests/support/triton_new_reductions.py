@@ -44,6 +44,12 @@ def case_of(kinds: tuple[str, ...], size: tuple[int, int], dtype: torch.dtype) -
     return make({"a": a}, outputs, a.shape[:1], a.shape[1:], stores, tolerance=1e-4)
 
 
+def scan_case(size: tuple[int, int], dtype: torch.dtype) -> Case:
+    value = build.scan("parity", build.load("a", (i0, r0), dtype))
+    stores = [Store("o", (i0, r0), value)]
+    return make({"a": random(*size, dtype=dtype)}, [output("o", size, dtype)], size[:1], size[1:], stores)
+
+
 def sources() -> Mapping[str, Callable[[], Case]]:
     """The cases that are one kernel, by name; they want `registered()`."""
     found: dict[str, Callable[[], Case]] = {}
@@ -52,6 +58,9 @@ def sources() -> Mapping[str, Callable[[], Case]]:
             found[f"{name}-{dtype}"] = lambda size=size, dtype=dtype: case_of(NEW, size, dtype)
         for dtype in (torch.int64, torch.int32, torch.int8):
             found[f"{name}-{dtype}"] = lambda size=size, dtype=dtype: case_of(("squares", "parity"), size, dtype)
+    for name in ("row", "long"):
+        found[f"{name}-scan"] = lambda size=SIZES[name]: scan_case(size, torch.int32)
+    for name, size in SIZES.items():
         found[f"{name}-by row"] = lambda size=size: case_of(OLD, size, f32)
     return found
 

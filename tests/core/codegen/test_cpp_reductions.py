@@ -10,10 +10,12 @@ import torch
 from core.codegen.test_cpp_loops import reduction_case
 from core.schedule.harness import CPU, check
 from core.schedule.test_split import reduced
+from litz.ir import Store, build
+from litz.ir.index import Expr
 from litz.ir.interpret import interpret
 from litz.ir.reductions import ROWS
 from litz_plugins import CodegenContext, DeviceInfo
-from support.cpp_kernels import CACHE, CODEGEN, OPTIONS
+from support.cpp_kernels import CACHE, CODEGEN, OPTIONS, Case, I, R
 from support.new_reductions import registered
 
 
@@ -67,3 +69,10 @@ def test_a_row_is_enough_to_split(kind: str, rows: int) -> None:
         source = CODEGEN.generate(kernel, context)
         CODEGEN.load(source, context)(*(memory[str(name)].data_ptr() for name in source.arguments))
     torch.testing.assert_close(memory["y"], interpret(program, args)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("at", [(I[0], R[0]), (R[0], I[0])], ids=["rows", "columns"])
+def test_a_row_is_enough_to_scan(at: tuple[Expr, ...]) -> None:
+    x = torch.randint(-99, 99, (61, 61), generator=torch.Generator().manual_seed(1), dtype=torch.int32)
+    value = build.scan("parity", build.load("x", at, torch.int32))
+    Case((61,), [Store("o", (I[0], R[0]), value)], {"x": x}, {"o": torch.empty_like(x)}, (61,)).check()

@@ -179,7 +179,7 @@ class Reducer:
         for node in self.scans:
             dtype = compute_dtype(node.dtype)
             name = self.tile.fresh("carry")
-            start = literal(_row(node.attrs[0], dtype).identity)
+            start = literal(self._scan_row(node).identity)
             self.tile.emit(f"{name} = tl.full({self.tile.shape(self.results)}, {start}, {VALUES[dtype]})")
             self.carries[node] = name
 
@@ -200,7 +200,7 @@ class Reducer:
         for (family, args), nodes in self.groups.items():
             names = self.accumulators[family, args]
             if family not in MADE_BY_HAND:
-                self._update(names, f"{self._merge_name(nodes)}({', '.join([*names, *self._lifted(nodes)])})")
+                self._update(names, f"{self._merge_name(nodes[0])}({', '.join([*names, *self._lifted(nodes)])})")
             elif family == "welford":
                 value = self._value(args[0])
                 self._update(names, f"_welford_step({names[0]}, {names[1]}, {value}, roffset // RBLOCK + 1)")
@@ -249,12 +249,21 @@ class Reducer:
     def _form(self, nodes: list[Node]) -> Form:
         return REDUCTIONS[nodes[0].attrs[0]].form(nodes[0].args[0].dtype)
 
-    def _merge_name(self, nodes: list[Node]) -> str:
+    def _merge_name(self, node: Node) -> str:
         """The name of the function that merges two states; the kernel gets it where it is not there."""
-        form = self._form(nodes)
-        name = f"litz_merge_{REDUCTIONS[nodes[0].attrs[0]].name}_{short(form.values[0].dtype)}"
-        self.tile.functions[name] = _merge_function(name, form)
+        row, dtype = REDUCTIONS[node.attrs[0]], compute_dtype(node.args[0].dtype)
+        name = f"litz_merge_{row.name}_{short(dtype)}"
+        self.tile.functions[name] = _merge_function(name, row.form(dtype))
         return name
+
+    def _scan_row(self, node: Node) -> Row:
+        """How to scan: states are values there."""
+        kind, dtype = node.attrs[0], compute_dtype(node.dtype)
+        if kind in MADE_BY_HAND:
+            return _row(kind, dtype)
+        merge, identity = self._merge_name(node), REDUCTIONS[kind].form(dtype).identity[0].attrs[0]
+        across, scan = f"tl.reduce({{v}}, 1, {merge}, keep_dims=True)", f"tl.associative_scan({{v}}, 1, {merge})"
+        return Row(identity, f"{merge}({{a}}, {{v}})", across, scan)
 
     def _lifted(self, nodes: list[Node]) -> list[str]:
         """The state of each value of the tile."""
@@ -269,7 +278,7 @@ class Reducer:
         return [constants.get(node, text) for node, text in zip(form.lift, texts, strict=True)]
 
     def _close_by_row(self, accumulators: list[str] | None, nodes: list[Node]) -> None:
-        form, merge = self._form(nodes), self._merge_name(nodes)
+        form, merge = self._form(nodes), self._merge_name(nodes[0])
         state = accumulators
         if state is None:
             parts = zip(self._lifted(nodes), form.identity, strict=True)
@@ -353,7 +362,7 @@ class Reducer:
     def scan(self, node: Node) -> Value:
         """Emits an inclusive scan along the row; over blocks, the last value of each is carried into the next."""
         dtype = compute_dtype(node.dtype)
-        row = _row(node.attrs[0], dtype)
+        row = self._scan_row(node)
         value = self._value(node.args[0])
         name = self.tile.fresh()
         scanned = row.scan.format(v=value, T=VALUES[dtype])

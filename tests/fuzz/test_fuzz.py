@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 import json
 import random
@@ -21,13 +22,12 @@ from litz.testing.fuzz.check import Checker
 from litz.testing.fuzz.compare import complaints
 from litz.testing.fuzz.generate import generate
 from litz.testing.fuzz.gradients import expected_gradients
-from litz.testing.fuzz.inputs import InputSpec, make_inputs
+from litz.testing.fuzz.inputs import InputSpec, in_one_memory, lie_apart_alike, make_inputs
 from litz.testing.fuzz.operations import Draw, Row, load_table
 from litz.testing.fuzz.program import FuzzProgram, Statement
 from litz.testing.fuzz.reference import Raised, Reference, Rejected, reference_of
 from litz.testing.fuzz.run import run
 from litz.testing.fuzz.shrink import shrink
-from support.versions import OLD_TORCH
 
 F32 = torch.float32
 
@@ -36,7 +36,6 @@ ABOUT_MEMORY = pytest.mark.filterwarnings("ignore:litz leaves calls")
 
 
 @ABOUT_MEMORY
-@pytest.mark.skipif(OLD_TORCH, reason="torch 2.11's dynamo drops some assertions of sizes, with every backend")
 @pytest.mark.parametrize("seed", ["ci-c", "ci-d"])
 def test_random_programs_are_as_in_eager(seed: str) -> None:
     checker = Checker()
@@ -47,6 +46,22 @@ def test_random_programs_are_as_in_eager(seed: str) -> None:
 def test_a_label_is_a_program() -> None:
     assert generate("same:7")[0] == generate("same:7")[0]
     assert generate("same:7")[0] != generate("same:8")[0]
+
+
+def test_dynamo_compiles_program_after_program() -> None:
+    """Python finds the source of each program's function. Dynamo puts a function without source into one that all such
+    functions share, which torch 2.11 compiles eight times: later programs, and their peers, ran as they are."""
+    compiler = execute.FuzzCompiler(compiled=False)
+    for number in range(10):
+        program = FuzzProgram(
+            (InputSpec((3,), F32, number),), (Statement("v0", f"x0 * {number}"),), ("v0",), by_dynamo=True
+        )
+        assert inspect.getsource(program.function()) == program.source()
+        inputs = make_inputs(program.inputs)
+        executable = compiler.compile(program, inputs, "plain")
+        assert len(executable.graphs) == 1
+        assert torch.equal(executable.run(inputs, "traced")[0], inputs[0] * number) and len(executable.graphs) == 1
+    compiler.forget()
 
 
 def test_inputs_have_the_strides_and_values_of_their_spec() -> None:
@@ -107,12 +122,32 @@ def test_strides_that_the_traced_graph_promises_are_no_failure() -> None:
         assert checker.torch_failures == {"strides: wrong before litz": 1}
 
 
-def test_what_torch_raises_as_well_is_no_failure() -> None:
+def test_what_torch_raises_as_well_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AOTAutograd replays the views of an input on the base of merged inputs; litz has it not do so."""
+    monkeypatch.setattr("litz.capture.aot.overlapping", lambda values: False)
     inputs = (InputSpec((1, 1), F32, 1), InputSpec((1, 1), F32, 1, alias="x0[::2]"))
     program = FuzzProgram(inputs, (Statement("", "x0.copy_(x0)", writes="x0"), Statement("v0", "x1[:, 2:2]")), ("v0",))
     checker = Checker(compiled=False)
     assert checker.check(program) is None
     assert checker.torch_failures == {"IndexError before litz": 1}
+
+
+def test_an_assertion_that_dynamo_made_while_it_captured_is_no_failure() -> None:
+    """Of two rows `squeeze` makes a matrix, of one it makes a vector of two, for which the check holds as well."""
+    texts = ("x0.nonzero()", "v0.squeeze()", "torch._check(v1.size(0) == 2)")
+    statements = tuple(Statement(f"v{n}" if n < 2 else "", text, unsized=n < 2) for n, text in enumerate(texts))
+    specs = [InputSpec((1, 4), torch.bool, seed) for seed in range(100)]
+    of_rows = {int(make_inputs([spec])[0].sum()): spec for spec in specs}
+    for rows, expected in ((2, {}), (1, {"RuntimeError before litz": 1})):
+        checker = Checker(compiled=False)
+        spec, other = of_rows[2], of_rows[rows]
+        program = FuzzProgram((spec,), statements, ("v0",), by_dynamo=True)
+        prepared = checker._prepare(program, reference_of(program))
+        again = replace(prepared, rounds=[checker._round(program, reference_of(program, (other,)), (other,))])
+        assert checker._run(again, "interpreted") is None
+        assert checker.torch_failures == expected
+        # What else raises there is litz's own.
+        assert not checker._torch_raises(program, (other,), RuntimeError("g++ failed"))
 
 
 def test_a_batch_is_one_run_of_the_compiler() -> None:
@@ -162,6 +197,38 @@ def test_what_eager_refuses_must_be_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert failure is not None and failure.kind == "compiled: accepted"
 
 
+@pytest.mark.parametrize("use", ["v0 * 2", "x0 + 1"])
+def test_an_assertion_that_is_lost_in_capture_is_no_fault_of_torch(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compared with litz is torch without litz's capture, and an assertion that dynamo captured must be kept
+    even where AOTAutograd loses it, as torch 2.11's does if nothing else reads the size."""
+    check = Statement("", "torch._check(v0.size(0) == 8)")
+    statements = (Statement("v0", "x0[x0 > 0]"), check, Statement("v2", use))
+    program = FuzzProgram((InputSpec((8,), F32, 1),), statements, ("v2",), by_dynamo=True, raises=True)
+    real = execute.compile_with_aot
+
+    def losing(module: torch.fx.GraphModule, *rest: Any, **named: Any) -> Callable[..., Any]:
+        for node in [node for node in module.graph.nodes if "assert" in str(node.target)]:
+            module.graph.erase_node(node)
+        module.recompile()
+        return real(module, *rest, **named)
+
+    monkeypatch.setattr(execute, "compile_with_aot", losing)
+    monkeypatch.setattr(execute, "_switch", lambda graph, *rest: execute._eager(graph))
+    checker = Checker()
+    failure = checker.check(program)
+    assert failure is not None and failure.kind == "compiled: accepted" and not checker.torch_failures
+
+
+def test_what_eager_refuses_and_no_assertion_says_may_be_torch_s() -> None:
+    """Eager does not write an input that overlaps with what is written into it; AOTAutograd's graph may."""
+    inputs = (InputSpec((6,), F32, 1), InputSpec((6,), F32, 2, alias="x0[:]"))
+    statements = (Statement("", "x0[1:].add_(x1[:-1])", writes="x0"), Statement("v1", "x0 + 1"))
+    program = FuzzProgram(inputs, statements, ("v1",), by_dynamo=True)
+    assert reference_of(program).raised is RuntimeError
+    checker = Checker()
+    assert checker.check(program) is None and "accepted before litz" in checker.torch_failures
+
+
 def test_sizes_that_data_decide_change_from_call_to_call() -> None:
     program = FuzzProgram(
         (InputSpec((6, 7), torch.int8, 3),), (Statement("v0", "x0.nonzero() * 2"),), ("v0",), by_dynamo=True
@@ -180,8 +247,6 @@ def test_inputs_that_share_memory_only_when_called_again(
     shift: int, by_dynamo: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fault is there without what looks at the inputs' addresses."""
-    if by_dynamo and OLD_TORCH:
-        pytest.skip("torch 2.11's dynamo reaches its recompile limit here, and runs the program as it is")
     statements = (Statement("", "x0.mul_(2)", writes="x0"), Statement("v1", "x0 + x1"))
     inputs = (InputSpec((6,), F32, 1, steps=(2,), offset=1), InputSpec((6,), F32, 2))
     program = FuzzProgram(inputs, statements, ("v1",), shift=shift, by_dynamo=by_dynamo)
@@ -200,6 +265,29 @@ def test_inputs_that_share_memory_only_when_called_again(
     assert first[0].untyped_storage()._cdata != first[1].untyped_storage()._cdata
     assert second[0].untyped_storage()._cdata == second[1].untyped_storage()._cdata
     assert second[1].storage_offset() - second[0].storage_offset() == shift
+
+
+def test_what_torch_compiled_for_separate_inputs_may_be_wrong_for_parts_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AOTAutograd's graph gives other strides than eager's; its graph of parts of one tensor is another, and right.
+    Where an element is in two inputs nothing is excused by what torch does with separate ones."""
+    strided = InputSpec((5, 5, 3), torch.int64, 240316, order=(2, 0, 1), steps=(3, 3, 3))
+    inputs = (strided, InputSpec((5, 1, 1), torch.bool, 418978), replace(strided, seed=240317))
+    statements = (Statement("", "x0.masked_fill_(x1, 1)", writes="x0"), Statement("v1", "5 - x0"))
+    program = FuzzProgram(inputs, (*statements, Statement("v2", "x2.clone()")), ("v1", "v2"), shift=5)
+    checker = Checker(compiled=False)
+    assert checker.check(program) is None and checker.runs["shared memory"] == 1
+    assert checker.torch_failures == {"strides: wrong before litz": 2}
+    monkeypatch.setattr(aot, "respecting", lambda compiled, *rest: compiled)
+    failure = checker.check(replace(program, shift=0))
+    assert failure is not None and "shared memory" in failure.message
+
+
+@pytest.mark.parametrize(("shift", "alike"), [(0, False), (1, True), (2, False), (7, True), (12, True)])
+def test_inputs_that_have_elements_in_common(shift: int, alike: bool) -> None:
+    """Rows of two dimensions in memory of one tensor; that of another type stays apart."""
+    inputs = (InputSpec((6,), F32, 1, steps=(2,)), InputSpec((6,), F32, 2, steps=(2,)), InputSpec((6,), torch.int8, 3))
+    assert lie_apart_alike(in_one_memory(inputs, shift), inputs) == alike
+    assert not lie_apart_alike(inputs, inputs)
 
 
 def test_programs_that_write_inputs_are_called_with_shared_memory() -> None:

@@ -14,14 +14,15 @@ from unittest.mock import patch
 
 import torch
 
-from core.schedule.harness import schedule_of
+from core.schedule.harness import plan_of
 from core.schedule.test_split import EAGER_GPU, reduced
 from litz.codegen.triton import TritonCodegen
 from litz.ir import Store, build
 from litz.ir.interpret import interpret
 from litz.ir.reductions import ROWS
 from litz.schedule.schedule import Kernel
-from litz_plugins import CodegenContext, DeviceInfo, KernelSource
+from litz.target import target_of
+from litz_plugins import CodegenContext, KernelSource
 
 from .new_reductions import registered
 from .triton_cases import Case, make, output
@@ -85,15 +86,15 @@ def run_split(kind: str, rows: int) -> None:
 
     writer = reduced(kind, rows, 3, over_rows=True)
     program, (x,) = writer.program("y"), writer.args()
-    schedule = schedule_of(program, EAGER_GPU)
-    loops = [loop for kernel in schedule.kernels for loop in kernel.loops]
+    plan = plan_of(program, EAGER_GPU)
+    loops = [loop for kernel in plan.kernels for loop in kernel.loops]
     assert len(loops) == 2, "it is not split"
     memory = {"x": x}
     for loop in loops:
-        context = CodegenContext(None, DeviceInfo("cuda", 0), schedule.program)  # type: ignore[arg-type]
+        context = CodegenContext(None, target_of("cuda:0"), plan.program)  # type: ignore[arg-type]
         source = TritonCodegen().generate(Kernel("kernel", loop), context)
         for name in loop.writes:
-            buffer = schedule.program.buffers[name]
+            buffer = plan.program.buffers[name]
             memory[name] = torch.zeros([int(n) for n in buffer.layout.size], dtype=buffer.dtype)
         interpret_source(source, [memory[str(name)] for name in source.arguments], [])
     torch.testing.assert_close(memory["y"], interpret(program, [x])[0], rtol=1e-4, atol=1e-4)

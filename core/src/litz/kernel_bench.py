@@ -18,12 +18,12 @@ from typing import Any
 import torch
 
 from litz.compiler import Compiler, make_compiler
-from litz.cost import device_info
 from litz.cost.clock import row_seconds
 from litz.errors import KernelFileError
+from litz.execution import ExecutionPlan
 from litz.ir import Buffer, KernelCall, Program
 from litz.options import Options, core_options
-from litz.schedule.schedule import Kernel, Schedule
+from litz.schedule.schedule import Kernel
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 from litz_plugins.errors import describe
 
@@ -32,12 +32,12 @@ SUFFIX = ".json"
 
 
 def kernel_data(
-    kernel: Kernel | KernelCall, source: KernelSource, file: str, schedule: Schedule, options: Options
+    kernel: Kernel | KernelCall, source: KernelSource, file: str, plan: ExecutionPlan, options: Options
 ) -> str:
-    """The JSON text for one kernel of a schedule. file: the name of its source's file, in the same folder."""
-    program, inplace = schedule.program, getattr(kernel, "inplace", {})
+    """The JSON text for one kernel of a plan. file: the name of its source's file, in the same folder."""
+    program, inplace = plan.program, getattr(kernel, "inplace", {})
     places = {name: number for number, name in enumerate(source.arguments) if isinstance(name, str)}
-    estimate = schedule.estimates.get(kernel.name)
+    estimate = plan.estimates.get(kernel.name)
 
     def argument(item: Any) -> Any:
         if item == COUNTERS:
@@ -168,9 +168,9 @@ def _loaded(data: Mapping[str, Any], path: Path, device: torch.device, compiler:
         raise KernelFileError(f"its source is not there: {error}", path=str(path)) from error
     arguments = tuple(item if isinstance(item, int) else _label(item) for item in data["arguments"])
     source = KernelSource(data["name"], data["language"], text, data["symbol"], arguments, data["settings"])
-    info = device_info(device, compiler.options)
     program = Program(data["name"], (), {}, (), ())
-    loaded: Callable[..., Any] = codegen.load(source, CodegenContext(compiler.options, info, program, compiler.cache))
+    context = CodegenContext(compiler.options, compiler.target_of(device), program, compiler.cache)
+    loaded: Callable[..., Any] = codegen.load(source, context)
     return loaded
 
 

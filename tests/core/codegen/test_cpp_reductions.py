@@ -14,7 +14,8 @@ from litz.ir import Store, build
 from litz.ir.index import Expr
 from litz.ir.interpret import interpret
 from litz.ir.reductions import ROWS
-from litz_plugins import CodegenContext, DeviceInfo
+from litz.target import target_of
+from litz_plugins import CodegenContext
 from support.cpp_kernels import CACHE, CODEGEN, OPTIONS, Case, I, R
 from support.new_reductions import registered
 
@@ -57,14 +58,14 @@ def test_a_row_is_enough_to_split(kind: str, rows: int) -> None:
     """As a Program in the interpreter, and both kernels built."""
     writer = reduced(kind, rows, 31, over_rows=False)
     program, args = writer.program("y"), writer.args()
-    schedule = check(program, args, CPU)
-    parts, whole = schedule.kernels
+    plan = check(program, args, CPU)
+    parts, whole = plan.kernels
     assert parts.loop.name == "op0_parts"
     memory = dict(zip(writer.inputs, args, strict=True))
     for kernel in (parts, whole):
-        context = CodegenContext(OPTIONS, DeviceInfo("cpu"), schedule.program, CACHE)
+        context = CodegenContext(OPTIONS, target_of("cpu"), plan.program, CACHE)
         for name in kernel.writes:
-            buffer = schedule.program.buffers[name]
+            buffer = plan.program.buffers[name]
             memory[name] = torch.empty([int(extent) for extent in buffer.layout.size], dtype=buffer.dtype)
         source = CODEGEN.generate(kernel, context)
         CODEGEN.load(source, context)(*(memory[str(name)].data_ptr() for name in source.arguments))

@@ -17,7 +17,7 @@ import torch
 from torch._ops import OpOverload
 
 from litz.capture import torch_api
-from litz.capture.aliasing import respecting
+from litz.capture.aliasing import overlapping, respecting
 from litz.capture.backward_inputs import SavedTensorHooks, as_traced
 from litz.capture.graph import Graph, Kind, make_graph
 
@@ -83,10 +83,12 @@ def compile_with_aot(
         inference=job.inference,
         decompositions=decompositions,
         eager_random=eager_random,
+        replay_views=not overlapping(example_inputs),
     )
     if job.written is not None and not job.written:
         return compiled
-    return respecting(compiled, gm, example_inputs, job.written, _names(gm))
+    fakes = torch_api.as_captured(gm, example_inputs)
+    return respecting(compiled, gm, example_inputs, job.written, _names(gm), fakes)
 
 
 @dataclass
@@ -164,7 +166,8 @@ class _Job:
                 )
                 if kind == "inference":
                     graph = self._frozen(graph)
-                return _boxed(self.compile_graph(self.graph_passes(graph)))
+                compiled = _boxed(self.compile_graph(self.graph_passes(graph)))
+                return torch_api.unwatched(compiled) if _has_complex(module) else compiled
         except Exception as error:
             if not torch_api.is_restart(error):
                 error.add_note(f"litz was compiling {name} (the {kind} graph)")
@@ -182,6 +185,12 @@ class _Job:
                 if tuple(value.shape) == tuple(fake.shape) and value.dtype == fake.dtype:
                     found[at] = value
         return replace(graph, frozen_values=found, input_names=self.names)
+
+
+def _has_complex(module: torch.fx.GraphModule) -> bool:
+    """Does the graph compute with complex tensors?"""
+    values = (node.meta.get("val") for node in module.graph.nodes)
+    return any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
 
 
 def _names(gm: Any) -> tuple[str, ...]:

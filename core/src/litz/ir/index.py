@@ -20,6 +20,7 @@ from torch.utils._sympy.functions import FloorDiv as FloorDiv
 from torch.utils._sympy.functions import Max as Max
 from torch.utils._sympy.functions import Mod as Mod
 from torch.utils._sympy.functions import PythonMod as PythonMod
+from torch.utils._sympy.functions import ToFloat as ToFloat
 
 Expr: TypeAlias = sympy.Expr
 Symbol: TypeAlias = sympy.Symbol
@@ -181,6 +182,8 @@ def floordiv(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
     quotient, rest = _split(recombine(expr, ranges), divisor)
     if rest == 0 or fits(rest, divisor, ranges):
         return quotient
+    if rest.is_Integer and rest.is_negative and known_nonnegative(rest + divisor):
+        return quotient - 1  # the last of n * divisor elements is in the n-th row
     common = _common_factor(rest, divisor, ranges)
     if common is not None:
         factor, inner, _ = common
@@ -205,6 +208,8 @@ def mod(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
     _, rest = _split(recombine(expr, ranges), divisor)
     if rest == 0 or fits(rest, divisor, ranges):
         return rest
+    if rest.is_Integer and rest.is_negative and known_nonnegative(rest + divisor):
+        return rest + divisor
     common = _common_factor(rest, divisor, ranges)
     if common is not None:
         factor, inner, small = common

@@ -11,9 +11,12 @@ from torch._dynamo.utils import counters
 from torch._guards import TracingContext
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
+from .asserts import keeps_asserted_calls
 from .operators import whole_where_undecided
 from .random import partition_with_draws, random_as_in_eager
+from .scalars import numbers_kept_where_torch_has_no_tensor_op
 
 # (graph module, fake inputs) -> boxed callable. AOTAutograd's own type for it has moved between versions.
 Compiler = Callable[..., Any]
@@ -28,11 +31,14 @@ def aot_compile(
     inference: Compiler,
     decompositions: Mapping[OpOverload, Callable[..., Any]],
     eager_random: bool = False,
+    replay_views: bool = True,
 ) -> Callable[..., Any]:
     """Trace `gm` to functional ATen, split forward from backward by min-cut, and hand each graph to its compiler.
 
     The compilers get an FX graph and its fake inputs, and return a boxed callable (one list in, a sequence out).
     eager_random: keep the random ops that eager calls, each once, where eager calls it (`random_as_in_eager`).
+    replay_views: make an output that is a view of an input by the views of the program, else by its sizes and strides.
+        Torch replays them on the wrong tensor where it has merged the input with others (2.11 to 2.13).
     Returns a callable with dynamo's convention: positional inputs in, a sequence of outputs out. Whatever the
     compilers raise comes through unchanged.
     """
@@ -43,7 +49,9 @@ def aot_compile(
     counters["aot_autograd"]["total"] += 1
     partition: Any = min_cut_rematerialization_partition
     finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False
-    with _aot_config(finds_out), random_as_in_eager() if eager_random else contextlib.nullcontext():
+    drawn = random_as_in_eager() if eager_random else contextlib.nullcontext()
+    numbers = numbers_kept_where_torch_has_no_tensor_op()
+    with _aot_config(finds_out, replay_views), keeps_asserted_calls(gm), drawn, numbers:
         return aot_module_simplified(
             gm,
             example_inputs,
@@ -57,9 +65,10 @@ def aot_compile(
         )
 
 
-def _aot_config(finds_out: bool) -> contextlib.AbstractContextManager[Any]:
+def _aot_config(finds_out: bool, replay_views: bool) -> contextlib.AbstractContextManager[Any]:
     """AOTAutograd's settings for a litz compile; the user's settings are back when it ends. finds_out: the graph has
-    calls that find out sizes, of which the partitioner would make one where they are equal, and keep both names."""
+    calls that find out sizes, of which the partitioner would make one where they are equal, and keep both names.
+    replay_views: see `aot_compile`."""
     import torch._functorch.config as config
 
     wanted = {
@@ -73,6 +82,7 @@ def _aot_config(finds_out: bool) -> contextlib.AbstractContextManager[Any]:
         "functionalize_rng_ops": False,
         "selective_decompose": False,
         **({"cse": False} if finds_out else {}),
+        **({} if replay_views else {"view_replay_for_aliased_outputs": False}),
     }
     return config.patch({name: value for name, value in wanted.items() if hasattr(config, name)})
 
@@ -166,11 +176,51 @@ def overlapping(tensors: Sequence[torch.Tensor]) -> bool:
     return bool(compute_overlapping_tensors(list(tensors), symbolic=symbolic))
 
 
+def synthetic_base(tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """What AOTAutograd puts in place of tensors of one storage of which some overlap: whether autograd knows the base,
+    the base's dtype, the number of its dimensions, its sizes, its strides and its offset (each None where symbolic).
+    Where only some are views of the base that autograd knows, which AOTAutograd refuses to trace, `("mixed",)`.
+    """
+    base = next((tensor._base for tensor in tensors if tensor._base is not None), None)
+    if base is None:
+        storage = tensors[0].untyped_storage()
+        numbers: list[Any] = [storage.nbytes() // tensors[0].itemsize, 1, 0]
+        return (False, tensors[0].dtype, 1, *map(_fixed, numbers))
+    if any(tensor is not base and tensor._base is not base for tensor in tensors):
+        return ("mixed",)
+    numbers = [*base.shape, *base.stride(), base.storage_offset()]
+    return (True, base.dtype, base.dim(), *map(_fixed, numbers))
+
+
+def _fixed(number: Any) -> int | None:
+    return number if isinstance(number, int) else None
+
+
 def is_wrapper(tensor: torch.Tensor) -> bool:
     """Whether a tensor is of a subclass that wraps others, which AOTAutograd takes out of it."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     return is_traceable_wrapper_subclass(tensor)
+
+
+def unwatched(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """`compiled`, run outside of the dispatch mode in which AOTAutograd has the first call of a graph (from torch 2.13
+    on, to look for aliases among the results of custom ops).
+
+    A kernel of torch that calls other ops conjugates nothing under a dispatch mode: the first result of
+    `torch.linalg.pinv` of a complex matrix would be another than eager's.
+    """
+
+    def call(arguments: list[Any]) -> Sequence[Any]:
+        mode = _get_current_dispatch_mode()
+        if type(mode).__name__ != "_AnalyzeCustomOpInputOutputMode":
+            return compiled(arguments)  # type: ignore[no-any-return]
+        with _pop_mode_temporarily():
+            return compiled(arguments)  # type: ignore[no-any-return]
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    call.output_strides = getattr(compiled, "output_strides", None)  # type: ignore[attr-defined]
+    return call
 
 
 def rebuilt_outputs() -> frozenset[int]:

@@ -22,7 +22,7 @@ from litz.codegen.cpp import CppCodegen
 from litz.codegen.wrapper import generate_wrapper
 from litz.cost import Roofline
 from litz.ir.interpret import interpret
-from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, schedule_graph
+from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, plan_schedule, schedule_graph
 from litz.schedule import unscheduled
 from litz.testing.tensors import overlaps
 from litz_plugins import Codegen, hookimpl
@@ -30,10 +30,11 @@ from litz_plugins.manager import make_plugins
 
 from .cpp_batch import CppBatch
 from .program import FuzzProgram, is_trained
+from .torch_alone import through_aot
 
 Way = Literal["interpreted", "compiled", "traced"]
 
-Peer = Literal["plain", "decomposed", "laid out"]
+Peer = Literal["captured", "plain", "decomposed", "laid out"]
 
 
 @dataclass
@@ -82,7 +83,9 @@ class FuzzCompiler:
         """The program, compiled for inputs like these. Its kernels are there after `finish`.
 
         peer: without litz's stages: what AOTAutograd makes of it runs in eager, with litz's decompositions or none.
-        "laid out": the results then get the strides that they have in the traced graph.
+        With none ("plain"), no code of litz's runs where dynamo captures the program. "laid out": the results then get
+        the strides that they have in the traced graph. "captured": without AOTAutograd too, what dynamo makes of a
+        program `by_dynamo`.
         """
         way: list[Way] = ["interpreted"]
         graphs: list[str] = []
@@ -94,8 +97,13 @@ class FuzzCompiler:
                 return _eager(graph, laid_out=peer == "laid out")
             return _switch(graph, self.compiler, way, self.compiled)
 
+        if program.by_dynamo and peer == "plain":
+            call = through_aot(program, graphs)
+            with contextlib.suppress(Exception):  # a run that is judged follows
+                call(*inputs)
+            return Executable(call, way, None, (), (), graphs)
         if program.by_dynamo:
-            return _captured(program, inputs, compile_graph, rules, way, graphs)
+            return _captured(program, inputs, None if peer == "captured" else compile_graph, rules, way, graphs)
         shape_env = ShapeEnv(duck_shape=True) if program.dynamic else None
         mode = FakeTensorMode(shape_env=shape_env)
         with tracing(TracingContext(mode)):
@@ -119,15 +127,17 @@ class FuzzCompiler:
 def _captured(
     program: FuzzProgram,
     inputs: Sequence[torch.Tensor],
-    compile_graph: Callable[[Graph], Any],
+    compile_graph: Callable[[Graph], Any] | None,
     rules: Mapping[Any, Any],
     way: list[Way],
     graphs: list[str],
 ) -> Executable:
-    """By dynamo, with a graph for all that it can capture of what depends on data; called once, which compiles it."""
+    """By dynamo, with a graph for all that it can capture of what depends on data; called once, which compiles it.
+    compile_graph: None to run dynamo's graph as it is."""
     broken: list[Exception] = []
 
     def compile_noted(graph: Graph) -> Any:
+        assert compile_graph is not None
         try:
             return compile_graph(graph)
         except Exception as error:
@@ -136,9 +146,15 @@ def _captured(
             raise
 
     def backend(module: Any, examples: Sequence[Any]) -> Callable[..., Any]:
+        if compile_graph is None:
+            return module.forward  # type: ignore[no-any-return]
         return compile_with_aot(module, examples, compile_graph=compile_noted, decompositions=rules)
 
-    config = torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True)
+    config = torch._dynamo.config.patch(
+        capture_dynamic_output_shape_ops=True,
+        capture_scalar_outputs=True,
+        fail_on_recompile_limit_hit=True,  # else eager runs the program, and is compared with itself
+    )
     compiled = torch.compile(program.function(), backend=backend, dynamic=program.dynamic)
 
     def call(*values: Any) -> Any:
@@ -155,8 +171,9 @@ def _switch(graph: Graph, compiler: Compiler, way: list[Way], compiled: bool) ->
     program = unscheduled(schedule)
     entry = None
     if compiled:
-        sources = generate(schedule, compiler)
-        entry = build(schedule, sources, generate_wrapper(schedule, sources), compiler)
+        plan = plan_schedule(schedule, compiler)
+        sources = generate(plan, compiler)
+        entry = build(plan, sources, generate_wrapper(plan, sources), compiler)
 
     def call(arguments: list[Any]) -> Any:
         if way[0] == "interpreted":

@@ -19,7 +19,7 @@ from litz.capture.aot import compile_with_aot
 from litz.codegen.facts import replay_facts
 from litz.ir.interpret import interpret
 from litz.ir.verify import verify
-from litz.pipeline import decompositions, make_compiler, schedule_graph, schedule_only
+from litz.pipeline import decompositions, make_compiler, plan_schedule, schedule_graph, schedule_only
 from litz.schedule import check_schedule
 from litz.schedule.schedule_program import unscheduled
 from support.compare import device_param
@@ -384,7 +384,7 @@ def test_no_cuda_graph_is_recorded_which_could_not_check():
     (schedule,) = schedule_only(is_four, [ones(4)])
     kinds = [type(step).__name__ for step in schedule.steps]
     assert kinds.index("Check") < kinds.index("Kernel")
-    assert replay_facts(schedule)["unbacked"]
+    assert replay_facts(plan_schedule(schedule, make_compiler()))["unbacked"]
 
 
 @pytest.mark.skipif(OLD_TORCH, reason="torch 2.11's dynamo drops some assertions of sizes, with every backend")

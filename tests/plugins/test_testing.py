@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from litz_plugins import Estimate, OptionSpec, Pass, PluginHookError, TemplateSpec, hookimpl
+from litz_plugins import Estimate, OptionSpec, Pass, PluginHookError, TargetSpec, TemplateSpec, hookimpl
 from litz_plugins.testing import PluginCheckError, check_plugin, make_test_plugins
 
 
@@ -65,7 +65,7 @@ def test_check_plugin_finds_faults():
     bad = SimpleNamespace(
         litz_register_passes=hookimpl(lambda: [Pass("p", "graph", lambda noun: noun)]),
         litz_register_templates=hookimpl(lambda: [TemplateSpec("t", ("mm",), lambda: [])]),
-        litz_register_codegens=hookimpl(lambda: {"cpu": object()}),
+        litz_register_targets=hookimpl(lambda: [TargetSpec("cpu", lambda device, options: None, object())]),
         litz_register_lowerings=hookimpl(lambda: {"aten.add": 3}),
         litz_cache_fingerprint=hookimpl(lambda: str(next(counter))),
     )

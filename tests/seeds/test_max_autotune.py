@@ -31,7 +31,7 @@ from litz import report as reports
 from litz.codegen.facts import replay_facts
 from litz.ir import Program
 from litz.options import make_options
-from litz.pipeline import make_compiler, schedule_only
+from litz.pipeline import make_compiler, plan_schedule, schedule_only
 from litz.runtime import cuda_graphs
 from litz_autotune import Autotune, measuring
 from litz_autotune.plugin import plugin as installed
@@ -608,7 +608,8 @@ class TestMaxAutotune:
         else:
             assert compiled.fake is not None and compiled.fake.compiler.options.cuda_graphs
             (schedule,) = compiled.fake.schedules
-            assert cuda_graphs.why_not(replay_facts(schedule)) is None
+            plan = plan_schedule(schedule, compiled.fake.compiler)
+            assert cuda_graphs.why_not(replay_facts(plan)) is None
             assert "Kernel" in compiled.steps[0], "not the library: a kernel's meaning was run"
 
     def test_non_contiguous_input_mm(self, tune: Callable[..., Compiled]) -> None:

@@ -36,4 +36,4 @@ def _forget_devices() -> None:
     """Empty what litz keeps of its looks at devices."""
     from litz.target import describe
 
-    describe._target_of.cache_clear()
+    describe._cuda_target_here.cache_clear()

@@ -16,7 +16,7 @@ from litz.errors import CodegenError
 from litz.execution import ExecutionPlan
 from litz.ir import KernelCall
 from litz.kernel_bench import SUFFIX, kernel_data
-from litz.qualify import Verdict, qualify
+from litz.qualify import qualify
 from litz.runtime.cache import digest
 from litz.runtime.compiled_graph import CompiledGraph, load_wrapper
 from litz.runtime.cuda_graphs import replayed
@@ -32,34 +32,31 @@ def generate(
 ) -> dict[str, KernelSource]:
     """The source of every kernel, by name; those of all cases where the plan has such. Where some are in C++, the
     C++ compiler has been qualified by then; `note` takes what it is not trusted with."""
-    codegens = compiler.plugins.codegens(compiler.options)
     steps = [(step, variant) for variant in plan.variants for step in variant.launched]
     sources = {step.name: step.source for step, _ in steps if isinstance(step, KernelCall)}
 
     @functools.cache
-    def verdict() -> Verdict:
+    def safe_forms() -> Mapping[str, str | None]:
         found = qualify(compiler.options, compiler.cache)
         for decision in found.decisions():
             note(decision)
-        return found
+        return found.safe_forms
 
     for kernel, variant in steps:
         if isinstance(kernel, KernelCall):
             continue
-        codegen = codegens.get(kernel.device.type)
-        if codegen is None:
+        spec = compiler.specs.get(kernel.device.type)
+        if spec is None:
             raise CodegenError(
                 kernel.name,
                 f"litz generates no code for devices of type {kernel.device.type!r}",
                 device=str(kernel.device),
-                todo=f"move the model to one of {', '.join(sorted(codegens))}, or install a plugin that generates code "
-                "for it (litz_register_codegens); to run it as it is: options={'fallback': 'eager'}",
+                todo=f"move the model to one of {', '.join(sorted(compiler.specs))}, or install a plugin that has a "
+                "target for it (litz_register_targets); to run it as it is: options={'fallback': 'eager'}",
             )
         try:
-            context = _codegen_context(kernel, variant, compiler)
-            if codegen.language == "cpp":
-                context = replace(context, safe_forms=verdict().safe_forms)
-            sources[kernel.name] = codegen.generate(kernel, context)
+            context = replace(_codegen_context(kernel, variant, compiler), safe_forms=safe_forms)
+            sources[kernel.name] = spec.codegen.generate(kernel, context)
         except Exception as cause:
             if isinstance(cause, LitzError):
                 raise
@@ -72,7 +69,6 @@ def build(
     plan: ExecutionPlan, sources: Mapping[str, KernelSource], wrapper: WrapperSource, compiler: Compiler
 ) -> CompiledGraph:
     """Kernels built in parallel, equal ones once; the wrapper loaded around them."""
-    codegens = compiler.plugins.codegens(compiler.options)
     distinct: dict[Any, list[tuple[Kernel | KernelCall, ExecutionPlan]]] = {}
     for variant in plan.variants:
         for kernel in variant.launched:
@@ -83,7 +79,7 @@ def build(
     def load(kernels: list[tuple[Kernel | KernelCall, ExecutionPlan]]) -> tuple[Callable[..., Any], bool]:
         (first, variant), cache = kernels[0], compiler.cache.counted()
         context = replace(_codegen_context(first, variant, compiler), cache=cache)
-        launch = codegens[first.device.type].load(sources[first.name], context)
+        launch = compiler.specs[first.device.type].codegen.load(sources[first.name], context)
         return launch, cache.hits > 0 and cache.misses == 0
 
     workers = compiler.options.threads or os.cpu_count() or 1

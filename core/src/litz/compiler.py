@@ -16,8 +16,8 @@ from litz.options import Options, make_options, make_plugin_settings
 from litz.runtime.cache import Cache
 from litz.runtime.peers import Peers
 from litz.schedule.asked import Asked
-from litz.target import target_of
-from litz_plugins import Ask, Target
+from litz.target import make_target
+from litz_plugins import Ask, Target, TargetSpec, unknown_target
 from litz_plugins.manager import Plugins, make_plugins
 
 
@@ -36,8 +36,15 @@ class Compiler:
     def target_of(self, device: torch.device) -> Target:
         """The target of a device, as it was when this compile first met it. Errors: CalibrationError."""
         if device not in self.targets:
-            self.targets[device] = target_of(device, self.options)
+            spec = self.specs.get(device.type)
+            known = None if spec is None else make_target(spec.describe, device, self.options)
+            self.targets[device] = known or unknown_target(device)
         return self.targets[device]
+
+    @cached_property
+    def specs(self) -> Mapping[str, TargetSpec]:
+        """Type of device -> its target, core's or a plugin's."""
+        return self.plugins.targets(self.options)
 
     @cached_property
     def ask(self) -> Ask | None:

@@ -130,8 +130,9 @@ def time_kernel(path: Path, seconds: float = 0.2, compiler: Compiler | None = No
     device = torch.device(data["device"])
     compiler = compiler or make_compiler(None, data["options"])
     does = " + ".join(dict.fromkeys(data["does"]))
-    if device.type == "cuda" and not torch.cuda.is_available():
-        return KernelTime(data["name"], does, None, _bytes(data), data["expected_us"], "there is no CUDA device here")
+    if compiler.target_of(device).assumed:
+        problem = f"there is no {device.type.upper()} device here"
+        return KernelTime(data["name"], does, None, _bytes(data), data["expected_us"], problem)
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         us, problem = _measured(data, path, device, seconds, compiler)
     return KernelTime(data["name"], does, us, _bytes(data), data["expected_us"], problem)
@@ -159,8 +160,8 @@ def _measured(
 
 
 def _loaded(data: Mapping[str, Any], path: Path, device: torch.device, compiler: Compiler) -> Callable[..., Any]:
-    codegen = compiler.plugins.codegens(compiler.options).get(device.type)
-    if codegen is None:
+    spec = compiler.specs.get(device.type)
+    if spec is None:
         raise KernelFileError(f"nothing here builds kernels for devices of type {device.type!r}", path=str(path))
     try:
         text = path.with_name(data["source"]).read_text()
@@ -170,7 +171,7 @@ def _loaded(data: Mapping[str, Any], path: Path, device: torch.device, compiler:
     source = KernelSource(data["name"], data["language"], text, data["symbol"], arguments, data["settings"])
     program = Program(data["name"], (), {}, (), ())
     context = CodegenContext(compiler.options, compiler.target_of(device), program, compiler.cache)
-    loaded: Callable[..., Any] = codegen.load(source, context)
+    loaded: Callable[..., Any] = spec.codegen.load(source, context)
     return loaded
 
 

@@ -134,7 +134,6 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
         log.seconds,
         plugins.names(),
         attachments=log.attachments,
-        target_of=compiler.target_of,
     )
     reports.publish(report, options.report_dir, compiler.collectors)
     plugins.compile_finished(report)

@@ -53,6 +53,7 @@ from litz_plugins.records import (
     Stage,
     Target,
     TargetOf,
+    TargetSpec,
     TemplateSpec,
     unknown_target,
 )
@@ -93,6 +94,7 @@ __all__ = [
     "Stage",
     "Target",
     "TargetOf",
+    "TargetSpec",
     "TemplateSpec",
     "UnknownHookError",
     "__version__",

@@ -23,7 +23,6 @@ from litz_plugins.nouns import Graph, Noun, Operation, OpOverload, OptionsView, 
 from litz_plugins.records import (
     Choice,
     ChoiceContext,
-    Codegen,
     Estimate,
     LayoutNeed,
     LayoutPlan,
@@ -31,6 +30,7 @@ from litz_plugins.records import (
     Pass,
     Target,
     TargetOf,
+    TargetSpec,
     TemplateSpec,
 )
 
@@ -133,15 +133,15 @@ def litz_register_layout_needs() -> Mapping[OpOverload, LayoutNeed | Mapping[str
 
 
 @hookspec
-def litz_register_codegens(options: OptionsView) -> Mapping[str, Codegen] | None:
-    """Code generators by device type. Since 0.1.
+def litz_register_targets(options: OptionsView) -> Sequence[TargetSpec] | None:
+    """Types of devices: how to describe one as a `Target`, and what generates its code. Since 0.1.
 
     Called: once a compile.
-    Combined: merged by device type. A plugin's generator replaces core's for that device; two plugins for one device is
-    an error that names both.
+    Combined: by type of device. A plugin's target replaces core's for that type; two plugins for one type is an error
+    that names both.
 
     options: this compile's options.
-    Returns: torch device type ("cpu", "cuda", "xpu", ...) -> code generator. None or empty: nothing to add.
+    Returns: targets. None or empty: nothing to add.
     """
 
 

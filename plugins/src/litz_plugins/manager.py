@@ -41,7 +41,6 @@ from litz_plugins.records import (
     Ask,
     Choice,
     ChoiceContext,
-    Codegen,
     Decision,
     Estimate,
     LayoutNeed,
@@ -52,6 +51,7 @@ from litz_plugins.records import (
     Stage,
     Target,
     TargetOf,
+    TargetSpec,
     TemplateSpec,
     unknown_target,
 )
@@ -323,10 +323,11 @@ class Plugins:
         """Op overload -> how it takes its tensors. Errors: DuplicateRegistrationError."""
         return self._merge("layout needs of", self._each("litz_register_layout_needs", {}, _mapping, by_rank=True))
 
-    def codegens(self, options: OptionsView) -> dict[str, Codegen]:
-        """Device type -> code generator. Errors: DuplicateRegistrationError."""
-        results = self._each("litz_register_codegens", {"options": options}, _mapping, by_rank=True)
-        return self._merge("code generator for device", results, repr)
+    def targets(self, options: OptionsView) -> dict[str, TargetSpec]:
+        """Device type -> target, each with its plugin filled in. Errors: DuplicateRegistrationError."""
+        results = self._each("litz_register_targets", {"options": options}, _sequence_of(TargetSpec), by_rank=True)
+        named = [(plugin, {spec.type: replace(spec, plugin=plugin)}) for plugin, specs in results for spec in specs]
+        return self._merge("target for device", named, repr)
 
     def commands(self) -> dict[str, Any]:
         """Name -> click command. Errors: DuplicateRegistrationError."""

@@ -70,7 +70,14 @@ class Target:
 
     abilities: words. "blocks": kernels run as blocks of threads, of which a unit takes a few at a time, and memory
     is read in lines that neighbouring threads share. "finish": the last block of a kernel can combine what all have
-    stored (`Kernel.finish`). "arena": small buffers are worth having fixed places in one allocation.
+    stored (`Kernel.finish`). "arena": small buffers are worth having fixed places in one allocation. "recording":
+    CUDA graphs can record a call.
+
+    What the wrapper does for it: allocator, "torch" (`torch.empty_strided`), "pool" (litz's pool of host memory) or
+    "cuda" (torch's CUDA allocator, of the current device); guard, a context manager around a call that makes the device
+    the current one, as Python text, '' for none; addressed, its tensors have memory, whose addresses kernels take;
+    aligned, kernels assume that inputs which they only read start at multiples of 16 bytes; asynchronous, the host goes
+    on while a kernel runs.
     """
 
     type: str
@@ -95,6 +102,11 @@ class Target:
     threads: int = 1
     most_buffers: int = 48
     abilities: frozenset[str] = frozenset()
+    allocator: Literal["torch", "pool", "cuda"] = "torch"
+    guard: str = ""
+    addressed: bool = True
+    aligned: bool = False
+    asynchronous: bool = False
 
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
@@ -431,15 +443,16 @@ class CodegenContext:
     """Where a kernel is generated and built: under which options, for which target.
 
     program: the litz.ir.Program of the kernel, for its buffers' layouts and its hints. cache: the on-disk cache
-    (litz.runtime.cache.Cache) for what `Codegen.load` builds. safe_forms: for C++, the constructs that the machine's
-    compiler gets wrong, and the form that each is built in instead (None: none is right).
+    (litz.runtime.cache.Cache) for what `Codegen.load` builds. safe_forms: for C++, gives the constructs that the
+    machine's compiler gets wrong, and the form that each is built in instead (None: none is right). The compiler is
+    tested when it is first called.
     """
 
     options: OptionsView
     target: Target
     program: Program = None
     cache: Any = None
-    safe_forms: Mapping[str, str | None] = field(default_factory=dict)
+    safe_forms: Callable[[], Mapping[str, str | None]] = dict
 
 
 COUNTERS = "_counters"
@@ -468,7 +481,7 @@ class KernelSource:
 
 @runtime_checkable
 class Codegen(Protocol):
-    """A code generator for one device type, registered by ``litz_register_codegens``."""
+    """A code generator for one type of device, a part of its `TargetSpec`."""
 
     @property
     def language(self) -> str:
@@ -482,3 +495,24 @@ class Codegen(Protocol):
 
     def load(self, source: Any, context: Any) -> Callable[..., Any]:
         """Build (or fetch from the cache) and load; returns the function that launches the kernel."""
+
+
+@dataclass(frozen=True)
+class TargetSpec:
+    """A type of device that litz compiles for.
+
+    type: torch's ("cpu", "cuda", "xpu", ...). describe: called as ``describe(device, options)`` with a torch.device,
+    once a compile for each device; returns its `Target` as its maker or driver says, to which core adds what a
+    calibration file measured. codegen: writes, builds and loads its kernels. plugin: filled in by the manager.
+    """
+
+    type: str
+    describe: Callable[[Any, OptionsView | None], Target]
+    codegen: Codegen
+    plugin: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.type:
+            raise ValueError("a target needs a type of device")
+        if not callable(self.describe):
+            raise TypeError(f"target {self.type!r}: describe must be callable as describe(device, options)")

@@ -141,10 +141,11 @@ def check_plugin(plugin: object, *, name: str = "", options: Mapping[str, Any] |
         problems += _check_callable(
             f"template {template.name!r}", template.make_choices, ("operation", "context"), "make_choices"
         )
-    devices = plugins.codegens(harness.options)
-    for device, codegen in devices.items():
+    devices = plugins.targets(harness.options)
+    for device, spec in devices.items():
+        problems += _check_callable(f"target {device!r}", spec.describe, ("device", "options"), "describe")
         for attribute in ("language", "generate", "load"):
-            if not hasattr(codegen, attribute):
+            if not hasattr(spec.codegen, attribute):
                 problems.append(f"its code generator for {device!r} lacks {attribute!r}")
     for op, function in [*plugins.decompositions().items(), *plugins.lowerings().items()]:
         if not callable(function):

@@ -135,9 +135,10 @@ def executable(program: Program, options: Options, cache: Cache) -> Callable[[li
     options = options.replace(max_autotune=False, cuda_graphs=False, report_dir=None)
     plugins = core_plugins()
     compiler = Compiler(options, plugins, cache, reports.collectors())
-    schedule = make_schedule(program, target_of=compiler.target_of, options=options)
-    schedule = plugins.run_passes("schedule", schedule, options, target_of=compiler.target_of)
-    plan = plan_execution(schedule, target_of=compiler.target_of, options=options)
+    target_of = compiler.target_of
+    schedule = make_schedule(program, target_of=target_of, options=options)
+    schedule = plugins.run_passes("schedule", schedule, options, target_of=target_of)
+    plan = plan_execution(schedule, options=options, target_of=target_of)
     sources = generate(plan, compiler)
     return build(plan, sources, generate_wrapper(plan, sources), compiler)
 

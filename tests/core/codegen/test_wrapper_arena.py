@@ -17,7 +17,7 @@ from litz.codegen.wrapper import generate_wrapper
 from litz.execution import ExecutionPlan, plan_execution
 from litz.pipeline import generate, make_compiler
 from litz.schedule import Schedule
-from litz.target import target_of
+from litz_plugins import Target, TargetOf
 from litz_plugins.manager import make_plugins
 from support.compare import NO_GPU, close
 from support.retarget import cuda_schedules
@@ -27,9 +27,11 @@ from support.retarget import cuda_schedules
 def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """An arena for buffers on the CPU too."""
 
-    def plan(schedule: Schedule, **given: Any) -> ExecutionPlan:
-        has_arena = replace(target_of("cpu"), abilities=frozenset({"arena"}))
-        return plan_execution(schedule, **given | {"target_of": lambda device: has_arena})
+    def plan(schedule: Schedule, target_of: TargetOf, **given: Any) -> ExecutionPlan:
+        def with_arena(device: torch.device) -> Target:
+            return replace(target_of(device), abilities=frozenset({"arena"}))
+
+        return plan_execution(schedule, **given, target_of=with_arena)
 
     monkeypatch.setattr(pipeline, "plan_execution", plan)
 

@@ -51,14 +51,11 @@ def plan_prepared(
 ) -> ExecutionPlan:
     """The plan of a program that program passes are done with."""
     note = ([] if decisions is None else decisions).append
-
-    def target_of(device: torch.device) -> Target:
-        return target
-
-    schedule = make_schedule(program, target_of=target_of, options=options, note=note, passes=core_schedule_passes())
+    passes = core_schedule_passes()
+    schedule = make_schedule(program, target_of=lambda device: target, options=options, note=note, passes=passes)
     check_schedule(schedule)
     verify(unscheduled(schedule))
-    plan = plan_execution(schedule, options=options, note=note, target_of=target_of)
+    plan = plan_execution(schedule, options=options, note=note, target_of=lambda device: target)
     check_plan(plan)
     assert str(schedule) and str(plan)
     return plan

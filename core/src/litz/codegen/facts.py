@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from litz.execution import ExecutionPlan
 from litz.ir import TensorRef
-from litz.schedule.schedule import Steps
 
 
-def replay_facts(plan: Steps) -> dict[str, Any]:
+def replay_facts(plan: ExecutionPlan) -> dict[str, Any]:
     """For `litz.runtime.cuda_graphs.replayed`.
 
-    static, mutated: positions of inputs that do not move, and that the graph writes. all_cuda: no memory elsewhere.
-    unbacked: sizes that only a run tells. returned_inputs: per output, the position of the input that it is.
+    static, mutated: positions of inputs that do not move, and that the graph writes. recordable: all memory is on
+    devices whose calls can be recorded. unbacked: sizes that only a run tells. returned_inputs: per output, the
+    position of the input that it is.
     """
     program = plan.program
     inputs = [item if isinstance(item, str) else None for item in program.inputs]
@@ -20,7 +21,7 @@ def replay_facts(plan: Steps) -> dict[str, Any]:
     return {
         "static": frozenset(n for n, item in enumerate(inputs) if item in program.static_inputs),
         "mutated": frozenset(n for n, item in enumerate(inputs) if item in written),
-        "all_cuda": all(buffer.device.type == "cuda" for buffer in program.buffers.values()),
+        "recordable": all("recording" in target.abilities for target in plan.targets.values()),
         "unbacked": any(step.unbacked for step in plan.externs),
         "returned_inputs": tuple(
             inputs.index(out.buffer) if isinstance(out, TensorRef) and out.buffer in inputs else None

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
+
 from litz.ir import KernelCall, Program
 from litz.schedule.schedule import Cases, Kernel, Schedule, Step
 from litz.target import target_of
@@ -35,24 +37,26 @@ def plan_execution(
     """The plan of a schedule, and those of its cases.
 
     estimate: the expected time of a step of a program; None when nobody knows. options: `memory_planning` is used.
-    note: takes what is decided about memory. target_of: says which devices have an arena for small buffers.
+    note: takes what is decided about memory. target_of: the devices that it is made for.
     """
     enabled = getattr(options, "memory_planning", True)
 
     def plan(schedule: Schedule, note: Note, suffix: str = "") -> ExecutionPlan:
         program = schedule.program
-        steps, memory = plan_memory(program, named(schedule.steps, suffix), enabled, target_of)
+        targets = {device: target_of(device) for device in devices_of(schedule)}
+        steps, memory = plan_memory(program, named(schedule.steps, suffix), targets, enabled)
         _note_memory(memory, steps, note)
-        results = plan_results(program, steps, memory)
+        results = plan_results(program, steps, memory, targets)
         times = {step.name: estimate(step, program) for step in steps}
         return ExecutionPlan(
             program,
             steps,
             {name: time for name, time in times.items() if time is not None},
             memory,
-            plan_inputs(program, steps),
+            plan_inputs(program, steps, targets),
             plan_tensors(program, steps, memory, results),
             results,
+            targets,
         )
 
     first, cases = plan(schedule, note), schedule.cases
@@ -66,6 +70,11 @@ def plan_execution(
         point = next(point for point, own in enumerate(cases.each) if own is variant)
         plans.append(plan(variant, partial(_note_at, note, cases.grid.at(point)), f"_case{point}"))
     return replace(first, cases=Cases(cases.grid, tuple(plans[number] for number in cases.numbers)))
+
+
+def devices_of(schedule: Schedule) -> set[torch.device]:
+    """Where its buffers lie and its steps run."""
+    return {buffer.device for buffer in schedule.program.buffers.values()} | {step.device for step in schedule.steps}
 
 
 def named(steps: Sequence[Step], suffix: str = "") -> tuple[Step, ...]:

@@ -8,14 +8,15 @@ the target has the ability, small buffers that only kernels touch lie in an aren
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import torch
 
 from litz.ir import Program
 from litz.ir.index import Expr
 from litz.schedule.lifetimes import Lifetimes, highest
 from litz.schedule.schedule import Kernel, Step
-from litz.target import target_of
-from litz_plugins import TargetOf
+from litz_plugins import Target
 
 from .arena import NO_ARENA, Arena, plan_arena
 from .in_place import work_in_place
@@ -23,18 +24,16 @@ from .plan import MemoryPlan
 
 
 def plan_memory(
-    program: Program, steps: Sequence[Step], enabled: bool = True, target_of: TargetOf = target_of
+    program: Program, steps: Sequence[Step], targets: Mapping[torch.device, Target], enabled: bool = True
 ) -> tuple[tuple[Step, ...], MemoryPlan]:
     """The steps, with kernels that work in place, and their memory: buffers take over that of dead ones of the same
-    size on the same device. Nothing is reused unless `enabled`.
-
-    target_of: says which devices have an arena for small buffers.
-    """
+    size on the same device, and small ones lie in an arena where the target has such. Nothing is reused unless
+    `enabled`."""
     lifetimes = Lifetimes(program, steps)
     if not enabled:
         return tuple(steps), _plan(program, steps, lifetimes, {}, NO_ARENA)
     steps = work_in_place(program, steps, lifetimes)
-    arena = plan_arena(program, steps, lifetimes, target_of)
+    arena = plan_arena(program, steps, lifetimes, targets)
     return steps, _plan(program, steps, lifetimes, _reuse(program, steps, lifetimes, arena), arena)
 
 

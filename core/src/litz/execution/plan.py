@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import torch
+
 from litz.ir import Program
 from litz.schedule.schedule import Cases, Step, Steps, step_lines
-from litz_plugins import Estimate
+from litz_plugins import Estimate, Target
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,8 @@ class ExecutionPlan(Steps):
 
     `estimates` has the expected time of each step, by name, where somebody knows one. `tensors[n]` belongs to step n.
     `results` has the results of each library call by the call's name; a call that is not there writes into tensors that
-    were allocated for it. `cases` are plans of the same program for several sizes, where there are any; this one, for
-    the sizes first seen, is one of them.
+    were allocated for it. `targets` are those of the devices. `cases` are plans of the same program for several sizes,
+    where there are any; this one, for the sizes first seen, is one of them.
     """
 
     program: Program
@@ -105,6 +107,7 @@ class ExecutionPlan(Steps):
     inputs: InputPlan = InputPlan()
     tensors: tuple[TensorPlan, ...] = ()
     results: Mapping[str, tuple[Result, ...]] = field(default_factory=dict)
+    targets: Mapping[torch.device, Target] = field(default_factory=dict)
     cases: Cases[ExecutionPlan] | None = None
 
     @property

@@ -12,6 +12,7 @@ import torch
 
 from litz.ir import Collective, Extern, KernelCall, Program, Template, Wait
 from litz.schedule.schedule import Step
+from litz_plugins import Target
 
 from .out_variants import out_variant
 from .plan import MemoryPlan, Result
@@ -23,7 +24,9 @@ _TORCHS = frozenset({"aten", "prims", "c10d", "_c10d_functional", "_c10d_functio
 """Namespaces of ops that return what their fake kernels say, strides aside."""
 
 
-def plan_results(program: Program, steps: Sequence[Step], memory: MemoryPlan) -> Mapping[str, tuple[Result, ...]]:
+def plan_results(
+    program: Program, steps: Sequence[Step], memory: MemoryPlan, targets: Mapping[torch.device, Target]
+) -> Mapping[str, tuple[Result, ...]]:
     """The results of each call that makes its tensors by itself."""
     calls = [step for step in steps if isinstance(step, Extern) and not isinstance(step, KernelCall)]
     seen = _seen(program, steps, memory)
@@ -37,7 +40,7 @@ def plan_results(program: Program, steps: Sequence[Step], memory: MemoryPlan) ->
     return {
         call.name: tuple(_results(call, program, seen, in_flight))
         for call in calls
-        if out_variant(call, program) is None
+        if out_variant(call, program, targets) is None
     }
 
 

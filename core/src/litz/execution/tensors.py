@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from litz.ir import Extern, KernelCall, Program
 from litz.schedule.schedule import Kernel, Step
 
-from .out_variants import out_variant
 from .plan import Allocation, Drop, MemoryPlan, Result, TensorPlan
 
 
@@ -36,7 +35,7 @@ def plan_tensors(
             old = memory.reuse.get(name)
             if name in memory.arena:
                 continue
-            if is_allocated_for(step, name, program):
+            if is_allocated_for(step, name, results):
                 # A call's result that nobody reads was never given a name: there is nothing to take over.
                 before.append(Allocation(name, old if old in alive else None))
                 alive.add(name)
@@ -52,11 +51,11 @@ def plan_tensors(
     return tuple(found)
 
 
-def is_allocated_for(step: Step, name: str, program: Program) -> bool:
+def is_allocated_for(step: Step, name: str, results: Mapping[str, tuple[Result, ...]]) -> bool:
     """Is the buffer's tensor made before the step, rather than by the step?"""
     if isinstance(step, (Kernel, KernelCall)) or name not in step.outputs:
         return True
-    return out_variant(step, program) is not None
+    return step.name not in results
 
 
 def last_uses_of_inputs(program: Program, steps: Sequence[Step]) -> Mapping[int, list[str]]:

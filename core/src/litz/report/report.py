@@ -19,8 +19,7 @@ from litz.ir import Collective, KernelCall, Loop, Program, Template, Wait
 from litz.ir.communication import flights
 from litz.ir.dtypes import short
 from litz.ir.operation import storage_roots
-from litz.target import target_of
-from litz_plugins import Decision, Estimate, TargetOf
+from litz_plugins import Decision, Estimate, Target
 
 from .step import Step
 from .streams import Realised, simulate
@@ -148,14 +147,12 @@ def make_report(
     *,
     warnings: Iterable[str] = (),
     attachments: Mapping[str, str] | None = None,
-    target_of: TargetOf = target_of,
 ) -> CompileReport:
     """The report of one compile.
 
     graph: the captured Graph (only `kind` is read). plan: the ExecutionPlan. compiled: the CompiledGraph, None for a
     plan that was not built. sources: KernelSource by kernel. decisions: of all stages.
     attachments: file name -> text from plugins, for the report's folder.
-    target_of: says what the first device is that is not the CPU.
     """
     program, memory = plan.program, plan.memory
     ended = flights(plan.steps, storage_roots(plan.steps)).ended
@@ -167,7 +164,7 @@ def make_report(
     return CompileReport(
         name=program.name,
         kind=str(getattr(graph, "kind", "inference")),
-        device=_device_text(plan.steps, target_of),
+        device=_device_text(plan.steps, plan.targets),
         steps=steps,
         loops_before=plan.loops_before,
         kernels_after=len(plan.kernels),
@@ -230,11 +227,12 @@ def _ranges(loop: Loop, program: Program) -> str:
     return f"[{text}]" + (f" {short(stored.dtype)}" if stored is not None else "")
 
 
-def _device_text(steps: Sequence[Any], target_of: TargetOf) -> str:
+def _device_text(steps: Sequence[Any], targets: Mapping[Any, Target]) -> str:
+    """The first device that is not the CPU, and what it was taken for."""
     devices = [step.device for step in steps]
-    if not devices:
-        return "no device"
-    target = target_of(next((device for device in devices if device.type != "cpu"), devices[0]))
+    target = targets.get(next((device for device in devices if device.type != "cpu"), devices[0] if devices else None))
+    if target is None:
+        return str(devices[0]) if devices else "no device"
     if target.assumed:
         return f"{target} ({target.source})"  # "no GPU here: taken for ..."
     return f"{target} ({target.name})" if target.name else str(target)

@@ -1,4 +1,4 @@
-"""Scheduling: a Program into ordered kernels and calls in a legal order. Imports `litz.ir` and `litz.target`."""
+"""Scheduling: a Program into ordered kernels and calls in a legal order. Imports `litz.ir` and `litz.target` only."""
 
 from .check import IllegalSchedule, check_schedule
 from .estimate import CostModel

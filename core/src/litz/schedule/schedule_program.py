@@ -65,10 +65,8 @@ def make_schedule(
     enabled, most = getattr(options, "fusion", True), most_operations(options)
     schedule = Schedule(program, fuse(program, CostModel(program, target_of, ask), note, enabled, most))
     for item in passes:
-        context = PassContext(
-            options, "schedule", item.name, item.plugin or "core", note=note, target_of=target_of, ask=ask
-        )
-        schedule = item.run(schedule, context)
+        own = PassContext(options, "schedule", item.name, item.plugin or "core")
+        schedule = item.run(schedule, replace(own, note=note, target_of=target_of, ask=ask))
     return schedule
 
 

@@ -5,7 +5,19 @@ code generator reads. `devices` is the table of datasheets, `calibration` reads 
 """
 
 from .calibration import Calibration, CalibrationError, DeviceCalibration, load_calibration, save_calibration
-from .describe import UnknownDeviceError, calibrated, cpu_target, cuda_target, rate_kind, target_named, target_of
+from .describe import (
+    UnknownDeviceError,
+    calibrated,
+    cpu_target,
+    cuda_target,
+    describe_cpu,
+    describe_cuda,
+    describe_meta,
+    make_target,
+    rate_kind,
+    target_named,
+    target_of,
+)
 
 __all__ = [
     "Calibration",
@@ -15,7 +27,11 @@ __all__ = [
     "calibrated",
     "cpu_target",
     "cuda_target",
+    "describe_cpu",
+    "describe_cuda",
+    "describe_meta",
     "load_calibration",
+    "make_target",
     "rate_kind",
     "save_calibration",
     "target_named",

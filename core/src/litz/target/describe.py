@@ -12,7 +12,7 @@ row of a device that need not be here. Facts that the driver gives, by name:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +21,7 @@ import torch
 
 from litz_plugins import LitzError, OptionsView, Target, unknown_target
 
-from .calibration import load_calibration
+from .calibration import Calibration, load_calibration
 from .devices import (
     CPU,
     DEFAULT_GPU,
@@ -44,7 +44,9 @@ _KINDS = {
     torch.uint8: "int8",
 }
 
-GPU_ABILITIES = frozenset({"blocks", "finish", "arena"})
+Describe = Callable[[torch.device, OptionsView | None], Target]
+
+GPU_ABILITIES = frozenset({"blocks", "finish", "arena", "recording"})
 
 
 def rate_kind(dtype: torch.dtype) -> str:
@@ -69,23 +71,56 @@ def target_named(name: str) -> Target:
 
 
 def target_of(device: torch.device | str, options: OptionsView | None = None) -> Target:
-    """The target of a device: facts from the driver, torch's settings, and the calibration file over all.
-
-    options: for `calibration`, the path of a file. A CUDA device where there is none is taken for an H100, and is
-    `assumed`. Quick when asked again. Errors: CalibrationError.
-    """
+    """The target of a device as core describes it, for who has no compile (a compile asks `Compiler.target_of`, which
+    knows plugins' targets too). A device that core does not know is an unknown one. Errors: CalibrationError."""
     device = torch.device(device)
+    return make_target(_CORES.get(device.type, _unknown), device, options)
+
+
+def make_target(describe: Describe, device: torch.device, options: OptionsView | None) -> Target:
+    """What `describe` says of a device, with the figures of the calibration file that the options name in place of
+    its own. Errors: CalibrationError."""
+    found = describe(device, options)
     path = options.get("calibration") if options is not None else None
-    tf32 = _tf32_settings() if device.type == "cuda" else frozenset[str]()
-    return _target_of(device, path, _changed(path), tf32, torch.get_num_threads())
+    if path is None:
+        return found
+    return calibrated(found, _load_once(path, _changed(path)).figures(found.type, found.name))
 
 
-def _changed(path: Path | None) -> int:
+@lru_cache(maxsize=8)
+def _load_once(path: Path, changed: int) -> Calibration:
+    return load_calibration(path)
+
+
+def _changed(path: Path) -> int:
     """When the file was last written, so that a new one is read; 0 if there is none."""
     try:
-        return path.stat().st_mtime_ns if path is not None else 0
+        return path.stat().st_mtime_ns
     except OSError:
         return 0
+
+
+def describe_cpu(device: torch.device, options: OptionsView | None = None) -> Target:
+    """This processor, with as many threads as torch uses."""
+    return cpu_target(torch.get_num_threads())
+
+
+def describe_cuda(device: torch.device, options: OptionsView | None = None) -> Target:
+    """A CUDA device by its driver and torch's settings. Where there is none it is taken for an H100, and is
+    `assumed`."""
+    return replace(_cuda_target_here(device), tf32=_tf32_settings())
+
+
+def describe_meta(device: torch.device, options: OptionsView | None = None) -> Target:
+    """Tensors without memory."""
+    return Target("meta", source="tensors without memory", addressed=False)
+
+
+def _unknown(device: torch.device, options: OptionsView | None) -> Target:
+    return unknown_target(device)
+
+
+_CORES: Mapping[str, Describe] = {"cpu": describe_cpu, "cuda": describe_cuda, "meta": describe_meta}
 
 
 def _tf32_settings() -> frozenset[str]:
@@ -96,19 +131,6 @@ def _tf32_settings() -> frozenset[str]:
     except RuntimeError:  # torch's old and new settings contradict each other, and it says so
         return frozenset()
     return frozenset(use for use, may in allowed.items() if may)
-
-
-@lru_cache(maxsize=64)
-def _target_of(device: torch.device, path: Path | None, changed: int, tf32: frozenset[str], threads: int) -> Target:
-    if device.type == "cuda":
-        found = replace(_cuda_target_here(device), tf32=tf32)
-    elif device.type == "cpu":
-        found = cpu_target(threads)
-    elif device.type == "meta":
-        found = Target("meta", source="tensors without memory")
-    else:
-        found = unknown_target(device)
-    return found if path is None else calibrated(found, load_calibration(path).figures(found.type, found.name))
 
 
 def calibrated(target: Target, figures: Mapping[str, float]) -> Target:
@@ -132,6 +154,7 @@ def calibrated(target: Target, figures: Mapping[str, float]) -> Target:
     )
 
 
+@lru_cache(maxsize=16)
 def cpu_target(threads: int) -> Target:
     """A processor that nobody measured, with so many threads."""
     fp32, fp64 = CPU.fp32_gflops * threads * 1e3, CPU.fp64_gflops * threads * 1e3
@@ -150,9 +173,11 @@ def cpu_target(threads: int) -> Target:
         cache_bytes=int(CPU.cache_mib * 2**20),
         row_bytes=CPU.row_bytes,
         most_buffers=CPU.most_buffers,
+        allocator="pool",
     )
 
 
+@lru_cache(maxsize=16)
 def _cuda_target_here(device: torch.device) -> Target:
     if not torch.cuda.is_available():
         stand_in = cuda_target(DEFAULT_GPU, {"capability": 90.0}, device.index)
@@ -195,6 +220,10 @@ def cuda_target(name: str, facts: Mapping[str, float], index: int | None = None)
         registers=REGISTERS,
         threads=family.threads,
         abilities=GPU_ABILITIES,
+        allocator="cuda",
+        guard=f"torch.cuda.device({index or 0})",
+        aligned=True,
+        asynchronous=True,
     )
 
 

@@ -110,8 +110,8 @@ def generate(kernel: Kernel, context: CodegenContext) -> KernelSource:
 
 def _safe_forms(kernel: str, text: str, context: CodegenContext) -> list[str]:
     """The safe forms that a kernel is to be built in, sorted. CodegenError if the compiler has none for a construct."""
-    found = [name for name in constructs_in(text) if name in context.safe_forms] if context.safe_forms else []
-    forms = {name: context.safe_forms[name] for name in found}
+    known = context.safe_forms()
+    forms = {name: known[name] for name in constructs_in(text) if name in known} if known else {}
     for name, form in forms.items():
         if form is None:
             raise CodegenError(

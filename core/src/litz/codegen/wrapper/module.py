@@ -55,10 +55,10 @@ def _body(plan: ExecutionPlan, sources: Mapping[str, KernelSource], names: CallN
     for number in range(len(plan.steps)):
         lines += step_lines(number, spelling, sources, counters)
     returned = ", ".join(map(spelling.argument, plan.program.outputs))
-    if any(device.type == "cpu" for device in spelling.devices):
+    if any(target.allocator == "pool" for target in plan.targets.values()):
         lines.append("_pool.end_of_call()")
     lines.append(f"return ({returned},)" if returned else "return ()")
-    if spelling.cuda:
+    if spelling.guard:
         # Kernels launch on the current device; a graph on one device only has to make sure that it is that one.
-        return [f"with torch.cuda.device({spelling.cuda[0]}):", *("    " + line for line in lines)]
+        return [f"with {spelling.guard}:", *("    " + line for line in lines)]
     return lines

@@ -26,8 +26,11 @@ class Spelling:
 
     def __init__(self, plan: ExecutionPlan, names: CallNames) -> None:
         self.plan, self.program, self.names = plan, plan.program, names
-        self.devices = {buffer.device for buffer in self.program.buffers.values()}
-        self.cuda = sorted({device.index or 0 for device in self.devices if device.type == "cuda"})
+        guarded = sorted(
+            (target.type, target.index or 0, target.guard) for target in plan.targets.values() if target.guard
+        )
+        self.guard = guarded[0][2] if guarded else ""
+        """What makes a device the current one around a call: kernels and some allocators go by that."""
         self.addressed = frozenset(plan.inputs.addressed)
 
     def address(self, name: str) -> str:
@@ -40,10 +43,11 @@ class Spelling:
     def fresh(self, buffer: Buffer) -> str:
         """The call that allocates a buffer: from the pool what is large, past torch's argument parsing what is not."""
         place = f"{tuple_text(buffer.layout.size)}, {tuple_text(buffer.layout.stride)}, {buffer.dtype}"
-        if buffer.device.type == "cpu":
+        target = self.plan.targets[buffer.device]
+        if target.allocator == "pool":
             small = buffer.nbytes.is_Integer and int(buffer.nbytes) < SMALL
             return f"_empty_cpu({place})" if small else f"_pool.empty({place}, {python_text(buffer.nbytes)})"
-        if self.cuda and buffer.device.type == "cuda" and (buffer.device.index or 0) == self.cuda[0]:
+        if target.allocator == "cuda" and target.guard == self.guard:
             return f"_empty_cuda({place})"
         return f"_empty({place}, {device_name(buffer.device)})"
 

@@ -24,8 +24,9 @@ from litz.cost import Roofline
 from litz.ir.interpret import interpret
 from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, plan_schedule, schedule_graph
 from litz.schedule import unscheduled
+from litz.target import describe_cpu
 from litz.testing.tensors import overlaps
-from litz_plugins import Codegen, hookimpl
+from litz_plugins import TargetSpec, hookimpl
 from litz_plugins.manager import make_plugins
 
 from .cpp_batch import CppBatch
@@ -248,14 +249,14 @@ class _Module(torch.nn.Module):
 
 
 class _Cpp:
-    """The CPU's code generator with kernels that are built later."""
+    """The CPU, with kernels that are built later."""
 
     def __init__(self, batch: CppBatch) -> None:
         self.batch = batch
 
     @hookimpl
-    def litz_register_codegens(self, options: Any) -> dict[str, Codegen]:
-        return {"cpu": CppCodegen(loader=self.batch.load)}
+    def litz_register_targets(self, options: Any) -> list[TargetSpec]:
+        return [TargetSpec("cpu", describe_cpu, CppCodegen(loader=self.batch.load))]
 
 
 def default_device(name: str) -> AbstractContextManager[Any]:

@@ -132,6 +132,24 @@ def test_what_torch_raises_as_well_is_no_failure(monkeypatch: pytest.MonkeyPatch
     assert checker.torch_failures == {"IndexError before litz": 1}
 
 
+def test_an_assertion_that_dynamo_made_while_it_captured_is_no_failure() -> None:
+    """Of two rows `squeeze` makes a matrix, of one it makes a vector of two, for which the check holds as well."""
+    texts = ("x0.nonzero()", "v0.squeeze()", "torch._check(v1.size(0) == 2)")
+    statements = tuple(Statement(f"v{n}" if n < 2 else "", text, unsized=n < 2) for n, text in enumerate(texts))
+    specs = [InputSpec((1, 4), torch.bool, seed) for seed in range(100)]
+    of_rows = {int(make_inputs([spec])[0].sum()): spec for spec in specs}
+    for rows, expected in ((2, {}), (1, {"RuntimeError before litz": 1})):
+        checker = Checker(compiled=False)
+        spec, other = of_rows[2], of_rows[rows]
+        program = FuzzProgram((spec,), statements, ("v0",), by_dynamo=True)
+        prepared = checker._prepare(program, reference_of(program))
+        again = replace(prepared, rounds=[checker._round(program, reference_of(program, (other,)), (other,))])
+        assert checker._run(again, "interpreted") is None
+        assert checker.torch_failures == expected
+        # What else raises there is litz's own.
+        assert not checker._torch_raises(program, (other,), RuntimeError("g++ failed"))
+
+
 def test_a_batch_is_one_run_of_the_compiler() -> None:
     """Also where its kernels define the same symbols of the assembler."""
     checker = Checker()

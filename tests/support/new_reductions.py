@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 from litz.ir.build import call, const
 from litz.ir.dtypes import least
 from litz.ir.node import Node
-from litz.ir.reductions import REDUCTIONS, Reduction, Result, State, by_kind
+from litz.ir.reductions import REDUCTIONS, SCANS, Reduction, Result, State, by_kind
 
 
 def _parity(x: torch.Tensor) -> torch.Tensor:
-    total = torch.zeros(x.shape[:-1], dtype=x.dtype)
-    for number in range(x.shape[-1]):
-        total = total ^ x[..., number]
-    return total
+    return torch.from_numpy(np.asarray(np.bitwise_xor.reduce(x.numpy(), axis=-1), dtype=x.numpy().dtype))
+
+
+def _parities(x: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(np.bitwise_xor.accumulate(x.numpy(), axis=-1))
 
 
 PARITY = Reduction(
     "parity",
-    {"parity": Result(lambda state: state[0], _parity)},
+    {"parity": Result(lambda state: state[0], _parity, scan=_parities)},
     identity=lambda dtype: (const(0, dtype),),
     merge=lambda a, b: (call("bitwise_xor", a[0], b[0]),),
     neutral=lambda dtype: 0,
@@ -76,8 +78,10 @@ def registered() -> Iterator[None]:
     """The rows among the others, for a while."""
     rows = dict(by_kind(*NEW))
     REDUCTIONS.update(rows)
+    SCANS["parity"] = _parities
     try:
         yield
     finally:
+        del SCANS["parity"]
         for kind in rows:
             del REDUCTIONS[kind]

@@ -21,6 +21,10 @@ BOOL = frozenset({torch.bool})
 NARROW = frozenset(dtype for dtype in INTEGER if dtype.itemsize < 4)
 """Integers that a float out of range may not be converted to at once: through 32 bits it wraps around, as in eager."""
 
+_SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+COMPARISONS: Mapping[str, str] = {name: f"{{0}} {sign} {{1}}" for name, sign in _SIGNS.items()}
+"""As most languages have them."""
+
 
 def category(dtype: torch.dtype) -> str:
     """float, int or bool: what the text of an op may depend on."""

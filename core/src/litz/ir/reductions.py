@@ -297,7 +297,7 @@ def by_kind(*rows: Reduction) -> Iterator[tuple[str, Reduction]]:
 REDUCTIONS: dict[str, Reduction] = dict(by_kind(*ROWS))
 """The row of each kind of `reduce` node."""
 
-SCANS: Mapping[str, Torch] = {
+SCANS: dict[str, Torch] = {
     kind: result.scan for row in ROWS for kind, result in row.results.items() if result.scan is not None
 }
 """Inclusive scans along the last dimension, by kind."""

@@ -13,7 +13,7 @@ import torch
 
 from litz.ir.dtypes import FLOAT, HALF
 
-from ..dialect import ANY, BOOL, NARROW, Dialect, Text
+from ..dialect import ANY, BOOL, COMPARISONS, NARROW, Dialect, Text
 
 ELEMENTS: Mapping[torch.dtype, str] = {
     torch.float16: "f16",
@@ -57,12 +57,7 @@ _OPS: Mapping[str, Text] = {
     "pow": {"int": "pow_int(({T}){0}, ({T}){1})", "float": "pow({0}, {1})"},
     "maximum": {"float": "maximum({0}, {1})", "int": "({0} > {1} ? {0} : {1})", "bool": "{0} | {1}"},
     "minimum": {"float": "minimum({0}, {1})", "int": "({0} < {1} ? {0} : {1})", "bool": "{0} & {1}"},
-    "eq": "{0} == {1}",
-    "ne": "{0} != {1}",
-    "lt": "{0} < {1}",
-    "le": "{0} <= {1}",
-    "gt": "{0} > {1}",
-    "ge": "{0} >= {1}",
+    **COMPARISONS,
     "where": "({0} ? {1} : {2})",
     "isnan": {"float": "{0} != {0}"},
     "isinf": {"float": "is_inf({0})"},

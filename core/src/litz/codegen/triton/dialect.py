@@ -9,23 +9,12 @@ from collections.abc import Mapping
 
 import torch
 
-from litz.ir.dtypes import FLOAT, HALF
+from litz.ir.dtypes import FLOAT, HALF, SUPPORTED
 
-from ..dialect import ANY, BOOL, NARROW, Casts, Dialect, Text
+from ..dialect import ANY, BOOL, COMPARISONS, NARROW, Casts, Dialect, Text
 
 ELEMENTS: Mapping[torch.dtype, str] = {
-    torch.float16: "tl.float16",
-    torch.bfloat16: "tl.bfloat16",
-    torch.float32: "tl.float32",
-    torch.float64: "tl.float64",
-    torch.int8: "tl.int8",
-    torch.int16: "tl.int16",
-    torch.int32: "tl.int32",
-    torch.int64: "tl.int64",
-    torch.uint8: "tl.uint8",
-    torch.uint16: "tl.uint16",
-    torch.uint32: "tl.uint32",
-    torch.uint64: "tl.uint64",
+    **{dtype: f"tl.{str(dtype).removeprefix('torch.')}" for dtype in SUPPORTED},
     torch.bool: "tl.int1",
 }
 VALUES: Mapping[torch.dtype, str] = {**ELEMENTS, **dict.fromkeys(HALF, "tl.float32")}
@@ -72,12 +61,7 @@ _OPS: Mapping[str, Text] = {
     "minimum": {"float": "_minimum({0}, {1})", "int": "tl.minimum({0}, {1})", "bool": "{0} & {1}"},
     "fmax": "tl.maximum({0}, {1})",
     "fmin": "tl.minimum({0}, {1})",
-    "eq": "{0} == {1}",
-    "ne": "{0} != {1}",
-    "lt": "{0} < {1}",
-    "le": "{0} <= {1}",
-    "gt": "{0} > {1}",
-    "ge": "{0} >= {1}",
+    **COMPARISONS,
     "where": "tl.where({0}, {1}, {2})",
     "isnan": {"float": "{0} != {0}"},
     "isinf": {"float": 'tl.abs({0}) == float("inf")'},

@@ -69,7 +69,7 @@ def write_kernel(program: Program, index: tuple[str, list[Expr]], first: Part, *
     if index_type == "INDEX" and not limit_texts:
         for tile in tiles:
             tile.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
-    calls, functions = [], []
+    calls, functions = [], [text for tile in tiles for text in tile.functions.values()]
     for number, (part, tile) in enumerate(zip(finish, tiles[1:], strict=True)):
         used = dict.fromkeys(names.buffers[name] for name in (*part.loop.reads, *part.loop.writes))
         passed = [*used, *names.sizes.values(), "column", *index_argument]

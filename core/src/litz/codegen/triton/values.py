@@ -36,6 +36,18 @@ class Value:
     axes: frozenset[str] = frozenset()
 
 
+def op_text(node: Node, texts: list[str]) -> str:
+    """A scalar op on arguments whose texts are given."""
+    template = TRITON.op(node.op, node.args[0].dtype)
+    # Beside a tensor, a plain literal takes that tensor's type in arithmetic, comparisons and selections.
+    operands = node.args[1:] if node.op == "where" else node.args
+    if (node.op == "where" or _INFIX.fullmatch(template)) and not all(arg.op == "const" for arg in operands):
+        for position, arg in enumerate(node.args):
+            if arg.op == "const" and arg.dtype != torch.bool and not _is_negative_zero(arg.attrs[0]):
+                texts[position] = literal(arg.attrs[0])
+    return template.format(*texts, T=VALUES[node.dtype])
+
+
 class Tile:
     """The kernel while its body is written: lines, names, the tile's axes and the values so far."""
 
@@ -51,6 +63,8 @@ class Tile:
         wide = {symbol: f"{name}.to(tl.int64)" for symbol, name in names.index_names.items()}
         self.wide_text = IndexText(wide, loop.extents)
         self.eviction: Mapping[Node, str] = {}
+        self.functions: dict[str, str] = {}
+        """Functions that the kernel calls, by name, which are written before it."""
         self._counter = 0
 
     # Lines, names, shapes.
@@ -134,17 +148,9 @@ class Tile:
         if node.op == "div" and self._divides_by_sum_of_exp(node):
             top, bottom = (self.get(arg) for arg in node.args)
             return f"{top.text} * _reciprocal({bottom.text})", top.axes | bottom.axes
-        template = TRITON.op(node.op, node.args[0].dtype)
         values = [self.get(arg) for arg in node.args]
         axes = frozenset[str]().union(*(value.axes for value in values))
-        texts = [value.text for value in values]
-        # Beside a tensor, a plain literal takes that tensor's type in arithmetic, comparisons and selections.
-        operands = node.args[1:] if node.op == "where" else node.args
-        if (node.op == "where" or _INFIX.fullmatch(template)) and not all(arg.op == "const" for arg in operands):
-            for position, arg in enumerate(node.args):
-                if arg.op == "const" and arg.dtype != torch.bool and not _is_negative_zero(arg.attrs[0]):
-                    texts[position] = literal(arg.attrs[0])
-        return template.format(*texts, T=VALUES[node.dtype]), axes
+        return op_text(node, [value.text for value in values]), axes
 
     def _divides_by_sum_of_exp(self, node: Node) -> bool:
         """A softmax's division by its row's sum: one division a row, and one multiplication an element.

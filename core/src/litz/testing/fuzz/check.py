@@ -147,7 +147,7 @@ class Checker:
                 if round_.error is not None and (way == "interpreted" or isinstance(error, round_.error)):
                     self.runs["refused"] += 1
                     continue
-                if self._torch_raises(program, specs, type(error)):
+                if self._torch_raises(program, specs, error):
                     self._excuse(f"{type(error).__name__} before litz")
                     continue
                 return self._raised(program, way, error)
@@ -186,12 +186,19 @@ class Checker:
                 break
         return wrong
 
-    def _torch_raises(self, program: FuzzProgram, specs: tuple[InputSpec, ...], kind: type[Exception]) -> bool:
-        """Whether AOTAutograd raises the same where torch itself runs its graph."""
-        try:
-            self._run_peer(program, specs, "plain", program.grad)
-        except Exception as error:
-            return type(error) is kind
+    def _torch_raises(self, program: FuzzProgram, specs: tuple[InputSpec, ...], error: Exception) -> bool:
+        """Whether torch itself raises the same: where it runs AOTAutograd's graph, or, if litz's error is an assertion,
+        where it runs dynamo's. (An assertion that dynamo made of what it took for granted while it captured the program
+        is dropped by AOTAutograd, and kept by litz.)"""
+        peers: list[Peer] = ["plain"]
+        if program.by_dynamo and _is_assertion(error):
+            peers.append("captured")
+        for peer in peers:
+            try:
+                self._run_peer(program, specs, peer, program.grad)
+            except Exception as theirs:
+                if type(theirs) is type(error) and (peer == "plain" or _is_assertion(theirs)):
+                    return True
         return False
 
     def _torch_accepts(self, program: FuzzProgram, specs: tuple[InputSpec, ...]) -> bool:
@@ -258,6 +265,11 @@ def _is_ours(error: BaseException) -> bool:
                 return True
         current = current.__cause__ or current.__context__
     return False
+
+
+def _is_assertion(error: Exception) -> bool:
+    """Whether a captured graph's own assertion failed, by the message that torch's and litz's begin with."""
+    return type(error) is RuntimeError and str(error).startswith("Runtime assertion failed")
 
 
 def _moved(values: list[torch.Tensor], device: str) -> list[torch.Tensor]:

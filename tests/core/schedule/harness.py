@@ -29,7 +29,6 @@ from litz.schedule import (
     prepare,
     unscheduled,
 )
-from litz.schedule.estimate import reduction_depth
 from litz.schedule.finish import finish_in_one_launch
 from litz.schedule.memory import plan_memory
 from litz_plugins import Pass
@@ -152,7 +151,7 @@ def run_element_wise(loop: Loop, program: Program, memory: dict[str, torch.Tenso
     outer = _points([evaluate(r.size, sizes) for r in loop.ranges])
     inner = _points([evaluate(r.size, sizes) for r in loop.reduction_ranges])
     rng.shuffle(outer)
-    depth = reduction_depth(loop) if loop.reduction_ranges else dict.fromkeys(loop.nodes, 0)
+    depth = loop.depths
     last = max((depth[root] for store in loop.stores for root in store.roots), default=0)
     for point in outer:
         env = dict(sizes) | {r.var: p for r, p in zip(loop.ranges, point, strict=True)}

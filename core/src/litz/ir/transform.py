@@ -11,6 +11,7 @@ from .build import index as index_node
 from .index import ONE, ZERO, Expr, Ranges, Symbol, flat_index, stride_of, substitute
 from .node import Node, intern, rewrite, with_args
 from .operation import Loop, Range, Store, expressions
+from .stages import order_counts
 
 
 def rename(node: Node, args: tuple[Node, ...], mapping: Mapping[Symbol, Expr], ranges: Ranges) -> Node:
@@ -142,12 +143,11 @@ def _ordered(loop: Loop) -> Loop:
                 return loop
             weight += abs(int(step))
         weights[r.var] = weight
-    ordered = any(node.op == "scan" or (node.op == "reduce" and "arg" in node.attrs[0]) for node in loop.nodes)
     return replace(
         loop,
         ranges=tuple(sorted(loop.ranges, key=lambda r: -weights[r.var])),
         reduction_ranges=loop.reduction_ranges
-        if ordered
+        if order_counts(loop)
         else tuple(sorted(loop.reduction_ranges, key=lambda r: -weights[r.var])),
     )
 

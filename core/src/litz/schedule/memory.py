@@ -8,7 +8,7 @@ lie in an arena.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from litz.ir import Collective, Loop, Node, Program, Wait
@@ -17,7 +17,6 @@ from litz.ir.operation import storage_roots
 from litz_plugins import PassContext
 
 from .arena import NO_ARENA, Arena, plan_arena
-from .estimate import reduction_depth
 from .schedule import Kernel, MemoryPlan, Schedule, Step
 
 
@@ -239,12 +238,12 @@ def same_positions(loop: Loop, old: str, new: str) -> bool:
         return True
     if any(node.op == "scan" for node in loop.nodes):
         return False
-    depth = reduction_depth(loop)
+    depth = loop.depths
     at = max(depth[root] for root in store.roots)
     return all(_last_pass(loop, node, depth) <= at for node in loads)
 
 
-def _last_pass(loop: Loop, load: Node, depth: dict[Node, int]) -> int:
+def _last_pass(loop: Loop, load: Node, depth: Mapping[Node, int]) -> int:
     """The last pass over the reduction ranges in which the value of a load is needed."""
     last = 0
     varying = {load}

@@ -12,12 +12,13 @@ import torch
 from litz.ir.index import ONE, Expr, stride_of
 from litz.ir.node import Node
 from litz.ir.operation import Range
+from litz.ir.stages import Stage
 
 from .accumulators import Accumulator, extreme, make_accumulators
 from .halves import BLOCK as HALF_BLOCK
 from .halves import Halves
 from .loops import Level, Writer
-from .plan import Stage, is_tiny
+from .plan import is_tiny
 from .text import literal, value_type
 
 ROW_CHUNK = 4096
@@ -54,7 +55,7 @@ def all_roots(w: Writer) -> list[Node]:
 def outer_nodes(w: Writer, finished: int) -> list[Node]:
     """Nodes at output level that are not written yet and need at most `finished` stages."""
     missing = _missing_through_reduces(w)
-    return [n for n in missing if not w.loop.levels[n] and n.op != "reduce" and w.plan.ready[n] <= finished]
+    return [n for n in missing if not w.loop.levels[n] and n.op != "reduce" and w.plan.stages.depths[n] <= finished]
 
 
 def _missing_through_reduces(w: Writer) -> list[Node]:
@@ -108,10 +109,10 @@ def _write_small(w: Writer) -> None:
 def _write_stages(w: Writer, kind: type[_Stage]) -> None:
     w.body.write(outer_nodes(w, 0))
     scratch: dict[Node, str] = {}
-    for number, stage in enumerate(w.plan.stages):
+    for number, stage in enumerate(w.plan.stages.walks):
         kind(w, stage, scratch).write()
         w.body.write(outer_nodes(w, number + 1))
-    for store in w.plan.final:
+    for store in w.plan.stages.final:
         w.body.store(store)
 
 

@@ -23,7 +23,7 @@ from litz_plugins import COUNTERS, CodegenContext, KernelSource
 from ..named_sizes import name_sizes
 from .finish import tile_finished
 from .indices import LIMIT, choose_index_type
-from .kernel import KernelText, Part, late_stores, write_kernel
+from .kernel import KernelText, Part, write_kernel
 from .names import Names, make_names
 from .text import POINTER_TYPES
 from .tiling import Tiling, choose_tiling
@@ -53,10 +53,7 @@ class TritonCodegen:
             tiled = ((loop, choose_tiling(loop, program)),)
         index = choose_index_type([loop for loop, _ in tiled], program)
         names = make_names(tiled, index[1])
-        parts = [
-            Part(loop, tiling, own, frozenset(late_stores(loop) | set(kernel.inplace)))
-            for (loop, tiling), own in zip(tiled, names, strict=True)
-        ]
+        parts = [Part(loop, tiling, own, kernel.inplace) for (loop, tiling), own in zip(tiled, names, strict=True)]
         written = write_kernel(program, index, *parts)
         counters = (COUNTERS,) if written.counters else ()
         return KernelSource(

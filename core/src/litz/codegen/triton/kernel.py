@@ -6,8 +6,8 @@ In: flat loops, their tilings and names. Out: `KernelText`: the Triton module an
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from litz.ir import Loop, Program
 from litz.ir.dtypes import short
@@ -38,17 +38,12 @@ class KernelText:
 
 @dataclass(frozen=True)
 class Part:
-    """One loop of a kernel, flat. `late_stores` are buffers that must not be written before everything is read."""
+    """One loop of a kernel, flat. `inplace`: see `litz.schedule.schedule.Kernel`."""
 
     loop: Loop
     tiling: Tiling
     names: Names
-    late_stores: frozenset[str] = frozenset()
-
-
-def late_stores(loop: Loop) -> set[str]:
-    """Buffers that a loop both reads and writes."""
-    return {store.buffer for store in loop.stores if store.buffer in loop.reads}
+    inplace: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_kernel(program: Program, index: tuple[str, list[Expr]], first: Part, *finish: Part) -> KernelText:
@@ -61,7 +56,7 @@ def write_kernel(program: Program, index: tuple[str, list[Expr]], first: Part, *
     for tile in tiles[1:]:
         write_indices(tile, "column")
     for tile, part in zip(tiles, (first, *finish), strict=True):
-        write_body(tile, part.late_stores)
+        write_body(tile, part.inplace)
     wanted = dict.fromkeys([*limits, *(limit for tile in tiles for limit in tile.limits)])
     limit_texts = tuple(size_text(expr, names.sizes) for expr in wanted)
     index_argument = ["INDEX"] if limit_texts else []

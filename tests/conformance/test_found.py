@@ -46,3 +46,12 @@ def test_a_tensor_of_five_equal_symbolic_sizes() -> None:
     """s0**5 in an index."""
     x = torch.randn(5, 5, 5, 5, 5, 5).transpose(0, 1)
     check(lambda x: (x + 1).transpose(1, 3) * 2, x, dynamic=True)
+
+
+def test_the_first_call_conjugates_inside_of_torchs_kernels() -> None:
+    """AOTAutograd has the first call under a dispatch mode, where torch's kernel of pinv loses conjugations."""
+    torch._dynamo.reset()
+    x = torch.randn(5, 5, dtype=torch.complex64) + 9 * torch.eye(5)
+    compiled, exact = torch.compile(torch.linalg.pinv, backend="litz"), torch.linalg.inv(x.to(torch.complex128))
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x).to(torch.complex128), exact, rtol=1e-3, atol=1e-3)

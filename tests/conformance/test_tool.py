@@ -131,6 +131,7 @@ def test_ratio_counts_what_the_peer_passes() -> None:
     ours = [Outcome("a", "passed"), Outcome("b", "wrong"), Outcome("c", "error")]
     peers = [Outcome("a", "passed"), Outcome("b", "passed"), Outcome("c", "error")]
     assert "1 of the 2" in results.ratio(ours, peers)
+    assert results.behind(ours, peers) == ["b"]
 
 
 def test_workers_for_a_gpu_are_forked_from_a_process_that_has_not_looked_at_it(monkeypatch: pytest.MonkeyPatch) -> None:

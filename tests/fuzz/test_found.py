@@ -147,6 +147,22 @@ FOUND = {
         by_dynamo=True,
         raises=True,
     ),
+    "the mask of a stack's halves is about a quotient of the index": program(
+        (InputSpec((12, 7, 10), torch.int8, 37324), InputSpec((7,), I64, 687291, "index", 1680)),
+        "torch.stack([x0, x0], 0)",
+        "torch.take(v0, x1)",
+    ),
+    "that of a concatenation, about a remainder of two indices": program(
+        (InputSpec((2, 2), F32, 1), InputSpec((2,), I64, 2, "index", 2), InputSpec((2,), I64, 3, "index", 2)),
+        "torch.cat([x0, x0], 1)",
+        "v0.as_strided((2, 2), (2, 1), 1)",
+        "v1[x1, x2]",
+    ),
+    "a kernel read the first of no elements before a loop of none": program(
+        (InputSpec((0,), torch.bfloat16, 813653), InputSpec((3, 0), F32, 1)),
+        "torch.mean(x0.reshape((0, 1)), (0, 1))",
+        "x1.reshape((3, 0, 1)).sum(1) + v0",
+    ),
     "-2 was not 254 as uint8": program((InputSpec((4, 4), U8, 766573),), "x0: x0.clamp_(-2, 2)"),
 }
 
@@ -176,3 +192,21 @@ def test_a_result_that_tracing_takes_for_expanded_and_is_not() -> None:
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
         actual = torch.compile(f, backend="litz", dynamic=False)(*args)
     assert torch.equal(actual, f(*args)) and actual.stride() == f(*args).stride()
+
+
+def test_an_index_into_a_flat_tensor_of_sizes_that_are_numbers_and_symbols() -> None:
+    """litz refused the graph, although each index had been checked."""
+    x = torch.randint(0, 9, (2, 9, 3))
+    torch._dynamo.reset()
+    torch._dynamo.mark_dynamic(x, 1)
+
+    def f(x: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = x.reshape(-1, 3)
+        return x.flatten()[at], torch.take(x, at), rows.index_select(0, at), rows[at % 2], x.flatten().gather(0, at)
+
+    at = torch.tensor([1, 0, 17])
+    compiled = torch.compile(f, backend="litz", options={"debug": True})
+    for actual, expected in zip(compiled(x, at), f(x, at), strict=True):
+        assert torch.equal(actual, expected)
+    with pytest.raises(IndexError):
+        compiled(x, torch.tensor([18]))

@@ -40,6 +40,15 @@ def test_symbolic_sizes_split_again() -> None:
     assert mod(I0 * S0 + I1, S0, ranges) == I1
 
 
+def test_the_last_of_a_symbolic_number_of_elements() -> None:
+    assert floordiv(2 * S0 - 1, S0) == 1 and mod(2 * S0 - 1, S0) == S0 - 1
+    for number, divisor in ((2 * S0 + 3, S0), (2 * S0 - 3, S0), (2 * S0 - 3, S0 + 2)):
+        for value in range(1, 6):
+            exact, by = (int(expr.subs(S0, value)) for expr in (number, divisor))
+            assert floordiv(number, divisor).subs(S0, value) == exact // by
+            assert mod(number, divisor).subs(S0, value) == exact % by
+
+
 def test_a_common_factor_is_taken_out() -> None:
     ranges = {I0: n(4), I1: n(64)}
     assert floordiv(I0 * 64 + I1, n(128), ranges) == floordiv(I0, n(2), ranges)

@@ -13,7 +13,7 @@ import torch
 
 from litz.ir import Buffer, Check, Layout, Loop, Program, Range, Store, TensorRef, build
 from litz.ir import philox as philox_module
-from litz.ir.index import loop_var, placeholder, reduction_var
+from litz.ir.index import FloorDiv, PythonMod, loop_var, placeholder, reduction_var
 from litz.ir.interpret import interpret
 from litz.ir.node import walk
 from litz.ir.operation import require
@@ -23,6 +23,7 @@ from litz.ir.transform import collapse, flatten
 from litz.ir.verify import IllegalProgram, verify
 
 I0, I1, R0 = loop_var(0), loop_var(1), reduction_var(0)
+S0 = sympy.Symbol("s0", integer=True, positive=True)
 CPU = torch.device("cpu")
 F32 = torch.float32
 
@@ -329,6 +330,83 @@ def test_a_mask_over_a_position_that_is_counted_down_keeps_it_inside() -> None:
         else:
             with pytest.raises(IllegalProgram, match="computed from data"):
                 verify(prog)
+
+
+def _sum(a: object, b: object, factor: int = 1, more: int = 0) -> object:
+    product = build.call("mul", build.const(factor, torch.int64), b)
+    return build.call("add", build.call("add", build.const(more, torch.int64), a), product)
+
+
+def _number(kind: str, of: object, number: int) -> object:
+    return build.call(kind, of, build.const(number, torch.int64))
+
+
+A, B = (build.bounded(build.load(name, (I0,), torch.int64), 2) for name in ("at", "to"))
+P0, P1 = placeholder(0), placeholder(1)
+PLACE = _sum(A, B, 2, 1)
+PLACED = P0 + 2 * P1 + 1
+
+
+@pytest.mark.parametrize(
+    ("position", "mask", "legal"),
+    [
+        # Both halves of a tensor's stack or concatenation with itself, read at an index into all of it.
+        (FloorDiv(PLACED, n(2)) - 1, _number("ge", _number("floordiv", PLACE, 2), 1), True),
+        (FloorDiv(PLACED, n(2)) - 1, _number("ge", _number("floordiv", PLACE, 2), 0), False),
+        (PythonMod(PLACED, n(4)) - 2, _number("ge", _number("remainder", PLACE, 4), 2), True),
+        (PythonMod(PLACED, n(4)) - 2, _number("ge", _number("remainder", PLACE, 4), 1), False),
+        (PythonMod(PLACED, n(4)), _number("lt", _number("remainder", PLACE, 4), 2), True),
+        (PythonMod(PLACED, n(4)), None, False),
+        # The first part of a concatenation, of two dimensions itself.
+        (FloorDiv(PLACED, n(2)), _number("lt", PLACE, 4), True),
+        (FloorDiv(PLACED, n(2)), _number("le", PLACE, 4), False),
+        (FloorDiv(PLACED - 2, n(2)), _number("ge", PLACE, 2), True),
+        (FloorDiv(PLACED - 2, n(2)), None, False),
+        # The same memory under other sizes.
+        (PLACED, _number("lt", _number("floordiv", PLACE, 2), 1), True),
+        (PLACED, _number("lt", _number("floordiv", PLACE, 3), 1), False),
+        (FloorDiv(PLACED + 2, n(2)) - 2, _number("ge", _number("floordiv", PLACE, 2), 1), True),
+        (FloorDiv(PLACED + 2, n(2)) - 2, _number("ge", _number("floordiv", PLACE, 2), 0), False),
+        # Two positions that are compared with each other.
+        (P0 - P1 - 1, build.call("gt", A, B), True),
+        (P0 - P1 - 1, build.call("ge", A, B), False),
+        (P0 + P1, build.call("lt", A, B), True),
+        (P0 + P1, build.call("le", A, B), False),
+        (P0 + P1, _number("eq", _sum(A, B), 1), True),
+        (P0 + P1, _number("eq", _sum(A, B), 2), False),
+        # A loop variable beside them.
+        (2 * P0 + I0 - 3, _number("ge", _sum(build.index(I0), A, 2), 3), True),
+        (2 * P0 + I0 - 3, _number("ge", _sum(build.index(I0), A, 2), 2), False),
+        (2 * P0 + 2 * I0 - 3, build.logical_and(_number("ge", A, 1), _number("eq", build.index(I0), 1)), True),
+        (2 * P0 + 2 * I0 - 3, build.logical_and(_number("ge", A, 1), _number("ge", build.index(I0), 1)), False),
+    ],
+)  # fmt: skip
+def test_a_mask_over_what_is_computed_from_positions_keeps_it_inside(
+    position: object, mask: object, legal: bool
+) -> None:
+    value = build.load("x", (position,), F32, (A, B), mask)
+    inputs = {"x": ((2,), F32), "at": ((3,), torch.int64), "to": ((3,), torch.int64)}
+    prog = program((Store("out", (I0,), value),), {I0: 3}, {}, inputs, {"out": ((3,), F32)})
+    if legal:
+        verify(prog)
+    else:
+        with pytest.raises(IllegalProgram, match="computed from data"):
+            verify(prog)
+
+
+@pytest.mark.parametrize(("limit", "legal"), [(2 * S0, True), (2 * S0 * S0, True), (None, False)])
+def test_a_position_in_a_dimension_whose_neighbours_are_symbols(limit: object, legal: bool) -> None:
+    """The dimension's own size is a number, but what the position is divided by is none."""
+    given = build.load("at", (I0,), torch.int64)
+    row = given if limit is None else build.bounded(given, limit)
+    value = build.load("x", (FloorDiv(P0, S0), PythonMod(P0, S0)), F32, (row,))
+    inputs = {"x": ((2, S0), F32), "at": ((3,), torch.int64)}
+    prog = program((Store("out", (I0,), value),), {I0: 3}, {}, inputs, {"out": ((3,), F32)})
+    if legal:
+        verify(prog)
+    else:
+        with pytest.raises(IllegalProgram, match="computed from data"):
+            verify(prog)
 
 
 GIVEN = build.load("at", (I0,), torch.int64)

@@ -164,7 +164,8 @@ class _Job:
                 )
                 if kind == "inference":
                     graph = self._frozen(graph)
-                return _boxed(self.compile_graph(self.graph_passes(graph)))
+                compiled = _boxed(self.compile_graph(self.graph_passes(graph)))
+                return torch_api.unwatched(compiled) if _has_complex(module) else compiled
         except Exception as error:
             if not torch_api.is_restart(error):
                 error.add_note(f"litz was compiling {name} (the {kind} graph)")
@@ -182,6 +183,12 @@ class _Job:
                 if tuple(value.shape) == tuple(fake.shape) and value.dtype == fake.dtype:
                     found[at] = value
         return replace(graph, frozen_values=found, input_names=self.names)
+
+
+def _has_complex(module: torch.fx.GraphModule) -> bool:
+    """Does the graph compute with complex tensors?"""
+    values = (node.meta.get("val") for node in module.graph.nodes)
+    return any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
 
 
 def _names(gm: Any) -> tuple[str, ...]:

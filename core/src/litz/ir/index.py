@@ -206,6 +206,8 @@ def floordiv(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
     quotient, rest = _split(recombine(expr, ranges), divisor)
     if rest == 0 or fits(rest, divisor, ranges):
         return quotient
+    if rest.is_Integer and rest.is_negative and known_nonnegative(rest + divisor):
+        return quotient - 1  # the last of n * divisor elements is in the n-th row
     common = _common_factor(rest, divisor, ranges)
     if common is not None:
         factor, inner, _ = common
@@ -230,6 +232,8 @@ def mod(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
     _, rest = _split(recombine(expr, ranges), divisor)
     if rest == 0 or fits(rest, divisor, ranges):
         return rest
+    if rest.is_Integer and rest.is_negative and known_nonnegative(rest + divisor):
+        return rest + divisor
     common = _common_factor(rest, divisor, ranges)
     if common is not None:
         factor, inner, small = common

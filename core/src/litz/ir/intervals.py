@@ -8,7 +8,7 @@ believes what is not proved here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import sympy
@@ -20,9 +20,12 @@ from .index import (
     ONE,
     ZERO,
     Expr,
+    FloorDiv,
+    PythonMod,
     Ranges,
+    Symbol,
     bounds,
-    is_placeholder,
+    floordiv,
     known_less,
     known_nonnegative,
     placeholder,
@@ -34,6 +37,8 @@ from .operation import Loop, Operation
 LARGEST = 2**62
 """Beyond this a sum or product of two may not fit into int64 any more, and nothing is known of it."""
 
+MOST_QUOTIENTS = 3
+"""Of a position, to look at what a mask says of each: they are looked at in every order."""
 
 Span = tuple[float, float]
 """Least and greatest value of a float that is neither infinite nor NaN."""
@@ -151,57 +156,40 @@ class Intervals:
 
     def inside(self, position: Expr, indirect: tuple[Node, ...], mask: Node | None, size: Expr) -> bool:
         """Is 0 <= position < size, where placeholders stand for the nodes `indirect` and the mask holds?"""
-        ranges, lengths, moved = dict(self.extents), dict(self.extents), {}
-        for number, node in enumerate(indirect):
-            found = self.where(node, mask)
-            if found.low is None or found.high is None:
+        below = list(self._below_zero(indirect, mask))
+        spans = {var: Interval(ZERO, extent - 1) for var, extent in self.extents.items()}
+        spans |= {placeholder(number): self.where(node, mask) for number, node in enumerate(indirect)}
+        spans = {symbol: _narrowed(symbol, span, below, spans) for symbol, span in spans.items()}
+        ranges, lengths, moved = {}, {}, {}
+        for symbol, span in spans.items():
+            if span.low is None or span.high is None:
                 continue
-            symbol = placeholder(number)
-            if known_nonnegative(found.low):
-                ranges[symbol] = found.high + 1
-            lengths[symbol] = found.high - found.low + 1
-            if found.low != 0:
-                moved[symbol] = symbol + found.low
-        low, high = bounds(position, ranges)
+            if known_nonnegative(span.low):
+                ranges[symbol] = span.high + 1
+            lengths[symbol] = span.high - span.low + 1
+            if span.low != 0:
+                moved[symbol] = symbol + span.low
+        low, high = _bounds(position, ranges, below)
         if moved:  # ranges begin at 0, and a placeholder that is counted down has its least value to thank for its end
-            nearer_low, nearer_high = bounds(position.xreplace(moved), lengths)
-            low = nearer_low if low is None else low if nearer_low is None else _greatest(low, nearer_low)
-            high = nearer_high if high is None else high if nearer_high is None else _least(high, nearer_high)
-        for condition in conditions(mask):
-            if condition.op in _MIRRORED:
-                left, right = condition.args
-                for kind, one, other in ((condition.op, left, right), (_MIRRORED[condition.op], right, left)):
-                    low, high = self._compared(position, indirect, kind, one, other, (low, high))
+            below = [expr.xreplace(moved) for expr in below]
+            nearer_low, nearer_high = _bounds(position.xreplace(moved), lengths, below)
+            low, high = _greatest(low, nearer_low), _least(high, nearer_high)
         return low is not None and high is not None and known_nonnegative(low) and known_less(high, size)
 
-    def _compared(
-        self,
-        position: Expr,
-        indirect: tuple[Node, ...],
-        kind: str,
-        left: Node,
-        right: Node,
-        known: tuple[Expr | None, Expr | None],
-    ) -> tuple[Expr | None, Expr | None]:
-        """What is known of a position where `left kind right` holds, if the position is left and a number, or a number
-        less left (a flip counts down)."""
-        expr = _expression(left, indirect)
-        if expr is None:
-            return known
-        low, high = known
-        other, step = self.of(right), 1 if kind in ("lt", "gt") else 0
-        most = other.high - step if kind in ("lt", "le", "eq") and other.high is not None else None
-        least = other.low + step if kind in ("gt", "ge", "eq") and other.low is not None else None
-        for sign in (1, -1):
-            rest = sympy.expand(position - sign * expr)
-            if any(is_placeholder(symbol) or symbol in self.extents for symbol in rest.free_symbols):
+    def _below_zero(self, indirect: tuple[Node, ...], mask: Node | None) -> Iterator[Expr]:
+        """What is 0 at most where the mask holds, of what it compares: expressions with placeholders for the nodes
+        `indirect`."""
+        for condition in conditions(mask):
+            if condition.op not in _MIRRORED or condition.args[0].dtype not in INTEGER:
                 continue
-            top, bottom = (most, least) if sign == 1 else (least, most)
-            if top is not None:
-                high = _least(high, rest + sign * top)
-            if bottom is not None:
-                low = _greatest(low, rest + sign * bottom)
-        return low, high
+            left, right = condition.args
+            step = 1 if condition.op in ("lt", "gt") else 0
+            for kinds, one, other in ((("lt", "le", "eq"), left, right), (("gt", "ge", "eq"), right, left)):
+                smaller, larger = _expression(one, indirect), _expression(other, indirect)
+                smaller = self.of(one).low if smaller is None else smaller
+                larger = self.of(other).high if larger is None else larger
+                if condition.op in kinds and smaller is not None and larger is not None:
+                    yield from _implied(smaller - larger + step)
 
     # ------------------------------------------------------------------------------------------------------- integers
 
@@ -327,12 +315,74 @@ def _expression(node: Node, indirect: tuple[Node, ...]) -> Expr | None:
         return placeholder(indirect.index(node))
     if node.op in ("index", "const") and node.dtype == torch.int64:
         return to_expr(node.attrs[0])
-    if node.op not in ("add", "sub", "mul") or node.dtype != torch.int64:
+    if node.op not in _EXPRESSIONS or node.dtype != torch.int64:
         return None
     left, right = (_expression(arg, indirect) for arg in node.args)
-    if left is None or right is None:
+    if left is None or right is None or (node.op in ("floordiv", "remainder") and not right.is_positive):
         return None
-    return left + right if node.op == "add" else left - right if node.op == "sub" else left * right
+    return _EXPRESSIONS[node.op](left, right)
+
+
+_EXPRESSIONS: Mapping[str, Callable[[Expr, Expr], Expr]] = {
+    "add": lambda left, right: left + right,
+    "sub": lambda left, right: left - right,
+    "mul": lambda left, right: left * right,
+    "floordiv": FloorDiv,
+    "remainder": PythonMod,
+}
+
+
+def _implied(expr: Expr) -> Iterator[Expr]:
+    """What is 0 at most where an expression is: that, and the same without its quotients."""
+    yield expr
+    quotients = expr.atoms(FloorDiv)
+    for quotient in quotients if len(quotients) <= MOST_QUOTIENTS else ():
+        number, divisor = quotient.args
+        for sign in (1, -1):
+            rest = sympy.expand(expr - sign * quotient)
+            if not rest.has(quotient) and divisor.is_positive:
+                slack = divisor - 1 if sign > 0 else ZERO
+                yield from _implied(sympy.expand(sign * number + divisor * rest - slack))
+
+
+def _narrowed(symbol: Symbol, span: Interval, below: Sequence[Expr], variables: Collection[Symbol]) -> Interval:
+    """The values of a symbol where expressions are 0 at most, of which some may be about this symbol alone."""
+    low, high = span.low, span.high
+    for expr in below:
+        if not expr.has(symbol):
+            continue
+        factor = sympy.expand(expr).coeff(symbol)
+        rest = sympy.expand(expr - factor * symbol)
+        if not factor.is_Integer or factor == 0 or any(other in variables for other in rest.free_symbols):
+            continue
+        end = floordiv(-rest, abs(factor))
+        if factor > 0:
+            high = _least(high, end)
+        else:
+            low = _greatest(low, -end)
+    return Interval(low, high)
+
+
+def _bounds(expr: Expr, ranges: Ranges, below: Sequence[Expr]) -> tuple[Expr | None, Expr | None]:
+    """The least and greatest value of an expression where those of `below` are 0 at most."""
+    low, high = bounds(expr, ranges)
+    for other in below:
+        low = _greatest(low, bounds(sympy.expand(expr + other), ranges)[0])
+        high = _least(high, bounds(sympy.expand(expr - other), ranges)[1])
+    quotients = expr.atoms(FloorDiv) if below else ()
+    for quotient in quotients if len(quotients) <= MOST_QUOTIENTS else ():
+        number, divisor = quotient.args
+        for sign in (1, -1):
+            rest = sympy.expand(sign * expr - quotient)
+            if rest.has(quotient) or not divisor.is_positive:
+                continue
+            # A sum with a quotient is the quotient of a sum, which is what is compared.
+            ends = _bounds(sympy.expand(number + divisor * rest), ranges, below)
+            least, most = (None if end is None else floordiv(end, divisor) for end in ends)
+            if sign < 0:
+                least, most = (None if end is None else -end for end in (most, least))
+            low, high = _greatest(low, least), _least(high, most)
+    return low, high
 
 
 def _within(inner: Interval, outer: Interval) -> bool:

@@ -141,7 +141,7 @@ def _node(node: Node, program: Program) -> Iterator[str]:
 
 def positions_inside(program: Program) -> Iterator[str]:
     """Every position that is computed from data is limited before it is an address: by a `bounded` node, a clamp or a
-    mask. With sizes that are numbers it is proved to lie within its buffer."""
+    mask. Where all sizes that take part are numbers, the position is proved to lie within its buffer."""
     contents = Contents()
     for operation in program.operations:
         if isinstance(operation, Loop):
@@ -159,9 +159,12 @@ def _positions(loop: Loop, program: Program, contents: Contents) -> Iterator[str
         for dim, (position, size) in enumerate(zip(index, program.buffers[name].layout.size, strict=True)):
             used = [node for number, node in enumerate(indirect) if placeholder(number) in position.free_symbols]
             if used and not intervals.inside(position, indirect, mask, size):
-                symbolic = not size.is_Integer or any(not r.size.is_Integer for r in loop.all_ranges)
                 limits = [intervals.where(node, mask) for node in used]
                 limited = all(each.known and known_nonnegative(each.low) for each in limits)
+                taking_part = [size, position, *(r.size for r in loop.all_ranges)]
+                taking_part += [end for each in limits for end in (each.low, each.high) if end is not None]
+                own = set(loop.extents) | {placeholder(number) for number in range(len(indirect))}
+                symbolic = any(expr.free_symbols - own for expr in taking_part)
                 # How two symbols compare may not be known; that each position is limited must be.
                 if not (symbolic and limited):
                     origins = f" of {', '.join(loop.origins)}" if loop.origins else ""

@@ -122,6 +122,9 @@ class View(Tensor):
 
     def load(self, indices: Sequence[Position], mask: Node | None = None) -> Node:
         position, indirect = self.at(indices)
+        if not indirect and any(extent == 0 for extent in self.size):
+            # No point asks for this. A kernel would load before its loops what does not hang on their variables.
+            return build.zero_of(self.dtype)
         return build.load(self.buffer.name, position, self.dtype, indirect, mask)
 
     def reindex(self, size: Sequence[Expr], index: Sequence[Expr]) -> View:

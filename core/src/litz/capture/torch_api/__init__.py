@@ -19,6 +19,7 @@ from .aot import (
     returns_flat_tuple,
     saved_tensor_hooks_active,
     static_positions,
+    unwatched,
     user_output_count,
     written_inputs,
 )
@@ -132,6 +133,7 @@ __all__ = [
     "static_positions",
     "sympy_of",
     "traced_expr",
+    "unwatched",
     "user_output_count",
     "value_ranges",
     "without_guards",

@@ -11,6 +11,7 @@ from torch._dynamo.utils import counters
 from torch._guards import TracingContext
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
 from .operators import whole_where_undecided
 from .random import partition_with_draws, random_as_in_eager
@@ -171,6 +172,26 @@ def is_wrapper(tensor: torch.Tensor) -> bool:
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     return is_traceable_wrapper_subclass(tensor)
+
+
+def unwatched(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """`compiled`, run outside of the dispatch mode in which AOTAutograd has the first call of a graph (from torch 2.13
+    on, to look for aliases among the results of custom ops).
+
+    A kernel of torch that calls other ops conjugates nothing under a dispatch mode: the first result of
+    `torch.linalg.pinv` of a complex matrix would be another than eager's.
+    """
+
+    def call(arguments: list[Any]) -> Sequence[Any]:
+        mode = _get_current_dispatch_mode()
+        if type(mode).__name__ != "_AnalyzeCustomOpInputOutputMode":
+            return compiled(arguments)  # type: ignore[no-any-return]
+        with _pop_mode_temporarily():
+            return compiled(arguments)  # type: ignore[no-any-return]
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    call.output_strides = getattr(compiled, "output_strides", None)  # type: ignore[attr-defined]
+    return call
 
 
 def rebuilt_outputs() -> frozenset[int]:

@@ -28,6 +28,13 @@ _NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
 @click.option("--mode", "modes", multiple=True, type=_MODES, help="gradients: no, yes, where there are any")
 @click.option("--device", default="cpu", show_default=True)
 @click.option("--peer", help='another backend, such as "inductor", on the same cases, for a ratio')
+@click.option(
+    "--peer-cases",
+    type=click.Choice(["all", "failed"]),
+    default="all",
+    show_default=True,
+    help="what the peer runs: everything, or the operators and dtypes with a failure",
+)
 @click.option("--backend", default="litz", show_default=True)
 @click.option("--workers", default=2, show_default=True, help="processes at a time")
 @click.option("--seconds", default=60.0, show_default=True, help="a case may take")
@@ -44,6 +51,7 @@ def main(
     modes: tuple[str, ...],
     device: str,
     peer: str | None,
+    peer_cases: str,
     backend: str,
     workers: int,
     seconds: float,
@@ -67,10 +75,15 @@ def main(
         results.write(path, found, settings | {"backend": backend})
     _show(found)
     if peer:
+        if peer_cases == "failed":
+            failed = {outcome.case.rsplit("/", 3)[0] for outcome in results.failures(found)}
+            wanted = [job for job in wanted if str(job) in failed]
         other = _run(wanted, Plan(samples, dynamic, plan.modes, peer, seconds), workers, limit)
         if path is not None:
             results.write(path.with_suffix(f".{peer}.json"), other, settings | {"backend": peer})
         click.echo(f"\n{peer}:\n{results.table(other)}\n\n{results.ratio(found, other)}")
+        for case in results.behind(found, other):
+            click.echo(f"litz fails and {peer} passes: {case}")
     unknown = [outcome for outcome in results.failures(found) if not results.reason_of(outcome)]
     if strict and unknown:
         sys.exit(1)

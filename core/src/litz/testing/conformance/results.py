@@ -96,3 +96,9 @@ def ratio(ours: Iterable[Outcome], peers: Iterable[Outcome]) -> str:
     passed = sum(mine[case] == "passed" for case in theirs)
     share = f" ({100 * passed / len(theirs):.2f} %)" if theirs else ""
     return f"litz passes {passed} of the {len(theirs)} cases that the peer passes{share}"
+
+
+def behind(ours: Iterable[Outcome], peers: Iterable[Outcome]) -> list[str]:
+    """The cases that the peer passes and litz fails."""
+    passed = {outcome.case for outcome in peers if outcome.status == "passed"}
+    return [outcome.case for outcome in failures(ours) if outcome.case in passed]

@@ -138,7 +138,11 @@ def _captured(
     def backend(module: Any, examples: Sequence[Any]) -> Callable[..., Any]:
         return compile_with_aot(module, examples, compile_graph=compile_noted, decompositions=rules)
 
-    config = torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True)
+    config = torch._dynamo.config.patch(
+        capture_dynamic_output_shape_ops=True,
+        capture_scalar_outputs=True,
+        fail_on_recompile_limit_hit=True,  # else eager runs the program, and is compared with itself
+    )
     compiled = torch.compile(program.function(), backend=backend, dynamic=program.dynamic)
 
     def call(*values: Any) -> Any:

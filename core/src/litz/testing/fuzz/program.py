@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import linecache
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -90,9 +92,12 @@ class FuzzProgram:
         return "\n".join([f"def program({names}):", *lines, f"    return ({returned})", ""])
 
     def function(self) -> Callable[..., Any]:
-        """The program as a Python function."""
-        names = dict(NAMES)
-        exec(self.source(), names)
+        """The program as a Python function whose source Python can look up. Dynamo puts a function without source into
+        one of its own, which all programs would share and which dynamo compiles only a few times."""
+        names, source = dict(NAMES), self.source()
+        file = f"<fuzz program {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        exec(compile(source, file, "exec"), names)
         function: Callable[..., Any] = names["program"]
         return function
 

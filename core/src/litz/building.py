@@ -10,10 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from litz.codegen.facts import replay_facts
+from litz.codegen.kernel_plan import KernelPlan, plan_kernel
+from litz.codegen.plan_rules import verify_plan
 from litz.codegen.wrapper import WrapperSource
 from litz.compiler import Compiler
 from litz.cost import device_info
-from litz.errors import CodegenError
+from litz.errors import CodegenError, VerifyError
 from litz.ir import KernelCall
 from litz.kernel_bench import SUFFIX, kernel_data
 from litz.qualify import Verdict, qualify
@@ -59,13 +61,21 @@ def generate(
             context = _codegen_context(kernel, variant, compiler)
             if codegen.language == "cpp":
                 context = replace(context, safe_forms=verdict().safe_forms)
-            sources[kernel.name] = codegen.generate(kernel, context)
+            sources[kernel.name] = codegen.generate(_plan(kernel, variant, compiler), context)
         except Exception as cause:
             if isinstance(cause, LitzError):
                 raise
             problem = f"no code for {' + '.join(kernel.origins)}: {describe(cause)}"
             raise CodegenError(kernel.name, problem, device=str(kernel.device)) from cause
     return sources
+
+
+def _plan(kernel: Kernel, schedule: Schedule, compiler: Compiler) -> KernelPlan:
+    plan = plan_kernel(kernel, schedule.program)
+    complaints = list(verify_plan(plan)) if compiler.options.debug else []
+    if complaints:
+        raise VerifyError("kernel plan", kernel.name, complaints)
+    return plan
 
 
 def build(

@@ -27,11 +27,13 @@ class Stage:
 @dataclass(frozen=True)
 class Stages:
     """walks: in order. final: the stores made once per output point, after all walks. depths: for each node, how many
-    walks have ended before it can be computed, or before the walk that computes it."""
+    walks have ended before it can be computed, or before the walk that computes it. together: reductions that share a
+    walk with another that they depend on, and which."""
 
     walks: tuple[Stage, ...] = ()
     final: tuple[Store, ...] = ()
     depths: Mapping[Node, int] = field(default_factory=dict)
+    together: Mapping[Node, Node] = field(default_factory=dict)
 
 
 def find_stages(
@@ -58,7 +60,7 @@ def find_stages(
         )
         for number in range(last + 1)
     )
-    return Stages(tuple(walks), tuple(store for store in loop.stores if id(store) not in at), depths)
+    return Stages(tuple(walks), tuple(store for store in loop.stores if id(store) not in at), depths, together or {})
 
 
 def find_depths(loop: Loop) -> Mapping[Node, int]:

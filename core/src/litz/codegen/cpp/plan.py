@@ -1,6 +1,6 @@
 """How a loop runs: which loops the threads share, which one is vectorized, how often the reduction ranges are walked.
 
-In: a Loop of the schedule and the program's buffers. Out: a `Plan`.
+In: a `KernelPlan`. Out: a `Plan`.
 
 Four ways:
 
@@ -15,12 +15,12 @@ Four ways:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 
-from litz.ir import Buffer, Loop, Node, Range
+from litz.ir import Loop, Node, Range
 from litz.ir.accesses import Access
 from litz.ir.index import (
     ONE,
@@ -40,9 +40,9 @@ from litz.ir.node import intern, with_args
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
 from litz.ir.stages import Stages, find_stages, order_counts
-from litz.ir.transform import collapse, flatten, map_stores, rename_loop
+from litz.ir.transform import map_stores, rename_loop
 
-from ..named_sizes import name_sizes
+from ..kernel_plan import KernelPlan
 
 Mode = Literal["pointwise", "row", "column", "small"]
 
@@ -68,9 +68,7 @@ class Plan:
 
     `scratch` are values at reduction level that are kept for later
     stages. `swap` is the other range of a transpose, None if there is none. `work` is a number of element-operations,
-    symbolic where sizes are. `sizes`: symbols that
-    stand for expressions over sizes that have no C++; the caller of the kernel computes them. `starts`: buffer -> the
-    element that every access of it counts from, where that is not its first; the caller passes these numbers.
+    symbolic where sizes are.
     """
 
     loop: Loop
@@ -80,20 +78,16 @@ class Plan:
     scratch: frozenset[Node] = frozenset()
     swap: Range | None = None
     work: Expr = ZERO
-    sizes: Mapping[Symbol, Expr] = field(default_factory=dict)
-    starts: Mapping[str, int] = field(default_factory=dict)
 
 
-def make_plan(loop: Loop, buffers: Mapping[str, Buffer], inplace: Mapping[str, str]) -> Plan:
-    """The plan of a loop."""
-    (loop,), buffers, sizes = name_sizes((loop,), buffers)
-    loop, starts = count_from_starts(flatten(loop, buffers))
-    loop = canonical(split_divisions(collapse(loop)))
-    return replace(plan_loop(loop, inplace), sizes=sizes, starts=starts)
+def make_plan(kernel: KernelPlan) -> Plan:
+    """The plan of a kernel."""
+    (loop,) = kernel.loops
+    return plan_loop(canonical(split_divisions(count_from(loop, kernel.starts))), kernel)
 
 
-def plan_loop(loop: Loop, inplace: Mapping[str, str]) -> Plan:
-    """The plan of a loop that is flat, with canonical variables."""
+def plan_loop(loop: Loop, kernel: KernelPlan) -> Plan:
+    """The plan of a loop of a kernel that is flat, with canonical variables."""
     cost = sum(OPS[node.op].flops if node.op in OPS else 1 for node in loop.nodes if node.op != "const")
     work = loop.numel * (loop.reduction_numel if loop.reduction_ranges else ONE) * max(1, cost // 2)
     has_reduction = any(node.op in ("reduce", "scan") for node in loop.nodes)
@@ -102,7 +96,7 @@ def plan_loop(loop: Loop, inplace: Mapping[str, str]) -> Plan:
         if all(loop.at_reduction_level(store) for store in loop.stores) or not loop.reduction_ranges:
             loop = replace(loop, ranges=loop.all_ranges, reduction_ranges=())
             return _pointwise(loop, work)
-    stages = find_stages(loop, inplace)
+    stages = kernel.stages(loop)
     mode, loop, vector = _reduction_mode(loop)
     plan = Plan(loop, mode, vector, stages, work=work)
     return replace(plan, scratch=_scratch(plan)) if mode == "row" else plan
@@ -111,20 +105,13 @@ def plan_loop(loop: Loop, inplace: Mapping[str, str]) -> Plan:
 # ---------------------------------------------------------------------- ranges
 
 
-def count_from_starts(loop: Loop) -> tuple[Loop, Mapping[str, int]]:
-    """The flat loop with the positions in each buffer counted from the first element that any access names, and which
-    that is where it is not the buffer's own first.
+def count_from(loop: Loop, starts: Mapping[str, int]) -> Loop:
+    """The loop with the positions in some buffers counted from their starts.
 
     The steps of a loop in Python, and the pieces of a concatenation, then have one text: it is compiled once.
     """
-    starts: dict[str, int] = {}
-    for access in loop.accesses:
-        constant = access.offset.as_coeff_Add()[0]
-        start = int(constant) if constant.is_Integer and int(constant) > 0 else 0
-        starts[access.buffer] = min(starts.get(access.buffer, start), start)
-    starts = {name: start for name, start in starts.items() if start}
     if not starts:
-        return loop, {}
+        return loop
 
     def counted(name: str, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return (index[0] - starts[name],) if name in starts else index
@@ -135,7 +122,7 @@ def count_from_starts(loop: Loop) -> tuple[Loop, Mapping[str, int]]:
         return with_args(node, args)
 
     stores = map_stores(loop.stores, change, lambda store: counted(store.buffer, store.index))
-    return replace(loop, stores=stores), starts
+    return replace(loop, stores=stores)
 
 
 def split_divisions(loop: Loop) -> Loop:

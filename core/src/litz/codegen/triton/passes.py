@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from litz.ir import Node
-from litz.ir.stages import find_stages, one_walk_sums
+from litz.ir.stages import Stages, find_stages
 
 from .indices import expand, write_axis
 from .reductions import Reducer
@@ -18,10 +18,10 @@ from .stores import store_lines
 from .values import Tile
 
 
-def write_body(tile: Tile, inplace: Mapping[str, str] | None = None) -> None:
+def write_body(tile: Tile, stages: Stages | None = None) -> None:
     """What a loop computes and stores, for a tile whose indices are there, and perhaps some of its values."""
     if tile.loop.reduction_ranges:
-        Passes(tile, inplace or {}).write()
+        Passes(tile, stages or find_stages(tile.loop)).write()
         return
     tile.compute([root for store in tile.loop.stores for root in store.roots])
     for store in tile.loop.stores:
@@ -31,14 +31,13 @@ def write_body(tile: Tile, inplace: Mapping[str, str] | None = None) -> None:
 class Passes:
     """Which reduction and which store belongs to which pass, and the text of the passes."""
 
-    def __init__(self, tile: Tile, inplace: Mapping[str, str]) -> None:
+    def __init__(self, tile: Tile, stages: Stages) -> None:
         self.tile, self.loop = tile, tile.loop
         axis = tile.tiling.axis("r")
         assert axis is not None
         self.axis = axis
-        self.online = {} if tile.tiling.persistent else one_walk_sums(self.loop)
-        self.stages = find_stages(self.loop, inplace, self.online)
-        self.last = len(self.stages.walks) - 1
+        self.stages, self.online = stages, stages.together
+        self.last = len(stages.walks) - 1
 
     def write(self) -> None:
         if self.tile.tiling.persistent:

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from litz.ir import Loop, Program, Range
+from litz.ir import Loop, Range
 from litz.ir.accesses import Access, distinct
 from litz.ir.index import Expr, Symbol, product
 from litz.ir.stages import order_counts
+
+from ..kernel_plan import KernelPlan
 
 MULTIPROCESSORS = 132
 PERSISTENT = 8192
@@ -75,11 +77,11 @@ Traffic = Mapping[Access, int]
 """The distinct accesses of a flat loop, and the bytes that each moves in all, each element counted once."""
 
 
-def find_traffic(loop: Loop, program: Program) -> Traffic:
+def find_traffic(loop: Loop, plan: KernelPlan) -> Traffic:
     """For the hinted sizes."""
 
     def moved(access: Access) -> int:
-        walked = (program.hint(r.size) for r in loop.all_ranges if access.stride(r.var) != 0)
+        walked = (plan.hint(r.size) for r in loop.all_ranges if access.stride(r.var) != 0)
         return access.itemsize * prod(walked)
 
     return {access: moved(access) for access in distinct(loop.accesses)}
@@ -99,13 +101,13 @@ def clamp(value: int, low: int, high: int) -> int:
     return max(low, min(value, high))
 
 
-def choose_tiling(loop: Loop, program: Program) -> Tiling:
+def choose_tiling(loop: Loop, plan: KernelPlan) -> Tiling:
     """The tiling of a flat, collapsed loop."""
-    traffic = find_traffic(loop, program)
+    traffic = find_traffic(loop, plan)
     if loop.reduction_ranges:
-        return _reduction(loop, program, traffic)
-    across = _second_axis(loop, program, traffic)
-    return _pointwise(loop, program, traffic) if across is None else _two_axes(loop, program, *across)
+        return _reduction(loop, plan, traffic)
+    across = _second_axis(loop, plan, traffic)
+    return _pointwise(loop, plan, traffic) if across is None else _two_axes(loop, plan, *across)
 
 
 # Pointwise.
@@ -120,8 +122,8 @@ def _elements_per_thread(loop: Loop, traffic: Traffic) -> int:
     return 16 if widths and max(widths) == 1 else 8
 
 
-def _pointwise(loop: Loop, program: Program, traffic: Traffic) -> Tiling:
-    total = program.hint(loop.numel)
+def _pointwise(loop: Loop, plan: KernelPlan, traffic: Traffic) -> Tiling:
+    total = plan.hint(loop.numel)
     lanes = _elements_per_thread(loop, traffic)
     block = 128 * lanes
     while block > 32 * lanes and total < block * 2 * MULTIPROCESSORS:
@@ -143,7 +145,7 @@ def _innermost_last(ranges: tuple[Range, ...], traffic: Traffic) -> tuple[Range,
     return (*(r for r in ranges if r.var != best.var), best)
 
 
-def _second_axis(loop: Loop, program: Program, traffic: Traffic) -> tuple[Range, Range] | None:
+def _second_axis(loop: Loop, plan: KernelPlan, traffic: Traffic) -> tuple[Range, Range] | None:
     """(y, x): the ranges along which accesses are contiguous, where there are two that matter; else None."""
     if len(loop.ranges) < 2:
         return None
@@ -154,7 +156,7 @@ def _second_axis(loop: Loop, program: Program, traffic: Traffic) -> tuple[Range,
     order = sorted(loop.ranges, key=lambda r: (-votes[r.var], -stored[r.var]))
     fast, slow = order[0], order[1]
     total = sum(traffic.values())
-    if votes[slow.var] * 8 < total or min(program.hint(fast.size), program.hint(slow.size)) < 16:
+    if votes[slow.var] * 8 < total or min(plan.hint(fast.size), plan.hint(slow.size)) < 16:
         return None
     # An access along `slow` that steps along `fast` by a little hits the same cache lines either way.
     steps = [access.stride(fast.var) for access in traffic if access.stride(slow.var) == 1]
@@ -162,13 +164,13 @@ def _second_axis(loop: Loop, program: Program, traffic: Traffic) -> tuple[Range,
     return (slow, fast) if wide else None
 
 
-def _two_axes(loop: Loop, program: Program, slow: Range, fast: Range) -> Tiling:
-    x_hint, y_hint = program.hint(fast.size), program.hint(slow.size)
+def _two_axes(loop: Loop, plan: KernelPlan, slow: Range, fast: Range) -> Tiling:
+    x_hint, y_hint = plan.hint(fast.size), plan.hint(slow.size)
     x_block = clamp(power_of_two(x_hint), 16, 64)
     y_block = clamp(power_of_two(y_hint), 16, 4096 // x_block if x_block < 64 else 64)
     y_block = min(y_block, 128)
     others = tuple(r for r in loop.ranges if r.var not in (slow.var, fast.var))
-    outer = program.hint(product(r.size for r in others))
+    outer = plan.hint(product(r.size for r in others))
     while x_block * y_block > 1024 and outer * (x_hint // x_block + 1) * (y_hint // y_block + 1) < 2 * MULTIPROCESSORS:
         if y_block >= x_block:
             y_block //= 2
@@ -188,17 +190,17 @@ def _votes(loop: Loop, traffic: Traffic) -> tuple[int, int]:
     return along_r, along_x
 
 
-def _reduction(loop: Loop, program: Program, traffic: Traffic) -> Tiling:
+def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic) -> Tiling:
     inner_vars = {r.var for r in loop.reduction_ranges}
     relevant = {access: moved for access, moved in traffic.items() if not access.symbols.isdisjoint(inner_vars)}
     along_r, along_x = _votes(loop, relevant)
     r_ranges = loop.reduction_ranges if order_counts(loop) else _innermost_last(loop.reduction_ranges, relevant)
     if along_x > along_r and loop.ranges:
         x_ranges = _innermost_last(loop.ranges, relevant)
-        return _outer_reduction(x_ranges, r_ranges, loop, program, relevant, mixed=along_r * 4 > along_x)
+        return _outer_reduction(x_ranges, r_ranges, loop, plan, relevant, mixed=along_r * 4 > along_x)
     x_ranges = _innermost_last(loop.ranges, traffic)
     width = max((access.itemsize for access in relevant), default=4)
-    return _inner_reduction(x_ranges, r_ranges, loop, program, width, mixed=along_x * 4 > along_r > 0)
+    return _inner_reduction(x_ranges, r_ranges, loop, plan, width, mixed=along_x * 4 > along_r > 0)
 
 
 def _live_values(loop: Loop) -> int:
@@ -219,11 +221,11 @@ def _row_warps(elements: int) -> int:
 
 
 def _inner_reduction(
-    x_ranges: tuple[Range, ...], r_ranges: tuple[Range, ...], loop: Loop, program: Program, width: int, mixed: bool
+    x_ranges: tuple[Range, ...], r_ranges: tuple[Range, ...], loop: Loop, plan: KernelPlan, width: int, mixed: bool
 ) -> Tiling:
     """Rows are contiguous: a program takes one long row, or several short ones."""
     rows, length = product(r.size for r in x_ranges), product(r.size for r in r_ranges)
-    row_hint, length_hint = program.hint(rows), program.hint(length)
+    row_hint, length_hint = plan.hint(rows), plan.hint(length)
     r_block = power_of_two(length_hint)
     persistent = bool(length.is_Integer) and r_block <= longest_persistent(loop)
     warps = None
@@ -256,12 +258,12 @@ def _pass(loop: Loop, r_block: int, width: int) -> tuple[int, int]:
     return block, clamp(block * width // 512, 1, 32)
 
 
-def combining_tiling(loop: Loop, program: Program, columns: Axis, num_warps: int) -> Tiling:
+def combining_tiling(loop: Loop, plan: KernelPlan, columns: Axis, num_warps: int) -> Tiling:
     """The tiling of a loop that reduces the partial results of others, for given outputs and warps."""
     length = product(r.size for r in loop.reduction_ranges)
-    loads = {access: moved for access, moved in find_traffic(loop, program).items() if not access.is_store}
+    loads = {access: moved for access, moved in find_traffic(loop, plan).items() if not access.is_store}
     ranges = _innermost_last(loop.reduction_ranges, loads)
-    whole = power_of_two(program.hint(length))
+    whole = power_of_two(plan.hint(length))
     block = min(whole, max(1, min(_lanes(loop), 16) * 32 * num_warps // columns.block))
     persistent = bool(length.is_Integer) and block == whole
     return Tiling((columns, Axis("r", ranges, block)), num_warps, persistent)
@@ -278,14 +280,14 @@ def _outer_reduction(
     x_ranges: tuple[Range, ...],
     r_ranges: tuple[Range, ...],
     loop: Loop,
-    program: Program,
+    plan: KernelPlan,
     traffic: Traffic,
     mixed: bool,
 ) -> Tiling:
     """Columns: what lies side by side in memory belongs to different results, so a program takes many of them."""
     columns, length = product(r.size for r in x_ranges), product(r.size for r in r_ranges)
     warps = 16
-    column_hint, length_hint = program.hint(columns), program.hint(length)
+    column_hint, length_hint = plan.hint(columns), plan.hint(length)
     # At least two whole sectors of a cache line side by side, four or more if there are columns enough.
     width = max((access.itemsize for access in traffic), default=4)
     x_block = min(64, power_of_two(column_hint))

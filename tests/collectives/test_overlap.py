@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from litz.ir import Collective, Wait
 from litz.schedule import check_schedule
 from litz.schedule.dependences import dependences
-from litz.schedule.memory import peak_bytes
+from litz.schedule.lifetimes import peak_bytes
 from litz.schedule.schedule import Schedule
 from litz_collectives import overlap_pass as module
 from litz_collectives.agree import signature
@@ -23,13 +23,13 @@ from litz_collectives.buckets import bucketed
 from litz_collectives.contention import Contention
 from litz_collectives.live import Live
 from litz_collectives.memory_limit import MemoryLimitError, memory_limit
-from litz_collectives.overlap_pass import overlap
 from litz_collectives.profile import builtin_profile
 from litz_collectives.streams import CORNERS, Interval, replay
 from litz_collectives.tasks import make_tasks, slowdown_of
 from litz_plugins import Decision, Estimate
-from support.communication import LATENCY, Made, context, cost, exactly, random_schedule
+from support.communication import LATENCY, Made, context, cost, exactly, moved, random_schedule
 
+overlap = partial(moved, module.overlap)
 GATHER, REDUCE, SCATTER = "all_gather_into_tensor", "all_reduce", "reduce_scatter_tensor"
 
 
@@ -288,22 +288,18 @@ def test_buckets_grow_from_the_exposed_end() -> None:
 def test_an_unknown_time_means_the_sources_order() -> None:
     schedule = gathered_layers(3).schedule("y2")
     decisions: list[Decision] = []
-    blind = Schedule(schedule.program, schedule.steps, schedule.memory, {})
+    blind = replace(schedule, estimates={})
     assert overlap(blind, context(decisions)) is blind
     assert "nobody knows" in decisions[0].reason
-    idle = Schedule(
-        schedule.program,
-        schedule.steps,
-        schedule.memory,
-        {step.name: schedule.estimates[step.name] for step in schedule.steps}
-        | {f"y{n}": schedule.estimates["full0"] for n in range(3)},
+    idle = replace(
+        schedule, estimates={**schedule.estimates, **{f"y{n}": schedule.estimates["full0"] for n in range(3)}}
     )
     assert overlap(idle, context(decisions)) is idle
 
 
 def test_a_rank_that_knows_no_times_follows_one_that_does() -> None:
     schedule = gathered_layers(4).schedule("y3")
-    blind = Schedule(schedule.program, schedule.steps, schedule.memory, {})
+    blind = replace(schedule, estimates={})
     store: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "agreed", lambda plan, key: store.setdefault(key, plan))
@@ -369,7 +365,7 @@ def test_a_plan_of_another_rank_can_be_followed(seed: int) -> None:
     for number, step in enumerate(mine.steps):
         if not isinstance(step, (Collective, Wait)):
             slower[step.name] = exactly(float(1 + (seed + number) % 90))
-    other = Schedule(mine.program, mine.steps, mine.memory, slower)
+    other = replace(mine, estimates=slower)
     store: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "agreed", lambda plan, key: store.setdefault(key, plan))

@@ -20,7 +20,7 @@ from litz.by_size import MOST_CASES, schedule_by_size
 from litz.capture.graph import Graph
 from litz.ir import Collective, Extern, Program, Template
 from litz.report.log import Log
-from litz.schedule.schedule import MemoryPlan, Schedule
+from litz.schedule.schedule import Schedule
 from litz_plugins import Pass, hookimpl
 from litz_plugins.manager import make_plugins
 
@@ -189,7 +189,7 @@ def test_ranks_of_different_sizes_communicate_in_one_order(alike: bool) -> None:
 
     def make(program: Program, log: Log) -> Schedule:
         steps = (first, second) if alike or program.hint(S0) < 100 else (second, first)
-        return Schedule(program, steps, MemoryPlan(((), ()), ((), ())))
+        return Schedule(program, steps)
 
     log = Log()
     schedule = schedule_by_size(graph, program, (500,), make, log)

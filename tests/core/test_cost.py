@@ -450,14 +450,14 @@ def _bf16(*size: int) -> torch.Tensor:
 )
 def test_a_gpu_takes_about_as_long(function: Any, args: Any) -> None:
     """Eager kernels replayed from a CUDA graph take what their estimates say, within the interval."""
-    from litz.pipeline import schedule_only
+    from litz.pipeline import make_compiler, plan_schedule, schedule_only
 
     if find_spec(torch.cuda.get_device_name()) is None:
         pytest.skip(f"{torch.cuda.get_device_name()} is not in the table")
     tensors, repeat = args(), 10
     torch._dynamo.reset()
     (schedule,) = schedule_only(function, tensors)
-    found = [schedule.estimates[step.name] for step in schedule.steps]
+    found = list(plan_schedule(schedule, make_compiler()).estimates.values())
     graph = torch.cuda.CUDAGraph()
     function(*tensors)
     torch.cuda.synchronize()

@@ -82,6 +82,120 @@ def test_with_sizes_that_vary_and_both_written() -> None:
     as_eager(write_both, ORDERS[0], dynamic=True)
 
 
+def pair(of: torch.Tensor, at: int = 0, step: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
+    return of.as_strided((4,), (1,), at), of.as_strided((4,), (1,), at + step)
+
+
+def baseless(elements: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A pair of which autograd knows no base, as an extension makes it: AOTAutograd takes the whole storage."""
+    memory = torch.arange(float(elements)).untyped_storage()
+    first, second = (torch.empty(0).set_(memory, at, (4,), (1,)) for at in (0, 2))
+    return first, second
+
+
+def line(elements: int) -> torch.Tensor:
+    return torch.arange(float(elements))
+
+
+def test_sizes_that_vary_reach_further_than_when_traced() -> None:
+    """What each input spans hangs on this call's sizes, not on the example's."""
+    sizes = ((lambda x: (x[:20].clone(), x[20:40].clone())), (lambda x: (x[:40], x[30:70])))
+    as_eager(write_one, sizes, dynamic=True)
+
+
+def test_sizes_that_vary_stay_compiled_in_a_base_that_grows() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(write_one, backend="litz", dynamic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for elements in (20, 30, 45):
+            ours, theirs = line(elements), line(elements)
+            torch.testing.assert_close(compiled(ours[:-5], ours[5:]), write_one(theirs[:-5], theirs[5:]))
+            torch.testing.assert_close(ours, theirs)
+
+
+Makes = Sequence[Callable[[], tuple[torch.Tensor, ...]]]
+BASES: dict[str, Makes] = {
+    "smaller": [lambda: pair(line(400)), lambda: pair(line(8)), lambda: pair(line(401))],
+    "unknown and smaller": [lambda: baseless(400), lambda: baseless(8)],
+    "unknown, then known": [lambda: baseless(60), lambda: pair(line(60))],
+    "known, then unknown": [lambda: pair(line(60)), lambda: baseless(60)],
+    "another rank": [lambda: pair(line(64)), lambda: pair(line(64).view(8, 8).clone()), lambda: baseless(64)],
+    "another offset": [lambda: pair(line(64)), lambda: pair(torch.empty(0).set_(line(64).untyped_storage(), 1, (60,)))],
+    "a third in it": [
+        lambda: (*pair(line(20)), line(4)),
+        lambda: (lambda x: (*pair(x), x[10:14]))(line(20)),
+    ],
+    "two, then one": [
+        lambda: (*pair(line(20)), *pair(line(20), 8)),
+        lambda: (lambda x: (*pair(x), *pair(x, 8)))(line(20)),
+    ],
+    "others together": [  # torch 2.11 passes the inputs that are not merged storage by storage
+        lambda: (*pair(line(20)), line(4) + 1, line(4) + 2, line(4) + 3),
+        lambda: (lambda x: (*pair(line(20)), x[:4], line(4) + 2, x[4:8]))(line(20)),
+    ],
+    "others overlap": [
+        lambda: (*pair(line(20)), line(4) + 1, line(4) + 2),
+        lambda: (*pair(line(20)), *pair(line(20))),
+    ],
+}  # fmt: skip
+
+
+def merging(*inputs: torch.Tensor) -> torch.Tensor:
+    inputs[0].mul_(2)
+    inputs[1].add_(1)
+    return torch.stack([value * number for number, value in enumerate(inputs, 1)])
+
+
+@pytest.mark.parametrize("name", ["smaller", "unknown and smaller", "a third in it", "others together"])
+def test_inputs_that_were_merged_and_lie_in_another_base(name: str) -> None:
+    """The base's sizes are the compiled code's: in a smaller one it would write what is not the caller's."""
+    torch._dynamo.reset()
+    compiled = torch.compile(merging, backend="litz", dynamic=False)
+    for make in BASES[name]:
+        ours, theirs = make(), make()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.testing.assert_close(compiled(*ours), merging(*theirs))
+        torch.testing.assert_close(ours, theirs)
+
+
+def returning_views(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    x.mul_(2)
+    rows = x.unfold(0, 2, 2)
+    return rows, rows.select(1, 1), x.unsqueeze(0)[:, 1:], x.expand(3, *x.shape), y[1:], y + x
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_views_of_inputs_that_were_merged_are_returned(dynamic: bool) -> None:
+    """Torch makes such an output again from the merged inputs' base by the views of one of them: an error, or values of
+    another place where the sizes happen to fit."""
+    torch._dynamo.reset()
+    compiled = torch.compile(returning_views, backend="litz", dynamic=dynamic)
+    for make in (lambda: pair(line(20), 3), lambda: pair(line(20).view(4, 5).clone(), 3), lambda: (line(4), line(4))):
+        ours, theirs = make(), make()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found, expected = compiled(*ours), returning_views(*theirs)
+        torch.testing.assert_close(found, expected)
+        assert [value.stride() for value in found[:-1]] == [value.stride() for value in expected[:-1]]
+        found[0].add_(1)
+        expected[0].add_(1)
+        torch.testing.assert_close((found, ours), (expected, theirs))
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_the_compiled_code_runs_with_the_base_it_was_traced_for(name: str) -> None:
+    calls: list[str] = []
+    first, *others = BASES[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = respecting(lambda *a: calls.append("compiled"), lambda *a: calls.append("eager"), first(), None, ())
+        for make in (first, *others, first):
+            run(*make())
+    assert calls == ["compiled", *["eager"] * len(others), "compiled"]
+
+
 def test_in_training() -> None:
     weight = torch.ones(20, requires_grad=True)
     as_eager(lambda a, b: write_one(a, b) * weight, ORDERS[1])

@@ -216,14 +216,7 @@ TENSOR_ASSERTIONS = (tensor_assertion, tensor_assertion_with_message)
 DYNAMIC = (is_four, equals_input, fits, two_sizes, tensor_assertion)
 
 
-ASSERTS_TRUE = (
-    "torch before 2.13 asserts True in place of an equality, so AOTAutograd removes the call that gave the size or "
-    "scalar, if nothing else needs the call: aot_eager raises nothing either"
-)
 FAILS_IN_OLD_TORCH: dict[Callable[..., Any], str] = {
-    unused: ASSERTS_TRUE,
-    written_after: ASSERTS_TRUE,
-    item_of_bool: ASSERTS_TRUE,
     value: "dynamo of torch before 2.13 cannot trace torch._check_value with a message",
 }
 

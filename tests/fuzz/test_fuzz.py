@@ -122,7 +122,9 @@ def test_strides_that_the_traced_graph_promises_are_no_failure() -> None:
         assert checker.torch_failures == {"strides: wrong before litz": 1}
 
 
-def test_what_torch_raises_as_well_is_no_failure() -> None:
+def test_what_torch_raises_as_well_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AOTAutograd replays the views of an input on the base of merged inputs; litz has it not do so."""
+    monkeypatch.setattr("litz.capture.aot.overlapping", lambda values: False)
     inputs = (InputSpec((1, 1), F32, 1), InputSpec((1, 1), F32, 1, alias="x0[::2]"))
     program = FuzzProgram(inputs, (Statement("", "x0.copy_(x0)", writes="x0"), Statement("v0", "x1[:, 2:2]")), ("v0",))
     checker = Checker(compiled=False)
@@ -175,6 +177,38 @@ def test_what_eager_refuses_must_be_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(execute, "_switch", unchecked)
     failure = Checker().check(program)
     assert failure is not None and failure.kind == "compiled: accepted"
+
+
+@pytest.mark.parametrize("use", ["v0 * 2", "x0 + 1"])
+def test_an_assertion_that_is_lost_in_capture_is_no_fault_of_torch(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compared with litz is torch without litz's capture, and an assertion that dynamo captured must be kept
+    even where AOTAutograd loses it, as torch 2.11's does if nothing else reads the size."""
+    check = Statement("", "torch._check(v0.size(0) == 8)")
+    statements = (Statement("v0", "x0[x0 > 0]"), check, Statement("v2", use))
+    program = FuzzProgram((InputSpec((8,), F32, 1),), statements, ("v2",), by_dynamo=True, raises=True)
+    real = execute.compile_with_aot
+
+    def losing(module: torch.fx.GraphModule, *rest: Any, **named: Any) -> Callable[..., Any]:
+        for node in [node for node in module.graph.nodes if "assert" in str(node.target)]:
+            module.graph.erase_node(node)
+        module.recompile()
+        return real(module, *rest, **named)
+
+    monkeypatch.setattr(execute, "compile_with_aot", losing)
+    monkeypatch.setattr(execute, "_switch", lambda graph, *rest: execute._eager(graph))
+    checker = Checker()
+    failure = checker.check(program)
+    assert failure is not None and failure.kind == "compiled: accepted" and not checker.torch_failures
+
+
+def test_what_eager_refuses_and_no_assertion_says_may_be_torch_s() -> None:
+    """Eager does not write an input that overlaps with what is written into it; AOTAutograd's graph may."""
+    inputs = (InputSpec((6,), F32, 1), InputSpec((6,), F32, 2, alias="x0[:]"))
+    statements = (Statement("", "x0[1:].add_(x1[:-1])", writes="x0"), Statement("v1", "x0 + 1"))
+    program = FuzzProgram(inputs, statements, ("v1",), by_dynamo=True)
+    assert reference_of(program).raised is RuntimeError
+    checker = Checker()
+    assert checker.check(program) is None and "accepted before litz" in checker.torch_failures
 
 
 def test_sizes_that_data_decide_change_from_call_to_call() -> None:

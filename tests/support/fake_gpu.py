@@ -18,7 +18,7 @@ from litz.capture.graph import Graph
 from litz.codegen.wrapper import generate_wrapper
 from litz.cost import device_info
 from litz.ir.interpret import interpret
-from litz.pipeline import Compiler, generate, make_compiler, schedule_graph
+from litz.pipeline import Compiler, generate, make_compiler, plan_schedule, schedule_graph
 from litz.schedule import Schedule
 from litz.schedule.schedule_program import unscheduled
 from litz_autotune import Autotune
@@ -99,7 +99,12 @@ class FakeGpu:
     @property
     def code(self) -> str:
         """The wrappers' text: what is called and launched."""
-        return "".join(generate_wrapper(s, generate(s, self.compiler)).text for s in self.schedules)
+        return "".join(self.wrapper(schedule) for schedule in self.schedules)
+
+    def wrapper(self, schedule: Schedule) -> str:
+        """The text of a schedule's wrapper."""
+        plan = plan_schedule(schedule, self.compiler)
+        return generate_wrapper(plan, generate(plan, self.compiler)).text
 
     @property
     def sizes(self) -> list[int]:

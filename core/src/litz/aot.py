@@ -70,7 +70,7 @@ def aot_compile(
 
 def _write(contents: package.Contents, made: pipeline.Made, compiler: pipeline.Compiler, folder: Path) -> Path:
     """The package, whole or not at all."""
-    hint = made.schedule.program.hint
+    hint = made.plan.program.hint
 
     def build(source: KernelSource, into: Path) -> dict[str, Any]:
         if source.language == "cpp":
@@ -160,7 +160,7 @@ def _guards(graph: Graph, known: int, ranges: Mapping[Any, tuple[int, int | None
 
 def _device(made: pipeline.Made) -> torch.device:
     """The one device that its kernels are on. PackageError if there are several GPUs."""
-    devices = {buffer.device for buffer in made.schedule.program.buffers.values()}
+    devices = {buffer.device for buffer in made.plan.program.buffers.values()}
     gpus = sorted((device for device in devices if device.type != "cpu"), key=str)
     if len(gpus) > 1 or any(device.type != "cuda" or device.index not in (None, 0) for device in gpus):
         names = ", ".join(map(str, gpus))

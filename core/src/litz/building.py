@@ -1,4 +1,4 @@
-"""From a schedule to a CompiledGraph: the text of each kernel, and the kernels built and loaded."""
+"""From an ExecutionPlan to a CompiledGraph: the text of each kernel, and the kernels built and loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from litz.codegen.wrapper import WrapperSource
 from litz.compiler import Compiler
 from litz.cost import device_info
 from litz.errors import CodegenError, VerifyError
-from litz.ir import KernelCall
+from litz.execution import ExecutionPlan
+from litz.ir import KernelCall, Program
 from litz.kernel_bench import SUFFIX, kernel_data
 from litz.qualify import Verdict, qualify
 from litz.runtime.cache import digest
@@ -24,18 +25,18 @@ from litz.runtime.compiled_graph import CompiledGraph, load_wrapper
 from litz.runtime.cuda_graphs import replayed
 from litz.runtime.pool import Pool, shared_pool
 from litz.runtime.wrapper_support import support
-from litz.schedule.schedule import Kernel, Schedule
+from litz.schedule.schedule import Kernel
 from litz_plugins import CodegenContext, Decision, KernelSource
 from litz_plugins.errors import LitzError, describe
 
 
 def generate(
-    schedule: Schedule, compiler: Compiler, note: Callable[[Decision], None] = lambda decision: None
+    plan: ExecutionPlan, compiler: Compiler, note: Callable[[Decision], None] = lambda decision: None
 ) -> dict[str, KernelSource]:
-    """The source of every kernel, by name; those of all cases where the schedule has such. Where some are in C++, the
+    """The source of every kernel, by name; those of all cases where the plan has such. Where some are in C++, the
     C++ compiler has been qualified by then; `note` takes what it is not trusted with."""
     codegens = compiler.plugins.codegens(compiler.options)
-    steps = [(step, variant) for variant in schedule.variants for step in variant.launched]
+    steps = [(step, variant) for variant in plan.variants for step in variant.launched]
     sources = {step.name: step.source for step, _ in steps if isinstance(step, KernelCall)}
 
     @functools.cache
@@ -61,7 +62,7 @@ def generate(
             context = _codegen_context(kernel, variant, compiler)
             if codegen.language == "cpp":
                 context = replace(context, safe_forms=verdict().safe_forms)
-            sources[kernel.name] = codegen.generate(_plan(kernel, variant, compiler), context)
+            sources[kernel.name] = codegen.generate(_plan(kernel, variant.program, compiler), context)
         except Exception as cause:
             if isinstance(cause, LitzError):
                 raise
@@ -70,8 +71,8 @@ def generate(
     return sources
 
 
-def _plan(kernel: Kernel, schedule: Schedule, compiler: Compiler) -> KernelPlan:
-    plan = plan_kernel(kernel, schedule.program)
+def _plan(kernel: Kernel, program: Program, compiler: Compiler) -> KernelPlan:
+    plan = plan_kernel(kernel, program)
     complaints = list(verify_plan(plan)) if compiler.options.debug else []
     if complaints:
         raise VerifyError("kernel plan", kernel.name, complaints)
@@ -79,18 +80,18 @@ def _plan(kernel: Kernel, schedule: Schedule, compiler: Compiler) -> KernelPlan:
 
 
 def build(
-    schedule: Schedule, sources: Mapping[str, KernelSource], wrapper: WrapperSource, compiler: Compiler
+    plan: ExecutionPlan, sources: Mapping[str, KernelSource], wrapper: WrapperSource, compiler: Compiler
 ) -> CompiledGraph:
     """Kernels built in parallel, equal ones once; the wrapper loaded around them."""
     codegens = compiler.plugins.codegens(compiler.options)
-    distinct: dict[Any, list[tuple[Kernel | KernelCall, Schedule]]] = {}
-    for variant in schedule.variants:
+    distinct: dict[Any, list[tuple[Kernel | KernelCall, ExecutionPlan]]] = {}
+    for variant in plan.variants:
         for kernel in variant.launched:
             source = sources[kernel.name]
             key = (source.language, source.text, str(kernel.device), repr(source.settings))
             distinct.setdefault(key, []).append((kernel, variant))
 
-    def load(kernels: list[tuple[Kernel | KernelCall, Schedule]]) -> tuple[Callable[..., Any], bool]:
+    def load(kernels: list[tuple[Kernel | KernelCall, ExecutionPlan]]) -> tuple[Callable[..., Any], bool]:
         (first, variant), cache = kernels[0], compiler.cache.counted()
         context = replace(_codegen_context(first, variant, compiler), cache=cache)
         launch = codegens[first.device.type].load(sources[first.name], context)
@@ -102,7 +103,7 @@ def build(
     launchers = {k.name: launch for kernels, (launch, _) in zip(distinct.values(), loaded) for k, _ in kernels}
     hits = sum(len(kernels) for kernels, (_, found) in zip(distinct.values(), loaded) if found)
 
-    files = {"wrapper.py": wrapper.text, "schedule.txt": "\n".join(map(str, schedule.variants))}
+    files = {"wrapper.py": wrapper.text, "schedule.txt": "\n".join(map(str, plan.variants))}
     places = {name: f"{name}.{_SUFFIX.get(s.language, s.language)}" for name, s in sources.items()}
     files |= {places[name]: source.text for name, source in sources.items()}
     if compiler.options.benchmark_kernels:
@@ -110,7 +111,7 @@ def build(
             f"{kernel.name}{SUFFIX}": kernel_data(
                 kernel, sources[kernel.name], places[kernel.name], variant, compiler.options
             )
-            for variant in schedule.variants
+            for variant in plan.variants
             for kernel in variant.launched
         }
 
@@ -124,13 +125,13 @@ def build(
     entry = load_wrapper(wrapper.text, folder / "wrapper.py", namespace)
     kernels = {name: str(folder / place) for name, place in places.items()}
     if compiler.options.cuda_graphs:
-        entry = replayed(entry, replay_facts(schedule))
-    return CompiledGraph(schedule.program.name, wrapper.text, folder / "wrapper.py", entry, kernels, cache_hits=hits)
+        entry = replayed(entry, replay_facts(plan))
+    return CompiledGraph(plan.program.name, wrapper.text, folder / "wrapper.py", entry, kernels, cache_hits=hits)
 
 
 _SUFFIX = {"cpp": "cpp", "triton": "py"}
 
 
-def _codegen_context(kernel: Kernel | KernelCall, schedule: Schedule, compiler: Compiler) -> CodegenContext:
+def _codegen_context(kernel: Kernel | KernelCall, plan: ExecutionPlan, compiler: Compiler) -> CodegenContext:
     info = device_info(kernel.device, compiler.options)
-    return CodegenContext(compiler.options, info, schedule.program, compiler.cache)
+    return CodegenContext(compiler.options, info, plan.program, compiler.cache)

@@ -21,9 +21,10 @@ from litz.compiler import Compiler, make_compiler
 from litz.cost import device_info
 from litz.cost.clock import row_seconds
 from litz.errors import KernelFileError
+from litz.execution import ExecutionPlan
 from litz.ir import Buffer, KernelCall, Program
 from litz.options import Options, core_options
-from litz.schedule.schedule import Kernel, Schedule
+from litz.schedule.schedule import Kernel
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 from litz_plugins.errors import describe
 
@@ -32,12 +33,12 @@ SUFFIX = ".json"
 
 
 def kernel_data(
-    kernel: Kernel | KernelCall, source: KernelSource, file: str, schedule: Schedule, options: Options
+    kernel: Kernel | KernelCall, source: KernelSource, file: str, plan: ExecutionPlan, options: Options
 ) -> str:
-    """The JSON text for one kernel of a schedule. file: the name of its source's file, in the same folder."""
-    program, inplace = schedule.program, getattr(kernel, "inplace", {})
+    """The JSON text for one kernel of a plan. file: the name of its source's file, in the same folder."""
+    program, inplace = plan.program, getattr(kernel, "inplace", {})
     places = {name: number for number, name in enumerate(source.arguments) if isinstance(name, str)}
-    estimate = schedule.estimates.get(kernel.name)
+    estimate = plan.estimates.get(kernel.name)
 
     def argument(item: Any) -> Any:
         if item == COUNTERS:

@@ -1,6 +1,7 @@
-"""The whole compiler on one page: capture -> lower -> schedule -> generate, and the hooks between.
+"""The whole compiler on one page: capture -> lower -> schedule -> plan -> generate -> build, and the hooks between.
 
-    dynamo's graph --capture--> Graph --lower--> Program --schedule--> Schedule --generate--> CompiledGraph
+    dynamo's graph --capture--> Graph --lower--> Program --schedule--> Schedule --plan--> ExecutionPlan
+                                              --generate--> KernelSources, WrapperSource --build--> CompiledGraph
 
 Each stage is a function of its input, the options and the plugins; what it decided is in what it returns or in the
 report. `compile_backend` is what `litz.backend` calls.
@@ -29,6 +30,7 @@ from litz.codegen.wrapper import WrapperSource, generate_wrapper
 from litz.compiler import Compiler, make_compiler
 from litz.cost import device_info, machine
 from litz.errors import LoweringError, VerifyError
+from litz.execution import ExecutionPlan, check_plan, plan_execution
 from litz.failures import eager_warning, explain_failure
 from litz.ir import Program, Template
 from litz.ir.verify import RULES, IllegalProgram, Rule, positions_inside, verify
@@ -80,7 +82,7 @@ class Made:
     """What became of a graph, stage by stage."""
 
     graph: Graph
-    schedule: Schedule
+    plan: ExecutionPlan
     sources: Mapping[str, KernelSource]
     wrapper: WrapperSource
     compiled: CompiledGraph
@@ -110,12 +112,12 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
     plugins.compile_started(graph, options)
 
     planned = plan_graph(graph, compiler, log)
-    schedule = schedule_planned(planned, compiler, log)
+    plan = plan_schedule(schedule_planned(planned, compiler, log), compiler, log)
     with log.stage("generate"):
-        schedule, sources = merge_equal(schedule, generate(schedule, compiler, log.note), log.note)
-        wrapper = generate_wrapper(schedule, sources)
+        plan, sources = merge_equal(plan, generate(plan, compiler, log.note), log.note)
+        wrapper = generate_wrapper(plan, sources)
     with log.stage("build"):
-        compiled = build(schedule, sources, wrapper, compiler)
+        compiled = build(plan, sources, wrapper, compiler)
     compiled = replace(compiled, output_strides=changed_strides(graph, planned))
     if graph.frozen_values:
         names = graph.input_names
@@ -125,7 +127,7 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
     log.running = "report"
     report = reports.make_report(
         graph,
-        schedule,
+        plan,
         compiled,
         sources,
         log.decisions,
@@ -135,7 +137,7 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
     )
     reports.publish(report, options.report_dir, compiler.collectors)
     plugins.compile_finished(report)
-    return Made(graph, schedule, sources, wrapper, compiled)
+    return Made(graph, plan, sources, wrapper, compiled)
 
 
 def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> Schedule:
@@ -191,11 +193,26 @@ def _schedule_program(program: Program, compiler: Compiler, log: Log) -> Schedul
         schedule = make_schedule(
             program,
             machine=machine(_main_device(program), options),
-            estimate=lambda step: _estimate(step, program, compiler),
             options=options,
+            note=log.note,
         )
         check = check_schedule
         return plugins.run_passes("schedule", schedule, options, note=log.note, verify=check, verify_builtin=debug)
+
+
+def plan_schedule(schedule: Schedule, compiler: Compiler, log: Log | None = None) -> ExecutionPlan:
+    """The plan that the wrapper prints: of a schedule that is final, and of its cases."""
+    log = log or Log()
+    with log.stage("plan"):
+        plan = plan_execution(
+            schedule,
+            estimate=lambda step, program: _estimate(step, program, compiler),
+            options=compiler.options,
+            note=log.note,
+        )
+        if compiler.options.debug:
+            check_plan(plan)
+    return plan
 
 
 def _lower(graph: Graph, compiler: Compiler, log: Log) -> Program:
@@ -246,17 +263,18 @@ def schedule_only(
     options: Mapping[str, Any] | None = None,
     plugins: Plugins | None = None,
     dynamic: bool | None = None,
+    log: Log | None = None,
 ) -> list[Schedule]:
     """The schedules of every graph in `fn(*fake_args)`, none of them built: works for CUDA tensors without a GPU.
 
     The arguments are fake tensors of one FakeTensorMode (or real ones); the graphs run on them as they were captured.
-    dynamic: as in torch.compile.
+    dynamic: as in torch.compile. log: for the decisions. `plan_schedule` makes the plan of each.
     """
+    log = log or Log()
     compiler = make_compiler(None, options, plugins)
     schedules: list[Schedule] = []
 
     def keep(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
-        log = Log()
         planned = plan_graph(graph, compiler, log)
         schedules.append(schedule_planned(planned, compiler, log))
         eager = _eager(graph)
@@ -313,6 +331,7 @@ __all__ = [
     "generate",
     "make_compiler",
     "make_graph_code",
+    "plan_schedule",
     "schedule_graph",
     "schedule_only",
 ]

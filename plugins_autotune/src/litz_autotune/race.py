@@ -19,6 +19,7 @@ from litz import report as reports
 from litz.builtin import builtin_plugins
 from litz.codegen.wrapper import generate_wrapper
 from litz.cost import machine
+from litz.execution import plan_execution
 from litz.ir import Buffer, Program
 from litz.options import Options
 from litz.pipeline import Compiler, build, generate
@@ -138,8 +139,9 @@ def executable(program: Program, options: Options, cache: Cache) -> Callable[[li
     device = program.operations[0].device
     schedule = make_schedule(program, machine=machine(device, options), options=options)
     schedule = plugins.run_passes("schedule", schedule, options)
-    sources = generate(schedule, compiler)
-    return build(schedule, sources, generate_wrapper(schedule, sources), compiler)
+    plan = plan_execution(schedule, options=options)
+    sources = generate(plan, compiler)
+    return build(plan, sources, generate_wrapper(plan, sources), compiler)
 
 
 @functools.cache

@@ -47,8 +47,8 @@ def litz_register_options() -> Sequence[OptionSpec]:
 
 @hookimpl
 def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
-    """The passes that collectives.passes names, in its order, between core's own order and its memory plan; the check
-    of the plan at the end. Errors: UnknownPassError."""
+    """The passes that collectives.passes names, in its order, between core's own order and its `reduce_in_place`; the
+    check of the plan at the end. Errors: UnknownPassError."""
     from .overlap_pass import overlap
     from .reorder import RULES, make_pass
     from .verify import verify_plan, wanted
@@ -64,7 +64,7 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
         previous = tuple(one.name for one in found[-1:])
         found.append(Pass(name, "schedule", runs[name], ("order_steps", *previous), ("reduce_in_place",)))
     if wanted(options):
-        found.append(Pass("verify_plan", "schedule", verify_plan, ("plan_memory",)))
+        found.append(Pass("verify_plan", "schedule", verify_plan, ("reduce_in_place",)))
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from core.schedule.harness import CPU, GPU, check, schedule_of
+from core.schedule.harness import CPU, GPU, check, plan_of
 from core.schedule.programs import Writer, call
 from litz.ir import Buffer, Layout, Program, Store, build
 from litz.ir.index import Symbol, reduction_var
@@ -41,13 +41,13 @@ def test_split_reductions_give_the_same(kind, rows, over_rows, machine):
 
 def test_an_argmax_is_never_split():
     writer = reduced("argmax", 6000, 31, over_rows=False)
-    schedule = schedule_of(writer.program("y"), GPU)
+    schedule = plan_of(writer.program("y"), GPU)
     assert len(schedule.kernels) == 1
 
 
 def test_enough_outputs_are_not_split():
     writer = reduced("sum", 64, 100_000, over_rows=True)
-    assert len(schedule_of(writer.program("y"), GPU).kernels) == 1
+    assert len(plan_of(writer.program("y"), GPU).kernels) == 1
 
 
 def test_half_types_keep_their_partial_results_in_float32():

@@ -17,7 +17,7 @@ import torch
 from torch._ops import OpOverload
 
 from litz.capture import torch_api
-from litz.capture.aliasing import respecting
+from litz.capture.aliasing import overlapping, respecting
 from litz.capture.backward_inputs import SavedTensorHooks, as_traced
 from litz.capture.graph import Graph, Kind, make_graph
 
@@ -83,10 +83,12 @@ def compile_with_aot(
         inference=job.inference,
         decompositions=decompositions,
         eager_random=eager_random,
+        replay_views=not overlapping(example_inputs),
     )
     if job.written is not None and not job.written:
         return compiled
-    return respecting(compiled, gm, example_inputs, job.written, _names(gm))
+    fakes = torch_api.as_captured(gm, example_inputs)
+    return respecting(compiled, gm, example_inputs, job.written, _names(gm), fakes)
 
 
 @dataclass

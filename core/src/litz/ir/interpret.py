@@ -15,6 +15,7 @@ from typing import Any
 import sympy
 import torch
 
+from .arguments import rebuild
 from .buffer import Layout, TensorRef
 from .dtypes import HALF, compute_dtype
 from .index import Expr, FloorDiv, Mod, PythonMod, Symbol
@@ -215,7 +216,7 @@ class _Body:
 
     def _reduce(self, node: Node, *args: torch.Tensor) -> torch.Tensor:
         args = torch.broadcast_tensors(*args)
-        reduced = REDUCTIONS[node.attrs[0]].torch(*(self._flat(arg) for arg in args))
+        reduced = REDUCTIONS[node.attrs[0]].results[node.attrs[0]].torch(*(self._flat(arg) for arg in args))
         return reduced.reshape([*reduced.shape, *[1] * len(self.loop.reduction_ranges)])
 
     def _scan(self, node: Node, value: torch.Tensor) -> torch.Tensor:
@@ -277,10 +278,6 @@ def _argument(value: Any, memory: Mapping[str, torch.Tensor], sizes: Sizes) -> A
         return value.value if value.name is None else memory[value.name]
     if isinstance(value, sympy.Basic):
         return evaluate(value, sizes)
-    if isinstance(value, (list, tuple)):
-        return [_argument(item, memory, sizes) for item in value]
-    if isinstance(value, dict):
-        return {key: _argument(item, memory, sizes) for key, item in value.items()}
     return value
 
 
@@ -304,8 +301,7 @@ def _run_extern(extern: Extern, program: Program, memory: dict[str, torch.Tensor
     if isinstance(extern, Check):
         require(evaluate(extern.condition, sizes), extern.explain(sizes))
         return
-    args = [_argument(value, memory, sizes) for value in extern.args]
-    kwargs = {key: _argument(value, memory, sizes) for key, value in extern.kwargs.items()}
+    args, kwargs = rebuild((extern.args, extern.kwargs), lambda value: _argument(value, memory, sizes))
     result = extern.target(*args, **kwargs)
     for item in extern.unbacked:
         _bind(sizes, item, result)

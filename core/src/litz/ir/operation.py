@@ -16,9 +16,11 @@ import sympy
 import torch
 
 from .accesses import Access, find_accesses
+from .arguments import leaves
 from .buffer import TensorRef
 from .index import Expr, Symbol, is_placeholder, product, symbols_in
 from .node import Node, walk
+from .reductions import REDUCTIONS
 from .stages import find_depths
 
 StoreMode = Literal["set", "add", "prod", "max", "min"]
@@ -116,6 +118,11 @@ class Loop:
         return bool(self.reduction_ranges)
 
     @cached_property
+    def ordered(self) -> bool:
+        """Is the order of the reduction ranges part of the result, as it is of scans and of positions?"""
+        return any(n.op == "scan" or (n.op == "reduce" and REDUCTIONS[n.attrs[0]].ordered) for n in self.nodes)
+
+    @cached_property
     def levels(self) -> Mapping[Node, bool]:
         """For each node: does its value vary along a reduction range?"""
         if not self.reduction_ranges:
@@ -170,17 +177,6 @@ def expressions(node: Node) -> tuple[Expr, ...]:
     return node.attrs[:1] if node.op in ("index", "bounded") else ()
 
 
-def _refs(value: object) -> Iterator[TensorRef]:
-    if isinstance(value, TensorRef):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _refs(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _refs(item)
-
-
 @dataclass(frozen=True)
 class Unbacked:
     """A size that is known only once an Extern has run: where to read it off.
@@ -218,7 +214,7 @@ class Extern:
     @cached_property
     def refs(self) -> tuple[TensorRef, ...]:
         """Every tensor argument."""
-        return (*_refs(self.args), *_refs(dict(self.kwargs)))
+        return tuple(value for value in leaves((self.args, self.kwargs)) if isinstance(value, TensorRef))
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -300,15 +296,13 @@ class Check(Extern):
 
 def sizes_in(value: Any) -> frozenset[Symbol]:
     """Every size symbol in nested arguments of an Extern."""
-    if isinstance(value, TensorRef):
-        return frozenset(value.layout.free_symbols)
-    if isinstance(value, sympy.Basic):
-        return frozenset(value.free_symbols)
-    if isinstance(value, Mapping):
-        value = tuple(value.values())
-    if isinstance(value, (list, tuple)):
-        return frozenset(symbol for item in value for symbol in sizes_in(item))
-    return frozenset()
+    found: set[Symbol] = set()
+    for leaf in leaves(value):
+        if isinstance(leaf, TensorRef):
+            found |= leaf.layout.free_symbols
+        elif isinstance(leaf, sympy.Basic):
+            found |= leaf.free_symbols
+    return frozenset(found)
 
 
 Operation = Loop | Extern

@@ -108,8 +108,3 @@ def walks_loading(loop: Loop) -> Mapping[object, int]:
                 # A reduction takes its values on the walk that they belong to.
                 needed.setdefault(arg, set()).update({depths[arg]} if node.op == "reduce" else own)
     return {node: max(1, len(needed[node])) for node in loop.loads}
-
-
-def order_counts(loop: Loop) -> bool:
-    """Is the order of the reduction ranges part of the result? Of scans and of positions it is."""
-    return any(node.op == "scan" or (node.op == "reduce" and "arg" in node.attrs[0]) for node in loop.nodes)

@@ -11,7 +11,6 @@ from .build import index as index_node
 from .index import ONE, ZERO, Expr, Ranges, Symbol, flat_index, stride_of, substitute
 from .node import Node, intern, rewrite, with_args
 from .operation import Loop, Range, Store, expressions
-from .stages import order_counts
 
 
 def rename(node: Node, args: tuple[Node, ...], mapping: Mapping[Symbol, Expr], ranges: Ranges) -> Node:
@@ -147,7 +146,7 @@ def _ordered(loop: Loop) -> Loop:
         loop,
         ranges=tuple(sorted(loop.ranges, key=lambda r: -weights[r.var])),
         reduction_ranges=loop.reduction_ranges
-        if order_counts(loop)
+        if loop.ordered
         else tuple(sorted(loop.reduction_ranges, key=lambda r: -weights[r.var])),
     )
 

@@ -88,8 +88,9 @@ def _found_here() -> dict[str, Verdict]:
 @functools.cache
 def _sources() -> str:
     """What tells one state of generator and probes from another."""
-    folders = (Path(litz.codegen.cpp.__file__).parent, Path(__file__).parent)
-    return digest(*(path.read_bytes() for folder in folders for path in sorted(folder.glob("*.py"))))
+    generator = Path(litz.codegen.cpp.__file__).parent
+    files = (path for folder in (generator, Path(__file__).parent) for path in sorted(folder.glob("*.py")))
+    return digest(*(path.read_bytes() for path in (generator.parent / "dialect.py", *files)))
 
 
 def _kept(key: str, options: Options, cache: Cache) -> Verdict | None:

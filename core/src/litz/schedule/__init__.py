@@ -1,8 +1,8 @@
-"""Scheduling: a Program into ordered kernels and calls with a plan for their memory. Imports `litz.ir` only."""
+"""Scheduling: a Program into ordered kernels and calls in a legal order. Imports `litz.ir` only."""
 
 from .check import IllegalSchedule, check_schedule
 from .estimate import H100, CostModel, Machine, cpu_machine, machine_of
-from .schedule import Kernel, MemoryPlan, Schedule, Step
+from .schedule import Kernel, Schedule, Step
 from .schedule_program import core_program_passes, core_schedule_passes, make_schedule, prepare, unscheduled
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "IllegalSchedule",
     "Kernel",
     "Machine",
-    "MemoryPlan",
     "Schedule",
     "Step",
     "check_schedule",

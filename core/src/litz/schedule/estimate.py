@@ -18,6 +18,7 @@ from litz.ir import Loop, Program
 from litz.ir.accesses import Access
 from litz.ir.index import Symbol
 from litz.ir.ops import OPS
+from litz.ir.reductions import REDUCTIONS
 from litz.ir.stages import walks_loading
 from litz_plugins import DeviceInfo, Estimate
 
@@ -212,7 +213,7 @@ class CostModel:
             row = OPS.get(node.op)
             count = row.flops if row is not None else (1 if node.op in ("load", "cast", "index", "scan") else 0)
             if node.op == "reduce":
-                large += 4 if "welford" in node.attrs[0] else 1
+                large += 4 if REDUCTIONS[node.attrs[0]].several else 1
             elif levels.get(node, False):
                 large += count
             else:

@@ -15,14 +15,11 @@ from litz.ir import Loop, Program
 from litz.ir.index import Symbol, known_nonnegative
 from litz.ir.operation import storage_roots
 from litz.ir.transform import rename_loop
-from litz_plugins import Estimate, PassContext
+from litz_plugins import PassContext
 
 from .contracted import ContractedGraph
 from .dependences import dependences
-from .estimate import machine_of
-from .fusion import renumbered
 from .fusion_size import exceeds, most_operations
-from .memory import simple_plan
 from .schedule import Kernel, Schedule, Step
 
 DEVICES = frozenset({"cuda"})
@@ -56,16 +53,7 @@ def finish_in_one_launch(schedule: Schedule, context: PassContext, devices: froz
             context.record(subject, "two launches", f"fewer than {LEAST} such kernels: the counters cost as much")
             return schedule
         context.record(subject, "one launch", REASON)
-    if not count:
-        return schedule
-    order = joined.order()
-    found = renumbered(joined.kernel(n) for n in order)
-    estimates: dict[str, Estimate] = {}
-    for n, step in zip(order, found, strict=True):
-        times = [schedule.estimates.get(steps[k].name) for k in (n, *joined.seconds.get(n, ()))]
-        if None not in times:
-            estimates[step.name] = _sum([time for time in times if time is not None], machine_of(step.device).launch_us)
-    return replace(schedule, steps=found, memory=simple_plan(program, found), estimates=estimates)
+    return replace(schedule, steps=tuple(joined.kernel(n) for n in joined.order())) if count else schedule
 
 
 def _may_finish(step: Step, devices: frozenset[str]) -> bool:
@@ -207,12 +195,3 @@ def _is_small(finish: Loop, program: Program) -> bool:
     pieces = program.hint(finish.reduction_numel)
     width = sum(node.dtype.itemsize for node in finish.loads if finish.levels[node])
     return pieces <= MOST_PIECES and pieces * min(BLOCK, program.hint(finish.numel)) * width <= MOST_BYTES
-
-
-def _sum(times: list[Estimate], launch_us: float) -> Estimate:
-    """The time of kernels in one launch."""
-    if len(times) == 1:
-        return times[0]
-    saved = min(launch_us * (len(times) - 1), *(time.low_us for time in times))
-    low, us, high = (sum(getattr(time, name) for time in times) - saved for name in ("low_us", "us", "high_us"))
-    return Estimate(us, low, high, "; then ".join(time.why for time in times))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 from litz.ir import Extern, Loop, Program, Wait
@@ -84,15 +84,13 @@ class _Fusion:
     def steps(self) -> tuple[Step, ...]:
         """What there is now, in an order that respects the dependences and otherwise the program."""
         found: list[Step] = []
-        kernels = 0
         for number in self.graph.order():
             operation = self.program.operations[number]
             if isinstance(operation, Extern):
                 found.append(operation)
             else:
                 group = self.groups[number]
-                found.append(Kernel(f"kernel{kernels}", group.loop, group.members))
-                kernels += 1
+                found.append(Kernel(group.members[0], group.loop, group.members))
         return tuple(found)
 
     # ------------------------------------------------------------------------------------------------- candidates
@@ -286,15 +284,3 @@ def _why_slower(a: Cost, b: Cost, together: Cost) -> str:
     if together.flops > 1.5 * (a.flops + b.flops):
         return "recompute costs more than the bytes it saves"
     return "too few outputs to keep the device busy"
-
-
-def renumbered(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """Kernels named by their place: kernel0, kernel1, ..."""
-    found: list[Step] = []
-    count = 0
-    for step in steps:
-        if isinstance(step, Kernel):
-            step = replace(step, name=f"kernel{count}")
-            count += 1
-        found.append(step)
-    return tuple(found)

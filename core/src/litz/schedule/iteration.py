@@ -35,7 +35,6 @@ from litz.ir.index import (
     stride_of,
     substitute,
 )
-from litz.ir.stages import order_counts
 from litz.ir.transform import rename_loop
 
 Index = tuple[Expr, ...]
@@ -136,7 +135,7 @@ def _align_reductions(first: Loop, second: Loop) -> Alignment | str:
         inner = _match(source, target, target.reduction_ranges, source.reduction_ranges)
         if outer is None or inner is None:
             continue
-        if order_counts(source) and not _keeps_order(inner, source.reduction_ranges, target.reduction_ranges):
+        if source.ordered and not _keeps_order(inner, source.reduction_ranges, target.reduction_ranges):
             continue
         mapping = {**outer, **inner}
         if second_moves:

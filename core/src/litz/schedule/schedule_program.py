@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from litz.ir import Program
-from litz_plugins import Decision, Estimate, Pass, PassContext
+from litz_plugins import Decision, Pass, PassContext
 
 from .bodies import simplify_bodies
 from .estimate import CostModel, Machine, Machines
@@ -20,10 +20,9 @@ from .finish import finish_in_one_launch
 from .fusion import fuse
 from .fusion_size import most_operations
 from .inline import inline_pointwise
-from .memory import plan_memory, simple_plan, work_in_place
 from .order import order_steps
 from .reduce_in_place import reduce_in_place
-from .schedule import Kernel, Schedule, Step
+from .schedule import Kernel, Schedule, Steps
 from .simplify import remove_dead_operations
 from .split import split_reductions
 
@@ -47,8 +46,6 @@ def core_schedule_passes(options: Any = None) -> tuple[Pass, ...]:
         Pass("finish_in_one_launch", "schedule", finish_in_one_launch),
         Pass("order_steps", "schedule", order_steps, after=("finish_in_one_launch",)),
         Pass("reduce_in_place", "schedule", reduce_in_place, after=("order_steps",)),
-        Pass("work_in_place", "schedule", work_in_place, after=("reduce_in_place",)),
-        Pass("plan_memory", "schedule", plan_memory, after=("work_in_place",)),
     )
 
 
@@ -56,35 +53,20 @@ def make_schedule(
     program: Program,
     *,
     machine: MachineLike | None = None,
-    estimate: Callable[[Step], Estimate | None] | None = None,
     options: Any = None,
-    note: Callable[[Decision], None] | None = None,
+    note: Callable[[Decision], None] = lambda decision: None,
     passes: Sequence[Pass] = (),
 ) -> Schedule:
-    """The program's loops fused into kernels, in a legal order, with a plan that frees what is dead and reuses nothing.
+    """The program's loops fused into kernels, in a legal order.
 
-    machine: what fusion weighs with; None for what torch reports. estimate: the expected time of a step, for the
-    record. options: `fusion` and `max_fusion_size` are used. passes: schedule passes to run on the result
-    (`core_schedule_passes()` for core's own), for callers that have no plugin manager to run them.
+    machine: what fusion weighs with; None for what torch reports. options: `fusion` and `max_fusion_size` are used.
+    note: takes what is decided. passes: schedule passes to run on the result (`core_schedule_passes()` for core's own),
+    for callers that have no plugin manager to run them.
     """
-    decisions: list[Decision] = []
-
-    def keep(decision: Decision) -> None:
-        decisions.append(decision)
-        if note is not None:
-            note(decision)
-
     enabled, most = getattr(options, "fusion", True), most_operations(options)
-    steps = fuse(program, CostModel(program, machine), keep, enabled, most)
-    estimates: dict[str, Estimate] = {}
-    for step in steps:
-        found = None if estimate is None else estimate(step)
-        if found is not None:
-            estimates[step.name] = found
-    schedule = Schedule(program, steps, simple_plan(program, steps), estimates, tuple(decisions), len(program.loops))
+    schedule = Schedule(program, fuse(program, CostModel(program, machine), note, enabled, most))
     for item in passes:
-        context = PassContext(options, "schedule", item.name, item.plugin or "core", note=keep)
-        schedule = item.run(schedule, context)
+        schedule = item.run(schedule, PassContext(options, "schedule", item.name, item.plugin or "core", note=note))
     return schedule
 
 
@@ -95,8 +77,8 @@ def prepare(program: Program, options: Any = None, machine: MachineLike | None =
     return program
 
 
-def unscheduled(schedule: Schedule) -> Program:
-    """The schedule as a Program again: each kernel's loop and each call, in order of execution. It prints, verifies
-    and runs in the interpreter like any other."""
+def unscheduled(schedule: Steps) -> Program:
+    """A schedule, or a plan, as a Program again: each kernel's loop and each call, in order of execution. It prints,
+    verifies and runs in the interpreter like any other."""
     operations = [loop for step in schedule.steps for loop in (step.loops if isinstance(step, Kernel) else (step,))]
     return replace(schedule.program, operations=tuple(operations))

@@ -19,6 +19,7 @@ from .aot import (
     returns_flat_tuple,
     saved_tensor_hooks_active,
     static_positions,
+    synthetic_base,
     unwatched,
     user_output_count,
     written_inputs,
@@ -36,7 +37,7 @@ from .asserts import (
     same_condition,
     traced_expr,
 )
-from .dynamo import compile_label, disable_dynamo, is_restart
+from .dynamo import as_captured, compile_label, disable_dynamo, is_restart
 from .export import Exported, export, guard_count, guards_since
 from .fake import fake_mode_around, fake_mode_of, hint_of, is_fake, make_fake, missing_value, real_mode
 from .operators import (
@@ -73,6 +74,7 @@ __all__ = [
     "Exported",
     "aliased_argument",
     "aot_compile",
+    "as_captured",
     "asserted",
     "assertion_messages",
     "backed_values",
@@ -132,6 +134,7 @@ __all__ = [
     "simplify",
     "static_positions",
     "sympy_of",
+    "synthetic_base",
     "traced_expr",
     "unwatched",
     "user_output_count",

@@ -13,6 +13,7 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
+from .asserts import keeps_asserted_calls
 from .operators import whole_where_undecided
 from .random import partition_with_draws, random_as_in_eager
 
@@ -29,11 +30,14 @@ def aot_compile(
     inference: Compiler,
     decompositions: Mapping[OpOverload, Callable[..., Any]],
     eager_random: bool = False,
+    replay_views: bool = True,
 ) -> Callable[..., Any]:
     """Trace `gm` to functional ATen, split forward from backward by min-cut, and hand each graph to its compiler.
 
     The compilers get an FX graph and its fake inputs, and return a boxed callable (one list in, a sequence out).
     eager_random: keep the random ops that eager calls, each once, where eager calls it (`random_as_in_eager`).
+    replay_views: make an output that is a view of an input by the views of the program, else by its sizes and strides.
+        Torch replays them on the wrong tensor where it has merged the input with others (2.11 to 2.13).
     Returns a callable with dynamo's convention: positional inputs in, a sequence of outputs out. Whatever the
     compilers raise comes through unchanged.
     """
@@ -44,7 +48,8 @@ def aot_compile(
     counters["aot_autograd"]["total"] += 1
     partition: Any = min_cut_rematerialization_partition
     finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False
-    with _aot_config(finds_out), random_as_in_eager() if eager_random else contextlib.nullcontext():
+    drawn = random_as_in_eager() if eager_random else contextlib.nullcontext()
+    with _aot_config(finds_out, replay_views), keeps_asserted_calls(gm), drawn:
         return aot_module_simplified(
             gm,
             example_inputs,
@@ -58,9 +63,10 @@ def aot_compile(
         )
 
 
-def _aot_config(finds_out: bool) -> contextlib.AbstractContextManager[Any]:
+def _aot_config(finds_out: bool, replay_views: bool) -> contextlib.AbstractContextManager[Any]:
     """AOTAutograd's settings for a litz compile; the user's settings are back when it ends. finds_out: the graph has
-    calls that find out sizes, of which the partitioner would make one where they are equal, and keep both names."""
+    calls that find out sizes, of which the partitioner would make one where they are equal, and keep both names.
+    replay_views: see `aot_compile`."""
     import torch._functorch.config as config
 
     wanted = {
@@ -74,6 +80,7 @@ def _aot_config(finds_out: bool) -> contextlib.AbstractContextManager[Any]:
         "functionalize_rng_ops": False,
         "selective_decompose": False,
         **({"cse": False} if finds_out else {}),
+        **({} if replay_views else {"view_replay_for_aliased_outputs": False}),
     }
     return config.patch({name: value for name, value in wanted.items() if hasattr(config, name)})
 
@@ -165,6 +172,26 @@ def overlapping(tensors: Sequence[torch.Tensor]) -> bool:
     numbers = (number for tensor in tensors for number in (*tensor.shape, *tensor.stride(), tensor.storage_offset()))
     symbolic = any(isinstance(number, torch.SymInt) for number in numbers)
     return bool(compute_overlapping_tensors(list(tensors), symbolic=symbolic))
+
+
+def synthetic_base(tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """What AOTAutograd puts in place of tensors of one storage of which some overlap: whether autograd knows the base,
+    the base's dtype, the number of its dimensions, its sizes, its strides and its offset (each None where symbolic).
+    Where only some are views of the base that autograd knows, which AOTAutograd refuses to trace, `("mixed",)`.
+    """
+    base = next((tensor._base for tensor in tensors if tensor._base is not None), None)
+    if base is None:
+        storage = tensors[0].untyped_storage()
+        numbers: list[Any] = [storage.nbytes() // tensors[0].itemsize, 1, 0]
+        return (False, tensors[0].dtype, 1, *map(_fixed, numbers))
+    if any(tensor is not base and tensor._base is not base for tensor in tensors):
+        return ("mixed",)
+    numbers = [*base.shape, *base.stride(), base.storage_offset()]
+    return (True, base.dtype, base.dim(), *map(_fixed, numbers))
+
+
+def _fixed(number: Any) -> int | None:
+    return number if isinstance(number, int) else None
 
 
 def is_wrapper(tensor: torch.Tensor) -> bool:

@@ -7,13 +7,15 @@ that it was made with beside the one that is left after replacing. The same in t
 
 What differs is the graph. Before torch 2.13 dynamo puts assertions of its own in place of torch._check, so a user's
 message is lost before a backend is called, and an equality is asserted as True: a call whose size nothing but that
-equality reads has no users left, and AOTAutograd removes the call, whatever the backend.
+equality reads has no users left, and AOTAutograd removes the call, for every backend but litz (`keeps_asserted_calls`).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
+from unittest import mock
 
 import sympy
 import torch
@@ -104,6 +106,25 @@ def implied_by_ranges(shape_env: ShapeEnv, condition: Any) -> bool:
     """Whether a condition holds for all values in the ranges of its symbols, whatever else was asserted."""
     found = shape_env.bound_sympy(condition)
     return bool(found.is_bool) and found.is_singleton() and bool(found.lower)
+
+
+def keeps_asserted_calls(module: Any) -> contextlib.AbstractContextManager[Any]:
+    """While it lasts, torch takes no call that finds out a size or scalar for dead where `module`, as dynamo captured
+    it, asserts something about one.
+
+    For torch before 2.13 (see above); later ones trace the size beside its assertion, which keeps the call.
+    """
+    if torch.__version__ >= "2.13" or not isinstance(module, torch.fx.GraphModule):
+        return contextlib.nullcontext()
+    if not any(asserted(node) for node in module.graph.nodes):
+        return contextlib.nullcontext()
+    kept = _WithCallsThatFindOut(torch.fx.node._side_effectful_functions)
+    return mock.patch.object(torch.fx.node, "_side_effectful_functions", kept)
+
+
+class _WithCallsThatFindOut(set[Any]):
+    def __contains__(self, target: object) -> bool:
+        return super().__contains__(target) or depends_on_data(target)
 
 
 def asserted(node: torch.fx.Node) -> tuple[Any, str] | None:

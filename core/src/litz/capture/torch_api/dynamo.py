@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,23 @@ def compile_label() -> str:
     if frame is None:  # compiled autograd has its own numbering
         return f"graph_autograd{getattr(compile_id, 'compiled_autograd_id', 0) or 0}"
     return f"graph{frame}_{again}" if again else f"graph{frame}"
+
+
+def as_captured(gm: Any, examples: Sequence[Any]) -> list[Any]:
+    """The examples as dynamo traced the graph with them: fake tensors, whose sizes are symbols where they may vary. It
+    calls a backend with real tensors. An example is returned as it is where the graph does not say."""
+    if not isinstance(gm, torch.fx.GraphModule):
+        return list(examples)
+    fakes = [node.meta.get("example_value", node.meta.get("val")) for node in gm.graph.find_nodes(op="placeholder")]
+    if len(fakes) != len(examples):
+        return list(examples)
+    pairs = zip(fakes, examples, strict=True)
+    return [
+        fake
+        if isinstance(fake, torch.Tensor) and isinstance(value, torch.Tensor) and fake.dim() == value.dim()
+        else value
+        for fake, value in pairs
+    ]
 
 
 def is_restart(error: BaseException) -> bool:

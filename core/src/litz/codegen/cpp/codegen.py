@@ -21,13 +21,14 @@ from litz_plugins.records import CodegenContext, KernelSource
 from ..kernel_plan import KernelPlan, sizes_of
 from .body import Body, Lines
 from .constructs import constructs_in, find_construct
+from .dialect import ELEMENTS
 from .loops import Writer
 from .plan import Plan, join_short, make_plan
 from .pointwise import write_pointwise
 from .prelude import prelude
 from .reduction import write_reduction
 from .segments import segments
-from .text import TYPES, IndexText
+from .text import IndexText
 
 SYMBOL = "kernel"
 Load = Callable[[KernelSource, CodegenContext], Callable[..., Any]]
@@ -81,7 +82,8 @@ def generate(kernel: KernelPlan, context: CodegenContext) -> KernelSource:
         _write_segments(Writer(plan, body), [Writer(part, body_of(part.loop), team=True) for part in parts])
     written = set(loop.writes)
     parameters = [
-        f"{'' if name in written else 'const '}{TYPES[kernel.buffers[name].dtype]}* {pointers[name]}" for name in names
+        f"{'' if name in written else 'const '}{ELEMENTS[kernel.buffers[name].dtype]}* {pointers[name]}"
+        for name in names
     ]
     numbers = (*kernel.values(sizes), *map(to_expr, starts.values()))
     parameters += [f"i64 s{number}" for number in range(len(numbers))]

@@ -39,7 +39,8 @@ from litz.ir.index import (
 from litz.ir.node import intern, with_args
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
-from litz.ir.stages import Stages, find_stages, order_counts
+from litz.ir.reductions import REDUCTIONS
+from litz.ir.stages import Stages, find_stages
 from litz.ir.transform import map_stores, rename_loop
 
 from ..kernel_plan import KernelPlan
@@ -50,8 +51,8 @@ SMALL_REDUCTION = 32
 """A reduction of at most so many elements is unrolled inside of a loop over outputs."""
 TINY = 8
 """A range shorter than a vector is no vector loop."""
-TINY_WELFORD = 16
-"""Likewise where means and variances of lanes have to be merged at the end of each row."""
+TINY_SEVERAL = 16
+"""Likewise where the states of lanes have several results, and have to be merged at the end of each row."""
 ROW_SCRATCH_BYTES = 64 * 1024
 """The most that values kept from one stage for the next may take; more would leave the second-level cache."""
 EXPENSIVE = 8
@@ -302,7 +303,7 @@ def _reduction_mode(loop: Loop) -> tuple[Mode, Loop, Range | None]:
     column = max(reversed(loop.ranges), key=lambda r: by_column.get(r, -1)) if by_column else None
     if column is not None and by_column[column] > by_row[inner]:
         return "column", _vector_last(loop, column), column
-    if not order_counts(loop):
+    if not loop.ordered:
         order = (*(r for r in loop.reduction_ranges if r != inner), inner)
         loop = replace(loop, reduction_ranges=order)
     return "row", loop, loop.reduction_ranges[-1]
@@ -312,8 +313,8 @@ def _are_rows(loop: Loop, vector: Range) -> bool:
     """Whether a reduction of a few elements is better walked along than unrolled across outputs, where loads gather
     what lies side by side: softmax over 31 took 4.5 times as long, and a kernel that normalizes looked-up rows of 32
     8 times, and eight seconds in the compiler."""
-    welford = any(node.op == "reduce" and node.attrs[0].startswith("welford") for node in loop.nodes)
-    if int(loop.reduction_numel) <= (TINY_WELFORD if welford else TINY):
+    several = any(node.op == "reduce" and REDUCTIONS[node.attrs[0]].several for node in loop.nodes)
+    if int(loop.reduction_numel) <= (TINY_SEVERAL if several else TINY):
         return False
     found = traffic(loop, inner_only=True)
     return max(contiguity(found, r.var) for r in loop.reduction_ranges) > contiguity(found, vector.var)

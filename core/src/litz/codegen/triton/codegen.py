@@ -17,11 +17,11 @@ from typing import Any
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 
 from ..kernel_plan import KernelPlan
+from .dialect import POINTER_TYPES
 from .finish import choose_tilings
 from .indices import LIMIT, choose_index_type
 from .kernel import KernelText, Part, write_kernel
 from .names import Names, make_names
-from .text import POINTER_TYPES
 from .tiling import Tiling
 
 Loader = Callable[[KernelSource, CodegenContext], Callable[..., None]]

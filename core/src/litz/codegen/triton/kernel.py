@@ -13,6 +13,7 @@ from litz.ir import Loop
 from litz.ir.dtypes import short
 from litz.ir.index import Expr
 from litz.ir.ops import OPS
+from litz.ir.reductions import REDUCTIONS
 from litz.ir.stages import Stages
 
 from ..kernel_plan import KernelPlan
@@ -122,7 +123,7 @@ def _symbol(loop: Loop) -> str:
         kind = "reduce" if any(node.op == "reduce" for node in loop.nodes) else "row"
     else:
         kind = "scatter" if any(store.mode != "set" for store in loop.stores) else "pointwise"
-    shown = [name for name in _ops(loop) if name in OPS or name.startswith("welford")][:6]
+    shown = [name for name in _ops(loop) if name in OPS or (name in REDUCTIONS and REDUCTIONS[name].several)][:6]
     return "_".join(["litz", kind, *shown])
 
 

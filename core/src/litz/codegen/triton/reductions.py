@@ -15,7 +15,7 @@ import torch
 from litz.ir import Node
 from litz.ir.dtypes import compute_dtype
 
-from .text import TL_TYPES, literal
+from .dialect import VALUES, literal
 from .values import Tile, Value
 
 
@@ -140,24 +140,24 @@ class Reducer:
         for (family, args), _ in self.groups.items():
             dtype = compute_dtype(args[0].dtype)
             if family == "welford":
-                names = [self._accumulator(0.0, TL_TYPES[dtype]) for _ in range(2)]
+                names = [self._accumulator(0.0, VALUES[dtype]) for _ in range(2)]
             elif family == "welford_combine":
-                names = [self._accumulator(0.0, TL_TYPES[dtype]) for _ in range(3)]
+                names = [self._accumulator(0.0, VALUES[dtype]) for _ in range(3)]
             elif family == "online":
-                names = [self._accumulator(start, TL_TYPES[dtype]) for start in (-float("inf"), 0.0)]
+                names = [self._accumulator(start, VALUES[dtype]) for start in (-float("inf"), 0.0)]
             elif family in ("argmax", "argmin"):
                 dtype = torch.int32 if dtype == torch.bool else dtype
                 identity = _least(dtype) if family == "argmax" else _greatest(dtype)
-                names = [self._accumulator(identity, TL_TYPES[dtype]), self._accumulator(*self._last_position())]
+                names = [self._accumulator(identity, VALUES[dtype]), self._accumulator(*self._last_position())]
             else:
                 dtype = torch.bool if family in ("any", "all") else dtype
-                names = [self._accumulator(_row(family, dtype).identity, TL_TYPES[dtype])]
+                names = [self._accumulator(_row(family, dtype).identity, VALUES[dtype])]
             self.accumulators[family, args] = names
         for node in self.scans:
             dtype = compute_dtype(node.dtype)
             name = self.tile.fresh("carry")
             start = literal(_row(node.attrs[0], dtype).identity)
-            self.tile.emit(f"{name} = tl.full({self.tile.shape(self.results)}, {start}, {TL_TYPES[dtype]})")
+            self.tile.emit(f"{name} = tl.full({self.tile.shape(self.results)}, {start}, {VALUES[dtype]})")
             self.carries[node] = name
 
     def _last_position(self) -> tuple[int, str]:
@@ -225,7 +225,7 @@ class Reducer:
             value = self.accumulators[family, args][0]
             dtype = torch.bool if family in ("any", "all") else compute_dtype(args[0].dtype)
         for node in nodes:
-            self._bind(node, _row(family, dtype).across.format(v=value, T=TL_TYPES[dtype]))
+            self._bind(node, _row(family, dtype).across.format(v=value, T=VALUES[dtype]))
 
     def _close_position(self, family: str, args: tuple[Node, ...], nodes: list[Node]) -> None:
         if self.persistent:
@@ -240,7 +240,7 @@ class Reducer:
             self._bind(node, f"{pair[1]}.to(tl.int64)")
 
     def _close_welford(self, args: tuple[Node, ...], nodes: list[Node]) -> None:
-        type_text = TL_TYPES[compute_dtype(args[0].dtype)]
+        type_text = VALUES[args[0].dtype]
         if self.persistent:
             # All of the row is at hand: the plain formulas, which are exact where Welford's is only stable.
             value = self._value(args[0])
@@ -289,12 +289,12 @@ class Reducer:
         row = _row(node.attrs[0], dtype)
         value = self._value(node.args[0])
         name = self.tile.fresh()
-        scanned = row.scan.format(v=value, T=TL_TYPES[dtype])
+        scanned = row.scan.format(v=value, T=VALUES[dtype])
         if self.persistent:
             self.tile.emit(f"{name} = {scanned}")
             return Value(name, self.full)
         carry = self.carries[node]
         self.tile.emit(f"{name} = {row.combine.format(a=carry, v=f'({scanned})')}")
-        total = row.across.format(v=self._masked(value, row.identity, dtype), T=TL_TYPES[dtype])
+        total = row.across.format(v=self._masked(value, row.identity, dtype), T=VALUES[dtype])
         self.tile.emit(f"{carry} = {row.combine.format(a=carry, v=f'({total})')}")
         return Value(name, self.full)

@@ -14,7 +14,6 @@ from math import prod
 from litz.ir import Loop, Range
 from litz.ir.accesses import Access, distinct
 from litz.ir.index import Expr, Symbol, product
-from litz.ir.stages import order_counts
 
 from ..kernel_plan import KernelPlan
 
@@ -194,7 +193,7 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic) -> Tiling:
     inner_vars = {r.var for r in loop.reduction_ranges}
     relevant = {access: moved for access, moved in traffic.items() if not access.symbols.isdisjoint(inner_vars)}
     along_r, along_x = _votes(loop, relevant)
-    r_ranges = loop.reduction_ranges if order_counts(loop) else _innermost_last(loop.reduction_ranges, relevant)
+    r_ranges = loop.reduction_ranges if loop.ordered else _innermost_last(loop.reduction_ranges, relevant)
     if along_x > along_r and loop.ranges:
         x_ranges = _innermost_last(loop.ranges, relevant)
         return _outer_reduction(x_ranges, r_ranges, loop, plan, relevant, mixed=along_r * 4 > along_x)

@@ -22,7 +22,7 @@ from litz.codegen.cpp import CppCodegen
 from litz.codegen.wrapper import generate_wrapper
 from litz.cost import Roofline
 from litz.ir.interpret import interpret
-from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, schedule_graph
+from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, plan_schedule, schedule_graph
 from litz.schedule import unscheduled
 from litz.testing.tensors import overlaps
 from litz_plugins import Codegen, hookimpl
@@ -30,6 +30,7 @@ from litz_plugins.manager import make_plugins
 
 from .cpp_batch import CppBatch
 from .program import FuzzProgram, is_trained
+from .torch_alone import through_aot
 
 Way = Literal["interpreted", "compiled", "traced"]
 
@@ -81,7 +82,8 @@ class FuzzCompiler:
     def compile(self, program: FuzzProgram, inputs: Sequence[torch.Tensor], peer: Peer | None = None) -> Executable:
         """The program, compiled for inputs like these. Its kernels are there after `finish`.
 
-        peer: without litz's stages: what AOTAutograd makes of it runs in eager, with litz's decompositions or none.
+        peer: without litz's stages: what AOTAutograd makes of it runs in eager, with litz's decompositions or
+        none. With none ("plain"), no code of litz's runs where dynamo captures the program.
         "laid out": the results then get the strides that they have in the traced graph.
         """
         way: list[Way] = ["interpreted"]
@@ -94,6 +96,11 @@ class FuzzCompiler:
                 return _eager(graph, laid_out=peer == "laid out")
             return _switch(graph, self.compiler, way, self.compiled)
 
+        if program.by_dynamo and peer == "plain":
+            call = through_aot(program, graphs)
+            with contextlib.suppress(Exception):  # a run that is judged follows
+                call(*inputs)
+            return Executable(call, way, None, (), (), graphs)
         if program.by_dynamo:
             return _captured(program, inputs, compile_graph, rules, way, graphs)
         shape_env = ShapeEnv(duck_shape=True) if program.dynamic else None
@@ -159,8 +166,9 @@ def _switch(graph: Graph, compiler: Compiler, way: list[Way], compiled: bool) ->
     program = unscheduled(schedule)
     entry = None
     if compiled:
-        sources = generate(schedule, compiler)
-        entry = build(schedule, sources, generate_wrapper(schedule, sources), compiler)
+        plan = plan_schedule(schedule, compiler)
+        sources = generate(plan, compiler)
+        entry = build(plan, sources, generate_wrapper(plan, sources), compiler)
 
     def call(arguments: list[Any]) -> Any:
         if way[0] == "interpreted":

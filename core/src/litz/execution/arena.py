@@ -11,14 +11,10 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from litz.ir import KernelCall, Program
-
-from .schedule import Kernel, Step
-
-if TYPE_CHECKING:
-    from .memory import Lifetimes
+from litz.schedule.lifetimes import Lifetimes
+from litz.schedule.schedule import Kernel, Step
 
 ALIGNMENT = 128
 """Bytes at whose multiples buffers start: a line of a GPU's cache, so that two never share one. Kernels need 16."""

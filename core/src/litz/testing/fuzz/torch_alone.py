@@ -1,0 +1,63 @@
+"""A program that dynamo captures, run by torch's own backends: what torch does with it where no code of litz's runs.
+
+What litz gets wrong may be torch's doing only if it happens here too. What a program refuses is told apart by where the
+captured graph ends: at an assertion, which every backend must keep, or in an op that refuses its operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .program import FuzzProgram
+
+
+def compiled(program: FuzzProgram, backend: Any) -> Callable[..., Any]:
+    """The program, compiled anew, with what depends on data in its graph. backend: as torch.compile takes it."""
+    config = torch._dynamo.config.patch(
+        capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True, fail_on_recompile_limit_hit=True
+    )
+    function = torch.compile(program.function(), backend=backend, dynamic=program.dynamic)
+
+    def call(*inputs: torch.Tensor) -> Any:
+        with config:
+            return function(*inputs)
+
+    return call
+
+
+def through_aot(program: FuzzProgram, graphs: list[str]) -> Callable[..., Any]:
+    """The program through AOTAutograd (`aot_eager`). graphs: gets the text of each graph that dynamo captures."""
+    aot_eager = torch._dynamo.lookup_backend("aot_eager")
+
+    def backend(module: torch.fx.GraphModule, examples: Sequence[Any]) -> Any:
+        graphs.append(str(module.graph))
+        return aot_eager(module, list(examples))
+
+    return compiled(program, backend)
+
+
+def ends_at_an_assertion(program: FuzzProgram, inputs: Sequence[torch.Tensor]) -> bool:
+    """Whether the graph that dynamo captured, run node by node, stops at an assertion for these inputs."""
+    stopped: list[torch.fx.Node] = []
+
+    class Run(torch.fx.Interpreter):
+        def run_node(self, n: torch.fx.Node) -> Any:
+            try:
+                return super().run_node(n)
+            except Exception:
+                stopped.append(n)
+                raise
+
+    try:
+        compiled(program, lambda module, examples: Run(module).run)(*inputs)
+    except Exception:
+        return bool(stopped) and _asserts(stopped[0])
+    return False
+
+
+def _asserts(node: torch.fx.Node) -> bool:
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return "assert" in name or "_check" in name

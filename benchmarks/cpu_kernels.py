@@ -25,7 +25,8 @@ from litz.ir.index import loop_var, placeholder, reduction_var, to_expr
 from litz.options import Options
 from litz.runtime.cache import Cache
 from litz.schedule.schedule import Kernel
-from litz_plugins.records import CodegenContext, DeviceInfo
+from litz.target import target_of
+from litz_plugins.records import CodegenContext
 
 CPU = torch.device("cpu")
 I = [loop_var(n) for n in range(4)]  # noqa: E741
@@ -69,7 +70,7 @@ def launcher(case: Case, cache: Cache) -> tuple[Callable[[], object], str]:
     }
     buffers = {name: Buffer(name, t.dtype, CPU, layouts[name]) for name, t in case.tensors.items()}
     program = Program("benchmark", (), buffers, (loop,), ())
-    context = CodegenContext(Options(), DeviceInfo("cpu"), program, cache)
+    context = CodegenContext(Options(), target_of("cpu"), program, cache)
     codegen = CppCodegen()
     source = codegen.generate(plan_kernel(Kernel(case.name, loop), program), context)
     function = codegen.load(source, context)

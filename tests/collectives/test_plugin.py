@@ -17,6 +17,7 @@ from litz.execution import ExecutionPlan
 from litz.ir import Collective, Loop, Wait
 from litz.pipeline import make_compiler, plan_schedule, schedule_only
 from litz.report import make_report
+from litz.target import target_of
 from litz_collectives import plugin
 from litz_collectives.nccl import Message
 from litz_collectives.profile import Profile, builtin_profile
@@ -138,7 +139,7 @@ def test_the_users_cost_function(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["no_such_module:f", "math:no_such", "math", "math:pi"])
 def test_a_cost_function_that_is_none(name: str) -> None:
     with pytest.raises(LitzError, match=r"collectives\.cost"):
-        plugin.user_estimate(name, None, plugin.DeviceInfo("cuda"), None)
+        plugin.user_estimate(name, None, target_of("cuda"), None)
 
 
 def test_what_it_cannot_know_it_leaves_to_others() -> None:
@@ -148,7 +149,7 @@ def test_what_it_cannot_know_it_leaves_to_others() -> None:
     unknown = Collective(operation.name, operation.device, operation.target, operation.args, outputs=operation.outputs)
     assert plugin.operation_cost(unknown, schedule.program, builtin_profile()) is None, "its group is not known"
     (loop,) = (o for o in schedule.program.operations if isinstance(o, Loop))
-    assert plugin.litz_estimate_runtime(loop, plugin.DeviceInfo("cuda"), schedule.program, None) is None
+    assert plugin.litz_estimate_runtime(loop, target_of("cuda"), schedule.program, None) is None
 
 
 def test_the_plugin_is_well_formed() -> None:

@@ -28,7 +28,7 @@ from litz.report.text import MANY, render
 from litz.report.trace import make_trace
 from litz.schedule.schedule import Kernel
 from litz.units import count_text, size_text, time_text
-from litz_plugins import Decision, DeviceInfo, Estimate
+from litz_plugins import Decision, Estimate
 
 CPU = torch.device("cpu")
 F32 = torch.float32
@@ -99,7 +99,6 @@ def report(**changes: Any) -> reports.CompileReport:
         stage_seconds={"lower": 0.25, "build": 1.0},
         plugins=("core", "roofline"),
         warnings=("careful & slow",),
-        device=DeviceInfo("cpu"),
     )
     return replace(made, **changes)
 

@@ -10,7 +10,6 @@ from litz_plugins import (
     Choice,
     ChoiceContext,
     Codegen,
-    DeviceInfo,
     DuplicatePluginError,
     DuplicateRegistrationError,
     Estimate,
@@ -22,6 +21,7 @@ from litz_plugins import (
     PluginHookError,
     PluginLoadError,
     PluginWarning,
+    Target,
     TemplateSpec,
     UnknownHookError,
     hookimpl,
@@ -29,7 +29,7 @@ from litz_plugins import (
 )
 from support.third_party import write_dist
 
-CPU = DeviceInfo("cpu")
+CPU = Target("cpu")
 
 
 def plugin(**functions):
@@ -218,7 +218,7 @@ def test_wrappers_are_refused():
 
 
 def test_parameters_may_be_left_out():
-    plugins = load(plugin(estimate_runtime=lambda device: estimate(3.0, device.type)))
+    plugins = load(plugin(estimate_runtime=lambda target: estimate(3.0, target.type)))
     assert plugins.estimate_runtime("op", CPU, None).why == "cpu"
 
 

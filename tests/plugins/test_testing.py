@@ -23,8 +23,8 @@ class Doubler:
         return [Pass("double", "program", run)]
 
     @hookimpl
-    def litz_estimate_runtime(self, operation, device):
-        return Estimate(1.0, 0.5, 2.0, "guess") if device.type == "cuda" else None
+    def litz_estimate_runtime(self, operation, target):
+        return Estimate(1.0, 0.5, 2.0, "guess") if target.type == "cuda" else None
 
 
 def test_harness():

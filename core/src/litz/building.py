@@ -14,7 +14,6 @@ from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.plan_rules import verify_plan
 from litz.codegen.wrapper import WrapperSource
 from litz.compiler import Compiler
-from litz.cost import device_info
 from litz.errors import CodegenError, VerifyError
 from litz.execution import ExecutionPlan
 from litz.ir import KernelCall, Program
@@ -133,5 +132,4 @@ _SUFFIX = {"cpp": "cpp", "triton": "py"}
 
 
 def _codegen_context(kernel: Kernel | KernelCall, plan: ExecutionPlan, compiler: Compiler) -> CodegenContext:
-    info = device_info(kernel.device, compiler.options)
-    return CodegenContext(compiler.options, info, plan.program, compiler.cache)
+    return CodegenContext(compiler.options, compiler.target_of(kernel.device), plan.program, compiler.cache)

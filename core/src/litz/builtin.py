@@ -42,8 +42,8 @@ class Core:
 
         return (
             *default_graph_passes(bool(options.get("freezing", False))),
-            *core_program_passes(options),
-            *core_schedule_passes(options),
+            *core_program_passes(),
+            *core_schedule_passes(),
         )
 
 

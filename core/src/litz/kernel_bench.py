@@ -18,7 +18,6 @@ from typing import Any
 import torch
 
 from litz.compiler import Compiler, make_compiler
-from litz.cost import device_info
 from litz.cost.clock import row_seconds
 from litz.errors import KernelFileError
 from litz.execution import ExecutionPlan
@@ -169,9 +168,9 @@ def _loaded(data: Mapping[str, Any], path: Path, device: torch.device, compiler:
         raise KernelFileError(f"its source is not there: {error}", path=str(path)) from error
     arguments = tuple(item if isinstance(item, int) else _label(item) for item in data["arguments"])
     source = KernelSource(data["name"], data["language"], text, data["symbol"], arguments, data["settings"])
-    info = device_info(device, compiler.options)
     program = Program(data["name"], (), {}, (), ())
-    loaded: Callable[..., Any] = codegen.load(source, CodegenContext(compiler.options, info, program, compiler.cache))
+    context = CodegenContext(compiler.options, compiler.target_of(device), program, compiler.cache)
+    loaded: Callable[..., Any] = codegen.load(source, context)
     return loaded
 
 

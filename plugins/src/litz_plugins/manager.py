@@ -38,11 +38,11 @@ from litz_plugins.loading import Source, Status, installed_entry_points, load_en
 from litz_plugins.nouns import Graph, Noun, Operation, OpOverload, OptionsView, Program, Report
 from litz_plugins.passes import sort_passes
 from litz_plugins.records import (
+    Ask,
     Choice,
     ChoiceContext,
     Codegen,
     Decision,
-    DeviceInfo,
     Estimate,
     LayoutNeed,
     LayoutPlan,
@@ -50,7 +50,10 @@ from litz_plugins.records import (
     Pass,
     PassContext,
     Stage,
+    Target,
+    TargetOf,
     TemplateSpec,
+    unknown_target,
 )
 from litz_plugins.validate import HOOKS, check_hooks
 
@@ -208,9 +211,13 @@ class Plugins:
                 self._failed(impl.plugin, hook, cause)
         return results
 
-    def _first(self, hook: str, arguments: Mapping[str, Any], check: Callable[[Any], T]) -> tuple[str, T] | None:
-        """(plugin, checked result) of the first plugin whose result is not None."""
+    def _first(
+        self, hook: str, arguments: Mapping[str, Any], check: Callable[[Any], T], builtin: bool = True
+    ) -> tuple[str, T] | None:
+        """(plugin, checked result) of the first plugin whose result is not None. builtin: built-in ones too."""
         for impl in self._implementations(hook):
+            if not builtin and self._is_builtin(impl.plugin):
+                continue
             try:
                 result = impl.function(*[arguments[name] for name in impl.arguments])
                 if result is not None:
@@ -328,18 +335,29 @@ class Plugins:
     # -------------------------------------------------------------------------------- hooks: what it costs, what to do
 
     def estimate_runtime(
-        self, operation: Operation, device: DeviceInfo, program: Program, options: OptionsView | None = None
+        self, operation: Operation, target: Target, program: Program, options: OptionsView | None = None
     ) -> Estimate | None:
         """How long an operation of ``program`` runs, from the first plugin that knows; None if nobody does."""
-        found = self.estimate_runtime_from(operation, device, program, options)
+        found = self.estimate_runtime_from(operation, target, program, options)
         return None if found is None else found[1]
 
     def estimate_runtime_from(
-        self, operation: Operation, device: DeviceInfo, program: Program, options: OptionsView | None = None
+        self, operation: Operation, target: Target, program: Program, options: OptionsView | None = None
     ) -> tuple[str, Estimate] | None:
         """As `estimate_runtime`, with the name of the plugin that answered."""
-        arguments = {"operation": operation, "device": device, "program": program, "options": options}
+        arguments = {"operation": operation, "target": target, "program": program, "options": options}
         return self._first("litz_estimate_runtime", arguments, _one(Estimate))
+
+    def asker(self, options: OptionsView) -> Ask | None:
+        """What asks the plugins other than the built-in ones how long an operation runs; None if no such plugin has
+        the hook."""
+
+        def ask(operation: Operation, target: Target, program: Program) -> tuple[str, Estimate] | None:
+            arguments = {"operation": operation, "target": target, "program": program, "options": options}
+            return self._first("litz_estimate_runtime", arguments, _one(Estimate), builtin=False)
+
+        impls = self._implementations("litz_estimate_runtime")
+        return None if all(self._is_builtin(impl.plugin) for impl in impls) else ask
 
     def select_choice(self, choices: Sequence[Choice], context: ChoiceContext) -> tuple[str, Choice] | None:
         """(plugin, choice) of the first plugin with an opinion; None if nobody has one."""
@@ -353,10 +371,15 @@ class Plugins:
         return self._first("litz_select_choice", {"choices": given, "context": context}, check)
 
     def select_layout(
-        self, graph: Graph, options: OptionsView, needs: Callable[[Any, Any], LayoutNeed] = _takes_any
+        self,
+        graph: Graph,
+        options: OptionsView,
+        needs: Callable[[Any, Any], LayoutNeed] = _takes_any,
+        target_of: TargetOf = unknown_target,
     ) -> tuple[str, LayoutPlan] | None:
-        """(plugin, plan) of the first plugin with an opinion; None if nobody has one. needs: as the hook documents."""
-        arguments = {"graph": graph, "options": options, "needs": needs}
+        """(plugin, plan) of the first plugin with an opinion; None if nobody has one. needs, target_of: as the hook
+        documents."""
+        arguments = {"graph": graph, "options": options, "needs": needs, "target_of": target_of}
         return self._first("litz_select_layout", arguments, _one(LayoutPlan))
 
     def fingerprint(self, options: OptionsView) -> str:
@@ -406,12 +429,15 @@ class Plugins:
         verify: Callable[[Noun], None] | None = None,
         verify_builtin: bool = True,
         passes: Sequence[Pass] | None = None,
+        target_of: TargetOf = unknown_target,
+        ask: Ask | None = None,
     ) -> Noun:
         """Run a stage's passes over ``noun`` and return what the last one returns.
 
         note: takes the decisions that passes record. verify: called with each result; what it raises is blamed on that
         pass. verify_builtin: the built-in passes' results too. passes: to save asking again, what
-        `passes(options, stage)` returned.
+        `passes(options, stage)` returned. target_of, ask: for the
+        passes' context.
 
         Errors: PluginHookError naming plugin and pass; PassOrderError.
         """
@@ -419,7 +445,9 @@ class Plugins:
         for pass_ in self.passes(options, stage) if passes is None else passes:
             if self._sources[pass_.plugin].status == "failed":  # dropped while this loop was running
                 continue
-            context = PassContext(options, stage, pass_.name, pass_.plugin, estimate, note)
+            context = PassContext(
+                options, stage, pass_.name, pass_.plugin, estimate, note, target_of=target_of, ask=ask
+            )
             start = time.perf_counter()
             try:
                 result = pass_.run(noun, context)

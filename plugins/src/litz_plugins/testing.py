@@ -25,7 +25,7 @@ from typing import Any
 from litz_plugins.errors import LitzError, nearest
 from litz_plugins.manager import Plugins, make_plugins
 from litz_plugins.nouns import Noun, Operation, Program
-from litz_plugins.records import Decision, DeviceInfo, Estimate, Pass, Stage
+from litz_plugins.records import Decision, Estimate, Pass, Stage, Target
 
 
 class PluginCheckError(LitzError):
@@ -80,12 +80,10 @@ class PluginHarness:
         """What the stage's passes make of ``noun`` (anything that they accept)."""
         return self.plugins.run_passes(stage, noun, self.options, note=self.decisions.append)
 
-    def estimate(
-        self, operation: Operation, device: DeviceInfo | str = "cpu", program: Program = None
-    ) -> Estimate | None:
-        """What the plugins say of an operation on a device."""
-        info = DeviceInfo(device) if isinstance(device, str) else device
-        return self.plugins.estimate_runtime(operation, info, program)
+    def estimate(self, operation: Operation, target: Target | str = "cpu", program: Program = None) -> Estimate | None:
+        """What the plugins say of an operation on a target, or on a type of device."""
+        target = Target(target) if isinstance(target, str) else target
+        return self.plugins.estimate_runtime(operation, target, program)
 
 
 @dataclass(frozen=True)

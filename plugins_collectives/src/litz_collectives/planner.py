@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from litz.cost import device_info
 from litz.ir import Collective
 from litz.schedule.dependences import dependences, topological
 from litz.schedule.schedule import Schedule, Step
@@ -161,7 +160,7 @@ class Planner:
         return Candidate(name, tuple(steps), buckets, tasks, plan, peak, replay(tasks).us, score)
 
     def _tasks(self, steps: Sequence[Step], estimates: Mapping[str, Estimate]) -> list[Task]:
-        return make_tasks(steps, estimates, lambda step: slowdown_of(step, self.program, self.context.options))
+        return make_tasks(steps, estimates, lambda step: slowdown_of(step, self.program, self.context))
 
     def _estimate(self, step: Collective) -> Estimate | None:
-        return self.context.estimate(step, device_info(step.device, self.context.options), self.program)
+        return self.context.estimate(step, self.context.target_of(step.device), self.program)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from litz.cost import device_info
 from litz.ir import Collective, Program
 from litz.ir.communication import flights
 from litz.ir.operation import storage_roots
 from litz.schedule.schedule import Kernel, Step
-from litz_plugins import Estimate, OptionsView, PassContext
+from litz_plugins import Estimate, PassContext
 
 from .contention import Contention
 from .model import collective_cost
@@ -33,11 +32,11 @@ MEASURED = 0.3
 SlowdownOf = Callable[[Collective], Slowdown]
 
 
-def slowdown_of(step: Collective, program: Program, options: OptionsView) -> Slowdown:
+def slowdown_of(step: Collective, program: Program, context: PassContext) -> Slowdown:
     """What a collective and kernels at a time cost each other: as the profile says, which measured both with matrix
     products and with copies; where it says nothing, `SLOWDOWN`."""
     message = message_of(step, program)
-    profile = chosen_profile(device_info(step.device, options), options)
+    profile = chosen_profile(context.target_of(step.device), context.options)
     table = profile.contention or builtin_profile().contention
     if message is None or not table:
         return SLOWDOWN
@@ -65,8 +64,7 @@ def _around(factor: float) -> Interval:
 
 def estimates_of(steps: Sequence[Step], program: Program, context: PassContext) -> dict[str, Estimate]:
     """The expected time of each step that somebody knows one of, by name."""
-    devices = {device: device_info(device, context.options) for device in {step.device for step in steps}}
-    found = {step.name: context.estimate(step, devices[step.device], program) for step in steps}
+    found = {step.name: context.estimate(step, context.target_of(step.device), program) for step in steps}
     return {name: estimate for name, estimate in found.items() if estimate is not None}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from litz.codegen.wrapper import generate_wrapper
 from litz.execution import ExecutionPlan, plan_execution
 from litz.pipeline import generate, make_compiler
 from litz.schedule import Schedule
+from litz.target import target_of
 from litz_plugins.manager import make_plugins
 from support.compare import NO_GPU, close
 from support.retarget import cuda_schedules
@@ -26,8 +28,8 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """An arena for buffers on the CPU too."""
 
     def plan(schedule: Schedule, **given: Any) -> ExecutionPlan:
-        (kind,) = {step.device.type for step in schedule.steps}
-        return plan_execution(schedule, **given, arena_on=kind)
+        has_arena = replace(target_of("cpu"), abilities=frozenset({"arena"}))
+        return plan_execution(schedule, **given | {"target_of": lambda device: has_arena})
 
     monkeypatch.setattr(pipeline, "plan_execution", plan)
 

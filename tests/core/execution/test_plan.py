@@ -49,13 +49,13 @@ def test_a_plan_says_all_that_the_wrapper_does() -> None:
     (result,) = plan.results["op1"]
     assert (result.buffer, result.strides) == ("c", "inside"), "only a kernel reads it"
     assert plan.tensors[0].before == (Allocation("a"),) and plan.tensors[0].after == ("x",)
-    assert plan.tensors[2].before == (Allocation("y", over="a"),) and plan.tensors[2].after == ("a", "c")
+    assert plan.tensors[2].before == (Allocation("y"),) and plan.tensors[2].after == ("a", "c")
     assert "look at the strides of c, inside" in str(plan)
 
 
 def test_a_schedule_has_no_names_to_patch() -> None:
     """Kernels are called after their first operations until the plan numbers them by place."""
-    schedule = make_schedule(calls().program("y"), machine=CPU)
+    schedule = make_schedule(calls().program("y"), target_of=lambda device: CPU)
     assert [step.name for step in schedule.steps] == ["op0", "op1", "op2"]
     times = plan_execution(schedule, estimate=lambda step, program: Estimate(1, 1, 1, step.name)).estimates
     assert list(times) == ["kernel0", "op1", "kernel1"]

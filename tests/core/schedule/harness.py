@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,70 +20,53 @@ from litz.ir.reductions import REDUCTIONS
 from litz.ir.verify import verify
 from litz.schedule import (
     Kernel,
-    Machine,
     check_schedule,
     core_schedule_passes,
-    cpu_machine,
     make_schedule,
     prepare,
     unscheduled,
 )
-from litz.schedule.finish import finish_in_one_launch
-from litz_plugins import Decision, Pass
+from litz.target import cpu_target, target_named
+from litz_plugins import Decision, Target
 
 OPTIONS = SimpleNamespace(fusion=True, memory_planning=True)
-CPU = cpu_machine(4)
-
-
-class _Gpu(Machine):
-    """An H100's figures for programs on the CPU, so that they run here."""
-
-    @property
-    def is_gpu(self) -> bool:
-        return True
-
-
-GPU = _Gpu("cpu", 132, 2.9e6, 3.0e7, 2.5, 128 << 10, 50 << 20, 48)
+CPU = cpu_target(4)
+GPU = replace(target_named("H100"), type="cpu", index=None)
+"""An H100's figures for programs on the CPU, so that they run here."""
 
 
 def plan_of(
-    program: Program, machine: Machine = CPU, options: Any = OPTIONS, decisions: list[Decision] | None = None
+    program: Program, target: Target = CPU, options: Any = OPTIONS, decisions: list[Decision] | None = None
 ) -> ExecutionPlan:
     """The plan, after all of core's passes and every check but running it. decisions: a list to append to."""
     verify(program)
-    prepared = prepare(program, options, machine)
+    prepared = prepare(program, options, lambda device: target)
     verify(prepared)
-    return plan_prepared(prepared, machine, options, decisions)
+    return plan_prepared(prepared, target, options, decisions)
 
 
 def plan_prepared(
-    program: Program, machine: Machine = CPU, options: Any = OPTIONS, decisions: list[Decision] | None = None
+    program: Program, target: Target = CPU, options: Any = OPTIONS, decisions: list[Decision] | None = None
 ) -> ExecutionPlan:
-    """The plan of a program that program passes are done with. For a machine that stands for a GPU, small buffers of
-    the CPU get an arena."""
+    """The plan of a program that program passes are done with."""
     note = ([] if decisions is None else decisions).append
-    passes = schedule_passes(machine)
-    schedule = make_schedule(program, machine=machine, options=options, note=note, passes=passes)
+
+    def target_of(device: torch.device) -> Target:
+        return target
+
+    schedule = make_schedule(program, target_of=target_of, options=options, note=note, passes=core_schedule_passes())
     check_schedule(schedule)
     verify(unscheduled(schedule))
-    plan = plan_execution(schedule, options=options, note=note, arena_on="cpu" if machine.is_gpu else "cuda")
+    plan = plan_execution(schedule, options=options, note=note, target_of=target_of)
     check_plan(plan)
     assert str(schedule) and str(plan)
     return plan
 
 
-def schedule_passes(machine: Machine) -> list[Pass]:
-    """Core's; for a machine that stands for a GPU they do with the CPU what they do with CUDA."""
-    changed = (
-        {"finish_in_one_launch": partial(finish_in_one_launch, devices=frozenset({"cpu"}))} if machine.is_gpu else {}
-    )
-    return [replace(item, run=changed.get(item.name, item.run)) for item in core_schedule_passes()]
-
-
-def check(program: Program, args: Sequence[Any], machine: Machine = CPU, element_wise: bool = False) -> ExecutionPlan:
+def check(program: Program, args: Sequence[Any], target: Target = CPU, element_wise: bool = False) -> ExecutionPlan:
     """Fail unless the plan computes what the program does: as a Program, in the memory that it plans, and (slowly)
     iteration by iteration in random order. Inputs that are written count as results."""
-    plan = plan_of(program, machine)
+    plan = plan_of(program, target)
     expected_args = [_copy(a) for a in args]
     expected = interpret(program, expected_args)
     runs = [lambda a: interpret(unscheduled(plan), a), lambda a: run_in_planned_memory(plan, a)]

@@ -16,15 +16,15 @@ from core.schedule.programs import Writer, call
 from litz.execution import ExecutionPlan, IllegalPlan, arena, check_plan
 from litz.ir import KernelCall, Layout
 from litz.ir.interpret import interpret
-from litz.schedule import Machine
+from litz_plugins import Target
 
 OPTIONS = SimpleNamespace(fusion=False, memory_planning=True)
 
 
-def planned(w: Writer, *outputs: str, machine: Machine = GPU, options: Any = OPTIONS) -> ExecutionPlan:
+def planned(w: Writer, *outputs: str, target: Target = GPU, options: Any = OPTIONS) -> ExecutionPlan:
     """Each loop a kernel of its own, in the order of the program; checked, and run against the interpreter."""
     program = w.program(*outputs)
-    schedule = plan_prepared(program, machine, options)
+    schedule = plan_prepared(program, target, options)
     for actual, wanted in zip(run_in_planned_memory(schedule, w.args()), interpret(program, w.args()), strict=True):
         torch.testing.assert_close(actual, wanted)
     return schedule
@@ -107,11 +107,11 @@ def test_a_buffer_that_starts_inside_its_memory_stays_outside():
 
 
 @pytest.mark.parametrize(
-    ("count", "machine", "changes"), [(2, GPU, {}), (5, CPU, {}), (5, GPU, {"memory_planning": False})]
+    ("count", "target", "changes"), [(2, GPU, {}), (5, CPU, {}), (5, GPU, {"memory_planning": False})]
 )
-def test_no_arena_where_it_saves_nothing(count: int, machine: Machine, changes: Mapping[str, Any]):
+def test_no_arena_where_it_saves_nothing(count: int, target: Target, changes: Mapping[str, Any]):
     options = SimpleNamespace(**{**vars(OPTIONS), **changes})
-    schedule = planned(small(count=count), f"s{count - 1}", machine=machine, options=options)
+    schedule = planned(small(count=count), f"s{count - 1}", target=target, options=options)
     assert not schedule.memory.arena and not schedule.memory.arena_bytes
 
 

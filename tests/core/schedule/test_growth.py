@@ -14,6 +14,7 @@ from litz.ir import Loop, Program
 from litz.ir import index as index_module
 from litz.ir.complexity import MAX_INDEX, excess, position_terms, substituted_terms, terms
 from litz.ir.index import loop_var, mod, substitute, to_expr
+from litz.target import target_of
 
 X = torch.arange(12 * 10, dtype=torch.float32).reshape(12, 10)
 Step = Callable[[Any], Any]
@@ -164,7 +165,7 @@ def test_steps_of_a_loop_are_built_once() -> None:
     from litz.codegen.cpp.codegen import generate
     from litz.codegen.kernel_plan import plan_kernel
     from litz.options import Options
-    from litz_plugins.records import CodegenContext, DeviceInfo
+    from litz_plugins.records import CodegenContext
 
     def f(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         state = x[0]
@@ -174,6 +175,6 @@ def test_steps_of_a_loop_are_built_once() -> None:
 
     program = program_of(f, torch.randn(20, 3, 4), torch.randn(4, 4))
     schedule = plan_of(program)
-    context = CodegenContext(Options(), DeviceInfo("cpu"), schedule.program, None)  # type: ignore[arg-type]
+    context = CodegenContext(Options(), target_of("cpu"), schedule.program, None)  # type: ignore[arg-type]
     texts = {generate(plan_kernel(kernel, schedule.program), context).text for kernel in schedule.kernels}
     assert len(texts) <= 2 < len(schedule.kernels)

@@ -13,11 +13,11 @@ from litz.ir.interpret import interpret
 
 
 @pytest.mark.parametrize("block", range(10))
-@pytest.mark.parametrize("machine", [CPU, GPU], ids=["cpu", "gpu"])
-def test_random_programs_keep_their_meaning(block, machine):
+@pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
+def test_random_programs_keep_their_meaning(block, target):
     for seed in range(20 * block, 20 * block + 20):
         maker = Maker(seed)
-        check(maker.program(4 + seed % 9), maker.args(), machine)
+        check(maker.program(4 + seed % 9), maker.args(), target)
 
 
 @pytest.mark.parametrize("block", range(5))

@@ -30,11 +30,11 @@ def reduced(kind: str, rows: int, columns: int, *, over_rows: bool) -> Writer:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [1200, 1201], ids=["divisible", "prime"])
 @pytest.mark.parametrize("over_rows", [True, False], ids=["columns", "all"])
-@pytest.mark.parametrize("machine", [CPU, EAGER_GPU], ids=["cpu", "gpu"])
-def test_split_reductions_give_the_same(kind, rows, over_rows, machine):
+@pytest.mark.parametrize("target", [CPU, EAGER_GPU], ids=["cpu", "gpu"])
+def test_split_reductions_give_the_same(kind, rows, over_rows, target):
     writer = reduced(kind, rows, 31, over_rows=over_rows)
-    schedule = check(writer.program("y"), writer.args(), machine)
-    if machine is EAGER_GPU:
+    schedule = check(writer.program("y"), writer.args(), target)
+    if target is EAGER_GPU:
         assert len(schedule.kernels) == 2
         assert schedule.kernels[0].loop.name == "op0_parts"
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from litz.ir import KernelCall, Program
 from litz.schedule.schedule import Cases, Kernel, Schedule, Step
-from litz_plugins import Decision, Estimate
+from litz.target import target_of
+from litz_plugins import Decision, Estimate, TargetOf
 
 from .inputs import plan_inputs
 from .memory import plan_memory
@@ -29,18 +30,18 @@ def plan_execution(
     estimate: EstimateOf = lambda step, program: None,
     options: Any = None,
     note: Note = lambda decision: None,
-    arena_on: str = "cuda",
+    target_of: TargetOf = target_of,
 ) -> ExecutionPlan:
     """The plan of a schedule, and those of its cases.
 
     estimate: the expected time of a step of a program; None when nobody knows. options: `memory_planning` is used.
-    note: takes what is decided about memory. arena_on: the type of device whose small buffers get an arena.
+    note: takes what is decided about memory. target_of: says which devices have an arena for small buffers.
     """
     enabled = getattr(options, "memory_planning", True)
 
     def plan(schedule: Schedule, note: Note, suffix: str = "") -> ExecutionPlan:
         program = schedule.program
-        steps, memory = plan_memory(program, named(schedule.steps, suffix), enabled, arena_on)
+        steps, memory = plan_memory(program, named(schedule.steps, suffix), enabled, target_of)
         _note_memory(memory, steps, note)
         results = plan_results(program, steps, memory)
         times = {step.name: estimate(step, program) for step in steps}

@@ -2,8 +2,8 @@
 
 In: steps in their order. Out: the steps, with kernels that work in place, and a `MemoryPlan`. Memory here is that of a
 buffer and of all its aliases: it lives as long as any of them (`litz.schedule.lifetimes`). Inputs and constants are the
-caller's; outputs live to the end, as the caller keeps them: one may take over memory, and nothing takes over its. On
-CUDA, small buffers that only kernels touch lie in an arena.
+caller's; outputs live to the end, as the caller keeps them: one may take over memory, and nothing takes over its. Where
+the target has the ability, small buffers that only kernels touch lie in an arena.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from litz.ir import Program
 from litz.ir.index import Expr
 from litz.schedule.lifetimes import Lifetimes, highest
 from litz.schedule.schedule import Kernel, Step
+from litz.target import target_of
+from litz_plugins import TargetOf
 
 from .arena import NO_ARENA, Arena, plan_arena
 from .in_place import work_in_place
@@ -21,18 +23,18 @@ from .plan import MemoryPlan
 
 
 def plan_memory(
-    program: Program, steps: Sequence[Step], enabled: bool = True, arena_on: str = "cuda"
+    program: Program, steps: Sequence[Step], enabled: bool = True, target_of: TargetOf = target_of
 ) -> tuple[tuple[Step, ...], MemoryPlan]:
     """The steps, with kernels that work in place, and their memory: buffers take over that of dead ones of the same
     size on the same device. Nothing is reused unless `enabled`.
 
-    arena_on: the type of device whose small buffers get an arena. On a CPU the C library has small memory at hand.
+    target_of: says which devices have an arena for small buffers.
     """
     lifetimes = Lifetimes(program, steps)
     if not enabled:
         return tuple(steps), _plan(program, steps, lifetimes, {}, NO_ARENA)
     steps = work_in_place(program, steps, lifetimes)
-    arena = plan_arena(program, steps, lifetimes, arena_on)
+    arena = plan_arena(program, steps, lifetimes, target_of)
     return steps, _plan(program, steps, lifetimes, _reuse(program, steps, lifetimes, arena), arena)
 
 

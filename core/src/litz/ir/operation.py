@@ -149,6 +149,21 @@ class Loop:
         """See `litz.ir.stages.find_depths`."""
         return find_depths(self)
 
+    @cached_property
+    def variables(self) -> Mapping[Node, frozenset[Symbol]]:
+        """The loop variables that each node's value depends on. A reduction's: those of the output ranges."""
+        own = {r.var for r in self.all_ranges}
+        outer = frozenset(own - {r.var for r in self.reduction_ranges})
+        found: dict[Node, frozenset[Symbol]] = {}
+        for node in self.nodes:
+            if node.op == "reduce":
+                found[node] = outer
+            elif node.op == "scan":
+                found[node] = frozenset(own)
+            else:
+                found[node] = (symbols_in(expressions(node)) & own).union(*(found[arg] for arg in node.args))
+        return found
+
     def at_reduction_level(self, store: Store) -> bool:
         """Is the store made once per point of the reduction ranges too?"""
         inner = {r.var for r in self.reduction_ranges}

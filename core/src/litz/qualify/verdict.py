@@ -34,7 +34,8 @@ from litz.runtime import cpp_build
 from litz.runtime.cache import Cache, digest
 from litz.runtime.cpp_compiler import find_compiler
 from litz.schedule.schedule import Kernel
-from litz_plugins import CodegenContext, Decision, DeviceInfo, KernelSource
+from litz.target import target_of
+from litz_plugins import CodegenContext, Decision, KernelSource
 
 from .known import KNOWN
 from .probes import Probe, make_probes
@@ -193,8 +194,8 @@ def source_of(probe: Probe, options: Options, cache: Cache) -> tuple[KernelSourc
     """The kernel of a probe, as the generator writes it for everybody."""
     program = _program(probe)
     (loop,) = program.loops
-    context = CodegenContext(options, DeviceInfo("cpu"), program, cache)
-    kernel = plan_kernel(Kernel(f"probe of {probe.construct}", loop), context.program)
+    context = CodegenContext(options, target_of(_CPU), program, cache)
+    kernel = plan_kernel(Kernel(f"probe of {probe.construct}", loop), program)
     return generate(kernel, context), context
 
 

@@ -13,13 +13,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from litz.cost import count_work, device_info, speeds_of
+from litz.cost import count_work
 from litz.execution import ExecutionPlan
 from litz.ir import Collective, KernelCall, Loop, Program, Template, Wait
 from litz.ir.communication import flights
 from litz.ir.dtypes import short
 from litz.ir.operation import storage_roots
-from litz_plugins import Decision, DeviceInfo, Estimate
+from litz.target import target_of
+from litz_plugins import Decision, Estimate, TargetOf
 
 from .step import Step
 from .streams import Realised, simulate
@@ -147,14 +148,14 @@ def make_report(
     *,
     warnings: Iterable[str] = (),
     attachments: Mapping[str, str] | None = None,
-    device: DeviceInfo | None = None,
+    target_of: TargetOf = target_of,
 ) -> CompileReport:
     """The report of one compile.
 
     graph: the captured Graph (only `kind` is read). plan: the ExecutionPlan. compiled: the CompiledGraph, None for a
     plan that was not built. sources: KernelSource by kernel. decisions: of all stages.
     attachments: file name -> text from plugins, for the report's folder.
-    device: what most of it runs on; None to go by the first step that is not on the CPU.
+    target_of: says what the first device is that is not the CPU.
     """
     program, memory = plan.program, plan.memory
     ended = flights(plan.steps, storage_roots(plan.steps)).ended
@@ -166,7 +167,7 @@ def make_report(
     return CompileReport(
         name=program.name,
         kind=str(getattr(graph, "kind", "inference")),
-        device=_device_text(steps, device),
+        device=_device_text(plan.steps, target_of),
         steps=steps,
         loops_before=plan.loops_before,
         kernels_after=len(plan.kernels),
@@ -229,14 +230,11 @@ def _ranges(loop: Loop, program: Program) -> str:
     return f"[{text}]" + (f" {short(stored.dtype)}" if stored is not None else "")
 
 
-def _device_text(steps: Sequence[Step], device: DeviceInfo | None) -> str:
-    if device is None:
-        names = [step.device for step in steps]
-        accelerators = [name for name in names if not name.startswith("cpu")]
-        if not names:
-            return "no device"
-        device = device_info((accelerators or names)[0])
-    on = speeds_of(device)
-    if on.assumed:
-        return f"{device} ({on.source})"  # "no GPU here: taken for ..."
-    return f"{device} ({device.name})" if device.name else str(device)
+def _device_text(steps: Sequence[Any], target_of: TargetOf) -> str:
+    devices = [step.device for step in steps]
+    if not devices:
+        return "no device"
+    target = target_of(next((device for device in devices if device.type != "cpu"), devices[0]))
+    if target.assumed:
+        return f"{target} ({target.source})"  # "no GPU here: taken for ..."
+    return f"{target} ({target.name})" if target.name else str(target)

@@ -15,15 +15,12 @@ from litz.ir import Loop, Program
 from litz.ir.index import Symbol, known_nonnegative
 from litz.ir.operation import storage_roots
 from litz.ir.transform import rename_loop
-from litz_plugins import PassContext
+from litz_plugins import PassContext, TargetOf
 
 from .contracted import ContractedGraph
 from .dependences import dependences
 from .fusion_size import exceeds, most_operations
 from .schedule import Kernel, Schedule, Step
-
-DEVICES = frozenset({"cuda"})
-"""Types of devices whose code generators write a `finish`. On a CPU there is no launch to save."""
 
 LEAST = 2
 """Kernels saved in a schedule for which it pays: the counters are set to zero in a launch too, once per call."""
@@ -40,12 +37,12 @@ BLOCK = 64
 REASON = "the last programs of the first combine what all have stored: one launch less"
 
 
-def finish_in_one_launch(schedule: Schedule, context: PassContext, devices: frozenset[str] = DEVICES) -> Schedule:
-    """The pass. devices: types of devices whose kernels may have a `finish`."""
+def finish_in_one_launch(schedule: Schedule, context: PassContext) -> Schedule:
+    """The pass, for devices whose kernels may have a `finish`."""
     steps, program = schedule.steps, schedule.program
-    if not getattr(context.options, "fusion", True) or not any(_may_finish(step, devices) for step in steps):
+    if not getattr(context.options, "fusion", True) or not any(_may_finish(step, context.target_of) for step in steps):
         return schedule
-    joined = _Joined(steps, program, devices, most_operations(context.options))
+    joined = _Joined(steps, program, context.target_of, most_operations(context.options))
     count = sum(len(seconds) for seconds in joined.seconds.values())
     for first, seconds in joined.seconds.items():
         subject = f"{steps[first].name} and {', '.join(steps[n].name for n in seconds)}"
@@ -56,8 +53,8 @@ def finish_in_one_launch(schedule: Schedule, context: PassContext, devices: froz
     return replace(schedule, steps=tuple(joined.kernel(n) for n in joined.order())) if count else schedule
 
 
-def _may_finish(step: Step, devices: frozenset[str]) -> bool:
-    return isinstance(step, Kernel) and step.device.type in devices and step.loop.is_reduction
+def _may_finish(step: Step, target_of: TargetOf) -> bool:
+    return isinstance(step, Kernel) and step.loop.is_reduction and "finish" in target_of(step.device).abilities
 
 
 class _Joined:
@@ -66,9 +63,7 @@ class _Joined:
     `seconds`: for a kernel of partial results, by position, the positions of those that become its `finish`.
     """
 
-    def __init__(
-        self, steps: tuple[Step, ...], program: Program, devices: frozenset[str], most: int | None = None
-    ) -> None:
+    def __init__(self, steps: tuple[Step, ...], program: Program, target_of: TargetOf, most: int | None = None) -> None:
         self.steps, self.program, self.most = steps, program, most
         self.roots = storage_roots(steps)
         self.graph = ContractedGraph(dependences(steps, program.buffers))
@@ -77,7 +72,7 @@ class _Joined:
         writers: dict[str, int] = {}
         gone: set[int] = set()
         for position, step in enumerate(steps):
-            if isinstance(step, Kernel) and _may_finish(step, devices):
+            if isinstance(step, Kernel) and _may_finish(step, target_of):
                 for first in sorted({writers[name] for name in step.reads if name in writers} - gone):
                     if self._join(first, position, step.loop):
                         gone.add(position)

@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from litz.ir import Program
-from litz_plugins import Decision, Pass, PassContext
+from litz.target import target_of
+from litz_plugins import Ask, Decision, Pass, PassContext, TargetOf
 
 from .bodies import simplify_bodies
-from .estimate import CostModel, Machine, Machines
+from .estimate import CostModel
 from .finish import finish_in_one_launch
 from .fusion import fuse
 from .fusion_size import most_operations
@@ -26,21 +27,18 @@ from .schedule import Kernel, Schedule, Steps
 from .simplify import remove_dead_operations
 from .split import split_reductions
 
-MachineLike = Machine | Machines | Any
-"""A Machine, a mapping from device type to Machine, or any record of a device with the same figures."""
 
-
-def core_program_passes(options: Any = None, machine: MachineLike | None = None) -> tuple[Pass, ...]:
+def core_program_passes() -> tuple[Pass, ...]:
     """Core's own passes of stage "program"."""
     return (
         Pass("remove_dead_operations", "program", remove_dead_operations),
-        Pass("split_reductions", "program", lambda p, c: split_reductions(p, c, machine), ("remove_dead_operations",)),
-        Pass("inline_pointwise", "program", lambda p, c: inline_pointwise(p, c, machine), ("split_reductions",)),
+        Pass("split_reductions", "program", split_reductions, ("remove_dead_operations",)),
+        Pass("inline_pointwise", "program", inline_pointwise, ("split_reductions",)),
         Pass("simplify_bodies", "program", simplify_bodies, ("inline_pointwise",)),
     )
 
 
-def core_schedule_passes(options: Any = None) -> tuple[Pass, ...]:
+def core_schedule_passes() -> tuple[Pass, ...]:
     """Core's own passes of stage "schedule"."""
     return (
         Pass("finish_in_one_launch", "schedule", finish_in_one_launch),
@@ -52,28 +50,32 @@ def core_schedule_passes(options: Any = None) -> tuple[Pass, ...]:
 def make_schedule(
     program: Program,
     *,
-    machine: MachineLike | None = None,
+    target_of: TargetOf = target_of,
+    ask: Ask | None = None,
     options: Any = None,
     note: Callable[[Decision], None] = lambda decision: None,
     passes: Sequence[Pass] = (),
 ) -> Schedule:
     """The program's loops fused into kernels, in a legal order.
 
-    machine: what fusion weighs with; None for what torch reports. options: `fusion` and `max_fusion_size` are used.
-    note: takes what is decided. passes: schedule passes to run on the result (`core_schedule_passes()` for core's own),
-    for callers that have no plugin manager to run them.
+    target_of: the devices that fusion weighs for. ask: what plugins say of a loop (`PassContext.ask`). options:
+    `fusion` and `max_fusion_size` are used. note: takes what is decided. passes: schedule passes to run on the result
+    (`core_schedule_passes()` for core's own), for callers that have no plugin manager to run them.
     """
     enabled, most = getattr(options, "fusion", True), most_operations(options)
-    schedule = Schedule(program, fuse(program, CostModel(program, machine), note, enabled, most))
+    schedule = Schedule(program, fuse(program, CostModel(program, target_of, ask), note, enabled, most))
     for item in passes:
-        schedule = item.run(schedule, PassContext(options, "schedule", item.name, item.plugin or "core", note=note))
+        context = PassContext(
+            options, "schedule", item.name, item.plugin or "core", note=note, target_of=target_of, ask=ask
+        )
+        schedule = item.run(schedule, context)
     return schedule
 
 
-def prepare(program: Program, options: Any = None, machine: MachineLike | None = None) -> Program:
+def prepare(program: Program, options: Any = None, target_of: TargetOf = target_of) -> Program:
     """The program after core's program passes, for callers that have no plugin manager to run them."""
-    for item in core_program_passes(options, machine):
-        program = item.run(program, PassContext(options, "program", item.name))
+    for item in core_program_passes():
+        program = item.run(program, PassContext(options, "program", item.name, target_of=target_of))
     return program
 
 

@@ -18,9 +18,9 @@ from litz.ir.index import ONE, Expr, Symbol, floordiv, loop_var, product, reduct
 from litz.ir.node import with_args
 from litz.ir.reductions import REDUCTIONS, Reduction, State
 from litz.ir.transform import map_stores, rename_nodes
-from litz_plugins import PassContext
+from litz_plugins import PassContext, Target
 
-from .estimate import CostModel, Machine
+from .estimate import CostModel, deciding
 
 GPU_WAVES = 4
 """Partial results per SM to aim for: enough that the last ones to finish do not leave the others waiting for long."""
@@ -29,9 +29,9 @@ LEAST_CHUNK_CPU = 16384
 """Values that one partial result should be worth, at least."""
 
 
-def split_reductions(program: Program, context: PassContext, machine: Any = None) -> Program:
+def split_reductions(program: Program, context: PassContext) -> Program:
     """The pass."""
-    costs = CostModel(program, machine)
+    costs = CostModel(program, context.target_of, context.ask)
     operations: list[Operation] = []
     buffers = dict(program.buffers)
     for operation in program.operations:
@@ -51,15 +51,18 @@ def _considered(
     assert isinstance(operation, Loop)
     grown = dict(buffers)
     halves = _split(operation, plan, grown)
-    new_costs = CostModel(replace(program, buffers=grown), costs.machine)
-    whole, split = costs.cost(operation).us, sum(new_costs.cost(half).us for half in halves)
+    new_costs = CostModel(replace(program, buffers=grown), costs.target_of, costs.ask)
+    found = costs.cost(operation), *(new_costs.cost(half) for half in halves)
+    whole, split, by = found[0].us, sum(half.us for half in found[1:]), deciding(*found)
     how = " x ".join(f"{part.pieces} of {part.chunk}" for part in plan.parts)
     considered = (("whole", whole), ("split", split))
     if split >= whole:
-        context.record(f"reduction {operation.name}", "whole", "one more kernel costs more than it gains", considered)
+        context.record(
+            f"reduction {operation.name}", "whole", "one more kernel costs more than it gains", considered, by
+        )
         return (operation,)
     reason = f"{program.hint(operation.numel)} outputs alone would keep too few units busy"
-    context.record(f"reduction {operation.name}", f"split into {how}", reason, considered)
+    context.record(f"reduction {operation.name}", f"split into {how}", reason, considered, by)
     buffers.update(grown)
     return halves
 
@@ -87,9 +90,9 @@ def _plan(loop: Loop, program: Program, costs: CostModel, context: PassContext) 
     reduces = [node for node in loop.nodes if node.op == "reduce"]
     if not reduces:
         return None
-    machine = costs.machine_for(loop.device)
+    target = costs.target(loop.device)
     outputs, values = costs.hint(loop.numel), costs.hint(loop.reduction_numel)
-    wanted = _pieces(loop, machine, outputs, values, costs)
+    wanted = _pieces(loop, target, outputs, values, costs)
     if wanted < 2:
         return None
     reason = _obstacle(loop, reduces)
@@ -104,25 +107,25 @@ def _plan(loop: Loop, program: Program, costs: CostModel, context: PassContext) 
     return _Plan(parts)
 
 
-def _pieces(loop: Loop, machine: Machine, outputs: int, values: int, costs: CostModel) -> int:
+def _pieces(loop: Loop, target: Target, outputs: int, values: int, costs: CostModel) -> int:
     """Into how many partial results per output to split; less than 2 for "not at all"."""
     if outputs == 0 or values == 0:
         return 0
-    if not machine.is_gpu:
+    if "blocks" not in target.abilities:
         # Two outputs per thread balance well enough.
-        if machine.units < 2 or outputs >= 2 * machine.units:
+        if target.units < 2 or outputs >= 2 * target.units:
             return 0
-        return min(-(-4 * machine.units // outputs), values // LEAST_CHUNK_CPU)
+        return min(-(-4 * target.units // outputs), values // LEAST_CHUNK_CPU)
     blocks = outputs
     if costs.reduces_columns(loop):
         # A block of neighbouring outputs goes to one SM, so that whole cache lines are read.
         blocks = -(-outputs // 64)
     elif values < 1024:
         return 0
-    if blocks >= 2 * machine.units:
+    if blocks >= 2 * target.units:
         return 0
     least = LEAST_CHUNK_GPU if blocks == outputs else 64
-    return min(-(-GPU_WAVES * machine.units // blocks), values // least)
+    return min(-(-GPU_WAVES * target.units // blocks), values // least)
 
 
 def _obstacle(loop: Loop, reduces: list[Node]) -> str | None:

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_t
 from .asserts import keeps_asserted_calls
 from .operators import whole_where_undecided
 from .random import partition_with_draws, random_as_in_eager
+from .scalars import numbers_kept_where_torch_has_no_tensor_op
 
 # (graph module, fake inputs) -> boxed callable. AOTAutograd's own type for it has moved between versions.
 Compiler = Callable[..., Any]
@@ -49,7 +50,8 @@ def aot_compile(
     partition: Any = min_cut_rematerialization_partition
     finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False
     drawn = random_as_in_eager() if eager_random else contextlib.nullcontext()
-    with _aot_config(finds_out, replay_views), keeps_asserted_calls(gm), drawn:
+    numbers = numbers_kept_where_torch_has_no_tensor_op()
+    with _aot_config(finds_out, replay_views), keeps_asserted_calls(gm), drawn, numbers:
         return aot_module_simplified(
             gm,
             example_inputs,

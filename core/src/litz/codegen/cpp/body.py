@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from litz.ir.dtypes import HALF
-from litz.ir.index import Expr, Symbol, placeholder
+from litz.ir.index import Expr, placeholder
 from litz.ir.node import Node
-from litz.ir.operation import Loop, Store, expressions
+from litz.ir.operation import Loop, Store
 from litz.ir.ops import OPS
 
 from .dialect import CPP, VALUES, literal, read, unsigned_type, written
@@ -63,28 +63,11 @@ class Body:
         self.checked: dict[tuple[Any, ...], Node] = {}
         """The node that was checked first of those that check one position against one size."""
         self.intervals: dict[Node, Interval | None] = {}
-        self.variables = self._variables()
+        self.variables = loop.variables
         self.only_stored = self._only_stored()
         self.threads = False
         """Do threads share the loop, so that combining stores have to be atomic?"""
         self.nodes_order = {node: number for number, node in enumerate(loop.nodes)}
-
-    def _variables(self) -> Mapping[Node, frozenset[Symbol]]:
-        """The loop variables that each node's value depends on. A reduction's: those of the output ranges."""
-        own = {r.var for r in self.loop.all_ranges}
-        inner = {r.var for r in self.loop.reduction_ranges}
-        outer = frozenset(own - inner)
-        found: dict[Node, frozenset[Symbol]] = {}
-        for node in self.loop.nodes:
-            if node.op == "reduce":
-                found[node] = outer
-            elif node.op == "scan":
-                found[node] = frozenset(own)
-            else:
-                parts = [found[arg] for arg in node.args]
-                parts.append(frozenset(s for expr in expressions(node) for s in expr.free_symbols if s in own))
-                found[node] = frozenset().union(*parts)
-        return found
 
     def _only_stored(self) -> frozenset[Node]:
         """Casts to half types that only stores use: storing rounds, so they need no rounding of their own."""

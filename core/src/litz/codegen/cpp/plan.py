@@ -327,7 +327,8 @@ def _vector_last(loop: Loop, vector: Range) -> Loop:
 def _scratch(plan: Plan) -> frozenset[Node]:
     """Values at reduction level that cost something and are needed in a later stage than the first that computes them.
 
-    Of a chain of such values, only those that something else needs.
+    Of a chain of such values, only those that something else needs. What is the same along the innermost range is
+    computed again, once per walk along that range: an array of the row has an element for each of its positions.
     """
     loop = plan.loop
     if not loop.reduction_numel.is_Integer or len(plan.stages.walks) < 2:
@@ -339,12 +340,15 @@ def _scratch(plan: Plan) -> frozenset[Node]:
         needed.append(_inner_nodes(loop, roots))
     again = {node for later, nodes in enumerate(needed) for node in nodes if any(node in e for e in needed[:later])}
     costly: dict[Node, bool] = {}
+    inner = loop.reduction_ranges[-1].var
     for node in loop.nodes:
         flops = OPS[node.op].flops if node.op in OPS else 1
         gathers = node.op == "load" and bool(node.indirect)
         inside = any(costly[arg] for arg in node.args if loop.levels[arg])
         costly[node] = (
-            loop.levels[node] and node.op != "reduce" and (flops >= EXPENSIVE or gathers or node.op == "scan" or inside)
+            inner in loop.variables[node]
+            and node.op != "reduce"
+            and (flops >= EXPENSIVE or gathers or node.op == "scan" or inside)
         )
     chosen = {node for node in again if costly[node]}
     # A value that only other kept values need, need not be kept itself.

@@ -5,7 +5,7 @@ In: a `KernelPlan`, whose loops may have reductions of several levels, scans, sc
 - `text`: the module; `symbol`: its kernel; `arguments`: the buffers, then the size symbols;
 - `settings`: what `litz.runtime.triton_build` needs to compile and launch, as JSON-able data (see `make_settings`).
 
-The text depends on nothing but the loop, so equal kernels of a graph are built once.
+The text depends on nothing but the loop and the target, so equal kernels of a graph are built once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TritonCodegen:
 
     def generate(self, kernel: KernelPlan, context: CodegenContext) -> KernelSource:
         """The source of one kernel."""
-        tilings, index = choose_tilings(kernel), choose_index_type(kernel)
+        tilings, index = choose_tilings(kernel, context.target.units), choose_index_type(kernel)
         names = make_names(kernel, tilings, index[1])
         parts = [
             Part(loop, tiling, own, kernel.stages(loop, one_walk=not tiling.persistent))

@@ -14,10 +14,10 @@ from ..kernel_plan import KernelPlan
 from .tiling import Axis, Tiling, choose_tiling, combining_tiling, power_of_two
 
 
-def choose_tilings(plan: KernelPlan) -> tuple[Tiling, ...]:
-    """A tiling for each loop of the plan."""
+def choose_tilings(plan: KernelPlan, units: int) -> tuple[Tiling, ...]:
+    """A tiling for each loop of the plan, for so many multiprocessors."""
     first, *others = plan.loops
-    tiling = choose_tiling(first, plan)
+    tiling = choose_tiling(first, plan, units)
     if not others:
         return (tiling,)
     axis = tiling.axis("x")

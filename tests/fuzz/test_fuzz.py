@@ -132,7 +132,6 @@ def test_what_torch_raises_as_well_is_no_failure(monkeypatch: pytest.MonkeyPatch
     assert checker.torch_failures == {"IndexError before litz": 1}
 
 
-@pytest.mark.skipif(OLD_TORCH, reason="torch 2.11's dynamo drops some assertions of sizes, with every backend")
 def test_an_assertion_that_dynamo_made_while_it_captured_is_no_failure() -> None:
     """Of two rows `squeeze` makes a matrix, of one it makes a vector of two, for which the check holds as well."""
     texts = ("x0.nonzero()", "v0.squeeze()", "torch._check(v1.size(0) == 2)")

@@ -82,10 +82,10 @@ class FuzzCompiler:
     def compile(self, program: FuzzProgram, inputs: Sequence[torch.Tensor], peer: Peer | None = None) -> Executable:
         """The program, compiled for inputs like these. Its kernels are there after `finish`.
 
-        peer: without litz's stages: what AOTAutograd makes of it runs in eager, with litz's decompositions or none. With
-        none ("plain"), no code of litz's runs where dynamo captures the program. "laid out": the results then get the
-        strides that they have in the traced graph. "captured": without AOTAutograd too, what dynamo makes of a program
-        `by_dynamo`.
+        peer: without litz's stages: what AOTAutograd makes of it runs in eager, with litz's decompositions or none.
+        With none ("plain"), no code of litz's runs where dynamo captures the program. "laid out": the results then get
+        the strides that they have in the traced graph. "captured": without AOTAutograd too, what dynamo makes of a
+        program `by_dynamo`.
         """
         way: list[Way] = ["interpreted"]
         graphs: list[str] = []

@@ -217,8 +217,8 @@ class CodegenError(LitzError):
 class VerifyError(LitzError):
     """A verifier found a noun that breaks its rules (debug mode).
 
-    noun: "graph", "program" or "schedule". name: which one. complaints: a line for each broken rule. after: the pass
-    that made it, '' for the stage itself. plugin: whose pass that is.
+    noun: "graph", "program", "schedule" or "kernel plan". name: which one. complaints: a line for each broken rule.
+    after: the pass that made it, '' for the stage itself. plugin: whose pass that is.
     """
 
     def __init__(

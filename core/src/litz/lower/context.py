@@ -25,6 +25,7 @@ from litz.ir.index import (
     PythonMod,
     Ranges,
     Symbol,
+    likely_value,
     loop_var,
     reduction_var,
     substitute,
@@ -108,10 +109,7 @@ class LoweringContext:
 
     def hint(self, expr: Expr) -> int:
         """A likely value of a size; never to be decided by where another value would make the result wrong."""
-        if expr.is_Integer:
-            return int(expr)
-        known = {} if self.graph is None else self.graph.hints
-        return int(expr.xreplace({symbol: known.get(symbol, 8192) for symbol in expr.free_symbols}))
+        return likely_value(expr, {} if self.graph is None else self.graph.hints)
 
     def want_short_rows(self, x: Tensor, dim: int | None, rows: int) -> None:
         """NotImplementedError if a GPU's library is faster: for what cannot be split over programs (scans, positions of

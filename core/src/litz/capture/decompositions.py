@@ -256,11 +256,13 @@ def _adaptive_avg_pool2d(x: torch.Tensor, output_size: Sequence[Any]) -> Any:
     return torch_api.decomposition_registry()[aten._adaptive_avg_pool2d.default](x, output_size)
 
 
-def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0) -> list[torch.Tensor]:
-    """Slices, where sizes are known: torch's rule makes as_strided views, for which x has to lie as it was traced."""
-    total = x.shape[dim]
-    if not all(isinstance(size, int) for size in (*split_sizes, total)) or sum(split_sizes) != total:
-        return torch_api.decomposition_registry()[aten.split_with_sizes.default](x, split_sizes, dim)
+def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0) -> Any:
+    """Slices, where sizes are known, else the op stays: torch's rule makes as_strided views, for which x has to lie as
+    it was traced."""
+    if not all(isinstance(size, int) for size in (*split_sizes, x.shape[dim])):
+        return NotImplemented
+    if sum(split_sizes) != x.shape[dim]:
+        return torch_api.decomposition_registry()[aten.split_with_sizes.default](x, split_sizes, dim)  # its error
     ends = itertools.accumulate(split_sizes)
     return [aten.slice.Tensor(x, dim, end - size, end) for size, end in zip(split_sizes, ends, strict=True)]
 

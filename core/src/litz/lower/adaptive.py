@@ -47,11 +47,6 @@ def _most(n: int, out: int) -> int:
     return max(-(-(h + 1) * out // n) - h * out // n for h in range(n))
 
 
-@lowering(aten._adaptive_avg_pool2d.default)
-def adaptive_avg_pool2d(ctx: LoweringContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
-    return _adaptive(ctx, x, 2)
-
-
 @lowering(aten._adaptive_avg_pool3d.default)
 def adaptive_avg_pool3d(ctx: LoweringContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
     return _adaptive(ctx, x, 3)

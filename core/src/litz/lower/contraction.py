@@ -84,10 +84,7 @@ def _factors(beta: Any, alpha: Any) -> dict[str, Any]:
 @lowering(
     "aten.mm.dtype",
     "aten.bmm.dtype",
-    aten.mv.default,
     aten.addmv.default,
-    aten.dot.default,
-    aten.vdot.default,
     "aten._int_mm.default",
     "aten._scaled_mm.default",
     "aten._grouped_mm.default",

@@ -237,12 +237,6 @@ def bernoulli_tensor(ctx: LoweringContext, x: Tensor, p: Tensor, *, generator: A
     return _bernoulli(ctx, views.expand(p, meta_size(ctx)))
 
 
-@lowering("aten.bernoulli.default")
-def bernoulli(ctx: LoweringContext, p: Tensor, *, generator: Any = None) -> Tensor:
-    default_generator(generator)
-    return _bernoulli(ctx, p)
-
-
 def _single(key: Node, position: Node) -> Node:
     return build.call("random_uniform", key, position)
 

@@ -7,7 +7,6 @@ same buffer as one with it, so both lie alike.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,9 +17,9 @@ from litz.ir.build import call, cast, const
 from litz.ir.index import ONE, ZERO, Expr, product
 
 from .context import Indices, LoweringContext
-from .elementwise import load_broadcast, scalar
+from .elementwise import scalar
 from .pointwise import like
-from .promotion import to_float, to_int64
+from .promotion import to_int64
 from .registry import lowering
 from .view import Tensor, View
 from .views import canonical_dim
@@ -101,11 +100,6 @@ def reduced_numel(x: Tensor, dims: Dims) -> Expr:
 # ---- sums
 
 
-@lowering(aten.sum.default)
-def sum_all(ctx: LoweringContext, x: Tensor, *, dtype: torch.dtype | None = None) -> View:
-    return sum_dims(ctx, x, None, dtype=dtype)
-
-
 @lowering(aten.sum.dim_IntList)
 def sum_dims(
     ctx: LoweringContext, x: Tensor, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
@@ -161,14 +155,6 @@ def mean_dims(
 def _count(count: Expr, dtype: torch.dtype) -> Node:
     """A number of elements as a float. float16 computes in float32, so that large counts do not become inf."""
     return scalar(int(count) if count.is_Integer else count, dtype)
-
-
-@lowering(aten.count_nonzero.default, aten.count_nonzero.dim_IntList)
-def count_nonzero(ctx: LoweringContext, x: Tensor, dims: Dims = None) -> View:
-    def prepare(value: Node) -> Node:
-        return cast(cast(value, torch.bool), torch.int64)
-
-    return reduce_one(ctx, "sum", x, dims, False, x.dtype, torch.int64, prepare=prepare)
 
 
 @lowering(aten.any.default, aten.any.dim, aten.any.dims)
@@ -294,7 +280,7 @@ def _variance(
     return reduce_over(ctx, x, dims, keepdim, (x.dtype,) * (1 + with_mean), body)
 
 
-@lowering(aten.var.correction, "prims.var.default")
+@lowering("prims.var.default")
 def var(
     ctx: LoweringContext,
     x: Tensor,
@@ -316,166 +302,4 @@ def var_mean(
     return _variance(ctx, x, dims, correction, keepdim, root=False, with_mean=True)
 
 
-@lowering(aten.std.correction)
-def std(ctx: LoweringContext, x: Tensor, dims: Dims = None, *, correction: Any = None, keepdim: bool = False) -> View:
-    return _variance(ctx, x, dims, correction, keepdim, root=True, with_mean=False)[0]
-
-
-@lowering(aten.std_mean.correction)
-def std_mean(
-    ctx: LoweringContext, x: Tensor, dims: Dims = None, *, correction: Any = None, keepdim: bool = False
-) -> tuple[View, ...]:
-    return _variance(ctx, x, dims, correction, keepdim, root=True, with_mean=True)
-
-
-@lowering(aten.linalg_vector_norm.default)
-def vector_norm(
-    ctx: LoweringContext,
-    x: Tensor,
-    order: Any = 2,
-    dims: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> View:
-    result = dtype or x.dtype
-    if order in (math.inf, -math.inf):
-        _non_empty(x, dims)
-        kind = "max" if order > 0 else "min"
-        return reduce_one(ctx, kind, x, dims, keepdim, result, result, prepare=lambda v: call("abs", v))
-
-    def prepare(value: Node) -> Node:
-        if order == 0:
-            return cast(cast(value, torch.bool), result)
-        if order == 1:
-            return call("abs", value)
-        return call("mul", value, value) if order == 2 else call("pow", call("abs", value), like(value, order))
-
-    def finish(total: Node) -> Node:
-        if order in (0, 1):
-            return total
-        return call("sqrt", total) if order == 2 else call("pow", total, like(total, 1 / order))
-
-    return reduce_one(ctx, "sum", x, dims, keepdim, result, result, prepare=prepare, finish=finish)
-
-
 # ---- softmax and its kin
-
-
-def _shift_and_sum(ctx: LoweringContext, x: Tensor, dims: Dims, dtype: torch.dtype) -> tuple[View, View]:
-    """(m, s) with dimensions kept: the maximum (0 where it is infinite) and the sum of exp(x - m)."""
-    largest = reduce_one(ctx, "max", x, dims, True, dtype, dtype)
-
-    def finite(value: Node) -> Node:
-        return call("where", call("isinf", value), like(value, 0), value)
-
-    gone = reduced_dims(dims, x.ndim)
-
-    def body(indices: Indices, inner: Indices) -> Node:
-        position = list(indices)
-        for number, dim in enumerate(gone):
-            position[dim] = inner[number]
-        shift = finite(largest.load(indices))
-        return build.reduce("sum", call("exp", call("sub", cast(x.load(position), dtype), shift)))
-
-    total = ctx.reduction(largest.size, [x.size[dim] for dim in gone], (dtype,), x.device, body)[0]
-    return largest, total
-
-
-@lowering(aten.logsumexp.default)
-def logsumexp(ctx: LoweringContext, x: Tensor, dims: Dims, keepdim: bool = False) -> Tensor:
-    dtype = to_float(x.dtype)
-    _non_empty(x, dims)
-    largest, total = _shift_and_sum(ctx, x, dims, torch.float32 if dtype.itemsize == 2 else dtype)
-    gone = reduced_dims(dims, x.ndim)
-    size = largest.size if keepdim else tuple(x.size[dim] for dim in range(x.ndim) if dim not in gone)
-
-    def body(indices: Indices) -> Node:
-        position = list(indices)
-        if not keepdim:
-            for dim in gone:
-                position.insert(dim, ZERO)
-        shift = largest.load(position)
-        finite = call("where", call("isinf", shift), like(shift, 0), shift)
-        return call("add", call("log", total.load(position)), finite)
-
-    return ctx.pointwise(size, dtype, x.device, body)
-
-
-def _normalized(ctx: LoweringContext, x: Tensor, dim: int, half_to_float: bool, *, log: bool) -> Tensor:
-    """softmax or its logarithm: maximum, sum of exponentials, result, in float32 for half types."""
-    result = torch.float32 if half_to_float else x.dtype
-    compute = torch.float32 if result.itemsize == 2 else result
-    if x.numel == 0:
-        return ctx.pointwise(x.size, result, x.device, lambda indices: const(0, result))
-    largest = reduce_one(ctx, "max", x, dim, True, compute, compute)
-    gone = reduced_dims(dim, x.ndim)
-
-    def shifted(position: Sequence[Expr], outer: Indices) -> Node:
-        return call("sub", cast(x.load(position), compute), load_broadcast(largest, outer))
-
-    def summed(indices: Indices, inner: Indices) -> Node:
-        position = list(indices)
-        for number, reduced in enumerate(gone):
-            position[reduced] = inner[number]
-        return build.reduce("sum", call("exp", shifted(position, indices)))
-
-    total = ctx.reduction(largest.size, [x.size[d] for d in gone], (compute,), x.device, summed)[0]
-
-    def body(indices: Indices) -> Node:
-        whole = load_broadcast(total, indices)
-        value = shifted(indices, indices)
-        return call("sub", value, call("log", whole)) if log else call("div", call("exp", value), whole)
-
-    return ctx.pointwise(x.size, result, x.device, body)
-
-
-@lowering(aten._softmax.default)
-def softmax(ctx: LoweringContext, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    return _normalized(ctx, x, dim, half_to_float, log=False)
-
-
-@lowering(aten._log_softmax.default)
-def log_softmax(ctx: LoweringContext, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    return _normalized(ctx, x, dim, half_to_float, log=True)
-
-
-def _softmax_gradient(
-    ctx: LoweringContext, grad: Tensor, y: Tensor, dim: int, dtype: torch.dtype, *, log: bool
-) -> Tensor:
-    gone = reduced_dims(dim, y.ndim)
-    compute = torch.float32 if grad.dtype.itemsize == 2 else grad.dtype
-    if y.numel == 0:
-        return ctx.pointwise(y.size, dtype, y.device, lambda indices: const(0, dtype))
-
-    def loads(position: Sequence[Expr]) -> tuple[Node, Node]:
-        return cast(grad.load(position), compute), cast(y.load(position), compute)
-
-    def summed(indices: Indices, inner: Indices) -> Node:
-        position = list(indices)
-        for number, reduced in enumerate(gone):
-            position[reduced] = inner[number]
-        g, v = loads(position)
-        return build.reduce("sum", g if log else call("mul", g, v))
-
-    size = [ONE if d in gone else y.size[d] for d in range(y.ndim)]
-    total = ctx.reduction(size, [y.size[d] for d in gone], (compute,), y.device, summed)[0]
-
-    def body(indices: Indices) -> Node:
-        g, v = loads(indices)
-        whole = load_broadcast(total, indices)
-        if log:
-            return call("sub", g, call("mul", call("exp", v), whole))
-        return call("mul", v, call("sub", g, whole))
-
-    return ctx.pointwise(y.size, dtype, y.device, body)
-
-
-@lowering(aten._softmax_backward_data.default)
-def softmax_backward(ctx: LoweringContext, grad: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    return _softmax_gradient(ctx, grad, y, dim, dtype, log=False)
-
-
-@lowering(aten._log_softmax_backward_data.default)
-def log_softmax_backward(ctx: LoweringContext, grad: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    return _softmax_gradient(ctx, grad, y, dim, dtype, log=True)

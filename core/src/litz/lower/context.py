@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from litz.capture import torch_api
-from litz.capture.layout_needs import LayoutNeeds, Needs
+from litz.capture.graph import Graph
+from litz.capture.layout_needs import Needs
 from litz.ir import Buffer, Check, Extern, Layout, Loop, Node, Operation, Range, Store, TensorRef, build, transform
 from litz.ir.buffer import Kind
 from litz.ir.dtypes import SUPPORTED
@@ -52,10 +53,10 @@ ReductionBody = Callable[[Indices, Indices], Node | tuple[Node, ...]]
 class LoweringContext:
     """The program so far, and the FX node whose lowering is at work."""
 
-    def __init__(self, graph: Any = None, options: Any = None, needs: Needs | None = None) -> None:
+    def __init__(self, graph: Graph, options: Any, needs: Needs) -> None:
         self.graph = graph
         self.options = options
-        self.needs = needs or LayoutNeeds().of
+        self.needs = needs
         self.node: torch.fx.Node | None = None
         self.buffers: dict[str, Buffer] = {}
         self.constants: dict[str, torch.Tensor] = {}
@@ -103,10 +104,7 @@ class LoweringContext:
 
     def hint(self, expr: Expr) -> int:
         """A likely value of a size; never to be decided by where another value would make the result wrong."""
-        if expr.is_Integer:
-            return int(expr)
-        known = {} if self.graph is None else self.graph.hints
-        return int(expr.xreplace({symbol: known.get(symbol, 8192) for symbol in expr.free_symbols}))
+        return self.graph.hint(expr)
 
     def want_short_rows(self, x: Tensor, dim: int | None, rows: int) -> None:
         """NotImplementedError if a GPU's library is faster: for what cannot be split over programs (scans, positions of
@@ -124,7 +122,7 @@ class LoweringContext:
         NotImplementedError where it hangs on an unbacked symbol.
         """
         try:
-            return torch_api.evaluate_with_guard(None if self.graph is None else self.graph.shape_env, condition)
+            return torch_api.evaluate_with_guard(self.graph.shape_env, condition)
         except Exception as error:
             raise NotImplementedError(f"{condition} is not known when compiling") from error
 

@@ -7,7 +7,7 @@ might be fused to; the times on a Schedule come from the plugins' cost models.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -17,10 +17,7 @@ import torch
 from litz.ir import Loop, Node, Program
 from litz.ir.index import FloorDiv, Mod, PythonMod, is_placeholder
 from litz.ir.ops import OPS
-from litz_plugins import DeviceInfo, Estimate
-
-EstimateFn = Callable[[object, DeviceInfo, Program], Estimate | None]
-"""`estimate(operation or kernel, device, program)`; None when nobody knows."""
+from litz_plugins import DeviceInfo
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,6 @@ from litz.ir.node import Node
 
 from .text import literal, value_type
 
-_LOWEST = {torch.bool: False}
-
-
 EXTREMES = {"max": "greatest", "min": "least"}
 """The reductions of lanes for floats: the prelude declares those that begin at infinity with every compiler."""
 

@@ -24,7 +24,8 @@ from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, build
 from litz.ir.index import loop_var, placeholder, reduction_var, to_expr
 from litz.options import Options
 from litz.runtime.cache import Cache
-from litz_plugins.records import CodegenContext, DeviceInfo
+from litz.target import target_of
+from litz_plugins.records import CodegenContext
 
 CPU = torch.device("cpu")
 I = [loop_var(n) for n in range(4)]  # noqa: E741
@@ -68,7 +69,7 @@ def launcher(case: Case, cache: Cache) -> tuple[Callable[[], object], str]:
     }
     buffers = {name: Buffer(name, t.dtype, CPU, layouts[name]) for name, t in case.tensors.items()}
     program = Program("benchmark", (), buffers, (loop,), ())
-    context = CodegenContext(Options(), DeviceInfo("cpu"), program, cache)
+    context = CodegenContext(Options(), target_of("cpu"), program, cache)
     codegen = CppCodegen()
     source = codegen.generate(SimpleNamespace(name=case.name, loop=loop, fused=(), inplace={}), context)  # type: ignore[arg-type]
     function = codegen.load(source, context)

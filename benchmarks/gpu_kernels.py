@@ -29,7 +29,8 @@ from litz.ir.index import loop_var, placeholder, reduction_var, to_expr
 from litz.runtime.cache import Cache
 from litz.runtime.triton_build import load as load_kernel
 from litz.schedule.schedule import Kernel
-from litz_plugins import CodegenContext, DeviceInfo
+from litz.target import target_of
+from litz_plugins import CodegenContext
 
 i0, i1 = loop_var(0), loop_var(1)
 r0, r1 = reduction_var(0), reduction_var(1)
@@ -226,7 +227,7 @@ def _kernel(case: Case, cache: Cache) -> Callable[[], Any]:
     reduction = tuple(Range(reduction_var(n), to_expr(size)) for n, size in enumerate(made.reduction))
     loop = Loop("loop", device, ranges, reduction, tuple(made.stores))
     program = Program("benchmark", tuple(made.inputs), buffers, (loop,), ())
-    context = CodegenContext(None, DeviceInfo("cuda", 0), program, cache)  # type: ignore[arg-type]
+    context = CodegenContext(None, target_of("cuda:0"), program, cache)  # type: ignore[arg-type]
     source = TritonCodegen().generate(Kernel("kernel", loop), context)
     launch = load_kernel(source, context)
     addresses = [memory[name].data_ptr() for name in source.arguments]

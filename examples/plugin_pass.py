@@ -75,7 +75,7 @@ def main():
     torch.testing.assert_close(y, f(x))
     for decision in reports[0].decisions:
         print(f"{decision.plugin}: {decision.subject} {decision.chosen}: {decision.reason}")
-    print(reports[0].schedule)
+    print(reports[0].plan)
 
 
 if __name__ == "__main__":

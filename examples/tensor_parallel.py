@@ -57,9 +57,9 @@ def main() -> None:
                 print(f"step {step}: loss {loss.item():.4f}")
 
     for one in reports if rank == 0 else ():
-        for call in one.schedule.steps:
+        for call in one.plan.steps:
             if isinstance(call, Collective):
-                cost = one.schedule.estimates.get(call.name)
+                cost = one.plan.estimates.get(call.name)
                 print(f"{one.name}: {call.target_name}" + (f", {cost.us:.0f} µs on GPUs: {cost.why}" if cost else ""))
     dist.barrier()
     dist.destroy_process_group()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from litz.cost import device_info
+from litz.target import target_named, target_of
 from litz_autotune.templates.configs import (
     Config,
     Shape,
@@ -13,15 +13,13 @@ from litz_autotune.templates.configs import (
     misfit,
     rank,
     shared_bytes,
-    shared_limit,
     spread,
 )
-from litz_plugins import DeviceInfo
 from support.no_gpu import gpu_hidden
 
 with gpu_hidden():
-    H100 = device_info("cuda")
-T4 = DeviceInfo("cuda", 0, "Tesla T4", (("capability", 75.0), ("units", 40.0)))
+    H100 = target_of("cuda")
+T4 = target_named("Tesla T4")
 
 
 def square(m: int, n: int = 0, k: int = 0, dtype: torch.dtype = torch.bfloat16) -> Shape:
@@ -29,9 +27,9 @@ def square(m: int, n: int = 0, k: int = 0, dtype: torch.dtype = torch.bfloat16) 
 
 
 def test_nothing_that_is_offered_exceeds_the_device() -> None:
-    for device, capability in ((H100, 90), (T4, 75)):
-        for config, _ in rank(square(4096), device).best:
-            assert shared_bytes(config, 2) <= shared_limit(capability)
+    for target, kib in ((H100, 227), (T4, 64)):
+        for config, _ in rank(square(4096), target).best:
+            assert shared_bytes(config, 2) <= target.shared_bytes == kib << 10
             assert config.m * config.n // (32 * config.warps) <= 215
 
 
@@ -42,7 +40,7 @@ def test_a_small_device_leaves_out_large_tiles_and_says_why() -> None:
 
 
 def test_the_registers_are_counted() -> None:
-    assert "registers" in misfit(Config(256, 256, 32, 2, 4), square(4096), 90)
+    assert "registers" in misfit(Config(256, 256, 32, 2, 4), square(4096), H100)
 
 
 def test_a_large_product_takes_large_tiles_and_a_row_takes_flat_ones() -> None:

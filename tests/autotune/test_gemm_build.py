@@ -11,9 +11,9 @@ import torch
 
 pytest.importorskip("triton")
 
-from litz.cost import device_info
 from litz.ir import KernelCall, Program, Template
 from litz.runtime.triton_build import Variant, compile_kernel, make_target
+from litz.target import target_of
 from litz_autotune.templates.configs import Config, all_configs, rank, shared_bytes, shared_limit
 from litz_autotune.templates.descriptors import can_use_descriptors
 from litz_autotune.templates.gemm import make_gemm
@@ -99,7 +99,7 @@ def test_every_persistent_configuration_compiles_and_fits() -> None:
     gemm = make_gemm(template, program)
     assert can_use_descriptors(gemm, program)
     shape = shape_of(gemm, program)
-    persistent = [config for config, _ in rank(shape, device_info("cuda")).best if config.programs]
+    persistent = [config for config, _ in rank(shape, target_of("cuda")).best if config.programs]
     assert len(persistent) > 10
 
     def build(config: Config) -> None:

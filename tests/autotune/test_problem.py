@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from litz.cost import device_info
 from litz.ir import Template
 from litz.pipeline import make_compiler
+from litz.target import target_of
 from litz_autotune.problem import Problem, describe
 from litz_autotune.subprogram import cut
 from support.gemm_cases import randn
@@ -17,7 +17,7 @@ from support.no_gpu import gpu_hidden
 from support.retarget import cuda_schedules
 
 with gpu_hidden():
-    H100 = device_info("cuda")
+    H100 = target_of("cuda")
 
 
 def problems(fn: Callable[..., Any], *tensors: torch.Tensor, dynamic: bool = False) -> list[Problem]:

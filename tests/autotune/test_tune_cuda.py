@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 
 from litz.codegen.wrapper import generate_wrapper
 from litz.ir import KernelCall, Template
-from litz.pipeline import generate
+from litz.pipeline import generate, plan_schedule
 from litz.runtime.triton_build import compile_only
 from litz.schedule.schedule import Kernel
 from litz_autotune.templates.kernel import write_gemm
@@ -39,8 +39,9 @@ def test_a_product_and_its_users_become_one_kernel(tmp_path: Path) -> None:
     schedule = gpu.schedule(mlp, X, W, BIAS)
     (call,) = schedule.steps
     assert isinstance(call, KernelCall)
-    assert schedule.estimates[call.name].us == 50.0 and "measured" in schedule.estimates[call.name].why
-    wrapper = generate_wrapper(schedule, generate(schedule, gpu.compiler)).text
+    estimate = plan_schedule(schedule, gpu.compiler).estimates[call.name]
+    assert estimate.us == 50.0 and "measured" in estimate.why
+    wrapper = gpu.wrapper(schedule)
     assert f"{call.name}(" in wrapper and "_empty_cuda((64, 96)" in wrapper and "addmm" not in wrapper.partition("#")[0]
 
 
@@ -140,12 +141,12 @@ def test_a_sum_in_parts_makes_two_steps(tmp_path: Path) -> None:
         return 10.0 if "split" in name else 100.0
 
     a, b = torch.randn(32, 8192, dtype=torch.bfloat16), torch.randn(8192, 64, dtype=torch.bfloat16)
-    schedule = FakeGpu(tmp_path, split_wins, **{"autotune.search": "default"}).schedule(
-        lambda a, b: (a @ b).relu(), a, b
-    )
+    gpu = FakeGpu(tmp_path, split_wins, **{"autotune.search": "default"})
+    schedule = gpu.schedule(lambda a, b: (a @ b).relu(), a, b)
+    memory = plan_schedule(schedule, gpu.compiler).memory
     assert [type(step).__name__ for step in schedule.steps] == ["KernelCall", "Kernel"]
-    assert schedule.memory.allocate[0] and "parts" in schedule.memory.allocate[0][0]
-    assert not any(name.endswith("parts") for name in schedule.memory.allocate[1])
+    assert memory.allocate[0] and "parts" in memory.allocate[0][0]
+    assert not any(name.endswith("parts") for name in memory.allocate[1])
 
 
 def test_dynamic_shapes_keep_their_symbols(tmp_path: Path) -> None:
@@ -167,9 +168,10 @@ def test_a_size_may_have_a_kernel_where_another_has_the_library(tmp_path: Path) 
     torch._dynamo.mark_dynamic(x, 0)
     schedule = gpu.schedule(mlp, x, W, BIAS, dynamic=None)
     assert schedule.cases is not None
-    sources = generate(schedule, gpu.compiler)
-    wrapper = generate_wrapper(schedule, sources)
-    small, large = ([type(step).__name__ for step in one.steps] for one in schedule.cases.schedules)
+    plan = plan_schedule(schedule, gpu.compiler)
+    sources = generate(plan, gpu.compiler)
+    wrapper = generate_wrapper(plan, sources)
+    small, large = ([type(step).__name__ for step in one.steps] for one in schedule.cases.each)
     assert (small, large) == (["KernelCall"], ["Template", "Kernel"])
     assert all(compile_only(source)["cubin"] for source in sources.values()) and len(sources) == 2
     assert "> 512)](args)" in wrapper.text and wrapper.text.count("aten_addmm") == 2  # its definition and its call
@@ -283,7 +285,7 @@ def test_a_depthwise_convolution_becomes_a_loop_that_core_fuses(
     torch.testing.assert_close(gpu.compile(fn)(x, w, b), fn(x, w, b), atol=1e-5, rtol=1e-5)
     (schedule,) = gpu.schedules
     (kernel,) = schedule.steps
-    (source,) = generate(schedule, gpu.compiler).values()
+    (source,) = generate(plan_schedule(schedule, gpu.compiler), gpu.compiler).values()
     assert isinstance(kernel, Kernel) and compile_only(source)["cubin"]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,15 +15,13 @@ import torch
 from litz.ir import Collective, Extern, Wait
 from litz.schedule import check_schedule
 from litz.schedule.dependences import dependences
-from litz.schedule.memory import simple_plan
-from litz.schedule.schedule import Schedule
 from litz_collectives.overlap_pass import overlap
 from litz_collectives.reorder import RULES, make_pass
-from support.communication import CPU, Made, context, exactly, random_schedule
+from support.communication import CPU, Made, Timed, context, exactly, moved, random_schedule
 
 PASSES: dict[str, Callable[[Any, Any], Any]] = {
-    "overlap": overlap,
-    **{n: make_pass(*rule) for n, rule in RULES.items()},
+    "overlap": partial(moved, overlap),
+    **{n: partial(moved, make_pass(*rule)) for n, rule in RULES.items()},
 }
 
 
@@ -33,7 +32,7 @@ def assertion(name: str, made: Made, source: str) -> None:
     made.estimates[name] = exactly(1.0)
 
 
-def with_effects(seed: int) -> Schedule:
+def with_effects(seed: int) -> Timed:
     """A random schedule with assertions of its values wherever those are known."""
     schedule, rng = random_schedule(seed), random.Random(seed)
     made = Made()
@@ -47,7 +46,7 @@ def with_effects(seed: int) -> Schedule:
             assertion(f"check{len(made.steps)}", made, rng.choice(known))
     steps = tuple(made.steps)
     program = replace(schedule.program, operations=steps)
-    return replace(schedule, program=program, steps=steps, memory=simple_plan(program, steps), estimates=made.estimates)
+    return replace(schedule, program=program, steps=steps, estimates=made.estimates)
 
 
 @pytest.mark.parametrize("name", PASSES)

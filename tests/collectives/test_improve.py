@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litz.schedule.dependences import dependences
-from litz.schedule.memory import peak_bytes
+from litz.schedule.lifetimes import peak_bytes
 from litz_collectives import improve as module
 from litz_collectives.improve import improve, judged
 from litz_collectives.live import Live

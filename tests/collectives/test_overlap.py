@@ -15,21 +15,22 @@ from hypothesis import strategies as st
 from litz.ir import Collective, Wait
 from litz.schedule import check_schedule
 from litz.schedule.dependences import dependences
-from litz.schedule.memory import peak_bytes
+from litz.schedule.lifetimes import peak_bytes
 from litz.schedule.schedule import Schedule
+from litz.target import target_of
 from litz_collectives import overlap_pass as module
 from litz_collectives.agree import signature
 from litz_collectives.buckets import bucketed
 from litz_collectives.contention import Contention
 from litz_collectives.live import Live
 from litz_collectives.memory_limit import MemoryLimitError, memory_limit
-from litz_collectives.overlap_pass import overlap
 from litz_collectives.profile import builtin_profile
 from litz_collectives.streams import CORNERS, Interval, replay
 from litz_collectives.tasks import make_tasks, slowdown_of
-from litz_plugins import Decision, Estimate
-from support.communication import LATENCY, Made, context, cost, exactly, random_schedule
+from litz_plugins import Decision, Estimate, PassContext
+from support.communication import LATENCY, Made, context, cost, exactly, moved, random_schedule
 
+overlap = partial(moved, module.overlap)
 GATHER, REDUCE, SCATTER = "all_gather_into_tensor", "all_reduce", "reduce_scatter_tensor"
 
 
@@ -288,22 +289,18 @@ def test_buckets_grow_from_the_exposed_end() -> None:
 def test_an_unknown_time_means_the_sources_order() -> None:
     schedule = gathered_layers(3).schedule("y2")
     decisions: list[Decision] = []
-    blind = Schedule(schedule.program, schedule.steps, schedule.memory, {})
+    blind = replace(schedule, estimates={})
     assert overlap(blind, context(decisions)) is blind
     assert "nobody knows" in decisions[0].reason
-    idle = Schedule(
-        schedule.program,
-        schedule.steps,
-        schedule.memory,
-        {step.name: schedule.estimates[step.name] for step in schedule.steps}
-        | {f"y{n}": schedule.estimates["full0"] for n in range(3)},
+    idle = replace(
+        schedule, estimates={**schedule.estimates, **{f"y{n}": schedule.estimates["full0"] for n in range(3)}}
     )
     assert overlap(idle, context(decisions)) is idle
 
 
 def test_a_rank_that_knows_no_times_follows_one_that_does() -> None:
     schedule = gathered_layers(4).schedule("y3")
-    blind = Schedule(schedule.program, schedule.steps, schedule.memory, {})
+    blind = replace(schedule, estimates={})
     store: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "agreed", lambda plan, key: store.setdefault(key, plan))
@@ -350,9 +347,14 @@ def test_any_schedule(seed: int, limit: str, cap: int | None) -> None:
     held = sum(int(schedule.program.buffers[name].nbytes) for name in schedule.program.input_buffers)
     assert after <= memory_limit(limit, before, held)
     options = context(memory_limit=limit).options
+    where = PassContext(options, target_of=target_of)
     # What overlap costs is what the pass took it for: the built-in profile's figures.
     old, new = (
-        make_tasks(s.steps, s.estimates, partial(slowdown_of, program=s.program, options=options))
+        make_tasks(
+            s.steps,
+            s.estimates,
+            partial(slowdown_of, program=s.program, context=where),
+        )
         for s in (schedule, done)
     )
     assert all(replay(new, corner).us <= replay(old, corner).us + 1e-6 for corner in CORNERS)
@@ -369,7 +371,7 @@ def test_a_plan_of_another_rank_can_be_followed(seed: int) -> None:
     for number, step in enumerate(mine.steps):
         if not isinstance(step, (Collective, Wait)):
             slower[step.name] = exactly(float(1 + (seed + number) % 90))
-    other = Schedule(mine.program, mine.steps, mine.memory, slower)
+    other = replace(mine, estimates=slower)
     store: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "agreed", lambda plan, key: store.setdefault(key, plan))
@@ -417,9 +419,9 @@ def test_what_overlap_costs_is_the_profiles(tmp_path: Path) -> None:
     rows = (Contention(1.0, 1.1, 1.3, 1.2),)
     file = tmp_path / "measured.json"
     file.write_text(replace(builtin_profile(), contention={"all_gather": rows}).dumps())
-    found = slowdown_of(step, program, {"collectives.profile": file})
+    found = slowdown_of(step, program, PassContext({"collectives.profile": file}, target_of=target_of))
     assert (found.compute.low, found.compute.us, found.compute.high) == pytest.approx((1.07, 1.1, 1.13))
     assert found.copy is not None and found.copy.us == pytest.approx(1.3), "of what is bound by memory"
     assert found.collective.us == pytest.approx(1.2) and found.beside_copy == Interval(1.35, 1.5, 1.65)
-    unmeasured = slowdown_of(step, program, {})
+    unmeasured = slowdown_of(step, program, PassContext({}, target_of=target_of))
     assert 1 <= unmeasured.compute.low < unmeasured.compute.us < unmeasured.compute.high

@@ -13,10 +13,11 @@ import torch.distributed._functional_collectives  # defines the ops
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from litz.execution import ExecutionPlan
 from litz.ir import Collective, Loop, Wait
-from litz.pipeline import schedule_only
+from litz.pipeline import make_compiler, plan_schedule, schedule_only
 from litz.report import make_report
-from litz.schedule import Schedule
+from litz.target import target_of
 from litz_collectives import plugin
 from litz_collectives.nccl import Message
 from litz_collectives.profile import Profile, builtin_profile
@@ -44,12 +45,12 @@ def fake(*size: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
         return torch.empty(size, dtype=dtype, device="cuda")
 
 
-def schedule_of(function: Any, *args: Any, **options: Any) -> Schedule:
+def plan_of(function: Any, *args: Any, **options: Any) -> ExecutionPlan:
     (found,) = schedule_only(function, args, options or None)
-    return found
+    return plan_schedule(found, make_compiler(None, options or None))
 
 
-def collective_of(schedule: Schedule) -> Collective:
+def collective_of(schedule: ExecutionPlan) -> Collective:
     (found,) = (step for step in schedule.steps if isinstance(step, Collective))
     return found
 
@@ -73,7 +74,7 @@ SENT = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_sent(name: str) -> None:
-    schedule = schedule_of(lambda x: ops.wait_tensor(CALLS[name](x)), fake(16, 1024))
+    schedule = plan_of(lambda x: ops.wait_tensor(CALLS[name](x)), fake(16, 1024))
     assert message_of(collective_of(schedule), schedule.program) == SENT[name]
 
 
@@ -81,13 +82,13 @@ def test_a_coalesced_group_is_one_message() -> None:
     def f(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
         return [ops.wait_tensor(r) for r in ops.all_gather_into_tensor_coalesced([x, y], 8, "0")]
 
-    schedule = schedule_of(f, fake(16, 1024), fake(100, dtype=torch.float32))
+    schedule = plan_of(f, fake(16, 1024), fake(100, dtype=torch.float32))
     assert message_of(collective_of(schedule), schedule.program) == Message("all_gather", 8 * (BYTES + 400), 8)
 
 
 def test_ranks_of_a_subgroup() -> None:
     half = dist.new_group([0, 2, 4, 6])
-    schedule = schedule_of(lambda x: ops.wait_tensor(ops.all_reduce(x, "sum", half.group_name)), fake(16, 1024))
+    schedule = plan_of(lambda x: ops.wait_tensor(ops.all_reduce(x, "sum", half.group_name)), fake(16, 1024))
     assert collective_of(schedule).ranks == (0, 2, 4, 6)
     assert message_of(collective_of(schedule), schedule.program) == Message("all_reduce", BYTES, 4)
 
@@ -97,7 +98,7 @@ def reduced(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_estimates_of_the_three_kinds_of_steps() -> None:
-    schedule = schedule_of(reduced, fake(16, 1024))
+    schedule = plan_of(reduced, fake(16, 1024))
     for step in schedule.steps:
         estimate = schedule.estimates[step.name]
         if isinstance(step, Wait):
@@ -111,7 +112,7 @@ def test_estimates_of_the_three_kinds_of_steps() -> None:
 def test_a_profile_as_option(tmp_path: Path) -> None:
     file = tmp_path / "slow.json"
     file.write_text(Profile(make_topology("A100", gpus_per_node=1, network_gb_s=1.0)).dumps())
-    here, there = (schedule_of(reduced, fake(4096, 1024), **o) for o in ({}, {"collectives.profile": file}))
+    here, there = (plan_of(reduced, fake(4096, 1024), **o) for o in ({}, {"collectives.profile": file}))
     name = collective_of(here).name
     assert there.estimates[name].us > 5 * here.estimates[name].us
     assert "between 8 nodes" in there.estimates[name].why
@@ -130,7 +131,7 @@ def test_the_users_cost_function(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("my_costs")
     module.seed_costs = seed_costs  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "my_costs", module)
-    schedule = schedule_of(reduced, fake(16, 1024), **{"collectives.cost": "my_costs:seed_costs"})
+    schedule = plan_of(reduced, fake(16, 1024), **{"collectives.cost": "my_costs:seed_costs"})
     assert [schedule.estimates[step.name].us for step in schedule.steps] == [1.0, 100.0, 0.0]
     assert schedule.estimates[collective_of(schedule).name].why == "by my_costs:seed_costs"
 
@@ -138,17 +139,17 @@ def test_the_users_cost_function(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["no_such_module:f", "math:no_such", "math", "math:pi"])
 def test_a_cost_function_that_is_none(name: str) -> None:
     with pytest.raises(LitzError, match=r"collectives\.cost"):
-        plugin.user_estimate(name, None, plugin.DeviceInfo("cuda"), None)
+        plugin.user_estimate(name, None, target_of("cuda"), None)
 
 
 def test_what_it_cannot_know_it_leaves_to_others() -> None:
-    schedule = schedule_of(reduced, fake(16, 1024))
+    schedule = plan_of(reduced, fake(16, 1024))
     operation = collective_of(schedule)
     assert plugin.operation_cost(operation, schedule.program, builtin_profile()) is not None
     unknown = Collective(operation.name, operation.device, operation.target, operation.args, outputs=operation.outputs)
     assert plugin.operation_cost(unknown, schedule.program, builtin_profile()) is None, "its group is not known"
     (loop,) = (o for o in schedule.program.operations if isinstance(o, Loop))
-    assert plugin.litz_estimate_runtime(loop, plugin.DeviceInfo("cuda"), schedule.program, None) is None
+    assert plugin.litz_estimate_runtime(loop, target_of("cuda"), schedule.program, None) is None
 
 
 def test_the_plugin_is_well_formed() -> None:
@@ -170,7 +171,7 @@ def test_what_a_report_says_is_exposed(monkeypatch: pytest.MonkeyPatch) -> None:
         return ops.wait_tensor(started), product
 
     for function, exposed in ((at_once, True), (beside, False)):
-        schedule = schedule_of(function, fake(8192, 8192), **{"collectives.passes": ["raise_comms", "sink_waits"]})
+        schedule = plan_of(function, fake(8192, 8192), **{"collectives.passes": ["raise_comms", "sink_waits"]})
         (row,) = make_report(None, schedule).to_json()["communication"]
         assert row["step"] == collective_of(schedule).name and row["us"] > 100
         assert row["exposed_us"] == pytest.approx(row["us"] if exposed else 0.0)

@@ -20,7 +20,7 @@ from litz.by_size import MOST_CASES, schedule_by_size
 from litz.capture.graph import Graph
 from litz.ir import Collective, Extern, Program, Template
 from litz.report.log import Log
-from litz.schedule.schedule import MemoryPlan, Schedule
+from litz.schedule.schedule import Schedule
 from litz_plugins import Pass, hookimpl
 from litz_plugins.manager import make_plugins
 
@@ -64,6 +64,7 @@ class Compiled:
 
     def __init__(self, folder: Path, fn: Callable[..., Any], plugin: Any, **options: Any) -> None:
         torch._dynamo.reset()
+        self.fn = fn
         plugins = make_plugins(builtin_plugins(), extra=[("ways", plugin)], entry_points=())
         given = {"cache_dir": folder, "debug": True, **options}
         self.call = torch.compile(
@@ -78,7 +79,7 @@ class Compiled:
             found = self.call(*args)
         self.reports += collected
         taken = list(TAKEN)
-        torch.testing.assert_close(found, multiply(*args))
+        torch.testing.assert_close(found, self.fn(*args))
         return taken
 
     @property
@@ -88,6 +89,11 @@ class Compiled:
 
 def multiply(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return (x @ w).relu()
+
+
+def multiply_and_add_up(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = (x @ w).relu()
+    return y, y.sum(1)
 
 
 def rows(count: int, **bounds: int) -> torch.Tensor:
@@ -106,6 +112,15 @@ def test_a_call_takes_the_code_for_its_size(tmp_path: Path) -> None:
     ways = {d.subject.partition(" = ")[2]: d.chosen for d in compiled.decisions if d.chosen.startswith("way")}
     assert ways == {"": "way 0", "8": "way 0", "500": "way 1"}
     assert report.wrapper_source.count("def call") == 3
+
+
+def test_what_is_fused_for_other_sizes_is_on_record(tmp_path: Path) -> None:
+    compiled = Compiled(tmp_path, multiply_and_add_up, Ways(100), sizes=(500,))
+    compiled(rows(20), W)
+    fused = [d.subject for d in compiled.decisions if d.chosen == "fused"]
+    assert any(" at s" in subject and "= 500" in subject for subject in fused)
+    assert any(" at s" not in subject for subject in fused)
+    assert len(fused) == len(set(fused)), "each once"
 
 
 def test_without_the_option_there_is_one_code(tmp_path: Path) -> None:
@@ -189,7 +204,7 @@ def test_ranks_of_different_sizes_communicate_in_one_order(alike: bool) -> None:
 
     def make(program: Program, log: Log) -> Schedule:
         steps = (first, second) if alike or program.hint(S0) < 100 else (second, first)
-        return Schedule(program, steps, MemoryPlan(((), ()), ((), ())))
+        return Schedule(program, steps)
 
     log = Log()
     schedule = schedule_by_size(graph, program, (500,), make, log)

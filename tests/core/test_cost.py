@@ -11,22 +11,8 @@ import pytest
 import sympy
 import torch
 
-from litz.cost import (
-    CalibrationError,
-    DeviceCalibration,
-    Roofline,
-    Work,
-    count_work,
-    device_info,
-    estimate,
-    estimate_work,
-    load_calibration,
-    machine,
-    save_calibration,
-    speeds_of,
-)
+from litz.cost import Roofline, Work, count_work, estimate, estimate_work
 from litz.cost.calibrate import calibrate, main
-from litz.cost.devices import DEFAULT_GPU, DEVICES, FAMILIES, find_spec
 from litz.ir import (
     Buffer,
     Collective,
@@ -44,10 +30,22 @@ from litz.ir import (
 from litz.ir.build import call, const, load, reduce
 from litz.ir.index import Expr, loop_var, placeholder, reduction_var, to_expr
 from litz.options import make_options
-from litz_plugins import DeviceInfo, make_plugins
+from litz.target import (
+    CalibrationError,
+    DeviceCalibration,
+    UnknownDeviceError,
+    cpu_target,
+    cuda_target,
+    load_calibration,
+    save_calibration,
+    target_named,
+    target_of,
+)
+from litz.target.devices import DEFAULT_GPU, DEVICES, FAMILIES, find_spec
+from litz_plugins import make_plugins
 
 CUDA = torch.device("cuda")
-H100 = DeviceInfo("cuda", 0, "NVIDIA H100 80GB HBM3")
+H100 = target_named("NVIDIA H100 80GB HBM3")
 aten = torch.ops.aten
 I0, I1, R0 = loop_var(0), loop_var(1), reduction_var(0)
 F32, BF16 = torch.float32, torch.bfloat16
@@ -172,7 +170,7 @@ def test_no_elements_no_work() -> None:
     x, y = buffer("x", 0), buffer("y", 0)
     work = count_work(loop([Store("y", (I0,), load("x", (I0,), F32))], 0), program(x, y))
     assert work.kind == "none"
-    assert estimate_work(work, speeds_of(H100)).us == 0.0
+    assert estimate_work(work, H100).us == 0.0
 
 
 # ---------------------------------------------------------------------------------------------------- library calls
@@ -352,16 +350,31 @@ def test_the_table_is_plausible() -> None:
 
 
 def test_a_missing_gpu_is_taken_for_an_h100() -> None:
-    info = device_info(CUDA)
-    assert info.name == DEFAULT_GPU
-    on = speeds_of(info)
-    assert on.assumed and "no GPU here" in on.source
-    assert speeds_of(DeviceInfo("cuda")).assumed
+    target = target_of(CUDA)
+    assert target.name == DEFAULT_GPU
+    assert target.assumed and "no GPU here" in target.source
+    assert (target.units, target.bandwidth, target.abilities) == (H100.units, H100.bandwidth, H100.abilities)
+
+
+def test_a_device_that_nobody_knows_is_no_gpu() -> None:
+    target = target_of("xpu:1")
+    assert (target.type, target.index, target.assumed) == ("xpu", 1, True)
+    assert not target.abilities and target.bandwidth < target_of("cpu").bandwidth
+
+
+def test_a_target_by_name() -> None:
+    assert (target_named("L4").units, target_named("A100").bandwidth, target_named("B200").capability) == (
+        58,
+        1555e3,
+        100,
+    )
+    with pytest.raises(UnknownDeviceError, match=r"'L5' is not in the table of devices, which has .*L4"):
+        target_named("L5")
 
 
 def test_an_unknown_gpu_goes_by_its_clocks() -> None:
-    facts = (("capability", 90.0), ("clock_mhz", 1830.0), ("peak_bandwidth_gb_s", 1000.0), ("units", 66.0))
-    on = speeds_of(DeviceInfo("cuda", 0, "NVIDIA H20X", facts))
+    facts = {"capability": 90.0, "clock_mhz": 1830.0, "peak_bandwidth_gb_s": 1000.0, "units": 66.0}
+    on = cuda_target("NVIDIA H20X", facts)
     assert on.units == 66
     assert on.bandwidth == 1e6
     assert on.matrix["bf16"] / 1e6 == pytest.approx(989.4 / 2, rel=0.01)
@@ -369,37 +382,28 @@ def test_an_unknown_gpu_goes_by_its_clocks() -> None:
 
 
 def test_an_unknown_gpu_without_clocks_is_the_slowest_of_its_capability() -> None:
-    on = speeds_of(DeviceInfo("cuda", 0, "NVIDIA Something", (("capability", 80.0),)))
+    on = cuda_target("NVIDIA Something", {"capability": 80.0})
     assert on.bandwidth == 933e3
     assert on.assumed
 
 
 def test_a_slice_of_a_gpu_has_its_share() -> None:
-    name = "NVIDIA H100 80GB HBM3 MIG 3g.40gb"
-    whole, part = speeds_of(H100), speeds_of(DeviceInfo("cuda", 0, name, (("units", 60.0),)))
-    assert part.bandwidth == pytest.approx(whole.bandwidth * 60 / 132)
+    part = cuda_target("NVIDIA H100 80GB HBM3 MIG 3g.40gb", {"units": 60.0})
+    assert part.bandwidth == pytest.approx(H100.bandwidth * 60 / 132)
 
 
 def test_tf32_only_where_torch_allows_it() -> None:
-    ieee = speeds_of(H100)
-    tf32 = speeds_of(DeviceInfo("cuda", 0, H100.name, (("tf32.matmul", 1.0),)))
-    assert ieee.matrix_rate(F32)[0] == ieee.vector["fp32"]
-    assert tf32.matrix_rate(F32)[0] == tf32.matrix["tf32"]
-    assert tf32.matrix_rate(F32, "convolution")[0] == ieee.vector["fp32"]
-
-
-def test_the_scheduler_gets_the_same_speeds() -> None:
-    on = machine(CUDA)
-    assert (on.type, on.is_gpu) == ("cuda", True)
-    assert on.bandwidth < speeds_of(device_info(CUDA)).bandwidth
-    assert machine(torch.device("cpu")).units == torch.get_num_threads()
+    tf32 = replace(H100, tf32=frozenset({"matmul"}))
+    assert H100.matrix_rate("fp32")[0] == H100.vector["fp32"]
+    assert tf32.matrix_rate("fp32")[0] == tf32.matrix["tf32"]
+    assert tf32.matrix_rate("fp32", "convolution")[0] == H100.vector["fp32"]
 
 
 # ------------------------------------------------------------------------------------------------------- roofline
 
 
 def test_what_bounds_the_time() -> None:
-    on = speeds_of(H100)
+    on = H100
     tiny = estimate_work(Work("loop", {F32: 10.0}, 40, 40), on)
     assert tiny.us == pytest.approx(on.launch_us, abs=0.01) and "launch-bound" in tiny.why
     copy = estimate_work(Work("loop", {}, 1e9, 1e9), on)
@@ -411,20 +415,20 @@ def test_what_bounds_the_time() -> None:
 
 
 def test_a_small_contraction_does_not_fill_the_machine() -> None:
-    on = speeds_of(H100)
+    on = H100
     full, part = (estimate_work(Work("matmul", {BF16: 1e9}, 1, 1, pieces), on) for pieces in (4096, 1))
     assert part.us - on.launch_us == pytest.approx(132 * (full.us - on.launch_us))
 
 
 def test_more_work_never_takes_less() -> None:
-    on = speeds_of(H100)
+    on = H100
     times = [estimate_work(Work("loop", {F32: n}, n, n), on).us for n in (1e3, 1e5, 1e7, 1e9)]
     assert times == sorted(times)
 
 
 def test_an_unmeasured_processor_has_a_wide_interval() -> None:
     work = Work("loop", {}, 1e8, 1e8)
-    found = estimate_work(work, speeds_of(DeviceInfo("cpu", None, "", (("units", 4.0),))))
+    found = estimate_work(work, cpu_target(4))
     assert found.high_us > 4 * found.us and found.low_us < found.us / 2
 
 
@@ -450,14 +454,14 @@ def _bf16(*size: int) -> torch.Tensor:
 )
 def test_a_gpu_takes_about_as_long(function: Any, args: Any) -> None:
     """Eager kernels replayed from a CUDA graph take what their estimates say, within the interval."""
-    from litz.pipeline import schedule_only
+    from litz.pipeline import make_compiler, plan_schedule, schedule_only
 
     if find_spec(torch.cuda.get_device_name()) is None:
         pytest.skip(f"{torch.cuda.get_device_name()} is not in the table")
     tensors, repeat = args(), 10
     torch._dynamo.reset()
     (schedule,) = schedule_only(function, tensors)
-    found = [schedule.estimates[step.name] for step in schedule.steps]
+    found = list(plan_schedule(schedule, make_compiler()).estimates.values())
     graph = torch.cuda.CUDAGraph()
     function(*tensors)
     torch.cuda.synchronize()
@@ -494,18 +498,17 @@ def test_measured_figures_replace_the_tables(tmp_path: Path) -> None:
     figures = {"bandwidth_gb_s": 500.0, "launch_us": 7.0, "matrix_tflops.bf16": 100.0}
     save_calibration(path, (DeviceCalibration("cuda", "", figures), DeviceCalibration("cpu", "", {"launch_us": 1.0})))
     options = make_options(user_options={"calibration": path}, environ={})
-    info = device_info(CUDA, options)
-    on = speeds_of(info)
+    on = target_of(CUDA, options)
     assert (on.bandwidth, on.launch_us, on.matrix["bf16"]) == (500e3, 7.0, 100e6)
-    assert on.matrix["fp16"] == speeds_of(device_info(CUDA)).matrix["fp16"]
+    assert on.matrix["fp16"] == target_of(CUDA).matrix["fp16"]
     # What was measured was reached: no share of it is taken off.
     assert estimate_work(Work("loop", {}, 1e9, 0), on).us == pytest.approx(2000 + 7)
-    assert machine(CUDA, options).bandwidth == 500e3
+    assert on.usual_bandwidth == 500e3
     save_calibration(path, (DeviceCalibration("cuda", "", {"bandwidth_gb_s": 250.0}),))
     import os
 
     os.utime(path, ns=(1, 1))
-    assert speeds_of(device_info(CUDA, options)).bandwidth == 250e3
+    assert target_of(CUDA, options).bandwidth == 250e3
 
 
 def test_a_devices_own_figures_go_before_those_of_its_type(tmp_path: Path) -> None:
@@ -550,7 +553,7 @@ def test_bad_files(tmp_path: Path, text: Any, problem: str) -> None:
 def test_a_missing_file(tmp_path: Path) -> None:
     options = make_options(user_options={"calibration": tmp_path / "none.json"}, environ={})
     with pytest.raises(CalibrationError, match="no such file"):
-        device_info(CUDA, options)
+        target_of(CUDA, options)
 
 
 def test_measuring_this_processor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

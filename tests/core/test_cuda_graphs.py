@@ -13,7 +13,13 @@ import torch
 from litz.runtime import cuda_graphs
 from litz.runtime.cuda_graphs import replayed
 
-FACTS = {"all_cuda": True, "unbacked": False, "static": frozenset(), "mutated": frozenset(), "returned_inputs": (None,)}
+FACTS = {
+    "recordable": True,
+    "unbacked": False,
+    "static": frozenset(),
+    "mutated": frozenset(),
+    "returned_inputs": (None,),
+}
 
 
 class FakeGraph:
@@ -90,5 +96,5 @@ def test_dynamos_reset_ends_them() -> None:
 
 def test_what_cannot_be_recorded_is_left_alone() -> None:
     entry = lambda args: tuple(args)
-    assert replayed(entry, {**FACTS, "all_cuda": False}) is entry
+    assert replayed(entry, {**FACTS, "recordable": False}) is entry
     assert replayed(entry, {**FACTS, "unbacked": True}) is entry

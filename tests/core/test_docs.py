@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from litz.options import MODES, OptionRow, core_options
+from litz.target import target_named
 from litz_plugins.scaffold import scaffold
 from litz_plugins.testing import check_plugin
 from litz_plugins.validate import HOOKS
@@ -76,7 +77,7 @@ def test_the_example_plugin_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     from litz.cost import Roofline
     from litz.pipeline import compile_backend
-    from litz_plugins import DeviceInfo, make_plugins
+    from litz_plugins import make_plugins
 
     source = "\n".join(examples()[name] for name in ("pass", "option", "estimate"))
     namespace: dict[str, object] = {"__name__": "litz_gentle"}
@@ -100,7 +101,7 @@ def test_the_example_plugin_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert any(d.plugin == "gentle" and d.chosen == "rewritten" for d in reports[0].decisions)
     assert "tanh" not in "".join(reports[0].kernel_sources.values()).partition('extern "C"')[2]
 
-    h100 = DeviceInfo("cuda", 0, "NVIDIA H100 80GB HBM3")
+    h100 = target_named("NVIDIA H100 80GB HBM3")
     program = reports[0].program
     assert program is not None
     ours = plugins.estimate_runtime_from(program.loops[0], h100, program)

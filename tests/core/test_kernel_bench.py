@@ -17,7 +17,7 @@ from litz.codegen.triton.codegen import TritonCodegen
 from litz.errors import KernelFileError
 from litz.kernel_bench import kernel_data, kernel_files, time_kernel
 from litz.options import make_options
-from litz.pipeline import generate, make_compiler
+from litz.pipeline import generate, make_compiler, plan_schedule
 from litz_plugins import COUNTERS
 from support.retarget import cuda_schedules
 
@@ -141,9 +141,10 @@ def test_a_gpus_kernels_have_files_too(tmp_path: Path) -> None:
     compiler = make_compiler(None, {"benchmark_kernels": True})
     tensors = torch.rand(65536, 16), torch.rand(32768, 48)
     (schedule,) = cuda_schedules(lambda backend: torch.compile(fn, backend=backend)(*tensors), compiler)
-    sources = generate(schedule, compiler)
-    for kernel in schedule.kernels:
-        text = kernel_data(kernel, sources[kernel.name], f"{kernel.name}.py", schedule, make_options())
+    plan = plan_schedule(schedule, compiler)
+    sources = generate(plan, compiler)
+    for kernel in plan.kernels:
+        text = kernel_data(kernel, sources[kernel.name], f"{kernel.name}.py", plan, make_options())
         data = json.loads(text)
         assert data["language"] == TritonCodegen().language and data["device"] == "cuda:0"
         given, wanted = data["arguments"], sources[kernel.name].arguments

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from litz import report as reports
 from litz.backend import litz
+from litz.execution import ExecutionPlan, MemoryPlan
 from litz.ir import Buffer, Layout, Loop, Program, Range, Store, Template, TensorRef
 from litz.ir.build import call, load
 from litz.ir.index import loop_var, to_expr
@@ -25,9 +26,9 @@ from litz.report.groups import group_decisions
 from litz.report.html import render_html
 from litz.report.text import MANY, render
 from litz.report.trace import make_trace
-from litz.schedule.schedule import Kernel, MemoryPlan, Schedule
+from litz.schedule.schedule import Kernel
 from litz.units import count_text, size_text, time_text
-from litz_plugins import Decision, DeviceInfo, Estimate
+from litz_plugins import Decision, Estimate
 
 CPU = torch.device("cpu")
 F32 = torch.float32
@@ -56,21 +57,19 @@ DECISIONS = (
 )
 
 
-def schedule(**changes: Any) -> Schedule:
+def plan(**changes: Any) -> ExecutionPlan:
     graph = program()
     loop, mm = graph.operations
     assert isinstance(loop, Loop) and isinstance(mm, Template)
     return replace(
-        Schedule(
+        ExecutionPlan(
             graph,
             (Kernel("kernel0", loop, ("loop0",)), mm),
-            MemoryPlan((("y",), ("z",)), ((), ("y",)), {}, 512, 1024),
             {
                 "kernel0": Estimate(2.0, 1.0, 4.0, "memory-bound: 512 B"),
                 "mm0": Estimate(3.0, 1.0, 9.0, "compute-bound"),
             },
-            DECISIONS,
-            3,
+            MemoryPlan((("y",), ("z",)), ((), ("y",)), {}, 512, 1024),
         ),
         **changes,
     )
@@ -93,13 +92,13 @@ class Source:
 def report(**changes: Any) -> reports.CompileReport:
     made = reports.make_report(
         None,
-        schedule(),
+        plan(),
         Compiled(),
         {"kernel0": Source("for (;;) { a < b && c; }")},
+        DECISIONS,
         stage_seconds={"lower": 0.25, "build": 1.0},
         plugins=("core", "roofline"),
         warnings=("careful & slow",),
-        device=DeviceInfo("cpu"),
     )
     return replace(made, **changes)
 
@@ -116,7 +115,7 @@ def text_of(one: reports.CompileReport, verbose: bool = False, width: int = 80) 
 def test_what_a_report_says() -> None:
     one = report()
     assert (one.name, one.kind, one.device) == ("graph0", "inference", "cpu")
-    assert (one.loops_before, one.kernels_after) == (3, 1)
+    assert (one.loops_before, one.kernels_after) == (1, 1)
     assert one.externs == Counter({"aten.mm.default": 1})
     assert (one.memory_peak_bytes, one.memory_total_bytes) == (512, 1024)
     assert one.total_us == 5.0 and one.compile_seconds == 1.25
@@ -127,13 +126,8 @@ def test_what_a_report_says() -> None:
     assert one.wrapper_path == Path("/tmp/wrapper.py") and one.kernel_paths["kernel0"].name == "kernel0.cpp"
 
 
-def test_a_noted_decision_counts_once() -> None:
-    made = reports.make_report(None, schedule(), decisions=DECISIONS[:2])
-    assert made.decisions == DECISIONS
-
-
 def test_a_schedule_that_was_not_built_has_a_report() -> None:
-    made = reports.make_report(None, schedule(estimates={}))
+    made = reports.make_report(None, plan(estimates={}))
     assert made.total_us == 0.0 and made.wrapper_path is None
     text = text_of(made)
     assert "est. µs" not in text and "because" not in text and "768 B" in text
@@ -198,7 +192,7 @@ def test_text_says_what_and_why() -> None:
     text = text_of(report(), width=200)
     for part in (
         "graph0",
-        "3 loops in 1 kernel; 1 library call; about 5 µs",
+        "1 loop in 1 kernel; 1 library call; about 5 µs",
         "warning: careful & slow",
         "exp + <mul> [8, 8] f32",
         "memory-bound",
@@ -243,7 +237,7 @@ def test_a_long_schedule_shows_its_slowest_steps() -> None:
 
 
 def test_an_empty_graph_renders() -> None:
-    made = reports.make_report(None, schedule(steps=(), estimates={}, decisions=()))
+    made = reports.make_report(None, plan(steps=(), estimates={}))
     assert made.device == "no device"
     assert "0 kernels" in text_of(made)
     assert render_html(made).startswith("<!doctype html>")

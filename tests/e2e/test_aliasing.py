@@ -184,6 +184,22 @@ def test_views_of_inputs_that_were_merged_are_returned(dynamic: bool) -> None:
         torch.testing.assert_close((found, ours), (expected, theirs))
 
 
+def test_a_view_of_a_written_input_that_begins_inside_of_its_storage_is_returned() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        row = x.reshape((1,))
+        row.add_(row)
+        return row, y.clone(), z + 1
+
+    def inputs() -> tuple[torch.Tensor, ...]:
+        base, other = torch.arange(7), torch.arange(9.0)
+        return base[5], other, other[1:]
+
+    torch._dynamo.reset()
+    found = torch.compile(f, backend="litz")(*inputs())
+    torch.testing.assert_close(found, f(*inputs()))
+    assert found[0].storage_offset() == 5
+
+
 @pytest.mark.parametrize("name", BASES)
 def test_the_compiled_code_runs_with_the_base_it_was_traced_for(name: str) -> None:
     calls: list[str] = []

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from litz.pipeline import generate, make_compiler, schedule_only
+from litz.pipeline import generate, make_compiler, plan_schedule, schedule_only
 from litz.runtime.triton_build import compile_only
 from litz.schedule import Schedule
 from support.retarget import cuda_schedules
@@ -27,7 +27,7 @@ def compile_all(schedules: list[Schedule]) -> int:
     compiler = make_compiler()
     sources: dict[str, Any] = {}
     for schedule in schedules:
-        for source in generate(schedule, compiler).values():
+        for source in generate(plan_schedule(schedule, compiler), compiler).values():
             assert source.language == "triton"
             sources.setdefault(source.text, source)
     with ThreadPoolExecutor(4) as pool:

@@ -83,7 +83,7 @@ IN_PLACE = {
 def run_in_place(rank: int, name: str) -> list[bool]:
     with collect() as reports:
         litz(OPS[name])(given(rank, 6, 8))
-    return [bool(step.mutates) for step in reports[0].schedule.steps if isinstance(step, Collective)]
+    return [bool(step.mutates) for step in reports[0].plan.steps if isinstance(step, Collective)]
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
@@ -218,7 +218,7 @@ def run_tensor_parallel(rank: int, _: Any) -> list[str]:
     with collect() as reports:
         compiled = trained(litz)
     torch.testing.assert_close(compiled, trained(lambda model: model), rtol=1e-4, atol=1e-5)
-    return [step.target_name for r in reports for step in r.schedule.steps if isinstance(step, Collective)]
+    return [step.target_name for r in reports for step in r.plan.steps if isinstance(step, Collective)]
 
 
 def test_tensor_parallel(ranks: Ranks) -> None:
@@ -253,7 +253,7 @@ def run_overlap(rank: int, _: Any) -> list[list[Any]]:
         found = gradients(torch.compile(sharded, backend="litz", options=options))
     torch.testing.assert_close(found, gradients(sharded))
     return [
-        [(step.target_name, len(step.outputs)) for step in report.schedule.steps if isinstance(step, Collective)]
+        [(step.target_name, len(step.outputs)) for step in report.plan.steps if isinstance(step, Collective)]
         for report in reports
     ]
 

@@ -369,6 +369,23 @@ def test_a_check_that_does_not_hold(device: str) -> None:
 
 
 @device_param
+def test_functions_of_a_read_number_that_torch_has_no_tensor_op_for(device: str) -> None:
+    """torch's pass that makes tensors of such numbers ended in an AttributeError about `python_mod`, also where the
+    graph goes to Inductor."""
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        n = x.sum().item()
+        return (n % 4) - y, y * (n % 2.5) + n, (y.sin() + 1) / (-n % 3)
+
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = torch.compile(f, backend="litz", fullgraph=True)
+        for n in (4, 5):
+            x, y = torch.arange(float(n), device=device).double() + 0.25, t(3, device=device)
+            torch.testing.assert_close(compiled(x, y), f(x, y))
+
+
+@device_param
 def test_an_index_out_of_range(device: str) -> None:
     """Eager raises on the CPU; compiled code may not read or write what is not its own."""
     if device == "cuda":

@@ -22,7 +22,7 @@ from litz.testing.fuzz.check import Checker
 from litz.testing.fuzz.compare import complaints
 from litz.testing.fuzz.generate import generate
 from litz.testing.fuzz.gradients import expected_gradients
-from litz.testing.fuzz.inputs import InputSpec, make_inputs
+from litz.testing.fuzz.inputs import InputSpec, in_one_memory, lie_apart_alike, make_inputs
 from litz.testing.fuzz.operations import Draw, Row, load_table
 from litz.testing.fuzz.program import FuzzProgram, Statement
 from litz.testing.fuzz.reference import Raised, Reference, Rejected, reference_of
@@ -130,6 +130,24 @@ def test_what_torch_raises_as_well_is_no_failure(monkeypatch: pytest.MonkeyPatch
     checker = Checker(compiled=False)
     assert checker.check(program) is None
     assert checker.torch_failures == {"IndexError before litz": 1}
+
+
+def test_an_assertion_that_dynamo_made_while_it_captured_is_no_failure() -> None:
+    """Of two rows `squeeze` makes a matrix, of one it makes a vector of two, for which the check holds as well."""
+    texts = ("x0.nonzero()", "v0.squeeze()", "torch._check(v1.size(0) == 2)")
+    statements = tuple(Statement(f"v{n}" if n < 2 else "", text, unsized=n < 2) for n, text in enumerate(texts))
+    specs = [InputSpec((1, 4), torch.bool, seed) for seed in range(100)]
+    of_rows = {int(make_inputs([spec])[0].sum()): spec for spec in specs}
+    for rows, expected in ((2, {}), (1, {"RuntimeError before litz": 1})):
+        checker = Checker(compiled=False)
+        spec, other = of_rows[2], of_rows[rows]
+        program = FuzzProgram((spec,), statements, ("v0",), by_dynamo=True)
+        prepared = checker._prepare(program, reference_of(program))
+        again = replace(prepared, rounds=[checker._round(program, reference_of(program, (other,)), (other,))])
+        assert checker._run(again, "interpreted") is None
+        assert checker.torch_failures == expected
+        # What else raises there is litz's own.
+        assert not checker._torch_raises(program, (other,), RuntimeError("g++ failed"))
 
 
 def test_a_batch_is_one_run_of_the_compiler() -> None:
@@ -247,6 +265,29 @@ def test_inputs_that_share_memory_only_when_called_again(
     assert first[0].untyped_storage()._cdata != first[1].untyped_storage()._cdata
     assert second[0].untyped_storage()._cdata == second[1].untyped_storage()._cdata
     assert second[1].storage_offset() - second[0].storage_offset() == shift
+
+
+def test_what_torch_compiled_for_separate_inputs_may_be_wrong_for_parts_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AOTAutograd's graph gives other strides than eager's; its graph of parts of one tensor is another, and right.
+    Where an element is in two inputs nothing is excused by what torch does with separate ones."""
+    strided = InputSpec((5, 5, 3), torch.int64, 240316, order=(2, 0, 1), steps=(3, 3, 3))
+    inputs = (strided, InputSpec((5, 1, 1), torch.bool, 418978), replace(strided, seed=240317))
+    statements = (Statement("", "x0.masked_fill_(x1, 1)", writes="x0"), Statement("v1", "5 - x0"))
+    program = FuzzProgram(inputs, (*statements, Statement("v2", "x2.clone()")), ("v1", "v2"), shift=5)
+    checker = Checker(compiled=False)
+    assert checker.check(program) is None and checker.runs["shared memory"] == 1
+    assert checker.torch_failures == {"strides: wrong before litz": 2}
+    monkeypatch.setattr(aot, "respecting", lambda compiled, *rest: compiled)
+    failure = checker.check(replace(program, shift=0))
+    assert failure is not None and "shared memory" in failure.message
+
+
+@pytest.mark.parametrize(("shift", "alike"), [(0, False), (1, True), (2, False), (7, True), (12, True)])
+def test_inputs_that_have_elements_in_common(shift: int, alike: bool) -> None:
+    """Rows of two dimensions in memory of one tensor; that of another type stays apart."""
+    inputs = (InputSpec((6,), F32, 1, steps=(2,)), InputSpec((6,), F32, 2, steps=(2,)), InputSpec((6,), torch.int8, 3))
+    assert lie_apart_alike(in_one_memory(inputs, shift), inputs) == alike
+    assert not lie_apart_alike(inputs, inputs)
 
 
 def test_programs_that_write_inputs_are_called_with_shared_memory() -> None:

@@ -10,7 +10,6 @@ from litz_plugins import (
     Choice,
     ChoiceContext,
     Codegen,
-    DeviceInfo,
     DuplicatePluginError,
     DuplicateRegistrationError,
     Estimate,
@@ -22,6 +21,8 @@ from litz_plugins import (
     PluginHookError,
     PluginLoadError,
     PluginWarning,
+    Target,
+    TargetSpec,
     TemplateSpec,
     UnknownHookError,
     hookimpl,
@@ -29,7 +30,7 @@ from litz_plugins import (
 )
 from support.third_party import write_dist
 
-CPU = DeviceInfo("cpu")
+CPU = Target("cpu")
 
 
 def plugin(**functions):
@@ -218,7 +219,7 @@ def test_wrappers_are_refused():
 
 
 def test_parameters_may_be_left_out():
-    plugins = load(plugin(estimate_runtime=lambda device: estimate(3.0, device.type)))
+    plugins = load(plugin(estimate_runtime=lambda target: estimate(3.0, target.type)))
     assert plugins.estimate_runtime("op", CPU, None).why == "cpu"
 
 
@@ -263,10 +264,23 @@ def test_a_plugin_replaces_a_builtin():
     assert load(mine, builtins=[("core", core)]).lowerings() == {"aten.add": min, "aten.mul": max}
 
 
-def test_two_code_generators_for_one_device():
-    two = [plugin(register_codegens=lambda options: {"xpu": object()}) for _ in range(2)]
-    with pytest.raises(DuplicateRegistrationError, match="code generator for device 'xpu'"):
-        load(*two).codegens({})
+def target(type_: str) -> TargetSpec:
+    return TargetSpec(type_, lambda device, options: Target(type_), object())  # type: ignore[arg-type]
+
+
+def test_two_targets_for_one_device():
+    two = [plugin(register_targets=lambda options: [target("xpu")]) for _ in range(2)]
+    with pytest.raises(DuplicateRegistrationError, match="target for device 'xpu'"):
+        load(*two).targets({})
+
+
+def test_a_plugins_target_goes_before_cores():
+    core, mine = target("cpu"), target("cpu")
+    own = [("core", plugin(register_targets=lambda options: [core, target("cuda")]))]
+    plugins = make_plugins(own, extra=[("a", plugin(register_targets=lambda options: [mine]))], entry_points=())
+    found = plugins.targets({})
+    assert found["cpu"].describe is mine.describe
+    assert {type_: spec.plugin for type_, spec in found.items()} == {"cpu": "a", "cuda": "core"}
 
 
 def test_templates_know_their_plugin():
@@ -342,7 +356,7 @@ CALLS = {
     "register_lowerings": lambda p: p.lowerings(),
     "register_passes": lambda p: p.passes({}),
     "register_templates": lambda p: p.templates({}),
-    "register_codegens": lambda p: p.codegens({}),
+    "register_targets": lambda p: p.targets({}),
     "register_commands": lambda p: p.commands(),
     "estimate_runtime": lambda p: p.estimate_runtime("op", CPU, None),
     "select_choice": lambda p: p.select_choice([], None),

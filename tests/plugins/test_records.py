@@ -2,7 +2,7 @@
 
 import pytest
 
-from litz_plugins import Choice, Decision, DeviceInfo, Estimate, LayoutPlan, OptionSpec, Pass, PassContext, TemplateSpec
+from litz_plugins import Choice, Decision, Estimate, LayoutPlan, OptionSpec, Pass, PassContext, Target, TemplateSpec
 
 
 def run(noun, context):
@@ -73,8 +73,8 @@ def test_template_kinds_is_a_tuple():
 
 
 def test_device_prints_like_torch():
-    assert str(DeviceInfo("cuda", 1)) == "cuda:1"
-    assert str(DeviceInfo("cpu")) == "cpu"
+    assert str(Target("cuda", 1)) == "cuda:1"
+    assert str(Target("cpu")) == "cpu"
 
 
 def test_context_records_decisions_in_the_name_of_its_plugin():

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from litz_plugins import Estimate, OptionSpec, Pass, PluginHookError, TemplateSpec, hookimpl
+from litz_plugins import Estimate, OptionSpec, Pass, PluginHookError, TargetSpec, TemplateSpec, hookimpl
 from litz_plugins.testing import PluginCheckError, check_plugin, make_test_plugins
 
 
@@ -22,8 +22,8 @@ class Doubler:
         return [Pass("double", "program", run)]
 
     @hookimpl
-    def litz_estimate_runtime(self, operation, device):
-        return Estimate(1.0, 0.5, 2.0, "guess") if device.type == "cuda" else None
+    def litz_estimate_runtime(self, operation, target):
+        return Estimate(1.0, 0.5, 2.0, "guess") if target.type == "cuda" else None
 
 
 def test_harness():
@@ -63,7 +63,7 @@ def test_check_plugin_finds_faults():
     bad = SimpleNamespace(
         litz_register_passes=hookimpl(lambda: [Pass("p", "graph", lambda noun: noun)]),
         litz_register_templates=hookimpl(lambda: [TemplateSpec("t", ("mm",), lambda: [])]),
-        litz_register_codegens=hookimpl(lambda: {"cpu": object()}),
+        litz_register_targets=hookimpl(lambda: [TargetSpec("cpu", lambda device, options: None, object())]),
         litz_register_lowerings=hookimpl(lambda: {"aten.add": 3}),
     )
     with pytest.raises(PluginCheckError) as error:

@@ -42,9 +42,9 @@ def test_its_option_decides(site):
 def test_its_estimate_is_used(site):
     code = """
 from types import SimpleNamespace
-from litz_plugins import DeviceInfo
+from litz_plugins import Target
 operation = SimpleNamespace(target="rand", reads=())
-print(make_plugins().estimate_runtime_from(operation, DeviceInfo("cpu"), None))
+print(make_plugins().estimate_runtime_from(operation, Target("cpu"), None))
 """
     out = run_manager(code, site).stdout
     assert "'weaver'" in out and "us=2.5" in out

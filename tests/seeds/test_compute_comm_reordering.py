@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from litz.codegen.wrapper import generate_wrapper
-from litz.pipeline import generate, make_compiler, schedule_only
+from litz.pipeline import generate, make_compiler, plan_schedule, schedule_only
 from litz_collectives.tables import (
     BASE_LATENCY,
     HARDWARE_LATENCY,
@@ -114,7 +114,8 @@ def order_on_gpu(function: Callable[..., Any], passes: list[str], **options: Any
             given = torch.empty(4, 4, device="cuda")
         given_options = {"debug": True, "collectives.passes": passes, **options}
         (schedule,) = schedule_only(functools.partial(function, **TRS), (given,), given_options)
-        text = generate_wrapper(schedule, generate(schedule, make_compiler())).text
+        plan = plan_schedule(schedule, make_compiler())
+        text = generate_wrapper(plan, generate(plan, make_compiler())).text
     finally:
         dist.destroy_process_group()
     lines = [line.strip() for line in text.partition("def call")[2].splitlines()]

@@ -23,7 +23,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_map
 
 from litz.codegen.wrapper import generate_wrapper
-from litz.pipeline import compile_backend, generate, make_compiler, schedule_only
+from litz.pipeline import compile_backend, generate, make_compiler, plan_schedule, schedule_only
 from litz.schedule import check_schedule, reduce_in_place
 from support import seed_collectives
 from support.executed import executed, steps
@@ -64,7 +64,8 @@ def lines_for_gpu(func: Callable[..., Any], size: int) -> list[str]:
         given = torch.empty(size, size, device="cuda")
     (schedule,) = schedule_only(functools.partial(func, **ALONE), (given,), {"debug": True})
     check_schedule(schedule)
-    text = generate_wrapper(schedule, generate(schedule, make_compiler())).text
+    plan = plan_schedule(schedule, make_compiler())
+    text = generate_wrapper(plan, generate(plan, make_compiler())).text
     return [line.strip() for line in text.partition("def call")[2].splitlines()]
 
 

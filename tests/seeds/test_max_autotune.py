@@ -29,10 +29,9 @@ pytest.importorskip("triton")
 import litz
 from litz import report as reports
 from litz.codegen.facts import replay_facts
-from litz.codegen.wrapper import generate_wrapper
 from litz.ir import Program
 from litz.options import make_options
-from litz.pipeline import generate, make_compiler, schedule_only
+from litz.pipeline import make_compiler, plan_schedule, schedule_only
 from litz.runtime import cuda_graphs
 from litz_autotune import Autotune, measuring
 from litz_autotune.plugin import plugin as installed
@@ -561,7 +560,7 @@ class TestMaxAutotune:
         (schedule,) = schedule_only(torch.mm, (x, y), options, gpu.plugins)
         assert {str(buffer.device) for buffer in schedule.program.buffers.values()} == {"cuda:1"}
         assert gpu.runner.raced and str(gpu.runner.racing._device()) == "cuda:1"
-        text = generate_wrapper(schedule, generate(schedule, gpu.compiler)).text
+        text = gpu.wrapper(schedule)
         assert "with torch.cuda.device(1):" in text and "cuda:0" not in text
 
     def _non_contiguous(
@@ -609,7 +608,8 @@ class TestMaxAutotune:
         else:
             assert compiled.fake is not None and compiled.fake.compiler.options.cuda_graphs
             (schedule,) = compiled.fake.schedules
-            assert cuda_graphs.why_not(replay_facts(schedule)) is None
+            plan = plan_schedule(schedule, compiled.fake.compiler)
+            assert cuda_graphs.why_not(replay_facts(plan)) is None
             assert "Kernel" in compiled.steps[0], "not the library: a kernel's meaning was run"
 
     def test_non_contiguous_input_mm(self, tune: Callable[..., Compiled]) -> None:

@@ -18,10 +18,10 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
 from litz.codegen.wrapper import generate_wrapper
+from litz.execution import ExecutionPlan
 from litz.ir import Collective
-from litz.pipeline import generate, make_compiler
+from litz.pipeline import generate, make_compiler, plan_schedule
 from litz.report import collect
-from litz.schedule import Schedule
 from litz_collectives.plugin import operation_cost, profile_of
 from support.retarget import cuda_schedules
 
@@ -42,8 +42,8 @@ def fresh_dynamo() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def compiled_schedules(f: Callable[..., Any], args: Sequence[Any], values: bool = True) -> list[Schedule]:
-    """The schedules for CUDA of all graphs in `f(*args)`, which was compiled, run and compared with eager.
+def compiled_schedules(f: Callable[..., Any], args: Sequence[Any], values: bool = True) -> list[ExecutionPlan]:
+    """The plans for CUDA of all graphs in `f(*args)`, which was compiled, run and compared with eager.
 
     values: compare those too, not the shapes and dtypes alone.
     """
@@ -54,14 +54,15 @@ def compiled_schedules(f: Callable[..., Any], args: Sequence[Any], values: bool 
     if values:
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     if HAS_GPU:
-        return [report.schedule for report in reports]
+        return [report.plan for report in reports]
     torch._dynamo.reset()
     compiler = make_compiler(None, {"debug": True})
     schedules = cuda_schedules(lambda backend: torch.compile(f, backend=backend)(*args), compiler)
     assert len(schedules) == len(reports), "a graph for the CPU is one for the GPU"
-    for schedule in schedules:
-        compile(generate_wrapper(schedule, generate(schedule, compiler)).text, "wrapper", "exec")
-    return schedules
+    plans = [plan_schedule(schedule, compiler) for schedule in schedules]
+    for plan in plans:
+        compile(generate_wrapper(plan, generate(plan, compiler)).text, "wrapper", "exec")
+    return plans
 
 
 def calculate_runtime(f: Callable[..., Any], *args: torch.Tensor) -> float:

@@ -13,13 +13,14 @@ A step has the name of the buffer that it makes.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 import torch.distributed._functional_collectives  # defines the ops
 
 from litz.ir import Buffer, Collective, Extern, Layout, Program, TensorRef, Wait
-from litz.schedule.memory import simple_plan
 from litz.schedule.schedule import Schedule
 from litz_plugins import Decision, Estimate, PassContext
 
@@ -37,6 +38,27 @@ LATENCY, PER_ELEMENT = 20.0, 0.01
 
 def exactly(us: float, spread: float = 0.0) -> Estimate:
     return Estimate(us, us * (1 - spread), us * (1 + spread), "given")
+
+
+@dataclass(frozen=True)
+class Timed(Schedule):
+    """A Schedule, and what each of its steps takes, by name."""
+
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
+
+
+def moved(run: Callable[[Any, PassContext], Any], schedule: Timed, given: PassContext) -> Timed:
+    """What a pass makes of a schedule: its steps take what is given, and those that the pass makes what `cost` says."""
+    own = {id(step) for step in schedule.steps}
+
+    def estimate(step: Any, *_: Any) -> Estimate | None:
+        return schedule.estimates.get(step.name) if id(step) in own else cost(step, schedule.program.buffers)
+
+    done = run(schedule, replace(given, estimate=estimate))
+    if done is schedule:
+        return schedule
+    times = {step.name: estimate(step) for step in done.steps}
+    return replace(done, estimates={name: time for name, time in times.items() if time is not None})
 
 
 class Made:
@@ -89,10 +111,10 @@ class Made:
         self.collective(f"{name}_started", op, source, us)
         self.wait(name, f"{name}_started")
 
-    def schedule(self, *outputs: str) -> Schedule:
+    def schedule(self, *outputs: str) -> Timed:
         program = Program("made", tuple(self.inputs), self.buffers, tuple(self.steps), tuple(map(self.ref, outputs)))
         steps = tuple(self.steps)
-        return Schedule(program, steps, simple_plan(program, steps), dict(self.estimates))
+        return Timed(program, steps, estimates=dict(self.estimates))
 
 
 def cost(step: Any, buffers: Any) -> Estimate:
@@ -102,19 +124,18 @@ def cost(step: Any, buffers: Any) -> Estimate:
 
 
 def context(decisions: list[Decision] | None = None, **options: Any) -> PassContext:
-    """For the pass `overlap`: options of the plugin, estimates as above."""
+    """For the pass `overlap`: options of the plugin. (`moved` has the estimates.)"""
     given = {"collectives.memory_limit": "10%", **{f"collectives.{name}": value for name, value in options.items()}}
     return PassContext(
         given,
         "schedule",
         "overlap",
         "collectives",
-        lambda step, device, program: cost(step, program.buffers),
-        (lambda decision: None) if decisions is None else decisions.append,
+        note=(lambda decision: None) if decisions is None else decisions.append,
     )
 
 
-def random_schedule(seed: int) -> Schedule:
+def random_schedule(seed: int) -> Timed:
     """Calls and communication, each after something earlier; most results are used, some returned."""
     rng = random.Random(seed)
     made = Made()

@@ -20,7 +20,8 @@ from litz.ir.index import Expr, Symbol, loop_var, reduction_var, to_expr
 from litz.ir.interpret import evaluate, interpret
 from litz.options import make_options
 from litz.runtime.cache import Cache
-from litz_plugins.records import CodegenContext, DeviceInfo, KernelSource
+from litz.target import target_of
+from litz_plugins.records import CodegenContext, KernelSource
 
 CPU = torch.device("cpu")
 I = [loop_var(n) for n in range(6)]  # noqa: E741
@@ -62,7 +63,7 @@ class Case:
         return "input" if name in self.inputs else "temporary"
 
     def context(self) -> CodegenContext:
-        return CodegenContext(OPTIONS, DeviceInfo("cpu"), self.program(), CACHE)
+        return CodegenContext(OPTIONS, target_of("cpu"), self.program(), CACHE)
 
     def source(self) -> KernelSource:
         context = self.context()

@@ -16,11 +16,11 @@ from litz.builtin import builtin_plugins
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
 from litz.codegen.wrapper import generate_wrapper
-from litz.cost import device_info
 from litz.ir.interpret import interpret
-from litz.pipeline import Compiler, generate, make_compiler, schedule_graph
+from litz.pipeline import Compiler, generate, make_compiler, plan_schedule, schedule_graph
 from litz.schedule import Schedule
 from litz.schedule.schedule_program import unscheduled
+from litz.target import target_of
 from litz_autotune import Autotune
 from litz_autotune.pool import dumps
 from litz_autotune.race import Race
@@ -66,7 +66,7 @@ class FakeGpu:
         self.plugins = make_plugins(builtin_plugins(), extra=[("autotune", self.autotune)], entry_points=())
         given = {"max_autotune": True, "cache_dir": folder, "autotune.search": "fast", "threads": 2, "debug": True}
         self.compiler: Compiler = make_compiler(None, {**given, **options}, self.plugins)
-        self.device = device_info("cuda")
+        self.device = target_of("cuda")
 
     def schedule(self, fn: Callable[..., Any], *tensors: torch.Tensor, dynamic: bool | None = False) -> Schedule:
         """The schedule of `fn(*tensors)` as it would be on a GPU."""
@@ -99,7 +99,12 @@ class FakeGpu:
     @property
     def code(self) -> str:
         """The wrappers' text: what is called and launched."""
-        return "".join(generate_wrapper(s, generate(s, self.compiler)).text for s in self.schedules)
+        return "".join(self.wrapper(schedule) for schedule in self.schedules)
+
+    def wrapper(self, schedule: Schedule) -> str:
+        """The text of a schedule's wrapper."""
+        plan = plan_schedule(schedule, self.compiler)
+        return generate_wrapper(plan, generate(plan, self.compiler)).text
 
     @property
     def sizes(self) -> list[int]:

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import torch
 
-from litz.cost import device_info
 from litz.ir import KernelCall, Loop, Program, Template, TensorRef
 from litz.ir import interpret as ir_interpret
 from litz.ir.interpret import evaluate
 from litz.options import make_options
 from litz.pipeline import make_compiler
 from litz.schedule.choices import Replacement, replacement_of, substituted
+from litz.target import target_of
 from litz_autotune.epilogue import fused
 from litz_autotune.race import PART, relative_errors
 from litz_autotune.subprogram import on_device
@@ -155,7 +155,7 @@ def context(program: Program, template: Template, **options: Any) -> ChoiceConte
 
     specs = [replace(spec, name=f"autotune.{spec.name}") for spec in Autotune().litz_register_options()]
     opts = make_options(None, {"max_autotune": True, **options}, specs)
-    return ChoiceContext(template, device_info("cuda", opts), opts, program)
+    return ChoiceContext(template, target_of("cuda", opts), opts, program)
 
 
 F = torch.nn.functional

@@ -34,8 +34,6 @@ def gpu_hidden() -> Iterator[None]:
 
 def _forget_devices() -> None:
     """Empty what litz keeps of its looks at devices."""
-    from litz.cost import speeds
-    from litz.schedule import estimate
+    from litz.target import describe
 
-    speeds._device_info.cache_clear()
-    estimate.machine_of.cache_clear()
+    describe._cuda_target_here.cache_clear()

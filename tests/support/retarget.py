@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
-from litz.pipeline import Compiler, decompositions, make_compiler, plan_graph, schedule_planned
+from litz.pipeline import Compiler, decompositions, make_compiler, prepare_graph, schedule_prepared
 from litz.report.log import Log
 from litz.schedule import Schedule
 from litz_plugins import Decision
@@ -58,14 +58,14 @@ def cuda_schedules(
 
     def keep(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
         log, moved = Log(), to_cuda(graph)
-        planned = plan_graph(moved, compiler, log)
-        schedules.append(schedule_planned(planned, compiler, log))
+        prepared = prepare_graph(moved, compiler, log)
+        schedules.append(schedule_prepared(prepared, compiler, log))
         decisions.extend(log.decisions)
 
         def run(args: list[Any]) -> Sequence[Any]:
             return torch.fx.Interpreter(graph.module).run(*args)
 
-        run.output_strides = changed_strides(moved, planned)  # type: ignore[attr-defined]
+        run.output_strides = changed_strides(moved, prepared)  # type: ignore[attr-defined]
         return run
 
     def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -23,7 +23,7 @@ from litz.capture.graph import Graph, make_graph
 from litz.codegen.sizes import python_text
 from litz.errors import PackageError
 from litz.runtime import cpp_build, native_launch, package, triton_build
-from litz_plugins import KernelSource
+from litz_plugins import KernelSource, Target
 from litz_plugins.manager import Plugins
 
 
@@ -63,21 +63,21 @@ def aot_compile(
             exported.in_spec,
             exported.out_spec,
             _guards(graph, known, exported.ranges),
-            _device(made),
+            _target(made, compiler),
         )
     return _write(contents, made, compiler, folder)
 
 
 def _write(contents: package.Contents, made: pipeline.Made, compiler: pipeline.Compiler, folder: Path) -> Path:
     """The package, whole or not at all."""
-    hint = made.schedule.program.hint
+    hint = made.plan.program.hint
 
     def build(source: KernelSource, into: Path) -> dict[str, Any]:
         if source.language == "cpp":
             library = cpp_build.build(source, compiler.options, compiler.cache)
             return package.build_cpp(source, into, library)
         if source.language == "triton":
-            capability = torch.cuda.get_device_capability(contents.device)
+            capability = divmod(contents.target.capability, 10)
             expected = triton_build.expected_variant(source, hint).number
             cache = compiler.cache
             return package.build_triton(
@@ -86,8 +86,8 @@ def _write(contents: package.Contents, made: pipeline.Made, compiler: pipeline.C
         problem = f"the kernel {source.name} is in {source.language!r}, which a package cannot hold"
         raise PackageError(problem, todo="compile it just in time")
 
-    on_gpu = contents.device.type == "cuda"
-    native = native_launch.find(compiler.options.cpp_compiler, compiler.cache) if on_gpu else None
+    launched = any(source.language == "triton" for source in made.sources.values())
+    native = native_launch.find(compiler.options.cpp_compiler, compiler.cache) if launched else None
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".litz-", dir=folder.parent))
     try:
@@ -158,14 +158,15 @@ def _guards(graph: Graph, known: int, ranges: Mapping[Any, tuple[int, int | None
     return list(dict.fromkeys(found))
 
 
-def _device(made: pipeline.Made) -> torch.device:
-    """The one device that its kernels are on. PackageError if there are several GPUs."""
-    devices = {buffer.device for buffer in made.schedule.program.buffers.values()}
+def _target(made: pipeline.Made, compiler: pipeline.Compiler) -> Target:
+    """What its kernels are made for: its one GPU, else the CPU. PackageError if there are several GPUs."""
+    devices = {buffer.device for buffer in made.plan.program.buffers.values()}
     gpus = sorted((device for device in devices if device.type != "cpu"), key=str)
-    if len(gpus) > 1 or any(device.type != "cuda" or device.index not in (None, 0) for device in gpus):
+    targets = [compiler.target_of(device) for device in gpus or [torch.device("cpu")]]
+    if len(targets) > 1 or (gpus and not targets[0].capability) or targets[0].index not in (None, 0):
         names = ", ".join(map(str, gpus))
         raise PackageError(f"the graph runs on {names}", todo="a package is for the CPU and one GPU, cuda:0")
-    return gpus[0] if gpus else torch.device("cpu")
+    return targets[0]
 
 
 __all__ = ["aot_compile"]

@@ -1,4 +1,4 @@
-"""From a schedule to a CompiledGraph: the text of each kernel, and the kernels built and loaded."""
+"""From an ExecutionPlan to a CompiledGraph: the text of each kernel, and the kernels built and loaded."""
 
 from __future__ import annotations
 
@@ -12,54 +12,51 @@ from typing import Any
 from litz.codegen.facts import replay_facts
 from litz.codegen.wrapper import WrapperSource
 from litz.compiler import Compiler
-from litz.cost import device_info
 from litz.errors import CodegenError
+from litz.execution import ExecutionPlan
 from litz.ir import KernelCall
 from litz.kernel_bench import SUFFIX, kernel_data
-from litz.qualify import Verdict, qualify
+from litz.qualify import qualify
 from litz.runtime.cache import digest
 from litz.runtime.compiled_graph import CompiledGraph, load_wrapper
 from litz.runtime.cuda_graphs import replayed
 from litz.runtime.pool import Pool, shared_pool
 from litz.runtime.wrapper_support import support
-from litz.schedule.schedule import Kernel, Schedule
+from litz.schedule.schedule import Kernel
 from litz_plugins import CodegenContext, Decision, KernelSource
 from litz_plugins.errors import LitzError, describe
 
 
 def generate(
-    schedule: Schedule, compiler: Compiler, note: Callable[[Decision], None] = lambda decision: None
+    plan: ExecutionPlan, compiler: Compiler, note: Callable[[Decision], None] = lambda decision: None
 ) -> dict[str, KernelSource]:
-    """The source of every kernel, by name; those of all cases where the schedule has such. Where some are in C++, the
+    """The source of every kernel, by name; those of all cases where the plan has such. Where some are in C++, the
     C++ compiler has been qualified by then; `note` takes what it is not trusted with."""
-    codegens = compiler.plugins.codegens(compiler.options)
-    steps = [(step, variant) for variant in schedule.variants for step in variant.launched]
+    steps = [(step, variant) for variant in plan.variants for step in variant.launched]
     sources = {step.name: step.source for step, _ in steps if isinstance(step, KernelCall)}
 
     @functools.cache
-    def verdict() -> Verdict:
+    def safe_forms() -> Mapping[str, str | None]:
         found = qualify(compiler.options, compiler.cache)
         for decision in found.decisions():
             note(decision)
-        return found
+        return found.safe_forms
 
     for kernel, variant in steps:
         if isinstance(kernel, KernelCall):
             continue
-        codegen = codegens.get(kernel.device.type)
-        if codegen is None:
+        spec = compiler.specs.get(kernel.device.type)
+        if spec is None:
             raise CodegenError(
                 kernel.name,
                 f"litz generates no code for devices of type {kernel.device.type!r}",
                 device=str(kernel.device),
-                todo=f"move the model to one of {', '.join(sorted(codegens))}, or install a plugin that generates code "
-                "for it (litz_register_codegens); to run it as it is: options={'fallback': 'eager'}",
+                todo=f"move the model to one of {', '.join(sorted(compiler.specs))}, or install a plugin that has a "
+                "target for it (litz_register_targets); to run it as it is: options={'fallback': 'eager'}",
             )
         try:
-            context = _codegen_context(kernel, variant, compiler)
-            if codegen.language == "cpp":
-                context = replace(context, safe_forms=verdict().safe_forms)
-            sources[kernel.name] = codegen.generate(kernel, context)
+            context = replace(_codegen_context(kernel, variant, compiler), safe_forms=safe_forms)
+            sources[kernel.name] = spec.codegen.generate(kernel, context)
         except Exception as cause:
             if isinstance(cause, LitzError):
                 raise
@@ -69,21 +66,20 @@ def generate(
 
 
 def build(
-    schedule: Schedule, sources: Mapping[str, KernelSource], wrapper: WrapperSource, compiler: Compiler
+    plan: ExecutionPlan, sources: Mapping[str, KernelSource], wrapper: WrapperSource, compiler: Compiler
 ) -> CompiledGraph:
     """Kernels built in parallel, equal ones once; the wrapper loaded around them."""
-    codegens = compiler.plugins.codegens(compiler.options)
-    distinct: dict[Any, list[tuple[Kernel | KernelCall, Schedule]]] = {}
-    for variant in schedule.variants:
+    distinct: dict[Any, list[tuple[Kernel | KernelCall, ExecutionPlan]]] = {}
+    for variant in plan.variants:
         for kernel in variant.launched:
             source = sources[kernel.name]
             key = (source.language, source.text, str(kernel.device), repr(source.settings))
             distinct.setdefault(key, []).append((kernel, variant))
 
-    def load(kernels: list[tuple[Kernel | KernelCall, Schedule]]) -> tuple[Callable[..., Any], bool]:
+    def load(kernels: list[tuple[Kernel | KernelCall, ExecutionPlan]]) -> tuple[Callable[..., Any], bool]:
         (first, variant), cache = kernels[0], compiler.cache.counted()
         context = replace(_codegen_context(first, variant, compiler), cache=cache)
-        launch = codegens[first.device.type].load(sources[first.name], context)
+        launch = compiler.specs[first.device.type].codegen.load(sources[first.name], context)
         return launch, cache.hits > 0 and cache.misses == 0
 
     workers = compiler.options.threads or os.cpu_count() or 1
@@ -92,7 +88,7 @@ def build(
     launchers = {k.name: launch for kernels, (launch, _) in zip(distinct.values(), loaded) for k, _ in kernels}
     hits = sum(len(kernels) for kernels, (_, found) in zip(distinct.values(), loaded) if found)
 
-    files = {"wrapper.py": wrapper.text, "schedule.txt": "\n".join(map(str, schedule.variants))}
+    files = {"wrapper.py": wrapper.text, "schedule.txt": "\n".join(map(str, plan.variants))}
     places = {name: f"{name}.{_SUFFIX.get(s.language, s.language)}" for name, s in sources.items()}
     files |= {places[name]: source.text for name, source in sources.items()}
     if compiler.options.benchmark_kernels:
@@ -100,7 +96,7 @@ def build(
             f"{kernel.name}{SUFFIX}": kernel_data(
                 kernel, sources[kernel.name], places[kernel.name], variant, compiler.options
             )
-            for variant in schedule.variants
+            for variant in plan.variants
             for kernel in variant.launched
         }
 
@@ -114,13 +110,12 @@ def build(
     entry = load_wrapper(wrapper.text, folder / "wrapper.py", namespace)
     kernels = {name: str(folder / place) for name, place in places.items()}
     if compiler.options.cuda_graphs:
-        entry = replayed(entry, replay_facts(schedule))
-    return CompiledGraph(schedule.program.name, wrapper.text, folder / "wrapper.py", entry, kernels, cache_hits=hits)
+        entry = replayed(entry, replay_facts(plan))
+    return CompiledGraph(plan.program.name, wrapper.text, folder / "wrapper.py", entry, kernels, cache_hits=hits)
 
 
 _SUFFIX = {"cpp": "cpp", "triton": "py"}
 
 
-def _codegen_context(kernel: Kernel | KernelCall, schedule: Schedule, compiler: Compiler) -> CodegenContext:
-    info = device_info(kernel.device, compiler.options)
-    return CodegenContext(compiler.options, info, schedule.program, compiler.cache)
+def _codegen_context(kernel: Kernel | KernelCall, plan: ExecutionPlan, compiler: Compiler) -> CodegenContext:
+    return CodegenContext(compiler.options, compiler.target_of(kernel.device), plan.program, compiler.cache)

@@ -10,7 +10,8 @@ from typing import Any
 
 from torch._ops import OpOverload
 
-from litz_plugins import Choice, ChoiceContext, Codegen, LayoutNeed, Pass, hookimpl
+from litz.target import describe_cpu, describe_cuda, describe_meta
+from litz_plugins import Choice, ChoiceContext, LayoutNeed, Pass, TargetSpec, hookimpl
 from litz_plugins.nouns import OptionsView
 
 
@@ -42,8 +43,8 @@ class Core:
 
         return (
             *default_graph_passes(bool(options.get("freezing", False))),
-            *core_program_passes(options),
-            *core_schedule_passes(options),
+            *core_program_passes(),
+            *core_schedule_passes(),
         )
 
 
@@ -56,33 +57,33 @@ class LibraryChoice:
 
 
 class Cpp:
-    """The code generator for the CPU."""
+    """The CPU, in C++."""
 
     @hookimpl
-    def litz_register_codegens(self, options: OptionsView) -> Mapping[str, Codegen]:
+    def litz_register_targets(self, options: OptionsView) -> Sequence[TargetSpec]:
         from litz.codegen.cpp import CppCodegen
 
-        return {"cpu": CppCodegen()}
+        return [TargetSpec("cpu", describe_cpu, CppCodegen())]
 
 
 class Triton:
-    """The code generator for CUDA devices."""
+    """CUDA devices, in Triton."""
 
     @hookimpl
-    def litz_register_codegens(self, options: OptionsView) -> Mapping[str, Codegen]:
+    def litz_register_targets(self, options: OptionsView) -> Sequence[TargetSpec]:
         from litz.codegen.triton import TritonCodegen
 
-        return {"cuda": TritonCodegen()}
+        return [TargetSpec("cuda", describe_cuda, TritonCodegen())]
 
 
 class Meta:
-    """The code generator for tensors without memory."""
+    """Tensors without memory."""
 
     @hookimpl
-    def litz_register_codegens(self, options: OptionsView) -> Mapping[str, Codegen]:
+    def litz_register_targets(self, options: OptionsView) -> Sequence[TargetSpec]:
         from litz.codegen.meta import MetaCodegen
 
-        return {"meta": MetaCodegen()}
+        return [TargetSpec("meta", describe_meta, MetaCodegen())]
 
 
 def builtin_plugins() -> tuple[tuple[str, object], ...]:

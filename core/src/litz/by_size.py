@@ -17,7 +17,8 @@ import sympy
 from litz.capture import torch_api
 from litz.capture.graph import Graph, symbol_ranges
 from litz.codegen.dispatch import size_source
-from litz.codegen.wrapper import generate_wrapper
+from litz.execution import ExecutionPlan
+from litz.execution.equal import code_key
 from litz.ir import Collective, Program
 from litz.ir.index import Symbol
 from litz.report.log import Log
@@ -57,8 +58,6 @@ def schedule_by_size(graph: Graph, program: Program, sizes: tuple[int, ...], mak
             reason = "its communication would come in another order"
             log.note(Decision("schedule", program.name, f"no code of its own for {grid.at(number)}", reason))
             other = first
-        else:
-            other = _renamed(other, {kernel.name: f"{kernel.name}_case{number}" for kernel in other.launched})
         schedules.append(other)
     cases = Cases(grid, tuple(schedules))
     return replace(first, cases=cases) if len(cases.distinct) > 1 else first
@@ -123,49 +122,33 @@ def _target(step: Step) -> Any:
 
 
 def merge_equal(
-    schedule: Schedule, sources: Mapping[str, KernelSource], note: Callable[[Decision], None]
-) -> tuple[Schedule, Mapping[str, KernelSource]]:
-    """The schedule and its sources with one of all cases whose code is equal, the first seen's if it is among them."""
-    if schedule.cases is None:
-        return schedule, sources
-    cases = schedule.cases
-    made: dict[Any, Schedule] = {}
-    kept: dict[int, Schedule] = {}
-    for variant in sorted(cases.distinct, key=lambda variant: variant.steps is not schedule.steps):
-        kept[id(variant)] = made.setdefault(_code(variant, sources), variant)
-    merged = Cases(cases.grid, tuple(kept[id(variant)] for variant in cases.schedules))
-    _note_cases(merged, schedule.program.name, note)
+    plan: ExecutionPlan, sources: Mapping[str, KernelSource], note: Callable[[Decision], None]
+) -> tuple[ExecutionPlan, Mapping[str, KernelSource]]:
+    """The plan and its sources with one of all cases whose code is equal, the first seen's if it is among them."""
+    if plan.cases is None:
+        return plan, sources
+    cases = plan.cases
+    made: dict[Any, ExecutionPlan] = {}
+    kept: dict[int, ExecutionPlan] = {}
+    for variant in sorted(cases.distinct, key=lambda variant: variant.steps is not plan.steps):
+        kept[id(variant)] = made.setdefault(code_key(variant, sources), variant)
+    merged = Cases(cases.grid, tuple(kept[id(variant)] for variant in cases.each))
+    _note_cases(merged, plan.program.name, note)
     used = {kernel.name for variant in made.values() for kernel in variant.launched}
-    schedule = replace(schedule, cases=merged if len(made) > 1 else None)
-    return schedule, {name: source for name, source in sources.items() if name in used}
+    plan = replace(plan, cases=merged if len(made) > 1 else None)
+    return plan, {name: source for name, source in sources.items() if name in used}
 
 
-def _code(schedule: Schedule, sources: Mapping[str, KernelSource]) -> Any:
-    """What is equal for equal code: the wrapper with its kernels numbered, their texts, and what the wrapper holds."""
-    names = {kernel.name: f"kernel{number}" for number, kernel in enumerate(schedule.launched)}
-    numbered = {new: replace(sources[name], name=new) for name, new in names.items()}
-    wrapper = generate_wrapper(_renamed(schedule, names), numbered)
-    kernels = tuple((source.text, repr(source.settings)) for source in numbered.values())
-    return wrapper.text, kernels, tuple((name, id(value)) for name, value in wrapper.objects.items())
-
-
-def _renamed(schedule: Schedule, names: Mapping[str, str]) -> Schedule:
-    """The schedule with other names for some of its kernels."""
-    steps = tuple(replace(step, name=names.get(step.name, step.name)) for step in schedule.steps)
-    estimates = {names.get(name, name): found for name, found in schedule.estimates.items()}
-    return replace(schedule, steps=steps, estimates=estimates)
-
-
-def _note_cases(cases: Cases, name: str, note: Callable[[Decision], None]) -> None:
+def _note_cases(cases: Cases[ExecutionPlan], name: str, note: Callable[[Decision], None]) -> None:
     grid = cases.grid
     if len(cases.distinct) == 1:
         made_for = "; ".join(map(grid.at, range(grid.count)))
         note(Decision("schedule", name, "one code for all sizes", f"what is best is the same for {made_for}"))
         return
-    for number, schedule in enumerate(cases.distinct):
+    for number, plan in enumerate(cases.distinct):
         points = [point for point, own in enumerate(cases.numbers) if own == number]
-        kernels, calls = len(schedule.launched), len(schedule.steps) - len(schedule.launched)
-        us = sum(found.us for found in schedule.estimates.values())
+        kernels, calls = len(plan.launched), len(plan.steps) - len(plan.launched)
+        us = sum(found.us for found in plan.estimates.values())
         expected = f", {time_text(us)} expected there" if us and len(points) == 1 else ""
         reason = (
             f"runs where {grid.where(points)}: {count_text(kernels, 'kernel')} and {count_text(calls, 'call')}, "

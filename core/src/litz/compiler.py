@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+import torch
 
 from litz import report as reports
 from litz.builtin import builtin_plugins
@@ -12,6 +15,9 @@ from litz.capture import torch_api
 from litz.options import Options, make_options, make_plugin_settings
 from litz.runtime.cache import Cache
 from litz.runtime.peers import Peers
+from litz.schedule.asked import Asked
+from litz.target import make_target
+from litz_plugins import Ask, Target, TargetSpec, unknown_target
 from litz_plugins.manager import Plugins, make_plugins
 
 
@@ -24,6 +30,27 @@ class Compiler:
     cache: Cache
     collectors: reports.Collectors
     """Who asked for reports where torch.compile was called: a backward may be compiled in a thread of autograd's."""
+    targets: dict[torch.device, Target] = field(default_factory=dict)
+    """The targets made so far: each device's is made once."""
+
+    def target_of(self, device: torch.device) -> Target:
+        """The target of a device, as it was when this compile first met it. Errors: CalibrationError."""
+        if device not in self.targets:
+            spec = self.specs.get(device.type)
+            known = None if spec is None else make_target(spec.describe, device, self.options)
+            self.targets[device] = known or unknown_target(device)
+        return self.targets[device]
+
+    @cached_property
+    def specs(self) -> Mapping[str, TargetSpec]:
+        """Type of device -> its target, core's or a plugin's."""
+        return self.plugins.targets(self.options)
+
+    @cached_property
+    def ask(self) -> Ask | None:
+        """What plugins say of the time of an operation (`PassContext.ask`)."""
+        found = self.plugins.asker(self.options)
+        return None if found is None else Asked(found)
 
 
 def make_compiler(

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 
 from litz.compiler import Compiler, make_compiler
-from litz.cost import device_info
 from litz.cost.clock import row_seconds
 from litz.errors import KernelFileError
+from litz.execution import ExecutionPlan
 from litz.ir import Buffer, KernelCall, Program
 from litz.options import Options, core_options
-from litz.schedule.schedule import Kernel, Schedule
+from litz.schedule.schedule import Kernel
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 from litz_plugins.errors import describe
 
@@ -32,12 +32,12 @@ SUFFIX = ".json"
 
 
 def kernel_data(
-    kernel: Kernel | KernelCall, source: KernelSource, file: str, schedule: Schedule, options: Options
+    kernel: Kernel | KernelCall, source: KernelSource, file: str, plan: ExecutionPlan, options: Options
 ) -> str:
-    """The JSON text for one kernel of a schedule. file: the name of its source's file, in the same folder."""
-    program, inplace = schedule.program, getattr(kernel, "inplace", {})
+    """The JSON text for one kernel of a plan. file: the name of its source's file, in the same folder."""
+    program, inplace = plan.program, getattr(kernel, "inplace", {})
     places = {name: number for number, name in enumerate(source.arguments) if isinstance(name, str)}
-    estimate = schedule.estimates.get(kernel.name)
+    estimate = plan.estimates.get(kernel.name)
 
     def argument(item: Any) -> Any:
         if item == COUNTERS:
@@ -130,8 +130,9 @@ def time_kernel(path: Path, seconds: float = 0.2, compiler: Compiler | None = No
     device = torch.device(data["device"])
     compiler = compiler or make_compiler(None, data["options"])
     does = " + ".join(dict.fromkeys(data["does"]))
-    if device.type == "cuda" and not torch.cuda.is_available():
-        return KernelTime(data["name"], does, None, _bytes(data), data["expected_us"], "there is no CUDA device here")
+    if compiler.target_of(device).assumed:
+        problem = f"there is no {device.type.upper()} device here"
+        return KernelTime(data["name"], does, None, _bytes(data), data["expected_us"], problem)
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         us, problem = _measured(data, path, device, seconds, compiler)
     return KernelTime(data["name"], does, us, _bytes(data), data["expected_us"], problem)
@@ -159,8 +160,8 @@ def _measured(
 
 
 def _loaded(data: Mapping[str, Any], path: Path, device: torch.device, compiler: Compiler) -> Callable[..., Any]:
-    codegen = compiler.plugins.codegens(compiler.options).get(device.type)
-    if codegen is None:
+    spec = compiler.specs.get(device.type)
+    if spec is None:
         raise KernelFileError(f"nothing here builds kernels for devices of type {device.type!r}", path=str(path))
     try:
         text = path.with_name(data["source"]).read_text()
@@ -168,9 +169,9 @@ def _loaded(data: Mapping[str, Any], path: Path, device: torch.device, compiler:
         raise KernelFileError(f"its source is not there: {error}", path=str(path)) from error
     arguments = tuple(item if isinstance(item, int) else _label(item) for item in data["arguments"])
     source = KernelSource(data["name"], data["language"], text, data["symbol"], arguments, data["settings"])
-    info = device_info(device, compiler.options)
     program = Program(data["name"], (), {}, (), ())
-    loaded: Callable[..., Any] = codegen.load(source, CodegenContext(compiler.options, info, program, compiler.cache))
+    context = CodegenContext(compiler.options, compiler.target_of(device), program, compiler.cache)
+    loaded: Callable[..., Any] = spec.codegen.load(source, context)
     return loaded
 
 

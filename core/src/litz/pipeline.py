@@ -1,6 +1,7 @@
-"""The whole compiler on one page: capture -> lower -> schedule -> generate, and the hooks between.
+"""The whole compiler on one page: capture -> lower -> schedule -> plan -> generate -> build, and the hooks between.
 
-    dynamo's graph --capture--> Graph --lower--> Program --schedule--> Schedule --generate--> CompiledGraph
+    dynamo's graph --capture--> Graph --lower--> Program --schedule--> Schedule --plan--> ExecutionPlan
+                                              --generate--> KernelSources, WrapperSource --build--> CompiledGraph
 
 Each stage is a function of its input, the options and the plugins; what it decided is in what it returns or in the
 report. `compile_backend` is what `litz.backend` calls.
@@ -27,8 +28,8 @@ from litz.capture.layout import apply_layout, changed_strides
 from litz.capture.layout_needs import LayoutNeeds
 from litz.codegen.wrapper import WrapperSource, generate_wrapper
 from litz.compiler import Compiler, make_compiler
-from litz.cost import device_info, machine
 from litz.errors import LoweringError, VerifyError
+from litz.execution import ExecutionPlan, check_plan, plan_execution
 from litz.failures import eager_warning, explain_failure
 from litz.ir import Program, Template
 from litz.ir.verify import RULES, IllegalProgram, Rule, positions_inside, verify
@@ -80,7 +81,7 @@ class Made:
     """What became of a graph, stage by stage."""
 
     graph: Graph
-    schedule: Schedule
+    plan: ExecutionPlan
     sources: Mapping[str, KernelSource]
     wrapper: WrapperSource
     compiled: CompiledGraph
@@ -109,14 +110,15 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
     options, plugins = compiler.options, compiler.plugins
     plugins.compile_started(graph, options)
 
-    planned = plan_graph(graph, compiler, log)
-    schedule = schedule_planned(planned, compiler, log)
+    prepared = prepare_graph(graph, compiler, log)
+    schedule = schedule_prepared(prepared, compiler, log)
+    plan = plan_schedule(schedule, compiler, log)
     with log.stage("generate"):
-        schedule, sources = merge_equal(schedule, generate(schedule, compiler, log.note), log.note)
-        wrapper = generate_wrapper(schedule, sources)
+        plan, sources = merge_equal(plan, generate(plan, compiler, log.note), log.note)
+        wrapper = generate_wrapper(plan, sources)
     with log.stage("build"):
-        compiled = build(schedule, sources, wrapper, compiler)
-    compiled = replace(compiled, output_strides=changed_strides(graph, planned))
+        compiled = build(plan, sources, wrapper, compiler)
+    compiled = replace(compiled, output_strides=changed_strides(graph, prepared))
     if graph.frozen_values:
         names = graph.input_names
         frozen = [frozen_input(at, names[at], value) for at, value in graph.frozen_values.items()]
@@ -125,7 +127,7 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
     log.running = "report"
     report = reports.make_report(
         graph,
-        schedule,
+        plan,
         compiled,
         sources,
         log.decisions,
@@ -135,16 +137,16 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
     )
     reports.publish(report, options.report_dir, compiler.collectors)
     plugins.compile_finished(report)
-    return Made(graph, schedule, sources, wrapper, compiled)
+    return Made(graph, plan, sources, wrapper, compiled)
 
 
 def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> Schedule:
     """The stages that need no compiler and no device: from the graph to its schedule."""
     log = log or Log()
-    return schedule_planned(plan_graph(graph, compiler, log), compiler, log)
+    return schedule_prepared(prepare_graph(graph, compiler, log), compiler, log)
 
 
-def plan_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
+def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
     """The graph after the graph passes, its tensors in the layouts that a plugin chose."""
     options, plugins = compiler.options, compiler.plugins
     with log.stage("graph passes"):
@@ -153,9 +155,9 @@ def plan_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
             if not graph.frozen_values:
                 reason = "only inference graphs are, of parameters whose values are known (torch.no_grad())"
                 log.note(Decision("graph", graph.name, "parameters not frozen", reason))
-        graph = plugins.run_passes("graph", graph, options, note=log.note)
+        graph = plugins.run_passes("graph", graph, **_passed_on(compiler, log))
         needs = _layout_needs(compiler)
-        planned = plugins.select_layout(graph, options, needs.of)
+        planned = plugins.select_layout(graph, options, needs.of, compiler.target_of)
         if planned is not None:
             graph = apply_layout(graph, planned[1], planned[0], log.note, needs.of)
             log.attachments.update(planned[1].attachments)
@@ -168,7 +170,7 @@ def _layout_needs(compiler: Compiler) -> LayoutNeeds:
     return LayoutNeeds(compiler.plugins.layout_needs(), frozenset(lowerings(compiler)))
 
 
-def schedule_planned(graph: Graph, compiler: Compiler, log: Log) -> Schedule:
+def schedule_prepared(graph: Graph, compiler: Compiler, log: Log) -> Schedule:
     """From a graph that is final to its schedule, and to those for other sizes where the options name some."""
     with log.stage("lower"):
         program = _lower(graph, compiler, log)
@@ -184,23 +186,41 @@ def _schedule_program(program: Program, compiler: Compiler, log: Log) -> Schedul
     options, plugins = compiler.options, compiler.plugins
     with log.stage("program passes"):
         # Core's passes are checked in debug mode; a plugin's always: it must not be able to make a program wrong.
-        debug = options.debug
-        program = plugins.run_passes("program", program, options, note=log.note, verify=verify, verify_builtin=debug)
+        known = _passed_on(compiler, log)
+        check: dict[str, Any] = {"verify": verify, "verify_builtin": options.debug}
+        program = plugins.run_passes("program", program, **known, **check)
         program = _choose(program, compiler, log)
     with log.stage("schedule"):
-        schedule = make_schedule(
-            program,
-            machine=machine(_main_device(program), options),
-            estimate=lambda step: _estimate(step, program, compiler),
-            options=options,
+        schedule = make_schedule(program, **known)
+        return plugins.run_passes("schedule", schedule, **known, **check | {"verify": check_schedule})
+
+
+def _passed_on(compiler: Compiler, log: Log) -> dict[str, Any]:
+    """What every pass, and fusion, is handed beside its noun."""
+    return {"options": compiler.options, "note": log.note, "target_of": compiler.target_of, "ask": compiler.ask}
+
+
+def plan_schedule(schedule: Schedule, compiler: Compiler, log: Log | None = None) -> ExecutionPlan:
+    """The plan that the wrapper prints: of a schedule that is final, and of its cases."""
+    log = log or Log()
+    with log.stage("plan"):
+        plan = plan_execution(
+            schedule,
+            estimate=lambda step, program: _estimate(step, program, compiler),
+            options=compiler.options,
+            note=log.note,
+            target_of=compiler.target_of,
         )
-        check = check_schedule
-        return plugins.run_passes("schedule", schedule, options, note=log.note, verify=check, verify_builtin=debug)
+        if compiler.options.debug:
+            check_plan(plan)
+    return plan
 
 
 def _lower(graph: Graph, compiler: Compiler, log: Log) -> Program:
     try:
-        return lower(graph, lowerings(compiler), compiler.options, _layout_needs(compiler).of, log.note)
+        return lower(
+            graph, lowerings(compiler), compiler.options, _layout_needs(compiler).of, log.note, compiler.target_of
+        )
     except LoweringError as error:
         plugin = compiler.plugins.lowering_owner(error.op)
         if not plugin:
@@ -220,9 +240,8 @@ def _choose(program: Program, compiler: Compiler, log: Log) -> Program:
     templates, most = compiler.plugins.templates(compiler.options), most_operations(compiler.options)
 
     def context(operation: Template, current: Program) -> ChoiceContext:
-        device = device_info(operation.device, compiler.options)
-        attach = log.attachments.__setitem__
-        return ChoiceContext(operation, device, compiler.options, current, compiler.cache, log.note, attach)
+        attach, target = log.attachments.__setitem__, compiler.target_of(operation.device)
+        return ChoiceContext(operation, target, compiler.options, current, compiler.cache, log.note, attach)
 
     def offer(operation: Template, current: Program) -> list[Choice]:
         fitting = (spec for spec in templates if operation.kind in spec.kinds)
@@ -246,26 +265,27 @@ def schedule_only(
     options: Mapping[str, Any] | None = None,
     plugins: Plugins | None = None,
     dynamic: bool | None = None,
+    log: Log | None = None,
 ) -> list[Schedule]:
     """The schedules of every graph in `fn(*fake_args)`, none of them built: works for CUDA tensors without a GPU.
 
     The arguments are fake tensors of one FakeTensorMode (or real ones); the graphs run on them as they were captured.
-    dynamic: as in torch.compile.
+    dynamic: as in torch.compile. log: for the decisions. `plan_schedule` makes the plan of each.
     """
+    log = log or Log()
     compiler = make_compiler(None, options, plugins)
     schedules: list[Schedule] = []
 
     def keep(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
-        log = Log()
-        planned = plan_graph(graph, compiler, log)
-        schedules.append(schedule_planned(planned, compiler, log))
+        prepared = prepare_graph(graph, compiler, log)
+        schedules.append(schedule_prepared(prepared, compiler, log))
         eager = _eager(graph)
 
         def run(args: list[Any]) -> Sequence[Any]:
             with torch_api.fake_mode_around(args):  # what the graph makes itself has to be fake too
                 return eager(args)
 
-        run.output_strides = changed_strides(graph, planned)  # type: ignore[attr-defined]
+        run.output_strides = changed_strides(graph, prepared)  # type: ignore[attr-defined]
         return run
 
     def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -292,15 +312,7 @@ def _eager(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
 
 
 def _estimate(step: Any, program: Program, compiler: Compiler) -> Estimate | None:
-    device = device_info(step.device, compiler.options)
-    return compiler.plugins.estimate_runtime(step, device, program, compiler.options)
-
-
-def _main_device(program: Program) -> torch.device:
-    """The device that most operations are on, an accelerator before the CPU."""
-    devices = [operation.device for operation in program.operations]
-    others = [device for device in devices if device.type != "cpu"]
-    return others[0] if others else torch.device("cpu")
+    return compiler.plugins.estimate_runtime(step, compiler.target_of(step.device), program, compiler.options)
 
 
 __all__ = [
@@ -313,6 +325,7 @@ __all__ = [
     "generate",
     "make_compiler",
     "make_graph_code",
+    "plan_schedule",
     "schedule_graph",
     "schedule_only",
 ]

@@ -33,14 +33,15 @@ from litz_plugins.manager import PluginInfo, Plugins, make_plugins
 from litz_plugins.nouns import OptionsView
 from litz_plugins.records import (
     COUNTERS,
+    SHARES,
     STAGES,
+    Ask,
     Choice,
     ChoiceContext,
     Codegen,
     CodegenContext,
     Conversion,
     Decision,
-    DeviceInfo,
     Estimate,
     KernelSource,
     LayoutNeed,
@@ -48,22 +49,28 @@ from litz_plugins.records import (
     OptionSpec,
     Pass,
     PassContext,
+    Share,
     Stage,
+    Target,
+    TargetOf,
+    TargetSpec,
     TemplateSpec,
+    unknown_target,
 )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "COUNTERS",
+    "SHARES",
     "STAGES",
+    "Ask",
     "Choice",
     "ChoiceContext",
     "Codegen",
     "CodegenContext",
     "Conversion",
     "Decision",
-    "DeviceInfo",
     "DuplicatePluginError",
     "DuplicateRegistrationError",
     "Estimate",
@@ -83,12 +90,17 @@ __all__ = [
     "PluginLoadError",
     "PluginWarning",
     "Plugins",
+    "Share",
     "Stage",
+    "Target",
+    "TargetOf",
+    "TargetSpec",
     "TemplateSpec",
     "UnknownHookError",
     "__version__",
     "hookimpl",
     "make_plugins",
+    "unknown_target",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])

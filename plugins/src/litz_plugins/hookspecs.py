@@ -23,13 +23,14 @@ from litz_plugins.nouns import Graph, Noun, Operation, OpOverload, OptionsView, 
 from litz_plugins.records import (
     Choice,
     ChoiceContext,
-    Codegen,
-    DeviceInfo,
     Estimate,
     LayoutNeed,
     LayoutPlan,
     OptionSpec,
     Pass,
+    Target,
+    TargetOf,
+    TargetSpec,
     TemplateSpec,
 )
 
@@ -132,15 +133,15 @@ def litz_register_layout_needs() -> Mapping[OpOverload, LayoutNeed | Mapping[str
 
 
 @hookspec
-def litz_register_codegens(options: OptionsView) -> Mapping[str, Codegen] | None:
-    """Code generators by device type. Since 0.1.
+def litz_register_targets(options: OptionsView) -> Sequence[TargetSpec] | None:
+    """Types of devices: how to describe one as a `Target`, and what generates its code. Since 0.1.
 
     Called: once a compile.
-    Combined: merged by device type. A plugin's generator replaces core's for that device; two plugins for one device is
-    an error that names both.
+    Combined: by type of device. A plugin's target replaces core's for that type; two plugins for one type is an error
+    that names both.
 
     options: this compile's options.
-    Returns: torch device type ("cpu", "cuda", "xpu", ...) -> code generator. None or empty: nothing to add.
+    Returns: targets. None or empty: nothing to add.
     """
 
 
@@ -161,17 +162,20 @@ def litz_register_commands() -> Mapping[str, Any] | None:
 
 @hookspec_first
 def litz_estimate_runtime(
-    operation: Operation, device: DeviceInfo, program: Program, options: OptionsView | None
+    operation: Operation, target: Target, program: Program, options: OptionsView | None
 ) -> Estimate | None:
     """How long an operation runs on a device. Since 0.1.
 
-    Called: once per operation and question, so thousands of times a compile: be quick (microseconds, no synchronizing,
-    no kernels started), and depend on nothing but the arguments and what was read when the plugin was loaded. For a
-    collective, depend only on what every rank shares, since every rank must decide alike.
-    Combined: the first result that is not None. Core answers last, for every operation it knows.
+    Called: for each step of a schedule, and for loops that might be fused, split or inlined, which is thousands of
+    times a compile: be quick (microseconds, no synchronizing, no kernels started), and depend on nothing but the
+    arguments and what was read when the plugin was loaded. An answer about a loop goes for all loops of its structure:
+    the same but for names. For a collective, depend only on what every rank shares, since every rank must decide alike.
+    Combined: the first result that is not None. Core answers last, for every operation it knows. What a plugin says of
+    a loop decides what is fused, split and inlined; the decision names the plugin. Say of a fused loop as much as of
+    its parts: the two are compared.
 
     operation: a Loop, Extern, Template, Collective or Wait of the IR; a fused kernel is asked about as its Loop.
-    device: where it runs. program: what the operation is part of; it has the buffers that the operation names, and
+    target: where it runs. program: what the operation is part of; it has the buffers that the operation names, and
     ``program.hint(size)`` gives a likely value of a size that is symbolic. ``litz.cost.count_work(operation, program)``
     counts the FLOPs and bytes, and ``litz.cost.estimate`` is core's own answer, to start from. options: the compile's
     options; None where nothing is compiled (a notebook that asks what something would cost).
@@ -188,14 +192,14 @@ def litz_select_choice(choices: Sequence[Choice], context: ChoiceContext) -> Cho
     Combined: the first result that is not None. Core answers last, with the lowest estimate that is surely faster than
     the library call.
 
-    choices: the candidates; the library call ("extern") is always the first. context: operation, program, device,
+    choices: the candidates; the library call ("extern") is always the first. context: operation, program, target,
     options, cache, and `record` for the reason.
     Returns: one of ``choices`` (that very object). None: no opinion, ask the next.
     """
 
 
 @hookspec_first
-def litz_select_layout(graph: Graph, options: OptionsView, needs: Any) -> LayoutPlan | None:
+def litz_select_layout(graph: Graph, options: OptionsView, needs: Any, target_of: TargetOf) -> LayoutPlan | None:
     """Memory layouts for a graph's tensors, such as channels last for convolutions. Since 0.1.
 
     Called: once a compile, after the graph passes and before lowering.
@@ -203,6 +207,7 @@ def litz_select_layout(graph: Graph, options: OptionsView, needs: Any) -> Layout
 
     graph: the captured graph. options: this compile's options. needs: called as ``needs(node, argument)`` with two FX
     nodes, says how ``node`` takes ``argument`` (a `LayoutNeed`), by the table of `litz_register_layout_needs`.
+    target_of: called with a torch.device, gives its `Target`.
     Returns: a plan; nodes that it does not name keep their layout. None: no opinion; all layouts stay
     if nobody has one.
     """

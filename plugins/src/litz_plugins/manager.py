@@ -36,11 +36,10 @@ from litz_plugins.loading import Source, Status, installed_entry_points, load_en
 from litz_plugins.nouns import Graph, Noun, Operation, OpOverload, OptionsView, Program, Report
 from litz_plugins.passes import sort_passes
 from litz_plugins.records import (
+    Ask,
     Choice,
     ChoiceContext,
-    Codegen,
     Decision,
-    DeviceInfo,
     Estimate,
     LayoutNeed,
     LayoutPlan,
@@ -48,7 +47,11 @@ from litz_plugins.records import (
     Pass,
     PassContext,
     Stage,
+    Target,
+    TargetOf,
+    TargetSpec,
     TemplateSpec,
+    unknown_target,
 )
 from litz_plugins.validate import HOOKS, check_hooks
 
@@ -205,9 +208,13 @@ class Plugins:
                 self._failed(impl.plugin, hook, cause)
         return results
 
-    def _first(self, hook: str, arguments: Mapping[str, Any], check: Callable[[Any], T]) -> tuple[str, T] | None:
-        """(plugin, checked result) of the first plugin whose result is not None."""
+    def _first(
+        self, hook: str, arguments: Mapping[str, Any], check: Callable[[Any], T], builtin: bool = True
+    ) -> tuple[str, T] | None:
+        """(plugin, checked result) of the first plugin whose result is not None. builtin: built-in ones too."""
         for impl in self._implementations(hook):
+            if not builtin and self._is_builtin(impl.plugin):
+                continue
             try:
                 result = impl.function(*[arguments[name] for name in impl.arguments])
                 if result is not None:
@@ -313,10 +320,11 @@ class Plugins:
         """Op overload -> how it takes its tensors. Errors: DuplicateRegistrationError."""
         return self._merge("layout needs of", self._each("litz_register_layout_needs", {}, _mapping, by_rank=True))
 
-    def codegens(self, options: OptionsView) -> dict[str, Codegen]:
-        """Device type -> code generator. Errors: DuplicateRegistrationError."""
-        results = self._each("litz_register_codegens", {"options": options}, _mapping, by_rank=True)
-        return self._merge("code generator for device", results, repr)
+    def targets(self, options: OptionsView) -> dict[str, TargetSpec]:
+        """Device type -> target, each with its plugin filled in. Errors: DuplicateRegistrationError."""
+        results = self._each("litz_register_targets", {"options": options}, _sequence_of(TargetSpec), by_rank=True)
+        named = [(plugin, {spec.type: replace(spec, plugin=plugin)}) for plugin, specs in results for spec in specs]
+        return self._merge("target for device", named, repr)
 
     def commands(self) -> dict[str, Any]:
         """Name -> click command. Errors: DuplicateRegistrationError."""
@@ -325,18 +333,29 @@ class Plugins:
     # -------------------------------------------------------------------------------- hooks: what it costs, what to do
 
     def estimate_runtime(
-        self, operation: Operation, device: DeviceInfo, program: Program, options: OptionsView | None = None
+        self, operation: Operation, target: Target, program: Program, options: OptionsView | None = None
     ) -> Estimate | None:
         """How long an operation of ``program`` runs, from the first plugin that knows; None if nobody does."""
-        found = self.estimate_runtime_from(operation, device, program, options)
+        found = self.estimate_runtime_from(operation, target, program, options)
         return None if found is None else found[1]
 
     def estimate_runtime_from(
-        self, operation: Operation, device: DeviceInfo, program: Program, options: OptionsView | None = None
+        self, operation: Operation, target: Target, program: Program, options: OptionsView | None = None
     ) -> tuple[str, Estimate] | None:
         """As `estimate_runtime`, with the name of the plugin that answered."""
-        arguments = {"operation": operation, "device": device, "program": program, "options": options}
+        arguments = {"operation": operation, "target": target, "program": program, "options": options}
         return self._first("litz_estimate_runtime", arguments, _one(Estimate))
+
+    def asker(self, options: OptionsView) -> Ask | None:
+        """What asks the plugins other than the built-in ones how long an operation runs; None if no such plugin has
+        the hook."""
+
+        def ask(operation: Operation, target: Target, program: Program) -> tuple[str, Estimate] | None:
+            arguments = {"operation": operation, "target": target, "program": program, "options": options}
+            return self._first("litz_estimate_runtime", arguments, _one(Estimate), builtin=False)
+
+        impls = self._implementations("litz_estimate_runtime")
+        return None if all(self._is_builtin(impl.plugin) for impl in impls) else ask
 
     def select_choice(self, choices: Sequence[Choice], context: ChoiceContext) -> tuple[str, Choice] | None:
         """(plugin, choice) of the first plugin with an opinion; None if nobody has one."""
@@ -350,10 +369,15 @@ class Plugins:
         return self._first("litz_select_choice", {"choices": given, "context": context}, check)
 
     def select_layout(
-        self, graph: Graph, options: OptionsView, needs: Callable[[Any, Any], LayoutNeed] = _takes_any
+        self,
+        graph: Graph,
+        options: OptionsView,
+        needs: Callable[[Any, Any], LayoutNeed] = _takes_any,
+        target_of: TargetOf = unknown_target,
     ) -> tuple[str, LayoutPlan] | None:
-        """(plugin, plan) of the first plugin with an opinion; None if nobody has one. needs: as the hook documents."""
-        arguments = {"graph": graph, "options": options, "needs": needs}
+        """(plugin, plan) of the first plugin with an opinion; None if nobody has one. needs, target_of: as the hook
+        documents."""
+        arguments = {"graph": graph, "options": options, "needs": needs, "target_of": target_of}
         return self._first("litz_select_layout", arguments, _one(LayoutPlan))
 
     # ------------------------------------------------------------------------------------------------ hooks: observers
@@ -383,12 +407,15 @@ class Plugins:
         verify: Callable[[Noun], None] | None = None,
         verify_builtin: bool = True,
         passes: Sequence[Pass] | None = None,
+        target_of: TargetOf = unknown_target,
+        ask: Ask | None = None,
     ) -> Noun:
         """Run a stage's passes over ``noun`` and return what the last one returns.
 
         note: takes the decisions that passes record. verify: called with each result; what it raises is blamed on that
         pass. verify_builtin: the built-in passes' results too. passes: to save asking again, what
-        `passes(options, stage)` returned.
+        `passes(options, stage)` returned. target_of, ask: for the
+        passes' context.
 
         Errors: PluginHookError naming plugin and pass; PassOrderError.
         """
@@ -396,7 +423,9 @@ class Plugins:
         for pass_ in self.passes(options, stage) if passes is None else passes:
             if self._sources[pass_.plugin].status == "failed":  # dropped while this loop was running
                 continue
-            context = PassContext(options, stage, pass_.name, pass_.plugin, estimate, note)
+            context = PassContext(
+                options, stage, pass_.name, pass_.plugin, estimate, note, target_of=target_of, ask=ask
+            )
             start = time.perf_counter()
             try:
                 result = pass_.run(noun, context)

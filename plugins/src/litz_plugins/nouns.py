@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 Graph: TypeAlias = Any  # litz.capture.Graph: a functional ATen FX graph with fake-tensor metadata
 Program: TypeAlias = Any  # litz.ir.Program: buffers and operations in data-flow order
-Schedule: TypeAlias = Any  # litz.schedule.Schedule: ordered kernels and calls, and the memory plan
+Schedule: TypeAlias = Any  # litz.schedule.Schedule: ordered kernels and calls
 Operation: TypeAlias = Any  # litz.ir Loop, Extern, Template, Collective or Wait; or a fused kernel of a Schedule
 Kernel: TypeAlias = Any  # a kernel of a Schedule: operations fused into one loop nest
 Report: TypeAlias = Any  # litz.report.CompileReport

@@ -22,21 +22,135 @@ _OPTION_TYPES = (bool, int, float, str, Path, tuple)
 
 
 @dataclass(frozen=True)
-class DeviceInfo:
-    """A device as data, so that a hook needs no torch. ``type`` is torch's ("cpu", "cuda", ...), ``index`` None for
-    the only one, ``name`` what the driver calls it ("NVIDIA H100 80GB HBM3"), '' when unknown.
+class Share:
+    """What part of a device's peak is reached: at best, usually, at worst."""
 
-    ``facts`` are numbers that core knows of this very device, sorted pairs of a name and a value: what the driver says,
-    what a calibration file measured, what torch allows. `litz.cost.speeds` documents the names.
+    best: float
+    usual: float
+    worst: float
+
+
+SHARES: Mapping[str, Share] = {
+    # 0.9 or more of the bandwidth is what copies reach (BabelStream; 0.9 on the H100 by litz's own calibration); a
+    # kernel with odd strides or a short row reaches half.
+    "memory": Share(0.95, 0.85, 0.5),
+    "copy": Share(0.95, 0.85, 0.5),
+    # Peaks count a multiply-add as two, which a body of other operations cannot have.
+    "loop": Share(1.0, 0.4, 0.15),
+    # Large square matmuls of cuBLAS: 0.6 to 0.8 of the dense peak; odd sizes far less.
+    "matmul": Share(0.9, 0.65, 0.25),
+    "convolution": Share(0.85, 0.5, 0.12),
+    # FlashAttention-2 and -3 papers: 0.35 (A100, backward) to 0.75 (H100, forward) of the peak.
+    "attention": Share(0.8, 0.5, 0.2),
+    "other": Share(1.0, 0.5, 0.05),
+}
+"""The shares of a `Target` that does not say: those of a GPU."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device as data: what it is, how fast it is, what it can do. Made once a compile for each of its devices, and
+    read by every pass, cost model and code generator; nobody else asks the driver or has a figure of a device.
+
+    type: torch's ("cpu", "cuda", ...). index: None for the only one. name: as the driver says it ("NVIDIA H100 80GB
+    HBM3"), '' when unknown. capability: CUDA's compute capability times ten, 0 for other devices. source: where the
+    figures are from. assumed: there is no such device here, or nobody knows it, and the figures are of a stand-in.
+    measured: the figures that a calibration file gave, by its names ("bandwidth_gb_s", "matrix_tflops.bf16"): speeds
+    that were reached; the others are peaks, of which `shares` says what kernels of a kind reach. rough: a processor
+    that nobody measured; its figures serve to compare loops with each other, not to say what a program takes.
+
+    Speeds: units, which work independently (multiprocessors, threads); bandwidth to and from memory, in bytes per
+    microsecond; launch_us, what a kernel adds however little it does; vector and matrix, FLOPs per microsecond of the
+    ordinary units and of those for contractions, by kind of dtype ("fp64", "fp32", "tf32", "fp16", "bf16", "int8",
+    "fp8"); tf32: where torch allows TF32 for float32 ("matmul", "convolution").
+
+    Room: cache_bytes, of the last cache; row_bytes, how much of a reduction's row stays close enough for a second pass
+    to be free; shared_bytes, of the memory that a block of threads shares; registers (32-bit) and threads of a unit;
+    most_buffers, that one kernel may take.
+
+    abilities: words. "blocks": kernels run as blocks of threads, of which a unit takes a few at a time, and memory
+    is read in lines that neighbouring threads share. "finish": the last block of a kernel can combine what all have
+    stored (`Kernel.finish`). "arena": small buffers are worth having fixed places in one allocation. "recording":
+    CUDA graphs can record a call.
+
+    What the wrapper does for it: allocator, "torch" (`torch.empty_strided`), "pool" (litz's pool of host memory) or
+    "cuda" (torch's CUDA allocator, of the current device); guard, a context manager around a call that makes the device
+    the current one, as Python text, '' for none; addressed, its tensors have memory, whose addresses kernels take;
+    aligned, kernels assume that inputs which they only read start at multiples of 16 bytes; asynchronous, the host goes
+    on while a kernel runs.
     """
 
     type: str
     index: int | None = None
     name: str = ""
-    facts: tuple[tuple[str, float], ...] = ()
+    capability: int = 0
+    source: str = "nobody knows this device"
+    assumed: bool = False
+    measured: frozenset[str] = frozenset()
+    rough: bool = False
+    units: int = 1
+    bandwidth: float = 1e4
+    launch_us: float = 2.0
+    vector: Mapping[str, float] = field(default_factory=lambda: {"fp32": 1e4}, hash=False)
+    matrix: Mapping[str, float] = field(default_factory=dict, hash=False)
+    shares: Mapping[str, Share] = field(default_factory=lambda: SHARES, hash=False, repr=False)
+    tf32: frozenset[str] = frozenset()
+    cache_bytes: int = 1 << 20
+    row_bytes: int = 128 << 10
+    shared_bytes: int = 0
+    registers: int = 0
+    threads: int = 1
+    most_buffers: int = 48
+    abilities: frozenset[str] = frozenset()
+    allocator: Literal["torch", "pool", "cuda"] = "torch"
+    guard: str = ""
+    addressed: bool = True
+    aligned: bool = False
+    asynchronous: bool = False
 
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    @property
+    def usual_bandwidth(self) -> float:
+        """Bytes per microsecond that kernels usually reach."""
+        return self.bandwidth * (1.0 if "bandwidth_gb_s" in self.measured else self.shares["memory"].usual)
+
+    @property
+    def usual_flops(self) -> float:
+        """FLOPs per microsecond that loops in float32 usually reach. Calibration times contractions: no loop reaches
+        what a measured rate says either."""
+        return self.vector["fp32"] * self.shares["loop"].usual
+
+    def vector_rate(self, kind: str) -> tuple[float, str]:
+        """FLOPs per microsecond of the ordinary units for a kind of dtype, and the name of the figure."""
+        if kind in self.vector:
+            return self.vector[kind], f"vector_tflops.{kind}"
+        # Integers run at half the fp32 rate (64 of 128 lanes of an SM from Ampere on); 64-bit ones at less, but then
+        # they are few beside the bytes they move.
+        rate = self.vector["fp32"]
+        return (rate / 2 if kind in ("int", "int8") else rate), "vector_tflops.fp32"
+
+    def matrix_rate(self, kind: str, use: str = "matmul") -> tuple[float, str]:
+        """FLOPs per microsecond of a contraction in a kind of dtype, and the name of the figure.
+
+        use: "matmul" or "convolution", for which torch allows TF32 separately. A kind that the matrix units lack runs
+        on the ordinary ones.
+        """
+        if kind == "fp32" and use in self.tf32 and "tf32" in self.matrix:
+            kind = "tf32"
+        if kind in self.matrix:
+            return self.matrix[kind], f"matrix_tflops.{kind}"
+        return self.vector_rate(kind)
+
+
+TargetOf = Callable[[Any], Target]
+"""The target of a device (a torch.device) in one compile."""
+
+
+def unknown_target(device: Any) -> Target:
+    """The target of a device that nobody describes: figures that only compare loops."""
+    return Target(getattr(device, "type", str(device)), getattr(device, "index", None), assumed=True)
 
 
 @dataclass(frozen=True)
@@ -87,7 +201,11 @@ class Decision:
         return text
 
 
-def _no_estimate(operation: Operation, device: DeviceInfo, program: Program) -> Estimate | None:
+Ask = Callable[[Operation, "Target", Program], "tuple[str, Estimate] | None"]
+"""What plugins say that an operation takes, and who says so; None where nobody but core knows."""
+
+
+def _no_estimate(operation: Operation, target: Target, program: Program) -> Estimate | None:
     return None
 
 
@@ -104,23 +222,33 @@ class PassContext:
     """What a pass is handed beside its noun.
 
     options: the compile's options. stage, pass_name, plugin: of the pass that runs, for the record. estimate: called as
-    ``estimate(operation, device, program)``, asks ``litz_estimate_runtime``; None when nobody knows. note: takes a
-    Decision (use `record`).
+    ``estimate(operation, target, program)``, asks ``litz_estimate_runtime``; None when nobody knows. note: takes a
+    Decision (use `record`). target_of: called with a torch.device, gives its `Target`. ask: as `estimate`, of the
+    plugins other than core, with the name of the one that answers; remembered by the structure of a loop. None where
+    no plugin has an opinion on any operation.
     """
 
     options: OptionsView
     stage: str = "program"
     pass_name: str = ""
     plugin: str = "core"
-    estimate: Callable[[Operation, DeviceInfo, Program], Estimate | None] = _no_estimate
+    estimate: Callable[[Operation, Target, Program], Estimate | None] = _no_estimate
     note: Callable[[Decision], None] = _no_note
     attach: Callable[[str, str], None] = _no_attachment
+    target_of: TargetOf = unknown_target
+    ask: Ask | None = None
 
     def record(
-        self, subject: str, chosen: str, reason: str, considered: Sequence[tuple[str, float | None]] = ()
+        self,
+        subject: str,
+        chosen: str,
+        reason: str,
+        considered: Sequence[tuple[str, float | None]] = (),
+        plugin: str = "",
     ) -> None:
-        """Put a decision on record: ``chosen`` for ``subject`` because of ``reason``; considered: (name, us) pairs."""
-        self.note(Decision(self.stage, subject, chosen, reason, tuple(considered), self.plugin))
+        """Put a decision on record: ``chosen`` for ``subject`` because of ``reason``; considered: (name, us) pairs.
+        plugin: who decided, where that is not the pass's own."""
+        self.note(Decision(self.stage, subject, chosen, reason, tuple(considered), plugin or self.plugin))
 
 
 @dataclass(frozen=True)
@@ -215,7 +343,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class ChoiceContext:
-    """Where a choice is made: for which operation, on which device, under which options.
+    """Where a choice is made: for which operation, on which target, under which options.
 
     program: the litz.ir.Program that the operation is part of, as it is by then. cache: the on-disk cache
     (litz.runtime.cache.Cache). note: takes a Decision (use `record`). attach: takes a file name and a text for the
@@ -223,7 +351,7 @@ class ChoiceContext:
     """
 
     operation: Operation
-    device: DeviceInfo
+    target: Target
     options: OptionsView
     program: Program = None
     cache: Any = None
@@ -311,18 +439,19 @@ class TemplateSpec:
 
 @dataclass(frozen=True)
 class CodegenContext:
-    """Where a kernel is generated and built: under which options, for which device.
+    """Where a kernel is generated and built: under which options, for which target.
 
     program: the litz.ir.Program of the kernel, for its buffers' layouts and its hints. cache: the on-disk cache
-    (litz.runtime.cache.Cache) for what `Codegen.load` builds. safe_forms: for C++, the constructs that the machine's
-    compiler gets wrong, and the form that each is built in instead (None: none is right).
+    (litz.runtime.cache.Cache) for what `Codegen.load` builds. safe_forms: for C++, gives the constructs that the
+    machine's compiler gets wrong, and the form that each is built in instead (None: none is right). The compiler is
+    tested when it is first called.
     """
 
     options: OptionsView
-    device: DeviceInfo
+    target: Target
     program: Program = None
     cache: Any = None
-    safe_forms: Mapping[str, str | None] = field(default_factory=dict)
+    safe_forms: Callable[[], Mapping[str, str | None]] = dict
 
 
 COUNTERS = "_counters"
@@ -351,7 +480,7 @@ class KernelSource:
 
 @runtime_checkable
 class Codegen(Protocol):
-    """A code generator for one device type, registered by ``litz_register_codegens``."""
+    """A code generator for one type of device, a part of its `TargetSpec`."""
 
     @property
     def language(self) -> str:
@@ -365,3 +494,24 @@ class Codegen(Protocol):
 
     def load(self, source: Any, context: Any) -> Callable[..., Any]:
         """Build (or fetch from the cache) and load; returns the function that launches the kernel."""
+
+
+@dataclass(frozen=True)
+class TargetSpec:
+    """A type of device that litz compiles for.
+
+    type: torch's ("cpu", "cuda", "xpu", ...). describe: called as ``describe(device, options)`` with a torch.device,
+    once a compile for each device; returns its `Target` as its maker or driver says, to which core adds what a
+    calibration file measured. codegen: writes, builds and loads its kernels. plugin: filled in by the manager.
+    """
+
+    type: str
+    describe: Callable[[Any, OptionsView | None], Target]
+    codegen: Codegen
+    plugin: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.type:
+            raise ValueError("a target needs a type of device")
+        if not callable(self.describe):
+            raise TypeError(f"target {self.type!r}: describe must be callable as describe(device, options)")

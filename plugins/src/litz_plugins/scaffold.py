@@ -92,9 +92,9 @@ def litz_register_passes(options):
 
 
 @hookimpl
-def litz_estimate_runtime(operation, device):
+def litz_estimate_runtime(operation, target):
     """Externs on the CPU that have no arguments take as long as their launch; None leaves the rest to others."""
-    if device.type != "cpu" or not hasattr(operation, "target") or operation.reads:
+    if target.type != "cpu" or not hasattr(operation, "target") or operation.reads:
         return None
     return Estimate(LAUNCH_US, 0.5 * LAUNCH_US, 4 * LAUNCH_US, "@name@: launch only")
 

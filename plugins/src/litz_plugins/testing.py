@@ -25,7 +25,7 @@ from typing import Any
 from litz_plugins.errors import LitzError, nearest
 from litz_plugins.manager import Plugins, make_plugins
 from litz_plugins.nouns import Noun, Operation, Program
-from litz_plugins.records import Decision, DeviceInfo, Estimate, Pass, Stage
+from litz_plugins.records import Decision, Estimate, Pass, Stage, Target
 
 
 class PluginCheckError(LitzError):
@@ -80,12 +80,10 @@ class PluginHarness:
         """What the stage's passes make of ``noun`` (anything that they accept)."""
         return self.plugins.run_passes(stage, noun, self.options, note=self.decisions.append)
 
-    def estimate(
-        self, operation: Operation, device: DeviceInfo | str = "cpu", program: Program = None
-    ) -> Estimate | None:
-        """What the plugins say of an operation on a device."""
-        info = DeviceInfo(device) if isinstance(device, str) else device
-        return self.plugins.estimate_runtime(operation, info, program)
+    def estimate(self, operation: Operation, target: Target | str = "cpu", program: Program = None) -> Estimate | None:
+        """What the plugins say of an operation on a target, or on a type of device."""
+        target = Target(target) if isinstance(target, str) else target
+        return self.plugins.estimate_runtime(operation, target, program)
 
 
 @dataclass(frozen=True)
@@ -143,10 +141,11 @@ def check_plugin(plugin: object, *, name: str = "", options: Mapping[str, Any] |
         problems += _check_callable(
             f"template {template.name!r}", template.make_choices, ("operation", "context"), "make_choices"
         )
-    devices = plugins.codegens(harness.options)
-    for device, codegen in devices.items():
+    devices = plugins.targets(harness.options)
+    for device, spec in devices.items():
+        problems += _check_callable(f"target {device!r}", spec.describe, ("device", "options"), "describe")
         for attribute in ("language", "generate", "load"):
-            if not hasattr(codegen, attribute):
+            if not hasattr(spec.codegen, attribute):
                 problems.append(f"its code generator for {device!r} lacks {attribute!r}")
     for op, function in [*plugins.decompositions().items(), *plugins.lowerings().items()]:
         if not callable(function):

@@ -19,7 +19,6 @@ import torch
 
 import litz_autotune
 from litz import codegen, ir, schedule
-from litz.cost import speeds_of
 from litz.ir import Program, Template
 from litz.runtime.cache import digest
 from litz.runtime.cuda_driver import driver_version
@@ -81,7 +80,7 @@ def make_contest(context: ChoiceContext, offers: Sequence[Choice]) -> Contest:
         rivals += [Rival(c.name, baseline, handicap) for c in choices]
     if any(rival.baseline == LIBRARY for rival in rivals):
         groups.setdefault((), [])
-    problem = describe(_scope(program, template, widest), context.device)
+    problem = describe(_scope(program, template, widest), context.target)
     return Contest(problem, _key(problem, offers), tuple(rivals), program, template, groups)
 
 
@@ -111,7 +110,7 @@ def _reading_us(context: ChoiceContext) -> float:
     """How long reading the contraction's result once takes at best."""
     program: Program = context.program
     nbytes = sum(program.hint(program.buffers[name].nbytes) for name in context.operation.writes)
-    return nbytes / speeds_of(context.device).bandwidth
+    return nbytes / context.target.bandwidth
 
 
 def _key(problem: Problem, offers: Sequence[Choice]) -> str:

@@ -62,7 +62,7 @@ class Measuring:
         context, begun = self.context, time.monotonic()
         self.runner.start()
         sources = {choice.name: sources_of(choice) for choice in offers}
-        build = triton_build(context.device, context.program, context.cache)
+        build = triton_build(context.target, context.program, context.cache)
         threads = context.options.get("threads")
         compilation = Precompilation(sources, build, threads)
         with Display(str(self.contest.problem), len(offers)) as display:
@@ -166,7 +166,7 @@ class Measuring:
 
     def _race(self, heat: Heat, names: Sequence[str], seconds: float, limit_us: float = inf) -> Race:
         by_name = {entrant.name: entrant for entrant in (heat.baseline, *heat.offers)}
-        context, device = self.context, self.context.device.type
+        context, device = self.context, self.context.target.type
         alone = context.options["autotune.in_subprocess"] and context.options["autotune.multi_device"]
         return Race(
             f"{self.contest.key} {heat.name}",

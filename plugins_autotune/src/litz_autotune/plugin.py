@@ -127,7 +127,7 @@ def _offered(operation: Any, context: ChoiceContext) -> Sequence[Choice]:
 def _rejections(context: ChoiceContext) -> Sequence[tuple[str, str]]:
     if context.operation.kind in KINDS and context.operation.device.type == "cuda":
         return offer_gemm(context.operation, context).rejected
-    return ((f"triton {context.operation.kind}", f"no template for it on a {context.device.type} device"),)
+    return ((f"triton {context.operation.kind}", f"no template for it on a {context.target.type} device"),)
 
 
 plugin = Autotune()

@@ -15,7 +15,7 @@ from typing import Any
 from litz.ir import KernelCall, Program
 from litz.runtime.cache import Cache
 from litz.schedule.choices import replacement_of
-from litz_plugins import Choice, DeviceInfo, KernelSource
+from litz_plugins import Choice, KernelSource, Target
 from litz_plugins.errors import describe
 
 Build = Callable[[KernelSource], Any]
@@ -87,10 +87,10 @@ def sources_of(choice: Choice) -> list[KernelSource]:
     return [op.source for op in replacement_of(choice).operations if isinstance(op, KernelCall)]
 
 
-def triton_build(device: DeviceInfo, program: Program, cache: Cache) -> Build:
-    """What compiles a Triton source for a device, in the variant that the likely sizes ask for. Other languages are
+def triton_build(target: Target, program: Program, cache: Cache) -> Build:
+    """What compiles a Triton source for a target, in the variant that the likely sizes ask for. Other languages are
     left to the process that measures."""
-    capability = divmod(int(dict(device.facts).get("capability", 90)), 10)
+    capability = divmod(target.capability, 10)
 
     def build(source: KernelSource) -> None:
         if source.language != "triton":

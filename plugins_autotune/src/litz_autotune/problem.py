@@ -13,7 +13,7 @@ from litz.ir.dtypes import short
 from litz.ir.operation import Operation, Template
 from litz.ir.printer import operation_lines
 from litz.runtime.cache import digest
-from litz_plugins import DeviceInfo
+from litz_plugins import Target
 
 from .subprogram import canonical
 
@@ -63,7 +63,7 @@ class Problem:
         return f"{self.kind}({inputs}){users}{f' with {sizes}' if sizes else ''}"
 
 
-def describe(program: Program, device: DeviceInfo) -> Problem:
+def describe(program: Program, target: Target) -> Problem:
     """The problem that a cut-out program is (`subprogram.cut`)."""
     named = canonical(program)
     operands = tuple(
@@ -71,7 +71,7 @@ def describe(program: Program, device: DeviceInfo) -> Problem:
         for b in named.buffers.values()
     )
     body = tuple(line.strip() for op in named.operations for line in operation_lines(op, named.buffers))
-    return Problem(kind_of(program.operations[0]), operands, body, tuple(named.hints.values()), device.name)
+    return Problem(kind_of(program.operations[0]), operands, body, tuple(named.hints.values()), target.name)
 
 
 def kind_of(operation: Operation) -> str:

@@ -18,7 +18,7 @@ import torch
 from litz import report as reports
 from litz.builtin import builtin_plugins
 from litz.codegen.wrapper import generate_wrapper
-from litz.cost import machine
+from litz.execution import plan_execution
 from litz.ir import Buffer, Program
 from litz.options import Options
 from litz.pipeline import Compiler, build, generate
@@ -135,11 +135,12 @@ def executable(program: Program, options: Options, cache: Cache) -> Callable[[li
     options = options.replace(max_autotune=False, cuda_graphs=False, report_dir=None)
     plugins = core_plugins()
     compiler = Compiler(options, plugins, cache, reports.collectors())
-    device = program.operations[0].device
-    schedule = make_schedule(program, machine=machine(device, options), options=options)
-    schedule = plugins.run_passes("schedule", schedule, options)
-    sources = generate(schedule, compiler)
-    return build(schedule, sources, generate_wrapper(schedule, sources), compiler)
+    target_of = compiler.target_of
+    schedule = make_schedule(program, target_of=target_of, options=options)
+    schedule = plugins.run_passes("schedule", schedule, options, target_of=target_of)
+    plan = plan_execution(schedule, options=options, target_of=target_of)
+    sources = generate(plan, compiler)
+    return build(plan, sources, generate_wrapper(plan, sources), compiler)
 
 
 @functools.cache

@@ -14,11 +14,12 @@ import sympy
 import torch
 
 from litz.ir import Buffer, Extern, Layout, Loop, Operation, Program, TensorRef
+from litz.ir.arguments import rebuild
 from litz.ir.index import Expr, Symbol
 from litz.ir.interpret import interpret
 from litz.ir.node import Node, intern
 from litz.ir.node import rewrite as rewrite_nodes
-from litz.ir.operation import Range, Store
+from litz.ir.operation import Range, Store, sizes_in
 
 
 def cut(program: Program, operations: Sequence[Operation], outputs: Iterable[str]) -> Program:
@@ -58,22 +59,8 @@ def _symbols(buffers: Iterable[Buffer], operations: Iterable[Operation]) -> set[
         if isinstance(operation, Loop):
             found |= operation.free_symbols
         else:
-            for value in _flat((operation.args, dict(operation.kwargs))):
-                if isinstance(value, TensorRef):
-                    found |= value.layout.free_symbols
-                elif isinstance(value, sympy.Basic):
-                    found |= value.free_symbols
+            found |= sizes_in((operation.args, operation.kwargs))
     return found
-
-
-def _flat(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _flat(item)
-    else:
-        yield value
 
 
 @dataclass(frozen=True)
@@ -157,16 +144,12 @@ class _Rename:
     def value(self, value: Any) -> Any:
         if isinstance(value, TensorRef):
             return TensorRef(self.names[value.buffer], self.layout(value.layout))
-        if isinstance(value, dict):
-            return {key: self.value(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return type(value)(self.value(item) for item in value)
         return self.expr(value)
 
     def operation(self, operation: Operation, name: str) -> Operation:
         if isinstance(operation, Loop):
             return self.loop(operation, name)
-        args, kwargs = self.value(operation.args), self.value(dict(operation.kwargs))
+        args, kwargs = rebuild((operation.args, operation.kwargs), self.value)
         outputs = tuple(output if output is None else self.names[output] for output in operation.outputs)
         return replace(operation, name=name, args=args, kwargs=kwargs, outputs=outputs, origins=())
 

@@ -74,7 +74,7 @@ class Tuner:
             if library_allowed:
                 return None
             raise self._nothing(context, [])
-        if self.timer is None and not can_measure(torch.device(context.device.type)):
+        if self.timer is None and not can_measure(torch.device(context.target.type)):
             return self._unmeasured(library if library_allowed else None, offers, context)
         contest = make_contest(context, offers)
         if is_measured(context.options, context.operation.kind):
@@ -94,13 +94,13 @@ class Tuner:
 
     def _nothing(self, context: ChoiceContext, tried: Sequence[tuple[str, str]]) -> NoValidChoicesError:
         program, operation = context.program, context.operation
-        problem = describe(cut(program, [operation], operation.writes), context.device)
+        problem = describe(cut(program, [operation], operation.writes), context.target)
         left_out = [(operation.target_name, "autotune.backends does not have 'library'")]
         return NoValidChoicesError(str(problem), [*left_out, *tried, *self.rejections(context)])
 
     def _unmeasured(self, library: Choice | None, offers: Sequence[Choice], context: ChoiceContext) -> Choice:
         estimated = [(c.name, None if c.estimate is None else c.estimate.us) for c in offers]
-        reason = f"there is no {context.device.type} device here to measure on"
+        reason = f"there is no {context.target.type} device here to measure on"
         chosen = library or min(offers, key=lambda c: float("inf") if c.estimate is None else c.estimate.us)
         context.record(chosen.name, reason, estimated, plugin="autotune")
         return chosen
@@ -182,6 +182,6 @@ class Tuner:
 
     def _measuring(self, contest: Contest, context: ChoiceContext) -> Measuring:
         self.counters.tuned += 1
-        runner = self.runner(context.options, context.device.type, context.device.index)
+        runner = self.runner(context.options, context.target.type, context.target.index)
         library_allowed = LIBRARY_BACKEND in context.options["autotune.backends"]
         return Measuring(contest, runner, context, self.counters, self.deadline, self.timer, library_allowed)

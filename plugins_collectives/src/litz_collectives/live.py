@@ -1,6 +1,6 @@
 """How much memory a schedule takes while its order is being made. In: steps. Out: a `Live` that is told each step.
 
-The rules are those of core's memory plan (`litz.schedule.memory.Lifetimes`): memory lives from the first step that
+The rules are those of core's memory plan (`litz.schedule.lifetimes`): memory lives from the first step that
 touches it to the last, what communication reads and writes until its wait, outputs to the end. Inputs that nobody else
 holds (what a forward saved for its backward) live from the beginning to the last step that touches them.
 """
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from litz.ir import Collective, Program, Wait
+from litz.ir import Program
+from litz.ir.communication import flights
 from litz.ir.operation import storage_roots
 from litz.schedule.schedule import Step
 
@@ -27,17 +28,11 @@ class Live:
         """sizes: bytes of buffers that are known; others are added."""
         sizes = {} if sizes is None else sizes
         roots = storage_roots(steps)
-        held: dict[str, Collective] = {}
+        communication = flights(steps, roots)
         self.touched: list[tuple[str, ...]] = []
-        for step in steps:
-            names = [roots.get(name, name) for name in (*step.reads, *step.writes)]
-            if isinstance(step, Collective):
-                held.update({roots.get(name, name): step for name in step.writes})
-            elif isinstance(step, Wait):
-                for name in step.reads:
-                    started = held.pop(roots.get(name, name), None)
-                    if started is not None:
-                        names += [roots.get(other, other) for other in (*started.reads, *started.writes)]
+        for number, step in enumerate(steps):
+            parts = (step, *communication.ended.get(number, ()))
+            names = [roots.get(name, name) for part in parts for name in (*part.reads, *part.writes)]
             mine = dict.fromkeys(name for name in names if counts(name, program))
             self.touched.append(tuple(mine))
         everything = {name for names in self.touched for name in names}
@@ -52,7 +47,7 @@ class Live:
             root = roots.get(name, name)
             if root in self.left:
                 self.left[root] += 1
-        for started in held.values():  # nobody waits
+        for started in communication.endless:
             for name in (*started.reads, *started.writes):
                 root = roots.get(name, name)
                 if root in self.left:

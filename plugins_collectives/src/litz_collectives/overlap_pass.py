@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from litz.ir import Collective, Program, Wait
-from litz.schedule.memory import simple_plan
 from litz.schedule.schedule import Kernel, Schedule, Step
 from litz_plugins import Estimate, PassContext
 
 from .agree import agreed, signature
 from .overlap_record import record
 from .planner import Planner
+from .tasks import estimates_of
 
 OPTIONS = ("collectives.bucket_bytes", "collectives.memory_limit")
 """What the plan hangs on beside the program and the estimates."""
@@ -30,8 +30,8 @@ def overlap(schedule: Schedule, context: PassContext) -> Schedule:
     steps, program = schedule.steps, schedule.program
     if not any(isinstance(step, Collective) for step in steps):
         return schedule
-    times = {step.name: schedule.estimates.get(step.name, UNKNOWN) for step in steps}
-    planner = Planner(replace(schedule, estimates=times), context)
+    times = dict.fromkeys((step.name for step in steps), UNKNOWN) | estimates_of(steps, program, context)
+    planner = Planner(schedule, times, context)
     blind = _why_blind(steps, times)
     own = planner.source if blind else planner.best()
     key = signature(steps, planner.before, program, {name: context.options.get(name) for name in OPTIONS})
@@ -40,14 +40,7 @@ def overlap(schedule: Schedule, context: PassContext) -> Schedule:
     record(planner, chosen, own, blind)
     if chosen is planner.source:
         return schedule
-    found = {step.name: chosen.buckets.estimates[step.name] for step in chosen.steps}
-    return replace(
-        schedule,
-        program=reordered(program, chosen.steps),
-        steps=chosen.steps,
-        estimates={name: estimate for name, estimate in found.items() if estimate is not UNKNOWN},
-        memory=simple_plan(program, chosen.steps),
-    )
+    return replace(schedule, program=reordered(program, chosen.steps), steps=chosen.steps)
 
 
 def _why_blind(steps: Sequence[Step], times: Mapping[str, Estimate]) -> str:

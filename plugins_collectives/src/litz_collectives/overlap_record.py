@@ -23,7 +23,7 @@ def record(planner: Planner, chosen: Candidate, own: Candidate, blind: str) -> N
     reason = f"{_exposed(old)} before, {_exposed(new)} after; {memory}"
     planner.context.record("overlap", chosen.name, reason, planner.considered)
     for name, members in chosen.buckets.members.items():
-        apart = sum(planner.schedule.estimates[one].us for one in members)
+        apart = sum(planner.estimates[one].us for one in members)
         reason = f"{', '.join(members)}: {apart:.4g} µs one by one, {chosen.buckets.estimates[name].us:.4g} µs as one"
         planner.context.record(name, f"bucket of {len(members)}", reason)
     was = {step.name: number for number, step in enumerate(planner.schedule.steps)}

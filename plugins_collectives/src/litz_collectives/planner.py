@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from litz.cost import device_info
 from litz.ir import Collective
 from litz.schedule.dependences import dependences, topological
 from litz.schedule.schedule import Schedule, Step
@@ -46,17 +45,18 @@ class Candidate:
 
 
 class Planner:
-    """The orders of one schedule."""
+    """The orders of one schedule. estimates: of each of its steps, by name."""
 
-    def __init__(self, schedule: Schedule, context: PassContext) -> None:
+    def __init__(self, schedule: Schedule, estimates: Mapping[str, Estimate], context: PassContext) -> None:
         self.schedule, self.context, self.program = schedule, context, schedule.program
+        self.estimates = estimates
         self.place_of = {
             step.name: number
             for number, step in enumerate(step for step in schedule.steps if isinstance(step, Collective))
         }
         self.before = dependences(schedule.steps, self.program.buffers, collectives_stay=False)
         self.sizes: dict[str, int] = {}
-        self.source = self._candidate("source order", schedule.steps, Bucketing(schedule.steps, schedule.estimates, {}))
+        self.source = self._candidate("source order", schedule.steps, Bucketing(schedule.steps, estimates, {}))
         held = sum(
             self.program.hint(self.program.buffers[name].nbytes)
             for name in self.program.input_buffers
@@ -96,7 +96,7 @@ class Planner:
             return self.source
         groups = [[names[n] for n in item] for item in plan]
         buckets = merged_as(groups, self.schedule.steps, self.before, self._estimate)
-        estimates = {**self.schedule.estimates, **buckets.estimates}
+        estimates = {**self.estimates, **buckets.estimates}
         buckets = replace(buckets, estimates=estimates)
         return self._improved(self._placed("as another rank planned", buckets, plan), plan)
 
@@ -106,7 +106,7 @@ class Planner:
         found: dict[tuple[tuple[str, ...], ...], Candidate] = {}
         for cap in sorted({min(float(cap), most) for cap in CAPS}):
             for ramp in (False, True):
-                given = self.schedule.steps, self.before, self.program, self.schedule.estimates, self._estimate
+                given = self.schedule.steps, self.before, self.program, self.estimates, self._estimate
                 buckets = bucketed(*given, cap, ramp=ramp)
                 shape = tuple(sorted(buckets.members.values()))
                 if shape not in found:
@@ -160,7 +160,7 @@ class Planner:
         return Candidate(name, tuple(steps), buckets, tasks, plan, peak, replay(tasks).us, score)
 
     def _tasks(self, steps: Sequence[Step], estimates: Mapping[str, Estimate]) -> list[Task]:
-        return make_tasks(steps, estimates, lambda step: slowdown_of(step, self.program, self.context.options))
+        return make_tasks(steps, estimates, lambda step: slowdown_of(step, self.program, self.context))
 
     def _estimate(self, step: Collective) -> Estimate | None:
-        return self.context.estimate(step, device_info(step.device, self.context.options), self.program)
+        return self.context.estimate(step, self.context.target_of(step.device), self.program)

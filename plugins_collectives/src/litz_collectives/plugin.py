@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from litz_plugins import DeviceInfo, Estimate, LitzError, OptionSpec, OptionsView, Pass, hookimpl
+from litz_plugins import Estimate, LitzError, OptionSpec, OptionsView, Pass, Target, hookimpl
 
 from .model import Cost, collective_cost
 from .profile import Profile, builtin_profile, read_profile
@@ -40,8 +40,8 @@ def litz_register_options() -> Sequence[OptionSpec]:
 
 @hookimpl
 def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
-    """The passes that collectives.passes names, in its order, between core's own order and its memory plan; the check
-    of the plan at the end. Errors: UnknownPassError."""
+    """The passes that collectives.passes names, in its order, between core's own order and its `reduce_in_place`; the
+    check of the plan at the end. Errors: UnknownPassError."""
     from .overlap_pass import overlap
     from .reorder import RULES, make_pass
     from .verify import verify_plan, wanted
@@ -57,7 +57,7 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
         previous = tuple(one.name for one in found[-1:])
         found.append(Pass(name, "schedule", runs[name], ("order_steps", *previous), ("reduce_in_place",)))
     if wanted(options):
-        found.append(Pass("verify_plan", "schedule", verify_plan, ("plan_memory",)))
+        found.append(Pass("verify_plan", "schedule", verify_plan, ("reduce_in_place",)))
     return found
 
 
@@ -76,23 +76,21 @@ def litz_register_commands() -> Mapping[str, Any]:
 
 
 @hookimpl
-def litz_estimate_runtime(
-    operation: Any, device: DeviceInfo, program: Any, options: OptionsView | None
-) -> Estimate | None:
+def litz_estimate_runtime(operation: Any, target: Target, program: Any, options: OptionsView | None) -> Estimate | None:
     """The user's own function where there is one; then a Collective by the model. A Wait takes no time of its own: what
     it waits for was counted where it started."""
     from litz.ir import Collective, Wait
 
     own = None if options is None else options.get("collectives.cost")
     if own is not None:
-        found = user_estimate(own, operation, device, program)
+        found = user_estimate(own, operation, target, program)
         if found is not None:
             return found
     if isinstance(operation, Wait):
         return Estimate(0.0, 0.0, 0.0, "a wait: its communication is counted where it starts")
     if not isinstance(operation, Collective):
         return None
-    cost = operation_cost(operation, program, chosen_profile(device, options))
+    cost = operation_cost(operation, program, chosen_profile(target, options))
     return None if cost is None else Estimate(cost.us, cost.low_us, cost.high_us, _why(cost))
 
 
@@ -104,10 +102,10 @@ def operation_cost(operation: Any, program: Any, profile: Profile) -> Cost | Non
     return None if message is None else collective_cost(message, profile)
 
 
-def chosen_profile(device: DeviceInfo, options: OptionsView | None) -> Profile:
+def chosen_profile(target: Target, options: OptionsView | None) -> Profile:
     """The profile that the option collectives.profile names, else the one for the device."""
     path = None if options is None else options.get("collectives.profile")
-    return profile_of(device.name) if path is None else _profile_at(path, path.stat().st_mtime_ns)
+    return profile_of(target.name) if path is None else _profile_at(path, path.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=8)
@@ -127,12 +125,12 @@ def profile_of(gpu: str) -> Profile:
         return builtin_profile()
 
 
-def user_estimate(name: str, operation: Any, device: DeviceInfo, program: Any) -> Estimate | None:
+def user_estimate(name: str, operation: Any, target: Target, program: Any) -> Estimate | None:
     """What the function "module:function" says of an operation: an Estimate, microseconds, or None for no opinion.
 
-    It is called as ``function(operation, device, program)``. Errors: CostFunctionError if there is no such function.
+    It is called as ``function(operation, target, program)``. Errors: CostFunctionError if there is no such function.
     """
-    answer = _user_function(name)(operation, device, program)
+    answer = _user_function(name)(operation, target, program)
     if answer is None or isinstance(answer, Estimate):
         return answer
     return Estimate(float(answer), float(answer), float(answer), f"by {name}")

@@ -19,9 +19,10 @@ from typing import Any
 
 from litz.ir import Collective, Wait
 from litz.schedule.dependences import dependences, topological
-from litz.schedule.memory import simple_plan
 from litz.schedule.schedule import Schedule, Step
 from litz_plugins import PassContext
+
+from .tasks import estimates_of
 
 Rule = Callable[[Sequence[Step], Sequence[set[int]], Mapping[str, float]], list[int]]
 """(steps, what each must follow, µs by name) -> positions in the new order."""
@@ -34,14 +35,15 @@ def make_pass(rule: Rule, why: str) -> Callable[[Any, PassContext], Any]:
         if not any(isinstance(step, (Collective, Wait)) for step in schedule.steps):
             return schedule
         before = dependences(schedule.steps, schedule.program.buffers, waits_stay=False)
-        times = {name: estimate.us for name, estimate in schedule.estimates.items()}
+        estimates = estimates_of(schedule.steps, schedule.program, context)
+        times = {name: estimate.us for name, estimate in estimates.items()}
         order = rule(schedule.steps, before, times)
         if order == list(range(len(order))):
             return schedule
         steps = tuple(schedule.steps[n] for n in order)
         moved = [step.name for step, old in zip(steps, schedule.steps, strict=True) if step is not old]
         context.record("order of steps", "reordered", f"{why}; moved: {', '.join(moved)}")
-        return replace(schedule, steps=steps, memory=simple_plan(schedule.program, steps))
+        return replace(schedule, steps=steps)
 
     return run
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from litz.cost import device_info
-from litz.ir import Collective, Program, Wait
+from litz.ir import Collective, Program
+from litz.ir.communication import flights
+from litz.ir.operation import storage_roots
 from litz.schedule.schedule import Kernel, Step
-from litz_plugins import Estimate, OptionsView
+from litz_plugins import Estimate, PassContext
 
 from .contention import Contention
 from .model import collective_cost
@@ -31,11 +32,11 @@ MEASURED = 0.3
 SlowdownOf = Callable[[Collective], Slowdown]
 
 
-def slowdown_of(step: Collective, program: Program, options: OptionsView) -> Slowdown:
+def slowdown_of(step: Collective, program: Program, context: PassContext) -> Slowdown:
     """What a collective and kernels at a time cost each other: as the profile says, which measured both with matrix
     products and with copies; where it says nothing, `SLOWDOWN`."""
     message = message_of(step, program)
-    profile = chosen_profile(device_info(step.device, options), options)
+    profile = chosen_profile(context.target_of(step.device), context.options)
     table = profile.contention or builtin_profile().contention
     if message is None or not table:
         return SLOWDOWN
@@ -61,22 +62,26 @@ def _around(factor: float) -> Interval:
     return Interval(1 + (factor - 1) * (1 - MEASURED), factor, 1 + (factor - 1) * (1 + MEASURED))
 
 
+def estimates_of(steps: Sequence[Step], program: Program, context: PassContext) -> dict[str, Estimate]:
+    """The expected time of each step that somebody knows one of, by name."""
+    found = {step.name: context.estimate(step, context.target_of(step.device), program) for step in steps}
+    return {name: estimate for name, estimate in found.items() if estimate is not None}
+
+
 def make_tasks(
     steps: Sequence[Step], estimates: Mapping[str, Estimate], slowdown: SlowdownOf = lambda step: SLOWDOWN
 ) -> list[Task]:
     """Steps as what the two streams do. A wait for communication that started elsewhere counts as computation that
     takes no time, so that it stays where it is."""
-    writer: dict[str, str] = {}
+    ended = flights(steps, storage_roots(steps)).ended
     tasks = []
-    for step in steps:
+    for number, step in enumerate(steps):
         found = estimates[step.name]
         time = Interval(found.low_us, found.us, min(found.high_us, 10 * found.us))
         if isinstance(step, Collective):
-            writer.update(dict.fromkeys(step.writes, step.name))
             tasks.append(Task(step.name, "start", time, slowdown=slowdown(step)))
-        elif isinstance(step, Wait) and any(name in writer for name in step.reads):
-            of = next(writer[name] for name in step.reads if name in writer)
-            tasks.append(Task(step.name, "wait", NOTHING, of))
+        elif number in ended:
+            tasks.append(Task(step.name, "wait", NOTHING, ended[number][0].name))
         else:
             tasks.append(Task(step.name, "compute", time, memory_bound=isinstance(step, Kernel)))
     return tasks

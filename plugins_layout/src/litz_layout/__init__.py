@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from litz_plugins import LayoutPlan, OptionSpec, Pass, hookimpl
+from litz_plugins import LayoutPlan, OptionSpec, Pass, TargetOf, hookimpl
 from litz_plugins.nouns import Graph, OptionsView
 
 
@@ -38,7 +38,7 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
 
 
 @hookimpl
-def litz_select_layout(graph: Graph, options: OptionsView, needs: Any) -> LayoutPlan | None:
+def litz_select_layout(graph: Graph, options: OptionsView, needs: Any, target_of: TargetOf) -> LayoutPlan | None:
     if not options["layout.enable"]:
         return None
     from litz_layout.roles import CONVOLUTIONS  # this loads torch's ops, which listing plugins need not
@@ -49,4 +49,4 @@ def litz_select_layout(graph: Graph, options: OptionsView, needs: Any) -> Layout
     from litz_layout.choose import choose_layouts
 
     device: torch.device = calls[0].all_input_nodes[0].meta["val"].device
-    return choose_layouts(graph, device, options, needs)
+    return choose_layouts(graph, target_of(device), options, needs)

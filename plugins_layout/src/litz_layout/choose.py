@@ -5,28 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from litz.capture.graph import Graph
 from litz.lower import core_lowerings
 from litz_layout.costs import Costs
 from litz_layout.plan import make_plan
 from litz_layout.problem import Needs, Problem, make_problem
-from litz_plugins import LayoutPlan, OptionsView
+from litz_plugins import LayoutPlan, OptionsView, Target
 
 FORCED_US = 1e9
 """What channels first costs a convolution when channels last is forced, in µs."""
 
 
-def choose_layouts(graph: Graph, device: torch.device, options: OptionsView, needs: Needs) -> LayoutPlan:
-    """The cheapest layouts of a graph with convolutions on `device`."""
-    plan = make_plan(graph, find_problem(graph, device, options, needs), options["layout.force"])
+def choose_layouts(graph: Graph, target: Target, options: OptionsView, needs: Needs) -> LayoutPlan:
+    """The cheapest layouts of a graph with convolutions on a target."""
+    plan = make_plan(graph, find_problem(graph, target, options, needs), options["layout.force"])
     return replace(plan, keep_outputs=options["layout.keep_output_strides"] or graph.kind == "backward")
 
 
-def find_problem(graph: Graph, device: torch.device, options: OptionsView, needs: Needs) -> Problem:
+def find_problem(graph: Graph, target: Target, options: OptionsView, needs: Needs) -> Problem:
     """The problem that a graph poses under these options."""
-    problem = make_problem(graph, Costs(graph, device, options), needs, _loops(), options["layout.keep_output_strides"])
+    problem = make_problem(graph, Costs(graph, target, options), needs, _loops(), options["layout.keep_output_strides"])
     if options["layout.force"]:
         for variable in problem.variables:
             if variable.node in problem.convolutions and not variable.fixed:

@@ -17,14 +17,12 @@ import torch
 from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.capture.layout import restrided
-from litz.cost import device_info, speeds_of
-from litz.cost.roofline import COMPUTE, MEMORY
-from litz.cost.speeds import rate_kind
+from litz.target import rate_kind
 from litz_layout.frames import FIRST, LAST, tensor_of
 from litz_layout.measured import Case, Figures, load_figures
 from litz_layout.roles import CONVOLUTIONS, takes_part_in_statistics, takes_statistics_of_parts
 from litz_layout.table import Native, Pass, Row, Shape, find_row
-from litz_plugins import OptionsView
+from litz_plugins import OptionsView, Target
 
 SURELY = 0.8
 """Part of an internal transposition that counts as saved: the library may overlap some of it."""
@@ -53,15 +51,11 @@ class ConvolutionCost:
 
 
 class Costs:
-    """The costs in one graph. options: for the calibration and the file of measurements. measured: instead of that."""
+    """The costs in one graph. options: for the file of measurements. measured: instead of that."""
 
-    def __init__(
-        self, graph: Graph, device: torch.device, options: OptionsView, measured: Figures | None = None
-    ) -> None:
-        self.graph, self.device = graph, device
-        self.info = device_info(device, options)
-        self.speeds = speeds_of(self.info)
-        self.measured = measured or load_figures(options.get("layout.measurements"), self.info.name)
+    def __init__(self, graph: Graph, target: Target, options: OptionsView, measured: Figures | None = None) -> None:
+        self.graph, self.target = graph, target
+        self.measured = measured or load_figures(options.get("layout.measurements"), self.target.name)
 
     def bytes_of(self, node: torch.fx.Node) -> float:
         value = tensor_of(node)
@@ -70,31 +64,31 @@ class Costs:
 
     def pass_us(self, size: float) -> float:
         """One pass over so many bytes."""
-        return size / (self.speeds.bandwidth * MEMORY.usual)
+        return size / (self.target.bandwidth * self.target.shares["copy"].usual)
 
     def copy_us(self, node: torch.fx.Node) -> float:
         """A copy of a tensor into another layout, by a kernel of its own; frozen weights are copied by the compiler."""
         if node.op == "get_attr" and self.graph.frozen_values:
             return 0.0
-        return 2 * self.pass_us(self.bytes_of(node)) * AT_MOST + self.speeds.launch_us
+        return 2 * self.pass_us(self.bytes_of(node)) * AT_MOST + self.target.launch_us
 
     def read_us(self, node: torch.fx.Node, user: torch.fx.Node) -> float:
         """What reading a tensor across its layout adds to a loop, its user."""
         us = 2 * self.pass_us(self.bytes_of(node)) * READ
-        if self.info.type == "cpu" and (takes_part_in_statistics(node) or takes_part_in_statistics(user)):
+        if self.target.type == "cpu" and (takes_part_in_statistics(node) or takes_part_in_statistics(user)):
             us = max(us, self._statistics_us(node))
         return us
 
     def parts_us(self, node: torch.fx.Node) -> float:
         """What statistics of the channels of a concatenation cost more in channels last."""
-        if self.info.type != "cpu" or not takes_statistics_of_parts(node):
+        if self.target.type != "cpu" or not takes_statistics_of_parts(node):
             return 0.0
         return self._statistics_us(node)
 
     def _statistics_us(self, node: torch.fx.Node) -> float:
         value = tensor_of(node)
         assert value is not None
-        return self.bytes_of(node) / value.dtype.itemsize * STATISTICS_NS / 1000 / self.speeds.units
+        return self.bytes_of(node) / value.dtype.itemsize * STATISTICS_NS / 1000 / self.target.units
 
     def convolution(self, node: torch.fx.Node, with_backward: bool = False) -> ConvolutionCost:
         """with_backward: the convolution's own backward too, which will run in the same layout."""
@@ -118,14 +112,13 @@ class Costs:
         return ConvolutionCost((us[0], us[1]), native, why)
 
     def _row(self, node: torch.fx.Node, which: Pass) -> Row:
-        facts = dict(self.info.facts)
-        generation = self.speeds.units if self.info.type == "cpu" else int(facts.get("capability", 0))
-        return find_row(self.info.type, generation, self._kind(node), _shape(node), which)
+        generation = self.target.units if self.target.type == "cpu" else self.target.capability
+        return find_row(self.target.type, generation, self._kind(node), _shape(node), which)
 
     def _pass(self, node: torch.fx.Node, row: Row, times: int) -> tuple[float, float]:
         """Of so many matmuls of the convolution, channels first and last."""
-        rate, _ = self.speeds.matrix_rate(_weight(node).dtype, "convolution")
-        bare = times * self._flops(node) / (rate * COMPUTE["convolution"].usual)
+        rate, _ = self.target.matrix_rate(rate_kind(_weight(node).dtype), "convolution")
+        bare = times * self._flops(node) / (rate * self.target.shares["convolution"].usual)
         moved = times * sum(self.bytes_of(tensor) for tensor in _operands(node))
         transposed = 2 * self.pass_us(moved) * SURELY
         us = [max(bare, self.pass_us(moved)), max(bare, self.pass_us(moved)) * row.factor]
@@ -142,9 +135,9 @@ class Costs:
 
     def _kind(self, node: torch.fx.Node) -> str:
         kind = rate_kind(_weight(node).dtype)
-        if kind == "fp32" and "convolution" in self.speeds.tf32:
+        if kind == "fp32" and "convolution" in self.target.tf32:
             return "tf32"
-        if self.info.type == "cpu" and not torch.backends.mkldnn.is_available():
+        if self.target.type == "cpu" and not torch.backends.mkldnn.is_available():
             return "without oneDNN"
         return kind
 

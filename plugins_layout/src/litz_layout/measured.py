@@ -143,7 +143,7 @@ def to_json(cases: Sequence[Case]) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """The command line."""
     from litz import report
-    from litz.cost import device_info
+    from litz.target import target_of
 
     parser = argparse.ArgumentParser(prog="python -m litz_layout.measured", description="Measure convolutions.")
     parser.add_argument("--out", required=True, type=Path, help="the file to write")
@@ -161,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     device = ""
     for case in find_cases(reports):
         us = measure(case, given.seconds)
-        device = device_info(case.device).name
+        device = target_of(case.device).name
         rows.append({"signature": case.signature, "us": us})
         print(f"{us[0]:10.1f} {us[1]:10.1f}  {case.signature}")
     content = {"format": FORMAT, "version": VERSION, "device": device, "torch": torch.__version__, "rows": rows}

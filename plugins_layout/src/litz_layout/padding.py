@@ -18,10 +18,8 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.cost import device_info, speeds_of
-from litz.cost.roofline import MEMORY
-from litz.cost.speeds import Speeds
-from litz_plugins import PassContext
+from litz.target import rate_kind
+from litz_plugins import PassContext, Target
 
 aten = torch.ops.aten
 
@@ -103,22 +101,20 @@ def plan_padding(graph: Graph, node: torch.fx.Node, context: PassContext, always
     if not all(isinstance(size, int) for size in (*batch, m, k, n)):
         return None  # a product of symbolic size would be padded for every size, aligned ones too
     sizes = (int(m), int(k), int(n))
-    info = device_info(left.device, context.options)
-    speeds = speeds_of(info)
+    target = context.target_of(left.device)
     if 0 in sizes or prod(batch) == 0:
         return None
     if not always:
-        capability = dict(info.facts).get("capability", 0)
-        if info.type != "cuda" or left.dtype not in _TYPES or capability < 70 or min(sizes) < _LEAST:
+        if target.capability < 70 or left.dtype not in _TYPES or min(sizes) < _LEAST:
             return None
     if not _misaligned(node, sizes):
         return None
-    now_us = _product_us(sizes, prod(batch), UNALIGNED, speeds, left.dtype) / SPREAD
+    now_us = _product_us(sizes, prod(batch), UNALIGNED, target, left.dtype) / SPREAD
     best: Padding | None = None
     for alignment in ALIGNED:
         padded = _rounded(node, sizes, alignment.multiple)
-        us = _product_us(padded, prod(batch), alignment, speeds, left.dtype) * SPREAD
-        us += _copies_us(node, sizes, padded, prod(batch), speeds)
+        us = _product_us(padded, prod(batch), alignment, target, left.dtype) * SPREAD
+        us += _copies_us(node, sizes, padded, prod(batch), target)
         if best is None or us < best.padded_us:
             best = Padding(sizes, padded, now_us, us, f"multiples of {alignment.multiple}; {alignment.source}")
     return best
@@ -151,16 +147,17 @@ def _up(size: int, multiple: int) -> int:
 
 
 def _product_us(
-    sizes: tuple[int, int, int], batch: int, alignment: Alignment, speeds: Speeds, dtype: torch.dtype
+    sizes: tuple[int, int, int], batch: int, alignment: Alignment, target: Target, dtype: torch.dtype
 ) -> float:
-    rate, _ = speeds.matrix_rate(dtype)
+    rate, _ = target.matrix_rate(rate_kind(dtype))
     m, k, n = sizes
-    moved = batch * (m * k + k * n + m * n) * dtype.itemsize / (speeds.bandwidth * MEMORY.usual)
-    return max(2.0 * batch * m * k * n / (rate * alignment.share), moved) + speeds.launch_us
+    bandwidth = target.bandwidth * target.shares["copy"].usual
+    moved = batch * (m * k + k * n + m * n) * dtype.itemsize / bandwidth
+    return max(2.0 * batch * m * k * n / (rate * alignment.share), moved) + target.launch_us
 
 
 def _copies_us(
-    node: torch.fx.Node, sizes: tuple[int, int, int], padded: tuple[int, int, int], batch: int, speeds: Speeds
+    node: torch.fx.Node, sizes: tuple[int, int, int], padded: tuple[int, int, int], batch: int, target: Target
 ) -> float:
     """What padding the operands and cutting the result takes at most: each is a copy of its own, but for a result that
     only loops read, which see through the cut."""
@@ -173,7 +170,10 @@ def _copies_us(
     if (sizes[0], sizes[2]) != (padded[0], padded[2]):
         moved += 2 * sizes[0] * sizes[2]
         copies += 1
-    return batch * moved * left.dtype.itemsize / (speeds.bandwidth * MEMORY.worst) + copies * speeds.launch_us
+    return (
+        batch * moved * left.dtype.itemsize / (target.bandwidth * target.shares["copy"].worst)
+        + copies * target.launch_us
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- rewriting

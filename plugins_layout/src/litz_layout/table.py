@@ -25,7 +25,7 @@ Pass = Literal["forward", "backward"]
 @dataclass(frozen=True)
 class Row:
     """device: "cuda" or "cpu". capability: least compute capability times ten; of a CPU, least number of threads.
-    types: of the operands, as `litz.cost.speeds` names them ("tf32": float32 where torch allows TF32). shapes: of
+    types: of the operands, as `litz.target.rate_kind` names them ("tf32": float32 where torch allows TF32). shapes: of
     convolutions. passes: both, or one of them."""
 
     device: str

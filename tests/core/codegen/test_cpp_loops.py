@@ -479,6 +479,22 @@ def test_softmax_in_one_loop(layout: str, dtype: torch.dtype) -> None:
         assert text.split("int kernel")[1].count("exp(") == 2
 
 
+@pytest.mark.parametrize("along", [0, 1], ids=["outer", "inner"])
+def test_softmax_over_two_ranges_of_what_varies_along_one(along: int) -> None:
+    """Exponentials that are the same along the innermost range were kept in an array that their readers, written
+    outside of that range, could not index. (The other one's loop, and what is made of both, keep theirs.)"""
+    x, y = randn(5, 40), randn(5, 40, 24, seed=1)
+    exponent = build.load("x", (I[0], R[0]), F32) if along == 0 else build.load("y", (I[0], R[0], R[1]), F32)
+    e = build.call("exp", build.call("sub", exponent, build.reduce("max", exponent)))
+    soft = build.call("div", e, build.reduce("sum", e))
+    both = build.call("mul", soft, build.load("y", (I[0], R[0], R[1]), F32))
+    again = build.call("div", both, build.reduce("sum", build.call("abs", both)))
+    stores = [Store(name, (I[0], R[0], R[1]), value) for name, value in (("soft", soft), ("again", again))]
+    outputs = {"soft": out(5, 40, 24), "again": out(5, 40, 24)}
+    text = Case((5,), stores, {"x": x, "y": y}, outputs, (40, 24)).check(rtol=1e-4, atol=1e-5).text
+    assert (" row" in text.split("int kernel")[1]) == (along == 1)
+
+
 @pytest.mark.parametrize("layout", ["row", "column"])
 def test_layer_norm_and_more(layout: str) -> None:
     """Welford, values at output level between stages, several outputs at both levels."""

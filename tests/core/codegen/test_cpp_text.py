@@ -17,7 +17,8 @@ from litz.ir import Store, build
 from litz.options import Options
 from litz.runtime import cpp_build
 from litz.runtime.cache import Cache
-from litz_plugins.records import CodegenContext, DeviceInfo, KernelSource
+from litz.target import target_of
+from litz_plugins.records import CodegenContext, KernelSource
 from support.cpp_kernels import CACHE, CODEGEN, Case, I, R, load
 
 F32 = torch.float32
@@ -134,7 +135,7 @@ def test_every_piece_of_the_prelude_builds(tmp_path: Path) -> None:
 
 
 def context(cache: Cache, **options: object) -> CodegenContext:
-    return CodegenContext(Options().replace(**options), DeviceInfo("cpu"), None, cache)
+    return CodegenContext(Options().replace(**options), target_of("cpu"), None, cache)
 
 
 def test_build_error_says_what_and_where(tmp_path: Path) -> None:

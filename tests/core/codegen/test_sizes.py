@@ -15,7 +15,8 @@ from litz.codegen.sizes import python_text
 from litz.codegen.triton.text import IndexText, size_text
 from litz.ir import Buffer, Layout, Loop, Range, Store, build
 from litz.ir.index import FloorDiv, Mod, loop_var
-from litz.lower.promotion import is_whole
+from litz.ir.interpret import evaluate
+from litz.lower.promotion import is_whole, scalar_dtype
 from litz.runtime.wrapper_support import is_dense
 
 s0, s1 = sympy.symbols("s0 s1", integer=True, positive=True)
@@ -80,7 +81,7 @@ KNOWN = {
 
 @pytest.mark.parametrize("name", sorted(KNOWN))
 def test_every_function_that_torch_has_for_sizes(name: str) -> None:
-    """In Python; and kernels that use one are told its value."""
+    """In Python and by the interpreter; and kernels that use one are told its value."""
     values = ARGUMENTS.get(name, (0.5,))
     numbers = [value for value in values if isinstance(value, (int, float))]
     symbols = [sympy.Symbol(f"n{k}", integer=isinstance(v, int), positive=True) for k, v in enumerate(numbers)]
@@ -91,6 +92,8 @@ def test_every_function_that_torch_has_for_sizes(name: str) -> None:
     found = eval(python_text(expr), {"math": math, "_is_dense": is_dense, **known})
     assert found == pytest.approx(float(expected), rel=1e-15)
     assert isinstance(found, float) == (not is_whole(expr))
+    evaluated = evaluate(expr, {symbol: known[symbol.name] for symbol in expr.free_symbols})
+    assert type(evaluated) is type(found) and evaluated == pytest.approx(found, rel=1e-15)
     if not isinstance(found, float):
         texts = kernel_texts(expr)
         assert len(texts) == 2
@@ -111,9 +114,35 @@ def kernel_texts(expr: sympy.Expr) -> list[str]:
 @pytest.mark.parametrize("digits", [2, 1, 0, -1, -2])
 def test_rounding_to_digits(digits: int) -> None:
     expr = functions.RoundDecimal(functions.IntTrueDiv(s0, s1), sympy.Integer(digits))
-    for a, b in [(37, 3), (5, 2), (250, 1), (7, 2)]:
-        found = eval(python_text(expr), {"s0": a, "s1": b})
-        assert found == round(a / b, digits) and isinstance(found, float)
+    for a, b in [(37, 3), (5, 2), (250, 1), (7, 2), (1, 1000)]:
+        for found in (eval(python_text(expr), {"s0": a, "s1": b}), evaluate(expr, {s0: a, s1: b})):
+            assert found == round(a / b, digits) and isinstance(found, float)
+
+
+def test_the_float_zero_is_no_integer() -> None:
+    zero = functions.ToFloat(sympy.Integer(0))
+    assert isinstance(evaluate(zero, {}), float) and isinstance(eval(python_text(zero)), float)
+    assert not is_whole(zero) and is_whole(sympy.Integer(0))
+    assert scalar_dtype(zero) == torch.float32
+
+
+@pytest.mark.parametrize("read", [5.0, 3.0])
+def test_a_condition_as_a_number(read: float) -> None:
+    """Of a float that is read off a tensor (`x.item() > 4` as an operand): sympy does not work ToFloat(True) out."""
+    number = sympy.Symbol("zuf0", real=True)
+    one = functions.ToFloat(sympy.Gt(number, 4.0))
+    either = functions.ToFloat(sympy.Or(sympy.Gt(number, 4.0), sympy.Eq(s0, 2)))
+    for expr in (
+        one,
+        2.5 * one + s0,
+        functions.FloatTrueDiv(one, 2.0),
+        functions.CeilToInt(one),
+        either,
+        sympy.Not(one > 0.5),
+    ):
+        names = {"zuf0": read, "s0": 37, "math": math}
+        found, expected = evaluate(expr, {number: read, s0: 37}), eval(python_text(expr), names)
+        assert found == expected and type(found) is type(expected)
 
 
 @pytest.mark.parametrize("divisor", [-3, 3])

@@ -20,7 +20,8 @@ from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import loop_var, reduction_var
 from litz.runtime.triton_build import Variant, compile_only
 from litz.schedule.schedule import Kernel
-from litz_plugins import CodegenContext, DeviceInfo, KernelSource
+from litz.target import target_of
+from litz_plugins import CodegenContext, KernelSource
 from support.triton_cases import CASES, Case, make, output
 
 pytestmark = pytest.mark.xdist_group("triton for sm_90")
@@ -147,7 +148,7 @@ def test_equal_loops_have_equal_texts() -> None:
     value = call("add", load("arg5_1", (i0, i1), bf16), load("primals_2", (i1,), bf16))
     other = replace(loop, name="fused_3", origins=("add_3",), stores=(Store("buf17", (i0, i1), value),))
     renamed = Program("other", ("arg5_1", "primals_2"), buffers, (other,), ())
-    context = CodegenContext(None, DeviceInfo("cuda", 0), renamed)  # type: ignore[arg-type]
+    context = CodegenContext(None, target_of("cuda:0"), renamed)  # type: ignore[arg-type]
     source = TritonCodegen().generate(Kernel("kernel7", other), context)
     assert (source.text, source.settings) == (first.source.text, first.source.settings)
     assert source.arguments == ("arg5_1", "primals_2", "buf17")

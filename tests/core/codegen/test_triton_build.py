@@ -19,7 +19,8 @@ from litz.errors import KernelBuildError
 from litz.runtime import cuda_driver, native_launch
 from litz.runtime.cache import Cache
 from litz.runtime.triton_build import Variant, build, load, load_all, retried
-from litz_plugins import CodegenContext, DeviceInfo
+from litz.target import target_of
+from litz_plugins import CodegenContext
 from support.triton_cases import CASES, Case
 
 
@@ -52,12 +53,11 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         monkeypatch.setattr(cuda_driver, stand_in.__name__, stand_in)
     for name in ("load", "prepare"):
         monkeypatch.setattr(native_launch, name, lambda compiler, cache: None)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     return seen
 
 
 def _context(case: Case, folder: Path) -> CodegenContext:
-    return CodegenContext(None, DeviceInfo("cuda", 0), case.program, Cache(folder))  # type: ignore[arg-type]
+    return CodegenContext(None, target_of("cuda:0"), case.program, Cache(folder))  # type: ignore[arg-type]
 
 
 def test_static_sizes_have_a_fixed_grid(launches: list[Any], tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from litz import report as reports
 from litz.runtime import native_launch
 from litz.runtime.cache import Cache
 from litz.runtime.triton_build import load
-from litz_plugins import CodegenContext, DeviceInfo
+from litz.target import target_of
+from litz_plugins import CodegenContext
 from support.triton_cases import CASES, Case
 
 pytestmark = [
@@ -31,7 +32,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Cache:
 
 
 def _prepare(case: Case, cache: Cache) -> tuple[dict[str, torch.Tensor], Callable[[], None]]:
-    context = CodegenContext(None, DeviceInfo("cuda", 0), case.program, cache)  # type: ignore[arg-type]
+    context = CodegenContext(None, target_of("cuda:0"), case.program, cache)  # type: ignore[arg-type]
     launch = load(case.source, context)
     memory = case.tensors("cuda")
     tensors, sizes = case.arguments(memory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,26 +14,32 @@ from litz import pipeline
 from litz import report as reports
 from litz.builtin import builtin_plugins
 from litz.codegen.wrapper import generate_wrapper
+from litz.execution import ExecutionPlan, plan_execution
 from litz.pipeline import generate, make_compiler
-from litz.schedule.memory import plan_memory
-from litz_plugins import Pass, hookimpl
+from litz.schedule import Schedule
+from litz_plugins import Target, TargetOf
 from litz_plugins.manager import make_plugins
 from support.compare import NO_GPU, close
 from support.retarget import cuda_schedules
 
 
-class OnTheCpu:
-    """A plugin: an arena for buffers on the CPU too."""
+@pytest.fixture(autouse=True)
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An arena for buffers on the CPU too."""
 
-    @hookimpl
-    def litz_register_passes(self) -> Sequence[Pass]:
-        return [Pass("arena_on_the_cpu", "schedule", partial(plan_memory, arena_on="cpu"), ("plan_memory",))]
+    def plan(schedule: Schedule, target_of: TargetOf, **given: Any) -> ExecutionPlan:
+        def with_arena(device: torch.device) -> Target:
+            return replace(target_of(device), abilities=frozenset({"arena"}))
+
+        return plan_execution(schedule, **given, target_of=with_arena)
+
+    monkeypatch.setattr(pipeline, "plan_execution", plan)
 
 
 def with_arena(f: Callable[..., Any]) -> Callable[..., Any]:
     """`f` compiled for the CPU with an arena, and one kernel per loop so that there are many buffers."""
     torch._dynamo.reset()
-    plugins = make_plugins(builtin_plugins(), extra=[("mine", OnTheCpu())], entry_points=())
+    plugins = make_plugins(builtin_plugins(), entry_points=())
 
     def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return pipeline.compile_backend(gm, inputs, options={"fusion": False}, plugins=plugins)
@@ -57,8 +63,9 @@ def test_kernels_take_addresses_in_one_allocation() -> None:
         torch.compile(f, backend=backend)(torch.randn(1 << 14, 64))
 
     (schedule,) = cuda_schedules(run)
-    plan = schedule.memory
-    text = generate_wrapper(schedule, generate(schedule, make_compiler())).text
+    whole = pipeline.plan_schedule(schedule, make_compiler())
+    plan = whole.memory
+    text = generate_wrapper(whole, generate(whole, make_compiler())).text
     assert len(plan.arena) >= 2
     assert f"_arena_memory = _empty_cuda(({plan.arena_bytes},), (1,), torch.uint8)\n" in text
     assert text.count("_arena_memory.data_ptr()") == 1
@@ -89,7 +96,7 @@ def test_a_training_step_runs_in_it() -> None:
         torch.testing.assert_close(actual, expected)
     assert len(found) == 2
     for report in found:
-        plan = report.schedule.memory
+        plan = report.plan.memory
         assert addresses(report.wrapper_source) == set(plan.arena.values())
         assert len(plan.arena) > len(set(plan.arena.values())) >= 2, report.name
 
@@ -112,7 +119,7 @@ def test_a_training_step_on_a_gpu(mode: str) -> None:
             weight = torch.randn(48, dtype=torch.float64, device="cuda", requires_grad=True)
             for actual, expected in zip(step(compiled), step(batch_norm), strict=True):
                 torch.testing.assert_close(actual, expected)
-    assert all(report.schedule.memory.arena for report in found)
+    assert all(report.plan.memory.arena for report in found)
 
 
 def test_buffers_of_fixed_size_in_a_graph_of_dynamic_sizes() -> None:
@@ -128,4 +135,4 @@ def test_buffers_of_fixed_size_in_a_graph_of_dynamic_sizes() -> None:
             torch._dynamo.mark_dynamic(x, 0)
             close(compiled(x), f(x), f(x.double()))
     (report,) = found
-    assert report.schedule.memory.arena and not all(isinstance(item, str) for item in report.program.inputs)
+    assert report.plan.memory.arena and not all(isinstance(item, str) for item in report.program.inputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy
 
-from litz.codegen.wrapper import _solve
+from litz.codegen.wrapper.inputs import _solve
 
 
 def test_a_symbol_among_factors() -> None:

@@ -40,3 +40,15 @@ def test_masked_scatter(dtype: torch.dtype, dynamic: bool) -> None:
     check(lambda x, m, s: x.masked_scatter(m, s), x, mask, source, dynamic=dynamic)
     check(lambda x, m, s: x.t().masked_scatter(m[:1].t(), s), x, mask, source, dynamic=dynamic)
     check(lambda x, m, s: x.masked_scatter(m, s), x, torch.zeros_like(mask), source[:0])
+
+
+def test_masked_scatter_of_complex_numbers_is_the_library_s() -> None:
+    """With its error: an index into `source` that is out of range is no fault of the caller's."""
+
+    def f(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        return x.masked_scatter(mask, source)
+
+    x, mask = torch.randn(2, 2, dtype=torch.complex64), torch.tensor([True, True])
+    torch.testing.assert_close(torch.compile(f, backend="litz")(x, mask, x + 1), f(x, mask, x + 1))
+    with pytest.raises(RuntimeError, match="Number of elements of source"):
+        torch.compile(f, backend="litz")(x, mask, x[0, :1])

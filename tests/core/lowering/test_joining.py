@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from core.lowering.harness import check
-from core.schedule.harness import schedule_of
+from core.schedule.harness import plan_of
 from litz.ir import Loop
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
@@ -81,7 +81,7 @@ def test_cat_of_many_small_computed_pieces_of_one_size() -> None:
     """Written to buffers of their own, their loops become few kernels."""
     program = check(lambda x: torch.cat([row.sin() for row in x.unbind(0)]), make(40, 6), native=False)
     assert len(program.externs) == 1
-    assert len(schedule_of(program).kernels) <= 2
+    assert len(plan_of(program).kernels) <= 2
 
 
 def test_stack() -> None:

@@ -128,3 +128,23 @@ def test_complex_arithmetic_is_an_extern() -> None:
 def test_reshape_of_what_loops_cannot_read(dtype: torch.dtype) -> None:
     program = program_of(lambda x: aten.clone(x.t()).reshape(12), torch.ones(3, 4).to(dtype))
     assert program.externs and not program.loops
+
+
+SYMBOLIC = {
+    "joined by twos": lambda x: x.reshape(x.size(0) * x.size(1), x.size(2) * x.size(3)),
+    "joined by sizes that a guard makes equal": lambda x: x.reshape(x.size(2) * x.size(3), x.size(0) * x.size(1)),
+    "split of unknown divisors": lambda x: x.view(-1, 2, x.size(0)).transpose(0, 1),
+    "joined again": lambda x: x.view(-1, 2, x.size(0)).transpose(0, 1).reshape(2, -1),
+    "of a slice": lambda x: x[1:, :, 1:].reshape(-1, x.size(3)).t(),
+    "of a permutation": lambda x: x.permute(2, 3, 0, 1).view(x.size(1) * x.size(0), -1),
+    "with a view of it": lambda x: x.view(-1, x.size(0), x.size(3))[1:, :, 1].unsqueeze(1).expand(-1, 3, -1),
+    "flipped": lambda x: x.view(-1, x.size(0), x.size(3)).flip(1),
+}
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float32], ids=str)
+def test_reshape_of_symbolic_sizes_as_an_argument_of_the_library(name: str, dtype: torch.dtype) -> None:
+    """Quotients and remainders of symbolic sizes do not show that they are strides."""
+    x = torch.randn(2, 6, 3, 4, dtype=dtype)
+    check(lambda x: torch.logcumsumexp(SYMBOLIC[name](x), 0), x, dynamic=True, native=False)

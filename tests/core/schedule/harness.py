@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from litz.execution import ExecutionPlan, check_plan, plan_execution
 from litz.ir import Extern, Loop, Node, Program, Store
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Symbol
@@ -20,83 +20,73 @@ from litz.ir.reductions import REDUCTIONS
 from litz.ir.verify import verify
 from litz.schedule import (
     Kernel,
-    Machine,
-    Schedule,
     check_schedule,
     core_schedule_passes,
-    cpu_machine,
     make_schedule,
     prepare,
     unscheduled,
 )
 from litz.schedule.estimate import reduction_depth
-from litz.schedule.finish import finish_in_one_launch
-from litz.schedule.memory import plan_memory
-from litz_plugins import Pass
+from litz.target import cpu_target, target_named
+from litz_plugins import Decision, Target
 
 OPTIONS = SimpleNamespace(fusion=True, memory_planning=True)
-CPU = cpu_machine(4)
+CPU = cpu_target(4)
+GPU = replace(target_named("H100"), type="cpu", index=None)
+"""An H100's figures for programs on the CPU, so that they run here."""
 
 
-class _Gpu(Machine):
-    """An H100's figures for programs on the CPU, so that they run here."""
-
-    @property
-    def is_gpu(self) -> bool:
-        return True
-
-
-GPU = _Gpu("cpu", 132, 2.9e6, 3.0e7, 2.5, 128 << 10, 50 << 20, 48)
-
-
-def schedule_of(program: Program, machine: Machine = CPU, options: Any = OPTIONS) -> Schedule:
-    """The schedule, after all of core's passes and every check but running it."""
+def plan_of(
+    program: Program, target: Target = CPU, options: Any = OPTIONS, decisions: list[Decision] | None = None
+) -> ExecutionPlan:
+    """The plan, after all of core's passes and every check but running it. decisions: a list to append to."""
     verify(program)
-    prepared = prepare(program, options, machine)
+    prepared = prepare(program, options, lambda device: target)
     verify(prepared)
-    schedule = make_schedule(prepared, machine=machine, options=options, passes=schedule_passes(machine))
+    return plan_prepared(prepared, target, options, decisions)
+
+
+def plan_prepared(
+    program: Program, target: Target = CPU, options: Any = OPTIONS, decisions: list[Decision] | None = None
+) -> ExecutionPlan:
+    """The plan of a program that program passes are done with."""
+    note = ([] if decisions is None else decisions).append
+    passes = core_schedule_passes()
+    schedule = make_schedule(program, target_of=lambda device: target, options=options, note=note, passes=passes)
     check_schedule(schedule)
     verify(unscheduled(schedule))
-    assert str(schedule)
-    return schedule
+    plan = plan_execution(schedule, options=options, note=note, target_of=lambda device: target)
+    check_plan(plan)
+    assert str(schedule) and str(plan)
+    return plan
 
 
-def schedule_passes(machine: Machine) -> list[Pass]:
-    """Core's; for a machine that stands for a GPU they do with the CPU what they do with CUDA."""
-    as_cuda = {
-        "finish_in_one_launch": partial(finish_in_one_launch, devices=frozenset({"cpu"})),
-        "plan_memory": partial(plan_memory, arena_on="cpu"),
-    }
-    changed = as_cuda if machine.is_gpu else {}
-    return [replace(item, run=changed.get(item.name, item.run)) for item in core_schedule_passes()]
-
-
-def check(program: Program, args: Sequence[Any], machine: Machine = CPU, element_wise: bool = False) -> Schedule:
-    """Fail unless the schedule computes what the program does: as a Program, in the memory that it plans, and (slowly)
+def check(program: Program, args: Sequence[Any], target: Target = CPU, element_wise: bool = False) -> ExecutionPlan:
+    """Fail unless the plan computes what the program does: as a Program, in the memory that it plans, and (slowly)
     iteration by iteration in random order. Inputs that are written count as results."""
-    schedule = schedule_of(program, machine)
+    plan = plan_of(program, target)
     expected_args = [_copy(a) for a in args]
     expected = interpret(program, expected_args)
-    runs = [lambda a: interpret(unscheduled(schedule), a), lambda a: run_in_planned_memory(schedule, a)]
+    runs = [lambda a: interpret(unscheduled(plan), a), lambda a: run_in_planned_memory(plan, a)]
     if element_wise:
-        runs.append(lambda a: run_in_planned_memory(schedule, a, run_element_wise))
+        runs.append(lambda a: run_in_planned_memory(plan, a, run_element_wise))
     for run in runs:
         own = [_copy(a) for a in args]
         for actual, wanted in zip([*run(own), *own], [*expected, *expected_args], strict=True):
             if isinstance(wanted, torch.Tensor):
                 torch.testing.assert_close(
-                    actual, wanted, equal_nan=True, msg=lambda m: f"{m}\n{program}\n{schedule}", check_stride=False
+                    actual, wanted, equal_nan=True, msg=lambda m: f"{m}\n{program}\n{plan}", check_stride=False
                 )
-    return schedule
+    return plan
 
 
 def _copy(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-def run_in_planned_memory(schedule: Schedule, args: Sequence[Any], run: Any = run_loop) -> list[Any]:
-    """The schedule's outputs, with buffers where the plan puts them and what is freed poisoned."""
-    program, plan = schedule.program, schedule.memory
+def run_in_planned_memory(plan: ExecutionPlan, args: Sequence[Any], run: Any = run_loop) -> list[Any]:
+    """The plan's outputs, with buffers where the plan puts them and what is freed poisoned."""
+    program = plan.program
     memory: dict[str, torch.Tensor] = dict(program.constants)
     sizes: dict[Symbol, int] = {}
     for item, value in zip(program.inputs, args, strict=True):
@@ -105,19 +95,19 @@ def run_in_planned_memory(schedule: Schedule, args: Sequence[Any], run: Any = ru
             _bind_layout(sizes, program.buffers[item].layout, value)
         else:
             sizes[item] = int(value)  # type: ignore[index]
-    arena = torch.empty(plan.arena_bytes, dtype=torch.uint8).untyped_storage()
-    for number, step in enumerate(schedule.steps):
+    arena = torch.empty(plan.memory.arena_bytes, dtype=torch.uint8).untyped_storage()
+    for number, step in enumerate(plan.steps):
         own = () if isinstance(step, Kernel) else step.outputs
-        for name in plan.allocate[number]:
+        for name in plan.memory.allocate[number]:
             if name in own:
                 continue
             buffer = program.buffers[name]
             size = [evaluate(e, sizes) for e in buffer.layout.size]
             stride = [evaluate(e, sizes) for e in buffer.layout.stride]
-            old = plan.reuse.get(name)
+            old = plan.memory.reuse.get(name)
             in_place = isinstance(step, Kernel) and name in step.inplace and step.inplace[name] == old
-            if name in plan.arena:
-                start = plan.arena[name] // buffer.dtype.itemsize
+            if name in plan.memory.arena:
+                start = plan.memory.arena[name] // buffer.dtype.itemsize
                 whole = torch.empty(0, dtype=buffer.dtype).set_(arena, start, size, stride)
             elif old is not None:
                 whole = torch.empty(0, dtype=buffer.dtype).set_(memory[old].untyped_storage(), 0, size, stride)
@@ -133,10 +123,10 @@ def run_in_planned_memory(schedule: Schedule, args: Sequence[Any], run: Any = ru
                 run(loop, program, memory, sizes)
         else:
             _run_extern(step, program, memory, sizes)
-        for name in plan.free[number]:
-            if name in memory and not any(name == base for s in schedule.externs for base in s.aliases.values()):
+        for name in plan.memory.free[number]:
+            if name in memory and not any(name == base for s in plan.externs for base in s.aliases.values()):
                 value = memory.pop(name)
-                if not any(name in s.aliases for s in schedule.externs):
+                if not any(name in s.aliases for s in plan.externs):
                     _poison(value)
     return [_output(item, memory, sizes, {}) for item in program.outputs]
 
@@ -174,7 +164,7 @@ def run_element_wise(loop: Loop, program: Program, memory: dict[str, torch.Tenso
             _store(outer_stores, evaluator, env, {})
             for node, rows in collected.items():
                 columns = [torch.stack([c.reshape(()) for c in column]) for column in zip(*rows, strict=True)]
-                once[node] = REDUCTIONS[node.attrs[0]].torch(*columns)
+                once[node] = REDUCTIONS[node.attrs[0]].results[node.attrs[0]].torch(*columns)
 
 
 def _points(extents: list[int]) -> list[tuple[int, ...]]:
@@ -239,9 +229,9 @@ def _store(stores: list[Store], evaluator: _Scalar, env: dict[Symbol, int], valu
         target[where] = value.to(target.dtype)
 
 
-def kernel_texts(schedule: Schedule) -> list[str]:
+def kernel_texts(plan: ExecutionPlan) -> list[str]:
     """Which operations each kernel was fused from; calls by name."""
-    return [" ".join(s.fused) if isinstance(s, Kernel) else f"call {s.name}" for s in schedule.steps]
+    return [" ".join(s.fused) if isinstance(s, Kernel) else f"call {s.name}" for s in plan.steps]
 
 
-__all__ = ["CPU", "GPU", "Extern", "check", "kernel_texts", "schedule_of"]
+__all__ = ["CPU", "GPU", "Extern", "check", "kernel_texts", "plan_of"]

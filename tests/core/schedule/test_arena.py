@@ -11,22 +11,20 @@ from typing import Any
 import pytest
 import torch
 
-from core.schedule.harness import CPU, GPU, run_in_planned_memory, schedule_passes
+from core.schedule.harness import CPU, GPU, plan_prepared, run_in_planned_memory
 from core.schedule.programs import Writer, call
+from litz.execution import ExecutionPlan, IllegalPlan, arena, check_plan
 from litz.ir import KernelCall, Layout
 from litz.ir.interpret import interpret
-from litz.schedule import IllegalSchedule, Machine, Schedule, arena, check_schedule, make_schedule
-from litz.schedule.memory import plan_memory
-from litz_plugins import PassContext
+from litz_plugins import Target
 
 OPTIONS = SimpleNamespace(fusion=False, memory_planning=True)
 
 
-def planned(w: Writer, *outputs: str, machine: Machine = GPU, options: Any = OPTIONS) -> Schedule:
+def planned(w: Writer, *outputs: str, target: Target = GPU, options: Any = OPTIONS) -> ExecutionPlan:
     """Each loop a kernel of its own, in the order of the program; checked, and run against the interpreter."""
     program = w.program(*outputs)
-    schedule = make_schedule(program, machine=machine, options=options, passes=schedule_passes(machine))
-    check_schedule(schedule)
+    schedule = plan_prepared(program, target, options)
     for actual, wanted in zip(run_in_planned_memory(schedule, w.args()), interpret(program, w.args()), strict=True):
         torch.testing.assert_close(actual, wanted)
     return schedule
@@ -104,17 +102,16 @@ def test_kernels_that_came_with_their_source_take_addresses_too():
 def test_a_buffer_that_starts_inside_its_memory_stays_outside():
     w = small()
     w.buffers["s1"] = replace(w.buffers["s1"], layout=replace(Layout.contiguous((8,)), offset=w.buffers["s1"].nbytes))
-    schedule = make_schedule(w.program("s4"), machine=GPU, options=OPTIONS, passes=schedule_passes(GPU))
-    check_schedule(schedule)
+    schedule = plan_prepared(w.program("s4"), GPU)
     assert set(schedule.memory.arena) == {"s0", "s2", "s3"}
 
 
 @pytest.mark.parametrize(
-    ("count", "machine", "changes"), [(2, GPU, {}), (5, CPU, {}), (5, GPU, {"memory_planning": False})]
+    ("count", "target", "changes"), [(2, GPU, {}), (5, CPU, {}), (5, GPU, {"memory_planning": False})]
 )
-def test_no_arena_where_it_saves_nothing(count: int, machine: Machine, changes: Mapping[str, Any]):
+def test_no_arena_where_it_saves_nothing(count: int, target: Target, changes: Mapping[str, Any]):
     options = SimpleNamespace(**{**vars(OPTIONS), **changes})
-    schedule = planned(small(count=count), f"s{count - 1}", machine=machine, options=options)
+    schedule = planned(small(count=count), f"s{count - 1}", target=target, options=options)
     assert not schedule.memory.arena and not schedule.memory.arena_bytes
 
 
@@ -125,9 +122,8 @@ def test_the_arena_has_a_limit(monkeypatch: pytest.MonkeyPatch):
 
 def test_it_is_on_record():
     notes: list[Any] = []
-    schedule = make_schedule(small().program("s4"), machine=GPU, options=OPTIONS)
-    plan_memory(schedule, PassContext(OPTIONS, note=notes.append), arena_on="cpu")  # type: ignore[arg-type]
-    assert [note.chosen for note in notes] == ["4 buffers in one allocation of 256 bytes"]
+    plan_prepared(small().program("s4"), GPU, decisions=notes)
+    assert [note.chosen for note in notes if note.stage == "execution"] == ["4 buffers in one allocation of 256 bytes"]
 
 
 @pytest.mark.parametrize(
@@ -144,8 +140,8 @@ def test_it_is_on_record():
 def test_a_wrong_arena_is_found(changes: Mapping[str, int], complaint: str):
     schedule = planned(small(), "s4")
     wrong = replace(schedule.memory, arena={**schedule.memory.arena, **changes})
-    with pytest.raises(IllegalSchedule, match=complaint):
-        check_schedule(replace(schedule, memory=wrong))
+    with pytest.raises(IllegalPlan, match=complaint):
+        check_plan(replace(schedule, memory=wrong))
 
 
 def test_a_call_that_takes_what_is_in_the_arena_is_found():
@@ -153,8 +149,8 @@ def test_a_call_that_takes_what_is_in_the_arena_is_found():
     w.call("c", torch.ops.aten.cos.default, "s4")
     schedule = planned(w, "c")
     wrong = replace(schedule.memory, arena={**schedule.memory.arena, "s4": 0})
-    with pytest.raises(IllegalSchedule, match="s4 is in the arena, where it may not be"):
-        check_schedule(replace(schedule, memory=wrong))
+    with pytest.raises(IllegalPlan, match="s4 is in the arena, where it may not be"):
+        check_plan(replace(schedule, memory=wrong))
 
 
 def test_half_a_pair_in_place_is_found():
@@ -167,5 +163,5 @@ def test_half_a_pair_in_place_is_found():
     assert schedule.memory.arena == {"a": 0, "b": 0}
     for places in ({"a": 0}, {"a": 0, "b": 128}):
         wrong = replace(schedule.memory, arena=places, arena_bytes=256)
-        with pytest.raises(IllegalSchedule, match="not where the arena has it"):
-            check_schedule(replace(schedule, memory=wrong))
+        with pytest.raises(IllegalPlan, match="not where the arena has it"):
+            check_plan(replace(schedule, memory=wrong))

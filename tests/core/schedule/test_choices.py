@@ -95,7 +95,7 @@ def test_a_kernel_call_is_built_and_launched_like_cores_own_kernels() -> None:
         inner = (Range(r, left.layout.size[1]),)
         loop = Loop("k", CPU, ranges, inner, (Store(out, (i, j), reduce("sum", product)),))
         source = CppCodegen().generate(
-            Kernel("k", loop), CodegenContext(context.options, context.device, program, context.cache)
+            Kernel("k", loop), CodegenContext(context.options, context.target, program, context.cache)
         )
         kernel = KernelCall(operation.name, CPU, torch.mm, operation.args, outputs=(out,), source=source)
         return [Choice("a kernel", "template", kernel)]

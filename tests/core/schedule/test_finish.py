@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from core.schedule.harness import CPU, GPU, OPTIONS, check, schedule_of
+from core.schedule.harness import CPU, GPU, OPTIONS, check, plan_of
 from core.schedule.programs import Writer, call
 from litz.ir import Loop
 from litz.schedule import IllegalSchedule, Kernel, Schedule, check_schedule
@@ -55,7 +55,7 @@ def test_the_kernel_of_partial_results_combines_them():
 
 def test_partial_results_live_for_their_kernel_only():
     w = two_norms()
-    schedule = schedule_of(w.program("a_out", "b_out"), EAGER_GPU)
+    schedule = plan_of(w.program("a_out", "b_out"), EAGER_GPU)
     for number, step in enumerate(schedule.steps):
         for name in step.loop.writes if isinstance(step, Kernel) and step.finish else ():
             assert name in schedule.memory.allocate[number] and name in schedule.memory.free[number]
@@ -65,14 +65,14 @@ def test_one_alone_is_not_worth_the_counters():
     w = Writer()
     w.input("a", 1280, 40)
     norm(w, "a", 40)
-    assert not finishing(schedule_of(w.program("a_out"), EAGER_GPU))
+    assert not finishing(plan_of(w.program("a_out"), EAGER_GPU))
 
 
 def test_not_on_a_cpu_and_not_without_fusion():
     program = two_norms().program("a_out", "b_out")
-    assert not finishing(schedule_of(program, CPU))
+    assert not finishing(plan_of(program, CPU))
     unfused = type(OPTIONS)(fusion=False, memory_planning=True)
-    assert not finishing(schedule_of(program, EAGER_GPU, unfused))
+    assert not finishing(plan_of(program, EAGER_GPU, unfused))
 
 
 @pytest.mark.parametrize("between", [False, True])
@@ -91,7 +91,7 @@ def test_not_with_a_call_between_the_two(between):
 
 def pair() -> tuple[Loop, Loop]:
     """A loop of partial results, and one that finishes it."""
-    schedule = schedule_of(two_norms().program("a_out", "a_top", "b_out"), EAGER_GPU)
+    schedule = plan_of(two_norms().program("a_out", "a_top", "b_out"), EAGER_GPU)
     kernel = finishing(schedule)[0]
     return kernel.loop, kernel.finish[0]
 
@@ -128,7 +128,7 @@ def test_other_positions_do_not_fit():
 
 def test_a_wrong_finish_is_found():
     w = two_norms()
-    schedule = schedule_of(w.program("a_out", "b_out"), EAGER_GPU)
+    schedule = plan_of(w.program("a_out", "b_out"), EAGER_GPU)
     check_schedule(schedule)
     kernel = finishing(schedule)[0]
     (column,) = kernel.finish[0].ranges

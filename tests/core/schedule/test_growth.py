@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from core.lowering.harness import program_of
-from core.schedule.harness import check
+from core.schedule.harness import check, plan_of
 from litz.ir import Loop, Program
 from litz.ir import index as index_module
 from litz.ir.complexity import MAX_INDEX, excess, position_terms, substituted_terms, terms
 from litz.ir.index import loop_var, mod, substitute, to_expr
+from litz.target import target_of
 
 X = torch.arange(12 * 10, dtype=torch.float32).reshape(12, 10)
 Step = Callable[[Any], Any]
@@ -70,17 +71,11 @@ def test_kernels_and_work_of_a_chain_grow_with_its_length(name: str, monkeypatch
     figures = []
     for count in (10, 20):
         calls = 0
-        schedule = schedule_with_work(program_of(repeated(CHAINS[name], count), X))
+        schedule = plan_of(program_of(repeated(CHAINS[name], count), X))
         figures.append((calls, len(schedule.kernels)))
     (few, kernels), (many, more) = figures
     assert many <= 2.5 * few + 100, figures
     assert more <= 2.5 * kernels + 1, figures
-
-
-def schedule_with_work(program: Program) -> Any:
-    from core.schedule.harness import schedule_of
-
-    return schedule_of(program)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -159,8 +154,9 @@ def test_readers_of_one_buffer_are_compared_with_neighbours_only() -> None:
     pairs = []
     for count in (30, 60, 120):
         program = program_of(lambda x: [row.sin() for row in x.unbind(0)], rows[:count])
-        schedule = schedule_with_work(program)
-        pairs.append(len(schedule.decisions))
+        decisions: list[Any] = []
+        plan_of(program, decisions=decisions)
+        pairs.append(len(decisions))
     assert pairs[2] <= 2.5 * pairs[1] and pairs[1] <= 3 * pairs[0], pairs
 
 
@@ -168,7 +164,7 @@ def test_steps_of_a_loop_are_built_once() -> None:
     """Kernels that differ only in which row they read have one text."""
     from litz.codegen.cpp.codegen import generate
     from litz.options import Options
-    from litz_plugins.records import CodegenContext, DeviceInfo
+    from litz_plugins.records import CodegenContext
 
     def f(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         state = x[0]
@@ -177,7 +173,7 @@ def test_steps_of_a_loop_are_built_once() -> None:
         return state
 
     program = program_of(f, torch.randn(20, 3, 4), torch.randn(4, 4))
-    schedule = schedule_with_work(program)
-    context = CodegenContext(Options(), DeviceInfo("cpu"), schedule.program, None)  # type: ignore[arg-type]
+    schedule = plan_of(program)
+    context = CodegenContext(Options(), target_of("cpu"), schedule.program, None)  # type: ignore[arg-type]
     texts = {generate(kernel, context).text for kernel in schedule.kernels}
     assert len(texts) <= 2 < len(schedule.kernels)

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from core.schedule.harness import check, kernel_texts, schedule_of
+from core.schedule.harness import check, kernel_texts, plan_of
 from core.schedule.programs import Writer, call
 from core.schedule.test_dependences import communication
+from litz.execution import IllegalPlan, check_plan
 from litz.schedule import IllegalSchedule, check_schedule
 
 
@@ -57,7 +58,7 @@ def test_an_output_takes_over_dead_memory():
 
 def test_nothing_is_reused_when_planning_is_switched_off():
     w = chain()
-    schedule = schedule_of(w.program("p5"), options=SimpleNamespace(fusion=True, memory_planning=False))
+    schedule = plan_of(w.program("p5"), options=SimpleNamespace(fusion=True, memory_planning=False))
     assert not schedule.memory.reuse and not any(k.inplace for k in schedule.kernels)
 
 
@@ -88,7 +89,7 @@ def test_no_writing_over_what_a_later_pass_reads():
 
 def test_what_is_under_way_is_neither_freed_nor_reused():
     w = communication()
-    schedule = schedule_of(w.program("y", "other", "z"))
+    schedule = plan_of(w.program("y", "other", "z"))
     names = [step.name if not hasattr(step, "fused") else " ".join(step.fused) for step in schedule.steps]
     wait = names.index("op3")
     assert not any("send" in names for names in schedule.memory.free[:wait])
@@ -124,11 +125,11 @@ def test_the_order_frees_early():
 
 
 def test_a_wrong_plan_is_found():
-    schedule = schedule_of(chain().program("p5"))
+    schedule = plan_of(chain().program("p5"))
     names = schedule.memory.free
     early = replace(schedule.memory, free=(("c0",), *names[1:]))
-    with pytest.raises(IllegalSchedule, match=r"freed before its last use|no memory"):
-        check_schedule(replace(schedule, memory=early))
+    with pytest.raises(IllegalPlan, match=r"freed before its last use|no memory"):
+        check_plan(replace(schedule, memory=early))
     swapped = (schedule.steps[1], schedule.steps[0], *schedule.steps[2:])
     with pytest.raises(IllegalSchedule):
         check_schedule(replace(schedule, steps=swapped))

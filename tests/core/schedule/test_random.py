@@ -7,18 +7,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from core.schedule.harness import CPU, GPU, check, run_in_planned_memory, schedule_passes
+from core.schedule.harness import CPU, GPU, check, plan_prepared, run_in_planned_memory
 from core.schedule.random_programs import Maker
 from litz.ir.interpret import interpret
-from litz.schedule import check_schedule, make_schedule
 
 
 @pytest.mark.parametrize("block", range(10))
-@pytest.mark.parametrize("machine", [CPU, GPU], ids=["cpu", "gpu"])
-def test_random_programs_keep_their_meaning(block, machine):
+@pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
+def test_random_programs_keep_their_meaning(block, target):
     for seed in range(20 * block, 20 * block + 20):
         maker = Maker(seed)
-        check(maker.program(4 + seed % 9), maker.args(), machine)
+        check(maker.program(4 + seed % 9), maker.args(), target)
 
 
 @pytest.mark.parametrize("block", range(5))
@@ -35,8 +34,7 @@ def test_random_programs_share_an_arena():
     for seed in range(2000, 2030):
         maker = Maker(seed)
         program = maker.program(20)
-        schedule = make_schedule(program, machine=GPU, options=options, passes=schedule_passes(GPU))
-        check_schedule(schedule)
+        schedule = plan_prepared(program, GPU, options)
         arena = schedule.memory.arena
         pairs = [new for kernel in schedule.kernels for new in kernel.inplace if new in arena]
         in_place += len(pairs)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from core.schedule.harness import CPU, GPU, check, schedule_of
+from core.schedule.harness import CPU, GPU, check, plan_of
 from core.schedule.programs import Writer, call
 from litz.ir import Buffer, Layout, Program, Store, build
 from litz.ir.index import Symbol, reduction_var
@@ -30,24 +30,24 @@ def reduced(kind: str, rows: int, columns: int, *, over_rows: bool) -> Writer:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [1200, 1201], ids=["divisible", "prime"])
 @pytest.mark.parametrize("over_rows", [True, False], ids=["columns", "all"])
-@pytest.mark.parametrize("machine", [CPU, EAGER_GPU], ids=["cpu", "gpu"])
-def test_split_reductions_give_the_same(kind, rows, over_rows, machine):
+@pytest.mark.parametrize("target", [CPU, EAGER_GPU], ids=["cpu", "gpu"])
+def test_split_reductions_give_the_same(kind, rows, over_rows, target):
     writer = reduced(kind, rows, 31, over_rows=over_rows)
-    schedule = check(writer.program("y"), writer.args(), machine)
-    if machine is EAGER_GPU:
+    schedule = check(writer.program("y"), writer.args(), target)
+    if target is EAGER_GPU:
         assert len(schedule.kernels) == 2
         assert schedule.kernels[0].loop.name == "op0_parts"
 
 
 def test_an_argmax_is_never_split():
     writer = reduced("argmax", 6000, 31, over_rows=False)
-    schedule = schedule_of(writer.program("y"), GPU)
+    schedule = plan_of(writer.program("y"), GPU)
     assert len(schedule.kernels) == 1
 
 
 def test_enough_outputs_are_not_split():
     writer = reduced("sum", 64, 100_000, over_rows=True)
-    assert len(schedule_of(writer.program("y"), GPU).kernels) == 1
+    assert len(plan_of(writer.program("y"), GPU).kernels) == 1
 
 
 def test_half_types_keep_their_partial_results_in_float32():

@@ -14,7 +14,8 @@ from litz.ir.index import Expr, Symbol, loop_var, placeholder, reduction_var, to
 from litz.ir.interpret import run_loop
 from litz.ir.verify import verify
 from litz.schedule.schedule import Kernel
-from litz_plugins import COUNTERS, CodegenContext, DeviceInfo, KernelSource
+from litz.target import target_of
+from litz_plugins import COUNTERS, CodegenContext, KernelSource
 
 CUDA = torch.device("cuda", 0)
 f16, bf16, f32, f64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
@@ -46,7 +47,7 @@ class Case:
     def source(self) -> KernelSource:
         from litz.codegen.triton import TritonCodegen
 
-        context = CodegenContext(None, DeviceInfo("cuda", 0), self.program)  # type: ignore[arg-type]
+        context = CodegenContext(None, target_of("cuda:0"), self.program)  # type: ignore[arg-type]
         loop, *finish = self.program.loops
         return TritonCodegen().generate(Kernel("kernel", loop, inplace=self.inplace, finish=tuple(finish)), context)
 

@@ -11,18 +11,20 @@ import torch
 from litz.ir import Buffer, Layout, Loop, Node, Store
 from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import to_expr
-from litz.schedule import H100, prepare
+from litz.schedule import prepare
 from litz.schedule.finish import as_finish, why_not_finish
+from litz.target import target_named
 
 from .case import CUDA, Case, S, bf16, case, f32, i0, i1, make, output, r0, r1, random
 
-GPU = replace(H100, launch_us=0.01)
+GPU = replace(target_named("H100"), launch_us=0.01)
 """One on which it pays to split small reductions too."""
 
 
 def finished(whole: Case, units: int = 132) -> Case:
     """The case with each of its reductions split: the partial results of all of them, then what finishes them."""
-    program = prepare(whole.program, SimpleNamespace(fusion=True), replace(GPU, units=units))
+    target = replace(GPU, units=units)
+    program = prepare(whole.program, SimpleNamespace(fusion=True), lambda device: target)
     first, *others = program.loops
     assert first.name.endswith("_parts"), "not split"
     finish: list[Loop] = []

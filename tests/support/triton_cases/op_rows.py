@@ -7,6 +7,8 @@ from functools import cache
 
 import torch
 
+from litz.codegen.cpp.dialect import CPP
+from litz.codegen.triton.dialect import TRITON
 from litz.ir import Node, Store
 from litz.ir.build import bitcast as bitcast_node
 from litz.ir.build import call, cast, const, load
@@ -63,9 +65,9 @@ def _rows(dtype: torch.dtype) -> list[str]:
         try:
             dtypes = (torch.bool, dtype, dtype) if name == "where" else (dtype,) * row.arity
             row.rule(dtypes)
-            row.text("triton", kind)
-            row.text("cpp", kind)
-        except (TypeError, KeyError):
+            TRITON.op(name, dtype)
+            CPP.op(name, dtype)
+        except (TypeError, NotImplementedError):
             continue
         if dtype in HALF and name == "nextafter":
             continue  # in float32 it is another function

@@ -63,6 +63,17 @@ def respecting(
     return _checked(compiled, original, traced) if traced.written and len(tensors) > 1 else compiled
 
 
+def left_to_torch(original: Run) -> Run:
+    """`original`, a graph that writes inputs that overlap and returns views of inputs.
+
+    AOTAutograd makes such results again, either by the views of the program, on the merged inputs' base in place of the
+    input, or by the sizes, strides and offset of what the graph returned, which after a write begins elsewhere: values
+    of another place, or an error (torch 2.11 to 2.13).
+    """
+    _warn("it writes an input that shares memory with another, and returns a view of an input")
+    return original
+
+
 @dataclass(frozen=True)
 class _Storage:
     """Inputs of one storage: positions, where each begins, and what AOTAutograd puts in place of all; neither where no
@@ -179,12 +190,6 @@ def _warn(complaint: str) -> None:
 def _is_plain(value: Any) -> bool:
     """A tensor with an address: subclasses hold several, which AOTAutograd takes out."""
     return isinstance(value, torch.Tensor) and value.layout == torch.strided and not torch_api.is_wrapper(value)
-
-
-def overlapping(values: Sequence[Any]) -> bool:
-    """Whether some inputs have memory in common, as AOTAutograd sees it."""
-    tensors = [at for at, value in enumerate(values) if _is_plain(value)]
-    return any(storage.base for storage in _storages(values, tensors))
 
 
 def _storages(values: Sequence[Any], tensors: Sequence[int]) -> Iterator[_Storage]:

@@ -17,7 +17,7 @@ import torch
 from torch._ops import OpOverload
 
 from litz.capture import torch_api
-from litz.capture.aliasing import overlapping, respecting
+from litz.capture.aliasing import left_to_torch, respecting
 from litz.capture.backward_inputs import SavedTensorHooks, as_traced
 from litz.capture.graph import Graph, Kind, make_graph
 
@@ -83,10 +83,11 @@ def compile_with_aot(
         inference=job.inference,
         decompositions=decompositions,
         eager_random=eager_random,
-        replay_views=not overlapping(example_inputs),
     )
     if job.written is not None and not job.written:
         return compiled
+    if job.written is None and job.rebuilt:
+        return left_to_torch(gm)
     fakes = torch_api.as_captured(gm, example_inputs)
     return respecting(compiled, gm, example_inputs, job.written, _names(gm), fakes)
 
@@ -104,18 +105,20 @@ class _Job:
     count: int = 0
     written: frozenset[int] | None = frozenset()
     """Positions of dynamo's inputs that are written, None where nobody knows which."""
+    rebuilt: frozenset[int] = frozenset()
+    """Positions of outputs that AOTAutograd makes again as views of inputs."""
     static_names: frozenset[str] = field(default=frozenset())
     passed_on: frozenset[str] = field(default=frozenset())
     """Names of what the forward makes for the backward alone."""
     hooks: SavedTensorHooks = field(default_factory=SavedTensorHooks)
 
     def inference(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-        self.written = torch_api.written_inputs(self.count)
+        self.written, self.rebuilt = torch_api.written_inputs(self.count), torch_api.rebuilt_outputs()
         return self._compile(module, example_inputs, "inference", torch_api.static_positions(), None)
 
     def forward(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         torch_api.donate_nothing()
-        self.written = torch_api.written_inputs(self.count)
+        self.written, self.rebuilt = torch_api.written_inputs(self.count), torch_api.rebuilt_outputs()
         static = torch_api.static_positions()
         names = [node.name for node in module.graph.find_nodes(op="placeholder")]
         self.static_names = frozenset(names[position] for position in static if position < len(names))
@@ -160,7 +163,7 @@ class _Job:
                     static_inputs=static,
                     dying_inputs=dying,
                     visible_outputs=visible,
-                    rebuilt_outputs=frozenset() if kind == "backward" else torch_api.rebuilt_outputs(),
+                    rebuilt_outputs=frozenset() if kind == "backward" else self.rebuilt,
                     example_inputs=example_inputs,
                     messages=self.messages,
                 )

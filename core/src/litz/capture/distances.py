@@ -45,8 +45,14 @@ def _norm(difference: torch.Tensor, p: float) -> torch.Tensor:
     return size.pow(p).sum(-1).pow(1 / p)
 
 
-def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-    """x where the mask is False; elsewhere the elements of `source`, in order."""
+def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> Any:
+    """x where the mask is False; elsewhere the elements of `source`, in order.
+
+    Complex numbers are left to the op: no kernel of litz's reads them, so each piece would be a library call, and one
+    of them would speak of an index out of range where the op says that `source` has too few elements.
+    """
+    if x.dtype.is_complex:
+        return NotImplemented
     x, mask = torch.broadcast_tensors(x, mask)
     source = source.reshape(-1)
     if not torch_api.known(source.shape[0] > 0):

@@ -1,1 +1,1 @@
-"""Code generation: kernels (triton/, cpp/) and the wrapper that runs them. From a Schedule to source text."""
+"""Code generation: kernels (triton/, cpp/) and the wrapper that runs them. From an ExecutionPlan to source text."""

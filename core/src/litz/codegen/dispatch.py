@@ -9,6 +9,7 @@ def call(args):
 
 from __future__ import annotations
 
+from litz.execution import ExecutionPlan
 from litz.ir import Program
 from litz.ir.index import Symbol
 from litz.schedule.schedule import Cases
@@ -27,10 +28,10 @@ def size_source(program: Program, symbol: Symbol) -> str | None:
     return None
 
 
-def dispatch_lines(cases: Cases, functions: list[str]) -> list[str]:
+def dispatch_lines(cases: Cases[ExecutionPlan], functions: list[str]) -> list[str]:
     """The table and `call`. functions: by position in `cases.distinct`."""
     lines = [f"_cases = ({', '.join(functions[number] for number in cases.numbers)})", "", "", "def call(args):"]
-    program = cases.schedules[0].program
+    program = cases.each[0].program
     position = ""
     for symbol, values in cases.grid.axes:
         lines.append(f"    {symbol} = {size_source(program, symbol)}")

@@ -1,27 +1,28 @@
-"""What recording a CUDA graph must know of a schedule, as plain data: the runtime knows nothing of schedules."""
+"""What recording a CUDA graph must know of a plan, as plain data: the runtime knows nothing of plans."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from litz.execution import ExecutionPlan
 from litz.ir import TensorRef
-from litz.schedule.schedule import Schedule
 
 
-def replay_facts(schedule: Schedule) -> dict[str, Any]:
+def replay_facts(plan: ExecutionPlan) -> dict[str, Any]:
     """For `litz.runtime.cuda_graphs.replayed`.
 
-    static, mutated: positions of inputs that do not move, and that the graph writes. all_cuda: no memory elsewhere.
-    unbacked: sizes that only a run tells. returned_inputs: per output, the position of the input that it is.
+    static, mutated: positions of inputs that do not move, and that the graph writes. recordable: all memory is on
+    devices whose calls can be recorded. unbacked: sizes that only a run tells. returned_inputs: per output, the
+    position of the input that it is.
     """
-    program = schedule.program
+    program = plan.program
     inputs = [item if isinstance(item, str) else None for item in program.inputs]
-    written = {name for step in schedule.steps for name in step.writes}
+    written = {name for step in plan.steps for name in step.writes}
     return {
         "static": frozenset(n for n, item in enumerate(inputs) if item in program.static_inputs),
         "mutated": frozenset(n for n, item in enumerate(inputs) if item in written),
-        "all_cuda": all(buffer.device.type == "cuda" for buffer in program.buffers.values()),
-        "unbacked": any(step.unbacked for step in schedule.externs),
+        "recordable": all("recording" in target.abilities for target in plan.targets.values()),
+        "unbacked": any(step.unbacked for step in plan.externs),
         "returned_inputs": tuple(
             inputs.index(out.buffer) if isinstance(out, TensorRef) and out.buffer in inputs else None
             for out in program.outputs

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 
 import torch
 
-from .calibration import DeviceCalibration, save_calibration
+from litz.target import DeviceCalibration, save_calibration
+
 from .clock import median_seconds, recorded
 
 _DTYPES = {

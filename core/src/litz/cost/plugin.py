@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from litz.ir import Operation, Program
-from litz_plugins import DeviceInfo, Estimate, hookimpl
+from litz_plugins import Estimate, Target, hookimpl
 
 from . import roofline
 
@@ -12,6 +12,6 @@ class Roofline:
     """Answers `litz_estimate_runtime` for every operation but a Collective, for which plugins know the network."""
 
     @hookimpl(trylast=True)
-    def litz_estimate_runtime(self, operation: Operation, device: DeviceInfo, program: Program) -> Estimate | None:
+    def litz_estimate_runtime(self, operation: Operation, target: Target, program: Program) -> Estimate | None:
         """See `litz.cost.roofline.estimate`."""
-        return roofline.estimate(operation, device, program)
+        return roofline.estimate(operation, target, program)

@@ -2,53 +2,27 @@
 
     time = max(FLOPs / rate, bytes / bandwidth) + launch
 
-Peaks are never reached, so each is multiplied by what kernels of the kind reach of it: usually (`us`), at best
-(`low_us`) and at worst (`high_us`). A figure from a calibration file was reached by a real kernel, so it is used as it
-is for the usual time. Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", 2009.
+Peaks are never reached, so each is multiplied by what kernels of the kind reach of it (`Target.shares`): usually
+(`us`), at best (`low_us`) and at worst (`high_us`). A figure from a calibration file was reached by a real kernel, so
+it is used as it is for the usual time. Williams, Waterman and Patterson, "Roofline: an insightful visual performance
+model", 2009.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from litz.ir import Collective, Program
-from litz_plugins import DeviceInfo, Estimate
+from litz.target import rate_kind
+from litz_plugins import Estimate, Share, Target
 
-from .speeds import Speeds, speeds_of
 from .work import Work, count_work
-
-
-@dataclass(frozen=True)
-class Share:
-    """What part of a peak is reached: at best, usually, at worst."""
-
-    best: float
-    usual: float
-    worst: float
-
-
-MEMORY = Share(0.95, 0.85, 0.5)
-"""Of a GPU's peak bandwidth. 0.9 or more is what copies reach (BabelStream; 0.9 on the H100 by our own calibration);
-a kernel with odd strides or a short row reaches half."""
 
 CACHED = 2.0
 """How much faster data arrive that the kernel before left in the cache: L2 gives an H100 5.5 to 7 TB/s against 3.35
 from memory (Chips and Cheese, "Nvidia's H100: Microbenchmarks", 2023). Counts for the best case only."""
-
-COMPUTE: Mapping[str, Share] = {
-    # Peaks count a multiply-add as two, which a body of other operations cannot have.
-    "loop": Share(1.0, 0.4, 0.15),
-    # Large square matmuls of cuBLAS: 0.6 to 0.8 of the dense peak; odd sizes far less.
-    "matmul": Share(0.9, 0.65, 0.25),
-    "convolution": Share(0.85, 0.5, 0.12),
-    # FlashAttention-2 and -3 papers: 0.35 (A100, backward) to 0.75 (H100, forward) of the peak.
-    "attention": Share(0.8, 0.5, 0.2),
-    "other": Share(1.0, 0.5, 0.05),
-}
 
 LAUNCH = Share(0.4, 1.0, 2.0)
 """Of a launch: replayed from a CUDA graph it takes 1.0 µs of the table's 2.5, from a slow host twice as much."""
@@ -60,18 +34,17 @@ CPU_SPREAD = 3.0
 """A processor that was never measured: the truth lies within this factor."""
 
 
-def estimate(operation: Any, device: DeviceInfo, program: Program) -> Estimate | None:
+def estimate(operation: Any, target: Target, program: Program) -> Estimate | None:
     """Core's answer to `litz_estimate_runtime`; None for a Collective, whose time depends on the network."""
     if isinstance(operation, Collective):
         return None
-    on = speeds_of(device)
-    if on.type == "cpu" and not on.measured:
+    if target.rough and not target.measured:
         # The cost of a CPU graph depends on its processor, of which no table knows enough; only measuring helps.
         return Estimate(0.0, 0.0, 0.0, "a CPU costs nothing here until it is measured: python -m litz.cost.calibrate")
-    return estimate_work(count_work(operation, program), on)
+    return estimate_work(count_work(operation, program), target)
 
 
-def estimate_work(work: Work, on: Speeds) -> Estimate:
+def estimate_work(work: Work, on: Target) -> Estimate:
     """The time of so many FLOPs and bytes on a machine. Work of kind "none" takes none."""
     if work.kind == "none":
         return Estimate(0.0, 0.0, 0.0, "nothing to run: a view, an allocation or no elements")
@@ -83,7 +56,7 @@ def estimate_work(work: Work, on: Speeds) -> Estimate:
     if work.kind == "other":
         high = max(high, UNKNOWN_CALL * memory)
     us, low, high = bound + on.launch_us, low + LAUNCH.best * on.launch_us, high + LAUNCH.worst * on.launch_us
-    if on.type == "cpu" and "bandwidth_gb_s" not in on.measured:
+    if on.rough:
         low, high = low / CPU_SPREAD, high * CPU_SPREAD
     why = memory_text if memory / memory_share.usual >= compute / compute_share.usual else compute_text
     if bound < on.launch_us:
@@ -91,17 +64,17 @@ def estimate_work(work: Work, on: Speeds) -> Estimate:
     return Estimate(us, min(low, us), max(high, us), why)
 
 
-def _memory(work: Work, on: Speeds) -> tuple[float, Share, str]:
+def _memory(work: Work, on: Target) -> tuple[float, Share, str]:
     """(µs at the given bandwidth, shares of it, text)."""
     text = f"memory-bound: {_bytes(work.total_bytes)} at {on.bandwidth / 1e3:.4g} GB/s"
-    return work.total_bytes / on.bandwidth, _shares(MEMORY, "bandwidth_gb_s" in on.measured), text
+    return work.total_bytes / on.bandwidth, _shares(on.shares["memory"], "bandwidth_gb_s" in on.measured), text
 
 
-def _cached(memory: float, work: Work, on: Speeds) -> float:
+def _cached(memory: float, work: Work, on: Target) -> float:
     return memory / CACHED if work.total_bytes <= on.cache_bytes else memory
 
 
-def _compute(work: Work, on: Speeds) -> tuple[float, Share, str]:
+def _compute(work: Work, on: Target) -> tuple[float, Share, str]:
     """As `_memory`, for the arithmetic. A contraction too small to fill the machine has a part of its rate."""
     total, measured, best = 0.0, True, ("", 0.0)
     for dtype, flops in work.flops.items():
@@ -112,16 +85,16 @@ def _compute(work: Work, on: Speeds) -> tuple[float, Share, str]:
         measured = measured and figure in on.measured
         if flops / rate >= best[1]:
             best = (f"{_flops(work.total_flops)} at {rate / 1e6:.4g} TFLOP/s {figure.partition('.')[2]}", flops / rate)
-    share = COMPUTE[work.kind]
+    share = on.shares[work.kind]
     # What was measured is how fast ordinary work goes; only contractions are measured as contractions.
     shares = _shares(share, measured and bool(work.flops) and work.kind != "loop")
     return total, shares, f"compute-bound: {best[0]}"
 
 
-def _rate(work: Work, dtype: torch.dtype, on: Speeds) -> tuple[float, str]:
+def _rate(work: Work, dtype: torch.dtype, on: Target) -> tuple[float, str]:
     if work.kind in ("loop", "other"):
-        return on.vector_rate(dtype)
-    return on.matrix_rate(dtype, "convolution" if work.kind == "convolution" else "matmul")
+        return on.vector_rate(rate_kind(dtype))
+    return on.matrix_rate(rate_kind(dtype), "convolution" if work.kind == "convolution" else "matmul")
 
 
 def _shares(share: Share, measured: bool) -> Share:

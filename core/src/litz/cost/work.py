@@ -6,7 +6,8 @@ load therefore costs the buffer's size and not the iteration space's, and two ov
 most the buffer. A load that strides over memory costs the 32-byte sectors that it touches (CUDA C++ Best Practices
 Guide, "Coalesced access to global memory"; a processor's lines are 64 bytes, and neighbours are often used).
 
-FLOPs come from the `flops` column of the op table (`ir/ops.py`), times the points at which the node is evaluated.
+FLOPs come from the `flops` columns of the tables of ops and reductions (`litz.ir`), times the points at which the node
+is evaluated.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from litz.ir import Buffer, Check, Collective, Extern, Layout, Loop, Node, Progr
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Expr, Symbol, is_placeholder, stride_of
 from litz.ir.ops import OPS
+from litz.ir.reductions import REDUCTIONS
 
 from .contractions import argument_names, count_contraction
 
@@ -30,16 +32,6 @@ Kind = Literal["none", "loop", "matmul", "convolution", "attention", "other"]
 
 SECTOR = 32
 """Bytes that a GPU's memory system moves at least."""
-
-_REDUCTION_FLOPS = {
-    "argmax": 2,
-    "argmin": 2,
-    "welford_mean": 4,  # the count, its reciprocal's product with a difference, an add
-    "welford_m2": 3,
-    "welford_combine_mean": 6,
-    "welford_combine_m2": 6,
-}
-"""Per value reduced; 1 for the others."""
 
 _GATHERS = {
     "aten::embedding": "weight",
@@ -143,7 +135,7 @@ def _node_flops(node: Node) -> int:
     if node.op in OPS:
         return OPS[node.op].flops
     if node.op == "reduce":
-        return _REDUCTION_FLOPS.get(node.attrs[0], 1)
+        return REDUCTIONS[node.attrs[0]].results[node.attrs[0]].flops
     # A scan does its combination twice, up and down the tree (Blelloch, 1990).
     return {"scan": 2, "cast": 1}.get(node.op, 0)
 

@@ -6,90 +6,25 @@ y = call("mul", call("exp", x), const(2.0, torch.float32))
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import torch
 
-from .dtypes import HALF, compute_dtype
+from .dtypes import compute_dtype
 from .index import Expr, is_placeholder, may_be_empty, to_expr
 from .node import Node, intern, rewrite, walk, with_args
-from .ops import OPS
 from .reductions import REDUCTIONS, SCANS
-
-Scalar = bool | int | float
-
-
-def const(value: Scalar, dtype: torch.dtype) -> Node:
-    """A constant of `dtype`. The value is converted as torch would: 1.7 as int64 is 1, 2 as bool is True, and integers
-    wrap: -2 as uint8 is 254."""
-    if dtype == torch.bool:
-        value = bool(value)
-    elif dtype.is_floating_point:
-        value = float(value)
-    elif isinstance(value, float) and not math.isfinite(value):
-        value = int(torch.tensor(value, dtype=torch.float64).to(dtype).item())
-    else:
-        bits = 8 * dtype.itemsize
-        value = int(value) % (1 << bits)
-        if dtype.is_signed and value >> (bits - 1):
-            value -= 1 << bits
-    return intern("const", dtype, (), (value,))
+from .scalars import bitcast as bitcast
+from .scalars import call as call
+from .scalars import cast as cast
+from .scalars import const as const
+from .scalars import rounded as rounded
 
 
 def index(expr: int | Expr) -> Node:
     """An index expression (loop variables and sizes) as an int64 value."""
     expr = to_expr(expr)
     return const(int(expr), torch.int64) if expr.is_Integer else intern("index", torch.int64, (), (expr,))
-
-
-def call(name: str, *args: Node) -> Node:
-    """The op of the table `name` on nodes. TypeError if their number or dtypes do not fit its row."""
-    row = OPS[name]
-    if len(args) != row.arity:
-        raise TypeError(f"{name} takes {row.arity} arguments, got {len(args)}")
-    try:
-        dtype = row.rule(tuple(arg.dtype for arg in args))
-    except TypeError as error:
-        raise TypeError(f"{name}: {error}") from None
-    if name == "where" and args[0].op == "const":
-        return args[1] if args[0].attrs[0] else args[2]
-    if name == "where" and args[1] is args[2]:
-        return args[1]
-    return intern(name, dtype, args, ())
-
-
-def cast(value: Node, dtype: torch.dtype) -> Node:
-    """`value` converted to `dtype` as torch's `.to` does; to a half type this rounds."""
-    if value.dtype == dtype:
-        return value
-    if value.op == "const" and not (value.dtype.is_floating_point and not dtype.is_floating_point):
-        held = torch.tensor(value.attrs[0], dtype=value.dtype).to(dtype)
-        return const(held.item(), dtype)
-    if value.op == "cast" and _widens(value.args[0].dtype, value.dtype) and value.args[0].dtype == dtype:
-        return value.args[0]
-    return intern("cast", dtype, (value,), ())
-
-
-def rounded(value: Node) -> Node:
-    """A half value as memory would hold it, though it may have come straight from a computation in float32: for
-    comparisons, of which one side may have been stored and the other computed again."""
-    held = value.dtype not in HALF or value.op in ("const", "cast")
-    return value if held else intern("cast", value.dtype, (value,), ())
-
-
-def _widens(small: torch.dtype, large: torch.dtype) -> bool:
-    """Every value of `small` survives a trip through `large`."""
-    return small.is_floating_point and large.is_floating_point and torch.promote_types(small, large) == large
-
-
-def bitcast(value: Node, dtype: torch.dtype) -> Node:
-    """The same bits as another type of the same width."""
-    if value.dtype == dtype:
-        return value
-    if value.dtype.itemsize != dtype.itemsize:
-        raise TypeError(f"bitcast from {value.dtype} to {dtype} changes the width")
-    return intern("bitcast", dtype, (value,), ())
 
 
 def load(
@@ -132,7 +67,7 @@ def reduce(kind: str, *values: Node) -> Node:
     row = REDUCTIONS[kind]
     if len(values) != row.arity:
         raise TypeError(f"{kind} takes {row.arity} values, got {len(values)}")
-    return intern("reduce", row.result(values[0].dtype), values, (kind,))
+    return intern("reduce", row.dtype(kind, values[0].dtype), values, (kind,))
 
 
 def scan(kind: str, value: Node) -> Node:

@@ -40,13 +40,15 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in HALF else dtype
 
 
-def category(dtype: torch.dtype) -> str:
-    """float, int or bool: what an op table's text may depend on."""
-    if dtype in FLOAT:
-        return "float"
-    return "bool" if dtype == torch.bool else "int"
+def least(dtype: torch.dtype) -> bool | int | float:
+    """The value that no other is less than."""
+    if dtype.is_floating_point:
+        return -float("inf")
+    return False if dtype == torch.bool else torch.iinfo(dtype).min
 
 
-def itemsize(dtype: torch.dtype) -> int:
-    """Bytes per element."""
-    return dtype.itemsize
+def greatest(dtype: torch.dtype) -> bool | int | float:
+    """The value that no other is greater than."""
+    if dtype.is_floating_point:
+        return float("inf")
+    return True if dtype == torch.bool else torch.iinfo(dtype).max

@@ -14,10 +14,12 @@ from typing import Any
 
 import sympy
 import torch
+from sympy.logic.boolalg import Boolean
 
+from .arguments import rebuild
 from .buffer import Layout, TensorRef
 from .dtypes import HALF, compute_dtype
-from .index import Expr, FloorDiv, Mod, PythonMod, Symbol
+from .index import Expr, FloorDiv, Mod, PythonMod, Symbol, ToFloat
 from .node import Node
 from .operation import Check, Extern, Loop, Store, Unbacked, require
 from .ops import OPS
@@ -83,7 +85,7 @@ def view(ref: TensorRef, memory: Mapping[str, torch.Tensor], sizes: Sizes) -> to
 
 
 def evaluate(expr: Expr, env: Env) -> Any:
-    """An index expression's value: an int, or an int64 tensor if a variable of it is one."""
+    """An expression's value as Python has it: an int, float or bool; an int64 tensor if a variable of it is one."""
     if expr.is_Integer:
         return int(expr)
     if expr.is_Symbol:
@@ -94,7 +96,11 @@ def evaluate(expr: Expr, env: Env) -> Any:
         values = {symbol: env[symbol] for symbol in expr.free_symbols}
         if any(isinstance(value, torch.Tensor) for value in values.values()):
             raise NotImplementedError(f"cannot evaluate {expr} at loop variables")
-        return _number(expr.xreplace({symbol: sympy.sympify(value) for symbol, value in values.items()}))
+        known = {symbol: sympy.sympify(value) for symbol, value in values.items()}
+        for node in expr.atoms(ToFloat):  # of a condition: sympy keeps ToFloat(True) as it is
+            if isinstance(node.args[0], Boolean):
+                known[node] = sympy.Float(int(evaluate(node.args[0], env)))
+        return _number(expr.xreplace(known))
     args = [evaluate(arg, env) for arg in expr.args]
     if expr.is_Add:
         return fold(operator.add, args)
@@ -109,7 +115,8 @@ def _number(value: Any) -> bool | int | float:
     """A sympy constant as Python has it."""
     if value in (sympy.true, sympy.false):
         return bool(value)
-    return int(value) if value.is_integer else float(value)
+    whole = value.is_integer and not isinstance(value, sympy.Float)  # 0.0 says that it is an integer
+    return int(value) if whole else float(value)
 
 
 def _size_value(symbol: Symbol, value: Any) -> Any:
@@ -215,7 +222,7 @@ class _Body:
 
     def _reduce(self, node: Node, *args: torch.Tensor) -> torch.Tensor:
         args = torch.broadcast_tensors(*args)
-        reduced = REDUCTIONS[node.attrs[0]].torch(*(self._flat(arg) for arg in args))
+        reduced = REDUCTIONS[node.attrs[0]].results[node.attrs[0]].torch(*(self._flat(arg) for arg in args))
         return reduced.reshape([*reduced.shape, *[1] * len(self.loop.reduction_ranges)])
 
     def _scan(self, node: Node, value: torch.Tensor) -> torch.Tensor:
@@ -277,10 +284,6 @@ def _argument(value: Any, memory: Mapping[str, torch.Tensor], sizes: Sizes) -> A
         return value.value if value.name is None else memory[value.name]
     if isinstance(value, sympy.Basic):
         return evaluate(value, sizes)
-    if isinstance(value, (list, tuple)):
-        return [_argument(item, memory, sizes) for item in value]
-    if isinstance(value, dict):
-        return {key: _argument(item, memory, sizes) for key, item in value.items()}
     return value
 
 
@@ -304,8 +307,7 @@ def _run_extern(extern: Extern, program: Program, memory: dict[str, torch.Tensor
     if isinstance(extern, Check):
         require(evaluate(extern.condition, sizes), extern.explain(sizes))
         return
-    args = [_argument(value, memory, sizes) for value in extern.args]
-    kwargs = {key: _argument(value, memory, sizes) for key, value in extern.kwargs.items()}
+    args, kwargs = rebuild((extern.args, extern.kwargs), lambda value: _argument(value, memory, sizes))
     result = extern.target(*args, **kwargs)
     for item in extern.unbacked:
         _bind(sizes, item, result)

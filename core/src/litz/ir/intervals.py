@@ -33,6 +33,7 @@ from .index import (
 )
 from .node import Node, walk
 from .operation import Loop, Operation
+from .reductions import REDUCTIONS
 
 LARGEST = 2**62
 """Beyond this a sum or product of two may not fit into int64 any more, and nothing is known of it."""
@@ -218,7 +219,7 @@ class Intervals:
             if source.dtype.is_floating_point:
                 return _truncated(self._floats[source])
             return self._found[source]
-        if node.op == "reduce" and node.attrs[0] in ("argmax", "argmin"):
+        if node.op == "reduce" and REDUCTIONS[node.attrs[0]].ordered:
             return Interval(ZERO, None)
         args = [self._found[arg] for arg in node.args]
         if node.op == "where":

@@ -7,7 +7,7 @@ of an input); then program order counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -15,9 +15,11 @@ from typing import Any, Literal
 import sympy
 import torch
 
+from .arguments import leaves
 from .buffer import TensorRef
 from .index import Expr, Symbol, product
 from .node import Node, walk
+from .reductions import REDUCTIONS
 
 StoreMode = Literal["set", "add", "prod", "max", "min"]
 
@@ -114,6 +116,11 @@ class Loop:
         return bool(self.reduction_ranges)
 
     @cached_property
+    def ordered(self) -> bool:
+        """Is the order of the reduction ranges part of the result, as it is of scans and of positions?"""
+        return any(n.op == "scan" or (n.op == "reduce" and REDUCTIONS[n.attrs[0]].ordered) for n in self.nodes)
+
+    @cached_property
     def levels(self) -> Mapping[Node, bool]:
         """For each node: does its value vary along a reduction range?"""
         inner = {r.var for r in self.reduction_ranges}
@@ -127,6 +134,23 @@ class Loop:
                 own = {s for expr in _expressions(node) for s in expr.free_symbols}
                 level[node] = bool(own & inner) or any(level[arg] for arg in node.args)
         return level
+
+    @cached_property
+    def variables(self) -> Mapping[Node, frozenset[Symbol]]:
+        """The loop variables that each node's value depends on. A reduction's: those of the output ranges."""
+        own = {r.var for r in self.all_ranges}
+        outer = frozenset(own - {r.var for r in self.reduction_ranges})
+        found: dict[Node, frozenset[Symbol]] = {}
+        for node in self.nodes:
+            if node.op == "reduce":
+                found[node] = outer
+            elif node.op == "scan":
+                found[node] = frozenset(own)
+            else:
+                parts = [found[arg] for arg in node.args]
+                parts.append(frozenset(s for expr in _expressions(node) for s in expr.free_symbols if s in own))
+                found[node] = frozenset().union(*parts)
+        return found
 
     def at_reduction_level(self, store: Store) -> bool:
         """Is the store made once per point of the reduction ranges too?"""
@@ -154,17 +178,6 @@ def _expressions(node: Node) -> tuple[Expr, ...]:
 
 
 expressions = _expressions
-
-
-def _refs(value: object) -> Iterator[TensorRef]:
-    if isinstance(value, TensorRef):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _refs(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _refs(item)
 
 
 @dataclass(frozen=True)
@@ -204,7 +217,7 @@ class Extern:
     @cached_property
     def refs(self) -> tuple[TensorRef, ...]:
         """Every tensor argument."""
-        return (*_refs(self.args), *_refs(dict(self.kwargs)))
+        return tuple(value for value in leaves((self.args, self.kwargs)) if isinstance(value, TensorRef))
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -286,15 +299,13 @@ class Check(Extern):
 
 def sizes_in(value: Any) -> frozenset[Symbol]:
     """Every size symbol in nested arguments of an Extern."""
-    if isinstance(value, TensorRef):
-        return frozenset(value.layout.free_symbols)
-    if isinstance(value, sympy.Basic):
-        return frozenset(value.free_symbols)
-    if isinstance(value, Mapping):
-        value = tuple(value.values())
-    if isinstance(value, (list, tuple)):
-        return frozenset(symbol for item in value for symbol in sizes_in(item))
-    return frozenset()
+    found: set[Symbol] = set()
+    for leaf in leaves(value):
+        if isinstance(leaf, TensorRef):
+            found |= leaf.layout.free_symbols
+        elif isinstance(leaf, sympy.Basic):
+            found |= leaf.free_symbols
+    return frozenset(found)
 
 
 Operation = Loop | Extern

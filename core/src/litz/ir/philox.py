@@ -1,7 +1,7 @@
 """Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 
 A random value is a pure function of a seed and a position, so a loop that draws may be fused, split, reordered or
-run twice. The bits and the conversions are those of Triton's `tl.rand` and `tl.randn`, which the CUDA kernels call.
+run twice. Every target draws the same bits and converts them in the same way.
 """
 
 from __future__ import annotations

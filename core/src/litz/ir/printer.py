@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .buffer import Buffer, TensorRef
+from .arguments import fold
+from .buffer import Buffer
 from .dtypes import short
 from .node import Node
 from .operation import Check, Collective, Extern, KernelCall, Loop, Operation, Store, Template, Wait
@@ -70,11 +71,13 @@ def _store_text(store: Store, names: Mapping[Node, str], buffers: Mapping[str, B
 
 
 def _argument(value: Any) -> str:
-    if isinstance(value, TensorRef):
-        return str(value)
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_argument, value))}]"
-    return str(value)
+    return str(fold(value, str, _container))
+
+
+def _container(given: Any, parts: list[str]) -> str:
+    if isinstance(given, Mapping):
+        return f"{{{', '.join(f'{key}: {part}' for key, part in zip(given, parts, strict=True))}}}"
+    return f"[{', '.join(parts)}]"
 
 
 _KINDS = {Extern: "extern", Template: "template", KernelCall: "kernel", Collective: "collective", Wait: "wait"}

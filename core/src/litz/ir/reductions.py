@@ -1,89 +1,303 @@
-"""The kinds of reduction and scan, a row each.
+"""The reductions, a row each, as data: what is held while values come in, how it grows, what comes of it.
 
-A `reduce` node takes its values over all the reduction ranges of its loop. `welford_mean` and `welford_m2` of the
-same value are computed together, in one pass: the mean, and the sum of squared deviations from it (Welford, "Note on
-a method for calculating corrected sums of squares and products", 1962). Their `_combine` twins join partial results
-`(mean, m2, weight)`, as a split reduction leaves them (Chan, Golub and LeVeque, 1979).
-`argmax` and `argmin` give the row-major position within the reduction ranges, the first of equals; NaN is the extreme.
+A `reduce` node takes its values over all the reduction ranges of its loop; its kind is a result of one of the rows.
+Results of one row and the same values share one state: `welford_mean` and `welford_m2` are the mean, and the sum of
+squared deviations from it (Welford, "Note on a method for calculating corrected sums of squares and products", 1962;
+merged as Chan, Golub and LeVeque do, 1979). `argmax` and `argmin` give the row-major position within the reduction
+ranges, the first of equals; NaN is the extreme.
+
+Adding a reduction is adding a row. The interpreter computes its torch column, `litz.schedule.split` splits it, and code
+generators write it from the row; a faster form that was made by hand is an entry of a target's dialect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 
 import torch
 
+from .dtypes import compute_dtype, greatest, least
+from .node import Node, intern, rewrite, walk, with_args
+from .ops import OPS
+from .scalars import Scalar, call, const
 
-@dataclass(frozen=True)
+State = tuple[Node, ...]
+Torch = Callable[..., torch.Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What one kind of `reduce` node gives. finish: made of a state that has all values. torch: the same, of tensors
+    with the reduction as last dimension, which goes. scan: the inclusive scan along the last dimension, None where
+    there are no such scans. flops: per value."""
+
+    finish: Callable[[State], Node]
+    torch: Torch
+    scan: Torch | None = None
+    flops: int = 1
+
+
+@dataclass(frozen=True, eq=False)
 class Reduction:
-    """How to reduce. `torch` takes tensors with the reduction as last dimension, and drops that dimension.
+    """A way to reduce. Its functions take and give nodes of compute types (half types as float32).
 
-    `combine` is the kind that joins partial results of a split reduction, None if such a reduction is never split.
+    name: of the row. results: by kind. identity: the state of no values, constants, by the type of the values.
+    merge: the state of two others; values in the second come later where that counts. lift: the state of one value,
+    given the values (there are `arity`) and the position (int64, row-major); by default the value itself. parts: names
+    of what the state consists of. neutral: a value that changes nothing, by type; None if there is none. ordered: do
+    positions count? They may not be renumbered then. merge_flops: of a merge.
     """
 
     name: str
-    arity: int
-    result: Callable[[torch.dtype], torch.dtype]
-    torch: Callable[..., torch.Tensor]
-    combine: str | None
+    results: Mapping[str, Result]
+    identity: Callable[[torch.dtype], State]
+    merge: Callable[[State, State], State]
+    lift: Callable[[State, Node], State] | None = None
+    arity: int = 1
+    parts: tuple[str, ...] = ("value",)
+    neutral: Callable[[torch.dtype], Scalar] | None = None
+    ordered: bool = False
+    merge_flops: int = 1
+    takes_states: bool = False
+
+    def form(self, dtype: torch.dtype) -> Form:
+        """The row for values of a type. TypeError if it has no meaning there."""
+        return _form(self, compute_dtype(dtype))
+
+    def dtype(self, kind: str, dtype: torch.dtype) -> torch.dtype:
+        """The type of a result, by that of the first value. Half types stay, as results of arithmetic do."""
+        found = self.form(dtype).finish[kind].dtype
+        return dtype if found == compute_dtype(dtype) else found
+
+    @property
+    def several(self) -> bool:
+        """Does one walk over the values give several results?"""
+        return len(self.results) > 1
+
+    @cached_property
+    def of_states(self) -> Reduction:
+        """The reduction that merges states, such as a split reduction leaves: the parts are its values and results."""
+
+        def result(number: int) -> Result:
+            return Result(lambda state: state[number], lambda *parts: self.fold(parts)[number], flops=self.merge_flops)
+
+        kinds = {f"{self.name}_combine_{part}": result(number) for number, part in enumerate(self.parts)}
+        return Reduction(
+            f"{self.name}_combine",
+            kinds,
+            self.identity,
+            self.merge,
+            lambda values, position: values,
+            len(self.parts),
+            self.parts,
+            merge_flops=self.merge_flops,
+            takes_states=True,
+        )
+
+    def alone(self, number: int, dtype: torch.dtype) -> str | None:
+        """The kind that merges one part of states by itself, whatever the other parts are; None if there is none."""
+        merged = self.form(dtype).merge[number]
+        part = self.form(dtype).state[number].dtype
+        for kind, row in REDUCTIONS.items():
+            if row.parts == ("value",) and row.means(part):
+                form = row.form(part)
+                if form.lift == form.values and merged.op == form.merge[0].op:
+                    if merged.args == (self.form(dtype).state[number], self.form(dtype).other[number]):
+                        return kind
+        return None
+
+    def means(self, dtype: torch.dtype) -> bool:
+        """Has the row a meaning for values of a type?"""
+        try:
+            return bool(self.form(dtype))
+        except TypeError:
+            return False
+
+    def fold(self, states: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """States along the last dimension merged, neighbours first, so that order is kept."""
+        form = self.form(states[0].dtype)
+        while (size := states[0].shape[-1]) != 1:
+            if size == 0 or size % 2:
+                none = [
+                    torch.full((*s.shape[:-1], 1), n.attrs[0], dtype=n.dtype)
+                    for s, n in zip(states, form.identity, strict=True)
+                ]
+                states = [torch.cat([s.to(n.dtype), n], -1) for s, n in zip(states, none, strict=True)]
+            if size:
+                both = [*(s[..., 0::2] for s in states), *(s[..., 1::2] for s in states)]
+                states = evaluate(form.merge, dict(zip((*form.state, *form.other), both, strict=True)))
+        return [state[..., 0] for state in states]
 
 
-def _keep(dtype: torch.dtype) -> torch.dtype:
-    return dtype
+@dataclass(frozen=True)
+class Form:
+    """A row for one type of values: nodes over the leaves `values`, `position`, `state` and `other` (the later state of
+    a merge). `finish` has a node per kind."""
+
+    values: State
+    position: Node
+    state: State
+    other: State
+    identity: State
+    lift: State
+    merge: State
+    finish: Mapping[str, Node]
+
+    @property
+    def step(self) -> State:
+        """The state with one value more, over `state`, `values` and `position`."""
+        given = dict(zip(self.other, self.lift, strict=True))
+        return rewrite(self.merge, lambda node, args: given.get(node) or with_args(node, args))
 
 
-def _bool(dtype: torch.dtype) -> torch.dtype:
-    return torch.bool
-
-
-def _int64(dtype: torch.dtype) -> torch.dtype:
-    return torch.int64
-
-
-def _typed(function: Callable[..., torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-    return lambda x: x.any(-1) if x.dtype == torch.bool else function(x, -1, dtype=x.dtype)
-
-
-def _mean(x: torch.Tensor) -> torch.Tensor:
-    return x.mean(-1)
-
-
-def _m2(x: torch.Tensor) -> torch.Tensor:
-    return ((x - x.mean(-1, keepdim=True)) ** 2).sum(-1)
-
-
-def _combined_mean(mean: torch.Tensor, m2: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return (mean * weight).sum(-1) / weight.sum(-1)
-
-
-def _combined_m2(mean: torch.Tensor, m2: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    centre = _combined_mean(mean, m2, weight).unsqueeze(-1)
-    return (m2 + weight * (mean - centre) ** 2).sum(-1)
-
-
-REDUCTIONS: Mapping[str, Reduction] = {
-    row.name: row
-    for row in (
-        Reduction("sum", 1, _keep, _typed(torch.sum), "sum"),
-        Reduction("prod", 1, _keep, _typed(torch.prod), "prod"),
-        Reduction("max", 1, _keep, lambda x: x.amax(-1), "max"),
-        Reduction("min", 1, _keep, lambda x: x.amin(-1), "min"),
-        Reduction("any", 1, _bool, lambda x: x.any(-1), "any"),
-        Reduction("all", 1, _bool, lambda x: x.all(-1), "all"),
-        Reduction("argmax", 1, _int64, lambda x: x.argmax(-1), None),
-        Reduction("argmin", 1, _int64, lambda x: x.argmin(-1), None),
-        Reduction("welford_mean", 1, _keep, _mean, "welford_combine_mean"),
-        Reduction("welford_m2", 1, _keep, _m2, "welford_combine_m2"),
-        Reduction("welford_combine_mean", 3, _keep, _combined_mean, "welford_combine_mean"),
-        Reduction("welford_combine_m2", 3, _keep, _combined_m2, "welford_combine_m2"),
+@cache
+def _form(row: Reduction, dtype: torch.dtype) -> Form:
+    identity = row.identity(dtype)
+    state, other = (
+        tuple(_leaf(f"{name}{number}", node.dtype) for number, node in enumerate(identity)) for name in ("s", "o")
     )
-}
+    types = [node.dtype for node in identity] if row.takes_states else [dtype] * row.arity
+    values = tuple(_leaf(f"v{number}", each) for number, each in enumerate(types))
+    position = _leaf("at", torch.int64)
+    lift = values if row.lift is None else row.lift(values, position)
+    finish = {kind: result.finish(state) for kind, result in row.results.items()}
+    return Form(values, position, state, other, identity, lift, row.merge(state, other), finish)
 
-SCANS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "sum": lambda x: torch.cumsum(x, -1, dtype=x.dtype),
-    "prod": lambda x: torch.cumprod(x, -1, dtype=x.dtype),
-    "max": lambda x: torch.cummax(x, -1).values,
-    "min": lambda x: torch.cummin(x, -1).values,
+
+def _leaf(name: str, dtype: torch.dtype) -> Node:
+    return intern("given", dtype, (), (name,))
+
+
+def evaluate(roots: Sequence[Node], given: Mapping[Node, torch.Tensor]) -> list[torch.Tensor]:
+    """The values of nodes made of ops, constants and casts over leaves that are given."""
+    values: dict[Node, torch.Tensor] = dict(given)
+    for node in walk(*roots):
+        if node in values:
+            continue
+        args = [values[arg] for arg in node.args]
+        if node.op == "const":
+            values[node] = torch.tensor(node.attrs[0], dtype=node.dtype)
+        else:
+            values[node] = args[0].to(node.dtype) if node.op == "cast" else OPS[node.op].torch(*args)
+    return [values[root] for root in roots]
+
+
+# ------------------------------------------------------------------------------------------------------------ rows
+
+
+def _first(state: State) -> Node:
+    return state[0]
+
+
+def _second(state: State) -> Node:
+    return state[1]
+
+
+def _by_op(name: str, op: str, neutral: Callable[[torch.dtype], Scalar], function: Torch, scan: Torch) -> Reduction:
+    """A reduction whose state is one value, merged by an op."""
+    return Reduction(
+        name,
+        {name: Result(_first, function, scan)},
+        identity=lambda dtype: (const(neutral(dtype), dtype),),
+        merge=lambda a, b: (call(op, a[0], b[0]),),
+        neutral=neutral,
+    )
+
+
+def _test(name: str, op: str, empty: bool, function: Torch) -> Reduction:
+    """Whether any value, or every value, is not 0."""
+
+    def lift(values: State, position: Node) -> State:
+        (value,) = values
+        return (value if value.dtype == torch.bool else call("ne", value, const(0, value.dtype)),)
+
+    return Reduction(
+        name,
+        {name: Result(_first, function)},
+        identity=lambda dtype: (const(empty, torch.bool),),
+        merge=lambda a, b: (call(op, a[0], b[0]),),
+        lift=lift,
+        neutral=lambda dtype: int(empty),
+    )
+
+
+def _position_of(name: str, better: str, worst: Callable[[torch.dtype], Scalar], function: Torch) -> Reduction:
+    """Where the extreme is: the first of equals, and a NaN before everything else."""
+
+    def merge(a: State, b: State) -> State:
+        nan_a, nan_b = call("ne", a[0], a[0]), call("ne", b[0], b[0])
+        beats = call("bitwise_or", call(better, b[0], a[0]), call("bitwise_and", nan_b, call("eq", a[0], a[0])))
+        equals = call("bitwise_or", call("eq", b[0], a[0]), call("bitwise_and", nan_b, nan_a))
+        take = call("bitwise_or", beats, call("bitwise_and", equals, call("lt", b[1], a[1])))
+        return call("where", take, b[0], a[0]), call("where", take, b[1], a[1])
+
+    return Reduction(
+        name,
+        {name: Result(_second, function, flops=2)},
+        identity=lambda dtype: (const(worst(dtype), dtype), const(greatest(torch.int64), torch.int64)),
+        merge=merge,
+        lift=lambda values, position: (values[0], position),
+        parts=("best", "at"),
+        ordered=True,
+    )
+
+
+def _typed(function: Torch, of_bool: Torch) -> Torch:
+    """Torch's sum and product give int64 for small types: not here."""
+    return lambda x: of_bool(x, -1) if x.dtype == torch.bool else function(x, -1, dtype=x.dtype)
+
+
+def _merge_moments(a: State, b: State) -> State:
+    (mean, m2, weight), (other_mean, other_m2, other_weight) = a, b
+    zero, one = const(0, mean.dtype), const(1, mean.dtype)
+    delta, total = call("sub", other_mean, mean), call("add", weight, other_weight)
+    empty = call("eq", total, zero)
+    share = call("where", empty, zero, call("div", other_weight, call("where", empty, one, total)))
+    moved = call("mul", call("mul", delta, delta), call("mul", weight, share))
+    return call("add", mean, call("mul", delta, share)), call("add", call("add", m2, other_m2), moved), total
+
+
+ROWS: tuple[Reduction, ...] = (
+    _by_op("sum", "add", lambda dtype: 0, _typed(torch.sum, torch.any), lambda x: torch.cumsum(x, -1, dtype=x.dtype)),
+    _by_op(
+        "prod", "mul", lambda dtype: 1, _typed(torch.prod, torch.all), lambda x: torch.cumprod(x, -1, dtype=x.dtype)
+    ),
+    _by_op("max", "maximum", least, lambda x: x.amax(-1), lambda x: torch.cummax(x, -1).values),
+    _by_op("min", "minimum", greatest, lambda x: x.amin(-1), lambda x: torch.cummin(x, -1).values),
+    _test("any", "bitwise_or", False, lambda x: x.any(-1)),
+    _test("all", "bitwise_and", True, lambda x: x.all(-1)),
+    _position_of("argmax", "gt", least, lambda x: x.argmax(-1)),
+    _position_of("argmin", "lt", greatest, lambda x: x.argmin(-1)),
+    Reduction(
+        "welford",
+        {
+            # Per value: the count, its reciprocal's product with a difference, an add; and three more.
+            "welford_mean": Result(_first, lambda x: x.mean(-1), flops=4),
+            "welford_m2": Result(_second, lambda x: ((x - x.mean(-1, keepdim=True)) ** 2).sum(-1), flops=3),
+        },
+        identity=lambda dtype: (const(0, dtype),) * 3,
+        merge=_merge_moments,
+        lift=lambda values, position: (values[0], const(0, values[0].dtype), const(1, values[0].dtype)),
+        parts=("mean", "m2", "weight"),
+        merge_flops=6,
+    ),
+)
+
+
+def by_kind(*rows: Reduction) -> Iterator[tuple[str, Reduction]]:
+    """The kinds that rows add: their results, and those of merging their states."""
+    for row in rows:
+        yield from ((kind, row) for kind in row.results)
+        if row.lift is not None:
+            yield from ((kind, row.of_states) for kind in row.of_states.results)
+
+
+REDUCTIONS: dict[str, Reduction] = dict(by_kind(*ROWS))
+"""The row of each kind of `reduce` node."""
+
+SCANS: dict[str, Torch] = {
+    kind: result.scan for row in ROWS for kind, result in row.results.items() if result.scan is not None
 }
-"""Inclusive scans along the last dimension."""
+"""Inclusive scans along the last dimension, by kind."""

@@ -142,12 +142,11 @@ def _ordered(loop: Loop) -> Loop:
                 return loop
             weight += abs(int(step))
         weights[r.var] = weight
-    ordered = any(node.op == "scan" or (node.op == "reduce" and "arg" in node.attrs[0]) for node in loop.nodes)
     return replace(
         loop,
         ranges=tuple(sorted(loop.ranges, key=lambda r: -weights[r.var])),
         reduction_ranges=loop.reduction_ranges
-        if ordered
+        if loop.ordered
         else tuple(sorted(loop.reduction_ranges, key=lambda r: -weights[r.var])),
     )
 

@@ -34,6 +34,7 @@ from litz.ir.index import (
 from litz.ir.intervals import Contents
 from litz.ir.node import walk
 from litz.ir.operation import StoreMode, expressions, require
+from litz_plugins import TargetOf
 
 from .promises import Promises
 from .strides import dense_strides, same_stride
@@ -53,9 +54,10 @@ ReductionBody = Callable[[Indices, Indices], Node | tuple[Node, ...]]
 class LoweringContext:
     """The program so far, and the FX node whose lowering is at work."""
 
-    def __init__(self, graph: Graph, options: Any, needs: Needs) -> None:
+    def __init__(self, graph: Graph, options: Any, needs: Needs, target_of: TargetOf) -> None:
         self.graph = graph
         self.options = options
+        self.target_of = target_of
         self.needs = needs
         self.node: torch.fx.Node | None = None
         self.buffers: dict[str, Buffer] = {}
@@ -113,7 +115,8 @@ class LoweringContext:
         dim: of the rows; None: all is one row. rows: from so many on the library is no faster.
         """
         row = self.hint(x.numel if dim is None or not x.ndim else x.size[dim])
-        if x.device.type == "cuda" and row > LONG_ROW and self.hint(x.numel) // row < rows:
+        blocks = "blocks" in self.target_of(x.device).abilities
+        if blocks and row > LONG_ROW and self.hint(x.numel) // row < rows:
             raise NotImplementedError(f"few rows of {row} elements, which the library splits over the GPU")
 
     def decide(self, condition: Any) -> bool:

@@ -224,7 +224,7 @@ def _unbacked(ctx: LoweringContext, node: torch.fx.Node) -> tuple[Unbacked, ...]
     """The symbols that the call binds, and where in its results they are."""
     bindings = node.meta.get("unbacked_bindings")
     if not bindings:
-        return ()
+        return ctx.promises.taken_for_known(node, _path)
     paths = ((symbol, _path(keypath)) for symbol, keypath in bindings.items() if isinstance(symbol, sympy.Symbol))
     return tuple(Unbacked(ctx.promises.symbol_for(symbol, node, path), path) for symbol, path in paths)
 

@@ -23,9 +23,6 @@ aten = torch.ops.aten
 MAX_JOINED = 8
 """The most inputs of a cat that one loop chooses from; more are copied by the library or written piece by piece."""
 
-LAUNCH_BYTES = {"cpu": 64 << 10, "cuda": 4 << 20}
-"""Bytes that memory moves while one kernel is launched, by type of device: 2 us at 32 GB/s, 2.5 us at 1.7 TB/s."""
-
 
 @lowering(aten.cat.default)
 def cat(ctx: LoweringContext, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -59,7 +56,8 @@ def _library_joins(ctx: LoweringContext, pieces: Sequence[Tensor]) -> bool:
     computed = [x for x in pieces if not isinstance(x, View) or x.ref() is None or ctx.is_computed(x.buffer.name)]
     again = sum(2 * ctx.hint(x.numel) * x.dtype.itemsize for x in computed)
     launches = len(pieces) - 1 - len({x.size for x in computed})
-    return launches > 0 and again <= launches * LAUNCH_BYTES.get(pieces[0].device.type, 0)
+    target = ctx.target_of(pieces[0].device)
+    return launches > 0 and again <= launches * target.launch_us * target.usual_bandwidth
 
 
 def _chosen(

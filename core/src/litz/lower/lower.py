@@ -27,7 +27,8 @@ from litz.ir.complexity import MAX_INDEX, MAX_VIEW, nodes_excess, position_terms
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import ONE, ZERO, Expr
 from litz.ir.node import walk
-from litz_plugins import Decision
+from litz.target import target_of
+from litz_plugins import Decision, TargetOf
 
 from .context import LoweringContext, same_strides
 from .fallback import fallback
@@ -44,16 +45,17 @@ def lower(
     options: Any = None,
     needs: Needs | None = None,
     note: Callable[[Decision], None] | None = None,
+    target_of: TargetOf = target_of,
 ) -> Program:
     """The program of `graph`.
 
     lowerings: op -> lowering; core's own if None. options: this compile's options, handed to lowerings as
     `ctx.options`. needs: how a library call takes a tensor (`litz.capture.layout_needs`); by torch's tags if None.
-    note: called with what is decided on the way.
+    note: called with what is decided on the way. target_of: the devices that it is lowered for.
     LoweringError, naming op and node, if a lowering fails; one that raises NotImplementedError leaves
     its op to an Extern.
     """
-    return _Lowerer(graph, core_lowerings() if lowerings is None else lowerings, options, needs, note).run()
+    return _Lowerer(graph, core_lowerings() if lowerings is None else lowerings, options, needs, note, target_of).run()
 
 
 class _Lowerer:
@@ -66,9 +68,10 @@ class _Lowerer:
         options: Any,
         needs: Needs | None,
         note: Callable[[Decision], None] | None,
+        target_of: TargetOf,
     ) -> None:
         self.graph, self.lowerings, self.note = graph, lowerings, note
-        self.ctx = LoweringContext(graph, options, needs or LayoutNeeds().of)
+        self.ctx = LoweringContext(graph, options, needs or LayoutNeeds().of, target_of)
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Any] = []
         self.static: set[str] = set()

@@ -62,6 +62,15 @@ class Promises:
         self.places[symbol] = _place(node, path)
         return symbol
 
+    def taken_for_known(self, node: torch.fx.Node, steps: Callable[[Any], tuple[Any, ...]]) -> tuple[Unbacked, ...]:
+        """What `node` finds out that was taken for a number before: it is to be that number. steps: of a key path."""
+        found = []
+        for symbol, (keypath, number) in torch_api.sizes_taken_for_known(node).items():
+            found.append(Unbacked(symbol, steps(keypath)))
+            self.places[symbol] = _place(node, found[-1].path)
+            self.pending.append(sympy.Eq(symbol, number, evaluate=False))
+        return tuple(found)
+
     def given(self, symbols: Iterable[sympy.Symbol]) -> None:
         """The inputs hold these."""
         self.known.update(symbols)

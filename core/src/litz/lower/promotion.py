@@ -25,8 +25,10 @@ def _category(dtype: torch.dtype) -> int:
 
 
 def is_whole(expr: Any) -> bool:
-    """Is a size expression an integer? Torch's remainders say so of themselves whatever they are given, and its bit
-    operations and shifts never do."""
+    """Is a size expression an integer? Torch's remainders say so of themselves whatever they are given, sympy's float
+    0.0 does as well, and torch's bit operations and shifts never do."""
+    if isinstance(expr, sympy.Float):
+        return False
     if type(expr).__name__.startswith(("BitwiseFn_", "LShift", "RShift")):
         return all(map(is_whole, expr.args))
     if isinstance(expr, (Mod, PythonMod)):

@@ -35,6 +35,7 @@ from litz.ir.operation import expressions
 
 Position = Expr | Node
 """Where along a dimension: an index expression, or an int64 node computed at run time."""
+Size = tuple[Expr, ...]
 
 
 @cache
@@ -87,7 +88,8 @@ class View(Tensor):
     buffer: Buffer
     index: tuple[Expr, ...]
     strided: Layout | None = None
-    """Where the elements lie, if it was said (`as_strided`): with symbolic sizes, `index` may not show it any more."""
+    """Where the elements lie, if that is known from how the view was made (`as_strided`, or a reshape of what lies
+    in order): with symbolic sizes, `index` may not show it any more."""
 
     @staticmethod
     def whole(buffer: Buffer) -> View:
@@ -131,7 +133,8 @@ class View(Tensor):
         mapping = dict(zip(variables(self.ndim), index, strict=True))
         extents = ranges_of(size)
         moved = tuple(substitute(expr, mapping, extents) for expr in self.index)
-        return replace(self, size=tuple(size), index=moved, strided=None)
+        strided = self.strided and _affine(index, self.strided.stride, self.strided.offset, tuple(size))
+        return replace(self, size=tuple(size), index=moved, strided=strided)
 
     def layout(self) -> Layout | None:
         """Strides and offset (from the buffer's data) of the view, None if it is not affine in memory, or backwards.
@@ -144,20 +147,25 @@ class View(Tensor):
             return self.strided
         if self.numel == 0:
             return Layout.contiguous(self.size)
-        flat = flat_index(self.index, self.buffer.layout.stride, ZERO, ranges_of(self.size))
-        strides: list[Expr] = []
-        for var in variables(self.ndim):
-            step = stride_of(flat, var)
-            if step is None or step.is_negative:  # torch has no negative strides
-                return None
-            strides.append(step)
-        origin = {var: ZERO for var in variables(self.ndim)}
-        return Layout(self.size, tuple(strides), substitute(flat, origin))
+        return _affine(self.index, self.buffer.layout.stride, ZERO, self.size)
 
     def ref(self) -> TensorRef | None:
         """The view as a library call takes it; None if it is not affine."""
         layout = self.layout()
         return None if layout is None else TensorRef(self.buffer.name, layout)
+
+
+def _affine(index: Sequence[Expr], stride: Size, offset: Expr, size: Size) -> Layout | None:
+    """Where a tensor of `size` lies whose elements are at `index` of one that lies with `stride` from `offset`; None if
+    its strides are not known, or negative, which torch has not."""
+    flat = flat_index(tuple(index), stride, offset, ranges_of(size))
+    strides: list[Expr] = []
+    for var in variables(len(size)):
+        step = stride_of(flat, var)
+        if step is None or step.is_negative:
+            return None
+        strides.append(step)
+    return Layout(size, tuple(strides), substitute(flat, {var: ZERO for var in variables(len(size))}))
 
 
 @dataclass(frozen=True, eq=False)

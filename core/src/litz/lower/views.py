@@ -6,6 +6,8 @@ Sizes and positions are ints or expressions. Nothing here makes an operation or 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import sympy
 
@@ -168,8 +170,10 @@ def reshape(x: Tensor, size: Sequence[int | Expr], hint: Hint) -> Tensor:
     old = [dim for dim in range(x.ndim) if x.size[dim] != 1]
     new = [dim for dim in range(len(sizes)) if sizes[dim] != 1]
     extents = ranges_of(sizes)
+    groups: list[tuple[list[int], list[int]]] = []
     while old or new:
         old_group, new_group = _next_group(x.size, old, sizes, new, hint)
+        groups.append((old_group, new_group))
         old, new = old[len(old_group) :], new[len(new_group) :]
         if len(old_group) == 1 and len(new_group) == 1:
             index[old_group[0]] = names[new_group[0]]
@@ -184,7 +188,30 @@ def reshape(x: Tensor, size: Sequence[int | Expr], hint: Hint) -> Tensor:
         if old_group:
             # The outermost needs no modulus: what is left is less than its extent.
             index[old_group[0]] = flat
-    return x.reindex(sizes, index)
+    result = x.reindex(sizes, index)
+    if isinstance(x, View) and isinstance(result, View) and any(not extent.is_Integer for extent in (*x.size, *sizes)):
+        return replace(result, strided=_reshaped_layout(x, sizes, groups))
+    return result
+
+
+def _reshaped_layout(
+    x: View, sizes: tuple[Expr, ...], groups: Sequence[tuple[Sequence[int], Sequence[int]]]
+) -> Layout | None:
+    """Where x reshaped lies, None if that is not known to be possible without a copy: in each group of dimensions with
+    equally many elements, x's must follow each other in memory. Quotients and remainders of symbolic sizes, of which
+    the result's index is made, do not show it."""
+    lies = x.layout()
+    if lies is None:
+        return None
+    strides: list[Expr] = [ONE] * len(sizes)
+    for old, new in groups:
+        if not all(same_stride(lies.stride[a], lies.stride[b] * x.size[b]) for a, b in pairwise(old)):
+            return None
+        step = lies.stride[old[-1]] if old else ONE
+        for dim in reversed(new):
+            strides[dim] = step
+            step = step * sizes[dim]
+    return Layout(sizes, tuple(strides), lies.offset)
 
 
 def _next_group(

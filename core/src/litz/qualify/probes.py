@@ -18,12 +18,15 @@ import torch
 from litz.ir import Node, Store, build
 from litz.ir.index import Expr, loop_var, mod, placeholder, reduction_var, to_expr
 from litz.ir.operation import StoreMode
+from litz.ir.reductions import ROWS as REDUCTION_ROWS
 
 I = [loop_var(n) for n in range(3)]  # noqa: E741
 R = [reduction_var(n) for n in range(2)]
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 I64, I32, I8, U8, BOOL = torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool
 
+MOMENTS = next(tuple(row.results) for row in REDUCTION_ROWS if row.several)
+"""Reductions that share one state."""
 ROWS, LONG, SHARED = 61, 2061, 50_003
 """Sizes: rows of a small table, elements of a long row (two blocks and a rest), elements that threads share."""
 
@@ -249,8 +252,8 @@ def _rows() -> Iterator[Probe]:
     for count in (2048, 16):  # powers of two: the means are exact
         loop = _Loop("moments", [ROWS], [count])
         value = loop.read(numbers(F32, ROWS, count))
-        loop.write(build.reduce("welford_mean", value))
-        loop.write(build.reduce("welford_m2", value))
+        for kind in MOMENTS:
+            loop.write(build.reduce(kind, value))
         yield loop.done(4e-5)
     loop = _Loop("kept rows", [5], [LONG])
     x = loop.read(numbers(F32, 5, LONG) / 16)
@@ -269,8 +272,8 @@ def _columns() -> Iterator[Probe]:
     yield loop.done()
     loop = _Loop("columns", [70], [64])
     value = loop.read(numbers(F32, 64, 70), R[0], I[0])
-    loop.write(build.reduce("welford_mean", value))
-    loop.write(build.reduce("welford_m2", value))
+    for kind in MOMENTS:
+        loop.write(build.reduce(kind, value))
     yield loop.done(4e-5)
     for at, sizes in (((I[0], R[0]), (ROWS, 41)), ((R[0], I[0]), (41, ROWS))):
         loop = _Loop("scans", [ROWS], [41])

@@ -33,7 +33,8 @@ from litz.options import Options
 from litz.runtime import cpp_build
 from litz.runtime.cache import Cache, digest
 from litz.runtime.cpp_compiler import find_compiler
-from litz_plugins import CodegenContext, Decision, DeviceInfo, KernelSource
+from litz.target import target_of
+from litz_plugins import CodegenContext, Decision, KernelSource
 
 from .known import KNOWN
 from .probes import Probe, make_probes
@@ -87,8 +88,9 @@ def _found_here() -> dict[str, Verdict]:
 @functools.cache
 def _sources() -> str:
     """What tells one state of generator and probes from another."""
-    folders = (Path(litz.codegen.cpp.__file__).parent, Path(__file__).parent)
-    return digest(*(path.read_bytes() for folder in folders for path in sorted(folder.glob("*.py"))))
+    generator = Path(litz.codegen.cpp.__file__).parent
+    files = (path for folder in (generator, Path(__file__).parent) for path in sorted(folder.glob("*.py")))
+    return digest(*(path.read_bytes() for path in (generator.parent / "dialect.py", *files)))
 
 
 def _kept(key: str, options: Options, cache: Cache) -> Verdict | None:
@@ -191,7 +193,7 @@ def source_of(probe: Probe, options: Options, cache: Cache) -> tuple[KernelSourc
     """The kernel of a probe, as the generator writes it for everybody."""
     program = _program(probe)
     (loop,) = program.operations
-    context = CodegenContext(options, DeviceInfo("cpu"), program, cache)
+    context = CodegenContext(options, target_of(_CPU), program, cache)
     kernel: Any = SimpleNamespace(name=f"probe of {probe.construct}", loop=loop, inplace={})
     return generate(kernel, context), context
 

@@ -70,7 +70,7 @@ def render_html(report: CompileReport) -> str:
         _fold(f"Decisions ({len(report.decisions)})", _decisions(report), shown=False),
         *(_attachment(name, text) for name, text in report.attachments.items()),
         _fold("Compile time", _stages(report), shown=False),
-        _fold("Schedule", _pre("" if report.schedule is None else str(report.schedule)), shown=False),
+        _fold("Schedule", _pre("" if report.plan is None else str(report.plan)), shown=False),
         _fold("Generated wrapper", _source(report.wrapper_source, report.wrapper_path), shown=False),
         *(
             _fold(f"Generated kernel {name}", _source(text, report.kernel_paths.get(name)), shown=False)

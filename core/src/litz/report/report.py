@@ -13,10 +13,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from litz.cost import count_work, device_info, speeds_of
+from litz.cost import count_work
+from litz.execution import ExecutionPlan
 from litz.ir import Collective, KernelCall, Loop, Program, Template, Wait
+from litz.ir.communication import flights
 from litz.ir.dtypes import short
-from litz_plugins import Decision, DeviceInfo, Estimate
+from litz.ir.operation import storage_roots
+from litz_plugins import Decision, Estimate, Target
 
 from .step import Step
 from .streams import Realised, simulate
@@ -37,7 +40,7 @@ class CompileReport:
     temporaries and outputs, for the sizes seen. stage_seconds: wall time of each compile stage. *_sources: generated
     text by kernel. cache_hits: kernels that were not built because the cache had them, if only since they were tuned a
     moment ago. attachments: what plugins add, file name -> text. realised: measured times of collectives by step, where
-    someone profiled a run. schedule, program: the nouns.
+    someone profiled a run. plan, program: the nouns.
     """
 
     name: str
@@ -61,7 +64,7 @@ class CompileReport:
     warnings: tuple[str, ...] = ()
     attachments: Mapping[str, str] = field(default_factory=dict)
     realised: Mapping[str, Realised] = field(default_factory=dict)
-    schedule: Any = None
+    plan: ExecutionPlan | None = None
     program: Program | None = None
 
     @property
@@ -135,7 +138,7 @@ class CompileReport:
 
 def make_report(
     graph: Any,
-    schedule: Any,
+    plan: ExecutionPlan,
     compiled: Any = None,
     sources: Mapping[str, Any] | None = None,
     decisions: Iterable[Decision] = (),
@@ -144,33 +147,29 @@ def make_report(
     *,
     warnings: Iterable[str] = (),
     attachments: Mapping[str, str] | None = None,
-    device: DeviceInfo | None = None,
 ) -> CompileReport:
     """The report of one compile.
 
-    graph: the captured Graph (only `kind` is read). schedule: a Schedule. compiled: the CompiledGraph, None for a
-    schedule that was not built. sources: KernelSource by kernel. decisions: beyond those that the schedule has.
+    graph: the captured Graph (only `kind` is read). plan: the ExecutionPlan. compiled: the CompiledGraph, None for a
+    plan that was not built. sources: KernelSource by kernel. decisions: of all stages.
     attachments: file name -> text from plugins, for the report's folder.
-    device: what most of it runs on; None to go by the first step that is not on the CPU.
     """
-    program: Program = schedule.program
-    memory = schedule.memory
-    waits = _waits(schedule.steps)
-    steps = tuple(_step(step, program, schedule.estimates.get(step.name), waits) for step in schedule.steps)
-    noted = tuple(decisions)
-    # A scheduler may both note a decision and keep it; once is enough.
-    seen = set(noted)
-    extra = tuple(decision for decision in schedule.decisions if decision not in seen)
+    program, memory = plan.program, plan.memory
+    ended = flights(plan.steps, storage_roots(plan.steps)).ended
+    steps = tuple(
+        _step(step, program, plan.estimates.get(step.name), tuple(one.name for one in ended.get(number, ())))
+        for number, step in enumerate(plan.steps)
+    )
     paths = getattr(compiled, "kernels", None) or {}
     return CompileReport(
         name=program.name,
         kind=str(getattr(graph, "kind", "inference")),
-        device=_device_text(steps, device),
+        device=_device_text(plan.steps, plan.targets),
         steps=steps,
-        loops_before=schedule.loops_before,
-        kernels_after=len(schedule.kernels),
+        loops_before=plan.loops_before,
+        kernels_after=len(plan.kernels),
         externs=Counter(step.what for step in steps if step.kind != "kernel"),
-        decisions=noted + extra,
+        decisions=tuple(decisions),
         memory_peak_bytes=memory.peak_bytes,
         memory_total_bytes=memory.total_bytes,
         memory_reused=len(memory.reuse),
@@ -183,28 +182,12 @@ def make_report(
         plugins=tuple(plugins),
         warnings=tuple(warnings),
         attachments=dict(attachments or {}),
-        schedule=schedule,
+        plan=plan,
         program=program,
     )
 
 
-def _waits(steps: Iterable[Any]) -> dict[str, tuple[str, ...]]:
-    """Wait -> the collectives that write what it waits for, by name."""
-    roots: dict[str, str] = {}
-    started: dict[str, str] = {}
-    found: dict[str, tuple[str, ...]] = {}
-    for step in steps:
-        for output, base in getattr(step, "aliases", {}).items():
-            roots[output] = roots.get(base, base)
-        if isinstance(step, Collective):
-            started |= {roots.get(name, name): step.name for name in step.writes}
-        elif isinstance(step, Wait):
-            names = (started.get(roots.get(name, name)) for name in step.reads)
-            found[step.name] = tuple(name for name in names if name is not None)
-    return found
-
-
-def _step(step: Any, program: Program, estimate: Estimate | None, waits: Mapping[str, tuple[str, ...]]) -> Step:
+def _step(step: Any, program: Program, estimate: Estimate | None, waits_for: tuple[str, ...]) -> Step:
     loop = getattr(step, "loop", None)
     work = count_work(step, program)
     if loop is not None:
@@ -224,7 +207,7 @@ def _step(step: Any, program: Program, estimate: Estimate | None, waits: Mapping
         flops=work.total_flops,
         bytes_read=work.bytes_read,
         bytes_written=work.bytes_written,
-        waits_for=waits.get(step.name, ()),
+        waits_for=waits_for,
     )
 
 
@@ -244,14 +227,12 @@ def _ranges(loop: Loop, program: Program) -> str:
     return f"[{text}]" + (f" {short(stored.dtype)}" if stored is not None else "")
 
 
-def _device_text(steps: Sequence[Step], device: DeviceInfo | None) -> str:
-    if device is None:
-        names = [step.device for step in steps]
-        accelerators = [name for name in names if not name.startswith("cpu")]
-        if not names:
-            return "no device"
-        device = device_info((accelerators or names)[0])
-    on = speeds_of(device)
-    if on.assumed:
-        return f"{device} ({on.source})"  # "no GPU here: taken for ..."
-    return f"{device} ({device.name})" if device.name else str(device)
+def _device_text(steps: Sequence[Any], targets: Mapping[Any, Target]) -> str:
+    """The first device that is not the CPU, and what it was taken for."""
+    devices = [step.device for step in steps]
+    target = targets.get(next((device for device in devices if device.type != "cpu"), devices[0] if devices else None))
+    if target is None:
+        return str(devices[0]) if devices else "no device"
+    if target.assumed:
+        return f"{target} ({target.source})"  # "no GPU here: taken for ..."
+    return f"{target} ({target.name})" if target.name else str(target)

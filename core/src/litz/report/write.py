@@ -26,8 +26,8 @@ def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
     _write(folder / "trace.json", json.dumps(make_trace(report)) + "\n")
     for name, text in report.attachments.items():
         _write(folder / re.sub(r"[^\w.-]+", "_", name), text)
-    if report.schedule is not None:
-        _write(folder / "schedule.txt", f"{report.schedule}\n")
+    if report.plan is not None:
+        _write(folder / "schedule.txt", f"{report.plan}\n")
     if report.wrapper_source:
         _write(folder / "wrapper.py", report.wrapper_source)
     for name, source in report.kernel_sources.items():

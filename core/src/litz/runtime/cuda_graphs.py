@@ -51,7 +51,7 @@ class _Recording:
 
 def why_not(facts: Mapping[str, Any]) -> str | None:
     """The reason that a schedule cannot be recorded, None if it can."""
-    if not facts["all_cuda"]:
+    if not facts["recordable"]:
         return "it uses memory that is not on a CUDA device"
     if facts["unbacked"]:
         return "it has sizes that are known only at run time, which a recording would fix"

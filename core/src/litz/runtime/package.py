@@ -23,7 +23,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from litz.errors import PackageError, PackageInputError
-from litz_plugins import KernelSource
+from litz.target import target_of
+from litz_plugins import KernelSource, Target
 
 from . import cpp_build, manifest, native_launch, triton_build
 from .compiled_graph import Entry, load_wrapper
@@ -38,13 +39,12 @@ ALIGNMENT = 64
 """Bytes at whose multiples a tensor starts in the file of weights."""
 
 
-def device_facts(device: torch.device) -> dict[str, str]:
-    """What a binary depends on: the processor's instructions, or the GPU's compute capability."""
-    if device.type == "cuda":
-        major, minor = torch.cuda.get_device_capability(device)
-        return {"type": "cuda", "name": torch.cuda.get_device_name(device), "made_for": f"sm_{major}{minor}"}
-    flags = hashlib.sha256(cpp_build.cpu_flags().encode()).hexdigest()[:16]
-    return {"type": "cpu", "name": "CPU", "made_for": f"instruction set {flags}"}
+def device_facts(target: Target) -> dict[str, str]:
+    """What a binary depends on: the GPU's compute capability, or the processor's instructions."""
+    made_for = f"sm_{target.capability}"
+    if not target.capability:
+        made_for = f"instruction set {hashlib.sha256(cpp_build.cpu_flags().encode()).hexdigest()[:16]}"
+    return {"type": target.type, "name": target.name or target.type.upper(), "made_for": made_for}
 
 
 # Writing.
@@ -56,7 +56,7 @@ class Contents:
 
     wrapper: the module's text; objects: what it names besides kernels and ops (tensors, functions of modules).
     sources: of kernels, by name. state: tensors by name, which are `inputs` of kind "state". inputs, outputs, in_spec,
-    out_spec, guards: as `Package` has them.
+    out_spec, guards: as `Package` has them. target: what it is made for.
     """
 
     wrapper: str
@@ -68,7 +68,7 @@ class Contents:
     in_spec: str
     out_spec: str
     guards: Sequence[str]
-    device: torch.device
+    target: Target
 
 
 def write_package(
@@ -94,7 +94,7 @@ def write_package(
         "format": FORMAT,
         "version": VERSION,
         "torch": str(torch.__version__),
-        "device": device_facts(contents.device),
+        "device": device_facts(contents.target),
         "tensors": _write_tensors(tensors, folder / WEIGHTS),
         "functions": {k: _path_of(v) for k, v in contents.objects.items() if not isinstance(v, torch.Tensor)},
         "kernels": kernels,
@@ -169,10 +169,11 @@ def _load(folder: Path, data: Mapping[str, Any], again: str) -> Package:
         problem = f"it was made with torch {data['torch']}, and this is torch {torch.__version__}"
         raise PackageError(problem, path=str(folder), todo=again)
     wanted = data["device"]
-    if wanted["type"] == "cuda" and not torch.cuda.is_available():
-        problem = f"it was made for a {wanted['name']}, and there is no CUDA device here"
+    target = target_of(wanted["type"])
+    if target.assumed:
+        problem = f"it was made for a {wanted['name']}, and there is no {wanted['type'].upper()} device here"
         raise PackageError(problem, path=str(folder), todo=again)
-    here = device_facts(torch.device(wanted["type"]))
+    here = device_facts(target)
     if here["made_for"] != wanted["made_for"]:
         problem = f"it was made for {wanted['name']}, {wanted['made_for']}; this is {here['name']}, {here['made_for']}"
         raise PackageError(problem, path=str(folder), todo=again)

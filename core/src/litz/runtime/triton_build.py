@@ -266,9 +266,9 @@ def load(source: KernelSource, context: CodegenContext) -> Callable[..., None]:
 
     May be called from several threads. KernelBuildError if the kernel does not compile.
     """
-    index = context.device.index
+    index = context.target.index
     device = torch.cuda.current_device() if index is None else index
-    capability, cache = torch.cuda.get_device_capability(device), context.cache
+    capability, cache = divmod(context.target.capability, 10), context.cache
     expected = expected_variant(source, context.program.hint)
     compiler = getattr(context.options, "cpp_compiler", None)
     native_launch.prepare(compiler, cache.counted())

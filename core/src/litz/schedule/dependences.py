@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import sympy
 
 from litz.ir import Buffer, Check, Collective, Extern, Loop, Wait
+from litz.ir.communication import flights
 from litz.ir.operation import sizes_in, storage_roots
 
 from .schedule import Kernel
@@ -50,7 +51,7 @@ def dependences(
     memory: dict[str, _Memory] = {}
     before: list[set[int]] = [set() for _ in operations]
     sizes = _SizeUses(operations, buffers, roots)
-    in_flight: dict[str, Collective] = {}
+    ended = flights(operations, roots).ended
     last_effect: int | None = None
     last_assertion: int | None = None
     last_communication: int | None = None
@@ -60,10 +61,7 @@ def dependences(
         writes = [roots.get(name, name) for name in operation.writes]
         if isinstance(operation, Wait):
             # Until here the communication reads and writes its tensors; whoever touches them comes after.
-            for name in list(reads):
-                started = in_flight.pop(name, None)
-                if started is not None:
-                    reads += [roots.get(other, other) for other in started.reads]
+            reads += [roots.get(name, name) for started in ended.get(position, ()) for name in started.reads]
             writes += [roots.get(name, name) for name in operation.reads]
         for name in reads:
             seen = memory.setdefault(name, _Memory())
@@ -89,8 +87,6 @@ def dependences(
             if collectives_stay and isinstance(operation, (Collective, Wait) if waits_stay else Collective):
                 own.update(() if last_communication is None else (last_communication,))
                 last_communication = position
-            if isinstance(operation, Collective):
-                in_flight.update({roots.get(name, name): operation for name in operation.writes})
         own.update(sizes.definitions_before(position, operation))
         own.discard(position)
     return before

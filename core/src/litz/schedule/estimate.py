@@ -1,6 +1,6 @@
-"""What fusion and splitting believe of the machine: how long a loop takes, in microseconds.
+"""What a loop is expected to take, in microseconds, for comparing it with what it might be fused to or split into.
 
-In: a Machine (a few numbers) and a Program for sizes and hints. Out: a time per loop, from the bytes that it moves,
+In: the targets of a compile, and a Program for sizes and hints. Out: a time per loop, from the bytes that it moves,
 its arithmetic, how many units it keeps busy and the cost of one launch. It is made for comparing a loop with what it
 might be fused to; the times on a Schedule come from the plugins' cost models.
 """
@@ -8,125 +8,53 @@ might be fused to; the times on a Schedule come from the plugins' cost models.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
 from litz.ir import Loop, Node, Program
 from litz.ir.index import FloorDiv, Mod, PythonMod, is_placeholder
 from litz.ir.ops import OPS
-from litz_plugins import DeviceInfo
-
-
-@dataclass(frozen=True)
-class Machine:
-    """A device in numbers.
-
-    units: what works independently (SMs, threads). bandwidth: bytes per microsecond to and from memory, all units
-    together. flops: per microsecond, likewise. launch_us: what one more kernel costs. row_bytes: how much of a
-    reduction's row stays close enough that a second pass over it is free. cache_bytes: the last-level cache.
-    max_buffers: the most distinct buffers that one kernel may take.
-    """
-
-    type: str
-    units: int
-    bandwidth: float
-    flops: float
-    launch_us: float
-    row_bytes: int
-    cache_bytes: int
-    max_buffers: int = 48
-
-    @property
-    def is_gpu(self) -> bool:
-        return self.type != "cpu"
-
-
-H100 = Machine("cuda", 132, 2.9e6, 3.0e7, 2.5, 128 << 10, 50 << 20)
-"""NVIDIA H100 SXM: 132 SMs, 3.35 TB/s of which copies reach 2.9, arithmetic at half of the FP32 peak."""
-
-
-def cpu_machine(threads: int | None = None) -> Machine:
-    """A CPU with so many threads (torch's by default): 6 GB/s and 8 Gflop/s each, 512 KiB of L2 per core."""
-    threads = threads or torch.get_num_threads()
-    return Machine("cpu", threads, 6e3 * threads, 8e3 * threads, 2.0, 256 << 10, (1 << 20) * threads, 64)
-
-
-Machines = Mapping[str, Machine]
-
-
-@cache
-def machine_of(device: torch.device) -> Machine:
-    """The machine behind a torch device; an H100 where a GPU is compiled for that is not there."""
-    if device.type == "cpu":
-        return cpu_machine()
-    if device.type == "cuda" and torch.cuda.is_available():
-        properties = torch.cuda.get_device_properties(device)
-        share = properties.multi_processor_count / H100.units
-        return Machine(
-            "cuda",
-            properties.multi_processor_count,
-            H100.bandwidth * share,
-            H100.flops * share,
-            H100.launch_us,
-            H100.row_bytes,
-            getattr(properties, "L2_cache_size", H100.cache_bytes),
-        )
-    return H100
-
-
-def pick_machine(machine: Machine | Machines | Any | None, device: torch.device) -> Machine:
-    """The machine of a device, from one machine for all, a mapping by device type, or what torch reports."""
-    if isinstance(machine, Mapping):
-        return machine.get(device.type) or machine_of(device)
-    if machine is None or (device.type == "cpu") != (machine.type == "cpu"):
-        return machine_of(device)  # a program for one GPU may have loops on the CPU too
-    return machine if isinstance(machine, Machine) else _adopted(machine)
-
-
-def _adopted(machine: Any) -> Machine:
-    """A machine from any record with its figures, such as the cost model's."""
-    base = machine_of(torch.device(machine.type))
-    return replace(
-        base,
-        units=machine.units,
-        bandwidth=machine.bandwidth,
-        launch_us=machine.launch_us,
-        cache_bytes=machine.cache_bytes,
-        flops=0.5 * machine.vector.get("fp32", 2 * base.flops),
-    )
-
-
-def device_info(device: torch.device) -> DeviceInfo:
-    return DeviceInfo(device.type, device.index)
+from litz.ir.reductions import REDUCTIONS
+from litz.target import target_of
+from litz_plugins import Ask, Target, TargetOf
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a loop is expected to take: microseconds (launch included), and the bytes and flops behind it."""
+    """What a loop is expected to take: microseconds (launch included), and the bytes and flops behind it. by: who says
+    so, core or a plugin."""
 
     us: float
     bytes: float
     flops: float
+    by: str = "core"
+
+
+def deciding(*costs: Cost) -> str:
+    """Who decides where these are compared: the plugins among those who say so, else core."""
+    return " and ".join(sorted({cost.by for cost in costs} - {"core"})) or "core"
 
 
 class CostModel:
-    """Times of the loops of one program. Remembers what it has worked out about sizes and accesses."""
+    """Times of the loops of one program on its targets. Remembers what it has worked out about sizes and accesses.
 
-    def __init__(self, program: Program, machine: Machine | Machines | Any | None = None) -> None:
+    ask: what plugins say of a loop, which goes before core's own formula (`PassContext.ask`).
+    """
+
+    def __init__(self, program: Program, target_of: TargetOf = target_of, ask: Ask | None = None) -> None:
         self.program = program
-        self.machine = machine
-        self._machines: dict[torch.device, Machine] = {}
+        self.target_of = target_of
+        self.ask = ask
+        self._targets: dict[torch.device, Target] = {}
         self._hints: dict[object, int] = {}
         self._nbytes: dict[str, int] = {}
         self._variables: dict[object, frozenset[object]] = {}
 
-    def machine_for(self, device: torch.device) -> Machine:
-        found = self._machines.get(device)
+    def target(self, device: torch.device) -> Target:
+        found = self._targets.get(device)
         if found is None:
-            found = self._machines[device] = pick_machine(self.machine, device)
+            found = self._targets[device] = self.target_of(device)
         return found
 
     def hint(self, expr: object) -> int:
@@ -160,8 +88,8 @@ class CostModel:
         return None
 
     def cost(self, loop: Loop) -> Cost:
-        """The roofline of one loop."""
-        machine = self.machine_for(loop.device)
+        """What one loop takes: what a plugin says, else its roofline."""
+        target = self.target(loop.device)
         sizes = {r.var: self.hint(r.size) for r in loop.all_ranges}
         outer = 1
         for r in loop.ranges:
@@ -170,11 +98,12 @@ class CostModel:
         for r in loop.reduction_ranges:
             inner *= sizes[r.var]
         accesses = self._accesses(loop, sizes)
-        moved = self._moved(loop, accesses, machine, outer, inner)
+        moved = self._moved(loop, accesses, target, outer, inner)
         flops = self._flops(loop, outer, inner)
-        busy = self._busy(loop, accesses, machine, outer, inner)
-        us = max(moved / machine.bandwidth, flops / machine.flops) / busy + machine.launch_us
-        return Cost(us, moved, flops)
+        busy = self._busy(loop, accesses, target, outer, inner)
+        us = max(moved / target.usual_bandwidth, flops / target.usual_flops) / busy + target.launch_us
+        found = None if self.ask is None else self.ask(loop, target, self.program)
+        return Cost(us, moved, flops) if found is None else Cost(found[1].us, moved, flops, found[0])
 
     def reduces_columns(self, loop: Loop) -> bool:
         """Are neighbouring outputs, rather than neighbouring values of one output, neighbours in memory?"""
@@ -216,10 +145,10 @@ class CostModel:
         amount = min(count * self.program.buffers[name].dtype.itemsize, self.nbytes(name))
         return _Access(name, amount, self.unit_variable(name, index), used, times, inner, indirect, store)
 
-    def _moved(self, loop: Loop, accesses: list[_Access], machine: Machine, outer: int, inner: int) -> float:
+    def _moved(self, loop: Loop, accesses: list[_Access], target: Target, outer: int, inner: int) -> float:
         """Bytes to and from memory: a buffer once per pass over it, more if it is walked against its grain."""
         row = sum(a.bytes for a in accesses if a.inner and not a.store) / max(outer, 1)
-        far = bool(loop.reduction_ranges) and row > machine.row_bytes
+        far = bool(loop.reduction_ranges) and row > target.row_bytes
         fast = _fast_variable(accesses)
         total = 0.0
         per_buffer: dict[tuple[str, bool], float] = {}
@@ -244,19 +173,19 @@ class CostModel:
             row = OPS.get(node.op)
             count = row.flops if row is not None else (1 if node.op in ("load", "cast", "index", "scan") else 0)
             if node.op == "reduce":
-                large += 4 if "welford" in node.attrs[0] else 1
+                large += 4 if REDUCTIONS[node.attrs[0]].several else 1
             elif levels.get(node, False):
                 large += count
             else:
                 small += count
         return float(outer) * (small + large * inner)
 
-    def _busy(self, loop: Loop, accesses: list[_Access], machine: Machine, outer: int, inner: int) -> float:
-        """The share of the machine that the loop keeps busy, in (0, 1]."""
+    def _busy(self, loop: Loop, accesses: list[_Access], target: Target, outer: int, inner: int) -> float:
+        """The share of the device that the loop keeps busy, in (0, 1]."""
         if not loop.reduction_ranges:
             return 1.0
         parallel = float(outer)
-        if machine.is_gpu:
+        if "blocks" in target.abilities:
             fast = _fast_variable(accesses)
             if fast is not None and any(r.var == fast for r in loop.ranges):
                 # Where outputs are contiguous a unit takes a block of them, for whole cache lines.
@@ -264,7 +193,7 @@ class CostModel:
             elif inner < 512:
                 # A unit takes several short rows at a time.
                 parallel = max(parallel * inner / 512, 1.0)
-        return min(1.0, max(parallel, 1.0) / machine.units)
+        return min(1.0, max(parallel, 1.0) / target.units)
 
 
 @dataclass(frozen=True)

@@ -15,18 +15,12 @@ from litz.ir import Loop, Program
 from litz.ir.index import Symbol, known_nonnegative
 from litz.ir.operation import storage_roots
 from litz.ir.transform import rename_loop
-from litz_plugins import Estimate, PassContext
+from litz_plugins import PassContext, TargetOf
 
 from .contracted import ContractedGraph
 from .dependences import dependences
-from .estimate import machine_of
-from .fusion import renumbered
 from .fusion_size import exceeds, most_operations
-from .memory import simple_plan
 from .schedule import Kernel, Schedule, Step
-
-DEVICES = frozenset({"cuda"})
-"""Types of devices whose code generators write a `finish`. On a CPU there is no launch to save."""
 
 LEAST = 2
 """Kernels saved in a schedule for which it pays: the counters are set to zero in a launch too, once per call."""
@@ -43,12 +37,12 @@ BLOCK = 64
 REASON = "the last programs of the first combine what all have stored: one launch less"
 
 
-def finish_in_one_launch(schedule: Schedule, context: PassContext, devices: frozenset[str] = DEVICES) -> Schedule:
-    """The pass. devices: types of devices whose kernels may have a `finish`."""
+def finish_in_one_launch(schedule: Schedule, context: PassContext) -> Schedule:
+    """The pass, for devices whose kernels may have a `finish`."""
     steps, program = schedule.steps, schedule.program
-    if not getattr(context.options, "fusion", True) or not any(_may_finish(step, devices) for step in steps):
+    if not getattr(context.options, "fusion", True) or not any(_may_finish(step, context.target_of) for step in steps):
         return schedule
-    joined = _Joined(steps, program, devices, most_operations(context.options))
+    joined = _Joined(steps, program, context.target_of, most_operations(context.options))
     count = sum(len(seconds) for seconds in joined.seconds.values())
     for first, seconds in joined.seconds.items():
         subject = f"{steps[first].name} and {', '.join(steps[n].name for n in seconds)}"
@@ -56,20 +50,11 @@ def finish_in_one_launch(schedule: Schedule, context: PassContext, devices: froz
             context.record(subject, "two launches", f"fewer than {LEAST} such kernels: the counters cost as much")
             return schedule
         context.record(subject, "one launch", REASON)
-    if not count:
-        return schedule
-    order = joined.order()
-    found = renumbered(joined.kernel(n) for n in order)
-    estimates: dict[str, Estimate] = {}
-    for n, step in zip(order, found, strict=True):
-        times = [schedule.estimates.get(steps[k].name) for k in (n, *joined.seconds.get(n, ()))]
-        if None not in times:
-            estimates[step.name] = _sum([time for time in times if time is not None], machine_of(step.device).launch_us)
-    return replace(schedule, steps=found, memory=simple_plan(program, found), estimates=estimates)
+    return replace(schedule, steps=tuple(joined.kernel(n) for n in joined.order())) if count else schedule
 
 
-def _may_finish(step: Step, devices: frozenset[str]) -> bool:
-    return isinstance(step, Kernel) and step.device.type in devices and step.loop.is_reduction
+def _may_finish(step: Step, target_of: TargetOf) -> bool:
+    return isinstance(step, Kernel) and step.loop.is_reduction and "finish" in target_of(step.device).abilities
 
 
 class _Joined:
@@ -78,9 +63,7 @@ class _Joined:
     `seconds`: for a kernel of partial results, by position, the positions of those that become its `finish`.
     """
 
-    def __init__(
-        self, steps: tuple[Step, ...], program: Program, devices: frozenset[str], most: int | None = None
-    ) -> None:
+    def __init__(self, steps: tuple[Step, ...], program: Program, target_of: TargetOf, most: int | None = None) -> None:
         self.steps, self.program, self.most = steps, program, most
         self.roots = storage_roots(steps)
         self.graph = ContractedGraph(dependences(steps, program.buffers))
@@ -89,7 +72,7 @@ class _Joined:
         writers: dict[str, int] = {}
         gone: set[int] = set()
         for position, step in enumerate(steps):
-            if isinstance(step, Kernel) and _may_finish(step, devices):
+            if isinstance(step, Kernel) and _may_finish(step, target_of):
                 for first in sorted({writers[name] for name in step.reads if name in writers} - gone):
                     if self._join(first, position, step.loop):
                         gone.add(position)
@@ -207,12 +190,3 @@ def _is_small(finish: Loop, program: Program) -> bool:
     pieces = program.hint(finish.reduction_numel)
     width = sum(node.dtype.itemsize for node in finish.loads if finish.levels[node])
     return pieces <= MOST_PIECES and pieces * min(BLOCK, program.hint(finish.numel)) * width <= MOST_BYTES
-
-
-def _sum(times: list[Estimate], launch_us: float) -> Estimate:
-    """The time of kernels in one launch."""
-    if len(times) == 1:
-        return times[0]
-    saved = min(launch_us * (len(times) - 1), *(time.low_us for time in times))
-    low, us, high = (sum(getattr(time, name) for time in times) - saved for name in ("low_us", "us", "high_us"))
-    return Estimate(us, low, high, "; then ".join(time.why for time in times))

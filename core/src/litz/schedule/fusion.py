@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 from litz.ir import Extern, Loop, Program, Wait
@@ -18,7 +18,7 @@ from litz_plugins import Decision
 
 from .contracted import ContractedGraph
 from .dependences import dependences
-from .estimate import Cost, CostModel
+from .estimate import Cost, CostModel, deciding
 from .fusion_size import exceeds, too_large
 from .merge import merge
 from .schedule import Kernel, Step
@@ -84,15 +84,13 @@ class _Fusion:
     def steps(self) -> tuple[Step, ...]:
         """What there is now, in an order that respects the dependences and otherwise the program."""
         found: list[Step] = []
-        kernels = 0
         for number in self.graph.order():
             operation = self.program.operations[number]
             if isinstance(operation, Extern):
                 found.append(operation)
             else:
                 group = self.groups[number]
-                found.append(Kernel(f"kernel{kernels}", group.loop, group.members))
-                kernels += 1
+                found.append(Kernel(group.members[0], group.loop, group.members))
         return tuple(found)
 
     # ------------------------------------------------------------------------------------------------- candidates
@@ -114,20 +112,20 @@ class _Fusion:
         """Every pair of this group with another that shares a buffer."""
         scores: dict[int, float] = {}
         group = self.groups[number]
-        machine = self.costs.machine_for(group.loop.device)
+        target = self.costs.target(group.loop.device)
         for name in group.loop.writes:
             readers = self.readers.get(name, set())
             for other in readers:
                 # The reader need not read; where it is the only one, nobody need write either.
                 saved = self.costs.nbytes(name) * (2 if len(readers) == 1 else 1)
-                scores[other] = scores.get(other, machine.launch_us) + saved / machine.bandwidth
+                scores[other] = scores.get(other, target.launch_us) + saved / target.usual_bandwidth
         for name in group.loop.reads:
             for other in self.writers.get(name, ()):
                 readers = self.readers[name]
                 saved = self.costs.nbytes(name) * (2 if len(readers) == 1 else 1)
-                scores[other] = scores.get(other, machine.launch_us) + saved / machine.bandwidth
+                scores[other] = scores.get(other, target.launch_us) + saved / target.usual_bandwidth
             for other in self._nearby(number, name):
-                scores[other] = scores.get(other, 0.0) + self.costs.nbytes(name) / machine.bandwidth
+                scores[other] = scores.get(other, 0.0) + self.costs.nbytes(name) / target.usual_bandwidth
         for other, score in scores.items():
             partner = self.groups.get(other)
             if partner is None or other == number or (later_only and other < number) or not _comparable(group, partner):
@@ -165,10 +163,10 @@ class _Fusion:
         if not self.graph.is_contractible(first, second):
             self._record(a, b, False, CYCLE, apart, None)
             return False
-        machine = self.costs.machine_for(a.loop.device)
+        target = self.costs.target(a.loop.device)
         outside = {first, second}
         found = merge(
-            a.loop, b.loop, lambda name: self._needed(name, outside), self.roots, machine.max_buffers, related
+            a.loop, b.loop, lambda name: self._needed(name, outside), self.roots, target.most_buffers, related
         )
         if isinstance(found, str):
             self._record(a, b, False, found, apart, None)
@@ -176,14 +174,14 @@ class _Fusion:
         loop, _ = found
         cost = self.costs.cost(loop)
         if cost.us > apart:
-            self._record(a, b, False, _why_slower(a.cost, b.cost, cost), apart, cost.us)
+            self._record(a, b, False, _why_slower(a.cost, b.cost, cost), apart, cost)
             return False
         if apart - cost.us < LEAST_GAIN * min(a.cost.us, b.cost.us):
             # What it holds in memory at the same time may cost more than the launch that it saves.
-            self._record(a, b, False, "gains less than the estimate may be wrong by", apart, cost.us)
+            self._record(a, b, False, "gains less than the estimate may be wrong by", apart, cost)
             return False
         saved = a.cost.bytes + b.cost.bytes - cost.bytes
-        self._record(a, b, True, _gain(saved), apart, cost.us)
+        self._record(a, b, True, _gain(saved), apart, cost)
         self._contract(first, second, loop, cost)
         return True
 
@@ -214,10 +212,11 @@ class _Fusion:
                 if name in now:
                     table[name].add(keep)
 
-    def _record(self, a: _Group, b: _Group, fused: bool, reason: str, apart: float, together: float | None) -> None:
+    def _record(self, a: _Group, b: _Group, fused: bool, reason: str, apart: float, together: Cost | None) -> None:
         subject = f"{_label(a)} and {_label(b)}"
-        considered = (("apart", apart), ("fused", together))
-        self.note(Decision("schedule", subject, "fused" if fused else "kept apart", reason, considered))
+        considered = (("apart", apart), ("fused", None if together is None else together.us))
+        by = "core" if together is None else deciding(a.cost, b.cost, together)
+        self.note(Decision("schedule", subject, "fused" if fused else "kept apart", reason, considered, by))
 
     # --------------------------------------------------------------------------------------------- small kernels
 
@@ -231,8 +230,8 @@ class _Fusion:
         alike: dict[object, list[int]] = {}
         for number in sorted(self.groups):
             loop = self.groups[number].loop
-            machine = self.costs.machine_for(loop.device)
-            small = self.groups[number].cost.us < 2 * machine.launch_us
+            target = self.costs.target(loop.device)
+            small = self.groups[number].cost.us < 2 * target.launch_us
             if small:
                 # Rows and columns of one square are the same ranges, but not the same walk through memory.
                 columns = loop.is_reduction and self.costs.reduces_columns(loop)
@@ -286,15 +285,3 @@ def _why_slower(a: Cost, b: Cost, together: Cost) -> str:
     if together.flops > 1.5 * (a.flops + b.flops):
         return "recompute costs more than the bytes it saves"
     return "too few outputs to keep the device busy"
-
-
-def renumbered(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """Kernels named by their place: kernel0, kernel1, ..."""
-    found: list[Step] = []
-    count = 0
-    for step in steps:
-        if isinstance(step, Kernel):
-            step = replace(step, name=f"kernel{count}")
-            count += 1
-        found.append(step)
-    return tuple(found)

@@ -37,18 +37,18 @@ from litz.ir.ops import OPS
 from litz.ir.transform import replace_loads
 from litz_plugins import PassContext
 
-from .estimate import CostModel
+from .estimate import Cost, CostModel, deciding
 from .fusion_size import exceeds, most_operations, too_large
 
 CHEAP_FLOPS = 8
 """A body without loads and with so little arithmetic costs less than any load."""
 
 
-def inline_pointwise(program: Program, context: PassContext, machine: Any = None) -> Program:
+def inline_pointwise(program: Program, context: PassContext) -> Program:
     """The pass."""
     if not getattr(context.options, "fusion", True):
         return program
-    return _Inliner(program, context, machine).run()
+    return _Inliner(program, context).run()
 
 
 MAX_GROWTH = 8
@@ -56,14 +56,14 @@ MAX_GROWTH = 8
 
 
 class _Inliner:
-    def __init__(self, program: Program, context: PassContext, machine: Any) -> None:
+    def __init__(self, program: Program, context: PassContext) -> None:
         self.program, self.context = program, context
-        self.costs, self.most = CostModel(program, machine), most_operations(context.options)
+        self.costs, self.most = CostModel(program, context.target_of, context.ask), most_operations(context.options)
         self.operations: list[Operation | None] = list(program.operations)
         self.roots = program.roots
         self.writers: dict[str, list[int]] = {}
         self.readers: dict[str, set[int]] = {}
-        self.times: dict[int, float] = {}
+        self.times: dict[int, Cost] = {}
         for position, operation in enumerate(program.operations):
             for name in operation.writes:
                 self.writers.setdefault(self.roots.get(name, name), []).append(position)
@@ -101,16 +101,17 @@ class _Inliner:
         try:
             for n in targets:
                 results[n] = body.into(self.operations[n])  # type: ignore[arg-type]
-            reason = self._refusal(position, loop, results, free)
+            reason, by = self._refusal(position, loop, results, free)
         except TooComplex as found:
-            reason = str(found)
+            reason, by = str(found), "core"
         if reason is not None:
-            self.context.record(f"{loop.name} into its readers", "kept", reason)
+            self.context.record(f"{loop.name} into its readers", "kept", reason, plugin=by)
             return False
         for n, result in results.items():
             self._replace(n, result)
         readers_text = ", ".join(result.name for result in results.values())
-        self.context.record(f"{loop.name} into {readers_text}", "inlined", "recompute costs less than the round trip")
+        reason = "recompute costs less than the round trip"
+        self.context.record(f"{loop.name} into {readers_text}", "inlined", reason, plugin=by)
         if not stays:
             self.operations[position] = None
             for read in loop.reads:
@@ -125,14 +126,21 @@ class _Inliner:
         reader = self.operations[number]
         return isinstance(reader, Loop) and reader.device == loop.device
 
-    def _time(self, number: int, loop: Loop) -> float:
+    def _time(self, number: int, loop: Loop) -> Cost:
         if number not in self.times:
-            self.times[number] = self.costs.cost(loop).us
+            self.times[number] = self.costs.cost(loop)
         return self.times[number]
 
-    def _refusal(self, position: int, loop: Loop, results: Mapping[int, Loop], free: bool) -> str | None:
-        """Why the loop had better be kept; None if it had not."""
-        machine = self.costs.machine_for(loop.device)
+    def _refusal(self, position: int, loop: Loop, results: Mapping[int, Loop], free: bool) -> tuple[str | None, str]:
+        """Why the loop had better be kept, None if it had not; and who decides."""
+        reason = self._obstacle(loop, results)
+        if reason is not None or free:
+            return reason, "core"
+        return self._weighed(position, loop, results)
+
+    def _obstacle(self, loop: Loop, results: Mapping[int, Loop]) -> str | None:
+        """What forbids it whatever it gains."""
+        target = self.costs.target(loop.device)
         if any(exceeds(self.most, result) for result in results.values()):
             return too_large(self.most)
         if _loses_checks(loop, [self.operations[number] for number in results]):  # type: ignore[misc]
@@ -141,33 +149,39 @@ class _Inliner:
             beyond = excess(result)
             if beyond is not None and is_worse(result, self.operations[number]):  # type: ignore[arg-type]
                 return f"{result.name} would have {beyond}"
-            if len({*result.reads, *result.writes}) > machine.max_buffers:
-                return f"too many reads: {result.name} would touch more than {machine.max_buffers} buffers"
-        if free:
-            return None
+            if len({*result.reads, *result.writes}) > target.most_buffers:
+                return f"too many reads: {result.name} would touch more than {target.most_buffers} buffers"
+        return None
+
+    def _weighed(self, position: int, loop: Loop, results: Mapping[int, Loop]) -> tuple[str | None, str]:
+        """As `_refusal`, by what it takes to compute a value again and to write and read it."""
         points = self.costs.hint(loop.numel)
-        written = self.costs.nbytes(loop.stores[0].buffer) / machine.bandwidth
+        written = self.costs.nbytes(loop.stores[0].buffer) / self.costs.target(loop.device).usual_bandwidth
         before = after = 0.0
         partner = False
+        asked: list[Cost] = []
         for number, result in results.items():
             reader = self.operations[number]
             assert isinstance(reader, Loop)
-            new = self.costs.cost(result).us
+            new, old = self.costs.cost(result), self._time(number, reader)
+            asked += [new, old]
             if not partner and self._goes_with(reader, loop, points):
                 # At best the loop is fused with this reader, and only written for the others.
                 partner = True
-                before += max(new, self._time(number, reader))
+                before += max(new.us, old.us)
             else:
-                before += self._time(number, reader)
-            after += new
+                before += old.us
+            after += new.us
         if not partner:
-            before += self._time(position, loop)
+            asked.append(self._time(position, loop))
+            before += asked[-1].us
         elif len(results) > 1:
             before += written
         # A tie goes to fusion, which computes once; unless there is one reader, and it is the same either way.
         if after < before or (len(results) == 1 and after <= before):
-            return None
-        return f"recompute costs more than the bytes it saves: {after:.4g} µs against {before:.4g} µs"
+            return None, deciding(*asked)
+        reason = f"recompute costs more than the bytes it saves: {after:.4g} µs against {before:.4g} µs"
+        return reason, deciding(*asked)
 
     def _goes_with(self, reader: Loop, loop: Loop, points: int) -> bool:
         """Could the two be fused over one iteration space?"""

@@ -134,7 +134,7 @@ def _align_reductions(first: Loop, second: Loop) -> Alignment | str:
         inner = _match(source, target, target.reduction_ranges, source.reduction_ranges)
         if outer is None or inner is None:
             continue
-        if _order_counts(source) and not _keeps_order(inner, source.reduction_ranges, target.reduction_ranges):
+        if source.ordered and not _keeps_order(inner, source.reduction_ranges, target.reduction_ranges):
             continue
         mapping = {**outer, **inner}
         if second_moves:
@@ -214,11 +214,6 @@ def _digit_step(image: Expr, var: Symbol) -> Expr | None:
         if base == var or (isinstance(base, (Mod, PythonMod)) and base.args[0] == var):
             return image.args[1]
     return None
-
-
-def _order_counts(loop: Loop) -> bool:
-    """Is the order of the reduction ranges part of the result?"""
-    return any(node.op == "scan" or (node.op == "reduce" and "arg" in node.attrs[0]) for node in loop.nodes)
 
 
 def _keeps_order(mapping: Map, source: tuple[Range, ...], target: tuple[Range, ...]) -> bool:

@@ -15,8 +15,7 @@ from litz.ir.operation import storage_roots
 from litz_plugins import PassContext
 
 from .dependences import dependences
-from .fusion import renumbered
-from .memory import peak_bytes, simple_plan
+from .lifetimes import peak_bytes
 from .schedule import Schedule, Step
 
 
@@ -29,11 +28,7 @@ def order_steps(schedule: Schedule, context: PassContext) -> Schedule:
     if new >= old:
         return schedule
     context.record("order of steps", "reordered", f"the peak of temporaries falls from {old} B to {new} B")
-    names = {step.name: twin.name for step, twin in zip(steps, renumbered(steps), strict=True)}
-    estimates = {names.get(name, name): estimate for name, estimate in schedule.estimates.items()}
-    steps = renumbered(steps)
-    memory = simple_plan(program, steps)
-    return replace(schedule, steps=steps, memory=memory, estimates=estimates)
+    return replace(schedule, steps=steps)
 
 
 def frugal_order(steps: Sequence[Step], before: Sequence[set[int]], program: Program) -> list[int]:

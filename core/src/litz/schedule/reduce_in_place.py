@@ -16,7 +16,6 @@ from litz.ir import Collective, Program, TensorRef, Wait
 from litz.ir.operation import storage_roots
 from litz_plugins import PassContext
 
-from .memory import simple_plan
 from .schedule import Schedule, Step
 
 IN_PLACE = {"all_reduce": "all_reduce_", "all_reduce_coalesced": "all_reduce_coalesced_", "broadcast": "broadcast_"}
@@ -41,9 +40,7 @@ def reduce_in_place(schedule: Schedule, context: PassContext) -> Schedule:
             aliases = {out: ref.buffer for ref, out in pairs if out is not None}
             steps[number] = replace(step, target=target, mutates=written, aliases=aliases)
             context.record(step.name, "in place", f"nothing else needs {', '.join(written)} any more")
-    if steps == list(schedule.steps):
-        return schedule
-    return replace(schedule, steps=tuple(steps), memory=simple_plan(schedule.program, steps))
+    return schedule if steps == list(schedule.steps) else replace(schedule, steps=tuple(steps))
 
 
 def _in_place_target(step: Step) -> OpOverload | None:

@@ -12,91 +12,73 @@ from dataclasses import replace
 from typing import Any
 
 from litz.ir import Program
-from litz_plugins import Decision, Estimate, Pass, PassContext
+from litz.target import target_of
+from litz_plugins import Ask, Decision, Pass, PassContext, TargetOf
 
 from .bodies import simplify_bodies
-from .estimate import CostModel, Machine, Machines
+from .estimate import CostModel
 from .finish import finish_in_one_launch
 from .fusion import fuse
 from .fusion_size import most_operations
 from .inline import inline_pointwise
-from .memory import plan_memory, simple_plan, work_in_place
 from .order import order_steps
 from .reduce_in_place import reduce_in_place
-from .schedule import Kernel, Schedule, Step
+from .schedule import Kernel, Schedule, Steps
 from .simplify import remove_dead_operations
 from .split import split_reductions
 
-MachineLike = Machine | Machines | Any
-"""A Machine, a mapping from device type to Machine, or any record of a device with the same figures."""
 
-
-def core_program_passes(options: Any = None, machine: MachineLike | None = None) -> tuple[Pass, ...]:
+def core_program_passes() -> tuple[Pass, ...]:
     """Core's own passes of stage "program"."""
     return (
         Pass("remove_dead_operations", "program", remove_dead_operations),
-        Pass("split_reductions", "program", lambda p, c: split_reductions(p, c, machine), ("remove_dead_operations",)),
-        Pass("inline_pointwise", "program", lambda p, c: inline_pointwise(p, c, machine), ("split_reductions",)),
+        Pass("split_reductions", "program", split_reductions, ("remove_dead_operations",)),
+        Pass("inline_pointwise", "program", inline_pointwise, ("split_reductions",)),
         Pass("simplify_bodies", "program", simplify_bodies, ("inline_pointwise",)),
     )
 
 
-def core_schedule_passes(options: Any = None) -> tuple[Pass, ...]:
+def core_schedule_passes() -> tuple[Pass, ...]:
     """Core's own passes of stage "schedule"."""
     return (
         Pass("finish_in_one_launch", "schedule", finish_in_one_launch),
         Pass("order_steps", "schedule", order_steps, after=("finish_in_one_launch",)),
         Pass("reduce_in_place", "schedule", reduce_in_place, after=("order_steps",)),
-        Pass("work_in_place", "schedule", work_in_place, after=("reduce_in_place",)),
-        Pass("plan_memory", "schedule", plan_memory, after=("work_in_place",)),
     )
 
 
 def make_schedule(
     program: Program,
     *,
-    machine: MachineLike | None = None,
-    estimate: Callable[[Step], Estimate | None] | None = None,
+    target_of: TargetOf = target_of,
+    ask: Ask | None = None,
     options: Any = None,
-    note: Callable[[Decision], None] | None = None,
+    note: Callable[[Decision], None] = lambda decision: None,
     passes: Sequence[Pass] = (),
 ) -> Schedule:
-    """The program's loops fused into kernels, in a legal order, with a plan that frees what is dead and reuses nothing.
+    """The program's loops fused into kernels, in a legal order.
 
-    machine: what fusion weighs with; None for what torch reports. estimate: the expected time of a step, for the
-    record. options: `fusion` and `max_fusion_size` are used. passes: schedule passes to run on the result
+    target_of: the devices that fusion weighs for. ask: what plugins say of a loop (`PassContext.ask`). options:
+    `fusion` and `max_fusion_size` are used. note: takes what is decided. passes: schedule passes to run on the result
     (`core_schedule_passes()` for core's own), for callers that have no plugin manager to run them.
     """
-    decisions: list[Decision] = []
-
-    def keep(decision: Decision) -> None:
-        decisions.append(decision)
-        if note is not None:
-            note(decision)
-
     enabled, most = getattr(options, "fusion", True), most_operations(options)
-    steps = fuse(program, CostModel(program, machine), keep, enabled, most)
-    estimates: dict[str, Estimate] = {}
-    for step in steps:
-        found = None if estimate is None else estimate(step)
-        if found is not None:
-            estimates[step.name] = found
-    schedule = Schedule(program, steps, simple_plan(program, steps), estimates, tuple(decisions), len(program.loops))
+    schedule = Schedule(program, fuse(program, CostModel(program, target_of, ask), note, enabled, most))
     for item in passes:
-        context = PassContext(options, "schedule", item.name, item.plugin or "core", note=keep)
-        schedule = item.run(schedule, context)
+        own = PassContext(options, "schedule", item.name, item.plugin or "core")
+        schedule = item.run(schedule, replace(own, note=note, target_of=target_of, ask=ask))
     return schedule
 
 
-def prepare(program: Program, options: Any = None, machine: MachineLike | None = None) -> Program:
+def prepare(program: Program, options: Any = None, target_of: TargetOf = target_of) -> Program:
     """The program after core's program passes, for callers that have no plugin manager to run them."""
-    for item in core_program_passes(options, machine):
-        program = item.run(program, PassContext(options, "program", item.name))
+    for item in core_program_passes():
+        program = item.run(program, PassContext(options, "program", item.name, target_of=target_of))
     return program
 
 
-def unscheduled(schedule: Schedule) -> Program:
-    """The schedule as a Program again: each kernel's loop and each call, in order of execution. It prints, verifies
-    and runs in the interpreter like any other."""
+def unscheduled(schedule: Steps) -> Program:
+    """A schedule, or a plan, as a Program again: each kernel's loop and each call, in order of execution. It prints,
+    verifies and runs in the interpreter like any other."""
     operations = [loop for step in schedule.steps for loop in (step.loops if isinstance(step, Kernel) else (step,))]
     return replace(schedule.program, operations=tuple(operations))

@@ -16,13 +16,12 @@ from litz.ir import Buffer, Layout, Loop, Node, Operation, Program, Range, Store
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import ONE, Expr, Symbol, floordiv, loop_var, product, reduction_var, stride_of, to_expr
 from litz.ir.node import with_args
-from litz.ir.reductions import REDUCTIONS
+from litz.ir.reductions import REDUCTIONS, Reduction, State
 from litz.ir.transform import map_stores, rename_nodes
-from litz_plugins import PassContext
+from litz_plugins import PassContext, Target
 
-from .estimate import CostModel, Machine
+from .estimate import CostModel, deciding
 
-SPLITTABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "welford_mean", "welford_m2"})
 GPU_WAVES = 4
 """Partial results per SM to aim for: enough that the last ones to finish do not leave the others waiting for long."""
 LEAST_CHUNK_GPU = 2048
@@ -30,9 +29,9 @@ LEAST_CHUNK_CPU = 16384
 """Values that one partial result should be worth, at least."""
 
 
-def split_reductions(program: Program, context: PassContext, machine: Any = None) -> Program:
+def split_reductions(program: Program, context: PassContext) -> Program:
     """The pass."""
-    costs = CostModel(program, machine)
+    costs = CostModel(program, context.target_of, context.ask)
     operations: list[Operation] = []
     buffers = dict(program.buffers)
     for operation in program.operations:
@@ -52,15 +51,18 @@ def _considered(
     assert isinstance(operation, Loop)
     grown = dict(buffers)
     halves = _split(operation, plan, grown)
-    new_costs = CostModel(replace(program, buffers=grown), costs.machine)
-    whole, split = costs.cost(operation).us, sum(new_costs.cost(half).us for half in halves)
+    new_costs = CostModel(replace(program, buffers=grown), costs.target_of, costs.ask)
+    found = costs.cost(operation), *(new_costs.cost(half) for half in halves)
+    whole, split, by = found[0].us, sum(half.us for half in found[1:]), deciding(*found)
     how = " x ".join(f"{part.pieces} of {part.chunk}" for part in plan.parts)
     considered = (("whole", whole), ("split", split))
     if split >= whole:
-        context.record(f"reduction {operation.name}", "whole", "one more kernel costs more than it gains", considered)
+        context.record(
+            f"reduction {operation.name}", "whole", "one more kernel costs more than it gains", considered, by
+        )
         return (operation,)
     reason = f"{program.hint(operation.numel)} outputs alone would keep too few units busy"
-    context.record(f"reduction {operation.name}", f"split into {how}", reason, considered)
+    context.record(f"reduction {operation.name}", f"split into {how}", reason, considered, by)
     buffers.update(grown)
     return halves
 
@@ -88,9 +90,9 @@ def _plan(loop: Loop, program: Program, costs: CostModel, context: PassContext) 
     reduces = [node for node in loop.nodes if node.op == "reduce"]
     if not reduces:
         return None
-    machine = costs.machine_for(loop.device)
+    target = costs.target(loop.device)
     outputs, values = costs.hint(loop.numel), costs.hint(loop.reduction_numel)
-    wanted = _pieces(loop, machine, outputs, values, costs)
+    wanted = _pieces(loop, target, outputs, values, costs)
     if wanted < 2:
         return None
     reason = _obstacle(loop, reduces)
@@ -105,31 +107,32 @@ def _plan(loop: Loop, program: Program, costs: CostModel, context: PassContext) 
     return _Plan(parts)
 
 
-def _pieces(loop: Loop, machine: Machine, outputs: int, values: int, costs: CostModel) -> int:
+def _pieces(loop: Loop, target: Target, outputs: int, values: int, costs: CostModel) -> int:
     """Into how many partial results per output to split; less than 2 for "not at all"."""
     if outputs == 0 or values == 0:
         return 0
-    if not machine.is_gpu:
+    if "blocks" not in target.abilities:
         # Two outputs per thread balance well enough.
-        if machine.units < 2 or outputs >= 2 * machine.units:
+        if target.units < 2 or outputs >= 2 * target.units:
             return 0
-        return min(-(-4 * machine.units // outputs), values // LEAST_CHUNK_CPU)
+        return min(-(-4 * target.units // outputs), values // LEAST_CHUNK_CPU)
     blocks = outputs
     if costs.reduces_columns(loop):
         # A block of neighbouring outputs goes to one SM, so that whole cache lines are read.
         blocks = -(-outputs // 64)
     elif values < 1024:
         return 0
-    if blocks >= 2 * machine.units:
+    if blocks >= 2 * target.units:
         return 0
     least = LEAST_CHUNK_GPU if blocks == outputs else 64
-    return min(-(-GPU_WAVES * machine.units // blocks), values // least)
+    return min(-(-GPU_WAVES * target.units // blocks), values // least)
 
 
 def _obstacle(loop: Loop, reduces: list[Node]) -> str | None:
-    kinds = {node.attrs[0] for node in reduces}
-    if not kinds <= SPLITTABLE:
-        return f"{', '.join(sorted(kinds - SPLITTABLE))} cannot be split"
+    rows = {node.attrs[0]: REDUCTIONS[node.attrs[0]] for node in reduces}
+    whole = sorted(kind for kind, row in rows.items() if row.ordered or row.takes_states)
+    if whole:
+        return f"{', '.join(whole)} cannot be split"
     if any(node.op == "scan" for node in loop.nodes):
         return "there is a scan in it"
     if any(loop.at_reduction_level(store) for store in loop.stores):
@@ -212,17 +215,11 @@ def _split(loop: Loop, plan: _Plan, buffers: dict[str, Buffer]) -> tuple[Loop, L
     partial = _Partial(loop, (*pieces, *outer), count, buffers)
     combined: dict[Node, Node] = {}
     for node in loop.nodes:
-        if node.op != "reduce":
-            continue
-        kind = node.attrs[0]
-        (value,) = rename_nodes(node.args, mapping, extents)
-        if kind.startswith("welford"):
-            joined = build.reduce(str(REDUCTIONS[kind].combine), *_welford_parts(value, mask, inner, partial))
-        else:
-            if mask is not None:
-                value = build.call("where", mask, build.guard(value, mask), identity(kind, value.dtype))
-            joined = build.reduce(str(REDUCTIONS[kind].combine), partial.stored(build.reduce(kind, value)))
-        combined[node] = build.cast(joined, node.dtype)
+        if node.op == "reduce":
+            values = rename_nodes(node.args, mapping, extents)
+            row = REDUCTIONS[node.attrs[0]]
+            state = _merged(row, values[0].dtype, _state(row, values, mask, inner, partial))
+            combined[node] = build.cast(row.results[node.attrs[0]].finish(state), node.dtype)
     first = replace(
         loop,
         name=f"{loop.name}_parts",
@@ -238,18 +235,50 @@ def _split(loop: Loop, plan: _Plan, buffers: dict[str, Buffer]) -> tuple[Loop, L
     return first, second
 
 
-def _welford_parts(value: Node, mask: Node | None, inner: tuple[Range, ...], partial: _Partial) -> tuple[Node, ...]:
-    """Mean, sum of squared deviations and weight of each piece. A value that is masked off weighs nothing."""
-    if mask is None:
-        parts = [partial.stored(build.reduce(kind, value)) for kind in ("welford_mean", "welford_m2")]
-        weight = build.cast(build.index(product(r.size for r in inner)), parts[0].dtype)
-        return (*parts, weight)
-    zero = build.zero_of(value.dtype)
-    each = build.cast(mask, value.dtype)
-    terms = (build.call("where", mask, build.guard(value, mask), zero), zero, each)
-    kinds = ("welford_combine_mean", "welford_combine_m2")
-    parts = [partial.stored(build.reduce(kind, *terms)) for kind in kinds]
-    return (*parts, partial.stored(build.reduce("sum", each)))
+def _merged(row: Reduction, dtype: torch.dtype, partial: State) -> State:
+    """The state that partial ones make together, a part by a reduction of its own where it does not need the rest."""
+    alone = [row.alone(number, dtype) for number in range(len(partial))]
+    together = row.of_states.results
+    return tuple(
+        build.reduce(kind, part) if kind else build.reduce(joint, *partial)
+        for kind, joint, part in zip(alone, together, partial, strict=True)
+    )
+
+
+def _state(row: Reduction, values: State, mask: Node | None, inner: tuple[Range, ...], partial: _Partial) -> State:
+    """The state of each piece, as the combining loop loads it. Values that are masked off change nothing."""
+    dtype = values[0].dtype
+    form = row.form(dtype)
+    direct = {finish: kind for kind, finish in form.finish.items()}
+    if mask is not None and row.neutral is not None:
+        nothing = build.const(row.neutral(dtype), dtype)
+        values = tuple(build.call("where", mask, build.guard(value, mask), nothing) for value in values)
+        mask = None
+    lifted = values
+    if row.lift is not None:
+        lifted = row.lift(tuple(build.cast(value, compute_dtype(dtype)) for value in values), build.index(0))
+    if mask is not None:
+        lifted = tuple(_masked(part, mask, nothing) for part, nothing in zip(lifted, form.identity, strict=True))
+    state = []
+    for number, (part, joint) in enumerate(zip(form.state, row.of_states.results, strict=True)):
+        alone = row.alone(number, dtype)
+        if mask is None and part in direct:
+            state.append(partial.stored(build.reduce(direct[part], *values)))
+        elif alone == "sum" and lifted[number] is build.const(1, part.dtype):
+            state.append(build.cast(build.index(product(r.size for r in inner)), part.dtype))
+        elif alone is not None:
+            state.append(partial.stored(build.reduce(alone, lifted[number])))
+        else:
+            state.append(partial.stored(build.reduce(joint, *lifted)))
+    return tuple(state)
+
+
+def _masked(part: Node, mask: Node, nothing: Node) -> Node:
+    """A part of the state of a value: that of no value where the mask is False."""
+    zero, one = build.const(0, part.dtype), build.const(1, part.dtype)
+    if part is one and nothing is zero:
+        return build.cast(mask, part.dtype)
+    return build.call("where", mask, build.guard(part, mask), nothing)
 
 
 class _Partial:
@@ -297,17 +326,3 @@ def _inner_ranges(
     if not inner:  # every range is cut into pieces of one
         inner.append(Range(reduction_var(0), ONE))
     return tuple(inner), mask
-
-
-def identity(kind: str, dtype: torch.dtype) -> Node:
-    """What changes no result of a reduction."""
-    if kind in ("sum", "any"):
-        return build.const(0, dtype)
-    if kind in ("prod", "all"):
-        return build.const(1, dtype)
-    if dtype == torch.bool:
-        return build.const(kind == "min", dtype)
-    if dtype.is_floating_point:
-        return build.const(float("-inf") if kind == "max" else float("inf"), dtype)
-    limits = torch.iinfo(dtype)
-    return build.const(limits.min if kind == "max" else limits.max, dtype)

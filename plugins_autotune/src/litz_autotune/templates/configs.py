@@ -13,9 +13,8 @@ from math import ceil
 
 import torch
 
-from litz.cost import Speeds, speeds_of
-from litz.cost.devices import nearest
-from litz_plugins import DeviceInfo, Estimate
+from litz.target import rate_kind
+from litz_plugins import Estimate, Target
 
 
 @dataclass(frozen=True)
@@ -116,37 +115,10 @@ def all_configs(itemsize: int) -> list[Config]:
     return list(dict.fromkeys(found))
 
 
-# Limits of a block. Source: CUDA C++ Programming Guide, "Compute capabilities", table of technical specifications.
-_SHARED: Mapping[int, int] = {
-    70: 96 * 1024,
-    75: 64 * 1024,
-    80: 163 * 1024,
-    86: 99 * 1024,
-    87: 163 * 1024,
-    89: 99 * 1024,
-    90: 227 * 1024,
-    100: 227 * 1024,
-    120: 99 * 1024,
-}
-"""Bytes of shared memory that one block may have, by compute capability; nearly what all blocks of an SM share."""
-
-REGISTERS = 65536
-"""32-bit registers of an SM."""
 THREAD_REGISTERS = 255
+"""That a thread may have (CUDA C++ Programming Guide, "Compute capabilities")."""
 ADDRESSES = 40
 """Registers that a thread needs besides its accumulator and the operands on their way: a guess for ranking."""
-THREADS = 2048
-"""Threads that an SM holds at most (1536 on 8.6, 8.9 and 12.0)."""
-
-
-def capability_of(device: DeviceInfo) -> int:
-    """Compute capability times ten; 90 where nobody knows."""
-    return int(dict(device.facts).get("capability", 90))
-
-
-def shared_limit(capability: int) -> int:
-    """Bytes of shared memory for one block; of the nearest older capability where this one is not in the table."""
-    return nearest(_SHARED, capability)
 
 
 def shared_bytes(config: Config, in_bytes: int) -> int:
@@ -161,9 +133,9 @@ def accumulators(config: Config) -> int:
     return config.m * config.n // (32 * config.warps)
 
 
-def misfit(config: Config, shape: Shape, capability: int) -> str:
+def misfit(config: Config, shape: Shape, target: Target) -> str:
     """Why a device cannot run a configuration, or why it cannot be any good; "" if neither."""
-    needed, limit = shared_bytes(config, shape.in_bytes), shared_limit(capability)
+    needed, limit = shared_bytes(config, shape.in_bytes), target.shared_bytes
     if needed > limit:
         return f"needs {needed // 1024} KiB of shared memory of {limit // 1024}"
     if accumulators(config) + ADDRESSES > THREAD_REGISTERS:
@@ -198,45 +170,44 @@ SPREAD = 1.5
 """The truth lies within this factor of the estimate."""
 
 
-def blocks_per_unit(config: Config, in_bytes: int, capability: int) -> int:
+def blocks_per_unit(config: Config, in_bytes: int, target: Target) -> int:
     """How many tiles a multiprocessor works on at a time."""
-    by_shared = shared_limit(capability) // max(1, shared_bytes(config, in_bytes))
+    by_shared = target.shared_bytes // max(1, shared_bytes(config, in_bytes))
     threads = 32 * config.warps
-    by_registers = REGISTERS // (threads * min(THREAD_REGISTERS, accumulators(config) + ADDRESSES + 24))
-    most = THREADS if capability in (80, 90, 100) else 1536
-    return max(1, min(by_shared, by_registers, most // threads))
+    by_registers = target.registers // (threads * min(THREAD_REGISTERS, accumulators(config) + ADDRESSES + 24))
+    return max(1, min(by_shared, by_registers, target.threads // threads))
 
 
-def estimate(config: Config, shape: Shape, speeds: Speeds, capability: int) -> Estimate:
+def estimate(config: Config, shape: Shape, target: Target) -> Estimate:
     """The expected time of a configuration, in µs: waves of tiles, or the bytes, whichever takes longer."""
     rows, columns = ceil(shape.m / config.m), ceil(shape.n / config.n)
     tiles = rows * columns * shape.batch * config.split
     depth = ceil(ceil(shape.k / config.split) / config.k) * config.k
-    peak, _ = speeds.matrix_rate(shape.dtype)
+    peak, _ = target.matrix_rate(rate_kind(shape.dtype))
     area = min(32768, max(256, config.m * config.n))
     reached = _EFFICIENCY[1 << (area.bit_length() - 1)]
-    resident = blocks_per_unit(config, shape.in_bytes, capability)
+    resident = blocks_per_unit(config, shape.in_bytes, target)
     resident = 1 if config.programs else resident
-    waves = ceil(tiles / (speeds.units * resident))
+    waves = ceil(tiles / (target.units * resident))
     # Tiles that share a multiprocessor share its tensor cores, so a full wave takes `resident` times as long.
-    full = min(resident, ceil(tiles / speeds.units))
-    compute = waves * full * 2.0 * config.m * config.n * depth / (peak / speeds.units * reached)
+    full = min(resident, ceil(tiles / target.units))
+    compute = waves * full * 2.0 * config.m * config.n * depth / (peak / target.units * reached)
     # What every tile reads, from the L2 where the group still has it; units without a tile draw nothing.
-    busy = min(1.0, tiles / speeds.units)
+    busy = min(1.0, tiles / target.units)
     through_l2 = float(tiles) * (config.m + config.n) * depth * shape.in_bytes
-    through_l2 /= speeds.bandwidth * L2_FACTOR * busy
+    through_l2 /= target.bandwidth * L2_FACTOR * busy
     # What must come from memory at least once.
     operands = shape.batch * (shape.m + shape.n) * shape.k * shape.in_bytes
     result = shape.batch * shape.m * shape.n * shape.out_bytes + shape.extra_bytes
     if config.split > 1:
         result += 2 * shape.batch * shape.m * shape.n * 4 * config.split
     # Few tiles in flight do not fill the memory's pipes: each has stages - 1 tiles of operands on the way.
-    flight = min(tiles, speeds.units * resident) * (config.stages - 1) * (config.m + config.n) * config.k
-    reachable = min(speeds.bandwidth * 0.9, max(1, flight) * shape.in_bytes / STEP_US)
+    flight = min(tiles, target.units * resident) * (config.stages - 1) * (config.m + config.n) * config.k
+    reachable = min(target.bandwidth * 0.9, max(1, flight) * shape.in_bytes / STEP_US)
     memory = (operands + result) / reachable
     launches = 2 if config.split > 1 else 1
     compute *= TMA_GAIN if config.programs and waves > 1 else 1.0
-    us = max(compute, through_l2, memory) + STEP_US * 2 + launches * speeds.launch_us
+    us = max(compute, through_l2, memory) + STEP_US * 2 + launches * target.launch_us
     why = f"{tiles} tiles in {waves} wave{'s' if waves > 1 else ''}, {_bound(compute, through_l2, memory)}"
     return Estimate(us, us / SPREAD, us * SPREAD, why)
 
@@ -271,22 +242,21 @@ def spread(best: Sequence[tuple[Config, Estimate]], count: int) -> tuple[tuple[C
 
 
 @lru_cache(maxsize=256)
-def rank(shape: Shape, device: DeviceInfo, splits: bool = True) -> Ranked:
+def rank(shape: Shape, target: Target, splits: bool = True) -> Ranked:
     """All configurations that fit, ranked."""
-    capability, speeds = capability_of(device), speeds_of(device)
     fitting: list[tuple[Config, Estimate]] = []
     rejected: list[tuple[str, str]] = []
     for config in all_configs(shape.in_bytes):
-        why = misfit(config, shape, capability)
+        why = misfit(config, shape, target)
         if why:
             rejected.append((str(config), why))
             continue
-        variants = [config, *(_splits(config, shape, speeds.units) if splits else ())]
-        if shape.tma and capability >= LEAST_TMA_CAPABILITY and min(config.m, config.n) >= LEAST_TMA_TILE:
-            persistent = replace(config, programs=speeds.units)
-            variants += [] if misfit(persistent, shape, capability) else [persistent]
+        variants = [config, *(_splits(config, shape, target.units) if splits else ())]
+        if shape.tma and target.capability >= LEAST_TMA_CAPABILITY and min(config.m, config.n) >= LEAST_TMA_TILE:
+            persistent = replace(config, programs=target.units)
+            variants += [] if misfit(persistent, shape, target) else [persistent]
         for variant in variants:
-            fitting.append((variant, estimate(variant, shape, speeds, capability)))
+            fitting.append((variant, estimate(variant, shape, target)))
     fitting.sort(key=lambda item: item[1].us)
     return Ranked(tuple(fitting), tuple(rejected))
 

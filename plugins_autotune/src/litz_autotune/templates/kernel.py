@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 
+from litz.codegen.triton.dialect import ELEMENTS, POINTER_TYPES
 from litz.codegen.triton.indices import LIMIT, write_axis
 from litz.codegen.triton.passes import write_body
-from litz.codegen.triton.text import POINTER_TYPES, TL_TYPES, IndexText, size_text
+from litz.codegen.triton.text import IndexText, size_text
 from litz.codegen.triton.tiling import Axis, Tiling
 from litz.codegen.triton.values import Tile, Value
 from litz.ir import Loop, Program
@@ -188,7 +189,7 @@ class _Writer:
 
     def _write_zeros(self) -> None:
         shape = self.tile.shape((self.row, self.column))
-        self.tile.emit(f"accumulator = tl.zeros({shape}, {TL_TYPES[self.gemm.accumulate]})")
+        self.tile.emit(f"accumulator = tl.zeros({shape}, {ELEMENTS[self.gemm.accumulate]})")
 
     def _write_sum(self) -> None:
         emit = self.tile.emit
@@ -264,7 +265,7 @@ class _Writer:
         value = tile.full(store.value, frozenset(axis.name for axis in axes))
         if left:
             value = f"tl.where(kmask, {value}, 0)"
-        tile.emit(f"{side.name} = {value}.to({TL_TYPES[side.operand.dtype]})")
+        tile.emit(f"{side.name} = {value}.to({ELEMENTS[side.operand.dtype]})")
         self.tile.lines += tile.lines
         self.tile.limits += tile.limits
 

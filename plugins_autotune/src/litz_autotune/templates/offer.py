@@ -38,48 +38,46 @@ class Offer:
 
 @dataclass(frozen=True)
 class Kind:
-    """make: a contraction of the kind as a product. tf32: the fact of the device that says whether float32 may lose
-    bits. splits: may the depth be split?"""
+    """make: a contraction of the kind as a product. tf32: the use for which the target says whether float32 may
+    lose bits. splits: may the depth be split?"""
 
     make: Callable[[Template, Program, bool], Gemm]
-    tf32: str = "tf32.matmul"
+    tf32: str = "matmul"
     splits: bool = True
 
 
 KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(OPERANDS, Kind(make_gemm)),
-    "convolution": Kind(make_convolution, "tf32.convolution", splits=False),
+    "convolution": Kind(make_convolution, "convolution", splits=False),
 }
 
 
 def offer_gemm(template: Template, context: ChoiceContext) -> Offer:
     """Kernels for a contraction of one of `KINDS`."""
     program: Program = context.program
-    kind, facts = KINDS[template.kind], dict(context.device.facts)
+    kind, target = KINDS[template.kind], context.target
     try:
-        gemm = kind.make(template, program, bool(facts.get(kind.tf32)))
+        gemm = kind.make(template, program, kind.tf32 in target.tf32)
     except Unsuitable as why:
         return Offer((), ((f"triton {template.kind}", str(why)),))
     shape = shape_of(gemm, program)
     if 0 in (shape.m, shape.n, shape.batch):
         return Offer((), ((f"triton {template.kind}", "the result is empty"),))
-    ranked = rank(shape, context.device, kind.splits)
+    ranked = rank(shape, target, kind.splits)
     count = SEARCH[str(context.options["autotune.search"])]
     epilogues = [*fused(program, template, gemm.epilogue, most_in_one_kernel(context.options))]
     choices: list[Choice] = []
     both = None if not epilogues else second_product(gemm, epilogues, template, program)
     if both is not None:
         double = replace(shape, k=2 * shape.k, tma=False)
-        choices += _choices(both, spread(rank(double, context.device, False).best, count), template, program)
+        choices += _choices(both, spread(rank(double, target, False).best, count), template, program)
     rows = with_whole_rows(gemm, template, program)
     if rows is not None:
         whole = [item for item in ranked.best if item[0].n >= shape.n and item[0].split == 1]
         choices += _choices(rows, spread(whole, count), template, program)
     made = with_prologues(replace(gemm, epilogue=[gemm.epilogue, *epilogues][-1]), template, program)
     if made is not None:
-        choices += _choices(
-            made, spread(rank(shape_of(made, program), context.device, False).best, count), template, program
-        )
+        choices += _choices(made, spread(rank(shape_of(made, program), target, False).best, count), template, program)
     for epilogue, share in _variants(gemm.epilogue, epilogues, count):
         choices += _choices(replace(gemm, epilogue=epilogue), spread(ranked.best, share), template, program)
     return Offer(tuple(choices), ranked.rejected)

@@ -35,6 +35,7 @@ from .asserts import (
     replaced,
     runtime_asserts,
     same_condition,
+    sizes_taken_for_known,
     traced_expr,
 )
 from .dynamo import as_captured, compile_label, disable_dynamo, is_restart
@@ -132,6 +133,7 @@ __all__ = [
     "saved_tensor_hooks_active",
     "shape_env_of",
     "simplify",
+    "sizes_taken_for_known",
     "static_positions",
     "sympy_of",
     "synthetic_base",

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_t
 from .asserts import keeps_asserted_calls
 from .operators import whole_where_undecided
 from .random import partition_with_draws, random_as_in_eager
+from .scalars import numbers_kept_where_torch_has_no_tensor_op
 
 # (graph module, fake inputs) -> boxed callable. AOTAutograd's own type for it has moved between versions.
 Compiler = Callable[..., Any]
@@ -30,14 +31,11 @@ def aot_compile(
     inference: Compiler,
     decompositions: Mapping[OpOverload, Callable[..., Any]],
     eager_random: bool = False,
-    replay_views: bool = True,
 ) -> Callable[..., Any]:
     """Trace `gm` to functional ATen, split forward from backward by min-cut, and hand each graph to its compiler.
 
     The compilers get an FX graph and its fake inputs, and return a boxed callable (one list in, a sequence out).
     eager_random: keep the random ops that eager calls, each once, where eager calls it (`random_as_in_eager`).
-    replay_views: make an output that is a view of an input by the views of the program, else by its sizes and strides.
-        Torch replays them on the wrong tensor where it has merged the input with others (2.11 to 2.13).
     Returns a callable with dynamo's convention: positional inputs in, a sequence of outputs out. Whatever the
     compilers raise comes through unchanged.
     """
@@ -49,7 +47,8 @@ def aot_compile(
     partition: Any = min_cut_rematerialization_partition
     finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False
     drawn = random_as_in_eager() if eager_random else contextlib.nullcontext()
-    with _aot_config(finds_out, replay_views), keeps_asserted_calls(gm), drawn:
+    numbers = numbers_kept_where_torch_has_no_tensor_op()
+    with _aot_config(finds_out), keeps_asserted_calls(gm), drawn, numbers:
         return aot_module_simplified(
             gm,
             example_inputs,
@@ -63,10 +62,9 @@ def aot_compile(
         )
 
 
-def _aot_config(finds_out: bool, replay_views: bool) -> contextlib.AbstractContextManager[Any]:
+def _aot_config(finds_out: bool) -> contextlib.AbstractContextManager[Any]:
     """AOTAutograd's settings for a litz compile; the user's settings are back when it ends. finds_out: the graph has
-    calls that find out sizes, of which the partitioner would make one where they are equal, and keep both names.
-    replay_views: see `aot_compile`."""
+    calls that find out sizes, of which the partitioner would make one where they are equal, and keep both names."""
     import torch._functorch.config as config
 
     wanted = {
@@ -80,7 +78,6 @@ def _aot_config(finds_out: bool, replay_views: bool) -> contextlib.AbstractConte
         "functionalize_rng_ops": False,
         "selective_decompose": False,
         **({"cse": False} if finds_out else {}),
-        **({} if replay_views else {"view_replay_for_aliased_outputs": False}),
     }
     return config.patch({name: value for name, value in wanted.items() if hasattr(config, name)})
 

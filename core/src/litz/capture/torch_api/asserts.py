@@ -85,6 +85,25 @@ def bindings_of(value: Any) -> dict[sympy.Symbol, tuple[Any, ...]]:
     return found
 
 
+def sizes_taken_for_known(node: torch.fx.Node) -> dict[sympy.Symbol, tuple[tuple[Any, ...], int]]:
+    """Sizes that hang on data and are numbers in the fake result of `node`, which binds no symbol: a new symbol for
+    each, the key path to the size, and the number. torch has such results of a call that repeats an earlier one, whose
+    size was decided; the assertion is about the earlier call, which may be gone."""
+    target, value = node.target, node.meta.get("val")
+    if not isinstance(target, OpOverload) or torch.Tag.dynamic_output_shape not in target.tags:
+        return {}
+    results: list[tuple[tuple[Any, ...], Any]] = [((), value)]
+    if isinstance(value, (list, tuple)):
+        results = [((SequenceKey(number),), item) for number, item in enumerate(value)]
+    found: dict[sympy.Symbol, tuple[tuple[Any, ...], int]] = {}
+    for path, tensor in results:
+        for dim, size in enumerate(tensor.shape if isinstance(tensor, torch.Tensor) else ()):
+            if isinstance(size, int):
+                symbol = sympy.Symbol(f"{node.name}_size{len(found)}", integer=True, nonnegative=True)
+                found[symbol] = ((*path, CallMethodKey("size"), SequenceKey(dim)), size)
+    return found
+
+
 def runtime_asserts(shape_env: ShapeEnv | None) -> list[Any]:
     """The conditions that a run must check, in torch's order; symbols by their first names."""
     if shape_env is None:

@@ -14,13 +14,14 @@ from typing import Any
 
 import torch
 
-from litz.ir.dtypes import HALF, INTEGER, category
-from litz.ir.index import Expr, Symbol, placeholder
+from litz.ir.dtypes import HALF
+from litz.ir.index import Expr, placeholder
 from litz.ir.node import Node
-from litz.ir.operation import Loop, Store, expressions
+from litz.ir.operation import Loop, Store
 from litz.ir.ops import OPS
 
-from .text import INT32, IndexText, literal, read, unsigned_type, value_type, written
+from .dialect import CPP, VALUES, literal, read, unsigned_type, written
+from .text import INT32, IndexText
 
 Interval = tuple[int, int]
 
@@ -62,28 +63,11 @@ class Body:
         self.checked: dict[tuple[Any, ...], Node] = {}
         """The node that was checked first of those that check one position against one size."""
         self.intervals: dict[Node, Interval | None] = {}
-        self.variables = self._variables()
+        self.variables = loop.variables
         self.only_stored = self._only_stored()
         self.threads = False
         """Do threads share the loop, so that combining stores have to be atomic?"""
         self.nodes_order = {node: number for number, node in enumerate(loop.nodes)}
-
-    def _variables(self) -> Mapping[Node, frozenset[Symbol]]:
-        """The loop variables that each node's value depends on. A reduction's: those of the output ranges."""
-        own = {r.var for r in self.loop.all_ranges}
-        inner = {r.var for r in self.loop.reduction_ranges}
-        outer = frozenset(own - inner)
-        found: dict[Node, frozenset[Symbol]] = {}
-        for node in self.loop.nodes:
-            if node.op == "reduce":
-                found[node] = outer
-            elif node.op == "scan":
-                found[node] = frozenset(own)
-            else:
-                parts = [found[arg] for arg in node.args]
-                parts.append(frozenset(s for expr in expressions(node) for s in expr.free_symbols if s in own))
-                found[node] = frozenset().union(*parts)
-        return found
 
     def _only_stored(self) -> frozenset[Node]:
         """Casts to half types that only stores use: storing rounds, so they need no rounding of their own."""
@@ -127,7 +111,7 @@ class Body:
             return literal(node.attrs[0], node.dtype)
         if node in self.only_stored and node not in self.visible:
             source = node.args[0]
-            return self.value(source) if value_type(source.dtype) == "float" else f"(float){self._operand(source)}"
+            return self.value(source) if VALUES[source.dtype] == "float" else f"(float){self._operand(source)}"
         return self.visible[node]
 
     def write(self, nodes: Sequence[Node]) -> None:
@@ -150,16 +134,16 @@ class Body:
         """C++ type of a node's value: `int` for an int64 that is known to be small, so that lanes are 32 bits wide."""
         if node.dtype == torch.int64 and self.small(node):
             return "int"
-        return value_type(node.dtype)
+        return VALUES[node.dtype]
 
     # ------------------------------------------------------------------ expressions
 
     def expression(self, node: Node) -> str:
         if node.op in OPS:
-            row = OPS[node.op]
-            template = row.text("cpp", category(node.args[0].dtype))
             arguments = [self._operand(arg) for arg in node.args]
-            return template.format(*arguments, T=self.type_of(node), U=unsigned_type(node.dtype))
+            return CPP.op(node.op, node.args[0].dtype).format(
+                *arguments, T=self.type_of(node), U=unsigned_type(node.dtype)
+            )
         if node.op == "index":
             return self.index.text(node.attrs[0])
         if node.op == "load":
@@ -190,29 +174,15 @@ class Body:
         return f"{self.value(node.mask)} ? {element} : {zero}"
 
     def _cast(self, node: Node) -> str:
-        source, target = node.args[0], node.dtype
+        (source,) = node.args
         value = self._operand(source)
-        if target in HALF:
-            if source.dtype == target and source.op in ("load", "cast"):
-                return value  # rounded already
-            stored = written(target, f"(float){value}" if source.dtype not in HALF else value)
-            return read(target, stored)
-        if target == torch.bool:
-            return f"{value} != 0"
-        if source.dtype.is_floating_point and target in INTEGER and target.itemsize < 4:
-            # Out of range is undefined in C++; through int it wraps.
-            return f"({value_type(target)})(int){value}"
-        return f"({self.type_of(node)}){value}"
+        if node.dtype == source.dtype and source.op in ("load", "cast"):
+            return value  # rounded already
+        return CPP.cast(value, source.dtype, node.dtype, self.type_of(node))
 
     def _bitcast(self, node: Node) -> str:
-        source, target = node.args[0], node.dtype
-        stored = written(source.dtype, self._operand(source))
-        if source.dtype == torch.bool or target == torch.bool:
-            return read(target, f"(u8){stored}")
-        types = {torch.float16: "f16", torch.bfloat16: "bf16"}
-        to = types.get(target) or value_type(target)
-        held = f"({value_type(source.dtype)}){stored}" if source.dtype not in HALF else stored
-        return read(target, f"bitcast<{to}>({held})")
+        (source,) = node.args
+        return CPP.bitcast(self._operand(source), source.dtype, node.dtype)
 
     def bound_number(self, node: Node) -> int:
         """What the kernel returns where a `bounded` node does not hold."""
@@ -261,7 +231,7 @@ class Body:
             if self.threads:
                 return f"atomic_update(&{place}, [=](u16 old) {{ return {change}; }});"
             return f"{{ auto& place = {place}; const u16 old = place; place = {change}; }}"
-        element = "u8" if dtype == torch.bool else value_type(dtype)
+        element = "u8" if dtype == torch.bool else VALUES[dtype]
         if self.threads:
             return f"atomic_{kind}(&{place}, ({element}){value});"
         return f"{{ auto& place = {place}; place = combined_{kind}(place, ({element}){value}); }}"

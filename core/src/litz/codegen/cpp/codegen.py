@@ -21,13 +21,14 @@ from litz_plugins.records import CodegenContext, KernelSource
 
 from .body import Body, Lines
 from .constructs import constructs_in, find_construct
+from .dialect import ELEMENTS
 from .loops import Writer
 from .plan import Plan, join_short, make_plan
 from .pointwise import write_pointwise
 from .prelude import prelude
 from .reduction import write_reduction
 from .segments import segments
-from .text import TYPES, IndexText
+from .text import IndexText
 
 if TYPE_CHECKING:
     from litz.schedule.schedule import Kernel
@@ -85,7 +86,7 @@ def generate(kernel: Kernel, context: CodegenContext) -> KernelSource:
         _write_segments(Writer(plan, body), [Writer(part, body_of(part.loop), team=True) for part in parts])
     written = set(loop.writes)
     parameters = [
-        f"{'' if name in written else 'const '}{TYPES[buffers[name].dtype]}* {pointers[name]}" for name in names
+        f"{'' if name in written else 'const '}{ELEMENTS[buffers[name].dtype]}* {pointers[name]}" for name in names
     ]
     numbers = (*(plan.sizes.get(size, size) for size in sizes), *map(to_expr, starts.values()))
     parameters += [f"i64 s{number}" for number in range(len(numbers))]
@@ -109,8 +110,8 @@ def generate(kernel: Kernel, context: CodegenContext) -> KernelSource:
 
 def _safe_forms(kernel: str, text: str, context: CodegenContext) -> list[str]:
     """The safe forms that a kernel is to be built in, sorted. CodegenError if the compiler has none for a construct."""
-    found = [name for name in constructs_in(text) if name in context.safe_forms] if context.safe_forms else []
-    forms = {name: context.safe_forms[name] for name in found}
+    known = context.safe_forms()
+    forms = {name: known[name] for name in constructs_in(text) if name in known} if known else {}
     for name, form in forms.items():
         if form is None:
             raise CodegenError(

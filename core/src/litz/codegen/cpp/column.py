@@ -13,10 +13,10 @@ from litz.ir.node import Node
 from litz.ir.operation import Range
 
 from .accumulators import Accumulator
+from .dialect import VALUES
 from .loops import Level, Writer
 from .plan import Stage
-from .reduction import COLUMN_CHUNK, _Stage, all_roots, scan_start, stage_roots, unit_load
-from .text import value_type
+from .reduction import COLUMN_CHUNK, _Stage, all_roots, scan_state, stage_roots, unit_load
 
 
 def tile_size(w: Writer, vector: Range) -> int:
@@ -124,9 +124,9 @@ class _ColumnStage(_Stage):
         self._start("")
         for node in scans:
             self.scans[node] = w.body.name("run") + column.lane
-            column.array(scan_start(node)[0], self.scans[node].removesuffix(column.lane))
+            column.array(scan_state(node).type, self.scans[node].removesuffix(column.lane))
         if scans:
-            column.lanes((), lambda: w.lines.add(*(f"{self.scans[s]} = {scan_start(s)[1]};" for s in scans)))
+            column.lanes((), lambda: w.lines.add(*(f"{self.scans[s]} = {scan_state(s).start};" for s in scans)))
         if parts:
             self._declare_arrays(parts)
         levels = [w.level(r) for r in outer]
@@ -189,7 +189,7 @@ class _ColumnStage(_Stage):
             return
         names = {node: w.body.name("keep") for node in kept}
         for node in kept:
-            column.array(value_type(node.dtype), names[node])
+            column.array(VALUES[node.dtype], names[node])
 
         def inside() -> None:
             w.body.write(w.body.missing(kept))
@@ -231,16 +231,17 @@ class _ColumnStage(_Stage):
         def inside() -> None:
             for a in self.accumulators:
                 refs, own = self.refs(a), self.refs(a, parts)
-                if a.kind == "welford":
-                    weight = f"{refs[2]}_lane"
-                    self.w.lines.add(f"{a.type} {weight} = {refs[2]};")
-                    refs = [*refs[:2], weight]
+                for number, state in enumerate(a.states):
+                    if state.shared:  # each lane starts from what was there before any of them
+                        self.w.lines.add(f"{state.type} {refs[number]}_lane = {refs[number]};")
+                        refs[number] += "_lane"
                 self.w.lines.add(*a.merge(refs, own))
 
         self.column.lanes((), inside)
         for a in self.accumulators:
-            if a.kind == "welford":
-                self.w.lines.add(f"{self.refs(a)[2]} += {self.refs(a, parts)[2]};")
+            for state, ref, part in zip(a.states, self.refs(a), self.refs(a, parts), strict=True):
+                if state.shared:
+                    self.w.lines.add(f"{ref} += {part};")
 
     def _finish(self) -> None:
         ends = [line for a in self.accumulators for line in a.finish(self.refs(a))]

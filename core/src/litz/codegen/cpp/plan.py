@@ -38,6 +38,7 @@ from litz.ir.index import (
 from litz.ir.node import intern, with_args
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
+from litz.ir.reductions import REDUCTIONS
 from litz.ir.transform import collapse, flatten, map_stores, rename_loop
 
 from ..named_sizes import name_sizes
@@ -48,8 +49,8 @@ SMALL_REDUCTION = 32
 """A reduction of at most so many elements is unrolled inside of a loop over outputs."""
 TINY = 8
 """A range shorter than a vector is no vector loop."""
-TINY_WELFORD = 16
-"""Likewise where means and variances of lanes have to be merged at the end of each row."""
+TINY_SEVERAL = 16
+"""Likewise where the states of lanes have several results, and have to be merged at the end of each row."""
 ROW_SCRATCH_BYTES = 64 * 1024
 """The most that values kept from one stage for the next may take; more would leave the second-level cache."""
 EXPENSIVE = 8
@@ -353,7 +354,6 @@ def _reduction_mode(loop: Loop) -> tuple[Mode, Loop, Range | None]:
         apart = stores and reads_conditionally(loop.nodes, loop.reduction_ranges)
         if not is_tiny(vector) and not apart and not _are_rows(loop, vector):
             return "small", _vector_last(loop, vector), vector
-    scanned = any(node.op == "scan" for node in loop.nodes)
     long = [r for r in loop.reduction_ranges if not is_tiny(r)] or loop.reduction_ranges
     by_row = {r: contiguity(found, r.var) for r in long}
     by_column = {r: contiguity(found, r.var) for r in loop.ranges if not is_tiny(r)}
@@ -361,8 +361,7 @@ def _reduction_mode(loop: Loop) -> tuple[Mode, Loop, Range | None]:
     column = max(reversed(loop.ranges), key=lambda r: by_column.get(r, -1)) if by_column else None
     if column is not None and by_column[column] > by_row[inner]:
         return "column", _vector_last(loop, column), column
-    positions = any(node.op == "reduce" and "arg" in node.attrs[0] for node in loop.nodes)
-    if not (scanned or positions):  # whose order is part of the result
+    if not loop.ordered:
         order = (*(r for r in loop.reduction_ranges if r != inner), inner)
         loop = replace(loop, reduction_ranges=order)
     return "row", loop, loop.reduction_ranges[-1]
@@ -372,8 +371,8 @@ def _are_rows(loop: Loop, vector: Range) -> bool:
     """Whether a reduction of a few elements is better walked along than unrolled across outputs, where loads gather
     what lies side by side: softmax over 31 took 4.5 times as long, and a kernel that normalizes looked-up rows of 32
     8 times, and eight seconds in the compiler."""
-    welford = any(node.op == "reduce" and node.attrs[0].startswith("welford") for node in loop.nodes)
-    if int(loop.reduction_numel) <= (TINY_WELFORD if welford else TINY):
+    several = any(node.op == "reduce" and REDUCTIONS[node.attrs[0]].several for node in loop.nodes)
+    if int(loop.reduction_numel) <= (TINY_SEVERAL if several else TINY):
         return False
     found = accesses(loop, inner_only=True)
     return max(contiguity(found, r.var) for r in loop.reduction_ranges) > contiguity(found, vector.var)
@@ -386,7 +385,8 @@ def _vector_last(loop: Loop, vector: Range) -> Loop:
 def _scratch(plan: Plan) -> frozenset[Node]:
     """Values at reduction level that cost something and are needed in a later stage than the first that computes them.
 
-    Of a chain of such values, only those that something else needs.
+    Of a chain of such values, only those that something else needs. What is the same along the innermost range is
+    computed again, once per walk along that range: an array of the row has an element for each of its positions.
     """
     loop = plan.loop
     if not loop.reduction_numel.is_Integer or len(plan.stages) < 2:
@@ -398,12 +398,15 @@ def _scratch(plan: Plan) -> frozenset[Node]:
         needed.append(_inner_nodes(loop, roots))
     again = {node for later, nodes in enumerate(needed) for node in nodes if any(node in e for e in needed[:later])}
     costly: dict[Node, bool] = {}
+    inner = loop.reduction_ranges[-1].var
     for node in loop.nodes:
         flops = OPS[node.op].flops if node.op in OPS else 1
         gathers = node.op == "load" and bool(node.indirect)
         inside = any(costly[arg] for arg in node.args if loop.levels[arg])
         costly[node] = (
-            loop.levels[node] and node.op != "reduce" and (flops >= EXPENSIVE or gathers or node.op == "scan" or inside)
+            inner in loop.variables[node]
+            and node.op != "reduce"
+            and (flops >= EXPENSIVE or gathers or node.op == "scan" or inside)
         )
     chosen = {node for node in again if costly[node]}
     # A value that only other kept values need, need not be kept itself.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from litz.ir.dtypes import HALF
 from litz.ir.index import ONE, Expr, stride_of
 from litz.ir.operation import Range
 
+from .dialect import ELEMENTS
 from .halves import BLOCK, Halves
 from .loops import Level, Writer
 from .plan import is_tiny
-from .text import TYPES
 
 CHUNK = 4096
 """Elements of the vector loop that a thread takes at a time where the loops outside of it are few."""
@@ -198,9 +200,9 @@ class _Tiles:
             place, step = self._corner(store.buffer, store.index)
             lines.add(f"transpose({names[id(store)]}, {self.side}, &{place}, {step}, a_end - a, b_end - b);")
 
-    def _array(self, dtype: object) -> str:
+    def _array(self, dtype: torch.dtype) -> str:
         name = self.w.body.name("tile")
-        self.w.lines.add(f"alignas(64) {TYPES[dtype]} {name}[{self.side * self.side}];")  # type: ignore[index]
+        self.w.lines.add(f"alignas(64) {ELEMENTS[dtype]} {name}[{self.side * self.side}];")
         return name
 
     def _corner(self, buffer: str, index: tuple[Expr, ...]) -> tuple[str, str]:

@@ -13,12 +13,13 @@ from litz.ir.index import ONE, Expr, stride_of
 from litz.ir.node import Node
 from litz.ir.operation import Range
 
-from .accumulators import Accumulator, extreme, make_accumulators
+from .accumulators import Accumulator, make_accumulators
+from .dialect import VALUES
+from .forms import State, scan_form
 from .halves import BLOCK as HALF_BLOCK
 from .halves import Halves
 from .loops import Level, Writer
 from .plan import Stage, is_tiny
-from .text import literal, value_type
 
 ROW_CHUNK = 4096
 """Elements of a row that one set of partial sums takes. Sums of sums lose less than one long sum: the error of eager's
@@ -115,23 +116,9 @@ def _write_stages(w: Writer, kind: type[_Stage]) -> None:
         w.body.store(store)
 
 
-def scan_start(node: Node) -> tuple[str, str]:
-    """(type, first value) of a scan's running result. Sums and products of floats run in double, as eager's do."""
-    kind, dtype = node.attrs[0], node.dtype
-    if kind in ("sum", "prod"):
-        type_ = "double" if dtype.is_floating_point else value_type(dtype)
-        return type_, "0" if kind == "sum" else "1"
-    return value_type(dtype), extreme(kind, dtype)
-
-
-def scan_step(node: Node, ref: str, value: str) -> str:
-    kind = node.attrs[0]
-    if kind in ("sum", "prod"):
-        type_ = scan_start(node)[0]
-        return f"{ref} = ({type_})({ref} {'+' if kind == 'sum' else '*'} {value});"
-    if node.dtype == torch.bool:
-        return f"{ref} = {ref} {'|' if kind == 'max' else '&'} {value};"
-    return f"{ref} = {'maximum' if kind == 'max' else 'minimum'}<{value_type(node.dtype)}>({value}, {ref});"
+def scan_state(node: Node) -> State:
+    """What a scan holds while it runs."""
+    return scan_form(node.attrs[0], node.dtype).states[0]
 
 
 class _Stage:
@@ -161,18 +148,18 @@ class _Stage:
         for node in nodes:
             if node.op == "scan":
                 self.scans[node] = self.w.body.name("run")
-                type_, start = scan_start(node)
-                self.w.lines.add(f"{type_} {self.scans[node]} = {start};")
+                state = scan_state(node)
+                self.w.lines.add(f"{state.type} {self.scans[node]} = {state.start};")
 
     def define(self, nodes: Sequence[Node]) -> None:
         """Nodes in order; a scan takes a step."""
         body = self.w.body
         for node in nodes:
             if node.op == "scan" and node not in body.visible:
-                ref = self.scans[node]
-                self.w.lines.add(scan_step(node, ref, body.value(node.args[0])))
-                name = body.name()
-                type_ = value_type(node.dtype)
+                ref, form = self.scans[node], scan_form(node.attrs[0], node.dtype)
+                value, name = body.value(node.args[0]), body.name()
+                self.w.lines.add(*(line.format(ref, v0=value, n0=name) for line in form.update))
+                type_ = VALUES[node.dtype]
                 self.w.lines.add(f"const {type_} {name} = ({type_}){ref};")
                 body.visible[node] = name
             else:
@@ -192,7 +179,7 @@ class _Stage:
             self.w.lines.add(*accumulator.finish(refs))
             for node in accumulator.nodes:
                 name = body.name()
-                self.w.lines.add(f"const {value_type(node.dtype)} {name} = {accumulator.result(node, refs)};")
+                self.w.lines.add(f"const {VALUES[node.dtype]} {name} = {accumulator.result(node, refs)};")
                 body.visible[node] = name
 
 
@@ -227,7 +214,7 @@ class _RowStage(_Stage):
         nodes = self.body_nodes()
         *outer, inner = w.loop.reduction_ranges
         sequential = (
-            any(a.sequential for a in self.accumulators)
+            any(a.form.sequential for a in self.accumulators)
             or any(node.op == "scan" for node in nodes)
             or any(store.mode != "set" for store in self.stage.stores)
         )
@@ -257,7 +244,7 @@ class _RowStage(_Stage):
         for node in nodes:
             if node in self.w.plan.scratch and node not in self.scratch:
                 name = self.w.body.name("row")
-                self.w.lines.add(f"alignas(64) {value_type(node.dtype)} {name}[{self.w.loop.reduction_numel}];")
+                self.w.lines.add(f"alignas(64) {VALUES[node.dtype]} {name}[{self.w.loop.reduction_numel}];")
                 self.scratch[node] = name
 
     def _write_scratch(self, nodes: Sequence[Node]) -> None:
@@ -281,8 +268,8 @@ class _RowStage(_Stage):
 
     def _vector(self, nodes: Sequence[Node], outer: Sequence[Range], inner: Range) -> None:
         w = self.w
-        blocks = [a for a in self.accumulators if a.block]
-        direct = [a for a in self.accumulators if not a.block]
+        blocks = [a for a in self.accumulators if a.form.block]
+        direct = [a for a in self.accumulators if not a.form.block]
         step = BLOCK_CHUNK if blocks else ROW_CHUNK
         halves = Halves(w, inner, nodes, self.stage.stores)
         if halves:
@@ -343,4 +330,4 @@ def unit_load(node: Node, var: Range) -> bool:
     return stride_of(node.index[0], var.var) == 1
 
 
-__all__ = ["all_roots", "literal", "outer_nodes", "stage_roots", "unit_load", "write_reduction"]
+__all__ = ["all_roots", "outer_nodes", "stage_roots", "unit_load", "write_reduction"]

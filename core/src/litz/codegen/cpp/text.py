@@ -1,94 +1,17 @@
-"""Small pieces of C++ text: type names, literals, index expressions.
+"""Index expressions as C++ text.
 
-In: torch dtypes, Python scalars, sympy expressions over loop variables, sizes and placeholders. Out: C++ text.
+In: sympy expressions over loop variables, sizes and placeholders. Out: C++ text.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import sympy
-import torch
 
-from litz.ir.dtypes import HALF
 from litz.ir.index import Expr, FloorDiv, Mod, PythonMod, Symbol, bounds, known_nonnegative
 
 INT32 = 2**31 - 1
-
-TYPES: Mapping[torch.dtype, str] = {
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.int8: "i8",
-    torch.int16: "i16",
-    torch.int32: "int",
-    torch.int64: "i64",
-    torch.uint8: "u8",
-    torch.uint16: "u16",
-    torch.uint32: "u32",
-    torch.uint64: "u64",
-    torch.bool: "u8",
-}
-"""What an element in memory is. Half types are 16-bit integers to C++; a bool is a byte."""
-
-
-def value_type(dtype: torch.dtype) -> str:
-    """The type that a value is held in while it is computed."""
-    if dtype in HALF:
-        return "float"
-    return "bool" if dtype == torch.bool else TYPES[dtype]
-
-
-def unsigned_type(dtype: torch.dtype) -> str:
-    """The type that integer arithmetic wraps around in, as eager's does; signed overflow is undefined in C++."""
-    return "u64" if dtype.itemsize == 8 else "u32"
-
-
-def read(dtype: torch.dtype, element: str) -> str:
-    """A stored element as a value."""
-    if dtype == torch.bool:
-        return f"{element} != 0"
-    return f"from_{TYPES[dtype]}({element})" if dtype in HALF else element
-
-
-def written(dtype: torch.dtype, value: str) -> str:
-    """A value as an element to store; this rounds to half types."""
-    return f"to_{TYPES[dtype]}({value})" if dtype in HALF else value
-
-
-def literal(value: bool | int | float, dtype: torch.dtype) -> str:
-    """A constant of the compute type of `dtype`."""
-    if dtype == torch.bool:
-        return "true" if value else "false"
-    if dtype.is_floating_point:
-        return _float_literal(float(value), single=dtype != torch.float64)
-    number = int(value)
-    if dtype == torch.int64:
-        # -9223372036854775808L is minus a number that does not fit.
-        return "(-9223372036854775807L - 1)" if number == -(2**63) else f"{number}L"
-    return f"{number}UL" if dtype == torch.uint64 else f"{number}U" if dtype == torch.uint32 else _int_literal(number)
-
-
-def _int_literal(number: int) -> str:
-    return "(-2147483647 - 1)" if number == -(2**31) else str(number)
-
-
-def _float_literal(value: float, single: bool) -> str:
-    suffix = "f" if single else ""
-    if math.isnan(value):
-        return f'__builtin_nan{suffix}("")'
-    if single:
-        rounded = torch.tensor(value, dtype=torch.float32)
-        value = rounded.item()
-        short = f"{value:.9g}"
-        text = short if torch.tensor(float(short), dtype=torch.float32) == rounded else repr(value)
-    else:
-        text = repr(value)
-    if math.isinf(value):
-        return f"{'-' if value < 0 else ''}__builtin_inf{suffix}()"
-    return (text if any(c in text for c in ".en") else f"{text}.0") + suffix
 
 
 class IndexText:

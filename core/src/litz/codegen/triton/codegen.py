@@ -5,7 +5,7 @@ In: a `Kernel`, whose loop may have reductions of several levels, scans, scatter
 - `text`: the module; `symbol`: its kernel; `arguments`: the buffers, then the size symbols;
 - `settings`: what `litz.runtime.triton_build` needs to compile and launch, as JSON-able data (see `make_settings`).
 
-The text depends on nothing but the loop, so equal kernels of a graph are built once.
+The text depends on nothing but the loop and the target, so equal kernels of a graph are built once.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from litz.schedule.schedule import Kernel
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 
 from ..named_sizes import name_sizes
+from .dialect import POINTER_TYPES
 from .finish import tile_finished
 from .indices import LIMIT, choose_index_type
 from .kernel import KernelText, Part, late_stores, write_kernel
 from .names import Names, make_names
-from .text import POINTER_TYPES
 from .tiling import Tiling, choose_tiling
 
 Loader = Callable[[KernelSource, CodegenContext], Callable[..., None]]
@@ -47,10 +47,10 @@ class TritonCodegen:
         if sizes:
             kernel, program = replace(kernel, loop=first, finish=tuple(finish)), replace(program, buffers=buffers)
         if kernel.finish:
-            tiled = tile_finished(kernel.loop, kernel.finish, program)
+            tiled = tile_finished(kernel.loop, kernel.finish, program, context.target.units)
         else:
             loop = collapse(flatten(kernel.loop, program.buffers))
-            tiled = ((loop, choose_tiling(loop, program)),)
+            tiled = ((loop, choose_tiling(loop, program, context.target.units)),)
         index = choose_index_type([loop for loop, _ in tiled], program)
         names = make_names(tiled, index[1])
         parts = [

@@ -19,11 +19,11 @@ PIECES = 0
 """The group of the ranges that are combined over, in `collapse`."""
 
 
-def tile_finished(loop: Loop, finish: Sequence[Loop], program: Program) -> tuple[tuple[Loop, Tiling], ...]:
-    """(loop, tiling) of each."""
+def tile_finished(loop: Loop, finish: Sequence[Loop], program: Program, units: int) -> tuple[tuple[Loop, Tiling], ...]:
+    """(loop, tiling) of each, for so many multiprocessors."""
     first, *others = _flat(loop, finish, program)
     outputs = {r.var for r in others[0].ranges}
-    tiling = choose_tiling(first, program)
+    tiling = choose_tiling(first, program, units)
     axis = tiling.axis("x")
     assert axis is not None
     ranges = tuple(r for r in axis.ranges if r.var in outputs)

@@ -13,6 +13,7 @@ from litz.ir import Loop, Program
 from litz.ir.dtypes import short
 from litz.ir.index import Expr
 from litz.ir.ops import OPS
+from litz.ir.reductions import REDUCTIONS
 
 from .indices import write_indices
 from .names import Names
@@ -68,7 +69,7 @@ def write_kernel(program: Program, index: tuple[str, list[Expr]], first: Part, *
     if index_type == "INDEX" and not limit_texts:
         for tile in tiles:
             tile.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
-    calls, functions = [], []
+    calls, functions = [], [text for tile in tiles for text in tile.functions.values()]
     for number, (part, tile) in enumerate(zip(finish, tiles[1:], strict=True)):
         used = dict.fromkeys(names.buffers[name] for name in (*part.loop.reads, *part.loop.writes))
         passed = [*used, *names.sizes.values(), "column", *index_argument]
@@ -125,7 +126,7 @@ def _symbol(loop: Loop) -> str:
         kind = "reduce" if any(node.op == "reduce" for node in loop.nodes) else "row"
     else:
         kind = "scatter" if any(store.mode != "set" for store in loop.stores) else "pointwise"
-    shown = [name for name in _ops(loop) if name in OPS or name.startswith("welford")][:6]
+    shown = [name for name in _ops(loop) if name in OPS or (name in REDUCTIONS and REDUCTIONS[name].several)][:6]
     return "_".join(["litz", kind, *shown])
 
 

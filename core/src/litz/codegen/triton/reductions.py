@@ -7,23 +7,27 @@ the accumulator (or left value), `{v}` the new value, `{T}` the type.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import torch
 
 from litz.ir import Node
-from litz.ir.dtypes import compute_dtype
+from litz.ir.dtypes import compute_dtype, greatest, least, short
+from litz.ir.node import walk
+from litz.ir.reductions import REDUCTIONS, Form
+from litz.ir.scalars import Scalar
 
-from .text import TL_TYPES, literal
-from .values import Tile, Value
+from .dialect import TRITON, VALUES, literal, typed
+from .values import Tile, Value, op_text
 
 
 @dataclass(frozen=True)
 class Row:
     """How to reduce with one accumulator: the value that changes nothing, the combination, the reduction of a tile."""
 
-    identity: bool | int | float
+    identity: Scalar
     combine: str
     across: str
     scan: str = ""
@@ -36,16 +40,15 @@ def _row(kind: str, dtype: torch.dtype) -> Row:
         if kind in ("any", "sum", "max"):
             return Row(False, "{a} | {v}", "tl.max({v}.to(tl.int32), 1, keep_dims=True) != 0")
         return Row(True, "{a} & {v}", "tl.min({v}.to(tl.int32), 1, keep_dims=True) != 0")
+    identity = REDUCTIONS[kind].form(dtype).identity[0].attrs[0]
     narrow = ".to({T})" if not dtype.is_floating_point and dtype.itemsize < 4 else ""
     if kind == "sum":
         across, scan = f"tl.sum({{v}}, 1, keep_dims=True){narrow}", f"tl.cumsum({{v}}, 1){narrow}"
-        return Row(_zero(dtype), "{a} + {v}", across, scan)
+        return Row(identity, "{a} + {v}", across, scan)
     if kind == "prod":
-        one = 1.0 if dtype.is_floating_point else 1
         across, scan = "tl.reduce({v}, 1, _multiply, keep_dims=True)", "tl.associative_scan({v}, 1, _multiply)"
-        return Row(one, "{a} * {v}", across, scan)
+        return Row(identity, "{a} * {v}", across, scan)
     word = "maximum" if kind == "max" else "minimum"
-    identity = _least(dtype) if kind == "max" else _greatest(dtype)
     scan = f"tl.associative_scan({{v}}, 1, _{word})"
     if dtype.is_floating_point:
         return Row(identity, f"_{word}({{a}}, {{v}})", f"tl.reduce({{v}}, 1, _{word}, keep_dims=True)", scan)
@@ -53,16 +56,33 @@ def _row(kind: str, dtype: torch.dtype) -> Row:
     return Row(identity, f"tl.{word}({{a}}, {{v}})", across, f"tl.associative_scan({{v}}, 1, _{word}_int)")
 
 
-def _zero(dtype: torch.dtype) -> int | float:
-    return 0.0 if dtype.is_floating_point else 0
+MADE_BY_HAND = {"sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford", "welford_combine", "online"}
+"""Reductions with text of their own, which is faster or shorter; any other is worked out from its row."""
 
 
-def _least(dtype: torch.dtype) -> int | float:
-    return -float("inf") if dtype.is_floating_point else torch.iinfo(dtype).min
+def _nodes(roots: Sequence[Node], given: Mapping[Node, str], fresh: Callable[[], str]) -> tuple[list[str], list[str]]:
+    """Lines that compute nodes over those that are given, and the names of the roots."""
+    texts, lines = dict(given), list[str]()
+    for node in walk(*roots):
+        if node in texts:
+            continue
+        if node.op == "const":
+            texts[node] = typed(node.attrs[0], node.dtype)
+            continue
+        args = [texts[arg] for arg in node.args]
+        text = TRITON.cast(args[0], node.args[0].dtype, node.dtype) if node.op == "cast" else op_text(node, args)
+        texts[node] = fresh()
+        lines.append(f"{texts[node]} = {text}")
+    return lines, [texts[root] for root in roots]
 
 
-def _greatest(dtype: torch.dtype) -> int | float:
-    return float("inf") if dtype.is_floating_point else torch.iinfo(dtype).max
+def _merge_function(name: str, form: Form) -> str:
+    """The function that merges two states."""
+    parameters = [f"{side}{number}" for side in ("s", "o") for number in range(len(form.state))]
+    given = dict(zip((*form.state, *form.other), parameters, strict=True))
+    lines, results = _nodes(form.merge, given, map("x{}".format, count()).__next__)
+    body = "".join(f"    {line}\n" for line in (*lines, f"return {', '.join(results)}"))
+    return f"@triton.jit\ndef {name}({', '.join(parameters)}):\n{body}\n"
 
 
 class Reducer:
@@ -82,7 +102,7 @@ class Reducer:
         self.groups: dict[tuple[str, tuple[Node, ...]], list[Node]] = {}
         for node in reduces:
             kind = node.attrs[0]
-            family = kind.rpartition("_")[0] if kind.startswith("welford") else kind
+            family = REDUCTIONS[kind].name
             if node in online or node in tops:
                 family, node_args = "online", online.get(node, node).args
             else:
@@ -103,7 +123,7 @@ class Reducer:
     def _value(self, node: Node) -> str:
         return self.tile.full(node, self.full)
 
-    def _masked(self, text: str, identity: bool | int | float, dtype: torch.dtype) -> str:
+    def _masked(self, text: str, identity: Scalar, dtype: torch.dtype) -> str:
         """`text` with the lanes beyond the end of the row set to a value that changes nothing."""
         if self.mask is None:
             return text
@@ -111,7 +131,7 @@ class Reducer:
             return f"({text} & {self.mask})" if identity is False else f"({text} | ({self.mask} == 0))"
         return f"tl.where({self.mask}, {text}, {literal(identity)})"
 
-    def _accumulator(self, identity: bool | int | float, type_text: str) -> str:
+    def _accumulator(self, identity: Scalar, type_text: str) -> str:
         name = self.tile.fresh("acc")
         self.tile.emit(f"{name} = tl.full({self.shape}, {literal(identity)}, {type_text})")
         return name
@@ -137,27 +157,30 @@ class Reducer:
     def open(self) -> None:
         if self.persistent:
             return
-        for (family, args), _ in self.groups.items():
+        for (family, args), nodes in self.groups.items():
             dtype = compute_dtype(args[0].dtype)
-            if family == "welford":
-                names = [self._accumulator(0.0, TL_TYPES[dtype]) for _ in range(2)]
+            if family not in MADE_BY_HAND:
+                identity = self._form(nodes).identity
+                names = [self._accumulator(node.attrs[0], VALUES[node.dtype]) for node in identity]
+            elif family == "welford":
+                names = [self._accumulator(0.0, VALUES[dtype]) for _ in range(2)]
             elif family == "welford_combine":
-                names = [self._accumulator(0.0, TL_TYPES[dtype]) for _ in range(3)]
+                names = [self._accumulator(0.0, VALUES[dtype]) for _ in range(3)]
             elif family == "online":
-                names = [self._accumulator(start, TL_TYPES[dtype]) for start in (-float("inf"), 0.0)]
+                names = [self._accumulator(start, VALUES[dtype]) for start in (-float("inf"), 0.0)]
             elif family in ("argmax", "argmin"):
                 dtype = torch.int32 if dtype == torch.bool else dtype
-                identity = _least(dtype) if family == "argmax" else _greatest(dtype)
-                names = [self._accumulator(identity, TL_TYPES[dtype]), self._accumulator(*self._last_position())]
+                worst = least(dtype) if family == "argmax" else greatest(dtype)
+                names = [self._accumulator(worst, VALUES[dtype]), self._accumulator(*self._last_position())]
             else:
                 dtype = torch.bool if family in ("any", "all") else dtype
-                names = [self._accumulator(_row(family, dtype).identity, TL_TYPES[dtype])]
+                names = [self._accumulator(_row(family, dtype).identity, VALUES[dtype])]
             self.accumulators[family, args] = names
         for node in self.scans:
             dtype = compute_dtype(node.dtype)
             name = self.tile.fresh("carry")
-            start = literal(_row(node.attrs[0], dtype).identity)
-            self.tile.emit(f"{name} = tl.full({self.tile.shape(self.results)}, {start}, {TL_TYPES[dtype]})")
+            start = literal(self._scan_row(node).identity)
+            self.tile.emit(f"{name} = tl.full({self.tile.shape(self.results)}, {start}, {VALUES[dtype]})")
             self.carries[node] = name
 
     def _last_position(self) -> tuple[int, str]:
@@ -174,9 +197,11 @@ class Reducer:
         if self.persistent:
             return
         emit = self.tile.emit
-        for (family, args), _ in self.groups.items():
+        for (family, args), nodes in self.groups.items():
             names = self.accumulators[family, args]
-            if family == "welford":
+            if family not in MADE_BY_HAND:
+                self._update(names, f"{self._merge_name(nodes[0])}({', '.join([*names, *self._lifted(nodes)])})")
+            elif family == "welford":
                 value = self._value(args[0])
                 self._update(names, f"_welford_step({names[0]}, {names[1]}, {value}, roffset // RBLOCK + 1)")
             elif family == "online":
@@ -186,7 +211,7 @@ class Reducer:
                 self._update(names, f"_welford_combine({', '.join(names)}, {values})")
             elif family in ("argmax", "argmin"):
                 value, dtype = self._input(family, args[0])
-                value = self._masked(value, _least(dtype) if family == "argmax" else _greatest(dtype), dtype)
+                value = self._masked(value, least(dtype) if family == "argmax" else greatest(dtype), dtype)
                 emit(f"{', '.join(names)} = _{family}({', '.join(names)}, {value}, {self._position()})")
             else:
                 value, dtype = self._input(family, args[0])
@@ -206,7 +231,9 @@ class Reducer:
 
     def close(self) -> None:
         for (family, args), nodes in self.groups.items():
-            if family == "welford":
+            if family not in MADE_BY_HAND:
+                self._close_by_row(self.accumulators.get((family, args)), nodes)
+            elif family == "welford":
                 self._close_welford(args, nodes)
             elif family == "welford_combine":
                 self._close_combined(args, nodes)
@@ -217,6 +244,55 @@ class Reducer:
             else:
                 self._close_plain(family, args, nodes)
 
+    # By the row alone.
+
+    def _form(self, nodes: list[Node]) -> Form:
+        return REDUCTIONS[nodes[0].attrs[0]].form(nodes[0].args[0].dtype)
+
+    def _merge_name(self, node: Node) -> str:
+        """The name of the function that merges two states; the kernel gets it where it is not there."""
+        row, dtype = REDUCTIONS[node.attrs[0]], compute_dtype(node.args[0].dtype)
+        name = f"litz_merge_{row.name}_{short(dtype)}"
+        self.tile.functions[name] = _merge_function(name, row.form(dtype))
+        return name
+
+    def _scan_row(self, node: Node) -> Row:
+        """How to scan: states are values there."""
+        kind, dtype = node.attrs[0], compute_dtype(node.dtype)
+        if kind in MADE_BY_HAND:
+            return _row(kind, dtype)
+        merge, identity = self._merge_name(node), REDUCTIONS[kind].form(dtype).identity[0].attrs[0]
+        across, scan = f"tl.reduce({{v}}, 1, {merge}, keep_dims=True)", f"tl.associative_scan({{v}}, 1, {merge})"
+        return Row(identity, f"{merge}({{a}}, {{v}})", across, scan)
+
+    def _lifted(self, nodes: list[Node]) -> list[str]:
+        """The state of each value of the tile."""
+        form, args = self._form(nodes), nodes[0].args
+        given = {leaf: self._value(arg) for leaf, arg in zip(form.values, args, strict=True)}
+        given[form.position] = f"{self._position()}.to(tl.int64)"
+        lines, texts = _nodes(form.lift, given, self.tile.fresh)
+        for line in lines:
+            self.tile.emit(line)
+        constants = {node: f"tl.full({self.shape}, {literal(node.attrs[0])}, {VALUES[node.dtype]})"
+                     for node in form.lift if node.op == "const"}  # fmt: skip
+        return [constants.get(node, text) for node, text in zip(form.lift, texts, strict=True)]
+
+    def _close_by_row(self, accumulators: list[str] | None, nodes: list[Node]) -> None:
+        form, merge = self._form(nodes), self._merge_name(nodes[0])
+        state = accumulators
+        if state is None:
+            parts = zip(self._lifted(nodes), form.identity, strict=True)
+            state = [self._masked(text, nothing.attrs[0], nothing.dtype) for text, nothing in parts]
+        names = [self.tile.fresh() for _ in state]
+        inputs = state[0] if len(state) == 1 else f"({', '.join(state)})"
+        self.tile.emit(f"{', '.join(names)} = tl.reduce({inputs}, 1, {merge}, keep_dims=True)")
+        roots = [form.finish[node.attrs[0]] for node in nodes]
+        lines, results = _nodes(roots, dict(zip(form.state, names, strict=True)), self.tile.fresh)
+        for line in lines:
+            self.tile.emit(line)
+        for node, text in zip(nodes, results, strict=True):
+            self._bind(node, text)
+
     def _close_plain(self, family: str, args: tuple[Node, ...], nodes: list[Node]) -> None:
         if self.persistent:
             value, dtype = self._input(family, args[0])
@@ -225,12 +301,12 @@ class Reducer:
             value = self.accumulators[family, args][0]
             dtype = torch.bool if family in ("any", "all") else compute_dtype(args[0].dtype)
         for node in nodes:
-            self._bind(node, _row(family, dtype).across.format(v=value, T=TL_TYPES[dtype]))
+            self._bind(node, _row(family, dtype).across.format(v=value, T=VALUES[dtype]))
 
     def _close_position(self, family: str, args: tuple[Node, ...], nodes: list[Node]) -> None:
         if self.persistent:
             value, dtype = self._input(family, args[0])
-            value = self._masked(value, _least(dtype) if family == "argmax" else _greatest(dtype), dtype)
+            value = self._masked(value, least(dtype) if family == "argmax" else greatest(dtype), dtype)
             position = self._position()
         else:
             value, position = self.accumulators[family, args]
@@ -240,7 +316,7 @@ class Reducer:
             self._bind(node, f"{pair[1]}.to(tl.int64)")
 
     def _close_welford(self, args: tuple[Node, ...], nodes: list[Node]) -> None:
-        type_text = TL_TYPES[compute_dtype(args[0].dtype)]
+        type_text = VALUES[args[0].dtype]
         if self.persistent:
             # All of the row is at hand: the plain formulas, which are exact where Welford's is only stable.
             value = self._value(args[0])
@@ -286,15 +362,15 @@ class Reducer:
     def scan(self, node: Node) -> Value:
         """Emits an inclusive scan along the row; over blocks, the last value of each is carried into the next."""
         dtype = compute_dtype(node.dtype)
-        row = _row(node.attrs[0], dtype)
+        row = self._scan_row(node)
         value = self._value(node.args[0])
         name = self.tile.fresh()
-        scanned = row.scan.format(v=value, T=TL_TYPES[dtype])
+        scanned = row.scan.format(v=value, T=VALUES[dtype])
         if self.persistent:
             self.tile.emit(f"{name} = {scanned}")
             return Value(name, self.full)
         carry = self.carries[node]
         self.tile.emit(f"{name} = {row.combine.format(a=carry, v=f'({scanned})')}")
-        total = row.across.format(v=self._masked(value, row.identity, dtype), T=TL_TYPES[dtype])
+        total = row.across.format(v=self._masked(value, row.identity, dtype), T=VALUES[dtype])
         self.tile.emit(f"{carry} = {row.combine.format(a=carry, v=f'({total})')}")
         return Value(name, self.full)

@@ -10,7 +10,7 @@ import torch
 
 from litz.ir import Store
 
-from .text import TL_TYPES
+from .dialect import ELEMENTS
 from .values import Tile
 
 
@@ -29,7 +29,7 @@ def store_lines(tile: Tile, store: Store, inner: bool = False) -> None:
         tile.emit(f"tl.store({', '.join([pointer, value, *([' & '.join(masks)] if masks else [])])})")
         return
     dtype = tile.program.buffers[store.buffer].dtype
-    value = f"tl.broadcast_to({value}, {tile.shape(level)}).to({TL_TYPES[dtype]})"
+    value = f"tl.broadcast_to({value}, {tile.shape(level)}).to({ELEMENTS[dtype]})"
     # Of the full shape: Triton's interpreter reads a broadcast mask as if it were not broadcast.
     mask = " & ".join([f"tl.full({tile.shape(level)}, True, tl.int1)", *masks])
     native = _native(store.mode, dtype)

@@ -9,41 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import sympy
-import torch
 
 from litz.ir.index import Expr, FloorDiv, Mod, PythonMod, Ranges, Symbol, bounds, known_nonnegative
-
-TL_TYPES: Mapping[torch.dtype, str] = {
-    torch.float16: "tl.float16",
-    torch.bfloat16: "tl.bfloat16",
-    torch.float32: "tl.float32",
-    torch.float64: "tl.float64",
-    torch.int8: "tl.int8",
-    torch.int16: "tl.int16",
-    torch.int32: "tl.int32",
-    torch.int64: "tl.int64",
-    torch.uint8: "tl.uint8",
-    torch.uint16: "tl.uint16",
-    torch.uint32: "tl.uint32",
-    torch.uint64: "tl.uint64",
-    torch.bool: "tl.int1",
-}
-
-POINTER_TYPES: Mapping[torch.dtype, str] = {
-    torch.float16: "*fp16",
-    torch.bfloat16: "*bf16",
-    torch.float32: "*fp32",
-    torch.float64: "*fp64",
-    torch.int8: "*i8",
-    torch.int16: "*i16",
-    torch.int32: "*i32",
-    torch.int64: "*i64",
-    torch.uint8: "*u8",
-    torch.uint16: "*u16",
-    torch.uint32: "*u32",
-    torch.uint64: "*u64",
-    torch.bool: "*i1",
-}
 
 
 class IndexText:
@@ -104,26 +71,6 @@ def _nested(function: str, args: list[str]) -> str:
     for arg in args[1:]:
         result = f"{function}({result}, {arg})"
     return result
-
-
-def literal(value: bool | int | float) -> str:
-    """A Python scalar as a literal of Triton's language, in parentheses if it has a sign."""
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, float):
-        if value != value:
-            return 'float("nan")'
-        if value in (float("inf"), float("-inf")):
-            return 'float("inf")' if value > 0 else '(-float("inf"))'
-    return f"({value!r})" if value < 0 else repr(value)
-
-
-def typed(value: bool | int | float, dtype: torch.dtype) -> str:
-    """A constant with a type of its own."""
-    if isinstance(value, float) and value == 0 and str(value).startswith("-"):
-        # Triton makes every constant equal to zero a positive one.
-        return f"(tl.full([], 0.0, {TL_TYPES[dtype]}) * (-1.0))"
-    return f"tl.full([], {literal(value)}, {TL_TYPES[dtype]})"
 
 
 def size_text(expr: Expr, names: Mapping[Symbol, str]) -> str:

@@ -1,8 +1,8 @@
 """The tile that a program (a CUDA block) works on: which ranges lie along which axis, how many elements and warps.
 
-In: a flat loop and its accesses. Out: a `Tiling`. The numbers aim at copy bandwidth on an H100: 16-byte accesses, at
-least 8 elements a thread, and a few programs for each of its 132 multiprocessors. Sizes that are not constants enter
-by their hints, which decide speed only.
+In: a flat loop, its accesses and how many multiprocessors there are (`units`). Out: a `Tiling`. The numbers aim at copy
+bandwidth: 16-byte accesses, at least 8 elements a thread, and a few programs for each multiprocessor. Sizes that are
+not constants enter by their hints, which decide speed only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from litz.ir.index import Expr, product
 
 from .accesses import Access, bytes_along, find_accesses
 
-MULTIPROCESSORS = 132
 PERSISTENT = 8192
 """The longest row that is held in registers: 16 elements a thread with 16 warps."""
 PERSISTENT_ALONE = 32768
@@ -78,13 +77,15 @@ def clamp(value: int, low: int, high: int) -> int:
     return max(low, min(value, high))
 
 
-def choose_tiling(loop: Loop, program: Program) -> Tiling:
+def choose_tiling(loop: Loop, program: Program, units: int) -> Tiling:
     """The tiling of a flat, collapsed loop."""
     accesses = find_accesses(loop, program)
     if loop.reduction_ranges:
-        return _reduction(loop, program, accesses)
+        return _reduction(loop, program, accesses, units)
     across = _second_axis(loop, program, accesses)
-    return _pointwise(loop, program, accesses) if across is None else _two_axes(loop, program, *across)
+    if across is None:
+        return _pointwise(loop, program, accesses, units)
+    return _two_axes(loop, program, *across, units)
 
 
 # Pointwise.
@@ -98,13 +99,13 @@ def _elements_per_thread(loop: Loop, accesses: tuple[Access, ...]) -> int:
     return 16 if widths and max(widths) == 1 else 8
 
 
-def _pointwise(loop: Loop, program: Program, accesses: tuple[Access, ...]) -> Tiling:
+def _pointwise(loop: Loop, program: Program, accesses: tuple[Access, ...], units: int) -> Tiling:
     total = program.hint(loop.numel)
     lanes = _elements_per_thread(loop, accesses)
     block = 128 * lanes
-    while block > 32 * lanes and total < block * 2 * MULTIPROCESSORS:
+    while block > 32 * lanes and total < block * 2 * units:
         block //= 2
-    while block > 64 and total < block * MULTIPROCESSORS:
+    while block > 64 and total < block * units:
         block //= 2
     block = min(block, power_of_two(total))
     warps = clamp(block // (32 * lanes), 1, 8)
@@ -139,14 +140,14 @@ def _second_axis(loop: Loop, program: Program, accesses: tuple[Access, ...]) -> 
     return (slow, fast) if wide else None
 
 
-def _two_axes(loop: Loop, program: Program, slow: Range, fast: Range) -> Tiling:
+def _two_axes(loop: Loop, program: Program, slow: Range, fast: Range, units: int) -> Tiling:
     x_hint, y_hint = program.hint(fast.size), program.hint(slow.size)
     x_block = clamp(power_of_two(x_hint), 16, 64)
     y_block = clamp(power_of_two(y_hint), 16, 4096 // x_block if x_block < 64 else 64)
     y_block = min(y_block, 128)
     others = tuple(r for r in loop.ranges if r.var not in (slow.var, fast.var))
     outer = program.hint(product(r.size for r in others))
-    while x_block * y_block > 1024 and outer * (x_hint // x_block + 1) * (y_hint // y_block + 1) < 2 * MULTIPROCESSORS:
+    while x_block * y_block > 1024 and outer * (x_hint // x_block + 1) * (y_hint // y_block + 1) < 2 * units:
         if y_block >= x_block:
             y_block //= 2
         else:
@@ -158,11 +159,6 @@ def _two_axes(loop: Loop, program: Program, slow: Range, fast: Range) -> Tiling:
 # Reductions.
 
 
-def _is_ordered(loop: Loop) -> bool:
-    """Is the order of the reduction ranges part of the result?"""
-    return any(node.op == "scan" or (node.op == "reduce" and "arg" in node.attrs[0]) for node in loop.nodes)
-
-
 def _votes(loop: Loop, accesses: tuple[Access, ...]) -> tuple[int, int]:
     """Bytes contiguous along the reduction ranges, and along the output ranges."""
     along_r = sum(bytes_along(accesses, r.var) for r in loop.reduction_ranges)
@@ -170,17 +166,19 @@ def _votes(loop: Loop, accesses: tuple[Access, ...]) -> tuple[int, int]:
     return along_r, along_x
 
 
-def _reduction(loop: Loop, program: Program, accesses: tuple[Access, ...]) -> Tiling:
+def _reduction(loop: Loop, program: Program, accesses: tuple[Access, ...], units: int) -> Tiling:
     inner_vars = {r.var for r in loop.reduction_ranges}
     relevant = tuple(access for access in accesses if inner_vars & set(access.strides))
     along_r, along_x = _votes(loop, relevant)
-    r_ranges = loop.reduction_ranges if _is_ordered(loop) else _innermost_last(loop.reduction_ranges, relevant)
+    r_ranges = loop.reduction_ranges if loop.ordered else _innermost_last(loop.reduction_ranges, relevant)
     if along_x > along_r and loop.ranges:
         x_ranges = _innermost_last(loop.ranges, relevant)
-        return _outer_reduction(x_ranges, r_ranges, loop, program, relevant, mixed=along_r * 4 > along_x)
+        mixed = along_r * 4 > along_x
+        return _outer_reduction(x_ranges, r_ranges, loop, program, relevant, mixed, units)
     x_ranges = _innermost_last(loop.ranges, accesses)
     width = max((access.itemsize for access in relevant), default=4)
-    return _inner_reduction(x_ranges, r_ranges, loop, program, width, mixed=along_x * 4 > along_r > 0)
+    mixed = along_x * 4 > along_r > 0
+    return _inner_reduction(x_ranges, r_ranges, loop, program, width, mixed, units)
 
 
 def _live_values(loop: Loop) -> int:
@@ -201,7 +199,13 @@ def _row_warps(elements: int) -> int:
 
 
 def _inner_reduction(
-    x_ranges: tuple[Range, ...], r_ranges: tuple[Range, ...], loop: Loop, program: Program, width: int, mixed: bool
+    x_ranges: tuple[Range, ...],
+    r_ranges: tuple[Range, ...],
+    loop: Loop,
+    program: Program,
+    width: int,
+    mixed: bool,
+    units: int,
 ) -> Tiling:
     """Rows are contiguous: a program takes one long row, or several short ones."""
     rows, length = product(r.size for r in x_ranges), product(r.size for r in r_ranges)
@@ -214,7 +218,7 @@ def _inner_reduction(
     floor = 16 if mixed else 1
     # A row of 1024 or more has a program of its own: values that all rows share then need no other layout.
     x_block = clamp((2048 if r_block <= 128 else 1024) // r_block, floor, 256)
-    while x_block > floor and row_hint < x_block * 2 * MULTIPROCESSORS:
+    while x_block > floor and row_hint < x_block * 2 * units:
         x_block //= 2
     x_block = min(x_block, power_of_two(row_hint))
     if mixed and x_block * r_block > 8192:
@@ -263,6 +267,7 @@ def _outer_reduction(
     program: Program,
     accesses: tuple[Access, ...],
     mixed: bool,
+    units: int,
 ) -> Tiling:
     """Columns: what lies side by side in memory belongs to different results, so a program takes many of them."""
     columns, length = product(r.size for r in x_ranges), product(r.size for r in r_ranges)
@@ -272,14 +277,14 @@ def _outer_reduction(
     width = max((access.itemsize for access in accesses), default=4)
     x_block = min(64, power_of_two(column_hint))
     floor = min(64 // width, x_block)
-    while x_block > floor and column_hint < x_block * MULTIPROCESSORS:
+    while x_block > floor and column_hint < x_block * units:
         x_block //= 2
     r_block = power_of_two(length_hint)
     persistent = bool(length.is_Integer) and r_block <= (64 if _live_values(loop) <= 4 else 32)
     if not persistent:
         r_block = min(r_block, 256, max(8, _lanes(loop) * 256 // x_block))
         warps = 8
-    elif x_block * r_block < 1024 and column_hint >= 4 * x_block * MULTIPROCESSORS:
+    elif x_block * r_block < 1024 and column_hint >= 4 * x_block * units:
         x_block = min(1024 // r_block, 256)
     if mixed:
         x_block = min(x_block, 32)

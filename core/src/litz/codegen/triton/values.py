@@ -15,12 +15,12 @@ import torch
 
 from litz.ir import Loop, Node, Program
 from litz.ir.build import empty_sizes
-from litz.ir.dtypes import HALF, category, compute_dtype
+from litz.ir.dtypes import HALF, compute_dtype
 from litz.ir.index import Expr, Symbol, bounds, placeholder
-from litz.ir.ops import OPS
 
+from .dialect import TRITON, VALUES, literal, typed
 from .names import Names
-from .text import TL_TYPES, IndexText, literal, typed
+from .text import IndexText
 from .tiling import Tiling
 
 INT32_MAX = 2**31 - 1
@@ -34,6 +34,18 @@ class Value:
 
     text: str
     axes: frozenset[str] = frozenset()
+
+
+def op_text(node: Node, texts: list[str]) -> str:
+    """A scalar op on arguments whose texts are given."""
+    template = TRITON.op(node.op, node.args[0].dtype)
+    # Beside a tensor, a plain literal takes that tensor's type in arithmetic, comparisons and selections.
+    operands = node.args[1:] if node.op == "where" else node.args
+    if (node.op == "where" or _INFIX.fullmatch(template)) and not all(arg.op == "const" for arg in operands):
+        for position, arg in enumerate(node.args):
+            if arg.op == "const" and arg.dtype != torch.bool and not _is_negative_zero(arg.attrs[0]):
+                texts[position] = literal(arg.attrs[0])
+    return template.format(*texts, T=VALUES[node.dtype])
 
 
 class Tile:
@@ -51,6 +63,8 @@ class Tile:
         wide = {symbol: f"{name}.to(tl.int64)" for symbol, name in names.index_names.items()}
         self.wide_text = IndexText(wide, loop.extents)
         self.eviction: Mapping[Node, str] = {}
+        self.functions: dict[str, str] = {}
+        """Functions that the kernel calls, by name, which are written before it."""
         self._counter = 0
 
     # Lines, names, shapes.
@@ -134,19 +148,9 @@ class Tile:
         if node.op == "div" and self._divides_by_sum_of_exp(node):
             top, bottom = (self.get(arg) for arg in node.args)
             return f"{top.text} * _reciprocal({bottom.text})", top.axes | bottom.axes
-        row = OPS[node.op]
-        first = node.args[1] if node.op == "where" else node.args[0]
-        template = row.text("triton", category(first.dtype if node.op == "where" else node.args[0].dtype))
         values = [self.get(arg) for arg in node.args]
         axes = frozenset[str]().union(*(value.axes for value in values))
-        texts = [value.text for value in values]
-        # Beside a tensor, a plain literal takes that tensor's type in arithmetic, comparisons and selections.
-        operands = node.args[1:] if node.op == "where" else node.args
-        if (node.op == "where" or _INFIX.fullmatch(template)) and not all(arg.op == "const" for arg in operands):
-            for position, arg in enumerate(node.args):
-                if arg.op == "const" and arg.dtype != torch.bool and not _is_negative_zero(arg.attrs[0]):
-                    texts[position] = literal(arg.attrs[0])
-        return template.format(*texts, T=TL_TYPES[compute_dtype(node.dtype)]), axes
+        return op_text(node, [value.text for value in values]), axes
 
     def _divides_by_sum_of_exp(self, node: Node) -> bool:
         """A softmax's division by its row's sum: one division a row, and one multiplication an element.
@@ -167,7 +171,7 @@ class Tile:
             return None
         texts = [literal(arg.attrs[0]) if arg.op == "const" else self.index_text(arg.attrs[0]) for arg in node.args]
         axes = frozenset[str]().union(*(self.axes_of(arg.attrs[0]) for arg in node.args if arg.op == "index"))
-        return OPS[node.op].text("triton", "int").format(*texts), axes
+        return TRITON.op(node.op, torch.int64).format(*texts), axes
 
     def _fits_int32(self, node: Node) -> bool:
         if node.op == "const":
@@ -199,30 +203,17 @@ class Tile:
     def _cast(self, node: Node) -> tuple[str, frozenset[str]]:
         (arg,) = node.args
         value = self.get(arg)
-        text, source, target = value.text, compute_dtype(arg.dtype), node.dtype
+        source, target = arg.dtype, node.dtype
         if arg.op == "index" and target in (torch.float32, torch.int32) and self.narrow(arg.attrs[0]):
-            return f"{self.index_text(arg.attrs[0])}.to({TL_TYPES[target]})", value.axes
-        if target == torch.bool:
-            return f"{text} != 0", value.axes
-        if target in HALF:
-            if arg.dtype == target and arg.op in ("load", "cast"):
-                return text, value.axes  # rounded already
-            if source != torch.float32:
-                text = f"{text}.to(tl.float32)"
-            return f"{text}.to({TL_TYPES[target]}).to(tl.float32)", value.axes
-        if source.is_floating_point and target in (torch.uint8, torch.int8, torch.int16, torch.uint16):
-            # By way of int32, so that what is out of range wraps around as in eager.
-            return f"{text}.to(tl.int32).to({TL_TYPES[target]})", value.axes
-        if compute_dtype(target) == source:
-            return text, value.axes
-        return f"{text}.to({TL_TYPES[target]})", value.axes
+            return f"{self.index_text(arg.attrs[0])}.to({VALUES[target]})", value.axes
+        if source == target and arg.op in ("load", "cast"):
+            return value.text, value.axes  # rounded already
+        return TRITON.cast(value.text, source, target), value.axes
 
     def _bitcast(self, node: Node) -> tuple[str, frozenset[str]]:
         (arg,) = node.args
         value = self.get(arg)
-        text = f"{value.text}.to({TL_TYPES[arg.dtype]})" if arg.dtype in HALF else value.text
-        text = f"{text}.to({TL_TYPES[node.dtype]}, bitcast=True)"
-        return (f"{text}.to(tl.float32)" if node.dtype in HALF else text), value.axes
+        return TRITON.bitcast(value.text, arg.dtype, node.dtype), value.axes
 
     def _bounded(self, node: Node) -> tuple[str, frozenset[str]]:
         position, *masked = [self.get(arg) for arg in node.args]

@@ -15,7 +15,7 @@ import torch
 from .compare import Complaint, Expected, complaints
 from .execute import Executable, FuzzCompiler, Peer, Way, default_device, trained
 from .gradients import expected_gradients, gradients
-from .inputs import InputSpec, make_inputs
+from .inputs import InputSpec, lie_apart_alike, make_inputs
 from .program import FuzzProgram
 from .reference import Reference, Rejected, reference_of
 from .torch_alone import ends_at_an_assertion
@@ -56,6 +56,12 @@ class _Round:
     error: type[Exception] | None = None
     what: str = ""
     """What is other than when the program was compiled."""
+
+    def complaints(
+        self, outputs: Sequence[Any], grads: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
+    ) -> list[Complaint]:
+        """What is wrong with the outputs, the gradients and the inputs afterwards."""
+        return complaints([*outputs, *inputs], self.values) + complaints(grads, self.grads, aliases=False)
 
 
 class Checker:
@@ -127,7 +133,7 @@ class Checker:
     def _run(self, prepared: _Prepared, way: Way) -> Failure | None:
         program = prepared.program
         for round_ in prepared.rounds:
-            specs, values, grads = round_.specs, round_.values, round_.grads
+            specs, grads = round_.specs, round_.grads
             inputs = self._inputs(program, specs)
             try:
                 with _deadline(), torch.set_grad_enabled(program.grad), default_device(self.device):
@@ -141,7 +147,7 @@ class Checker:
                 if round_.error is not None and (way == "interpreted" or isinstance(error, round_.error)):
                     self.runs["refused"] += 1
                     continue
-                if self._torch_raises(program, specs, type(error)):
+                if self._torch_raises(program, specs, error):
                     self._excuse(f"{type(error).__name__} before litz")
                     continue
                 return self._raised(program, way, error)
@@ -149,32 +155,28 @@ class Checker:
                 if way == "interpreted" or self._torch_accepts(program, specs):
                     continue
                 return Failure(program, f"{way}: accepted", f"eager raises {round_.error.__name__}")
-            wrong = complaints([*outputs, *inputs], values)
-            wrong += complaints(found, grads, aliases=False)
-            wrong = self._ours(program, specs, values, grads, wrong) if wrong else []
+            wrong = round_.complaints(outputs, found, inputs)
+            wrong = self._ours(program, round_, wrong) if wrong else []
+            first = prepared.rounds[0]
+            if wrong and lie_apart_alike(specs, first.specs):
+                # What was compiled for separate tensors is right for parts of one that have no element in common, while
+                # AOTAutograd makes another graph where it traces those: what torch gets wrong is what it compiled.
+                wrong = self._ours(program, first, wrong)
             if wrong:
                 again = f" (called again: {round_.what})" if round_.what else ""
                 return Failure(program, f"{way}: wrong {wrong[0].about}", "; ".join(map(str, wrong)) + again)
         return None
 
-    def _ours(
-        self,
-        program: FuzzProgram,
-        specs: tuple[InputSpec, ...],
-        values: list[Expected],
-        grads: list[Expected],
-        wrong: list[Complaint],
-    ) -> list[Complaint]:
-        """Less what AOTAutograd's graph gets wrong when torch itself runs it. Wrong strides are also torch's where its
-        decompositions make them, or where the traced graph promises others than eager has; a wrong value from a
-        decomposition counts, as litz chose to decompose."""
+    def _ours(self, program: FuzzProgram, round_: _Round, wrong: list[Complaint]) -> list[Complaint]:
+        """Less what AOTAutograd's graph gets wrong when torch itself runs it in this round. Wrong strides are
+        also torch's where its decompositions make them, or where the traced graph promises others than eager has; a
+        wrong value from a decomposition counts, as litz chose to decompose."""
         peers: tuple[Peer, ...] = ("plain", "decomposed", "laid out")
         for peer in peers:
             try:
-                outputs, found, inputs = self._run_peer(program, specs, peer, bool(grads))
+                theirs = round_.complaints(*self._run_peer(program, round_.specs, peer, bool(round_.grads)))
             except Exception:
                 continue
-            theirs = complaints([*outputs, *inputs], values) + complaints(found, grads, aliases=False)
             known = {(c.name, c.about) for c in theirs if peer == "plain" or c.about == "strides"}
             excused = [c for c in wrong if (c.name, c.about) in known]
             for about in {c.about for c in excused}:
@@ -184,12 +186,19 @@ class Checker:
                 break
         return wrong
 
-    def _torch_raises(self, program: FuzzProgram, specs: tuple[InputSpec, ...], kind: type[Exception]) -> bool:
-        """Whether AOTAutograd raises the same where torch itself runs its graph."""
-        try:
-            self._run_peer(program, specs, "plain", program.grad)
-        except Exception as error:
-            return type(error) is kind
+    def _torch_raises(self, program: FuzzProgram, specs: tuple[InputSpec, ...], error: Exception) -> bool:
+        """Whether torch itself raises the same: where it runs AOTAutograd's graph, or, if litz's error is an assertion,
+        where it runs dynamo's. (An assertion that dynamo made of what it took for granted while it captured the program
+        is dropped by AOTAutograd, and kept by litz.)"""
+        peers: list[Peer] = ["plain"]
+        if program.by_dynamo and _is_assertion(error):
+            peers.append("captured")
+        for peer in peers:
+            try:
+                self._run_peer(program, specs, peer, program.grad)
+            except Exception as theirs:
+                if type(theirs) is type(error) and (peer == "plain" or _is_assertion(theirs)):
+                    return True
         return False
 
     def _torch_accepts(self, program: FuzzProgram, specs: tuple[InputSpec, ...]) -> bool:
@@ -256,6 +265,11 @@ def _is_ours(error: BaseException) -> bool:
                 return True
         current = current.__cause__ or current.__context__
     return False
+
+
+def _is_assertion(error: Exception) -> bool:
+    """Whether a captured graph's own assertion failed, by the message that torch's and litz's begin with."""
+    return type(error) is RuntimeError and str(error).startswith("Runtime assertion failed")
 
 
 def _moved(values: list[torch.Tensor], device: str) -> list[torch.Tensor]:

@@ -22,10 +22,11 @@ from litz.codegen.cpp import CppCodegen
 from litz.codegen.wrapper import generate_wrapper
 from litz.cost import Roofline
 from litz.ir.interpret import interpret
-from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, schedule_graph
+from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, plan_schedule, schedule_graph
 from litz.schedule import unscheduled
+from litz.target import describe_cpu
 from litz.testing.tensors import overlaps
-from litz_plugins import Codegen, hookimpl
+from litz_plugins import TargetSpec, hookimpl
 from litz_plugins.manager import make_plugins
 
 from .cpp_batch import CppBatch
@@ -34,7 +35,7 @@ from .torch_alone import through_aot
 
 Way = Literal["interpreted", "compiled", "traced"]
 
-Peer = Literal["plain", "decomposed", "laid out"]
+Peer = Literal["captured", "plain", "decomposed", "laid out"]
 
 
 @dataclass
@@ -82,9 +83,10 @@ class FuzzCompiler:
     def compile(self, program: FuzzProgram, inputs: Sequence[torch.Tensor], peer: Peer | None = None) -> Executable:
         """The program, compiled for inputs like these. Its kernels are there after `finish`.
 
-        peer: without litz's stages: what AOTAutograd makes of it runs in eager, with litz's decompositions or
-        none. With none ("plain"), no code of litz's runs where dynamo captures the program.
-        "laid out": the results then get the strides that they have in the traced graph.
+        peer: without litz's stages: what AOTAutograd makes of it runs in eager, with litz's decompositions or none.
+        With none ("plain"), no code of litz's runs where dynamo captures the program. "laid out": the results then get
+        the strides that they have in the traced graph. "captured": without AOTAutograd too, what dynamo makes of a
+        program `by_dynamo`.
         """
         way: list[Way] = ["interpreted"]
         graphs: list[str] = []
@@ -102,7 +104,7 @@ class FuzzCompiler:
                 call(*inputs)
             return Executable(call, way, None, (), (), graphs)
         if program.by_dynamo:
-            return _captured(program, inputs, compile_graph, rules, way, graphs)
+            return _captured(program, inputs, None if peer == "captured" else compile_graph, rules, way, graphs)
         shape_env = ShapeEnv(duck_shape=True) if program.dynamic else None
         mode = FakeTensorMode(shape_env=shape_env)
         with tracing(TracingContext(mode)):
@@ -126,15 +128,17 @@ class FuzzCompiler:
 def _captured(
     program: FuzzProgram,
     inputs: Sequence[torch.Tensor],
-    compile_graph: Callable[[Graph], Any],
+    compile_graph: Callable[[Graph], Any] | None,
     rules: Mapping[Any, Any],
     way: list[Way],
     graphs: list[str],
 ) -> Executable:
-    """By dynamo, with a graph for all that it can capture of what depends on data; called once, which compiles it."""
+    """By dynamo, with a graph for all that it can capture of what depends on data; called once, which compiles it.
+    compile_graph: None to run dynamo's graph as it is."""
     broken: list[Exception] = []
 
     def compile_noted(graph: Graph) -> Any:
+        assert compile_graph is not None
         try:
             return compile_graph(graph)
         except Exception as error:
@@ -143,6 +147,8 @@ def _captured(
             raise
 
     def backend(module: Any, examples: Sequence[Any]) -> Callable[..., Any]:
+        if compile_graph is None:
+            return module.forward  # type: ignore[no-any-return]
         return compile_with_aot(module, examples, compile_graph=compile_noted, decompositions=rules)
 
     config = torch._dynamo.config.patch(
@@ -166,8 +172,9 @@ def _switch(graph: Graph, compiler: Compiler, way: list[Way], compiled: bool) ->
     program = unscheduled(schedule)
     entry = None
     if compiled:
-        sources = generate(schedule, compiler)
-        entry = build(schedule, sources, generate_wrapper(schedule, sources), compiler)
+        plan = plan_schedule(schedule, compiler)
+        sources = generate(plan, compiler)
+        entry = build(plan, sources, generate_wrapper(plan, sources), compiler)
 
     def call(arguments: list[Any]) -> Any:
         if way[0] == "interpreted":
@@ -242,14 +249,14 @@ class _Module(torch.nn.Module):
 
 
 class _Cpp:
-    """The CPU's code generator with kernels that are built later."""
+    """The CPU, with kernels that are built later."""
 
     def __init__(self, batch: CppBatch) -> None:
         self.batch = batch
 
     @hookimpl
-    def litz_register_codegens(self, options: Any) -> dict[str, Codegen]:
-        return {"cpu": CppCodegen(loader=self.batch.load)}
+    def litz_register_targets(self, options: Any) -> list[TargetSpec]:
+        return [TargetSpec("cpu", describe_cpu, CppCodegen(loader=self.batch.load))]
 
 
 def default_device(name: str) -> AbstractContextManager[Any]:

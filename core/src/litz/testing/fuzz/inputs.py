@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import torch
 
@@ -118,6 +119,27 @@ def in_one_memory(specs: tuple[InputSpec, ...], shift: int) -> tuple[InputSpec, 
 def in_own_memory(specs: tuple[InputSpec, ...]) -> tuple[InputSpec, ...]:
     """What `in_one_memory` was given, but for the elements before the first and after the last."""
     return tuple(replace(spec, alias="") if "as_strided" in spec.alias else spec for spec in specs)
+
+
+def lie_apart_alike(specs: tuple[InputSpec, ...], others: tuple[InputSpec, ...]) -> bool:
+    """Whether the same inputs have elements in common, while other inputs are views of one memory."""
+    return [s.alias for s in specs] != [s.alias for s in others] and _meetings(specs) == _meetings(others)
+
+
+def _meetings(specs: tuple[InputSpec, ...]) -> frozenset[tuple[int, int]]:
+    """Pairs of inputs, by their numbers, that have an element in common."""
+    values = make_inputs(specs)
+    places = [_addresses(value) for value in values]
+    return frozenset((a, b) for a, b in combinations(range(len(values)), 2) if places[a] & places[b])
+
+
+def _addresses(value: torch.Tensor) -> set[int]:
+    """Of all bytes of all elements."""
+    found = torch.tensor(value.data_ptr())
+    steps = [step * value.itemsize for step in value.stride()]
+    for size, stride in [*zip(value.shape, steps, strict=True), (value.itemsize, 1)]:
+        found = found.unsqueeze(-1) + torch.arange(size) * stride
+    return set(found.flatten().tolist())
 
 
 def is_inexact(dtype: torch.dtype) -> bool:

@@ -11,14 +11,13 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import torch
 
 from litz.ir import KernelCall, Program
-
-from .schedule import Kernel, Step
-
-if TYPE_CHECKING:
-    from .memory import Lifetimes
+from litz.schedule.lifetimes import Lifetimes
+from litz.schedule.schedule import Kernel, Step
+from litz_plugins import Target
 
 ALIGNMENT = 128
 """Bytes at whose multiples buffers start: a line of a GPU's cache, so that two never share one. Kernels need 16."""
@@ -55,10 +54,13 @@ class _Block:
     last: int
 
 
-def plan_arena(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, device_type: str) -> Arena:
-    """The arena of the first device of a type; an empty one where it would save nothing."""
-    found = [name for name in lifetimes.temporaries() if program.buffers[name].device.type == device_type]
-    device = min((program.buffers[name].device for name in found), key=str, default=None)
+def plan_arena(
+    program: Program, steps: Sequence[Step], lifetimes: Lifetimes, targets: Mapping[torch.device, Target]
+) -> Arena:
+    """The arena of the first device whose small buffers are worth one; an empty one where it would save nothing."""
+    found = list(lifetimes.temporaries())
+    devices = {program.buffers[name].device for name in found}
+    device = min((device for device in devices if "arena" in targets[device].abilities), key=str, default=None)
     barred = barred_buffers(program, steps, lifetimes)
     blocks = _blocks(program, steps, lifetimes, [name for name in found if program.buffers[name].device == device])
     blocks = [block for block in blocks if barred.isdisjoint(block.names)]

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
 
-T = TypeVar("T")
+from litz_plugins import SHARES, Share
 
 LAUNCH_US = 2.5
 """Time that a kernel adds to a stream however little it does, in µs. On an H100 `litz.cost.calibrate` measured 1.0 for
@@ -146,47 +145,62 @@ DEVICES: tuple[DeviceSpec, ...] = (
 
 @dataclass(frozen=True)
 class Family:
-    """Multiply-adds per SM and clock, for GPUs that are not in the table: of ordinary fp32 and fp64 units, and of
-    tensor cores in fp16 with fp32 accumulation (0 without tensor cores); and whether they take bf16 and TF32."""
+    """What GPUs of one compute capability have in common.
+
+    Multiply-adds per SM and clock, for GPUs that are not in the table: of ordinary fp32 and fp64 units, and of tensor
+    cores in fp16 with fp32 accumulation (0 without tensor cores); whether they take bf16 and TF32. shared_kib: KiB of
+    shared memory that one block may have, nearly what all blocks of an SM share. threads: that an SM holds.
+    """
 
     fp32: int
     fp64: int
     half: int
     ampere: bool
+    shared_kib: int
+    threads: int = 2048
 
 
 FAMILIES: Mapping[int, Family] = {
-    60: Family(64, 32, 0, False),
-    61: Family(128, 4, 0, False),
-    70: Family(64, 32, 512, False),
-    75: Family(64, 2, 256, False),
-    80: Family(64, 32, 1024, True),
-    86: Family(128, 2, 256, True),
-    89: Family(128, 2, 256, True),
-    90: Family(128, 64, 2048, True),
-    100: Family(128, 64, 4096, True),
-    120: Family(128, 2, 256, True),
+    60: Family(64, 32, 0, False, 48),
+    61: Family(128, 4, 0, False, 48),
+    70: Family(64, 32, 512, False, 96),
+    75: Family(64, 2, 256, False, 64, 1024),
+    80: Family(64, 32, 1024, True, 163),
+    86: Family(128, 2, 256, True, 99, 1536),
+    87: Family(128, 2, 256, True, 163, 1536),
+    89: Family(128, 2, 256, True, 99, 1536),
+    90: Family(128, 64, 2048, True, 227),
+    100: Family(128, 64, 4096, True, 227),
+    120: Family(128, 2, 256, True, 99, 1536),
 }
-"""By capability. Source: CUDA C++ Programming Guide, "Arithmetic instructions", and the architecture whitepapers; where
-GeForce and data-center dies of one capability differ (8.6, 8.9, 12.0) the slower."""
+"""By capability. Source: CUDA C++ Programming Guide, "Arithmetic instructions" and "Compute capabilities", and the
+architecture whitepapers; where GeForce and data-center dies of one capability differ (8.6, 8.9, 12.0) the slower."""
+
+REGISTERS = 65536
+"""32-bit registers of an SM, of every capability in the table."""
 
 
 @dataclass(frozen=True)
 class CpuSpec:
-    """A processor that nobody measured, per thread in GFLOP/s and GB/s, with a ceiling for all of them."""
+    """A processor that nobody measured, per thread in GFLOP/s and GB/s at best, and what kernels reach of that."""
 
     fp32_gflops: float = 80.0
     fp64_gflops: float = 40.0
     bandwidth_gb_s: float = 12.0
-    most_bandwidth_gb_s: float = 120.0
     cache_mib: float = 32.0
-    launch_us: float = 5.0
+    row_bytes: int = 256 << 10
+    launch_us: float = 2.0
+    most_buffers: int = 64
+    shares: Mapping[str, Share] = field(
+        default_factory=lambda: {**SHARES, "memory": Share(0.95, 0.5, 0.3), "loop": Share(1.0, 0.1, 0.04)}
+    )
     source: str = "generic CPU: AVX2 with two FMA units at 2.5 GHz, DDR4; measure with `python -m litz.cost.calibrate`"
 
 
 CPU = CpuSpec()
-"""fp32: 8 lanes x 2 units x 2 FLOPs x 2.5 GHz. Bandwidth: what one core of a server draws on its own, and six channels
-of DDR4-2666. Launch: an OpenMP parallel region over a few dozen threads (EPCC microbenchmarks give 2 to 10 µs)."""
+"""fp32: 8 lanes x 2 units x 2 FLOPs x 2.5 GHz. Bandwidth: what one core of a server draws on its own; all of them
+together get half of that each. Loops: one operation an instruction, and calls for what has none. Launch: an OpenMP
+parallel region over a few dozen threads (EPCC microbenchmarks give 2 to 10 µs). row_bytes: half of an L2 cache."""
 
 
 def find_spec(name: str) -> DeviceSpec | None:
@@ -198,10 +212,5 @@ def find_spec(name: str) -> DeviceSpec | None:
 
 def nearest_family(capability: int) -> Family:
     """The family of the greatest known capability that is not above; the oldest if there is none."""
-    return nearest(FAMILIES, capability)
-
-
-def nearest(rows: Mapping[int, T], capability: int) -> T:
-    """The row of the greatest known capability that is not above; the oldest if there is none."""
-    known = [key for key in rows if key <= capability]
-    return rows[max(known, default=min(rows))]
+    known = [key for key in FAMILIES if key <= capability]
+    return FAMILIES[max(known, default=min(FAMILIES))]

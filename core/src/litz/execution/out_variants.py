@@ -1,16 +1,17 @@
 """Library calls that can write into memory of our choosing.
 
-On the CPU a call that allocates its own result takes fresh pages each time; given a buffer of the pool it does not.
+A call that allocates its own result in host memory takes fresh pages each time; given a buffer of the pool it does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from litz.ir import Extern, Program
+from litz_plugins import Target
 
 aten = torch.ops.aten
 
@@ -22,10 +23,12 @@ _OUT = {
 }
 
 
-def out_variant(extern: Extern, program: Program) -> Callable[..., Any] | None:
+def out_variant(extern: Extern, program: Program, targets: Mapping[torch.device, Target]) -> Callable[..., Any] | None:
     """The op's `out=` form where writing into a planned buffer pays and is the same computation, else None."""
     target = _OUT.get(extern.target)  # type: ignore[call-overload]
-    if target is None or extern.device.type != "cpu" or len(extern.outputs) != 1 or extern.outputs[0] is None:
+    if target is None or len(extern.outputs) != 1 or extern.outputs[0] is None:
+        return None
+    if targets[program.buffers[extern.outputs[0]].device].allocator != "pool":
         return None
     # With a dense row-major result the out= form computes in place; otherwise it would copy at the end.
     return target if program.buffers[extern.outputs[0]].layout.is_contiguous() else None

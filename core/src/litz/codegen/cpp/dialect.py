@@ -1,0 +1,154 @@
+"""The dialect of C++: the text of each scalar op, the types, the constants, the casts.
+
+In the texts `{U}` is the unsigned type that integers wrap around in. Names without a namespace are overloads of float
+and double in the prelude (`prelude.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+
+from litz.ir.dtypes import FLOAT, HALF
+
+from ..dialect import ANY, BOOL, COMPARISONS, NARROW, Dialect, Text
+
+ELEMENTS: Mapping[torch.dtype, str] = {
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "int",
+    torch.int64: "i64",
+    torch.uint8: "u8",
+    torch.uint16: "u16",
+    torch.uint32: "u32",
+    torch.uint64: "u64",
+    torch.bool: "u8",
+}
+"""What an element in memory is. Half types are 16-bit integers to C++; a bool is a byte."""
+
+VALUES: Mapping[torch.dtype, str] = {**ELEMENTS, **dict.fromkeys(HALF, "float"), torch.bool: "bool"}
+"""What a value is held in while it is computed."""
+
+
+def _calls(arity: int, *names: str) -> Mapping[str, str]:
+    """Functions that C++ has by the name of the op."""
+    arguments = ", ".join(f"{{{number}}}" for number in range(arity))
+    return {name: f"{name}({arguments})" for name in names}
+
+
+_OPS: Mapping[str, Text] = {
+    # Small integers are promoted to int, hence the casts.
+    "neg": {"float": "-{0}", "int": "({T})(0 - ({U}){0})"},
+    "abs": {"float": "abs({0})", "int": "abs_int(({T}){0})"},
+    "add": {"float": "{0} + {1}", "int": "({T})(({U}){0} + ({U}){1})", "bool": "{0} | {1}"},
+    "sub": {"float": "{0} - {1}", "int": "({T})(({U}){0} - ({U}){1})"},
+    "mul": {"float": "{0} * {1}", "int": "({T})(({U}){0} * ({U}){1})", "bool": "{0} & {1}"},
+    "div": "{0} / {1}",
+    "truncdiv": {"int": "truncdiv_int(({T}){0}, ({T}){1})", "float": "trunc({0} / {1})"},
+    "floordiv": {"int": "floordiv_int(({T}){0}, ({T}){1})", "float": "floordiv_float({0}, {1})"},
+    "remainder": {"int": "remainder_int(({T}){0}, ({T}){1})", "float": "remainder_float({0}, {1})"},
+    "fmod": {"int": "fmod_int(({T}){0}, ({T}){1})", "float": "fmod({0}, {1})"},
+    "pow": {"int": "pow_int(({T}){0}, ({T}){1})", "float": "pow({0}, {1})"},
+    "maximum": {"float": "maximum({0}, {1})", "int": "({0} > {1} ? {0} : {1})", "bool": "{0} | {1}"},
+    "minimum": {"float": "minimum({0}, {1})", "int": "({0} < {1} ? {0} : {1})", "bool": "{0} & {1}"},
+    **COMPARISONS,
+    "where": "({0} ? {1} : {2})",
+    "isnan": {"float": "{0} != {0}"},
+    "isinf": {"float": "is_inf({0})"},
+    "signbit": {"float": "signbit({0})", "int": "{0} < 0"},
+    "sign": {"float": "sign({0})", "int": "({T})(({0} > 0) - ({0} < 0))", "bool": "{0}"},
+    "bitwise_not": {"int": "({T})~{0}", "bool": "!{0}"},
+    "bitwise_and": {"int": "({T})({0} & {1})", "bool": "{0} & {1}"},
+    "bitwise_or": {"int": "({T})({0} | {1})", "bool": "{0} | {1}"},
+    "bitwise_xor": {"int": "({T})({0} ^ {1})", "bool": "{0} != {1}"},
+    "shift_left": "({T})shift_left(({T}){0}, ({T}){1})",
+    "shift_right": "({T})shift_right(({T}){0}, ({T}){1})",
+    "round": "nearbyint({0})",
+    "rsqrt": "(({T})1 / sqrt({0}))",
+    "reciprocal": "(({T})1 / {0})",
+    "sigmoid": "(({T})1 / (({T})1 + exp(-{0})))",
+    **_calls(1, "floor", "ceil", "trunc", "sqrt", "exp", "log", "sin", "cos", "erf", "exp2", "expm1", "log2", "log10"),
+    **_calls(1, "log1p", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erfc"),
+    **_calls(1, "erfinv", "lgamma"),
+    **_calls(2, "fmax", "fmin", "atan2", "hypot", "copysign", "nextafter"),
+    **_calls(2, "random_uniform", "random_normal", "random_bits"),
+    **_calls(3, "fma"),
+}
+
+CPP = Dialect(
+    "cpp",
+    _OPS,
+    ELEMENTS,
+    VALUES,
+    casts=(
+        (HALF, HALF, "from_{M}(to_{M}({0}))"),
+        (ANY, HALF, "from_{M}(to_{M}((float){0}))"),
+        (ANY, BOOL, "{0} != 0"),
+        (FLOAT, NARROW, "({T})(int){0}"),  # out of range is undefined in C++
+        (ANY, ANY, "({T}){0}"),
+    ),
+    bitcasts=(
+        (ANY, BOOL, "(u8){0} != 0"),
+        (BOOL, ANY, "(u8){0}"),
+        (HALF, HALF, "from_{M}(bitcast<{M}>(to_{S}({0})))"),
+        (HALF, ANY, "bitcast<{T}>(to_{S}({0}))"),
+        (ANY, HALF, "from_{M}(bitcast<{M}>(({V}){0}))"),
+        (ANY, ANY, "bitcast<{T}>(({V}){0})"),
+    ),
+)
+
+
+def unsigned_type(dtype: torch.dtype) -> str:
+    """The type that integer arithmetic wraps around in, as eager's does; signed overflow is undefined in C++."""
+    return "u64" if dtype.itemsize == 8 else "u32"
+
+
+def read(dtype: torch.dtype, element: str) -> str:
+    """A stored element as a value."""
+    if dtype == torch.bool:
+        return f"{element} != 0"
+    return f"from_{ELEMENTS[dtype]}({element})" if dtype in HALF else element
+
+
+def written(dtype: torch.dtype, value: str) -> str:
+    """A value as an element to store; this rounds to half types."""
+    return f"to_{ELEMENTS[dtype]}({value})" if dtype in HALF else value
+
+
+def literal(value: bool | int | float, dtype: torch.dtype) -> str:
+    """A constant of the compute type of `dtype`."""
+    if dtype == torch.bool:
+        return "true" if value else "false"
+    if dtype.is_floating_point:
+        return _float_literal(float(value), single=dtype != torch.float64)
+    number = int(value)
+    if dtype == torch.int64:
+        # -9223372036854775808L is minus a number that does not fit.
+        return "(-9223372036854775807L - 1)" if number == -(2**63) else f"{number}L"
+    return f"{number}UL" if dtype == torch.uint64 else f"{number}U" if dtype == torch.uint32 else _int_literal(number)
+
+
+def _int_literal(number: int) -> str:
+    return "(-2147483647 - 1)" if number == -(2**31) else str(number)
+
+
+def _float_literal(value: float, single: bool) -> str:
+    suffix = "f" if single else ""
+    if math.isnan(value):
+        return f'__builtin_nan{suffix}("")'
+    if single:
+        rounded = torch.tensor(value, dtype=torch.float32)
+        value = rounded.item()
+        short = f"{value:.9g}"
+        text = short if torch.tensor(float(short), dtype=torch.float32) == rounded else repr(value)
+    else:
+        text = repr(value)
+    if math.isinf(value):
+        return f"{'-' if value < 0 else ''}__builtin_inf{suffix}()"
+    return (text if any(c in text for c in ".en") else f"{text}.0") + suffix

@@ -1,0 +1,230 @@
+"""How C++ reduces and scans: forms made by hand for rows that gain from them, and the form of any other row.
+
+In: a row of `litz.ir.reductions` and the type of its values. Out: a `Form`, templates of statements. In them {0}, {1},
+... are the variables of the state, {n0}, ... their names without a lane, {v0}, ... the values that enter, {p0}, ... the
+state that is merged in, and {at} is the position of the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from litz.ir.dtypes import greatest, least
+from litz.ir.node import Node, walk
+from litz.ir.reductions import REDUCTIONS, Reduction
+
+from .dialect import CPP, VALUES, literal, unsigned_type
+
+
+@dataclass(frozen=True)
+class State:
+    """A variable: its name (of a form, the stem of one), type and first value. clause: what `omp simd reduction(...)`
+    calls the way that two of them merge. shared: the same for every lane, so never an array."""
+
+    name: str
+    type: str
+    start: str
+    clause: str = ""
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class Form:
+    """How to reduce. update: takes in one value. before: what to do once per value, before the lanes. merge: takes in
+    another state. finish: once all is in. results: by kind, "{0}" where none is named. block: takes in `{count}` values
+    of an array, `{buffer}`, the first of which is at `{start}`; where there is one, rows go through it. sequential: in
+    a row, steps depend on each other in a way that lanes cannot share. widens: may the state be double where a walk has
+    no partial states, which keep errors small?"""
+
+    states: tuple[State, ...]
+    update: tuple[str, ...]
+    merge: tuple[str, ...] = ()
+    finish: tuple[str, ...] = ()
+    results: Mapping[str, str] = field(default_factory=dict)
+    before: tuple[str, ...] = ()
+    block: str = ""
+    sequential: bool = False
+    widens: bool = False
+
+
+Made = Callable[[torch.dtype], Form]
+Worst = Callable[[torch.dtype], bool | int | float]
+
+
+# ------------------------------------------------------------------------------------------------------ made by hand
+
+
+def _accumulated(stem: str, sign: str, start: str) -> Made:
+    def form(dtype: torch.dtype) -> Form:
+        type_ = VALUES[dtype]
+        wraps = f"{{0}} = ({type_})({{0}} {sign} {{v0}});"
+        update = f"{{0}} {sign}= {{v0}};" if dtype.is_floating_point else wraps
+        return Form((State(stem, type_, start, sign),), (update,), (f"{{0}} {sign}= {{p0}};",), widens=True)
+
+    return form
+
+
+def _tested(stem: str, sign: str, start: str) -> Made:
+    def form(dtype: torch.dtype) -> Form:
+        condition = "{v0}" if dtype == torch.bool else "({v0} != 0)"
+        kinds = ("any", "all", "sum", "prod", "max", "min")
+        return Form(
+            (State(stem, "int", start, sign),),
+            (f"{{0}} {sign}= (int){condition};",),
+            (f"{{0}} {sign}= {{p0}};",),
+            results=dict.fromkeys(kinds, "({0} != 0)"),
+        )
+
+    return form
+
+
+def _extreme(kind: str, sign: str, clause: str, worst: Worst) -> Made:
+    def form(dtype: torch.dtype) -> Form:
+        floats = dtype.is_floating_point
+        value = State(kind, VALUES[dtype], literal(worst(dtype), dtype), clause if floats else kind)
+        better = "{{0}} = {{{other}0}} {sign} {{0}} ? {{{other}0}} : {{0}};"
+        update, merge = (better.format(sign=sign, other=other) for other in "vp")
+        if not floats:
+            return Form((value,), (update,), (merge,))
+        # A flag for NaN keeps the comparison itself a single instruction; it is as wide as the value's lanes.
+        flag = State("nan", "i64" if dtype == torch.float64 else "int", "0", "|")
+        return Form(
+            (value, flag),
+            (update, "{1} |= {v0} != {v0};"),
+            (merge, "{1} |= {p1};"),
+            (f"{{0}} = {{1}} ? {literal(float('nan'), dtype)} : {{0}};",),
+        )
+
+    return form
+
+
+def _position(kind: str, worst: Worst) -> Made:
+    def form(dtype: torch.dtype) -> Form:
+        type_ = VALUES[dtype]
+        return Form(
+            (State("best", type_, literal(worst(dtype), dtype)), State("at", "i64", "0")),
+            (
+                f"const bool {{n0}}_better = beats_{kind}<{type_}>({{v0}}, {{0}});",
+                "{0} = {n0}_better ? {v0} : {0};",
+                "{1} = {n0}_better ? (i64)({at}) : {1};",
+            ),
+            (f"if (beats_{kind}({{p0}}, {{0}})) {{{{ {{0}} = {{p0}}; {{1}} = {{p1}}; }}}}",),
+            results={f"arg{kind}": "{1}"},
+            block=f"arg{kind}_block({{buffer}}, (int)({{count}}), (i64)({{start}}), {{0}}, {{1}});",
+        )
+
+    return form
+
+
+_MERGED_MOMENTS = ("welford_merge({0}, {1}, {2}, {p0}, {p1}, {p2});",)
+
+
+def _moments(dtype: torch.dtype) -> Form:
+    type_ = VALUES[dtype]
+    return Form(
+        (State("mean", type_, "0"), State("m2", type_, "0"), State("weight", type_, "0", shared=True)),
+        (
+            f"const {type_} {{n0}}_delta = {{v0}} - {{0}};",
+            "{0} += {n0}_delta * {2}_share;",
+            "{1} += {n0}_delta * ({v0} - {0});",
+        ),
+        _MERGED_MOMENTS,
+        results={"welford_m2": "{1}"},
+        before=("{2} += 1;", f"const {type_} {{2}}_share = 1 / {{2}};"),
+        block="welford_block({buffer}, (int)({count}), {0}, {1}, {2});",
+    )
+
+
+def _moments_of_states(dtype: torch.dtype) -> Form:
+    states = tuple(State(stem, VALUES[dtype], "0") for stem in ("mean", "m2", "weight"))
+    update = ("welford_merge({0}, {1}, {2}, {v0}, {v1}, {v2});",)
+    results = {"welford_combine_m2": "{1}", "welford_combine_weight": "{2}"}
+    return Form(states, update, _MERGED_MOMENTS, results=results, sequential=True, widens=True)
+
+
+FORMS: dict[str, Made] = {
+    "sum": _accumulated("sum", "+", "0"),
+    "prod": _accumulated("prod", "*", "1"),
+    "any": _tested("any", "|", "0"),
+    "all": _tested("all", "&", "1"),
+    "max": _extreme("max", ">", "greatest", least),
+    "min": _extreme("min", "<", "least", greatest),
+    "argmax": _position("max", least),
+    "argmin": _position("min", greatest),
+    "welford": _moments,
+    "welford_combine": _moments_of_states,
+}
+"""By row. The prelude declares `greatest` and `least`, which begin at infinity with every compiler."""
+
+OF_BOOL = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
+"""Rows that are another one for values of bool."""
+
+
+def scan_form(kind: str, dtype: torch.dtype) -> Form:
+    """The form of a scan, of one variable. Sums and products of floats run in double, as eager's do."""
+    if kind in ("sum", "prod"):
+        type_ = "double" if dtype.is_floating_point else VALUES[dtype]
+        sign, start = ("+", "0") if kind == "sum" else ("*", "1")
+        return Form((State("run", type_, start),), (f"{{0}} = ({type_})({{0}} {sign} {{v0}});",))
+    if kind in ("max", "min") and dtype != torch.bool:
+        state = State("run", VALUES[dtype], literal((least if kind == "max" else greatest)(dtype), dtype))
+        return Form((state,), (f"{{0}} = {kind}imum<{VALUES[dtype]}>({{v0}}, {{0}});",))
+    return derived(REDUCTIONS[kind], dtype)
+
+
+# ------------------------------------------------------------------------------------------------------ from the row
+
+_CLAUSES = {"add": "+", "mul": "*", "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
+"""Ops by which OpenMP merges lanes."""
+
+
+def derived(row: Reduction, dtype: torch.dtype) -> Form:
+    """The form of any row."""
+    form = row.form(dtype)
+    stems = (row.name,) if len(form.state) == 1 else row.parts
+    clause = ""
+    if len(form.merge) == 1 and set(form.merge[0].args) == {form.state[0], form.other[0]}:
+        clause = "" if form.state[0].dtype == torch.bool else _CLAUSES.get(form.merge[0].op, "")
+    states = tuple(
+        State(stem, VALUES[node.dtype], literal(node.attrs[0], node.dtype), clause)
+        for stem, node in zip(stems, form.identity, strict=True)
+    )
+    given = {node: f"{{{number}}}" for number, node in enumerate(form.state)}
+    others = {node: f"{{p{number}}}" for number, node in enumerate(form.other)}
+    values = {node: f"{{v{number}}}" for number, node in enumerate(form.values)}
+    return Form(
+        states,
+        _statements(form.step, {**given, **values, form.position: "(i64)({at})"}),
+        _statements(form.merge, {**given, **others}),
+        results={kind: _expression(node, given) for kind, node in form.finish.items()},
+        sequential=not clause,
+    )
+
+
+def _statements(roots: Sequence[Node], given: Mapping[Node, str]) -> tuple[str, ...]:
+    """What computes the roots and assigns them to {0}, {1}, ..."""
+    texts, lines = dict(given), list[str]()
+    for node in walk(*roots):
+        if node not in texts:
+            texts[node] = _expression(node, texts)
+            if node.op != "const":
+                name = f"{{n0}}_{len(lines)}"
+                lines.append(f"const {VALUES[node.dtype]} {name} = {texts[node]};")
+                texts[node] = name
+    return (*lines, *(f"{{{number}}} = {texts[root]};" for number, root in enumerate(roots)))
+
+
+def _expression(node: Node, given: Mapping[Node, str]) -> str:
+    """The text of a node over those that are given, in parentheses."""
+    if node in given:
+        return given[node]
+    if node.op == "const":
+        return f"({literal(node.attrs[0], node.dtype)})"
+    args = [_expression(arg, given) for arg in node.args]
+    if node.op == "cast":
+        return f"({CPP.cast(args[0], node.args[0].dtype, node.dtype)})"
+    template = CPP.op(node.op, node.args[0].dtype)
+    return f"({template.format(*args, T=VALUES[node.dtype], U=unsigned_type(node.dtype))})"

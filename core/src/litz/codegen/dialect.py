@@ -1,0 +1,78 @@
+"""Dialect: what a language writes for the scalar ops, types and casts of the IR, as tables.
+
+Each target has one: `codegen/cpp/dialect.py`, `codegen/triton/dialect.py`, or a plugin's own. Code generators and their
+tests read it; the IR knows of no language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from litz.ir.dtypes import FLOAT, INTEGER, SUPPORTED
+
+Text = str | Mapping[str, str]
+Casts = tuple[tuple[frozenset[torch.dtype], frozenset[torch.dtype], str], ...]
+
+ANY = SUPPORTED
+BOOL = frozenset({torch.bool})
+NARROW = frozenset(dtype for dtype in INTEGER if dtype.itemsize < 4)
+"""Integers that a float out of range may not be converted to at once: through 32 bits it wraps around, as in eager."""
+
+_SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+COMPARISONS: Mapping[str, str] = {name: f"{{0}} {sign} {{1}}" for name, sign in _SIGNS.items()}
+"""As most languages have them."""
+
+
+def category(dtype: torch.dtype) -> str:
+    """float, int or bool: what the text of an op may depend on."""
+    if dtype in FLOAT:
+        return "float"
+    return "bool" if dtype == torch.bool else "int"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The texts of one target.
+
+    name: the target's. ops: for each op of `litz.ir.ops` a template, or one for each category of its first argument;
+    `{0}`, `{1}`, ... are the arguments, already parenthesised, in compute types (half types as float), and `{T}` is the
+    result's compute type. elements: the type of an element in memory. values: the type that it is computed in.
+    casts, bitcasts: rows (from, to, template), of which the first that fits counts; in the templates `{0}` is the
+    value, `{S}` and `{V}` are the source's types in memory and as a value, `{M}` and `{T}` the target's.
+    """
+
+    name: str
+    ops: Mapping[str, Text]
+    elements: Mapping[torch.dtype, str]
+    values: Mapping[torch.dtype, str]
+    casts: Casts
+    bitcasts: Casts
+
+    def op(self, name: str, dtype: torch.dtype) -> str:
+        """The template of an op whose first argument is `dtype`. NotImplementedError if the dialect has none."""
+        found = self.ops.get(name)
+        text = found if found is None or isinstance(found, str) else found.get(category(dtype))
+        if text is None:
+            raise NotImplementedError(f"the dialect of {self.name} has no text for {name!r} of {category(dtype)}")
+        return text
+
+    def cast(self, value: str, source: torch.dtype, target: torch.dtype, type: str = "") -> str:
+        """`value` converted; type: what the result is held in, where that is not as usual. NotImplementedError if the
+        dialect cannot say it."""
+        return self._convert("cast", self.casts, value, source, target, type)
+
+    def bitcast(self, value: str, source: torch.dtype, target: torch.dtype) -> str:
+        """The bits of `value`, as memory would hold it, taken for `target`. NotImplementedError likewise."""
+        return self._convert("bitcast", self.bitcasts, value, source, target)
+
+    def _convert(
+        self, what: str, rows: Casts, value: str, source: torch.dtype, target: torch.dtype, type: str = ""
+    ) -> str:
+        for origins, results, template in rows:
+            if source in origins and target in results:
+                names = {"S": self.elements[source], "V": self.values[source]}
+                return template.format(value, **names, M=self.elements[target], T=type or self.values[target])
+        raise NotImplementedError(f"the dialect of {self.name} has no text for a {what} from {source} to {target}")

@@ -1,0 +1,127 @@
+"""The dialect of Triton: the text of each scalar op, the types, the constants, the casts.
+
+`libdevice` and the helpers whose names start with `_` come from `litz.runtime.triton_helpers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from litz.ir.dtypes import FLOAT, HALF, SUPPORTED
+
+from ..dialect import ANY, BOOL, COMPARISONS, NARROW, Casts, Dialect, Text
+
+ELEMENTS: Mapping[torch.dtype, str] = {
+    **{dtype: f"tl.{str(dtype).removeprefix('torch.')}" for dtype in SUPPORTED},
+    torch.bool: "tl.int1",
+}
+VALUES: Mapping[torch.dtype, str] = {**ELEMENTS, **dict.fromkeys(HALF, "tl.float32")}
+"""What a value is held in while it is computed."""
+
+POINTER_TYPES: Mapping[torch.dtype, str] = {
+    torch.float16: "*fp16",
+    torch.bfloat16: "*bf16",
+    torch.float32: "*fp32",
+    torch.float64: "*fp64",
+    torch.int8: "*i8",
+    torch.int16: "*i16",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+    torch.uint8: "*u8",
+    torch.uint16: "*u16",
+    torch.uint32: "*u32",
+    torch.uint64: "*u64",
+    torch.bool: "*i1",
+}
+
+
+def _libdevice(arity: int, *names: str) -> Mapping[str, str]:
+    """Functions that libdevice has by the name of the op."""
+    arguments = ", ".join(f"{{{number}}}" for number in range(arity))
+    return {name: f"libdevice.{name}({arguments})" for name in names}
+
+
+_OPS: Mapping[str, Text] = {
+    "neg": "_neg({0})",
+    "abs": "tl.abs({0})",
+    "add": {"float": "{0} + {1}", "int": "{0} + {1}", "bool": "{0} | {1}"},
+    "sub": "{0} - {1}",
+    "mul": {"float": "{0} * {1}", "int": "{0} * {1}", "bool": "{0} & {1}"},
+    # Triton's `/` on float32 does not round as IEEE 754 asks.
+    "div": "_div({0}, {1})",
+    "truncdiv": {"int": "_truncdiv_int({0}, {1})", "float": "libdevice.trunc(_div({0}, {1}))"},
+    "floordiv": {"int": "_floordiv_int({0}, {1})", "float": "_floordiv_float({0}, {1})"},
+    "remainder": {"int": "_remainder_int({0}, {1})", "float": "_remainder_float({0}, {1})"},
+    "fmod": {"int": "_fmod_int({0}, {1})", "float": "libdevice.fmod({0}, {1})"},
+    "pow": {"int": "_pow_int({0}, {1})", "float": "libdevice.pow({0}, {1})"},
+    "fma": "tl.fma({0}, {1}, {2})",
+    "maximum": {"float": "_maximum({0}, {1})", "int": "tl.maximum({0}, {1})", "bool": "{0} | {1}"},
+    "minimum": {"float": "_minimum({0}, {1})", "int": "tl.minimum({0}, {1})", "bool": "{0} & {1}"},
+    "fmax": "tl.maximum({0}, {1})",
+    "fmin": "tl.minimum({0}, {1})",
+    **COMPARISONS,
+    "where": "tl.where({0}, {1}, {2})",
+    "isnan": {"float": "{0} != {0}"},
+    "isinf": {"float": 'tl.abs({0}) == float("inf")'},
+    "signbit": {"float": "libdevice.signbit({0}) != 0", "int": "{0} < 0"},
+    "sign": {"float": "_sign({0})", "int": "_sign({0})", "bool": "{0}"},
+    "bitwise_not": {"int": "~{0}", "bool": "{0} == 0"},
+    "bitwise_and": "{0} & {1}",
+    "bitwise_or": "{0} | {1}",
+    "bitwise_xor": "{0} ^ {1}",
+    "shift_left": "_shift_left({0}, {1})",
+    "shift_right": "_shift_right({0}, {1})",
+    "floor": "tl.floor({0})",
+    "ceil": "tl.ceil({0})",
+    "round": "libdevice.nearbyint({0})",
+    "sqrt": "_sqrt({0})",
+    "reciprocal": "_reciprocal({0})",
+    "erf": "tl.erf({0})",
+    "sigmoid": "_sigmoid({0})",
+    **_libdevice(1, "trunc", "rsqrt", "exp", "log", "sin", "cos", "exp2", "expm1", "log2", "log10", "log1p", "tan"),
+    **_libdevice(1, "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erfc", "erfinv"),
+    **_libdevice(1, "lgamma"),
+    **_libdevice(2, "atan2", "hypot", "copysign", "nextafter"),
+    # tl.rand and tl.randn draw what `litz.ir.philox` does.
+    **{f"random_{name}": f"_random_{name}({{0}}, {{1}})" for name in ("uniform", "normal", "bits")},
+}
+
+_SINGLE = frozenset({torch.float32})
+_CASTS: Casts = (
+    (ANY, BOOL, "{0} != 0"),
+    (HALF | _SINGLE, HALF, "{0}.to({M}).to(tl.float32)"),
+    (ANY, HALF, "{0}.to(tl.float32).to({M}).to(tl.float32)"),
+    (FLOAT, NARROW, "{0}.to(tl.int32).to({T})"),
+    (HALF, _SINGLE, "{0}"),
+    (ANY, ANY, "{0}.to({T})"),
+)
+_BITCASTS: Casts = (
+    (HALF, HALF, "{0}.to({S}).to({M}, bitcast=True).to(tl.float32)"),
+    (HALF, ANY, "{0}.to({S}).to({M}, bitcast=True)"),
+    (ANY, HALF, "{0}.to({M}, bitcast=True).to(tl.float32)"),
+    (ANY, ANY, "{0}.to({M}, bitcast=True)"),
+)
+
+TRITON = Dialect("triton", _OPS, ELEMENTS, VALUES, _CASTS, _BITCASTS)
+
+
+def literal(value: bool | int | float) -> str:
+    """A Python scalar as a literal of Triton's language, in parentheses if it has a sign."""
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, float):
+        if value != value:
+            return 'float("nan")'
+        if value in (float("inf"), float("-inf")):
+            return 'float("inf")' if value > 0 else '(-float("inf"))'
+    return f"({value!r})" if value < 0 else repr(value)
+
+
+def typed(value: bool | int | float, dtype: torch.dtype) -> str:
+    """A constant with a type of its own."""
+    if isinstance(value, float) and value == 0 and str(value).startswith("-"):
+        # Triton makes every constant equal to zero a positive one.
+        return f"(tl.full([], 0.0, {ELEMENTS[dtype]}) * (-1.0))"
+    return f"tl.full([], {literal(value)}, {ELEMENTS[dtype]})"

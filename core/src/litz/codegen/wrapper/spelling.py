@@ -1,0 +1,97 @@
+"""How a plan's buffers, arguments and devices are spelled in its wrapper."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import sympy
+import torch
+
+from litz.execution import ExecutionPlan
+from litz.ir import Buffer, Extern, Opaque, TensorRef
+from litz.ir.arguments import fold
+from litz.ir.index import Expr
+
+from ..call_names import CallNames
+from ..sizes import python_text, tuple_text
+
+SMALL = 1 << 17
+"""Bytes below which the C library keeps freed memory by itself, so that the pool is not asked."""
+
+
+class Spelling:
+    """Text for what a plan names."""
+
+    def __init__(self, plan: ExecutionPlan, names: CallNames) -> None:
+        self.plan, self.program, self.names = plan, plan.program, names
+        guarded = sorted(
+            (target.type, target.index or 0, target.guard) for target in plan.targets.values() if target.guard
+        )
+        self.guard = guarded[0][2] if guarded else ""
+        """What makes a device the current one around a call: kernels and some allocators go by that."""
+        self.addressed = frozenset(plan.inputs.addressed)
+
+    def address(self, name: str) -> str:
+        """Of a buffer's first byte, for a kernel on its device."""
+        if name in self.addressed:
+            return f"_at_{name}"
+        offset = self.plan.memory.arena.get(name)
+        return f"{name}.data_ptr()" if offset is None else f"_arena + {offset}" if offset else "_arena"
+
+    def fresh(self, buffer: Buffer) -> str:
+        """The call that allocates a buffer: from the pool what is large, past torch's argument parsing what is not."""
+        place = f"{tuple_text(buffer.layout.size)}, {tuple_text(buffer.layout.stride)}, {buffer.dtype}"
+        target = self.plan.targets[buffer.device]
+        if target.allocator == "pool":
+            small = buffer.nbytes.is_Integer and int(buffer.nbytes) < SMALL
+            return f"_empty_cpu({place})" if small else f"_pool.empty({place}, {python_text(buffer.nbytes)})"
+        if target.allocator == "cuda" and target.guard == self.guard:
+            return f"_empty_cuda({place})"
+        return f"_empty({place}, {device_name(buffer.device)})"
+
+    def call(self, extern: Extern, target: Any = None, out: str | None = None) -> str:
+        """A library call. target: in place of the call's own. out: the buffer to write into."""
+        name = self.names.target(target or extern.target)
+        parts = [self.argument(value) for value in extern.args]
+        parts += [f"{key}={self.argument(value)}" for key, value in extern.kwargs.items()]
+        parts += [] if out is None else [f"out={out}"]
+        return f"{name}({', '.join(parts)})"
+
+    def argument(self, value: Any) -> str:
+        """A nested argument of a call, or an output."""
+        return str(fold(value, self._leaf, _container))
+
+    def _leaf(self, value: Any) -> str:
+        if isinstance(value, TensorRef):
+            return self._tensor(value)
+        if isinstance(value, sympy.Basic):
+            return python_text(value)
+        if isinstance(value, Opaque):
+            return value.name if value.name is not None else self.names.constant(value.value)
+        return self.names.constant(value)
+
+    def _tensor(self, ref: TensorRef) -> str:
+        own = self.program.buffers[ref.buffer].layout
+        if ref.layout.size == own.size and ref.layout.offset == 0 and _same_strides(ref, own.stride):
+            return ref.buffer
+        size, stride = tuple_text(ref.layout.size), tuple_text(ref.layout.stride)
+        return f"_view({ref.buffer}, {size}, {stride}, {python_text(ref.layout.offset)})"
+
+
+def _container(given: Any, parts: list[str]) -> str:
+    if isinstance(given, Mapping):
+        return "{" + ", ".join(f"{key!r}: {part}" for key, part in zip(given, parts, strict=True)) + "}"
+    if isinstance(given, list):
+        return f"[{', '.join(parts)}]"
+    return f"({', '.join(parts)},)" if parts else "()"
+
+
+def _same_strides(ref: TensorRef, stride: tuple[Expr, ...]) -> bool:
+    pairs = zip(ref.layout.size, ref.layout.stride, stride, strict=True)
+    return all(mine == other or extent == 1 for extent, mine, other in pairs)
+
+
+def device_name(device: torch.device) -> str:
+    return "_" + re.sub(r"\W", "_", str(device))

@@ -1,0 +1,97 @@
+"""The memory plan: when each temporary comes to be, when it ends, and which takes over the memory of which.
+
+In: steps in their order. Out: the steps, with kernels that work in place, and a `MemoryPlan`. Memory here is that of a
+buffer and of all its aliases: it lives as long as any of them (`litz.schedule.lifetimes`). Inputs and constants are the
+caller's; outputs live to the end, as the caller keeps them: one may take over memory, and nothing takes over its. Where
+the target has the ability, small buffers that only kernels touch lie in an arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from litz.ir import Program
+from litz.ir.index import Expr
+from litz.schedule.lifetimes import Lifetimes, highest
+from litz.schedule.schedule import Kernel, Step
+from litz_plugins import Target
+
+from .arena import NO_ARENA, Arena, plan_arena
+from .in_place import work_in_place
+from .plan import MemoryPlan
+
+
+def plan_memory(
+    program: Program, steps: Sequence[Step], targets: Mapping[torch.device, Target], enabled: bool = True
+) -> tuple[tuple[Step, ...], MemoryPlan]:
+    """The steps, with kernels that work in place, and their memory: buffers take over that of dead ones of the same
+    size on the same device, and small ones lie in an arena where the target has such. Nothing is reused unless
+    `enabled`."""
+    lifetimes = Lifetimes(program, steps)
+    if not enabled:
+        return tuple(steps), _plan(program, steps, lifetimes, {}, NO_ARENA)
+    steps = work_in_place(program, steps, lifetimes)
+    arena = plan_arena(program, steps, lifetimes, targets)
+    return steps, _plan(program, steps, lifetimes, _reuse(program, steps, lifetimes, arena), arena)
+
+
+def _plan(
+    program: Program, steps: Sequence[Step], lifetimes: Lifetimes, reuse: dict[str, str], arena: Arena
+) -> MemoryPlan:
+    allocate: list[list[str]] = [[] for _ in steps]
+    free: list[list[str]] = [[] for _ in steps]
+    change = [0] * (len(steps) + 1)
+    change[0] = arena.nbytes
+    total = 0
+    taken = set(reuse.values())
+    for name in lifetimes.temporaries():
+        size = program.hint(program.buffers[name].nbytes)
+        total += size
+        size = 0 if name in arena.offsets else size
+        begin, end = lifetimes.first[name], lifetimes.last[name]
+        allocate[begin].append(name)
+        if name not in reuse:
+            change[begin] += size
+        if name not in lifetimes.fixed and name not in taken:
+            free[end].append(name)
+            change[end + 1] -= size
+    # An alias is a tensor of its own that the wrapper must let go of too.
+    for name, root in lifetimes.roots.items():
+        if name != root and root in lifetimes.last and root not in lifetimes.fixed:
+            free[lifetimes.last[root]].append(name)
+    planned = tuple(map(tuple, allocate)), tuple(map(tuple, free))
+    return MemoryPlan(*planned, reuse, highest(change), total, arena.offsets, arena.nbytes)
+
+
+def _reuse(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, arena: Arena) -> dict[str, str]:
+    """For each buffer the dead one whose memory it takes over. The latest dead first: it is likeliest in the cache.
+    In the arena, which shares bytes by itself, only what works in place."""
+    begins: list[list[str]] = [[] for _ in steps]
+    ends: list[list[str]] = [[] for _ in steps]
+    for name in lifetimes.temporaries():
+        begins[lifetimes.first[name]].append(name)
+        if name not in arena.offsets and lifetimes.may_be_taken(name):
+            ends[lifetimes.last[name]].append(name)
+    dead: dict[tuple[object, Expr], list[str]] = {}
+    reuse: dict[str, str] = {}
+    for number, step in enumerate(steps):
+        if isinstance(step, Kernel):
+            reuse.update(step.inplace)
+        for name in begins[number]:
+            if name in reuse or name in arena.offsets or name in lifetimes.roots:
+                continue
+            stack = dead.get(_memory_key(name, program))
+            if stack:
+                reuse[name] = stack.pop()
+        taken = set(step.inplace.values()) if isinstance(step, Kernel) else set()
+        for name in ends[number]:
+            if name not in taken:
+                dead.setdefault(_memory_key(name, program), []).append(name)
+    return reuse
+
+
+def _memory_key(name: str, program: Program) -> tuple[object, Expr]:
+    buffer = program.buffers[name]
+    return buffer.device, buffer.nbytes

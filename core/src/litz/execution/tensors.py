@@ -1,0 +1,69 @@
+"""Tensors around each step: made before it, let go of after it.
+
+In: steps, their memory plan, the results of the calls. Out: a `TensorPlan` for each step. Memory that a plan frees is
+held by tensors of the wrapper: a temporary by one, an alias by another, and an input by the caller's too, whose memory
+may be free once the wrapper has let go of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from litz.ir import Extern, KernelCall, Program
+from litz.schedule.schedule import Kernel, Step
+
+from .plan import Allocation, Drop, MemoryPlan, Result, TensorPlan
+
+
+def plan_tensors(
+    program: Program, steps: Sequence[Step], memory: MemoryPlan, results: Mapping[str, tuple[Result, ...]]
+) -> tuple[TensorPlan, ...]:
+    """The tensors around each step, in order of execution."""
+    ending = last_uses_of_inputs(program, steps)
+    alive = set(program.input_buffers)
+    found = []
+
+    def drop(names: Iterable[str]) -> tuple[str, ...]:
+        gone = tuple(name for name in names if name in alive)
+        alive.difference_update(gone)
+        return gone
+
+    for number, step in enumerate(steps):
+        before: list[Allocation | Drop] = []
+        taken_over = []
+        for name in memory.allocate[number]:
+            old = memory.reuse.get(name)
+            if name in memory.arena:
+                continue
+            if is_allocated_for(step, name, results):
+                # A call's result that nobody reads was never given a name: there is nothing to take over.
+                before.append(Allocation(name, old if old in alive else None))
+                alive.add(name)
+                taken_over += [] if old is None else [old]
+            elif old is not None:
+                # The call allocates by itself: the memory that the plan meant for it goes back.
+                before.append(Drop(drop([old])))
+        # A kernel that works in place still reads what it takes over.
+        before.append(Drop(drop(name for name in taken_over if name not in step.reads)))
+        alive.update(result.buffer for result in results.get(step.name, ()))
+        after = drop(dict.fromkeys([*taken_over, *memory.free[number], *ending.get(number, ())]))
+        found.append(TensorPlan(tuple(item for item in before if item != Drop(())), after))
+    return tuple(found)
+
+
+def is_allocated_for(step: Step, name: str, results: Mapping[str, tuple[Result, ...]]) -> bool:
+    """Is the buffer's tensor made before the step, rather than by the step?"""
+    if isinstance(step, (Kernel, KernelCall)) or name not in step.outputs:
+        return True
+    return step.name not in results
+
+
+def last_uses_of_inputs(program: Program, steps: Sequence[Step]) -> Mapping[int, list[str]]:
+    """Inputs by the step after which nothing uses them: their memory may be the caller's to free."""
+    last = {name: number for number, step in enumerate(steps) for name in (*step.reads, *step.writes)}
+    kept = {base for step in steps if isinstance(step, Extern) for base in step.aliases.values()}
+    found: dict[int, list[str]] = {}
+    for name in program.input_buffers:
+        if name in last and name not in program.output_buffers and name not in kept:
+            found.setdefault(last[name], []).append(name)
+    return found

@@ -1,0 +1,36 @@
+"""Which Wait ends which Collective.
+
+A Collective is under way from where it is started to the Waits on its results: until then it reads and writes its
+tensors, whoever else names their memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .operation import Collective, Wait
+
+
+@dataclass(frozen=True)
+class Flights:
+    """ended: position of a Wait -> the collectives whose results it waits for; a Wait for communication that started
+    elsewhere is not in it. endless: collectives with a result that nobody waits for."""
+
+    ended: Mapping[int, tuple[Collective, ...]]
+    endless: tuple[Collective, ...]
+
+
+def flights(operations: Iterable[Any], roots: Mapping[str, str]) -> Flights:
+    """The communication among operations or steps. roots: what `storage_roots` says of them."""
+    under_way: dict[str, Collective] = {}
+    ended: dict[int, tuple[Collective, ...]] = {}
+    for position, operation in enumerate(operations):
+        if isinstance(operation, Collective):
+            under_way.update({roots.get(name, name): operation for name in operation.writes})
+        elif isinstance(operation, Wait):
+            found = (under_way.pop(roots.get(name, name), None) for name in operation.reads)
+            if started := tuple(one for one in found if one is not None):
+                ended[position] = started
+    return Flights(ended, tuple(under_way.values()))

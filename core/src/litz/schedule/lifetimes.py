@@ -1,0 +1,71 @@
+"""How long memory is needed. In: steps in their order. Out: `Lifetimes`, and the most memory needed at a time.
+
+Memory is that of a buffer and of all its aliases, named by the first of them, its root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from litz.ir import Program
+from litz.ir.communication import flights
+from litz.ir.operation import storage_roots
+
+from .schedule import Step
+
+
+class Lifetimes:
+    """For each piece of memory (named by its root buffer): the steps at which it begins and ends."""
+
+    def __init__(self, program: Program, steps: Sequence[Step]) -> None:
+        self.program, self.steps = program, steps
+        self.roots = storage_roots(steps)
+        self.first: dict[str, int] = {}
+        self.last: dict[str, int] = {}
+        self.fixed: set[str] = set()
+        """Memory that is not freed: it belongs to the caller, or is returned."""
+        communication = flights(steps, self.roots)
+        for number, step in enumerate(steps):
+            for part in (step, *communication.ended.get(number, ())):
+                for name in (*part.reads, *part.writes):
+                    self._touch(name, number)
+        for started in communication.endless:  # who knows when it is done?
+            self.fixed.update(self.root(name) for name in (*started.reads, *started.writes))
+        self.fixed.update(self.root(name) for name in program.output_buffers)
+
+    def root(self, name: str) -> str:
+        return self.roots.get(name, name)
+
+    def _touch(self, name: str, number: int) -> None:
+        root = self.root(name)
+        if self.program.buffers[name].kind != "temporary":
+            self.fixed.add(root)
+        self.first.setdefault(root, number)
+        self.last[root] = number
+
+    def temporaries(self) -> list[str]:
+        """Every piece of memory that the schedule brings about, by its first use."""
+        return [name for name in self.first if self.program.buffers[name].kind == "temporary"]
+
+    def may_be_taken(self, name: str) -> bool:
+        """Could another buffer take over the memory of this one, once it is dead?"""
+        # A layout with an offset starts inside of its storage; an alias shares it.
+        return name not in self.fixed and name not in self.roots and self.program.buffers[name].layout.offset == 0
+
+
+def peak_bytes(program: Program, steps: Sequence[Step]) -> int:
+    """The most memory that temporaries and outputs take at a time in this order."""
+    lifetimes = Lifetimes(program, steps)
+    change = [0] * (len(steps) + 1)
+    for name in lifetimes.temporaries():
+        size = program.hint(program.buffers[name].nbytes)
+        change[lifetimes.first[name]] += size
+        if name not in lifetimes.fixed:
+            change[lifetimes.last[name] + 1] -= size
+    return highest(change)
+
+
+def highest(changes: Iterable[int]) -> int:
+    """The most of an amount that starts at 0 and changes so."""
+    return max(accumulate(changes), default=0)

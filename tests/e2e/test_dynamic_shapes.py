@@ -429,8 +429,8 @@ def test_more_than_2_to_the_31_elements() -> None:
 def test_triton_kernels_of_any_size_compile(fn: Callable[..., Any]) -> None:
     pytest.importorskip("triton")
     from litz.pipeline import generate, make_compiler
-    from litz.runtime.triton_build import compile_only
     from support.retarget import cuda_schedules
+    from support.triton_compiled import compile_only
 
     args = [t(7, 16, device="cpu")]
     if fn is embedding:

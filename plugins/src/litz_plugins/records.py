@@ -173,10 +173,6 @@ class Estimate:
                 f"us={self.us}, high_us={self.high_us}"
             )
 
-    def surely_faster_than(self, other: Estimate) -> bool:
-        """True when this is faster even if it is slow and ``other`` is fast."""
-        return self.high_us < other.low_us
-
 
 @dataclass(frozen=True)
 class Decision:

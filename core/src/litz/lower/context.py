@@ -281,7 +281,6 @@ class LoweringContext:
         device: torch.device,
         body: ReductionBody,
         *,
-        strides: Sequence[Size | None] | None = None,
         outputs: Sequence[int | None] | None = None,
     ) -> tuple[View, ...]:
         """New tensors of `size`, one per entry of `dtypes`, reduced over `reduction_size` in one Loop.
@@ -292,15 +291,7 @@ class LoweringContext:
         inner_size = tuple(reduction_size) or (ONE,)
         indices, inner = self.indices(size), self.reduction_indices(inner_size)
         results = tuple(
-            View.whole(
-                self.new_buffer(
-                    size,
-                    dtype,
-                    device,
-                    strides[position] if strides else None,
-                    output=outputs[position] if outputs else None,
-                )
-            )
+            View.whole(self.new_buffer(size, dtype, device, output=outputs[position] if outputs else None))
             for position, dtype in enumerate(dtypes)
         )
         if any(result.numel == 0 for result in results):

@@ -80,14 +80,13 @@ def reduce_one(
     compute: torch.dtype,
     result: torch.dtype,
     *,
-    prepare: Callable[[Node], Node] = lambda value: value,
     finish: Callable[[Node], Node] = lambda value: value,
     empty_dims: bool = False,
 ) -> View:
-    """x, cast to `compute` and prepared, reduced by `kind`, finished, and cast to `result`."""
+    """x, cast to `compute`, reduced by `kind`, finished, and cast to `result`."""
 
     def body(value: Node) -> Node:
-        return finish(build.reduce(kind, prepare(cast(value, compute))))
+        return finish(build.reduce(kind, cast(value, compute)))
 
     return reduce_over(ctx, x, dims, keepdim, (result,), body, empty_dims=empty_dims)[0]
 

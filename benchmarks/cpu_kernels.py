@@ -15,15 +15,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 
 from litz.codegen.cpp import CppCodegen
+from litz.codegen.kernel_plan import plan_kernel
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, build
 from litz.ir.index import loop_var, placeholder, reduction_var, to_expr
 from litz.options import Options
 from litz.runtime.cache import Cache
+from litz.schedule.schedule import Kernel
 from litz.target import target_of
 from litz_plugins.records import CodegenContext
 
@@ -71,7 +72,7 @@ def launcher(case: Case, cache: Cache) -> tuple[Callable[[], object], str]:
     program = Program("benchmark", (), buffers, (loop,), ())
     context = CodegenContext(Options(), target_of("cpu"), program, cache)
     codegen = CppCodegen()
-    source = codegen.generate(SimpleNamespace(name=case.name, loop=loop, fused=(), inplace={}), context)  # type: ignore[arg-type]
+    source = codegen.generate(plan_kernel(Kernel(case.name, loop), program), context)
     function = codegen.load(source, context)
     addresses = [case.tensors[name].data_ptr() for name in source.arguments]
     return lambda: function(*addresses), source.text

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from litz.codegen.kernel_plan import plan_kernel
 from litz.codegen.triton import TritonCodegen
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store
 from litz.ir.build import bounded, call, cast, const, load, reduce
@@ -228,7 +229,7 @@ def _kernel(case: Case, cache: Cache) -> Callable[[], Any]:
     loop = Loop("loop", device, ranges, reduction, tuple(made.stores))
     program = Program("benchmark", tuple(made.inputs), buffers, (loop,), ())
     context = CodegenContext(None, target_of("cuda:0"), program, cache)  # type: ignore[arg-type]
-    source = TritonCodegen().generate(Kernel("kernel", loop), context)
+    source = TritonCodegen().generate(plan_kernel(Kernel("kernel", loop), program), context)
     launch = load_kernel(source, context)
     addresses = [memory[name].data_ptr() for name in source.arguments]
     launch(*addresses)

@@ -13,8 +13,8 @@ pytest.importorskip("triton")
 
 from litz.ir import KernelCall, Program, Template
 from litz.runtime.triton_build import Variant, compile_kernel, make_target
-from litz.target import target_of
-from litz_autotune.templates.configs import Config, all_configs, rank, shared_bytes, shared_limit
+from litz.target import target_named, target_of
+from litz_autotune.templates.configs import Config, all_configs, rank, shared_bytes
 from litz_autotune.templates.descriptors import can_use_descriptors
 from litz_autotune.templates.gemm import make_gemm
 from litz_autotune.templates.kernel import write_gemm
@@ -45,7 +45,7 @@ def test_every_configuration_compiles_and_takes_the_shared_memory_that_it_was_ra
     with ThreadPoolExecutor(2) as pool:
         for config, shared in pool.map(build, all_configs(2)):
             # Triton keeps one stage fewer where the tensor cores read registers.
-            assert shared <= shared_bytes(config, 2) <= shared_limit(90), config
+            assert shared <= shared_bytes(config, 2) <= target_named("H100").shared_bytes, config
             assert shared >= shared_bytes(config, 2) * (config.stages - 1) // config.stages, config
 
 
@@ -106,7 +106,7 @@ def test_every_persistent_configuration_compiles_and_fits() -> None:
         compiled = compile_kernel(write_gemm(gemm, config, program, "kernel"), SM_90)
         ptx = compiled.asm["ptx"]
         assert "cp.async.bulk.tensor" in ptx and ("wgmma" in ptx) == (config.warps >= 4), config
-        assert compiled.metadata.shared <= shared_bytes(config, 2) <= shared_limit(90), config
+        assert compiled.metadata.shared <= shared_bytes(config, 2) <= target_named("H100").shared_bytes, config
         assert compiled.metadata.global_scratch_size > 0
 
     with ThreadPoolExecutor(2) as pool:

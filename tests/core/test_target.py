@@ -18,6 +18,7 @@ from core.schedule.harness import OPTIONS
 from core.schedule.programs import Writer, call
 from litz import report as reports
 from litz.builtin import builtin_plugins
+from litz.codegen.kernel_plan import plan_kernel
 from litz.codegen.triton.codegen import TritonCodegen
 from litz.errors import CodegenError
 from litz.ir import Program
@@ -73,7 +74,8 @@ def figures_read(target: Target) -> dict[str, dict[str, Any]]:
         made = item.run(made, PassContext(OPTIONS, "program", item.name, target_of=of(item.name)))
     schedule = make_schedule(made, target_of=of("fusion"), options=OPTIONS)
     for kernel in schedule.kernels:
-        TritonCodegen().generate(kernel, CodegenContext(OPTIONS, of("tiling")(CUDA), schedule.program))
+        context = CodegenContext(OPTIONS, of("tiling")(CUDA), schedule.program)
+        TritonCodegen().generate(plan_kernel(kernel, schedule.program), context)
     return {stage: figures for stage, figures in seen.items() if figures}
 
 

@@ -9,17 +9,19 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from litz.codegen.cpp import CppCodegen
+from litz.codegen.kernel_plan import plan_kernel
+from litz.codegen.plan_rules import verify_plan
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, TensorRef, build
 from litz.ir.index import Expr, Symbol, loop_var, reduction_var, to_expr
 from litz.ir.interpret import evaluate, interpret
 from litz.options import make_options
 from litz.runtime.cache import Cache
+from litz.schedule.schedule import Kernel
 from litz.target import target_of
 from litz_plugins.records import CodegenContext, KernelSource
 
@@ -68,8 +70,9 @@ class Case:
     def source(self) -> KernelSource:
         context = self.context()
         loop = context.program.operations[0]
-        kernel = SimpleNamespace(name=self.name, loop=loop, fused=(self.name,), inplace=self.inplace)
-        return CODEGEN.generate(kernel, context)  # type: ignore[arg-type]
+        kernel = plan_kernel(Kernel(self.name, loop, (self.name,), self.inplace), context.program)
+        assert not list(verify_plan(kernel))
+        return CODEGEN.generate(kernel, context)
 
     def run(self, source: KernelSource | None = None) -> dict[str, torch.Tensor]:
         """The kernel's outputs, on copies of the inputs."""

@@ -16,6 +16,7 @@ import torch
 
 from core.schedule.harness import plan_of
 from core.schedule.test_split import EAGER_GPU, reduced
+from litz.codegen.kernel_plan import plan_kernel
 from litz.codegen.triton import TritonCodegen
 from litz.ir import Store, build
 from litz.ir.interpret import interpret
@@ -92,7 +93,7 @@ def run_split(kind: str, rows: int) -> None:
     memory = {"x": x}
     for loop in loops:
         context = CodegenContext(None, target_of("cuda:0"), plan.program)  # type: ignore[arg-type]
-        source = TritonCodegen().generate(Kernel("kernel", loop), context)
+        source = TritonCodegen().generate(plan_kernel(Kernel("kernel", loop), plan.program), context)
         for name in loop.writes:
             buffer = plan.program.buffers[name]
             memory[name] = torch.zeros([int(n) for n in buffer.layout.size], dtype=buffer.dtype)

@@ -10,11 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from litz.codegen.facts import replay_facts
+from litz.codegen.kernel_plan import KernelPlan, plan_kernel
+from litz.codegen.plan_rules import verify_plan
 from litz.codegen.wrapper import WrapperSource
 from litz.compiler import Compiler
-from litz.errors import CodegenError
+from litz.errors import CodegenError, VerifyError
 from litz.execution import ExecutionPlan
-from litz.ir import KernelCall
+from litz.ir import KernelCall, Program
 from litz.kernel_bench import SUFFIX, kernel_data
 from litz.qualify import qualify
 from litz.runtime.cache import digest
@@ -56,13 +58,21 @@ def generate(
             )
         try:
             context = replace(_codegen_context(kernel, variant, compiler), safe_forms=safe_forms)
-            sources[kernel.name] = spec.codegen.generate(kernel, context)
+            sources[kernel.name] = spec.codegen.generate(_plan(kernel, variant.program, compiler), context)
         except Exception as cause:
             if isinstance(cause, LitzError):
                 raise
             problem = f"no code for {' + '.join(kernel.origins)}: {describe(cause)}"
             raise CodegenError(kernel.name, problem, device=str(kernel.device)) from cause
     return sources
+
+
+def _plan(kernel: Kernel, program: Program, compiler: Compiler) -> KernelPlan:
+    plan = plan_kernel(kernel, program)
+    complaints = list(verify_plan(plan)) if compiler.options.debug else []
+    if complaints:
+        raise VerifyError("kernel plan", kernel.name, complaints)
+    return plan
 
 
 def build(

@@ -180,7 +180,7 @@ class CodegenError(LitzError):
 class VerifyError(LitzError):
     """A verifier found a noun that breaks its rules (debug mode).
 
-    noun: "graph", "program" or "schedule". name: which one. complaints: a line for each broken rule.
+    noun: "graph", "program", "schedule" or "kernel plan". name: which one. complaints: a line for each broken rule.
     """
 
     def __init__(self, noun: str, name: str, complaints: Sequence[str] | str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from litz_plugins.nouns import Kernel, Noun, Operation, OptionsView, Program
+from litz_plugins.nouns import KernelPlan, Noun, Operation, OptionsView, Program
 
 Stage = Literal["graph", "program", "schedule"]
 STAGES: tuple[Stage, ...] = ("graph", "program", "schedule")
@@ -482,9 +482,10 @@ class Codegen(Protocol):
     def language(self) -> str:
         """What `generate` writes: "triton", "cpp", ..."""
 
-    def generate(self, kernel: Kernel, context: Any) -> Any:
-        """Source of one kernel of the schedule (a `KernelSource`). Pure: the same kernel gives the same text.
+    def generate(self, kernel: KernelPlan, context: Any) -> Any:
+        """Source of one kernel (a `KernelSource`). Pure: the same kernel gives the same text.
 
+        ``kernel`` is a `litz.codegen.kernel_plan.KernelPlan`: all about the kernel but how it is tiled.
         ``context`` is a `CodegenContext`.
         """
 

@@ -10,6 +10,7 @@ import torch
 from core.codegen.test_cpp_loops import reduction_case
 from core.schedule.harness import CPU, check
 from core.schedule.test_split import reduced
+from litz.codegen.kernel_plan import plan_kernel
 from litz.ir import Store, build
 from litz.ir.index import Expr
 from litz.ir.interpret import interpret
@@ -67,7 +68,7 @@ def test_a_row_is_enough_to_split(kind: str, rows: int) -> None:
         for name in kernel.writes:
             buffer = plan.program.buffers[name]
             memory[name] = torch.empty([int(extent) for extent in buffer.layout.size], dtype=buffer.dtype)
-        source = CODEGEN.generate(kernel, context)
+        source = CODEGEN.generate(plan_kernel(kernel, plan.program), context)
         CODEGEN.load(source, context)(*(memory[str(name)].data_ptr() for name in source.arguments))
     torch.testing.assert_close(memory["y"], interpret(program, args)[0], rtol=1e-4, atol=1e-4)
 

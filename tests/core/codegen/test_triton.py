@@ -14,6 +14,7 @@ import torch
 
 pytest.importorskip("triton")
 
+from litz.codegen.kernel_plan import plan_kernel
 from litz.codegen.triton import TritonCodegen
 from litz.ir import Program, Store
 from litz.ir.build import call, cast, const, load, reduce
@@ -150,7 +151,7 @@ def test_equal_loops_have_equal_texts() -> None:
     other = replace(loop, name="fused_3", origins=("add_3",), stores=(Store("buf17", (i0, i1), value),))
     renamed = Program("other", ("arg5_1", "primals_2"), buffers, (other,), ())
     context = CodegenContext(None, target_of("cuda:0"), renamed)  # type: ignore[arg-type]
-    source = TritonCodegen().generate(Kernel("kernel7", other), context)
+    source = TritonCodegen().generate(plan_kernel(Kernel("kernel7", other), renamed), context)
     assert (source.text, source.settings) == (first.source.text, first.source.settings)
     assert source.arguments == ("arg5_1", "primals_2", "buf17")
 

@@ -26,7 +26,6 @@ from litz.schedule import (
     prepare,
     unscheduled,
 )
-from litz.schedule.estimate import reduction_depth
 from litz.target import cpu_target, target_named
 from litz_plugins import Decision, Target
 
@@ -142,7 +141,7 @@ def run_element_wise(loop: Loop, program: Program, memory: dict[str, torch.Tenso
     outer = _points([evaluate(r.size, sizes) for r in loop.ranges])
     inner = _points([evaluate(r.size, sizes) for r in loop.reduction_ranges])
     rng.shuffle(outer)
-    depth = reduction_depth(loop) if loop.reduction_ranges else dict.fromkeys(loop.nodes, 0)
+    depth = loop.depths
     last = max((depth[root] for store in loop.stores for root in store.roots), default=0)
     for point in outer:
         env = dict(sizes) | {r.var: p for r, p in zip(loop.ranges, point, strict=True)}

@@ -13,6 +13,7 @@ from litz import pipeline
 from litz import report as reports
 from litz.builtin import builtin_plugins
 from litz.codegen.cpp import CppCodegen
+from litz.codegen.kernel_plan import plan_kernel
 from litz.ir import Buffer, Extern, KernelCall, Layout, Loop, Program, Range, Store, Template, TensorRef
 from litz.ir.build import call, load, reduce
 from litz.ir.index import loop_var, reduction_var
@@ -95,7 +96,8 @@ def test_a_kernel_call_is_built_and_launched_like_cores_own_kernels() -> None:
         inner = (Range(r, left.layout.size[1]),)
         loop = Loop("k", CPU, ranges, inner, (Store(out, (i, j), reduce("sum", product)),))
         source = CppCodegen().generate(
-            Kernel("k", loop), CodegenContext(context.options, context.target, program, context.cache)
+            plan_kernel(Kernel("k", loop), program),
+            CodegenContext(context.options, context.target, program, context.cache),
         )
         kernel = KernelCall(operation.name, CPU, torch.mm, operation.args, outputs=(out,), source=source)
         return [Choice("a kernel", "template", kernel)]

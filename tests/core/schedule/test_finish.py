@@ -117,6 +117,20 @@ def test_says_why_not():
     assert why_not_finish(other, [], finish, {}) == "reads nothing of it"
 
 
+@pytest.mark.parametrize("rows", [64, 1])
+def test_two_with_different_outputs_are_not_in_one_launch(rows):
+    """The whole sum of what is stored, and the sum of each row, of one loop: their last programs are not the same."""
+    w = Writer()
+    w.input("x", rows, 100_000)
+    for name, kind in (("all", "sum"), ("tops", "max")):
+        shape = () if name == "all" else (rows,)
+        lengths = (rows, 100_000) if name == "all" else (100_000,)
+        w.reduce(name, kind, shape, lengths, lambda *at: w.load("x", *at))
+    plan = plan_of(w.program("all", "tops"), GPU)
+    for kernel in finishing(plan):
+        assert len({frozenset(loop.ranges) for loop in kernel.finish}) == 1
+
+
 def test_other_positions_do_not_fit():
     first, finish = pair()
     assert as_finish(first, finish) == finish

@@ -163,6 +163,7 @@ def test_readers_of_one_buffer_are_compared_with_neighbours_only() -> None:
 def test_steps_of_a_loop_are_built_once() -> None:
     """Kernels that differ only in which row they read have one text."""
     from litz.codegen.cpp.codegen import generate
+    from litz.codegen.kernel_plan import plan_kernel
     from litz.options import Options
     from litz_plugins.records import CodegenContext
 
@@ -175,5 +176,5 @@ def test_steps_of_a_loop_are_built_once() -> None:
     program = program_of(f, torch.randn(20, 3, 4), torch.randn(4, 4))
     schedule = plan_of(program)
     context = CodegenContext(Options(), target_of("cpu"), schedule.program, None)  # type: ignore[arg-type]
-    texts = {generate(kernel, context).text for kernel in schedule.kernels}
+    texts = {generate(plan_kernel(kernel, schedule.program), context).text for kernel in schedule.kernels}
     assert len(texts) <= 2 < len(schedule.kernels)

@@ -9,6 +9,8 @@ from functools import cache
 import sympy
 import torch
 
+from litz.codegen.kernel_plan import KernelPlan, plan_kernel
+from litz.codegen.plan_rules import verify_plan
 from litz.ir import Buffer, Layout, Loop, Program, Range, Store, TensorRef
 from litz.ir.index import Expr, Symbol, loop_var, placeholder, reduction_var, to_expr
 from litz.ir.interpret import run_loop
@@ -48,8 +50,14 @@ class Case:
         from litz.codegen.triton import TritonCodegen
 
         context = CodegenContext(None, target_of("cuda:0"), self.program)  # type: ignore[arg-type]
+        return TritonCodegen().generate(self.plan, context)
+
+    @property
+    def plan(self) -> KernelPlan:
         loop, *finish = self.program.loops
-        return TritonCodegen().generate(Kernel("kernel", loop, inplace=self.inplace, finish=tuple(finish)), context)
+        plan = plan_kernel(Kernel("kernel", loop, inplace=self.inplace, finish=tuple(finish)), self.program)
+        assert not list(verify_plan(plan))
+        return plan
 
     def tensors(self, device: torch.device | str = "cpu") -> dict[str, torch.Tensor]:
         """Fresh memory for every buffer; what is no input is filled with a pattern."""

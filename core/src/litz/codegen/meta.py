@@ -1,5 +1,5 @@
-"""Kernels for the meta device: tensors without memory. In: a Kernel. Out: a source without text, and a launch that does
-nothing.
+"""Kernels for the meta device: tensors without memory. In: a KernelPlan. Out: a source without text, and a launch that
+does nothing.
 
 A graph of meta tensors has sizes, strides and dtypes as its only results, and the wrapper makes those when it
 allocates; so a model can be compiled and called on shapes alone, as eager can.
@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from litz.schedule.schedule import Kernel
 from litz_plugins import CodegenContext, KernelSource
+
+from .kernel_plan import KernelPlan
 
 
 class MetaCodegen:
@@ -19,7 +20,7 @@ class MetaCodegen:
 
     language = "none"
 
-    def generate(self, kernel: Kernel, context: CodegenContext) -> KernelSource:
+    def generate(self, kernel: KernelPlan, context: CodegenContext) -> KernelSource:
         """A source that takes no arguments, as there are no addresses."""
         return KernelSource(kernel.name, self.language, "", kernel.name)
 

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import torch
 
 from litz.ir import Buffer, Check, Collective, Extern, Layout, Loop, Node, Program, Store, TensorRef, Wait
+from litz.ir.accesses import Access
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Expr, Symbol, is_placeholder, stride_of
 from litz.ir.ops import OPS
@@ -97,21 +98,21 @@ def _loop_work(loop: Loop, program: Program) -> Work:
             flops[held] = flops.get(held, 0.0) + each * (inner if whole else outer)
 
     read: dict[str, float] = {}
-    seen: set[tuple[Any, ...]] = set()
-    for node in loop.loads:
-        key = (node.buffer, node.index, node.indirect)
-        if key not in seen:
-            seen.add(key)
-            points = inner if loop.levels[node] else outer
-            _add(read, program, node.buffer, _touched(node.index, node.buffer, extents, points, program))
     written: dict[str, float] = {}
-    for store in loop.stores:
-        points = inner if loop.at_reduction_level(store) else outer
-        size = _touched(store.index, store.buffer, extents, points, program)
-        _add(written, program, store.buffer, size)
-        if store.mode != "set":
-            _add(read, program, store.buffer, size)
-            _count_atomic(flops, store, points)
+    seen: set[tuple[Any, ...]] = set()
+    for access in loop.accesses:
+        points = inner if access.inner else outer
+        if isinstance(access.site, Node):
+            key = (access.buffer, access.index, access.site.indirect)
+            if key not in seen:
+                seen.add(key)
+                _add(read, program, access.buffer, _touched(access, extents, points, program))
+            continue
+        size = _touched(access, extents, points, program)
+        _add(written, program, access.buffer, size)
+        if access.mode != "set":
+            _add(read, program, access.buffer, size)
+            _count_atomic(flops, access.site, points)
     return Work("loop", flops, sum(read.values()), sum(written.values()))
 
 
@@ -144,14 +145,14 @@ def _add(sizes: dict[str, float], program: Program, name: str, size: float) -> N
     sizes[name] = min(sizes.get(name, 0.0) + size, _buffer_bytes(program.buffers[name], program))
 
 
-def _touched(index: tuple[Expr, ...], name: str, extents: Mapping[Symbol, int], points: int, program: Program) -> float:
+def _touched(access: Access, extents: Mapping[Symbol, int], points: int, program: Program) -> float:
     """Bytes of a buffer that an access touches over the whole loop, sectors included."""
-    buffer = program.buffers[name]
+    buffer = program.buffers[access.buffer]
     size, stride = _sizes(buffer.layout, program)
     reach, gathered = 1, False
     step = 0  # the smallest distance, in elements, between neighbours along a loop variable
     variables: set[Symbol] = set()
-    for expr, extent, distance in zip(index, size, stride):
+    for expr, extent, distance in zip(access.index, size, stride):
         if expr.is_Integer:
             continue
         if expr.is_Symbol and expr in extents:
@@ -167,7 +168,7 @@ def _touched(index: tuple[Expr, ...], name: str, extents: Mapping[Symbol, int], 
         for slope in slopes:
             step = min(step, slope) if step and slope else step or slope
     elements = min(reach, points if gathered else prod(extents[var] for var in variables))
-    itemsize = buffer.dtype.itemsize
+    itemsize = access.itemsize
     # Elements apart from each other bring their neighbours along; a gather along no variable hits anywhere.
     apart = step * itemsize if step else (SECTOR if gathered else itemsize)
     return float(elements * max(itemsize, min(SECTOR, apart)))

@@ -5,11 +5,10 @@ In: steps in their order and the lifetimes of their memory. Out: the steps, `Ker
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from litz.ir import Loop, Node, Program
-from litz.schedule.estimate import reduction_depth
 from litz.schedule.lifetimes import Lifetimes
 from litz.schedule.schedule import Kernel, Step
 
@@ -66,12 +65,12 @@ def same_positions(loop: Loop, old: str, new: str) -> bool:
         return True
     if any(node.op == "scan" for node in loop.nodes):
         return False
-    depth = reduction_depth(loop)
+    depth = loop.depths
     at = max(depth[root] for root in store.roots)
     return all(_last_pass(loop, node, depth) <= at for node in loads)
 
 
-def _last_pass(loop: Loop, load: Node, depth: dict[Node, int]) -> int:
+def _last_pass(loop: Loop, load: Node, depth: Mapping[Node, int]) -> int:
     """The last pass over the reduction ranges in which the value of a load is needed."""
     last = 0
     varying = {load}

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import torch
 
 from .dtypes import compute_dtype
-from .index import Expr, is_placeholder, may_be_empty, to_expr
+from .index import Expr, is_placeholder, may_be_empty, placeholder_number, to_expr
 from .node import Node, intern, rewrite, walk, with_args
 from .reductions import REDUCTIONS, SCANS
 from .scalars import bitcast as bitcast
@@ -146,7 +146,7 @@ def not_empty(size: Expr) -> Node:
 
 def placeholders_in(position: tuple[Expr, ...]) -> int:
     """How many placeholders an index uses: one more than the greatest number among them."""
-    numbers = [int(s.name[3:]) for expr in position for s in expr.free_symbols if is_placeholder(s)]
+    numbers = [placeholder_number(s) for expr in position for s in expr.free_symbols if is_placeholder(s)]
     return max(numbers, default=-1) + 1
 
 

@@ -11,9 +11,11 @@ built from these functions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from math import gcd
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import sympy
 from torch.utils._sympy.functions import FloorDiv as FloorDiv
@@ -51,8 +53,42 @@ def placeholder(position: int) -> Symbol:
     return sympy.Symbol(f"arg{position}", integer=True)
 
 
+SymbolKind = Literal["output", "reduction", "placeholder", "size"]
+_NUMBERED = re.compile(r"(arg|i|r)(\d+)")
+_KINDS: Mapping[str, SymbolKind] = {"i": "output", "r": "reduction", "arg": "placeholder"}
+
+
+def kind_of(symbol: Symbol) -> SymbolKind:
+    """What a symbol stands for, by its name: a variable as `loop_var`, `reduction_var` or `placeholder` makes it, or
+    else a size. A loop may have other variables too (`Loop.extents` has them all)."""
+    named = _NUMBERED.fullmatch(symbol.name)
+    return _KINDS[named[1]] if named else "size"
+
+
 def is_placeholder(symbol: Symbol) -> bool:
-    return symbol.name.startswith("arg") and symbol.name[3:].isdigit()
+    return kind_of(symbol) == "placeholder"
+
+
+def placeholder_number(symbol: Symbol) -> int:
+    """The position of the indirect argument that a placeholder stands for."""
+    return int(symbol.name.removeprefix("arg"))
+
+
+@lru_cache(maxsize=1 << 15)
+def symbols_in(exprs: tuple[Expr, ...]) -> frozenset[Symbol]:
+    """Every symbol in some expressions. Remembered: the positions of a program are few, and asked about often."""
+    return frozenset(symbol for expr in exprs for symbol in expr.free_symbols)
+
+
+UNKNOWN_SIZE = 8192
+"""What a size that depends on data counts as, for costs."""
+
+
+def likely_value(expr: Expr, hints: Mapping[Symbol, int], unknown: int = UNKNOWN_SIZE) -> int:
+    """A likely value of a size, by those of its symbols: exact where it is a number."""
+    if expr.is_Integer:
+        return int(expr)
+    return int(expr.xreplace({symbol: hints.get(symbol, unknown) for symbol in expr.free_symbols}))
 
 
 def product(values: Iterable[int | Expr]) -> Expr:
@@ -320,6 +356,7 @@ def flat_index(index: tuple[Expr, ...], stride: tuple[Expr, ...], offset: Expr, 
     return recombine(sympy.expand(total), ranges)
 
 
+@lru_cache(maxsize=1 << 15)
 def stride_of(expr: Expr, var: Symbol) -> Expr | None:
     """By how much `expr` grows when `var` grows by one; None if that is not the same everywhere."""
     if var not in expr.free_symbols:

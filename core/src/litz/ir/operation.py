@@ -7,7 +7,7 @@ of an input); then program order counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -15,11 +15,13 @@ from typing import Any, Literal
 import sympy
 import torch
 
+from .accesses import Access, find_accesses
 from .arguments import leaves
 from .buffer import TensorRef
-from .index import Expr, Symbol, product
+from .index import Expr, Symbol, is_placeholder, product, symbols_in
 from .node import Node, walk
 from .reductions import REDUCTIONS
+from .stages import find_depths
 
 StoreMode = Literal["set", "add", "prod", "max", "min"]
 
@@ -123,6 +125,8 @@ class Loop:
     @cached_property
     def levels(self) -> Mapping[Node, bool]:
         """For each node: does its value vary along a reduction range?"""
+        if not self.reduction_ranges:
+            return dict.fromkeys(self.nodes, False)
         inner = {r.var for r in self.reduction_ranges}
         level: dict[Node, bool] = {}
         for node in self.nodes:
@@ -131,9 +135,19 @@ class Loop:
             elif node.op == "scan":
                 level[node] = True
             else:
-                own = {s for expr in _expressions(node) for s in expr.free_symbols}
-                level[node] = bool(own & inner) or any(level[arg] for arg in node.args)
+                own = symbols_in(expressions(node))
+                level[node] = not own.isdisjoint(inner) or any(level[arg] for arg in node.args)
         return level
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        """What is loaded, then what is stored."""
+        return tuple(find_accesses(self))
+
+    @cached_property
+    def depths(self) -> Mapping[Node, int]:
+        """See `litz.ir.stages.find_depths`."""
+        return find_depths(self)
 
     @cached_property
     def variables(self) -> Mapping[Node, frozenset[Symbol]]:
@@ -147,37 +161,35 @@ class Loop:
             elif node.op == "scan":
                 found[node] = frozenset(own)
             else:
-                parts = [found[arg] for arg in node.args]
-                parts.append(frozenset(s for expr in _expressions(node) for s in expr.free_symbols if s in own))
-                found[node] = frozenset().union(*parts)
+                found[node] = (symbols_in(expressions(node)) & own).union(*(found[arg] for arg in node.args))
         return found
 
     def at_reduction_level(self, store: Store) -> bool:
         """Is the store made once per point of the reduction ranges too?"""
         inner = {r.var for r in self.reduction_ranges}
-        own = {s for expr in store.index for s in expr.free_symbols}
-        return bool(own & inner) or any(self.levels[root] for root in store.roots)
+        return not symbols_in(store.index).isdisjoint(inner) or any(self.levels[root] for root in store.roots)
 
     @property
     def free_symbols(self) -> frozenset[Symbol]:
         """Size symbols that the loop needs at run time, those of its buffers' layouts aside."""
-        found: set[Symbol] = {s for r in self.all_ranges for s in r.size.free_symbols}
+        found = {symbol for expr in self.expressions for symbol in expr.free_symbols}
+        return frozenset(s for s in found - self.extents.keys() if not is_placeholder(s))
+
+    @property
+    def expressions(self) -> Iterator[Expr]:
+        """Every index expression: extents, then those of the nodes, then those of the stores."""
+        yield from (r.size for r in self.all_ranges)
         for node in self.nodes:
-            found.update(s for expr in _expressions(node) for s in expr.free_symbols)
+            yield from expressions(node)
         for store in self.stores:
-            found.update(s for expr in store.index for s in expr.free_symbols)
-        own = {r.var for r in self.all_ranges}
-        return frozenset(s for s in found - own if not s.name.startswith("arg"))
+            yield from store.index
 
 
-def _expressions(node: Node) -> tuple[Expr, ...]:
+def expressions(node: Node) -> tuple[Expr, ...]:
     """The index expressions in a node's attributes."""
     if node.op == "load":
         return node.index
     return node.attrs[:1] if node.op in ("index", "bounded") else ()
-
-
-expressions = _expressions
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,17 +25,19 @@ def loop_lines(loop: Loop, buffers: Mapping[str, Buffer] | None = None) -> list[
         ranges += " | " + ", ".join(map(str, loop.reduction_ranges))
     origins = f"  # {', '.join(loop.origins)}" if loop.origins else ""
     lines = [f"loop {loop.name} [{ranges}] {loop.device}{origins}"]
-    names: dict[Node, str] = {}
-    count = 0
-    for node in loop.nodes:
-        if node.op == "const":
-            names[node] = f"{node.attrs[0]}:{short(node.dtype)}"
-            continue
-        names[node] = f"v{count}"
-        count += 1
-        lines.append(f"  {names[node]}: {short(node.dtype)} = {_node_text(node, names)}")
+    names = node_names(loop)
+    values = (node for node in loop.nodes if node.op != "const")
+    lines += [f"  {names[node]}: {short(node.dtype)} = {_node_text(node, names)}" for node in values]
     lines += ["  " + _store_text(store, names, buffers) for store in loop.stores]
     return lines
+
+
+def node_names(loop: Loop) -> Mapping[Node, str]:
+    """What each value of a loop is called in its text: v0, v1, ..., or what a constant is."""
+    count = itertools.count()
+    return {
+        node: f"{node.attrs[0]}:{short(node.dtype)}" if node.op == "const" else f"v{next(count)}" for node in loop.nodes
+    }
 
 
 def _position(index: tuple[Any, ...], indirect: list[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .buffer import Buffer, TensorRef
-from .index import Expr, Symbol
+from .index import UNKNOWN_SIZE, Expr, Symbol, likely_value
 from .operation import Extern, Loop, Operation, storage_roots
 from .printer import operation_lines
 
@@ -50,16 +50,11 @@ class Program:
     hints: Mapping[Symbol, int] = field(default_factory=dict)
     static_inputs: frozenset[str] = frozenset()
     dying_inputs: frozenset[str] = frozenset()
-    unbacked_hint: int = 8192
+    unbacked_hint: int = UNKNOWN_SIZE
 
     def hint(self, expr: int | Expr) -> int:
         """A likely value of a size: exact where the shapes are static."""
-        if isinstance(expr, int):
-            return expr
-        if expr.is_Integer:
-            return int(expr)
-        known = {s: self.hints.get(s, self.unbacked_hint) for s in expr.free_symbols}
-        return int(expr.xreplace(known))
+        return expr if isinstance(expr, int) else likely_value(expr, self.hints, self.unbacked_hint)
 
     @cached_property
     def writers(self) -> Mapping[str, tuple[Operation, ...]]:

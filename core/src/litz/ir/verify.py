@@ -12,7 +12,7 @@ import torch
 from . import build
 from .build import placeholders_in
 from .dtypes import SUPPORTED
-from .index import known_nonnegative, may_be_empty, placeholder
+from .index import kind_of, known_nonnegative, may_be_empty, placeholder
 from .intervals import Contents, Intervals, conditions
 from .node import Node
 from .operation import Check, Extern, Loop, expressions, sizes_in
@@ -100,11 +100,9 @@ def _scopes(loop: Loop, node: Node) -> Iterator[str]:
             yield f"{loop.name}: reduces without reduction ranges"
     elif node.op == "scan" and len(loop.reduction_ranges) != 1:
         yield f"{loop.name}: a scan needs one reduction range, there are {len(loop.reduction_ranges)}"
-    loop_names = {"i", "r"}
     for expr in expressions(node):
         for symbol in expr.free_symbols:
-            like_loop_var = symbol.name[:1] in loop_names and symbol.name[1:].isdigit()
-            if like_loop_var and symbol not in loop.extents:
+            if kind_of(symbol) in ("output", "reduction") and symbol not in loop.extents:
                 yield f"{loop.name}: {node!r} uses {symbol}, which has no range"
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ import torch
 import litz.codegen.cpp
 from litz.codegen.cpp.codegen import generate
 from litz.codegen.cpp.constructs import CONSTRUCTS
+from litz.codegen.kernel_plan import plan_kernel
 from litz.errors import KernelBuildError
 from litz.ir import Buffer, Layout, Loop, Program, Range, TensorRef
 from litz.ir.index import loop_var, reduction_var, to_expr
@@ -33,6 +33,7 @@ from litz.options import Options
 from litz.runtime import cpp_build
 from litz.runtime.cache import Cache, digest
 from litz.runtime.cpp_compiler import find_compiler
+from litz.schedule.schedule import Kernel
 from litz.target import target_of
 from litz_plugins import CodegenContext, Decision, KernelSource
 
@@ -192,9 +193,9 @@ def reference(probe: Probe) -> list[torch.Tensor]:
 def source_of(probe: Probe, options: Options, cache: Cache) -> tuple[KernelSource, CodegenContext]:
     """The kernel of a probe, as the generator writes it for everybody."""
     program = _program(probe)
-    (loop,) = program.operations
+    (loop,) = program.loops
     context = CodegenContext(options, target_of(_CPU), program, cache)
-    kernel: Any = SimpleNamespace(name=f"probe of {probe.construct}", loop=loop, inplace={})
+    kernel = plan_kernel(Kernel(f"probe of {probe.construct}", loop), program)
     return generate(kernel, context), context
 
 

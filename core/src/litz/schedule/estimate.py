@@ -7,15 +7,17 @@ might be fused to; the times on a Schedule come from the plugins' cost models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from litz.ir import Loop, Node, Program
-from litz.ir.index import FloorDiv, Mod, PythonMod, is_placeholder
+from litz.ir import Loop, Program
+from litz.ir.accesses import Access
+from litz.ir.index import Symbol
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
+from litz.ir.stages import walks_loading
 from litz.target import target_of
 from litz_plugins import Ask, Target, TargetOf
 
@@ -49,7 +51,6 @@ class CostModel:
         self._targets: dict[torch.device, Target] = {}
         self._hints: dict[object, int] = {}
         self._nbytes: dict[str, int] = {}
-        self._variables: dict[object, frozenset[object]] = {}
 
     def target(self, device: torch.device) -> Target:
         found = self._targets.get(device)
@@ -69,24 +70,6 @@ class CostModel:
             found = self._nbytes[name] = self.hint(self.program.buffers[name].nbytes)
         return found
 
-    def variables(self, index: tuple[object, ...]) -> frozenset[object]:
-        """The symbols in an index."""
-        found = self._variables.get(index)
-        if found is None:
-            found = frozenset(s for expr in index for s in expr.free_symbols)  # type: ignore[attr-defined]
-            self._variables[index] = found
-        return found
-
-    def unit_variable(self, name: str, index: tuple[object, ...]) -> object | None:
-        """The variable along which neighbouring iterations touch neighbouring elements; None if there is none."""
-        layout = self.program.buffers[name].layout
-        for expr, step in zip(index, layout.stride, strict=True):
-            if step == 1:
-                found = _unit(expr)
-                if found is not None:
-                    return found
-        return None
-
     def cost(self, loop: Loop) -> Cost:
         """What one loop takes: what a plugin says, else its roofline."""
         target = self.target(loop.device)
@@ -97,10 +80,10 @@ class CostModel:
         inner = 1
         for r in loop.reduction_ranges:
             inner *= sizes[r.var]
-        accesses = self._accesses(loop, sizes)
-        moved = self._moved(loop, accesses, target, outer, inner)
+        traffic = self._traffic(loop, sizes)
+        moved = self._moved(loop, traffic, target, outer, inner)
         flops = self._flops(loop, outer, inner)
-        busy = self._busy(loop, accesses, target, outer, inner)
+        busy = self._busy(loop, traffic, target, outer, inner)
         us = max(moved / target.usual_bandwidth, flops / target.usual_flops) / busy + target.launch_us
         found = None if self.ask is None else self.ask(loop, target, self.program)
         return Cost(us, moved, flops) if found is None else Cost(found[1].us, moved, flops, found[0])
@@ -108,56 +91,38 @@ class CostModel:
     def reduces_columns(self, loop: Loop) -> bool:
         """Are neighbouring outputs, rather than neighbouring values of one output, neighbours in memory?"""
         sizes = {r.var: self.hint(r.size) for r in loop.all_ranges}
-        fast = _fast_variable([a for a in self._accesses(loop, sizes) if not a.store])
+        fast = _fast_variable([each for each in self._traffic(loop, sizes) if not each.access.is_store])
         return any(r.var == fast for r in loop.ranges)
 
-    def _accesses(self, loop: Loop, sizes: Mapping[object, int]) -> list[_Access]:
-        levels = loop.levels if loop.reduction_ranges else {}
-        passes = _passes(loop) if loop.reduction_ranges else {}
+    def _traffic(self, loop: Loop, sizes: Mapping[Symbol, int]) -> list[_Traffic]:
+        """What each access of a loop moves. sizes: the extent of each loop variable."""
+        walks = walks_loading(loop) if loop.reduction_ranges else {}
         found = []
-        for node in loop.loads:
-            wide = bool(node.args) and bool(node.indirect)
-            found.append(
-                self._access(node.buffer, node.index, wide, sizes, passes.get(node, 1), levels.get(node, False))
-            )
-        for store in loop.stores:
-            inner = bool(loop.reduction_ranges) and loop.at_reduction_level(store)
-            times = 1 if store.mode == "set" else 2
-            found.append(self._access(store.buffer, store.index, bool(store.indirect), sizes, times, inner, True))
+        for access in loop.accesses:
+            buffer, count = self.program.buffers[access.buffer], 1
+            for var, extent in sizes.items():
+                # What is gathered may lie anywhere, so every iteration counts.
+                if access.is_indirect or var in access.symbols:
+                    count *= extent
+            amount = min(count * buffer.dtype.itemsize, self.nbytes(access.buffer))
+            times = walks.get(access.site, 1) if access.mode in (None, "set") else 2
+            found.append(_Traffic(access, amount, access.unit_variable(buffer.layout), times))
         return found
 
-    def _access(
-        self,
-        name: str,
-        index: tuple[object, ...],
-        indirect: bool,
-        sizes: Mapping[object, int],
-        times: int,
-        inner: bool,
-        store: bool = False,
-    ) -> _Access:
-        count = 1
-        used = self.variables(index)
-        for var, extent in sizes.items():
-            # What is gathered may lie anywhere, so every iteration counts.
-            if indirect or var in used:
-                count *= extent
-        amount = min(count * self.program.buffers[name].dtype.itemsize, self.nbytes(name))
-        return _Access(name, amount, self.unit_variable(name, index), used, times, inner, indirect, store)
-
-    def _moved(self, loop: Loop, accesses: list[_Access], target: Target, outer: int, inner: int) -> float:
+    def _moved(self, loop: Loop, traffic: Sequence[_Traffic], target: Target, outer: int, inner: int) -> float:
         """Bytes to and from memory: a buffer once per pass over it, more if it is walked against its grain."""
-        row = sum(a.bytes for a in accesses if a.inner and not a.store) / max(outer, 1)
+        row = sum(each.bytes for each in traffic if each.access.inner and not each.access.is_store) / max(outer, 1)
         far = bool(loop.reduction_ranges) and row > target.row_bytes
-        fast = _fast_variable(accesses)
+        fast = _fast_variable(traffic)
         total = 0.0
         per_buffer: dict[tuple[str, bool], float] = {}
-        for access in accesses:
-            amount = access.bytes * (access.times if far or access.store or not access.inner else 1)
-            if fast is not None and not access.indirect and access.unit is not fast and fast in access.used:
+        for each in traffic:
+            access = each.access
+            amount = each.bytes * (each.times if far or access.is_store or not access.inner else 1)
+            if fast is not None and not access.is_indirect and each.unit != fast and fast in access.symbols:
                 # Tiles hide a part of it in pointwise loops; along a reduction there is no tile to turn.
                 amount *= 1.3 if not loop.reduction_ranges else 2.0
-            key = (access.buffer, access.store)
+            key = (access.buffer, access.is_store)
             if key in per_buffer:
                 # Further loads of one buffer come mostly from the cache.
                 per_buffer[key] = max(per_buffer[key], amount) + 0.1 * min(per_buffer[key], amount)
@@ -180,13 +145,13 @@ class CostModel:
                 small += count
         return float(outer) * (small + large * inner)
 
-    def _busy(self, loop: Loop, accesses: list[_Access], target: Target, outer: int, inner: int) -> float:
+    def _busy(self, loop: Loop, traffic: Sequence[_Traffic], target: Target, outer: int, inner: int) -> float:
         """The share of the device that the loop keeps busy, in (0, 1]."""
         if not loop.reduction_ranges:
             return 1.0
         parallel = float(outer)
         if "blocks" in target.abilities:
-            fast = _fast_variable(accesses)
+            fast = _fast_variable(traffic)
             if fast is not None and any(r.var == fast for r in loop.ranges):
                 # Where outputs are contiguous a unit takes a block of them, for whole cache lines.
                 parallel = max(parallel / 32, 1.0)
@@ -197,63 +162,20 @@ class CostModel:
 
 
 @dataclass(frozen=True)
-class _Access:
-    buffer: str
+class _Traffic:
+    """What an access moves: bytes over the whole loop, in each of so many walks. unit: the variable that neighbouring
+    elements belong to."""
+
+    access: Access
     bytes: float
-    unit: object | None
-    used: frozenset[object]
+    unit: Symbol | None
     times: int
-    inner: bool
-    indirect: bool
-    store: bool
 
 
-def _unit(expr: object) -> object | None:
-    """The variable that has coefficient 1 in an index expression; None if there is none."""
-    if expr.is_Symbol:  # type: ignore[attr-defined]
-        return None if is_placeholder(expr) else expr  # type: ignore[arg-type]
-    if expr.is_Add:  # type: ignore[attr-defined]
-        for term in expr.args:  # type: ignore[attr-defined]
-            found = _unit(term) if not term.is_Mul else None
-            if found is not None:
-                return found
-    if isinstance(expr, (Mod, PythonMod)):
-        return _unit(expr.args[0])
-    if isinstance(expr, FloorDiv):
-        return None
-    return None
-
-
-def _fast_variable(accesses: list[_Access]) -> object | None:
+def _fast_variable(traffic: Sequence[_Traffic]) -> Symbol | None:
     """The variable that most bytes are contiguous along: what code generation will make the innermost."""
-    weights: dict[object, float] = {}
-    for access in accesses:
-        if access.unit is not None:
-            weights[access.unit] = weights.get(access.unit, 0.0) + access.bytes
-    return max(weights, key=lambda var: (weights[var], str(var))) if weights else None
-
-
-def _passes(loop: Loop) -> dict[Node, int]:
-    """For each load at reduction level: in how many passes over the reduction ranges it is needed."""
-    depth = reduction_depth(loop)
-    levels = loop.levels
-    needed: dict[Node, set[int]] = {}
-    for node in reversed(loop.nodes):
-        own = needed.setdefault(node, set())
-        if levels[node]:
-            own.add(depth[node])
-        for arg in node.args:
-            if levels.get(arg, False):
-                passes = needed.setdefault(arg, set())
-                # A reduction takes its values in the pass that they belong to.
-                passes.update({depth[arg]} if node.op == "reduce" else own)
-    return {node: max(1, len(needed.get(node, ()))) for node in loop.loads}
-
-
-def reduction_depth(loop: Loop) -> dict[Node, int]:
-    """For each node: in which pass over the reduction ranges it can be computed, counted from 0."""
-    depth: dict[Node, int] = {}
-    for node in loop.nodes:
-        below = max((depth[arg] for arg in node.args), default=0)
-        depth[node] = below + 1 if node.op == "reduce" else below
-    return depth
+    weights: dict[Symbol, float] = {}
+    for each in traffic:
+        if each.unit is not None:
+            weights[each.unit] = weights.get(each.unit, 0.0) + each.bytes
+    return max(weights, key=lambda var: (weights[var], var.name)) if weights else None

@@ -144,6 +144,8 @@ def why_not_finish(first: Loop, before: Sequence[Loop], finish: Loop, roots: Map
     own = {r.var: r.size for r in finish.ranges}
     if any(outer.get(var) != size for var, size in own.items()):
         return "has other outputs"
+    if any(set(other.ranges) != set(finish.ranges) for other in before):
+        return "has other outputs than the one before it, and the programs that share them are others"
     if not all(r.size.is_Integer and int(r.size) > 0 for r in finish.ranges):
         return "has outputs of symbolic number"
     pieces = [size for var, size in outer.items() if var not in own]

@@ -28,6 +28,7 @@ from litz.ir.index import (
     is_placeholder,
     known_nonnegative,
     placeholder,
+    placeholder_number,
     product,
     substitute,
 )
@@ -335,7 +336,7 @@ def expression_node(expr: Expr, indirect: tuple[Node, ...]) -> Node:
     if not any(is_placeholder(s) for s in expr.free_symbols):
         return build.index(expr)
     if expr.is_Symbol:
-        return indirect[int(expr.name[3:])]
+        return indirect[placeholder_number(expr)]
     parts = [expression_node(arg, indirect) for arg in expr.args]
     if isinstance(expr, FloorDiv):
         return build.call("floordiv", *parts)

@@ -7,13 +7,14 @@ else from equal sizes. Whatever was guessed is verified: a map must be one-to-on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import sympy
 
 from litz.ir import Loop, Range
+from litz.ir.accesses import Access
 from litz.ir.index import (
     ONE,
     ZERO,
@@ -233,33 +234,29 @@ def _is_simple(mapping: Map) -> bool:
 # ------------------------------------------------------------------------------------------------ finding a map
 
 
-def _accesses(loop: Loop) -> Iterator[tuple[str, Index, bool]]:
-    """(buffer, index, is a store) of all accesses at positions that are known without running the loop."""
-    for store in loop.stores:
-        if not store.indirect:
-            yield store.buffer, store.index, True
-    for node in loop.loads:
-        if not node.indirect:
-            yield node.buffer, node.index, False
+def _accesses(loop: Loop) -> list[Access]:
+    """All accesses at positions that are known without running the loop, stores first."""
+    return sorted((each for each in loop.accesses if not each.is_indirect), key=lambda each: not each.is_store)
 
 
 def _shared(first: Loop, second: Loop) -> list[tuple[str, Index, Index]]:
     """(buffer, index in first, index in second) per buffer that both touch; where one stores first of all."""
     stores: dict[str, Index] = {}
     loads: dict[str, Index] = {}
-    for name, index, is_store in _accesses(first):
-        (stores if is_store else loads).setdefault(name, index)
+    for access in _accesses(first):
+        (stores if access.is_store else loads).setdefault(access.buffer, access.index)
     strong: list[tuple[str, Index, Index]] = []
     weak: list[tuple[str, Index, Index]] = []
     seen: set[tuple[str, Index]] = set()
-    for name, index, is_store in _accesses(second):
+    for access in _accesses(second):
+        name, index = access.buffer, access.index
         if (name, index) in seen:
             continue
         seen.add((name, index))
         if name in stores:
             strong.append((name, stores[name], index))
         elif name in loads:
-            (strong if is_store else weak).append((name, loads[name], index))
+            (strong if access.is_store else weak).append((name, loads[name], index))
     # An index with more variables says more.
     weak.sort(key=lambda item: -sum(len(expr.free_symbols) for expr in item[2]))
     return strong + weak

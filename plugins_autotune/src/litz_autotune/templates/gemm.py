@@ -15,7 +15,6 @@ from typing import Any
 import sympy
 import torch
 
-from litz.codegen.triton.names import index_expressions
 from litz.cost.contractions import argument_names
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Template, TensorRef
 from litz.ir.build import call, cast, const, load
@@ -52,7 +51,7 @@ class Operand:
     def expressions(self) -> tuple[Expr, ...]:
         """Positions and sizes that loading it takes."""
         if self.prologue is not None:
-            return tuple(index_expressions(self.prologue))
+            return tuple(self.prologue.expressions)
         return (self.position, *(expr for pair in self.inside for expr in pair))
 
 

@@ -74,7 +74,7 @@ class _Writer:
         self.index_type, self.limits = plan.index_type, plan.limits
         axes = Axis(self.row, gemm.rows, config.m), Axis(self.column, gemm.columns, config.n)
         self.tiling = Tiling(axes, config.warps, persistent=bool(self.loop.reduction_ranges))
-        self.tile = Tile(self.loop, self.program, self.tiling, self.names, self.index_type)
+        self.tile = Tile(self.loop, self.program.buffers, self.tiling, self.names, self.index_type)
 
     # The text.
 
@@ -252,7 +252,7 @@ class _Writer:
         # A tile of its own: its axes are the depth's and one of the result's.
         tile = Tile(
             prologue,
-            self.program,
+            self.program.buffers,
             Tiling(axes, self.config.warps),
             replace(self.names, variables=names),
             self.index_type,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import sympy
 
 from litz.codegen.triton.indices import index_type_of
-from litz.codegen.triton.names import Names, index_expressions
+from litz.codegen.triton.names import Names
 from litz.ir import Loop, Program, Store
 from litz.ir.index import Expr, Symbol
 
@@ -42,7 +42,7 @@ def make_plan(gemm: Gemm, program: Program, partial: str | None = None) -> Plan:
     touched = list(dict.fromkeys([*read, *loaded, *(store.buffer for store in loop.stores)]))
     # How far offsets reach: every buffer.
     spans = [program.buffers[name].layout.span for name in touched]
-    exprs = [*gemm.sizes, *spans, *(e for operand in operands for e in operand.expressions), *index_expressions(loop)]
+    exprs = [*gemm.sizes, *spans, *(e for operand in operands for e in operand.expressions), *loop.expressions]
     variables: dict[Symbol, str] = {_PART: "part"}
     for prefix, ranges in ((row, gemm.rows), (column, gemm.columns), ("batch", gemm.batch)):
         variables |= {r.var: f"{prefix}{number}" for number, r in enumerate(ranges)}

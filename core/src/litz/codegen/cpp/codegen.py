@@ -1,4 +1,4 @@
-"""CppCodegen: a Kernel in, C++ source out, and a function that launches it.
+"""CppCodegen: a KernelPlan in, C++ source out, and a function that launches it.
 
 The text names neither buffers nor the kernel, so that kernels that differ only in those are built once. Its arguments
 are p0, p1, ... (buffers in order of first use) and s0, s1, ... (sizes, then the elements that some of the buffers are
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from litz.errors import CodegenError
 from litz.ir import Loop
-from litz.ir.index import Expr, Symbol, is_placeholder, may_be_empty, to_expr
-from litz.ir.operation import expressions
+from litz.ir.index import may_be_empty, to_expr
 from litz_plugins.errors import describe
 from litz_plugins.records import CodegenContext, KernelSource
 
+from ..kernel_plan import KernelPlan, sizes_of
 from .body import Body, Lines
 from .constructs import constructs_in, find_construct
 from .dialect import ELEMENTS
@@ -29,9 +29,6 @@ from .prelude import prelude
 from .reduction import write_reduction
 from .segments import segments
 from .text import IndexText
-
-if TYPE_CHECKING:
-    from litz.schedule.schedule import Kernel
 
 SYMBOL = "kernel"
 Load = Callable[[KernelSource, CodegenContext], Callable[..., Any]]
@@ -44,12 +41,12 @@ class CppCodegen:
     loader: Load | None = None
     language: str = "cpp"
 
-    def generate(self, kernel: Kernel, context: CodegenContext) -> KernelSource:
+    def generate(self, kernel: KernelPlan, context: CodegenContext) -> KernelSource:
         """C++ for one kernel. The same kernel gives the same text. CodegenError if it has no C++."""
         try:
             return generate(kernel, context)
         except (NotImplementedError, KeyError) as error:
-            problem = f"no C++ for {' + '.join(kernel.loop.origins)}: {describe(error)}"
+            problem = f"no C++ for {' + '.join(kernel.origins)}: {describe(error)}"
             raise CodegenError(kernel.name, problem, device="cpu") from error
 
     def load(self, source: KernelSource, context: CodegenContext) -> Callable[..., Any]:
@@ -60,18 +57,17 @@ class CppCodegen:
         return launch
 
 
-def generate(kernel: Kernel, context: CodegenContext) -> KernelSource:
+def generate(kernel: KernelPlan, context: CodegenContext) -> KernelSource:
     """The source of one kernel."""
-    buffers = context.program.buffers
-    plan = make_plan(kernel.loop, buffers, kernel.inplace)
-    parts = tuple(map(join_short, segments(plan, kernel.inplace)))
+    plan = make_plan(kernel)
+    parts = tuple(map(join_short, segments(plan, kernel)))
     plan = parts[0] if len(parts) == 1 else plan
-    loop, sizes = plan.loop, _sizes(plan.loop)
-    names = list(dict.fromkeys((*loop.reads, *loop.writes)))
+    loop, sizes = plan.loop, sizes_of((plan.loop,))
+    names = [name for name in kernel.buffers if name in loop.reads or name in loop.writes]
     pointers = {name: f"p{number}" for number, name in enumerate(names)}
     size_texts = {size: f"s{n}" for n, size in enumerate(sizes)}
     lines = Lines()
-    starts = {name: plan.starts[name] for name in names if name in plan.starts}
+    starts = {name: kernel.starts[name] for name in names if name in kernel.starts}
     for number, name in enumerate(starts, len(sizes)):
         lines.add(f"{pointers[name]} += s{number};")
 
@@ -86,9 +82,10 @@ def generate(kernel: Kernel, context: CodegenContext) -> KernelSource:
         _write_segments(Writer(plan, body), [Writer(part, body_of(part.loop), team=True) for part in parts])
     written = set(loop.writes)
     parameters = [
-        f"{'' if name in written else 'const '}{ELEMENTS[buffers[name].dtype]}* {pointers[name]}" for name in names
+        f"{'' if name in written else 'const '}{ELEMENTS[kernel.buffers[name].dtype]}* {pointers[name]}"
+        for name in names
     ]
-    numbers = (*(plan.sizes.get(size, size) for size in sizes), *map(to_expr, starts.values()))
+    numbers = (*kernel.values(sizes), *map(to_expr, starts.values()))
     parameters += [f"i64 s{number}" for number in range(len(numbers))]
     function = [f'extern "C" int {SYMBOL}({", ".join(parameters)}) {{', *lines.text, "}", ""]
     text = "\n".join(function)
@@ -163,20 +160,6 @@ def _write_segments(whole: Writer, parts: Sequence[Writer]) -> None:
             with whole.lines.block(""):
                 _write_loops(part)
     whole.lines.add("return 0;")
-
-
-def _sizes(loop: Loop) -> list[Symbol]:
-    """The size symbols that the text names, in order of first use."""
-    found: dict[Symbol, None] = {}
-    own = {r.var for r in loop.all_ranges}
-    exprs: list[Expr] = [r.size for r in loop.all_ranges]
-    exprs += [expr for node in loop.nodes for expr in expressions(node)]
-    exprs += [expr for store in loop.stores for expr in store.index]
-    for expr in exprs:
-        for symbol in sorted(expr.free_symbols - own, key=str):
-            if not is_placeholder(symbol):
-                found.setdefault(symbol)
-    return list(found)
 
 
 def _summary(plan: Plan, parts: int) -> str:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from litz.ir.index import Expr
 from litz.ir.node import Node
 from litz.ir.operation import Range
+from litz.ir.stages import Stage
 
 from .accumulators import Accumulator
 from .dialect import VALUES
 from .loops import Level, Writer
-from .plan import Stage
 from .reduction import COLUMN_CHUNK, _Stage, all_roots, scan_state, stage_roots, unit_load
 
 
@@ -59,16 +59,16 @@ class _ColumnWriter:
         w = self.w
 
         def inside() -> None:
-            for number, stage in enumerate(w.plan.stages):
+            for number, stage in enumerate(w.plan.stages.walks):
                 _ColumnStage(self, stage).write()
                 w.body.write(self.plain(number + 1))
-            if w.plan.final:
-                roots = [root for store in w.plan.final for root in store.roots]
-                atomic = any(store.mode != "set" for store in w.plan.final)
+            if w.plan.stages.final:
+                roots = [root for store in w.plan.stages.final for root in store.roots]
+                atomic = any(store.mode != "set" for store in w.plan.stages.final)
 
                 def stores() -> None:
                     w.body.write(w.body.missing(roots))
-                    for store in w.plan.final:
+                    for store in w.plan.stages.final:
                         w.body.store(store)
 
                 self.lanes(roots, stores, vectorize=not atomic)
@@ -84,7 +84,7 @@ class _ColumnWriter:
             if not w.loop.levels[node]
             and node.op != "reduce"
             and self.vector.var not in w.body.variables[node]
-            and w.plan.ready[node] <= finished
+            and w.plan.stages.depths[node] <= finished
         ]
 
     def lanes(self, roots: Sequence[Node], inside: Callable[[], None], vectorize: bool = True) -> None:

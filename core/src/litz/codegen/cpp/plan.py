@@ -1,6 +1,6 @@
 """How a loop runs: which loops the threads share, which one is vectorized, how often the reduction ranges are walked.
 
-In: a Loop of the schedule and the program's buffers. Out: a `Plan`.
+In: a `KernelPlan`. Out: a `Plan`.
 
 Four ways:
 
@@ -14,13 +14,14 @@ Four ways:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 
-from litz.ir import Buffer, Loop, Node, Range, Store
+from litz.ir import Loop, Node, Range
+from litz.ir.accesses import Access
 from litz.ir.index import (
     ONE,
     ZERO,
@@ -39,9 +40,10 @@ from litz.ir.node import intern, with_args
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
-from litz.ir.transform import collapse, flatten, map_stores, rename_loop
+from litz.ir.stages import Stages, find_stages
+from litz.ir.transform import map_stores, rename_loop
 
-from ..named_sizes import name_sizes
+from ..kernel_plan import KernelPlan
 
 Mode = Literal["pointwise", "row", "column", "small"]
 
@@ -62,47 +64,31 @@ PARALLEL_WORK = 48 * 1024
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One walk over the reduction ranges: the reductions it computes and the stores it makes on the way."""
-
-    reduces: tuple[Node, ...]
-    stores: tuple[Store, ...]
-
-
-@dataclass(frozen=True)
 class Plan:
     """`loop` is flat; its ranges are in order, outermost first. `vector` is the vectorized range.
 
-    `final` are the stores made once per output point. `scratch` are values at reduction level that are kept for later
+    `scratch` are values at reduction level that are kept for later
     stages. `swap` is the other range of a transpose, None if there is none. `work` is a number of element-operations,
-    symbolic where sizes are. `ready`: for each node, how many stages come before it. `sizes`: symbols that
-    stand for expressions over sizes that have no C++; the caller of the kernel computes them. `starts`: buffer -> the
-    element that every access of it counts from, where that is not its first; the caller passes these numbers.
+    symbolic where sizes are.
     """
 
     loop: Loop
     mode: Mode
     vector: Range | None
-    stages: tuple[Stage, ...] = ()
-    final: tuple[Store, ...] = ()
+    stages: Stages
     scratch: frozenset[Node] = frozenset()
     swap: Range | None = None
     work: Expr = ZERO
-    ready: Mapping[Node, int] = field(default_factory=dict)
-    sizes: Mapping[Symbol, Expr] = field(default_factory=dict)
-    starts: Mapping[str, int] = field(default_factory=dict)
 
 
-def make_plan(loop: Loop, buffers: Mapping[str, Buffer], inplace: Mapping[str, str]) -> Plan:
-    """The plan of a loop."""
-    (loop,), buffers, sizes = name_sizes((loop,), buffers)
-    loop, starts = count_from_starts(flatten(loop, buffers))
-    loop = canonical(split_divisions(collapse(loop)))
-    return replace(plan_loop(loop, inplace), sizes=sizes, starts=starts)
+def make_plan(kernel: KernelPlan) -> Plan:
+    """The plan of a kernel."""
+    (loop,) = kernel.loops
+    return plan_loop(canonical(split_divisions(count_from(loop, kernel.starts))), kernel)
 
 
-def plan_loop(loop: Loop, inplace: Mapping[str, str]) -> Plan:
-    """The plan of a loop that is flat, with canonical variables."""
+def plan_loop(loop: Loop, kernel: KernelPlan) -> Plan:
+    """The plan of a loop of a kernel that is flat, with canonical variables."""
     cost = sum(OPS[node.op].flops if node.op in OPS else 1 for node in loop.nodes if node.op != "const")
     work = loop.numel * (loop.reduction_numel if loop.reduction_ranges else ONE) * max(1, cost // 2)
     has_reduction = any(node.op in ("reduce", "scan") for node in loop.nodes)
@@ -111,31 +97,22 @@ def plan_loop(loop: Loop, inplace: Mapping[str, str]) -> Plan:
         if all(loop.at_reduction_level(store) for store in loop.stores) or not loop.reduction_ranges:
             loop = replace(loop, ranges=loop.all_ranges, reduction_ranges=())
             return _pointwise(loop, work)
-    ready = ready_after(loop)
-    stages, final = _stages(loop, ready, inplace)
+    stages = kernel.stages(loop)
     mode, loop, vector = _reduction_mode(loop)
-    plan = Plan(loop, mode, vector, stages, final, work=work, ready=ready)
+    plan = Plan(loop, mode, vector, stages, work=work)
     return replace(plan, scratch=_scratch(plan)) if mode == "row" else plan
 
 
 # ---------------------------------------------------------------------- ranges
 
 
-def count_from_starts(loop: Loop) -> tuple[Loop, Mapping[str, int]]:
-    """The flat loop with the positions in each buffer counted from the first element that any access names, and which
-    that is where it is not the buffer's own first.
+def count_from(loop: Loop, starts: Mapping[str, int]) -> Loop:
+    """The loop with the positions in some buffers counted from their starts.
 
     The steps of a loop in Python, and the pieces of a concatenation, then have one text: it is compiled once.
     """
-    starts: dict[str, int] = {}
-    accessed = [(node.buffer, node.index[0]) for node in loop.loads]
-    for name, expr in (*accessed, *((store.buffer, store.index[0]) for store in loop.stores)):
-        constant = expr.as_coeff_Add()[0]
-        start = int(constant) if constant.is_Integer and int(constant) > 0 else 0
-        starts[name] = min(starts.get(name, start), start)
-    starts = {name: start for name, start in starts.items() if start}
     if not starts:
-        return loop, {}
+        return loop
 
     def counted(name: str, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return (index[0] - starts[name],) if name in starts else index
@@ -146,7 +123,7 @@ def count_from_starts(loop: Loop) -> tuple[Loop, Mapping[str, int]]:
         return with_args(node, args)
 
     stores = map_stores(loop.stores, change, lambda store: counted(store.buffer, store.index))
-    return replace(loop, stores=stores), starts
+    return replace(loop, stores=stores)
 
 
 def split_divisions(loop: Loop) -> Loop:
@@ -205,55 +182,52 @@ def canonical(loop: Loop) -> Loop:
     return rename_loop(loop, mapping, ranges, inner)
 
 
-def accesses(loop: Loop, inner_only: bool = False) -> list[tuple[Expr, int, bool]]:
-    """(index, bytes per element, is it a store) of each load and store; `inner_only`: those at reduction level."""
-    found = [(node.index[0], node.dtype.itemsize, False) for node in loop.loads if not inner_only or loop.levels[node]]
-    for store in loop.stores:
-        if not inner_only or loop.at_reduction_level(store):
-            found.append((store.index[0], store.value.dtype.itemsize, True))
-    return found
+Traffic = Mapping[Access, float]
+"""Bytes per iteration of some accesses."""
 
 
-def contiguity(found: Sequence[tuple[Expr, float, bool]], var: Symbol) -> float:
+def traffic(loop: Loop, inner_only: bool = False) -> Traffic:
+    """The elements of each access; `inner_only`: of those at reduction level."""
+    return {access: access.itemsize for access in loop.accesses if access.inner or not inner_only}
+
+
+def contiguity(found: Traffic, var: Symbol) -> float:
     """Bytes per iteration that are accessed with stride 1 along `var`; a store counts twice."""
-    total = 0.0
-    for expr, size, is_store in found:
-        if stride_of(expr, var) == 1:
-            total += 2 * size if is_store else size
-    return total
+    along = (access for access in found if access.stride(var) == 1)
+    return sum(2 * found[access] if access.is_store else found[access] for access in along)
 
 
 # ---------------------------------------------------------------------- pointwise
 
 
-def _traffic(loop: Loop) -> list[tuple[Expr, float, bool]]:
-    """(index, bytes, is it a store) of each access. What a loop reads again (the weights of channels) comes from cache:
-    its bytes are divided by how often it is read."""
-    found: list[tuple[Expr, float, bool]] = []
-    for expr, size, is_store in accesses(loop):
+def _from_memory(loop: Loop) -> Traffic:
+    """What each access moves to or from memory. What a loop reads again (the weights of channels) comes from cache: its
+    bytes are divided by how often it is read."""
+    found: dict[Access, float] = {}
+    for access in loop.accesses:
         again = 1
         for r in loop.ranges:
-            if r.var not in expr.free_symbols:
+            if r.var not in access.symbols:
                 again *= int(r.size) if r.size.is_Integer else USUAL
-        found.append((expr, size / max(again, 1), is_store))
+        found[access] = access.itemsize / max(again, 1)
     return found
 
 
 def _pointwise(loop: Loop, work: Expr) -> Plan:
     if not loop.ranges:
-        return Plan(loop, "pointwise", None, final=loop.stores, work=work)
-    found = _traffic(loop)
+        return Plan(loop, "pointwise", None, find_stages(loop), work=work)
+    found = _from_memory(loop)
     scores = {r: contiguity(found, r.var) for r in loop.ranges}
     # The last of equals: the ranges come with the largest strides first.
     vector = max(reversed(loop.ranges), key=lambda r: scores[r])
-    crossing = [each for each in found if vector.var in each[0].free_symbols]
+    crossing = {access: size for access, size in found.items() if vector.var in access.symbols}
     across = {r: contiguity(crossing, r.var) for r in loop.ranges if r != vector and not is_tiny(r)}
     swap = max(across, key=lambda r: across[r], default=None)
     if swap is not None and (across[swap] == 0 or is_tiny(vector)):
         swap = None
     rest = tuple(r for r in loop.ranges if r not in (vector, swap))
     ranges = (*rest, *(() if swap is None else (swap,)), vector)
-    return Plan(replace(loop, ranges=ranges), "pointwise", vector, final=loop.stores, swap=swap, work=work)
+    return Plan(replace(loop, ranges=ranges), "pointwise", vector, find_stages(loop), swap=swap, work=work)
 
 
 def join_short(plan: Plan) -> Plan:
@@ -272,13 +246,13 @@ def join_short(plan: Plan) -> Plan:
         return plan
     if any(access.dtype == torch.bfloat16 for access in (*loop.loads, *(store.value for store in loop.stores))):
         return plan
-    strides = [(stride_of(expr, around.var), stride_of(expr, short.var)) for expr, _, _ in accesses(loop)]
+    strides = [(access.stride(around.var), access.stride(short.var)) for access in loop.accesses]
     if any(each != (short.size, ONE) and each != (ZERO, ZERO) for each in strides):
         return plan
     mapping = {around.var: floordiv(short.var, short.size), short.var: mod(short.var, short.size)}
     whole = Range(short.var, around.size * short.size)
     joined = rename_loop(loop, mapping, (*loop.ranges[:-2], whole), ())
-    return replace(plan, loop=joined, vector=whole, final=joined.stores)
+    return replace(plan, loop=joined, vector=whole, stages=find_stages(joined))
 
 
 def is_tiny(r: Range) -> bool:
@@ -312,44 +286,12 @@ def _follows(value: Node, variables: set[Symbol]) -> bool:
 # ---------------------------------------------------------------------- reductions
 
 
-def ready_after(loop: Loop) -> Mapping[Node, int]:
-    """For each node, how many stages have to be finished before its value can be computed (outside of a stage) or how
-    many before the stage in which it is computed (inside)."""
-    ready: dict[Node, int] = {}
-    for node in loop.nodes:
-        before = max((ready[arg] for arg in node.args), default=0)
-        ready[node] = before + 1 if node.op == "reduce" else before
-    return ready
-
-
-def _stages(
-    loop: Loop, ready: Mapping[Node, int], inplace: Mapping[str, str]
-) -> tuple[tuple[Stage, ...], tuple[Store, ...]]:
-    reduces = [node for node in loop.nodes if node.op == "reduce"]
-    inner = [store for store in loop.stores if loop.at_reduction_level(store)]
-    at = {id(store): max(ready[root] for root in store.roots) for store in inner}
-    last = max([ready[node] - 1 for node in reduces] + list(at.values()), default=-1)
-    read = {node.buffer for node in loop.loads}
-    for store in inner:
-        # What a later stage reads must not have been written by an earlier one.
-        if store.buffer in read or inplace.get(store.buffer) in read:
-            at[id(store)] = last
-    stages = tuple(
-        Stage(
-            tuple(node for node in reduces if ready[node] == number + 1),
-            tuple(store for store in inner if at[id(store)] == number),
-        )
-        for number in range(last + 1)
-    )
-    return stages, tuple(store for store in loop.stores if id(store) not in at)
-
-
 def _reduction_mode(loop: Loop) -> tuple[Mode, Loop, Range | None]:
-    found = accesses(loop, inner_only=True)
+    found = traffic(loop, inner_only=True)
     points = loop.reduction_numel
     many = not loop.numel.is_Integer or int(loop.numel) >= 64
     if points.is_Integer and int(points) <= SMALL_REDUCTION and many and loop.ranges:
-        vector = max(reversed(loop.ranges), key=lambda r: contiguity(accesses(loop), r.var))
+        vector = max(reversed(loop.ranges), key=lambda r: contiguity(traffic(loop), r.var))
         stores = any(loop.at_reduction_level(store) for store in loop.stores)
         apart = stores and reads_conditionally(loop.nodes, loop.reduction_ranges)
         if not is_tiny(vector) and not apart and not _are_rows(loop, vector):
@@ -374,7 +316,7 @@ def _are_rows(loop: Loop, vector: Range) -> bool:
     several = any(node.op == "reduce" and REDUCTIONS[node.attrs[0]].several for node in loop.nodes)
     if int(loop.reduction_numel) <= (TINY_SEVERAL if several else TINY):
         return False
-    found = accesses(loop, inner_only=True)
+    found = traffic(loop, inner_only=True)
     return max(contiguity(found, r.var) for r in loop.reduction_ranges) > contiguity(found, vector.var)
 
 
@@ -389,10 +331,10 @@ def _scratch(plan: Plan) -> frozenset[Node]:
     computed again, once per walk along that range: an array of the row has an element for each of its positions.
     """
     loop = plan.loop
-    if not loop.reduction_numel.is_Integer or len(plan.stages) < 2:
+    if not loop.reduction_numel.is_Integer or len(plan.stages.walks) < 2:
         return frozenset()
     needed: list[set[Node]] = []
-    for stage in plan.stages:
+    for stage in plan.stages.walks:
         roots = [arg for node in stage.reduces for arg in node.args]
         roots += [root for store in stage.stores for root in store.roots]
         needed.append(_inner_nodes(loop, roots))
@@ -412,7 +354,7 @@ def _scratch(plan: Plan) -> frozenset[Node]:
     # A value that only other kept values need, need not be kept itself.
     used: set[Node] = set()
     for later, nodes in enumerate(needed):
-        stage = plan.stages[later]
+        stage = plan.stages.walks[later]
         direct = {arg for node in stage.reduces for arg in node.args}
         direct |= {root for store in stage.stores for root in store.roots}
         for node in nodes:

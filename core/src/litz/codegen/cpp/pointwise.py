@@ -21,7 +21,7 @@ CHUNK = 4096
 
 def write_pointwise(w: Writer) -> None:
     """All nodes and stores of a plan without reductions."""
-    stores = w.plan.final
+    stores = w.plan.stages.final
     roots = [root for store in stores for root in store.roots]
 
     def inside() -> None:
@@ -84,10 +84,10 @@ def _write_halves(w: Writer, outer: Sequence[Range], vector: Range, halves: Halv
     shared = len(levels) if w.threaded else 0
     if shared:
         levels[0] = Level((*w.parallel(shared), *levels[0].header), levels[0].var, levels[0].first)
-    roots = [root for store in w.plan.final for root in store.roots]
+    roots = [root for store in w.plan.stages.final for root in store.roots]
 
     def element() -> None:
-        for store in w.plan.final:
+        for store in w.plan.stages.final:
             halves.store(store, "c")
 
     def block() -> None:
@@ -109,7 +109,7 @@ def _owned_range(w: Writer) -> Range | None:
 
     That holds where each store's index is `var` plus multiples of the range's extent (a row of a table, say).
     """
-    combining = [store for store in w.plan.final if store.mode != "set"]
+    combining = [store for store in w.plan.stages.final if store.mode != "set"]
     for r in w.loop.ranges:
         if not r.size.is_Integer or int(r.size) < 4 * OWNED:
             continue
@@ -125,7 +125,7 @@ def _rest_divides(index: Expr, r: Range) -> bool:
 
 def _write_owned(w: Writer, owned: Range) -> None:
     """Threads share the owned range, and each walks all other ranges in order: no atomics, and always the same sums."""
-    stores = w.plan.final
+    stores = w.plan.stages.final
     others = [r for r in w.loop.ranges if r != owned]
     step = max(OWNED, min(64, int(owned.size) // 16 // OWNED * OWNED))
     chunk = w.chunks(owned, step, "c")
@@ -155,7 +155,7 @@ class _Tiles:
     def __init__(self, w: Writer, swap: Range, vector: Range) -> None:
         self.w, self.swap, self.vector = w, swap, vector
         self.loads = [n for n in w.loop.loads if not n.args and self._across(n.index[0])]
-        self.stores = [s for s in w.plan.final if not s.indirect and s.mask is None and self._across(s.index[0])]
+        self.stores = [s for s in w.plan.stages.final if not s.indirect and s.mask is None and self._across(s.index[0])]
         staged = [n.dtype.itemsize for n in self.loads] + [s.value.dtype.itemsize for s in self.stores]
         self.side = next((n for n in (64, 32) if n * n * sum(staged) <= TILE_BYTES), 16)
 
@@ -172,7 +172,7 @@ class _Tiles:
         if shared:
             levels[0] = Level((*w.parallel(shared), *levels[0].header), levels[0].var, levels[0].first)
         inner = {self.swap.var, self.vector.var}
-        nodes = w.body.missing([root for store in w.plan.final for root in store.roots])
+        nodes = w.body.missing([root for store in w.plan.stages.final for root in store.roots])
         w.nest(levels, [n for n in nodes if not w.body.variables[n] & inner], self._tile, shared)
 
     def _tile(self) -> None:
@@ -187,7 +187,7 @@ class _Tiles:
         names = {id(store): self._array(store.value.dtype) for store in self.stores}
 
         def element() -> None:
-            for store in w.plan.final:
+            for store in w.plan.stages.final:
                 if id(store) in names:
                     lines.add(f"{names[id(store)]}{here} = {body.element(store.value)};")
                 else:
@@ -195,7 +195,7 @@ class _Tiles:
 
         headers = (w.header(self.swap, "a", "a_end"), w.header(self.vector, "b", "b_end"))
         levels = [Level(headers[:1], self.swap.var), Level((*w.simd(), headers[1]), self.vector.var)]
-        w.nest(levels, body.missing([root for store in w.plan.final for root in store.roots]), element)
+        w.nest(levels, body.missing([root for store in w.plan.stages.final for root in store.roots]), element)
         for store in self.stores:
             place, step = self._corner(store.buffer, store.index)
             lines.add(f"transpose({names[id(store)]}, {self.side}, &{place}, {step}, a_end - a, b_end - b);")

@@ -12,6 +12,7 @@ import torch
 from litz.ir.index import ONE, Expr, stride_of
 from litz.ir.node import Node
 from litz.ir.operation import Range
+from litz.ir.stages import Stage
 
 from .accumulators import Accumulator, make_accumulators
 from .dialect import VALUES
@@ -19,7 +20,7 @@ from .forms import State, scan_form
 from .halves import BLOCK as HALF_BLOCK
 from .halves import Halves
 from .loops import Level, Writer
-from .plan import Stage, is_tiny
+from .plan import is_tiny
 
 ROW_CHUNK = 4096
 """Elements of a row that one set of partial sums takes. Sums of sums lose less than one long sum: the error of eager's
@@ -55,7 +56,7 @@ def all_roots(w: Writer) -> list[Node]:
 def outer_nodes(w: Writer, finished: int) -> list[Node]:
     """Nodes at output level that are not written yet and need at most `finished` stages."""
     missing = _missing_through_reduces(w)
-    return [n for n in missing if not w.loop.levels[n] and n.op != "reduce" and w.plan.ready[n] <= finished]
+    return [n for n in missing if not w.loop.levels[n] and n.op != "reduce" and w.plan.stages.depths[n] <= finished]
 
 
 def _missing_through_reduces(w: Writer) -> list[Node]:
@@ -109,10 +110,10 @@ def _write_small(w: Writer) -> None:
 def _write_stages(w: Writer, kind: type[_Stage]) -> None:
     w.body.write(outer_nodes(w, 0))
     scratch: dict[Node, str] = {}
-    for number, stage in enumerate(w.plan.stages):
+    for number, stage in enumerate(w.plan.stages.walks):
         kind(w, stage, scratch).write()
         w.body.write(outer_nodes(w, number + 1))
-    for store in w.plan.final:
+    for store in w.plan.stages.final:
         w.body.store(store)
 
 

@@ -18,6 +18,7 @@ from litz.ir.index import ONE, Expr, Ranges, Symbol, bounds, stride_of, substitu
 from litz.ir.node import with_args
 from litz.ir.transform import collapse, map_stores, rename_loop
 
+from ..kernel_plan import KernelPlan
 from .plan import Plan, canonical, plan_loop
 
 MAX_SEGMENTS = 16
@@ -46,10 +47,10 @@ _TURNS: Mapping[str, tuple[int, ...]] = {"lt": (0,), "ge": (0,), "le": (1,), "gt
 _TRUE, _FALSE = build.const(True, torch.bool), build.const(False, torch.bool)
 
 
-def segments(plan: Plan, inplace: Mapping[str, str]) -> tuple[Plan, ...]:
+def segments(plan: Plan, kernel: KernelPlan) -> tuple[Plan, ...]:
     """The plans of a loop's segments, in order; the plan alone where a split gains too little.
 
-    The plan has been made by `make_plan`. Segments write different elements: they may run in any order or at once.
+    plan: of the kernel's loop, by `make_plan`. Segments write different elements: they may run in any order or at once.
     """
     loop = plan.loop
     if any(node.op == "bounded" for node in loop.nodes) or any(store.mode != "set" for store in loop.stores):
@@ -67,8 +68,8 @@ def segments(plan: Plan, inplace: Mapping[str, str]) -> tuple[Plan, ...]:
         gain = len(loop.loads) - read / int(r.size)
         if gain >= best[0]:
             best = gain, loops
-    plans = (plan_loop(canonical(collapse(each)), inplace) for each in best[1] if each.stores)
-    return tuple(replace(each, work=plan.work, sizes=plan.sizes) for each in plans) or (plan,)
+    plans = (plan_loop(canonical(collapse(each)), kernel) for each in best[1] if each.stores)
+    return tuple(replace(each, work=plan.work) for each in plans) or (plan,)
 
 
 def _cuts(loop: Loop) -> dict[Range, tuple[int, ...]]:

@@ -1,6 +1,6 @@
-"""The code generator for CUDA: a kernel of the schedule becomes a module with one Triton kernel.
+"""The code generator for CUDA: a kernel becomes a module with one Triton kernel.
 
-In: a `Kernel`, whose loop may have reductions of several levels, scans, scatters. Out: a `KernelSource`, with
+In: a `KernelPlan`, whose loops may have reductions of several levels, scans, scatters. Out: a `KernelSource`, with
 
 - `text`: the module; `symbol`: its kernel; `arguments`: the buffers, then the size symbols;
 - `settings`: what `litz.runtime.triton_build` needs to compile and launch, as JSON-able data (see `make_settings`).
@@ -11,22 +11,18 @@ The text depends on nothing but the loop and the target, so equal kernels of a g
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from litz.ir import Extern, Program
-from litz.ir.transform import collapse, flatten
-from litz.schedule.schedule import Kernel
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 
-from ..named_sizes import name_sizes
+from ..kernel_plan import KernelPlan
 from .dialect import POINTER_TYPES
-from .finish import tile_finished
+from .finish import choose_tilings
 from .indices import LIMIT, choose_index_type
-from .kernel import KernelText, Part, late_stores, write_kernel
+from .kernel import KernelText, Part, write_kernel
 from .names import Names, make_names
-from .tiling import Tiling, choose_tiling
+from .tiling import Tiling
 
 Loader = Callable[[KernelSource, CodegenContext], Callable[..., None]]
 
@@ -40,32 +36,23 @@ class TritonCodegen:
         """loader: builds and loads a source; by default `litz.runtime.triton_build.load`."""
         self._loader = loader
 
-    def generate(self, kernel: Kernel, context: CodegenContext) -> KernelSource:
+    def generate(self, kernel: KernelPlan, context: CodegenContext) -> KernelSource:
         """The source of one kernel."""
-        program: Program = context.program
-        (first, *finish), buffers, sizes = name_sizes(kernel.loops, program.buffers)
-        if sizes:
-            kernel, program = replace(kernel, loop=first, finish=tuple(finish)), replace(program, buffers=buffers)
-        if kernel.finish:
-            tiled = tile_finished(kernel.loop, kernel.finish, program, context.target.units)
-        else:
-            loop = collapse(flatten(kernel.loop, program.buffers))
-            tiled = ((loop, choose_tiling(loop, program, context.target.units)),)
-        index = choose_index_type([loop for loop, _ in tiled], program)
-        names = make_names(tiled, index[1])
+        tilings, index = choose_tilings(kernel, context.target.units), choose_index_type(kernel)
+        names = make_names(kernel, tilings, index[1])
         parts = [
-            Part(loop, tiling, own, frozenset(late_stores(loop) | set(kernel.inplace)))
-            for (loop, tiling), own in zip(tiled, names, strict=True)
+            Part(loop, tiling, own, kernel.stages(loop, one_walk=not tiling.persistent))
+            for loop, tiling, own in zip(kernel.loops, tilings, names, strict=True)
         ]
-        written = write_kernel(program, index, *parts)
+        written = write_kernel(kernel, index, *parts)
         counters = (COUNTERS,) if written.counters else ()
         return KernelSource(
             name=kernel.name,
             language=self.language,
             text=written.text,
             symbol=written.symbol,
-            arguments=(*names[0].buffers, *counters, *(sizes.get(size, size) for size in names[0].sizes)),
-            settings=make_settings(written, program, tiled[0][1], names[0]),
+            arguments=(*kernel.buffers, *counters, *kernel.values(tuple(names[0].sizes))),
+            settings=make_settings(written, kernel, tilings[0], names[0]),
         )
 
     def load(self, source: KernelSource, context: CodegenContext) -> Callable[..., None]:
@@ -79,7 +66,7 @@ class TritonCodegen:
         return self._loader(source, context)
 
 
-def make_settings(written: KernelText, program: Program, tiling: Tiling, names: Names) -> dict[str, Any]:
+def make_settings(written: KernelText, plan: KernelPlan, tiling: Tiling, names: Names) -> dict[str, Any]:
     """What a KernelSource of language "triton" holds in `settings`:
 
     - `pointers`: Triton's type of each buffer argument; `sizes`: how many size arguments follow (int32 or int64);
@@ -90,18 +77,12 @@ def make_settings(written: KernelText, program: Program, tiling: Tiling, names: 
     - `asserts`: the kernel asserts that indices are in range;
     - `host_scalars`: positions of buffers that lie in host memory (CPU scalars); the caller passes a device copy.
     """
-    buffers = [program.buffers[name] for name in names.buffers]
-    aliases = {name for op in program.operations if isinstance(op, Extern) for name in op.aliases}
-    unaligned = [
-        position
-        for position, buffer in enumerate(buffers)
-        if (buffer.kind == "input" and program.writers[buffer.name]) or buffer.name in aliases
-    ]
+    buffers = plan.buffers.values()
     return {
         "pointers": [*(POINTER_TYPES[buffer.dtype] for buffer in buffers), *(["*i32"] if written.counters else [])],
         "counters": written.counters,
         "sizes": len(names.sizes),
-        "unaligned": unaligned,
+        "unaligned": [n for n, buffer in enumerate(buffers) if buffer.name in plan.unaligned],
         "num_warps": tiling.num_warps,
         "grid": int(written.grid) if written.grid.isdigit() else written.grid,
         "limits": list(written.limits),

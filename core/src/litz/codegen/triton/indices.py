@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from litz.ir import Loop, Program, Range
+from litz.ir import Range
 from litz.ir.index import Expr, known_nonnegative
 
+from ..kernel_plan import KernelPlan
 from .tiling import Axis
 from .values import INT32_MAX, Tile
 
@@ -17,12 +18,12 @@ LIMIT = INT32_MAX - 2**17
 """Offsets and positions up to here may be 32 bits wide: beyond the end of a range lies at most one block."""
 
 
-def choose_index_type(loops: Sequence[Loop], program: Program) -> tuple[str, list[Expr]]:
+def choose_index_type(plan: KernelPlan) -> tuple[str, list[Expr]]:
     """The type of indices: 32 bits where every offset and position fits. Symbolic sizes leave it to the launcher:
     then it is the kernel's parameter INDEX, and the second result has what must not exceed LIMIT."""
-    spans = [program.buffers[name].layout.span for loop in loops for name in (*loop.reads, *loop.writes)]
-    spans += [size for loop in loops for size in (loop.numel, loop.reduction_numel)]
-    return index_type_of(spans, any(loop.free_symbols for loop in loops))
+    spans = [buffer.layout.span for buffer in plan.buffers.values()]
+    spans += [size for loop in plan.loops for size in (loop.numel, loop.reduction_numel)]
+    return index_type_of(spans, bool(plan.sizes))
 
 
 def index_type_of(spans: Sequence[Expr], symbolic: bool) -> tuple[str, list[Expr]]:

@@ -1,6 +1,6 @@
 """A kernel's text: header, the functions of its loops, and how the programs of one find out who finishes.
 
-In: flat loops, their tilings and names. Out: `KernelText`: the Triton module and what the launcher has to know.
+In: a plan, its tilings and names. Out: `KernelText`: the Triton module and what the launcher has to know.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from litz.ir import Loop, Program
+from litz.ir import Loop
 from litz.ir.dtypes import short
 from litz.ir.index import Expr
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
+from litz.ir.stages import Stages
 
+from ..kernel_plan import KernelPlan
 from .indices import write_indices
 from .names import Names
 from .passes import write_body
@@ -39,30 +41,25 @@ class KernelText:
 
 @dataclass(frozen=True)
 class Part:
-    """One loop of a kernel, flat. `late_stores` are buffers that must not be written before everything is read."""
+    """One loop of a kernel."""
 
     loop: Loop
     tiling: Tiling
     names: Names
-    late_stores: frozenset[str] = frozenset()
+    stages: Stages
 
 
-def late_stores(loop: Loop) -> set[str]:
-    """Buffers that a loop both reads and writes."""
-    return {store.buffer for store in loop.stores if store.buffer in loop.reads}
-
-
-def write_kernel(program: Program, index: tuple[str, list[Expr]], first: Part, *finish: Part) -> KernelText:
+def write_kernel(plan: KernelPlan, index: tuple[str, list[Expr]], first: Part, *finish: Part) -> KernelText:
     """The text of a kernel: of one loop, and of those that the last programs of it run. `index` is what
     `choose_index_type` says."""
     index_type, limits = index
     names, tiling = first.names, first.tiling
-    tiles = [Tile(part.loop, program, part.tiling, part.names, index_type) for part in (first, *finish)]
+    tiles = [Tile(part.loop, plan.buffers, part.tiling, part.names, index_type) for part in (first, *finish)]
     write_indices(tiles[0], counted=bool(finish))
     for tile in tiles[1:]:
         write_indices(tile, "column")
     for tile, part in zip(tiles, (first, *finish), strict=True):
-        write_body(tile, part.late_stores)
+        write_body(tile, part.stages)
     wanted = dict.fromkeys([*limits, *(limit for tile in tiles for limit in tile.limits)])
     limit_texts = tuple(size_text(expr, names.sizes) for expr in wanted)
     index_argument = ["INDEX"] if limit_texts else []
@@ -83,7 +80,7 @@ def write_kernel(program: Program, index: tuple[str, list[Expr]], first: Part, *
         symbol, [*names.buffers.values(), *counters, *names.sizes.values(), *index_argument], tiles[0]
     )
     body = "\n".join(functions)
-    lines = [*_header(first, finish, program), "import triton", "import triton.language as tl"]
+    lines = [*_header(first, finish, plan), "import triton", "import triton.language as tl"]
     helpers = sorted(set(re.findall(r"(?<![\w.])_[a-z]\w*", body)))
     if "libdevice." in body:
         helpers.append("libdevice")
@@ -130,7 +127,7 @@ def _symbol(loop: Loop) -> str:
     return "_".join(["litz", kind, *shown])
 
 
-def _header(first: Part, finish: Sequence[Part], program: Program) -> list[str]:
+def _header(first: Part, finish: Sequence[Part], plan: KernelPlan) -> list[str]:
     parts = [first, *finish]
     lines = []
     for part in parts:
@@ -144,7 +141,7 @@ def _header(first: Part, finish: Sequence[Part], program: Program) -> list[str]:
         reads = any(name in part.loop.reads for part in parts)
         writes = any(name in part.loop.writes for part in parts)
         use = "read and written" if reads and writes else "written" if writes else "read"
-        lines.append(f"#   {short_name}: {short(program.buffers[name].dtype)}, {use}")
+        lines.append(f"#   {short_name}: {short(plan.buffers[name].dtype)}, {use}")
     return lines
 
 

@@ -5,13 +5,12 @@ Two kernels that differ only in what their buffers and sizes are called thus hav
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from litz.ir import Loop
-from litz.ir.index import Expr, Symbol, is_placeholder
-from litz.ir.operation import expressions
+from litz.ir.index import Expr, Symbol
 
+from ..kernel_plan import KernelPlan
 from .tiling import Tiling
 
 
@@ -28,29 +27,13 @@ class Names:
         return {**self.variables, **self.sizes}
 
 
-def index_expressions(loop: Loop) -> Iterator[Expr]:
-    """Every expression of a loop: extents, then those of its nodes and stores."""
-    yield from (r.size for r in loop.all_ranges)
-    for node in loop.nodes:
-        yield from expressions(node)
-    for store in loop.stores:
-        yield from store.index
-
-
-def make_names(tiled: Sequence[tuple[Loop, Tiling]], limits: Iterable[Expr] = ()) -> tuple[Names, ...]:
-    """Names in order of first use, for each of the loops of one kernel; what they share has one name. The sizes are
-    those of the loops and of `limits`, which the launcher checks."""
-    touched = [
-        name for loop, _ in tiled for name in (*(n.buffer for n in loop.loads), *(s.buffer for s in loop.stores))
-    ]
-    buffers = {name: f"p{number}" for number, name in enumerate(dict.fromkeys(touched))}
-    variables = [_variables(tiling) for _, tiling in tiled]
-    sizes: dict[Symbol, str] = {}
-    for expr in (*(expr for loop, _ in tiled for expr in index_expressions(loop)), *limits):
-        for symbol in sorted(expr.free_symbols, key=lambda s: s.name):
-            if symbol not in sizes and not is_placeholder(symbol) and not any(symbol in own for own in variables):
-                sizes[symbol] = f"s{len(sizes)}"
-    return tuple(Names(buffers, own, sizes) for own in variables)
+def make_names(plan: KernelPlan, tilings: Sequence[Tiling], limits: Iterable[Expr] = ()) -> tuple[Names, ...]:
+    """Names for each of the loops of a kernel; what they share has one name. The sizes are those of the loops and of
+    `limits`, which the launcher checks."""
+    buffers = {name: f"p{number}" for number, name in enumerate(plan.buffers)}
+    checked = (symbol for expr in limits for symbol in sorted(expr.free_symbols, key=lambda s: s.name))
+    sizes = {symbol: f"s{number}" for number, symbol in enumerate(dict.fromkeys((*plan.sizes, *checked)))}
+    return tuple(Names(buffers, _variables(tiling), sizes) for tiling in tilings)
 
 
 def _variables(tiling: Tiling) -> dict[Symbol, str]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from litz.ir import Loop, Node, Store
+from litz.ir import Node
+from litz.ir.stages import Stages, find_stages
 
 from .indices import expand, write_axis
 from .reductions import Reducer
@@ -17,64 +18,26 @@ from .stores import store_lines
 from .values import Tile
 
 
-def write_body(tile: Tile, late_stores: frozenset[str] = frozenset()) -> None:
+def write_body(tile: Tile, stages: Stages | None = None) -> None:
     """What a loop computes and stores, for a tile whose indices are there, and perhaps some of its values."""
     if tile.loop.reduction_ranges:
-        Passes(tile, late_stores).write()
+        Passes(tile, stages or find_stages(tile.loop)).write()
         return
     tile.compute([root for store in tile.loop.stores for root in store.roots])
     for store in tile.loop.stores:
         store_lines(tile, store)
 
 
-def find_online(loop: Loop) -> dict[Node, Node]:
-    """Sums of exp(x - max(x)), each with its maximum: both are found in one pass over the row (Milakov and
-    Gimelshein, "Online normalizer calculation for softmax", 2018)."""
-    found: dict[Node, Node] = {}
-    for node in loop.nodes:
-        if node.op != "reduce" or node.attrs[0] != "sum" or node.args[0].op != "exp":
-            continue
-        shifted = node.args[0].args[0]
-        if shifted.op != "sub":
-            continue
-        value, top = shifted.args
-        if top.op == "reduce" and top.attrs[0] == "max" and top.args == (value,) and value.dtype.is_floating_point:
-            found[node] = top
-    return found
-
-
 class Passes:
     """Which reduction and which store belongs to which pass, and the text of the passes."""
 
-    def __init__(self, tile: Tile, late_stores: frozenset[str]) -> None:
+    def __init__(self, tile: Tile, stages: Stages) -> None:
         self.tile, self.loop = tile, tile.loop
         axis = tile.tiling.axis("r")
         assert axis is not None
         self.axis = axis
-        self.online = {} if tile.tiling.persistent else find_online(self.loop)
-        self.stage = self._stages()
-        self.inner_stores = [store for store in self.loop.stores if self.loop.at_reduction_level(store)]
-        self.outer_stores = [store for store in self.loop.stores if not self.loop.at_reduction_level(store)]
-        self.reduces = [node for node in self.loop.nodes if node.op == "reduce"]
-        last = max([self.stage[node] - 1 for node in self.reduces] + [self._ready(s) for s in self.inner_stores])
-        # What a later pass still reads must not be overwritten before: such stores wait for the last pass.
-        self.store_pass = {
-            id(store): last if store.buffer in late_stores else self._ready(store) for store in self.inner_stores
-        }
-        self.last = last
-
-    def _stages(self) -> Mapping[Node, int]:
-        """How many reductions lie one upon the other below each node, itself included."""
-        stage: dict[Node, int] = {}
-        for node in self.loop.nodes:
-            if node in self.online:
-                stage[node] = stage[self.online[node]]
-            else:
-                stage[node] = max((stage[arg] for arg in node.args), default=0) + (node.op == "reduce")
-        return stage
-
-    def _ready(self, store: Store) -> int:
-        return max(self.stage[root] for root in store.roots)
+        self.stages, self.online = stages, stages.together
+        self.last = len(stages.walks) - 1
 
     def write(self) -> None:
         if self.tile.tiling.persistent:
@@ -83,19 +46,18 @@ class Passes:
             self.tile.emit(f"rbase = tl.arange(0, RBLOCK){expand(self.tile, self.axis)}")
             for number in range(self.last + 1):
                 self._write_pass(number)
-        self.tile.compute([root for store in self.outer_stores for root in store.roots])
-        for store in self.outer_stores:
+        self.tile.compute([root for store in self.stages.final for root in store.roots])
+        for store in self.stages.final:
             store_lines(self.tile, store)
 
     def _write_persistent(self) -> None:
         write_axis(self.tile, self.axis, f"tl.arange(0, RBLOCK){expand(self.tile, self.axis)}")
-        for level in range(1, self.last + 2):
-            reduces = [node for node in self.reduces if self.stage[node] == level]
-            self._compute([arg for node in reduces for arg in node.args], Reducer(self.tile, [], []))
-            Reducer(self.tile, reduces, []).close()
+        for walk in self.stages.walks:
+            self._compute([arg for node in walk.reduces for arg in node.args], Reducer(self.tile, [], []))
+            Reducer(self.tile, walk.reduces, []).close()
         # Every value first, then every store: a store may overwrite what another value is read from.
         self._compute([root for store in self.loop.stores for root in store.roots], Reducer(self.tile, [], []))
-        for store in self.inner_stores:
+        for store in filter(self.loop.at_reduction_level, self.loop.stores):
             store_lines(self.tile, store, inner=True)
 
     def _compute(self, roots: list[Node], reducer: Reducer) -> None:
@@ -107,9 +69,7 @@ class Passes:
                 self.tile.compute([node])
 
     def _write_pass(self, number: int) -> None:
-        tile = self.tile
-        reduces = [node for node in self.reduces if self.stage[node] == number + 1]
-        stores = [store for store in self.inner_stores if self.store_pass[id(store)] == number]
+        tile, reduces, stores = self.tile, self.stages.walks[number].reduces, self.stages.walks[number].stores
         if not reduces and not stores:
             return
         roots = [arg for node in reduces for arg in self.online.get(node, node).args]
@@ -120,7 +80,7 @@ class Passes:
         if number == self.last:
             # Before this pass stores anything, read what is read once per row.
             once = [node for node in self.loop.loads if not self.loop.levels[node]]
-            tile.compute([node for node in once if self.stage[node] <= number])
+            tile.compute([node for node in once if self.stages.depths[node] <= number])
         reducer = Reducer(tile, reduces, [node for node in missing if node.op == "scan"], self.online)
         reducer.open()
         tile.eviction = self._eviction(number)

@@ -28,7 +28,7 @@ def store_lines(tile: Tile, store: Store, inner: bool = False) -> None:
     if store.mode == "set":
         tile.emit(f"tl.store({', '.join([pointer, value, *([' & '.join(masks)] if masks else [])])})")
         return
-    dtype = tile.program.buffers[store.buffer].dtype
+    dtype = tile.buffers[store.buffer].dtype
     value = f"tl.broadcast_to({value}, {tile.shape(level)}).to({ELEMENTS[dtype]})"
     # Of the full shape: Triton's interpreter reads a broadcast mask as if it were not broadcast.
     mask = " & ".join([f"tl.full({tile.shape(level)}, True, tl.int1)", *masks])

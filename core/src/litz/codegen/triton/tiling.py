@@ -7,12 +7,15 @@ not constants enter by their hints, which decide speed only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
-from litz.ir import Loop, Program, Range
-from litz.ir.index import Expr, product
+from litz.ir import Loop, Range
+from litz.ir.accesses import Access, distinct
+from litz.ir.index import Expr, Symbol, product
 
-from .accesses import Access, bytes_along, find_accesses
+from ..kernel_plan import KernelPlan
 
 PERSISTENT = 8192
 """The longest row that is held in registers: 16 elements a thread with 16 warps."""
@@ -68,6 +71,25 @@ class Tiling:
         return next((axis for axis in self.axes if axis.name == name), None)
 
 
+Traffic = Mapping[Access, int]
+"""The distinct accesses of a flat loop, and the bytes that each moves in all, each element counted once."""
+
+
+def find_traffic(loop: Loop, plan: KernelPlan) -> Traffic:
+    """For the hinted sizes."""
+
+    def moved(access: Access) -> int:
+        walked = (plan.hint(r.size) for r in loop.all_ranges if access.stride(r.var) != 0)
+        return access.itemsize * prod(walked)
+
+    return {access: moved(access) for access in distinct(loop.accesses)}
+
+
+def bytes_along(traffic: Traffic, var: Symbol) -> int:
+    """Bytes of the accesses that are contiguous along `var`."""
+    return sum(moved for access, moved in traffic.items() if access.stride(var) == 1)
+
+
 def power_of_two(value: int) -> int:
     """The least power of two that is not less; 1 for 0."""
     return 1 << max(0, value - 1).bit_length()
@@ -77,31 +99,32 @@ def clamp(value: int, low: int, high: int) -> int:
     return max(low, min(value, high))
 
 
-def choose_tiling(loop: Loop, program: Program, units: int) -> Tiling:
+def choose_tiling(loop: Loop, plan: KernelPlan, units: int) -> Tiling:
     """The tiling of a flat, collapsed loop."""
-    accesses = find_accesses(loop, program)
+    traffic = find_traffic(loop, plan)
     if loop.reduction_ranges:
-        return _reduction(loop, program, accesses, units)
-    across = _second_axis(loop, program, accesses)
+        return _reduction(loop, plan, traffic, units)
+    across = _second_axis(loop, plan, traffic)
     if across is None:
-        return _pointwise(loop, program, accesses, units)
-    return _two_axes(loop, program, *across, units)
+        return _pointwise(loop, plan, traffic, units)
+    return _two_axes(loop, plan, *across, units)
 
 
 # Pointwise.
 
 
-def _elements_per_thread(loop: Loop, accesses: tuple[Access, ...]) -> int:
+def _elements_per_thread(loop: Loop, traffic: Traffic) -> int:
     """8 fills 16-byte accesses for half types; more for bytes alone, fewer where many values are alive at once."""
-    widths = [access.itemsize for access in accesses if access.strides and not access.is_indirect]
-    if len(loop.nodes) > 400 or len(accesses) > 24:
+    moving = (access for access in traffic if not access.is_indirect and not access.symbols.isdisjoint(loop.extents))
+    widths = [access.itemsize for access in moving]
+    if len(loop.nodes) > 400 or len(traffic) > 24:
         return 4
     return 16 if widths and max(widths) == 1 else 8
 
 
-def _pointwise(loop: Loop, program: Program, accesses: tuple[Access, ...], units: int) -> Tiling:
-    total = program.hint(loop.numel)
-    lanes = _elements_per_thread(loop, accesses)
+def _pointwise(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Tiling:
+    total = plan.hint(loop.numel)
+    lanes = _elements_per_thread(loop, traffic)
     block = 128 * lanes
     while block > 32 * lanes and total < block * 2 * units:
         block //= 2
@@ -109,44 +132,45 @@ def _pointwise(loop: Loop, program: Program, accesses: tuple[Access, ...], units
         block //= 2
     block = min(block, power_of_two(total))
     warps = clamp(block // (32 * lanes), 1, 8)
-    ranges = _innermost_last(loop.ranges, accesses)
+    ranges = _innermost_last(loop.ranges, traffic)
     return Tiling((Axis("x", ranges, block),), warps)
 
 
-def _innermost_last(ranges: tuple[Range, ...], accesses: tuple[Access, ...]) -> tuple[Range, ...]:
+def _innermost_last(ranges: tuple[Range, ...], traffic: Traffic) -> tuple[Range, ...]:
     """The ranges with the one along which most bytes are contiguous as the last; the others keep their order."""
     if len(ranges) < 2:
         return ranges
-    votes = {r.var: bytes_along(accesses, r.var) for r in ranges}
+    votes = {r.var: bytes_along(traffic, r.var) for r in ranges}
     best = max(reversed(ranges), key=lambda r: votes[r.var])
     return (*(r for r in ranges if r.var != best.var), best)
 
 
-def _second_axis(loop: Loop, program: Program, accesses: tuple[Access, ...]) -> tuple[Range, Range] | None:
+def _second_axis(loop: Loop, plan: KernelPlan, traffic: Traffic) -> tuple[Range, Range] | None:
     """(y, x): the ranges along which accesses are contiguous, where there are two that matter; else None."""
     if len(loop.ranges) < 2:
         return None
-    votes = {r.var: bytes_along(accesses, r.var) for r in loop.ranges}
+    votes = {r.var: bytes_along(traffic, r.var) for r in loop.ranges}
     # Stores decide between equals: what is written in short pieces costs more than what is read so.
-    stored = {r.var: bytes_along(tuple(a for a in accesses if a.is_store), r.var) for r in loop.ranges}
+    stores = {access: moved for access, moved in traffic.items() if access.is_store}
+    stored = {r.var: bytes_along(stores, r.var) for r in loop.ranges}
     order = sorted(loop.ranges, key=lambda r: (-votes[r.var], -stored[r.var]))
     fast, slow = order[0], order[1]
-    total = sum(access.bytes for access in accesses)
-    if votes[slow.var] * 8 < total or min(program.hint(fast.size), program.hint(slow.size)) < 16:
+    total = sum(traffic.values())
+    if votes[slow.var] * 8 < total or min(plan.hint(fast.size), plan.hint(slow.size)) < 16:
         return None
     # An access along `slow` that steps along `fast` by a little hits the same cache lines either way.
-    steps = [a.strides.get(fast.var) for a in accesses if a.contiguous_along(slow.var)]
-    wide = [step for step in steps if step is None or not step.is_Integer or abs(int(step)) >= 4]
+    steps = [access.stride(fast.var) for access in traffic if access.stride(slow.var) == 1]
+    wide = [step for step in steps if step is None or step == 0 or not step.is_Integer or abs(int(step)) >= 4]
     return (slow, fast) if wide else None
 
 
-def _two_axes(loop: Loop, program: Program, slow: Range, fast: Range, units: int) -> Tiling:
-    x_hint, y_hint = program.hint(fast.size), program.hint(slow.size)
+def _two_axes(loop: Loop, plan: KernelPlan, slow: Range, fast: Range, units: int) -> Tiling:
+    x_hint, y_hint = plan.hint(fast.size), plan.hint(slow.size)
     x_block = clamp(power_of_two(x_hint), 16, 64)
     y_block = clamp(power_of_two(y_hint), 16, 4096 // x_block if x_block < 64 else 64)
     y_block = min(y_block, 128)
     others = tuple(r for r in loop.ranges if r.var not in (slow.var, fast.var))
-    outer = program.hint(product(r.size for r in others))
+    outer = plan.hint(product(r.size for r in others))
     while x_block * y_block > 1024 and outer * (x_hint // x_block + 1) * (y_hint // y_block + 1) < 2 * units:
         if y_block >= x_block:
             y_block //= 2
@@ -159,26 +183,26 @@ def _two_axes(loop: Loop, program: Program, slow: Range, fast: Range, units: int
 # Reductions.
 
 
-def _votes(loop: Loop, accesses: tuple[Access, ...]) -> tuple[int, int]:
+def _votes(loop: Loop, traffic: Traffic) -> tuple[int, int]:
     """Bytes contiguous along the reduction ranges, and along the output ranges."""
-    along_r = sum(bytes_along(accesses, r.var) for r in loop.reduction_ranges)
-    along_x = max((bytes_along(accesses, r.var) for r in loop.ranges), default=0)
+    along_r = sum(bytes_along(traffic, r.var) for r in loop.reduction_ranges)
+    along_x = max((bytes_along(traffic, r.var) for r in loop.ranges), default=0)
     return along_r, along_x
 
 
-def _reduction(loop: Loop, program: Program, accesses: tuple[Access, ...], units: int) -> Tiling:
+def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Tiling:
     inner_vars = {r.var for r in loop.reduction_ranges}
-    relevant = tuple(access for access in accesses if inner_vars & set(access.strides))
+    relevant = {access: moved for access, moved in traffic.items() if not access.symbols.isdisjoint(inner_vars)}
     along_r, along_x = _votes(loop, relevant)
     r_ranges = loop.reduction_ranges if loop.ordered else _innermost_last(loop.reduction_ranges, relevant)
     if along_x > along_r and loop.ranges:
         x_ranges = _innermost_last(loop.ranges, relevant)
         mixed = along_r * 4 > along_x
-        return _outer_reduction(x_ranges, r_ranges, loop, program, relevant, mixed, units)
-    x_ranges = _innermost_last(loop.ranges, accesses)
+        return _outer_reduction(x_ranges, r_ranges, loop, plan, relevant, mixed, units)
+    x_ranges = _innermost_last(loop.ranges, traffic)
     width = max((access.itemsize for access in relevant), default=4)
     mixed = along_x * 4 > along_r > 0
-    return _inner_reduction(x_ranges, r_ranges, loop, program, width, mixed, units)
+    return _inner_reduction(x_ranges, r_ranges, loop, plan, width, mixed, units)
 
 
 def _live_values(loop: Loop) -> int:
@@ -202,14 +226,14 @@ def _inner_reduction(
     x_ranges: tuple[Range, ...],
     r_ranges: tuple[Range, ...],
     loop: Loop,
-    program: Program,
+    plan: KernelPlan,
     width: int,
     mixed: bool,
     units: int,
 ) -> Tiling:
     """Rows are contiguous: a program takes one long row, or several short ones."""
     rows, length = product(r.size for r in x_ranges), product(r.size for r in r_ranges)
-    row_hint, length_hint = program.hint(rows), program.hint(length)
+    row_hint, length_hint = plan.hint(rows), plan.hint(length)
     r_block = power_of_two(length_hint)
     persistent = bool(length.is_Integer) and r_block <= longest_persistent(loop)
     warps = None
@@ -242,12 +266,12 @@ def _pass(loop: Loop, r_block: int, width: int) -> tuple[int, int]:
     return block, clamp(block * width // 512, 1, 32)
 
 
-def combining_tiling(loop: Loop, program: Program, columns: Axis, num_warps: int) -> Tiling:
+def combining_tiling(loop: Loop, plan: KernelPlan, columns: Axis, num_warps: int) -> Tiling:
     """The tiling of a loop that reduces the partial results of others, for given outputs and warps."""
     length = product(r.size for r in loop.reduction_ranges)
-    accesses = find_accesses(loop, program)
-    ranges = _innermost_last(loop.reduction_ranges, tuple(a for a in accesses if not a.is_store))
-    whole = power_of_two(program.hint(length))
+    loads = {access: moved for access, moved in find_traffic(loop, plan).items() if not access.is_store}
+    ranges = _innermost_last(loop.reduction_ranges, loads)
+    whole = power_of_two(plan.hint(length))
     block = min(whole, max(1, min(_lanes(loop), 16) * 32 * num_warps // columns.block))
     persistent = bool(length.is_Integer) and block == whole
     return Tiling((columns, Axis("r", ranges, block)), num_warps, persistent)
@@ -264,17 +288,17 @@ def _outer_reduction(
     x_ranges: tuple[Range, ...],
     r_ranges: tuple[Range, ...],
     loop: Loop,
-    program: Program,
-    accesses: tuple[Access, ...],
+    plan: KernelPlan,
+    traffic: Traffic,
     mixed: bool,
     units: int,
 ) -> Tiling:
     """Columns: what lies side by side in memory belongs to different results, so a program takes many of them."""
     columns, length = product(r.size for r in x_ranges), product(r.size for r in r_ranges)
     warps = 16
-    column_hint, length_hint = program.hint(columns), program.hint(length)
+    column_hint, length_hint = plan.hint(columns), plan.hint(length)
     # At least two whole sectors of a cache line side by side, four or more if there are columns enough.
-    width = max((access.itemsize for access in accesses), default=4)
+    width = max((access.itemsize for access in traffic), default=4)
     x_block = min(64, power_of_two(column_hint))
     floor = min(64 // width, x_block)
     while x_block > floor and column_hint < x_block * units:
@@ -296,4 +320,4 @@ def _outer_reduction(
     )
 
 
-__all__ = ["Axis", "Tiling", "choose_tiling", "combining_tiling", "find_accesses", "power_of_two"]
+__all__ = ["Axis", "Tiling", "choose_tiling", "combining_tiling", "power_of_two"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from litz.ir import Loop, Node, Program
+from litz.ir import Buffer, Loop, Node
 from litz.ir.build import empty_sizes
 from litz.ir.dtypes import HALF, compute_dtype
 from litz.ir.index import Expr, Symbol, bounds, placeholder
@@ -51,8 +51,10 @@ def op_text(node: Node, texts: list[str]) -> str:
 class Tile:
     """The kernel while its body is written: lines, names, the tile's axes and the values so far."""
 
-    def __init__(self, loop: Loop, program: Program, tiling: Tiling, names: Names, index_type: str) -> None:
-        self.loop, self.program, self.tiling, self.names = loop, program, tiling, names
+    def __init__(
+        self, loop: Loop, buffers: Mapping[str, Buffer], tiling: Tiling, names: Names, index_type: str
+    ) -> None:
+        self.loop, self.buffers, self.tiling, self.names = loop, buffers, tiling, names
         self.index_type = index_type
         self.lines: list[str] = []
         self.depth = 1

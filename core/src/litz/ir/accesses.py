@@ -1,0 +1,102 @@
+"""Accesses: what a loop loads and stores, and how each access walks through its buffer.
+
+Every `Loop` has them, as `loop.accesses`. Fusion, costs and code generation each add up what they ask about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from .index import Expr, Mod, PythonMod, Symbol, is_placeholder, stride_of, symbols_in
+from .node import Node
+
+if TYPE_CHECKING:
+    from .buffer import Layout
+    from .operation import Loop, Store, StoreMode
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """One load or store of a loop.
+
+    site: the load's node, or the store. index: an expression per dimension of the buffer; in a flat loop one, the
+    offset in elements. symbols: those of the index, placeholders among them. itemsize: bytes of an element. inner: is
+    the access made at every point of the reduction ranges, rather than of the output ranges alone? mode: of a store;
+    None for a load. is_indirect: does the position come from data?
+    """
+
+    site: Node | Store
+    buffer: str
+    index: tuple[Expr, ...]
+    symbols: frozenset[Symbol]
+    itemsize: int
+    inner: bool
+    mode: StoreMode | None
+    is_indirect: bool
+
+    @property
+    def is_store(self) -> bool:
+        return self.mode is not None
+
+    @property
+    def offset(self) -> Expr:
+        """The index of an access of a flat loop."""
+        (offset,) = self.index
+        return offset
+
+    def stride(self, var: Symbol) -> Expr | None:
+        """By how many elements an access of a flat loop goes on along a variable; None if that is not the same
+        everywhere."""
+        return stride_of(self.offset, var)
+
+    def unit_variable(self, layout: Layout) -> Symbol | None:
+        """The variable along which neighbouring iterations touch neighbouring elements of a buffer of this layout; None
+        if there is none."""
+        for expr, step in zip(self.index, layout.stride, strict=True):
+            if step == 1:
+                found = _unit(expr)
+                if found is not None:
+                    return found
+        return None
+
+    def __str__(self) -> str:
+        verb = "load" if self.mode is None else "store" if self.mode == "set" else self.mode
+        return f"{verb} {self.buffer}[{', '.join(map(str, self.index))}]"
+
+
+def _unit(expr: Expr) -> Symbol | None:
+    """The variable that has coefficient 1 in an index expression; None if there is none."""
+    if expr.is_Symbol:
+        return None if is_placeholder(expr) else expr
+    if expr.is_Add:
+        found = (_unit(term) for term in expr.args if not term.is_Mul)
+        return next((var for var in found if var is not None), None)
+    return _unit(expr.args[0]) if isinstance(expr, (Mod, PythonMod)) else None
+
+
+def find_accesses(loop: Loop) -> Iterator[Access]:
+    """The loads of a loop, then its stores."""
+    for node in loop.loads:
+        yield _load(node, loop.levels[node])
+    for store in loop.stores:
+        inner, itemsize, indirect = loop.at_reduction_level(store), store.value.dtype.itemsize, bool(store.indirect)
+        symbols = symbols_in(store.index)
+        yield Access(store, store.buffer, store.index, symbols, itemsize, inner, store.mode, indirect)
+
+
+@lru_cache(maxsize=1 << 14)
+def _load(node: Node, inner: bool) -> Access:
+    """Fusion puts one load into many loops."""
+    symbols, indirect = symbols_in(node.index), bool(node.indirect)
+    return Access(node, node.buffer, node.index, symbols, node.dtype.itemsize, inner, None, indirect)
+
+
+def distinct(accesses: Iterable[Access]) -> tuple[Access, ...]:
+    """The first of those that touch the same elements in the same way."""
+    found: dict[tuple[object, ...], Access] = {}
+    for access in accesses:
+        found.setdefault((access.buffer, access.index, access.is_store), access)
+    return tuple(found.values())

@@ -1,0 +1,110 @@
+"""Reduction stages: how often a loop walks over its reduction ranges, and what it does on each walk.
+
+A reduction is known once the walk that computes it has ended; what depends on it waits for the next one. Softmax takes
+three: the maximum, the sum, the result. Fusion and costs count walks, code generation writes a loop for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .node import Node
+
+if TYPE_CHECKING:
+    from .operation import Loop, Store
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One walk over the reduction ranges: the reductions that it computes and the stores that it makes on the way."""
+
+    reduces: tuple[Node, ...]
+    stores: tuple[Store, ...]
+
+
+@dataclass(frozen=True)
+class Stages:
+    """walks: in order. final: the stores made once per output point, after all walks. depths: for each node, how many
+    walks have ended before it can be computed, or before the walk that computes it. together: reductions that share a
+    walk with another that they depend on, and which."""
+
+    walks: tuple[Stage, ...] = ()
+    final: tuple[Store, ...] = ()
+    depths: Mapping[Node, int] = field(default_factory=dict)
+    together: Mapping[Node, Node] = field(default_factory=dict)
+
+
+def find_stages(
+    loop: Loop, inplace: Mapping[str, str] | None = None, together: Mapping[Node, Node] | None = None
+) -> Stages:
+    """The stages of a loop.
+
+    inplace: buffers that are stored into the memory of another one. together: reductions that are computed on the same
+    walk as another that they depend on, as `one_walk_sums` finds them.
+    """
+    depths = _depths(loop, together) if together else loop.depths
+    reduces, loaded = [node for node in loop.nodes if node.op == "reduce"], {node.buffer for node in loop.loads}
+    inner = [store for store in loop.stores if loop.at_reduction_level(store)]
+    at = {id(store): max(depths[root] for root in store.roots) for store in inner}
+    last = max([depths[node] - 1 for node in reduces] + list(at.values()), default=-1)
+    # What a later walk loads must not have been overwritten on an earlier one.
+    for store in inner:
+        if store.buffer in loaded or (inplace or {}).get(store.buffer) in loaded:
+            at[id(store)] = last
+    walks = (
+        Stage(
+            tuple(node for node in reduces if depths[node] == number + 1),
+            tuple(store for store in inner if at[id(store)] == number),
+        )
+        for number in range(last + 1)
+    )
+    return Stages(tuple(walks), tuple(store for store in loop.stores if id(store) not in at), depths, together or {})
+
+
+def find_depths(loop: Loop) -> Mapping[Node, int]:
+    """For each node, how many reductions lie one upon the other below it, itself included."""
+    return _depths(loop, {})
+
+
+def _depths(loop: Loop, together: Mapping[Node, Node]) -> Mapping[Node, int]:
+    depths: dict[Node, int] = {}
+    for node in loop.nodes:
+        partner = together.get(node)
+        if partner is not None:
+            depths[node] = depths[partner]
+        else:
+            depths[node] = max((depths[arg] for arg in node.args), default=0) + (node.op == "reduce")
+    return depths
+
+
+def one_walk_sums(loop: Loop) -> Mapping[Node, Node]:
+    """Sums of exp(x - max(x)), each with its maximum: one walk can find both (Milakov and Gimelshein, "Online
+    normalizer calculation for softmax", 2018)."""
+    found: dict[Node, Node] = {}
+    for node in loop.nodes:
+        if node.op != "reduce" or node.attrs[0] != "sum" or node.args[0].op != "exp":
+            continue
+        shifted = node.args[0].args[0]
+        if shifted.op != "sub":
+            continue
+        value, top = shifted.args
+        if top.op == "reduce" and top.attrs[0] == "max" and top.args == (value,) and value.dtype.is_floating_point:
+            found[node] = top
+    return found
+
+
+def walks_loading(loop: Loop) -> Mapping[object, int]:
+    """For each load at reduction level, the number of walks that need its value; 1 for the others."""
+    depths, levels = loop.depths, loop.levels
+    needed: dict[Node, set[int]] = {}
+    for node in reversed(loop.nodes):
+        own = needed.setdefault(node, set())
+        if levels[node]:
+            own.add(depths[node])
+        for arg in node.args:
+            if levels[arg]:
+                # A reduction takes its values on the walk that they belong to.
+                needed.setdefault(arg, set()).update({depths[arg]} if node.op == "reduce" else own)
+    return {node: max(1, len(needed[node])) for node in loop.loads}

@@ -40,8 +40,7 @@ def sub(ctx: LoweringContext, x: Any, y: Any, scale: Any = None, *, alpha: Any =
 
 @lowering("prims.add.default", "prims.sub.default", "prims.mul.default", aten.mul.Tensor)
 def arithmetic(ctx: LoweringContext, x: Any, y: Any) -> View:
-    assert ctx.node is not None
-    return same(ctx, op(ctx.node.target._opname), x, y)  # type: ignore[union-attr]
+    return same(ctx, op(ctx.op_name), x, y)
 
 
 @lowering(aten.div.Tensor, aten.true_divide.Tensor)

@@ -62,11 +62,11 @@ def _avg_pool(
         position, mask = w.tap(indices[-w.ndim :], step, ranges)
         return build.cast(masked_load(x, [*indices[: -w.ndim], *position], mask), wide)
 
-    def finish_sum(indices: Indices, total: Node) -> Node:
+    def average(indices: Indices, total: Node) -> Node:
         ranges = extents_of(indices, size)
         return build.call("div", total, _divisor(w, indices[-w.ndim :], ranges, include_pad, override, wide))
 
-    return sum_taps(ctx, size, w.taps, x, tap, finish_sum)
+    return sum_taps(ctx, size, w.taps, x, tap, average)
 
 
 def _divisor(

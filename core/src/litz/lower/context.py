@@ -104,6 +104,12 @@ class LoweringContext:
                     return found
         return Layout.contiguous(size).stride
 
+    @property
+    def op_name(self) -> str:
+        """The name of the node's op, for a lowering that several share: "sum" of aten.sum.dim_IntList."""
+        assert self.node is not None
+        return self.node.target._opname  # type: ignore[union-attr, no-any-return]
+
     def hint(self, expr: Expr) -> int:
         """A likely value of a size; never to be decided by where another value would make the result wrong."""
         return self.graph.hint(expr)

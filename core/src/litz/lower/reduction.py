@@ -80,13 +80,13 @@ def reduce_one(
     compute: torch.dtype,
     result: torch.dtype,
     *,
-    finish: Callable[[Node], Node] = lambda value: value,
+    then: Callable[[Node], Node] = lambda value: value,
     empty_dims: bool = False,
 ) -> View:
-    """x, cast to `compute`, reduced by `kind`, finished, and cast to `result`."""
+    """x, cast to `compute`, reduced by `kind`, put through `then`, and cast to `result`."""
 
     def body(value: Node) -> Node:
-        return finish(build.reduce(kind, cast(value, compute)))
+        return then(build.reduce(kind, cast(value, compute)))
 
     return reduce_over(ctx, x, dims, keepdim, (result,), body, empty_dims=empty_dims)[0]
 
@@ -99,56 +99,33 @@ def reduced_numel(x: Tensor, dims: Dims) -> Expr:
 # ---- sums
 
 
-@lowering(aten.sum.dim_IntList)
-def sum_dims(
-    ctx: LoweringContext, x: Tensor, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
+@lowering(aten.sum.dim_IntList, aten.prod.default, aten.prod.dim_int)
+def sum_or_product(
+    ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> View:
     result = dtype or to_int64(x.dtype)
-    return reduce_one(ctx, "sum", x, dims, keepdim, result, result)
+    return reduce_one(ctx, ctx.op_name, x, dims, keepdim, result, result)
 
 
-@lowering("prims.sum.default")
-def prims_sum(ctx: LoweringContext, x: Tensor, dims: Dims, *, output_dtype: torch.dtype | None = None) -> View:
-    result = output_dtype or x.dtype
-    return reduce_one(ctx, "sum", x, dims, False, result, result, empty_dims=True)
-
-
-@lowering("prims.prod.default")
-def prims_prod(ctx: LoweringContext, x: Tensor, dims: Dims, *, output_dtype: torch.dtype | None = None) -> View:
-    result = output_dtype or x.dtype
-    return reduce_one(ctx, "prod", x, dims, False, result, result, empty_dims=True)
-
-
-@lowering(aten.prod.default)
-def prod_all(ctx: LoweringContext, x: Tensor, *, dtype: torch.dtype | None = None) -> View:
-    result = dtype or to_int64(x.dtype)
-    return reduce_one(ctx, "prod", x, None, False, result, result)
-
-
-@lowering(aten.prod.dim_int)
-def prod_dim(
-    ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
+@lowering("prims.sum.default", "prims.prod.default")
+def prims_sum_or_product(
+    ctx: LoweringContext, x: Tensor, dims: Dims, *, output_dtype: torch.dtype | None = None
 ) -> View:
-    result = dtype or to_int64(x.dtype)
-    return reduce_one(ctx, "prod", x, dim, keepdim, result, result)
+    result = output_dtype or x.dtype
+    return reduce_one(ctx, ctx.op_name, x, dims, False, result, result, empty_dims=True)
 
 
-@lowering(aten.mean.default)
-def mean_all(ctx: LoweringContext, x: Tensor, *, dtype: torch.dtype | None = None) -> View:
-    return mean_dims(ctx, x, None, dtype=dtype)
-
-
-@lowering(aten.mean.dim)
-def mean_dims(
-    ctx: LoweringContext, x: Tensor, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
+@lowering(aten.mean.default, aten.mean.dim)
+def mean(
+    ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> View:
     result = dtype or x.dtype
     count = reduced_numel(x, dims)
 
-    def finish(total: Node) -> Node:
+    def average(total: Node) -> Node:
         return call("div", total, _count(count, total.dtype))
 
-    return reduce_one(ctx, "sum", x, dims, keepdim, result, result, finish=finish)
+    return reduce_one(ctx, "sum", x, dims, keepdim, result, result, then=average)
 
 
 def _count(count: Expr, dtype: torch.dtype) -> Node:
@@ -156,20 +133,11 @@ def _count(count: Expr, dtype: torch.dtype) -> Node:
     return scalar(int(count) if count.is_Integer else count, dtype)
 
 
-@lowering(aten.any.default, aten.any.dim, aten.any.dims)
-def any_(ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool = False) -> View:
-    return _truth(ctx, "any", x, dims, keepdim)
-
-
-@lowering(aten.all.default, aten.all.dim, aten.all.dims)
-def all_(ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool = False) -> View:
-    return _truth(ctx, "all", x, dims, keepdim)
-
-
-def _truth(ctx: LoweringContext, kind: str, x: Tensor, dims: Dims, keepdim: bool) -> View:
+@lowering(aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims)
+def any_or_all(ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool = False) -> View:
     """bool, but uint8 for uint8, as in eager. An empty list of dimensions reduces nothing."""
     result = torch.uint8 if x.dtype == torch.uint8 else torch.bool
-    return reduce_one(ctx, kind, x, dims, keepdim, torch.bool, result, empty_dims=True)
+    return reduce_one(ctx, ctx.op_name, x, dims, keepdim, torch.bool, result, empty_dims=True)
 
 
 # ---- extremes
@@ -181,40 +149,19 @@ def _non_empty(x: Tensor, dims: Dims) -> None:
         raise NotImplementedError("an extreme of no elements")
 
 
-@lowering(aten.amax.default, "prims.amax.default")
-def amax(ctx: LoweringContext, x: Tensor, dims: Dims = (), keepdim: bool = False) -> View:
+@lowering(
+    *(aten.amax.default, aten.amin.default, aten.max.default, aten.min.default),
+    *("prims.amax.default", "prims.amin.default"),
+)
+def extreme(ctx: LoweringContext, x: Tensor, dims: Dims = (), keepdim: bool = False) -> View:
     _non_empty(x, dims)
-    return reduce_one(ctx, "max", x, dims, keepdim, x.dtype, x.dtype)
+    return reduce_one(ctx, ctx.op_name.removeprefix("a"), x, dims, keepdim, x.dtype, x.dtype)
 
 
-@lowering(aten.amin.default, "prims.amin.default")
-def amin(ctx: LoweringContext, x: Tensor, dims: Dims = (), keepdim: bool = False) -> View:
-    _non_empty(x, dims)
-    return reduce_one(ctx, "min", x, dims, keepdim, x.dtype, x.dtype)
-
-
-@lowering(aten.max.default)
-def max_all(ctx: LoweringContext, x: Tensor) -> View:
-    return amax(ctx, x)
-
-
-@lowering(aten.min.default)
-def min_all(ctx: LoweringContext, x: Tensor) -> View:
-    return amin(ctx, x)
-
-
-@lowering(aten.max.dim)
-def max_dim(ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False) -> tuple[View, ...]:
-    return _extreme_and_position(ctx, "max", x, dim, keepdim)
-
-
-@lowering(aten.min.dim)
-def min_dim(ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False) -> tuple[View, ...]:
-    return _extreme_and_position(ctx, "min", x, dim, keepdim)
-
-
-def _extreme_and_position(ctx: LoweringContext, kind: str, x: Tensor, dim: int, keepdim: bool) -> tuple[View, ...]:
+@lowering(aten.max.dim, aten.min.dim)
+def extreme_and_position(ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False) -> tuple[View, ...]:
     """Value and index from one loop. Of equal elements the first one counts."""
+    kind = ctx.op_name
     _non_empty(x, dim)
     ctx.want_short_rows(x, dim, rows=64)
 
@@ -229,18 +176,10 @@ def _position(kind: str, value: Node) -> Node:
     return build.reduce(f"arg{kind}", cast(value, torch.int32) if value.dtype == torch.bool else value)
 
 
-@lowering(aten.argmax.default)
-def argmax(ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False) -> View:
-    return _arg(ctx, "max", x, dim, keepdim)
-
-
-@lowering(aten.argmin.default)
-def argmin(ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False) -> View:
-    return _arg(ctx, "min", x, dim, keepdim)
-
-
-def _arg(ctx: LoweringContext, kind: str, x: Tensor, dim: int | None, keepdim: bool) -> View:
+@lowering(aten.argmax.default, aten.argmin.default)
+def position_of_extreme(ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False) -> View:
     """With no `dim` the position in the whole tensor, row-major: the reduction ranges are all its dimensions."""
+    kind = ctx.op_name.removeprefix("arg")
     _non_empty(x, dim)
     ctx.want_short_rows(x, dim, rows=64)
     return reduce_over(ctx, x, dim, keepdim, (torch.int64,), lambda value: _position(kind, value))[0]

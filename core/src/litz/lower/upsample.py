@@ -17,7 +17,7 @@ from litz.ir.index import Expr, floordiv, to_expr
 from .access import as_node, extents_of, sum_taps
 from .context import Indices, LoweringContext
 from .registry import Lowering, lowering
-from .scatter import finish, put, writable, zeros
+from .scatter import as_dtype, put, writable, zeros
 from .view import Position, Tensor
 from .windows import sum_dtype
 
@@ -109,7 +109,7 @@ def _scattered(
     writable(grad, "add")
     target = zeros(ctx, size, sum_dtype(grad.dtype), grad.device)
     put(ctx, target, grad.size, places, lambda indices: build.cast(grad.load(indices), target.dtype), "add")
-    return finish(ctx, target, grad.dtype)
+    return as_dtype(ctx, target, grad.dtype)
 
 
 for _ndim in (1, 2, 3):

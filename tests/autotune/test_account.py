@@ -8,8 +8,9 @@ from xml.etree import ElementTree
 import torch
 
 from litz_autotune.account import Contested, render_picture, render_text
-from litz_autotune.timing import FakeTimer, Measurement, failed
+from litz_autotune.timing import Measurement, failed
 from support import rivals
+from support.fake_timer import FakeTimer
 from support.tuned import Tuned
 
 ONE = Contested(

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from litz_autotune import Autotune
-from litz_autotune.timing import FakeTimer
 from litz_plugins.manager import make_plugins
+from support.fake_timer import FakeTimer
 from support.tuned import Tuned
 
 PAGE = (Path(__file__).parents[2] / "docs" / "autotune.md").read_text()

@@ -13,9 +13,10 @@ import torch
 
 from litz_autotune import measuring
 from litz_autotune.precompile import Precompilation
-from litz_autotune.timing import LEAST_ROUNDS, LEAST_SPIN_US, MOST_SPIN_US, CpuTimer, CudaTimer, FakeTimer
+from litz_autotune.timing import LEAST_ROUNDS, LEAST_SPIN_US, MOST_SPIN_US, CpuTimer, CudaTimer
 from litz_plugins import KernelSource
 from support import rivals
+from support.fake_timer import FakeTimer
 from support.tuned import Tuned
 
 A, B = torch.randn(32, 48), torch.randn(48, 16)

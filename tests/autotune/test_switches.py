@@ -14,10 +14,10 @@ pytest.importorskip("triton")
 
 from litz.schedule import Schedule
 from litz_autotune.precompile import precompile
-from litz_autotune.timing import FakeTimer
 from litz_plugins import KernelSource
 from support import rivals
 from support.fake_gpu import FakeGpu
+from support.fake_timer import FakeTimer
 from support.redis_server import redis_server
 from support.tuned import Tuned
 

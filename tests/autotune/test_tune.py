@@ -14,10 +14,10 @@ import torch
 from litz.builtin import builtin_plugins
 from litz_autotune import Autotune
 from litz_autotune.race import mismatch
-from litz_autotune.timing import FakeTimer
 from litz_plugins import Choice, hookimpl
 from litz_plugins.manager import make_plugins
 from support import rivals
+from support.fake_timer import FakeTimer
 from support.rivals import Rivals
 from support.tuned import Tuned
 

@@ -13,10 +13,10 @@ pytest.importorskip("triton")
 from litz.codegen.wrapper import generate_wrapper
 from litz.ir import KernelCall, Template
 from litz.pipeline import generate, plan_schedule
-from litz.runtime.triton_build import compile_only
 from litz.schedule.schedule import Kernel
 from litz_autotune.templates.kernel import write_gemm
 from support.fake_gpu import FakeGpu
+from support.triton_compiled import compile_only
 
 F = torch.nn.functional
 X, W, BIAS = torch.randn(64, 128), torch.randn(96, 128), torch.randn(96)

@@ -8,7 +8,6 @@ import pytest
 import litz.errors as errors
 from litz.errors import (
     CacheError,
-    CaptureError,
     CodegenError,
     CompileError,
     CompilerNotFoundError,
@@ -29,10 +28,10 @@ from litz.errors import (
     PluginError,
     PluginHookError,
     PluginLoadError,
-    ScheduleError,
     UnknownHookError,
     UnknownOptionError,
     VerifyError,
+    compiler_install_hint,
 )
 
 EXAMPLES = [
@@ -50,26 +49,20 @@ EXAMPLES = [
     (UnknownOptionError("x.y", ["fusion"], missing_plugin="x"), ["install the plugin 'x'"]),
     (UnknownOptionError("qqq", ["fusion"]), ["litz options"]),
     (InvalidOptionError("debug", 3, "True or False"), ["'debug'", "3", "True or False"]),
-    (CompilerNotFoundError(["g++"], platform="linux"), ["g++", "apt install", "dnf install", "litz doctor"]),
-    (CompilerNotFoundError(platform="darwin"), ["xcode-select", "libomp"]),
+    (CompilerNotFoundError(["g++"]), ["g++", compiler_install_hint(), "litz doctor"]),
     (
         KernelBuildError("k1", ["g++", "a b.cpp"], "x" * 9000 + "error: no", "/tmp/k1.cpp"),
         ["k1", "'a b.cpp'", "error: no"],
     ),
     (KernelBuildError("k1", "g++ a.cpp", ""), ["k1", "said nothing"]),
-    (CaptureError("graph0", "sparse inputs", node="arg0"), ["sparse inputs", "graph0", "arg0", "eager"]),
     (
         CompileError("graph0", "schedule", KeyError("s0")),
         ["graph0", "stage schedule", "KeyError: 's0'", "bug", "eager"],
     ),
     (LoweringError("aten.add.Tensor", "add_3", "no such dtype"), ["aten.add.Tensor", "add_3", "no such dtype", "bug"]),
     (LoweringError("aten.add", "add_3", "no", plugin="p"), ["plugin p", "LITZ_DISABLE_PLUGINS=p"]),
-    (ScheduleError("graph0", "a cycle", operation="op3"), ["graph0", "a cycle", "op3"]),
     (CodegenError("k1", "no such device", device="xpu"), ["k1", "no such device", "xpu"]),
-    (
-        VerifyError("program", "graph0", ["one", "two"], after="fuse", plugin="p"),
-        ["one", "two", "pass fuse", "=p"],
-    ),
+    (VerifyError("program", "graph0", ["one", "two"]), ["one", "two"]),
     (VerifyError("program", "graph0", "one"), ["program 'graph0' breaks rules", "one"]),
     (CacheError("not writable", path="/x"), ["not writable", "/x", "LITZ_CACHE_DIR"]),
     (MissingMemoryError("x", "cpu", 0), ["its storage was freed", "input x, on cpu", "0 bytes", "unshard"]),

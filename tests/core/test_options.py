@@ -1,7 +1,6 @@
 """Options: precedence, types, names, and what is part of the cache key."""
 
 import dataclasses
-import json
 import pickle
 import re
 import sys
@@ -24,7 +23,7 @@ from litz_plugins import OptionSpec, OptionsView
 SPECS = (
     OptionSpec("autotune.seconds", float, 1.5, "time to measure for"),
     OptionSpec("autotune.space", str, "small", "what to try", ("small", "large")),
-    OptionSpec("collectives.log", Path, None, "file to write to", affects_code=False),
+    OptionSpec("collectives.log", Path, None, "file to write to"),
     OptionSpec("collectives.groups", tuple, (), "groups to bucket"),
 )
 
@@ -41,7 +40,7 @@ def test_defaults_need_nothing():
     assert options.mode == "default" and options.fusion and not options.cuda_graphs
     assert options.cache_dir == default_cache_dir()
     assert options == make()
-    assert options.key() == Options().key()
+    assert options == Options()
 
 
 def test_options_over_environment_over_mode_over_default():
@@ -107,7 +106,6 @@ def test_an_empty_variable_is_unset():
         ("cache_dir", 3, "a path"),
         ("disable_plugins", 3, "a list of strings"),
         ("disable_plugins", (1, 2), "a list of strings"),
-        ("triton.num_warps", 3, "one of 1, 2, 4"),
         ("cpp.march", None, "a string"),
         ("sizes", (16, 0), "a list of whole numbers (or a string of them, with commas), 1 or more"),
         ("sizes", "16, many", "a list of whole numbers"),
@@ -167,7 +165,7 @@ def test_dots_are_underscores_in_attributes():
 
 @pytest.mark.parametrize(
     ("wrong", "right"),
-    [("fusoin", "fusion"), ("cpp_march", "cpp.march"), ("triton.maxtile", "triton.max_tile")],
+    [("fusoin", "fusion"), ("cpp_march", "cpp.march"), ("cpp.compilr", "cpp.compiler")],
 )
 def test_an_unknown_option_suggests_the_nearest(wrong, right):
     with pytest.raises(UnknownOptionError, match=f"did you mean '{right}'") as error:
@@ -232,32 +230,7 @@ def test_options_are_frozen_hashable_and_picklable():
     assert hash(options) == hash(make(None, {"autotune.seconds": 3}, SPECS))
     assert pickle.loads(pickle.dumps(options)) == options
     view: OptionsView = options
-    assert view.key() == options.key()
-
-
-def test_key_covers_what_affects_code_and_nothing_else():
-    key = make(specs=SPECS).key()
-    assert json.loads(key)["fusion"] is True
-    for changed in ({"fusion": False}, {"cpp.march": "x"}, {"autotune.seconds": 9.0}, {"mode": "reduce-overhead"}):
-        assert make(None, changed, SPECS).key() != key, changed
-    for changed in (
-        {"debug": True},
-        {"cache_dir": "/x"},
-        {"threads": 1},
-        {"report_dir": "/x"},
-        {"collectives.log": "/x"},
-    ):
-        assert make(None, changed, SPECS).key() == key, changed
-
-
-def test_calibration_counts_by_its_content(tmp_path):
-    one, two = tmp_path / "one.json", tmp_path / "two.json"
-    one.write_text("{}")
-    two.write_text("{}")
-    assert make(None, {"calibration": one}).key() == make(None, {"calibration": two}).key() != make().key()
-    two.write_text("{1}")
-    assert make(None, {"calibration": one}).key() != make(None, {"calibration": two}).key()
-    assert "unreadable" in make(None, {"calibration": tmp_path / "gone"}).key()
+    assert view["autotune.seconds"] == 3
 
 
 def test_cache_dir_without_platformdirs(monkeypatch):

@@ -14,9 +14,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from litz.pipeline import generate, make_compiler, plan_schedule, schedule_only
-from litz.runtime.triton_build import compile_only
 from litz.schedule import Schedule
 from support.retarget import cuda_schedules
+from support.triton_compiled import compile_only
 
 pytest.importorskip("triton")
 MODE = FakeTensorMode(allow_non_fake_inputs=True)

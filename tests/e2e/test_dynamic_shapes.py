@@ -428,9 +428,9 @@ def test_more_than_2_to_the_31_elements() -> None:
 @pytest.mark.parametrize("fn", [views, scans, cat_and_split, indexing, reductions, sizes_as_values, embedding])
 def test_triton_kernels_of_any_size_compile(fn: Callable[..., Any]) -> None:
     pytest.importorskip("triton")
-    from litz.pipeline import generate, make_compiler
-    from litz.runtime.triton_build import compile_only
+    from litz.pipeline import generate, make_compiler, plan_schedule
     from support.retarget import cuda_schedules
+    from support.triton_compiled import compile_only
 
     args = [t(7, 16, device="cpu")]
     if fn is embedding:
@@ -441,7 +441,8 @@ def test_triton_kernels_of_any_size_compile(fn: Callable[..., Any]) -> None:
 
     torch._dynamo.reset()
     (schedule,) = cuda_schedules(run)
-    sources = {source.text: source for source in generate(schedule, make_compiler()).values()}
+    compiler = make_compiler()
+    sources = {source.text: source for source in generate(plan_schedule(schedule, compiler), compiler).values()}
     assert sources
     for source in sources.values():
         assert compile_only(source)["cubin"]

@@ -348,21 +348,6 @@ def test_observers_all_hear():
     assert heard == [("a", "graph"), ("b", "graph"), "report"]
 
 
-def test_fingerprint_changes_with_what_it_covers(site):
-    write_dist(site, "litz-fp", {"fp": "fp_mod"}, {"fp_mod": GOOD})
-
-    def fingerprint(**arguments):
-        return make_plugins(entry_points=installed(site), **arguments).fingerprint({})
-
-    first = fingerprint()
-    assert first == fingerprint(), "stable"
-    assert first != fingerprint(disable=["fp"]), "which plugins"
-    (site / "fp_mod.py").write_text(GOOD + "# edited\n")
-    assert first != fingerprint(), "a plugin's source"
-    one, two = load(plugin(cache_fingerprint=lambda: "1")), load(plugin(cache_fingerprint=lambda: "2"))
-    assert one.fingerprint({}) != two.fingerprint({}), "what the plugin says"
-
-
 # --------------------------------------------------------------------------------------------------- when a hook raises
 
 CALLS = {
@@ -377,7 +362,6 @@ CALLS = {
     "select_choice": lambda p: p.select_choice([], None),
     "register_layout_needs": lambda p: p.layout_needs(),
     "select_layout": lambda p: p.select_layout(None, {}),
-    "cache_fingerprint": lambda p: p.fingerprint({}),
     "compile_started": lambda p: p.compile_started(None, {}),
     "pass_finished": lambda p: p.pass_finished(None, 1, 2, 0.1),
     "compile_finished": lambda p: p.compile_finished(None),

@@ -15,13 +15,6 @@ def test_estimate_needs_an_interval(low, us, high):
         Estimate(us, low, high, "test")
 
 
-def test_surely_faster_means_intervals_apart():
-    fast, slow = Estimate(1, 0.5, 2, "a"), Estimate(4, 3, 5, "b")
-    assert fast.surely_faster_than(slow)
-    assert not slow.surely_faster_than(fast)
-    assert not fast.surely_faster_than(Estimate(2, 1, 3, "overlaps"))
-
-
 def test_pass_refuses_a_string_for_after():
     with pytest.raises(TypeError, match=r"after=\('fuse',\)"):
         Pass("a", "graph", run, after="fuse")

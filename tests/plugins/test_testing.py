@@ -1,6 +1,5 @@
 """The test kit, on a good plugin and on bad ones."""
 
-import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -61,18 +60,16 @@ def test_check_plugin_lists_what_there_is():
 
 
 def test_check_plugin_finds_faults():
-    counter = itertools.count()
     bad = SimpleNamespace(
         litz_register_passes=hookimpl(lambda: [Pass("p", "graph", lambda noun: noun)]),
         litz_register_templates=hookimpl(lambda: [TemplateSpec("t", ("mm",), lambda: [])]),
         litz_register_targets=hookimpl(lambda: [TargetSpec("cpu", lambda device, options: None, object())]),
         litz_register_lowerings=hookimpl(lambda: {"aten.add": 3}),
-        litz_cache_fingerprint=hookimpl(lambda: str(next(counter))),
     )
     with pytest.raises(PluginCheckError) as error:
         check_plugin(bad, name="bad")
     text = str(error.value)
-    for part in ("run(noun, context)", "make_choices", "lacks 'language'", "aten.add is not callable", "each time"):
+    for part in ("run(noun, context)", "make_choices", "lacks 'language'", "aten.add is not callable"):
         assert part in text
 
 

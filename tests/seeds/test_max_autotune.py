@@ -39,12 +39,13 @@ from litz_autotune.pool import Failure, InProcess, Request, WorkerPool
 from litz_autotune.race import Entrant, Race
 from litz_autotune.remote import RemoteStore
 from litz_autotune.subprogram import cut, on_device
-from litz_autotune.timing import FakeTimer, failed, timer_for
+from litz_autotune.timing import failed, timer_for
 from litz_plugins import KernelSource
 from litz_plugins.manager import make_plugins
 from support import rivals
 from support.compare import every_element
 from support.fake_gpu import FakeGpu
+from support.fake_timer import FakeTimer
 from support.redis_server import redis_server
 from support.retarget import cuda_schedules
 from support.tuned import Tuned

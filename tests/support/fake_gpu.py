@@ -25,8 +25,9 @@ from litz_autotune import Autotune
 from litz_autotune.pool import dumps
 from litz_autotune.race import Race
 from litz_autotune.subprogram import on_device
-from litz_autotune.timing import FakeTimer, Measurement, failed
+from litz_autotune.timing import Measurement, failed
 from litz_plugins.manager import make_plugins
+from support.fake_timer import FakeTimer
 from support.retarget import cuda_schedules, to_cuda
 
 Times = Callable[[str], float | str]

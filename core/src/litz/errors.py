@@ -28,7 +28,6 @@ from litz_plugins.errors import (
 __all__ = [
     "NOT_OURS",
     "CacheError",
-    "CaptureError",
     "CodegenError",
     "CompileError",
     "CompilerNotFoundError",
@@ -51,7 +50,6 @@ __all__ = [
     "PluginHookError",
     "PluginLoadError",
     "PluginWarning",
-    "ScheduleError",
     "UnknownHookError",
     "UnknownOptionError",
     "VerifyError",
@@ -65,12 +63,9 @@ _FALL_BACK = "options={'fallback': 'eager'}"
 class UnknownOptionError(LitzError):
     """An option that neither core nor a loaded plugin has. ``suggestion`` is the nearest name, or ''."""
 
-    def __init__(
-        self, option: str, known: Iterable[str], *, source: str = "options=", missing_plugin: str = ""
-    ) -> None:
+    def __init__(self, option: str, known: Iterable[str], *, missing_plugin: str = "") -> None:
         self.option = option
         self.suggestion = nearest(option, known)
-        self.source = source
         self.missing_plugin = missing_plugin
         if missing_plugin:
             todo = (
@@ -81,7 +76,7 @@ class UnknownOptionError(LitzError):
             todo = f"did you mean {self.suggestion!r}?"
         else:
             todo = "`litz options` lists every option"
-        super().__init__(f"there is no option {option!r}", where=source, todo=todo)
+        super().__init__(f"there is no option {option!r}", where="options=", todo=todo)
 
 
 class InvalidOptionError(LitzError):
@@ -96,15 +91,14 @@ class InvalidOptionError(LitzError):
 
 
 class CompilerNotFoundError(LitzError):
-    """No C++ compiler. ``tried`` are the commands that were looked for; ``platform`` is sys.platform's."""
+    """No C++ compiler. ``tried`` are the commands that were looked for."""
 
-    def __init__(self, tried: Sequence[str] = (), *, platform: str = sys.platform) -> None:
+    def __init__(self, tried: Sequence[str] = ()) -> None:
         self.tried = tuple(tried)
-        self.platform = platform
         super().__init__(
             "no C++ compiler was found, and litz needs one to compile for the CPU",
             where=f"looked for {', '.join(self.tried)}" if self.tried else "",
-            todo=compiler_install_hint(platform),
+            todo=compiler_install_hint(),
         )
 
 
@@ -143,20 +137,6 @@ class KernelBuildError(LitzError):
         )
 
 
-class CaptureError(LitzError):
-    """A Graph cannot be made of what was traced. graph, node: names, '' if unknown."""
-
-    def __init__(self, graph: str, problem: str, *, node: str = "") -> None:
-        self.graph = graph
-        self.problem = problem
-        self.node = node
-        super().__init__(
-            problem,
-            where=_place(graph=graph, node=node),
-            todo=f"to go on without litz for this graph: {_FALL_BACK}",
-        )
-
-
 class CompileError(LitzError):
     """A stage ended in an error that nobody foresaw. graph: its name. stage: "schedule", "generate", ..."""
 
@@ -175,66 +155,40 @@ class LoweringError(LitzError):
     """An op's lowering failed. op: "aten.add.Tensor". node: of the graph. plugin: whose lowering it is, '' for core.
     todo: what the user can do; unset: report it."""
 
-    def __init__(
-        self, op: str, node: str, problem: str, *, stage: str = "lower", plugin: str = "", todo: str = ""
-    ) -> None:
+    def __init__(self, op: str, node: str, problem: str, *, plugin: str = "", todo: str = "") -> None:
         self.op = str(op)
         self.node = str(node)
         self.problem = problem
-        self.stage = stage
         self.plugin = plugin
         super().__init__(
             f"{self.op} could not be lowered: {problem}",
-            where=_place(stage=stage, node=self.node, plugin=plugin),
+            where=_place(stage="lower", node=self.node, plugin=plugin),
             todo=todo or _blame(plugin),
         )
-
-
-class ScheduleError(LitzError):
-    """A Program could not be scheduled: operations that wait for each other, a buffer that nobody writes."""
-
-    def __init__(self, program: str, problem: str, *, operation: str = "", plugin: str = "") -> None:
-        self.program = program
-        self.problem = problem
-        self.operation = operation
-        self.plugin = plugin
-        where = _place(program=program, operation=operation, plugin=plugin)
-        super().__init__(problem, where=where, todo=_blame(plugin))
 
 
 class CodegenError(LitzError):
     """No source could be generated for a kernel. device: torch's name of it, such as "cuda:0"."""
 
-    def __init__(self, kernel: str, problem: str, *, device: str = "", plugin: str = "", todo: str = "") -> None:
+    def __init__(self, kernel: str, problem: str, *, device: str = "", todo: str = "") -> None:
         self.kernel = kernel
         self.problem = problem
         self.device = device
-        self.plugin = plugin
-        where = _place(kernel=kernel, device=device, plugin=plugin)
-        super().__init__(problem, where=where, todo=todo or _blame(plugin))
+        super().__init__(problem, where=_place(kernel=kernel, device=device), todo=todo or _blame(""))
 
 
 class VerifyError(LitzError):
     """A verifier found a noun that breaks its rules (debug mode).
 
     noun: "graph", "program", "schedule" or "kernel plan". name: which one. complaints: a line for each broken rule.
-    after: the pass that made it, '' for the stage itself. plugin: whose pass that is.
     """
 
-    def __init__(
-        self, noun: str, name: str, complaints: Sequence[str] | str, *, after: str = "", plugin: str = ""
-    ) -> None:
+    def __init__(self, noun: str, name: str, complaints: Sequence[str] | str) -> None:
         self.noun = noun
         self.name = name
         self.complaints = (complaints,) if isinstance(complaints, str) else tuple(complaints)
-        self.after = after
-        self.plugin = plugin
         lines = "".join(f"\n  - {complaint}" for complaint in self.complaints)
-        super().__init__(
-            f"the {noun} {name!r} breaks rules:{lines}",
-            where=_place(after=f"pass {after}" if after else "", plugin=plugin),
-            todo=_blame(plugin),
-        )
+        super().__init__(f"the {noun} {name!r} breaks rules:{lines}", todo=_blame(""))
 
 
 class IndexRangeError(IndexError, RuntimeError):

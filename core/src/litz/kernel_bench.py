@@ -120,7 +120,7 @@ def kernel_files(path: Path) -> list[Path]:
     return sorted(files, key=lambda file: (len(file.name), file.name))
 
 
-def time_kernel(path: Path, seconds: float = 0.2, compiler: Compiler | None = None) -> KernelTime:
+def time_kernel(path: Path, seconds: float = 0.2) -> KernelTime:
     """Build the kernel of a file and time it on tensors of the right shapes: floats are random, all else is 0.
 
     Caches are as warm as a row of launches leaves them; counters are set to zero before each. Errors: KernelFileError;
@@ -128,7 +128,7 @@ def time_kernel(path: Path, seconds: float = 0.2, compiler: Compiler | None = No
     """
     data = _read(path)
     device = torch.device(data["device"])
-    compiler = compiler or make_compiler(None, data["options"])
+    compiler = make_compiler(None, data["options"])
     does = " + ".join(dict.fromkeys(data["does"]))
     if compiler.target_of(device).assumed:
         problem = f"there is no {device.type.upper()} device here"

@@ -8,8 +8,6 @@ the default. Names have dots where fields have underscores ("cpp.march" is ``opt
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import os
 import types
 import typing
@@ -53,7 +51,7 @@ def _option(
     factory: Callable[[], Any] | None = None,
 ) -> Any:
     """A field of `Options`. name: if it has a dot. env: variables that set it, the first that is set counts; by default
-    LITZ_ and its name. least: smallest number allowed. affects_code: part of the cache key."""
+    LITZ_ and its name. least: smallest number allowed. affects_code: kernels may differ by it."""
     metadata = {
         "help": help,
         "name": name,
@@ -120,7 +118,6 @@ class Options:
         True, "let buffers take over the memory of dead ones, and small ones on CUDA share one allocation"
     )
     memory_pool: bool = _option(True, "keep memory between calls on the CPU, where fresh pages are slow")
-    unbacked_hint: int = _option(8192, "size assumed, for costs only, where it depends on data", least=1)
     sizes: tuple[int, ...] = _option(
         (), "dynamic sizes to compile for besides those first seen; a call takes the code for the nearest", least=1
     )
@@ -134,20 +131,12 @@ class Options:
         "test the C++ compiler once, construct by construct, and build carefully what it gets wrong",
         name="cpp.qualify",
     )
-    triton_max_tile: int = _option(
-        4096, "most elements of a tensor in one Triton program's tile", name="triton.max_tile", least=1
-    )
-    triton_num_warps: int | None = _option(
-        None, "warps per Triton program; unset: chosen by kernel", name="triton.num_warps", choices=(1, 2, 4, 8, 16, 32)
-    )
 
     # Pairs rather than a mapping, so that options can be hashed, compared and pickled.
     plugin_values: tuple[tuple[str, Any], ...] = dataclasses.field(default=(), metadata={"table": False})
     """Values of plugins' options by full name; read them as ``options["plugin.option"]``."""
-    plugin_code_options: tuple[str, ...] = dataclasses.field(default=(), metadata={"table": False})
-    """Names of those of them that affect generated code."""
     plugin_changed: tuple[str, ...] = dataclasses.field(default=(), metadata={"table": False})
-    """Names of those of them that are not at their defaults."""
+    """Names of those that are not at their defaults."""
 
     def __getitem__(self, name: str) -> Any:
         """An option by the name that a user writes: "cpp.march", "autotune.seconds". Errors: KeyError."""
@@ -166,28 +155,9 @@ class Options:
         except KeyError:
             return default
 
-    def key(self) -> str:
-        """A stable text of every setting that affects generated code: a part of the cache key.
-
-        The calibration file counts by its content, so that it may move.
-        """
-        values = {row.name: getattr(self, row.attribute) for row in _TABLE.values() if row.affects_code}
-        values |= {name: self[name] for name in self.plugin_code_options}
-        values["calibration"] = _file_digest(self.calibration)
-        return json.dumps(values, sort_keys=True, default=str, separators=(",", ":"))
-
     def replace(self, **changes: Any) -> Options:
         """A copy with some fields changed (not checked: for litz's own use and tests)."""
         return dataclasses.replace(self, **changes)
-
-
-def _file_digest(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return f"unreadable: {path}"
 
 
 @dataclass(frozen=True)
@@ -289,7 +259,6 @@ def plugin_option_rows(specs: Iterable[OptionSpec]) -> tuple[OptionRow, ...]:
             help=spec.help,
             env=(_env_name(spec.name),),
             choices=spec.choices,
-            affects_code=spec.affects_code,
         )
         for spec in specs
     )
@@ -355,7 +324,6 @@ def make_options(
         mode=chosen,
         **values,
         plugin_values=tuple(plugin_values.items()),
-        plugin_code_options=tuple(sorted(row.name for row in rows.values() if row.affects_code)),
         plugin_changed=tuple(row.name for row in rows.values() if plugin_values[row.name] != row.default),
     )
 

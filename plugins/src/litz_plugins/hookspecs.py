@@ -213,19 +213,6 @@ def litz_select_layout(graph: Graph, options: OptionsView, needs: Any, target_of
     """
 
 
-@hookspec
-def litz_cache_fingerprint(options: OptionsView) -> str | None:
-    """What, beside the plugin's version, source and options, its results depend on. Since 0.1.
-
-    Called: once a compile, before the cache is looked up.
-    Combined: by plugin, into the cache key.
-
-    options: this compile's options.
-    Returns: a short text that changes when results may change (a measurement file's hash, a driver's version). None:
-    nothing else.
-    """
-
-
 # ------------------------------------------------------------------------------------------------------------ observers
 
 

@@ -5,14 +5,10 @@ Sorted by name, so that the order of plugins never depends on the order of direc
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import inspect
-import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from litz_plugins.errors import DuplicatePluginError, PluginError, PluginLoadError
@@ -96,26 +92,3 @@ def _dist_name(entry_point: importlib.metadata.EntryPoint) -> str:
 def _dist_version(entry_point: importlib.metadata.EntryPoint) -> str:
     dist = entry_point.dist
     return str(dist.version) if dist is not None else ""
-
-
-def source_digest(obj: object) -> str:
-    """A hash of a plugin's Python source, so that editing a plugin makes its cached results stale.
-
-    Covers the plugin's module, or all of its package if it is one; '' when there is no file to read. Contents count,
-    not times, so that machines that share a cache agree.
-    """
-    module = obj if inspect.ismodule(obj) else sys.modules.get(type(obj).__module__)
-    file = getattr(module, "__file__", None)
-    if not file:
-        return ""
-    path = Path(file)
-    package = module is not None and hasattr(module, "__path__")
-    files = sorted(path.parent.rglob("*.py")) if package else [path]
-    digest = hashlib.sha256()
-    try:
-        for one in files:
-            digest.update(str(one.relative_to(path.parent)).encode())
-            digest.update(one.read_bytes())
-    except OSError:  # a zip archive, say: version and options must do
-        return ""
-    return digest.hexdigest()

@@ -10,8 +10,6 @@ times a compile costs one Python call per plugin that has it.
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,7 +32,7 @@ from litz_plugins.errors import (
     UnknownHookError,
     describe,
 )
-from litz_plugins.loading import Source, Status, installed_entry_points, load_entry_points, source_digest
+from litz_plugins.loading import Source, Status, installed_entry_points, load_entry_points
 from litz_plugins.nouns import Graph, Noun, Operation, OpOverload, OptionsView, Program, Report
 from litz_plugins.passes import sort_passes
 from litz_plugins.records import (
@@ -136,7 +134,6 @@ class Plugins:
         self._hooks: dict[str, tuple[str, ...]] = {}
         self._impls: dict[str, tuple[_Impl, ...]] = {}
         self._option_specs: dict[str, tuple[OptionSpec, ...]] | None = None
-        self._digests: dict[str, str] = {}
         for source in sources:
             self._admit(source)
         self._register()
@@ -382,26 +379,6 @@ class Plugins:
         documents."""
         arguments = {"graph": graph, "options": options, "needs": needs, "target_of": target_of}
         return self._first("litz_select_layout", arguments, _one(LayoutPlan))
-
-    def fingerprint(self, options: OptionsView) -> str:
-        """A hash of everything about the plugins that compiled code depends on: a part of the cache key.
-
-        Covers each plugin's name, version, source and what its ``litz_cache_fingerprint`` returns. Options are not
-        covered: they are in ``options.key()``.
-        """
-        texts = dict(self._each("litz_cache_fingerprint", {"options": options}, _one(str)))
-        rows = []
-        for source in sorted(self._sources.values(), key=lambda s: s.name):
-            if source.obj is None or source.status == "failed":
-                continue
-            digest = "" if source.status == "builtin" else self._source_digest(source)
-            rows.append([source.name, source.version, digest, texts.get(source.name)])
-        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
-
-    def _source_digest(self, source: Source) -> str:
-        if source.name not in self._digests:
-            self._digests[source.name] = source_digest(source.obj)
-        return self._digests[source.name]
 
     # ------------------------------------------------------------------------------------------------ hooks: observers
 

@@ -30,6 +30,3 @@ class OptionsView(Protocol):
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of an option, or ``default`` when there is none of that name."""
-
-    def key(self) -> str:
-        """A stable string of every setting that affects generated code."""

@@ -173,10 +173,6 @@ class Estimate:
                 f"us={self.us}, high_us={self.high_us}"
             )
 
-    def surely_faster_than(self, other: Estimate) -> bool:
-        """True when this is faster even if it is slow and ``other`` is fast."""
-        return self.high_us < other.low_us
-
 
 @dataclass(frozen=True)
 class Decision:
@@ -288,7 +284,7 @@ class OptionSpec:
 
     name: lower-case identifier, without the plugin's name (the manager adds it). type: bool, int, float, str, Path or
     tuple (of strings). default: of that type, or None for "not set". help: one sentence. choices: allowed values, None
-    for any. affects_code: False keeps the option out of the cache key; right only for what changes no kernel.
+    for any.
     """
 
     name: str
@@ -296,7 +292,6 @@ class OptionSpec:
     default: Any
     help: str
     choices: tuple[Any, ...] | None = None
-    affects_code: bool = True
 
     def __post_init__(self) -> None:
         if not all(_NAME.fullmatch(part) for part in self.name.split(".")):

@@ -37,20 +37,17 @@ class Autotune:
 
     @hookimpl
     def litz_register_options(self) -> Sequence[OptionSpec]:
-        def quiet(name: str, type_: type[Any], default: Any, help_: str) -> OptionSpec:
-            return OptionSpec(name, type_, default, help_, affects_code=False)
-
         return [
             OptionSpec("search", str, "default", "how many configurations are measured", choices=tuple(SEARCH)),
             OptionSpec("backends", tuple, (LIBRARY_BACKEND, TEMPLATE_BACKEND), "what may run a contraction"),
             OptionSpec("fusion", bool, True, "a contraction's kernel may do its users and producers too"),
             OptionSpec("search_cache", bool, False, "use what was measured before where nothing is measured"),
-            quiet("budget", float, 120.0, "seconds that one graph may spend on measuring"),
-            quiet("timeout", float, 30.0, "seconds after which a measurement is given up"),
-            quiet("in_subprocess", bool, True, "measure in another process, which may crash"),
-            quiet("multi_device", bool, False, "screen candidates on all devices of the same name"),
-            quiet("local_cache", bool, True, "keep measurements in litz's disk cache"),
-            quiet("remote_cache", str, None, "URL of a Redis server that machines share; unset: none"),
+            OptionSpec("budget", float, 120.0, "seconds that one graph may spend on measuring"),
+            OptionSpec("timeout", float, 30.0, "seconds after which a measurement is given up"),
+            OptionSpec("in_subprocess", bool, True, "measure in another process, which may crash"),
+            OptionSpec("multi_device", bool, False, "screen candidates on all devices of the same name"),
+            OptionSpec("local_cache", bool, True, "keep measurements in litz's disk cache"),
+            OptionSpec("remote_cache", str, None, "URL of a Redis server that machines share; unset: none"),
         ]
 
     @hookimpl

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf, isfinite, sqrt
 from typing import Any, Protocol
 
@@ -199,30 +199,6 @@ class CpuTimer:
             if min(map(min, found.values())) > limit_us and (number == 2 or long):
                 break
         return found
-
-
-@dataclass(frozen=True)
-class FakeTimer:
-    """Times made up for tests: µs by name (`default` for others), each run of which runs the function if `run`."""
-
-    times: tuple[tuple[str, float], ...] = ()
-    default: float = 100.0
-    noise: float = 0.0
-    run: bool = True
-    calls: list[str] = field(default_factory=list, compare=False)
-
-    def time(
-        self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float, limit_us: float = inf
-    ) -> Mapping[str, list[float]]:
-        times = dict(self.times)
-        for name, function in functions.items():
-            self.calls.append(name)
-            if self.run:
-                function()
-        base = {name: times.get(name, self.default) for name in functions}
-        if min(base.values()) > limit_us:
-            return {name: [us] for name, us in base.items()}
-        return {name: [us - self.noise, us, us + self.noise] * 3 for name, us in base.items()}
 
 
 def timer_for(device: torch.device) -> Timer:

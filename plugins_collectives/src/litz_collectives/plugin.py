@@ -1,8 +1,7 @@
-"""The hooks of litz-collectives: options, passes, the estimate of collectives and waits, a fingerprint, commands."""
+"""The hooks of litz-collectives: options, passes, the estimate of collectives and waits, commands."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
@@ -31,14 +30,8 @@ def litz_register_options() -> Sequence[OptionSpec]:
     return [
         OptionSpec("cost", str, None, "a cost function of your own, module:function, asked before litz's"),
         OptionSpec("passes", tuple, ("overlap",), f"passes that move communication, in order; of {', '.join(PASSES)}"),
-        OptionSpec(
-            "verify_plan",
-            bool,
-            None,
-            "compare the ranks' plans before they run; unset: in debug mode",
-            affects_code=False,
-        ),
-        OptionSpec("verify_seconds", float, 60.0, "how long to wait for another rank's plan", affects_code=False),
+        OptionSpec("verify_plan", bool, None, "compare the ranks' plans before they run; unset: in debug mode"),
+        OptionSpec("verify_seconds", float, 60.0, "how long to wait for another rank's plan"),
         OptionSpec("bucket_bytes", int, None, "the most bytes that `overlap` merges into one collective; 0: none"),
         OptionSpec("memory_limit", str, "10%", "what `overlap` may take: a share more than without (10%), or 8GiB"),
         OptionSpec("profile", Path, None, "JSON file of a measured or planned cluster; unset: by the GPU's name"),
@@ -99,12 +92,6 @@ def litz_estimate_runtime(operation: Any, target: Target, program: Any, options:
         return None
     cost = operation_cost(operation, program, chosen_profile(target, options))
     return None if cost is None else Estimate(cost.us, cost.low_us, cost.high_us, _why(cost))
-
-
-@hookimpl
-def litz_cache_fingerprint(options: OptionsView) -> str | None:
-    path = options.get("collectives.profile")
-    return None if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def operation_cost(operation: Any, program: Any, profile: Profile) -> Cost | None:

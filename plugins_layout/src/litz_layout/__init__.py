@@ -7,7 +7,6 @@ The plugin's hooks; what they do is in the modules beside this one: `frames` (wh
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,6 @@ def litz_register_options() -> Sequence[OptionSpec]:
         OptionSpec("measurements", Path, None, "file of measured convolutions (python -m litz_layout.measured)"),
         OptionSpec("pad", str, "auto", "pad matrix products for tensor cores", choices=("auto", "always", "never")),
     ]
-
-
-@hookimpl
-def litz_cache_fingerprint(options: OptionsView) -> str | None:
-    path = options["layout.measurements"]
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None and path.is_file() else None
 
 
 @hookimpl

@@ -16,7 +16,7 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.capture.layout import hint_of, restrided
+from litz.capture.layout import restrided
 from litz.target import rate_kind
 from litz_layout.frames import FIRST, LAST, tensor_of
 from litz_layout.measured import Case, Figures, load_figures
@@ -60,7 +60,7 @@ class Costs:
     def bytes_of(self, node: torch.fx.Node) -> float:
         value = tensor_of(node)
         assert value is not None
-        return float(prod(hint_of(self.graph, n) for n in value.shape) * value.dtype.itemsize)
+        return float(prod(self.graph.hint(n) for n in value.shape) * value.dtype.itemsize)
 
     def pass_us(self, size: float) -> float:
         """One pass over so many bytes."""
@@ -148,7 +148,7 @@ class Costs:
         image = _value(node, about.image)
         result = _value(node, 0) if about.backward else node.meta["val"]
         pixels = image if transposed else result
-        sizes = [hint_of(self.graph, n) for n in (*_weight(node).shape, pixels.shape[0], *pixels.shape[2:])]
+        sizes = [self.graph.hint(n) for n in (*_weight(node).shape, pixels.shape[0], *pixels.shape[2:])]
         return 2.0 * prod(sizes)
 
     def _library_keeps(self, node: torch.fx.Node) -> bool:
@@ -187,7 +187,7 @@ def _parameter(node: torch.fx.Node, at: int) -> Any:
 def signature_of(graph: Graph, node: torch.fx.Node) -> str:
     """A convolution as text, the same in each graph that has it: op, type, sizes and parameters."""
     about = CONVOLUTIONS[node.target]
-    sizes = "; ".join("x".join(str(hint_of(graph, n)) for n in _value(node, at).shape) for at in about.tensors)
+    sizes = "; ".join("x".join(str(graph.hint(n)) for n in _value(node, at).shape) for at in about.tensors)
     parameters = [_numbers(graph, _parameter(node, at)) for at in range(6)]
     mask = f" gradients {_wanted(node)}" if about.backward else ""
     name = "convolution_backward" if about.backward else "convolution"
@@ -202,7 +202,7 @@ def case_of(graph: Graph, node: torch.fx.Node) -> Case:
         signature_of(graph, node),
         str(weight.dtype).removeprefix("torch."),
         str(weight.device),
-        tuple(tuple(hint_of(graph, n) for n in _value(node, at).shape) for at in about.tensors),
+        tuple(tuple(graph.hint(n) for n in _value(node, at).shape) for at in about.tensors),
         tuple(_numbers(graph, _parameter(node, at)) for at in range(6)),
         tuple(_wanted(node)) if about.backward else None,
     )
@@ -213,7 +213,7 @@ def _numbers(graph: Graph, value: Any) -> Any:
         return [_numbers(graph, item) for item in value]
     if isinstance(value, torch.fx.Node):
         value = value.meta["val"]
-    return value if isinstance(value, bool) else hint_of(graph, value)
+    return value if isinstance(value, bool) else graph.hint(value)
 
 
 def _weight(node: torch.fx.Node) -> torch.Tensor:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from litz.capture.graph import Graph
-from litz.capture.layout import hint_of, traced_order
+from litz.capture.layout import traced_order
 from litz_layout.roles import CONVOLUTIONS, kind_of, permutation
 
 Frame = tuple[int, ...]
@@ -60,7 +60,7 @@ def find_orders(graph: Graph, lowered: frozenset[Any]) -> dict[torch.fx.Node, Or
             continue
         frame, value = frames[node], node.meta["val"]
         first, last = frame, (frame[0], *frame[2:], frame[1])
-        sizes = [hint_of(graph, extent) for extent in value.shape]
+        sizes = [graph.hint(extent) for extent in value.shape]
         if _real(first, sizes) == _real(last, sizes) or 0 in sizes:
             continue
         traced = _real(traced_order(graph, value), sizes)
@@ -76,7 +76,7 @@ def _real(order: tuple[int, ...], sizes: list[int]) -> tuple[int, ...]:
 
 def _dense(graph: Graph, value: torch.Tensor) -> bool:
     """No gaps, no overlaps: an expanded or sliced tensor lies in neither order."""
-    pairs = sorted((hint_of(graph, step), hint_of(graph, n)) for step, n in zip(value.stride(), value.shape))
+    pairs = sorted((graph.hint(step), graph.hint(n)) for step, n in zip(value.stride(), value.shape))
     expected = 1
     for step, extent in pairs:
         if extent != 1:

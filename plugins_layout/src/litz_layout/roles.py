@@ -38,7 +38,7 @@ CONVOLUTIONS: dict[Any, Convolution] = {
     aten.convolution_backward.default: Convolution(1, 2, (0, 1, 2), (0, 1), 4, True),
 }
 
-_SAME_FRAME_VIEWS = frozenset({aten.slice.Tensor, aten.alias.default, aten.detach.default})
+_SAME_FRAME_VIEWS = frozenset({aten.slice.Tensor, aten.alias.default})
 _PERMUTATIONS = frozenset({aten.permute.default})
 
 

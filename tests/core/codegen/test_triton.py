@@ -19,11 +19,12 @@ from litz.codegen.triton import TritonCodegen
 from litz.ir import Program, Store
 from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import loop_var, reduction_var
-from litz.runtime.triton_build import Variant, compile_only
+from litz.runtime.triton_build import Variant
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
 from litz_plugins import CodegenContext, KernelSource
 from support.triton_cases import CASES, Case, make, output
+from support.triton_compiled import compile_only
 
 pytestmark = pytest.mark.xdist_group("triton for sm_90")
 

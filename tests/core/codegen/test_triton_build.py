@@ -18,7 +18,7 @@ pytest.importorskip("triton")
 from litz.errors import KernelBuildError
 from litz.runtime import cuda_driver, native_launch
 from litz.runtime.cache import Cache
-from litz.runtime.triton_build import Variant, build, load, load_all, retried
+from litz.runtime.triton_build import Variant, build, load, retried
 from litz.target import target_of
 from litz_plugins import CodegenContext
 from support.triton_cases import CASES, Case
@@ -51,8 +51,8 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     for stand_in in (load_function, make_launch, make_fixed_launch):
         monkeypatch.setattr(cuda_driver, stand_in.__name__, stand_in)
-    for name in ("load", "prepare"):
-        monkeypatch.setattr(native_launch, name, lambda compiler, cache: None)
+    for name, result in (("load", ModuleType("native")), ("prepare", None)):
+        monkeypatch.setattr(native_launch, name, lambda compiler, cache, result=result: result)
     return seen
 
 
@@ -121,7 +121,8 @@ print(len(binary.cubin), binary.name, binary.parameters)
 def test_kernels_are_built_in_parallel(launches: list[Any], tmp_path: Path) -> None:
     names = ["bias", "softmax", "layer-norm", "bias"]
     case = CASES["bias"]()
-    functions = load_all([CASES[name]().source for name in names], _context(case, tmp_path), threads=4)
+    with ThreadPoolExecutor(4) as pool:
+        functions = list(pool.map(lambda name: load(CASES[name]().source, _context(case, tmp_path)), names))
     assert len(functions) == 4
     assert len(Cache(tmp_path)._entries()) == 3  # equal texts are one entry
 

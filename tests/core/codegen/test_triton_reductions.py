@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("triton")
 
-from litz.runtime.triton_build import compile_only
 from support.interpreted import interpreted
 from support.new_reductions import registered
+from support.triton_compiled import compile_only
 from support.triton_new_reductions import problems, source_of, sources
 
 pytestmark = pytest.mark.xdist_group("triton interpreter")

@@ -9,6 +9,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_map
 
+from litz.capture.decompositions import decompositions
 from litz.capture.graph import Graph, make_graph
 from litz.ir import Extern, Program
 from litz.ir.interpret import interpret
@@ -17,13 +18,8 @@ from litz.lower import lower
 from litz.testing.tensors import eager_or_exact
 
 
-def capture(function: Callable[..., Any], *inputs: Any, dynamic: bool = False, decomposed: bool = False) -> Graph:
-    """The functional ATen graph of `function`; every size a symbol if dynamic."""
-    decompositions: dict[Any, Any] = {}
-    if decomposed:
-        from litz.capture.decompositions import decompositions as make
-
-        decompositions = dict(make())
+def capture(function: Callable[..., Any], *inputs: Any, dynamic: bool = False) -> Graph:
+    """The functional ATen graph of `function`, decomposed as by litz; every size a symbol if dynamic."""
 
     def flat(*args: Any) -> list[Any]:
         return tree_flatten(function(*args))[0]
@@ -32,14 +28,14 @@ def capture(function: Callable[..., Any], *inputs: Any, dynamic: bool = False, d
     mode = "symbolic" if dynamic else "fake"
     with torch.no_grad():
         module = make_fx(
-            functional, decomposition_table=decompositions, tracing_mode=mode, _allow_non_fake_inputs=True
+            functional, decomposition_table=decompositions(), tracing_mode=mode, _allow_non_fake_inputs=True
         )(*inputs)
     module.graph.eliminate_dead_code()
     return make_graph("test", module, "inference")
 
 
-def program_of(function: Callable[..., Any], *inputs: Any, dynamic: bool = False, decomposed: bool = False) -> Program:
-    program = lower(capture(function, *inputs, dynamic=dynamic, decomposed=decomposed))
+def program_of(function: Callable[..., Any], *inputs: Any, dynamic: bool = False) -> Program:
+    program = lower(capture(function, *inputs, dynamic=dynamic))
     verify(program)
     str(program)
     return program
@@ -49,7 +45,6 @@ def check(
     function: Callable[..., Any],
     *inputs: Any,
     dynamic: bool = False,
-    decomposed: bool = False,
     native: bool = True,
     rtol: float | None = None,
     atol: float | None = None,
@@ -61,7 +56,7 @@ def check(
     """
     ours, theirs = tree_map(copied, list(inputs)), tree_map(copied, list(inputs))
     expected = tree_flatten(function(*theirs))[0]
-    program = program_of(function, *inputs, dynamic=dynamic, decomposed=decomposed)
+    program = program_of(function, *inputs, dynamic=dynamic)
     if native:
         externs = [operation.target_name for operation in program.operations if isinstance(operation, Extern)]
         assert not externs, f"not lowered: {externs}"

@@ -55,7 +55,7 @@ def asked(case: IndexCase, value: Any) -> bool:
 @pytest.mark.parametrize("name", CASES)
 def test_as_eager_or_an_error(name: str) -> None:
     case = CASES[name]
-    program = program_of(case.function, *case.inputs(case.tried[0]), decomposed=True)
+    program = program_of(case.function, *case.inputs(case.tried[0]))
     for value in case.tried:
         expected = outcome(lambda v=value: case.function(*case.inputs(v))) if asked(case, value) else None
         judge(case, value, outcome(lambda v=value: interpret(program, list(case.inputs(v)))), expected)
@@ -69,7 +69,7 @@ DYNAMIC = ("index", "gather", "index_select.last", "take", "embedding.2d", "scat
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_with_symbolic_sizes(name: str) -> None:
     case = CASES[name]
-    program = program_of(case.function, *case.inputs(case.tried[0]), decomposed=True, dynamic=True)
+    program = program_of(case.function, *case.inputs(case.tried[0]), dynamic=True)
     for value in case.tried:
         expected = outcome(lambda v=value: case.function(*case.inputs(v))) if asked(case, value) else None
         judge(case, value, outcome(lambda v=value: interpret(program, inputs_of(program, case.inputs(v)))), expected)

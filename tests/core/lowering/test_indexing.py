@@ -89,20 +89,16 @@ def test_gather_of_numbers_and_nothing() -> None:
     check(lambda x, i: x.gather(1, i.expand(3, 4)), make(4, 3).t(), torch.tensor([[1, 0, 2, 3]]))
 
 
-@pytest.mark.parametrize("decomposed", [False, True])
-def test_index_select_embedding_take(decomposed: bool) -> None:
-    check(lambda x, i: x.index_select(1, i.abs()), make(3, 4), FIRST, decomposed=decomposed)
-    check(
-        lambda w, i: torch.nn.functional.embedding(i.abs(), w, padding_idx=0), make(5, 3), SECOND, decomposed=decomposed
-    )
-    check(lambda w, i: torch.nn.functional.embedding(i, w), make(5, 3), torch.tensor(2), decomposed=decomposed)
-    check(lambda x, i: x.take(i.abs() + 5), make(3, 4), FIRST, decomposed=True)
+def test_index_select_embedding_take() -> None:
+    check(lambda x, i: x.index_select(1, i.abs()), make(3, 4), FIRST)
+    check(lambda w, i: torch.nn.functional.embedding(i.abs(), w, padding_idx=0), make(5, 3), SECOND)
+    check(lambda w, i: torch.nn.functional.embedding(i, w), make(5, 3), torch.tensor(2))
+    check(lambda x, i: x.take(i.abs() + 5), make(3, 4), FIRST)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("decomposed", [False, True])
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_slices_laid_over(dtype: torch.dtype, decomposed: bool, dynamic: bool) -> None:
+def test_slices_laid_over(dtype: torch.dtype, dynamic: bool) -> None:
     def function(x: torch.Tensor, row: torch.Tensor, block: torch.Tensor) -> Any:
         return (
             torch.select_scatter(x, row, 0, 1),
@@ -113,10 +109,7 @@ def test_slices_laid_over(dtype: torch.dtype, decomposed: bool, dynamic: bool) -
         )
 
     inputs = (make(3, 4, dtype=dtype), make(4, dtype=dtype), make(3, 2, dtype=dtype))
-    if dtype == torch.bool or dynamic:
-        # Strides of slices under symbols are the views' business.
-        decomposed = False
-    check(function, *inputs, decomposed=decomposed, dynamic=dynamic)
+    check(function, *inputs, dynamic=dynamic)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

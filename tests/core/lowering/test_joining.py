@@ -85,8 +85,8 @@ def test_cat_of_many_small_computed_pieces_of_one_size() -> None:
 
 
 def test_stack() -> None:
-    check(lambda a, b: torch.stack([a, b], 1), make(3, 4), make(3, 4), decomposed=True)
-    check(lambda a, b: torch.stack([a, b]), make(), make(), decomposed=True)
+    check(lambda a, b: torch.stack([a, b], 1), make(3, 4), make(3, 4))
+    check(lambda a, b: torch.stack([a, b]), make(), make())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -108,7 +108,7 @@ def test_constant_pad_of_what_is_computed_or_empty() -> None:
 def test_pad_modes(mode: str, pad: tuple[int, ...], dimensions: int) -> None:
     x = torch.randn(2, *(4, 5, 6)[:dimensions]).unsqueeze(0)
     # A circular pad is traced as writes into an empty tensor: whether those stay library calls is not the point here.
-    check(lambda x: F.pad(x, pad * dimensions, mode=mode), x, decomposed=True, native=mode != "circular")
+    check(lambda x: F.pad(x, pad * dimensions, mode=mode), x, native=mode != "circular")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -131,7 +131,7 @@ def test_pad_backward(dtype: torch.dtype, mode: str, size: tuple[int, ...], padd
 @pytest.mark.parametrize("shifts, dims", [((1,), (0,)), ((-2, 9), (1, 2)), ((3,), (-1,))])
 def test_roll(shifts: tuple[int, ...], dims: tuple[int, ...], dynamic: bool) -> None:
     check(lambda x: x.roll(shifts, dims) + 1, make(3, 4, 5), dynamic=dynamic)
-    check(lambda x: x.roll(shifts, dims), make(5, 4, 3).permute(2, 1, 0), decomposed=True)
+    check(lambda x: x.roll(shifts, dims), make(5, 4, 3).permute(2, 1, 0))
 
 
 def test_roll_all_the_way_around_is_a_copy() -> None:
@@ -146,6 +146,6 @@ def test_roll_of_nothing_and_of_a_written_input() -> None:
 
 
 def test_repeat_and_tile() -> None:
-    check(lambda x: x.repeat(2, 1, 3), make(2, 3), decomposed=True)
-    check(lambda x: x.repeat_interleave(2, 1), make(2, 3), decomposed=True)
-    check(lambda x: x.tril() + x.triu(1), make(4, 4), decomposed=True)
+    check(lambda x: x.repeat(2, 1, 3), make(2, 3))
+    check(lambda x: x.repeat_interleave(2, 1), make(2, 3))
+    check(lambda x: x.tril() + x.triu(1), make(4, 4))

@@ -123,7 +123,7 @@ def test_avg_pool_dtypes_layouts_and_dimensions() -> None:
     check(lambda x: F.avg_pool2d(x, 3, 2, 1), image(2, 3, 8, 8, dtype=torch.bfloat16), rtol=1e-2, atol=1e-2)
     check(lambda x: F.avg_pool2d(x, 3, 2, 1), image(2, 3, 8, 8).to(memory_format=torch.channels_last))
     check(lambda x: F.avg_pool2d(x, 2), image(3, 8, 8))
-    check(lambda x: F.avg_pool1d(x, 3, 2, 1), torch.randn(2, 3, 9), decomposed=True)
+    check(lambda x: F.avg_pool1d(x, 3, 2, 1), torch.randn(2, 3, 9))
     check(lambda x: F.avg_pool3d(x, (2, 3, 2), 2, 1), torch.randn(2, 3, 6, 7, 5))
     g = torch.randn_like(F.avg_pool3d(torch.randn(2, 3, 6, 7, 5), 3, 2, 1, True, False))
     check(lambda g, x: aten.avg_pool3d_backward(g, x, [3] * 3, [2] * 3, [1] * 3, True, False, None),
@@ -145,7 +145,7 @@ def test_adaptive_avg_pool3d() -> None:
     x = torch.randn(2, 3, 6, 8, 5)
     check(lambda x: aten._adaptive_avg_pool3d(x, [2, 3, 5]), x)
     check(lambda g, x: aten._adaptive_avg_pool3d_backward(g, x), torch.randn(2, 3, 2, 3, 5), x)
-    check(lambda x: F.adaptive_avg_pool2d(x, (3, 5)), torch.randn(2, 3, 6, 8), decomposed=True)
+    check(lambda x: F.adaptive_avg_pool2d(x, (3, 5)), torch.randn(2, 3, 6, 8))
 
 
 def test_adaptive_max_pool_stays_with_the_library() -> None:
@@ -219,10 +219,10 @@ def raises_alike(function: Callable[..., torch.Tensor], x: torch.Tensor) -> torc
         expected = function(x)
     except (RuntimeError, NotImplementedError) as error:
         with pytest.raises(type(error)) as caught:
-            interpret(program_of(function, x, decomposed=True), [x])
+            interpret(program_of(function, x), [x])
         assert str(caught.value).split(",")[0] == str(error).split(",")[0]
         return None
-    (actual,) = interpret(program_of(function, x, decomposed=True), [x])
+    (actual,) = interpret(program_of(function, x), [x])
     torch.testing.assert_close(actual, expected)
     assert actual.stride() == expected.stride()
     return expected

@@ -23,9 +23,9 @@ def run(program: Program, *inputs: torch.Tensor, seed: int = 0) -> list[Any]:
     return interpret(program, list(inputs))
 
 
-def drawn(function: Callable[..., Any], *inputs: torch.Tensor, seed: int = 0, decomposed: bool = True) -> list[Any]:
+def drawn(function: Callable[..., Any], *inputs: torch.Tensor, seed: int = 0) -> list[Any]:
     """The results, after checking that nothing but the seed comes from the library."""
-    program = program_of(function, *inputs, decomposed=decomposed)
+    program = program_of(function, *inputs)
     externs = [op for op in program.operations if isinstance(op, Extern)]
     assert [op.target for op in externs] == [torch.ops.aten.randint.low] and externs[0].effect
     results = run(program, *inputs, seed=seed)
@@ -53,7 +53,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_seed_decides(name: str) -> None:
-    program, x = program_of(FUNCTIONS[name], torch.ones(4, 8), decomposed=True), torch.ones(4, 8)
+    program, x = program_of(FUNCTIONS[name], torch.ones(4, 8)), torch.ones(4, 8)
     first, again, other = run(program, x)[0], run(program, x)[0], run(program, x, seed=1)[0]
     assert torch.equal(first, again) and not torch.equal(first, other)
     following = interpret(program, [x])[0]
@@ -102,7 +102,7 @@ def test_bernoulli() -> None:
     assert abs(x.mean() - 0.75) < 0.02
     (x,) = drawn(lambda p: torch.ops.aten.bernoulli.Tensor(torch.zeros_like(p), p), p)
     assert abs(x.mean() - 0.5) < 0.02 and x[: COUNT // 10].mean() < 0.1
-    (x,) = drawn(lambda p: torch.bernoulli(p), p.bfloat16(), decomposed=False)
+    (x,) = drawn(lambda p: torch.bernoulli(p), p.bfloat16())
     assert abs(x.double().mean() - 0.5) < 0.02
 
 
@@ -122,9 +122,7 @@ def test_other_distributions() -> None:
 def test_dropout(dtype: torch.dtype) -> None:
     (x,) = drawn(lambda x: F.dropout(x, 0.25), torch.ones(COUNT, dtype=dtype))
     assert abs((x != 0).double().mean() - 0.75) < 0.02 and abs(x.max() - 1 / 0.75) < 0.01
-    y, mask = drawn(
-        lambda x: torch.ops.aten.native_dropout(x, 0.5, True), torch.ones(COUNT, dtype=dtype), decomposed=False
-    )
+    y, mask = drawn(lambda x: torch.ops.aten.native_dropout(x, 0.5, True), torch.ones(COUNT, dtype=dtype))
     assert torch.equal(y != 0, mask) and abs(mask.double().mean() - 0.5) < 0.02 and y.max() == 2
 
 

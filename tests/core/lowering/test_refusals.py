@@ -54,16 +54,16 @@ def test_eager_decides_which_types_it_takes(name: str, dtype: torch.dtype) -> No
         expected = program(x)
     except (RuntimeError, NotImplementedError) as error:
         with pytest.raises((RuntimeError, NotImplementedError)) as caught:
-            interpret(program_of(program, x, decomposed=True), [x])
+            interpret(program_of(program, x), [x])
         if "not implemented for" in str(error) and "not implemented for" in str(caught.value):
             assert type(caught.value) is type(error) and str(caught.value) == str(error)
         return
-    (actual,) = interpret(program_of(program, x, decomposed=True), [x])
+    (actual,) = interpret(program_of(program, x), [x])
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 def test_a_bool_beside_a_number_is_a_number() -> None:
     x = torch.tensor([True, False])
     for program in (lambda x: torch.pow(x, 2), lambda x: torch.clamp(x, min=2), lambda x: torch.fmod(x, 2)):
-        (actual,) = interpret(program_of(program, x, decomposed=True), [x])
+        (actual,) = interpret(program_of(program, x), [x])
         torch.testing.assert_close(actual, program(x))

@@ -97,19 +97,18 @@ def test_scatter_of_numbers_and_nothing() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("decomposed", [False, True])
-def test_index_add_and_copy(dtype: torch.dtype, decomposed: bool) -> None:
+def test_index_add_and_copy(dtype: torch.dtype) -> None:
     inputs = make(3, 5, dtype=dtype), REPEATED, make(3, 4, dtype=dtype)
-    check(lambda x, i, s: x.index_add(1, i, s, alpha=2), *inputs, decomposed=decomposed)
+    check(lambda x, i, s: x.index_add(1, i, s, alpha=2), *inputs)
     inputs = make(3, 5, dtype=dtype), DISTINCT.abs() * 2, make(3, 3, dtype=dtype)
-    check(lambda x, i, s: x.index_copy(1, i[:2], s[:, :2]), *inputs, decomposed=decomposed)
+    check(lambda x, i, s: x.index_copy(1, i[:2], s[:, :2]), *inputs)
 
 
 def test_embedding_backward() -> None:
     op = torch.ops.aten.embedding_dense_backward.default
     index = torch.tensor([[0, 2], [2, 3]])
-    check(lambda g, i: op(g, i, 5, 3, False), torch.randn(2, 2, 4), index, decomposed=True)
-    check(lambda g, i: op(g.bfloat16(), i, 5, -1, False), make(2, 2, 4), index, decomposed=True)
+    check(lambda g, i: op(g, i, 5, 3, False), torch.randn(2, 2, 4), index)
+    check(lambda g, i: op(g.bfloat16(), i, 5, -1, False), make(2, 2, 4), index)
 
 
 def test_the_copy_comes_before_the_stores() -> None:

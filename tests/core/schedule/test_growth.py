@@ -50,7 +50,7 @@ def is_bounded(program: Program) -> None:
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_long_chain_of_views_is_written_to_buffers_on_the_way(name: str) -> None:
-    program = program_of(repeated(CHAINS[name], 8), X, decomposed=True)
+    program = program_of(repeated(CHAINS[name], 8), X)
     schedule = check(program, [X])
     for kernel in schedule.kernels:
         assert excess(kernel.loop) is None, str(kernel.loop)
@@ -88,7 +88,7 @@ def test_a_chain_of_views_alone_is_written_by_lowering(dynamic: bool) -> None:
             v = v.view(10, 12).roll(1, 0).roll(1, 1).view(12, 10)
         return v + 1
 
-    is_bounded(program_of(f, X, dynamic=dynamic, decomposed=True))
+    is_bounded(program_of(f, X, dynamic=dynamic))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -104,7 +104,7 @@ def test_windows_that_are_shifted_again_and_again(dynamic: bool) -> None:
         return v * 2
 
     x = torch.arange(2 * 6 * 8 * 3, dtype=torch.float32).reshape(2, 6, 8, 3)
-    program = program_of(f, x, dynamic=dynamic, decomposed=True)
+    program = program_of(f, x, dynamic=dynamic)
     is_bounded(program)
     if not dynamic:
         check(program, [x])

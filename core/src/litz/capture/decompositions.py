@@ -23,7 +23,7 @@ from litz.capture.foreach import foreach_decompositions
 
 aten = torch.ops.aten
 
-Rule = Callable[..., Any]
+Decomposition = Callable[..., Any]
 
 # By name and not by attribute: an op that this torch version lacks is passed over.
 _ADD: Mapping[str, tuple[str, ...]] = {
@@ -126,7 +126,7 @@ _KEEP: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def decompositions(extra: Mapping[OpOverload, Rule | None] | None = None) -> dict[OpOverload, Rule]:
+def decompositions(extra: Mapping[OpOverload, Decomposition | None] | None = None) -> dict[OpOverload, Decomposition]:
     """The table for AOTAutograd: op to the function that computes it from smaller ops.
 
     extra: what plugins register; it wins over core's own choice, also for ops that core keeps. An op that maps to
@@ -141,13 +141,13 @@ def decompositions(extra: Mapping[OpOverload, Rule | None] | None = None) -> dic
     return table
 
 
-def drawn_in_eager(table: Mapping[OpOverload, Rule]) -> dict[OpOverload, Rule]:
+def drawn_in_eager(table: Mapping[OpOverload, Decomposition]) -> dict[OpOverload, Decomposition]:
     """Less the random ops that draw by themselves: for decompositions and lowerings alike, they are library calls."""
     return {op: rule for op, rule in table.items() if not torch_api.is_random_draw(op)}
 
 
 @functools.cache
-def _core_table() -> Mapping[OpOverload, Rule]:
+def _core_table() -> Mapping[OpOverload, Decomposition]:
     """Core's own choice, built once: it depends on nothing but the torch version."""
     registry = torch_api.decomposition_registry()
     table = torch_api.core_decompositions()
@@ -175,7 +175,7 @@ def _overloads(names: Iterable[str]) -> Iterable[OpOverload]:
                 yield op
 
 
-def _own_rules() -> dict[OpOverload, Rule]:
+def _own_rules() -> dict[OpOverload, Decomposition]:
     """Rules that torch lacks, or where litz wants others."""
     return {
         aten.var.correction: _var,
@@ -256,11 +256,13 @@ def _adaptive_avg_pool2d(x: torch.Tensor, output_size: Sequence[Any]) -> Any:
     return torch_api.decomposition_registry()[aten._adaptive_avg_pool2d.default](x, output_size)
 
 
-def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0) -> list[torch.Tensor]:
-    """Slices, where sizes are known: torch's rule makes as_strided views, for which x has to lie as it was traced."""
-    total = x.shape[dim]
-    if not all(isinstance(size, int) for size in (*split_sizes, total)) or sum(split_sizes) != total:
-        return torch_api.decomposition_registry()[aten.split_with_sizes.default](x, split_sizes, dim)
+def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0) -> Any:
+    """Slices, where sizes are known, else the op stays: torch's rule makes as_strided views, for which x has to lie as
+    it was traced."""
+    if not all(isinstance(size, int) for size in (*split_sizes, x.shape[dim])):
+        return NotImplemented
+    if sum(split_sizes) != x.shape[dim]:
+        return torch_api.decomposition_registry()[aten.split_with_sizes.default](x, split_sizes, dim)  # its error
     ends = itertools.accumulate(split_sizes)
     return [aten.slice.Tensor(x, dim, end - size, end) for size, end in zip(split_sizes, ends, strict=True)]
 

@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 
 aten = torch.ops.aten
 
-Rule = Callable[..., Any]
+Decomposition = Callable[..., Any]
 
 
 def _pow_sum(x: torch.Tensor, ord: Any = 2, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -23,7 +23,7 @@ def _pow_sum(x: torch.Tensor, ord: Any = 2, dtype: torch.dtype | None = None) ->
 
 
 # Where the per-tensor function has another name, or other overloads, than the op without "_foreach_".
-_PER_TENSOR: Mapping[str, Rule] = {
+_PER_TENSOR: Mapping[str, Decomposition] = {
     "copy": lambda x, source, non_blocking=False: aten.copy.default(x, source, non_blocking),
     "zero": torch.zeros_like,
     "clone": torch.clone,
@@ -38,17 +38,19 @@ _PER_TENSOR: Mapping[str, Rule] = {
 }
 
 
-def _scaled(fused: Rule, combine: Rule, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, value: Any) -> torch.Tensor:
+def _scaled(
+    fused: Decomposition, combine: Decomposition, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, value: Any
+) -> torch.Tensor:
     """addcmul or addcdiv, whose factor may be a number or (in the .Tensor overload) a tensor."""
     return x + value * combine(a, b) if isinstance(value, torch.Tensor) else fused(x, a, b, value=value)
 
 
-def foreach_decompositions() -> dict[OpOverload, Rule]:
+def foreach_decompositions() -> dict[OpOverload, Decomposition]:
     """The rules for all functional `_foreach_*` overloads that this torch has."""
     return {op: functools.partial(_each, op, function) for op, function in _functional_foreach()}
 
 
-def _functional_foreach() -> Iterator[tuple[OpOverload, Rule]]:
+def _functional_foreach() -> Iterator[tuple[OpOverload, Decomposition]]:
     names = {
         name.split("::")[1].split(".")[0] for name in torch._C._dispatch_get_all_op_names() if "::_foreach_" in name
     }
@@ -64,7 +66,7 @@ def _functional_foreach() -> Iterator[tuple[OpOverload, Rule]]:
                 yield op, function
 
 
-def _each(op: OpOverload, function: Rule, *args: Any, **kwargs: Any) -> list[torch.Tensor]:
+def _each(op: OpOverload, function: Decomposition, *args: Any, **kwargs: Any) -> list[torch.Tensor]:
     """Call `function` once per tensor of the lists in `args`."""
     length = max(len(value) for value in args if isinstance(value, (list, tuple)))
     # addcmul.Tensor and addcdiv.Tensor take one vector of factors; mul.Tensor and others one tensor for all.

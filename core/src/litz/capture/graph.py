@@ -21,6 +21,9 @@ from litz.capture.graph_text import describe
 
 Kind = Literal["inference", "forward", "backward"]
 
+UNBACKED_HINT = 8192
+"""The size that is assumed, for costs only, where a size depends on data."""
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:
@@ -61,6 +64,14 @@ class Graph:
     frozen_values: Mapping[int, torch.Tensor] = field(default_factory=lambda: MappingProxyType({}))
     input_names: tuple[str, ...] = ()
     messages: tuple[tuple[Any, str], ...] = ()
+
+    def hint(self, size: Any) -> int:
+        """A likely value of a size: for costs and orders, never for what must hold."""
+        expression = torch_api.sympy_of(size)
+        if expression.is_Integer:
+            return int(expression)
+        known = {symbol: self.hints.get(symbol, UNBACKED_HINT) for symbol in expression.free_symbols}
+        return int(expression.xreplace(known))
 
     @property
     def nodes(self) -> tuple[torch.fx.Node, ...]:

@@ -211,22 +211,14 @@ def traced_order(graph: Graph, value: torch.Tensor) -> tuple[int, ...]:
     """
 
     def stride(dim: int) -> int:
-        return hint_of(graph, value.stride(dim))
+        return graph.hint(value.stride(dim))
 
-    real = [dim for dim in range(value.dim()) if hint_of(graph, value.shape[dim]) != 1]
+    real = [dim for dim in range(value.dim()) if graph.hint(value.shape[dim]) != 1]
     order = sorted(real, key=lambda dim: (-stride(dim), dim))
     for dim in range(value.dim()):
         if dim not in real:
             order.insert(next((at for at, other in enumerate(order) if other > dim), len(order)), dim)
     return tuple(order)
-
-
-def hint_of(graph: Graph, size: Any) -> int:
-    """A likely value of a size: for costs and orders, never for what must hold."""
-    if isinstance(size, int):
-        return size
-    expression = torch_api.sympy_of(size)
-    return int(expression.xreplace({symbol: graph.hints.get(symbol, 8192) for symbol in expression.free_symbols}))
 
 
 def _rebuilt(graph: Graph, values: Mapping[torch.fx.Node, Any], conversions: Sequence[Conversion]) -> Graph:

@@ -23,9 +23,9 @@ def make_console() -> Console:
     return Console(highlight=False)
 
 
-def make_table(*columns: str, title: str = "", numbers: Sequence[str] = ()) -> Table:
+def make_table(*columns: str, numbers: Sequence[str] = ()) -> Table:
     """A plain table that wraps rather than cuts in 80 columns. numbers: the columns that are aligned on the right."""
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold", justify="right" if column in numbers else "left")
     return table

@@ -108,11 +108,11 @@ def sum_taps(
     taps: Sequence[int],
     tensor: Tensor,
     tap: Callable[[Indices, Indices], Node],
-    finish: Callable[[Indices, Node], Node] = lambda _, total: total,
+    then: Callable[[Indices, Node], Node] = lambda _, total: total,
 ) -> View:
     """A new tensor of `size`: at `indices` the sum of `tap(indices, position)` over all positions in a window.
 
-    taps: the window's extents. tap: nodes of the dtype that is summed in, 0 where there is nothing to add. finish:
+    taps: the window's extents. tap: nodes of the dtype that is summed in, 0 where there is nothing to add. then:
     turns a sum into the element. The result has the dtype and device of `tensor`. Small windows are written out,
     larger ones are a reduction.
     """
@@ -121,12 +121,12 @@ def sum_taps(
         count *= extent
     if count <= MAX_UNROLLED:
         return ctx.pointwise(
-            size, tensor.dtype, tensor.device, lambda indices: finish(indices, _unrolled(indices, taps, tap))
+            size, tensor.dtype, tensor.device, lambda indices: then(indices, _unrolled(indices, taps, tap))
         )
     inner_size = tuple(map(to_expr, taps))
 
     def body(indices: Indices, inner: Indices) -> Node:
-        return finish(indices, build.reduce("sum", tap(indices, inner)))
+        return then(indices, build.reduce("sum", tap(indices, inner)))
 
     return ctx.reduction(size, inner_size, [tensor.dtype], tensor.device, body)[0]
 

@@ -47,11 +47,6 @@ def _most(n: int, out: int) -> int:
     return max(-(-(h + 1) * out // n) - h * out // n for h in range(n))
 
 
-@lowering(aten._adaptive_avg_pool2d.default)
-def adaptive_avg_pool2d(ctx: LoweringContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
-    return _adaptive(ctx, x, 2)
-
-
 @lowering(aten._adaptive_avg_pool3d.default)
 def adaptive_avg_pool3d(ctx: LoweringContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
     return _adaptive(ctx, x, 3)
@@ -76,10 +71,10 @@ def _adaptive(ctx: LoweringContext, x: Tensor, ndim: int) -> Tensor:
                 conditions.append(less_than(position[-1], _end(o, n, out, ranges), ranges))
         return build.cast(masked_load(x, [*indices[:-ndim], *position], all_of(conditions)), wide)
 
-    def finish(indices: Indices, total: Node) -> Node:
+    def average(indices: Indices, total: Node) -> Node:
         return build.call("div", total, _count(indices[-ndim:], extents, outs, extents_of(indices, size), wide))
 
-    return sum_taps(ctx, size, taps, x, tap, finish)
+    return sum_taps(ctx, size, taps, x, tap, average)
 
 
 def _count(outer: Sequence[Expr], extents: list[int], outs: list[int], ranges: Ranges, dtype: torch.dtype) -> Node:

@@ -1,4 +1,4 @@
-"""Lowerings of average pooling with a fixed window in 1, 2 and 3 dimensions, and of its gradient.
+"""Lowerings of average pooling with a fixed window in 2 and 3 dimensions, and of its gradient.
 
 As with max pooling, a small window is written out tap by tap and a large one is a reduction; gradients are gathered.
 """
@@ -22,7 +22,7 @@ from .windows import Window, sum_dtype, window
 aten = torch.ops.aten
 
 
-AVERAGES = ((1, "aten.avg_pool1d.default"), (2, aten.avg_pool2d.default), (3, aten.avg_pool3d.default))
+AVERAGES = ((2, aten.avg_pool2d.default), (3, aten.avg_pool3d.default))
 GRADIENTS = ((2, aten.avg_pool2d_backward.default), (3, aten.avg_pool3d_backward.default))
 
 
@@ -62,11 +62,11 @@ def _avg_pool(
         position, mask = w.tap(indices[-w.ndim :], step, ranges)
         return build.cast(masked_load(x, [*indices[: -w.ndim], *position], mask), wide)
 
-    def finish_sum(indices: Indices, total: Node) -> Node:
+    def average(indices: Indices, total: Node) -> Node:
         ranges = extents_of(indices, size)
         return build.call("div", total, _divisor(w, indices[-w.ndim :], ranges, include_pad, override, wide))
 
-    return sum_taps(ctx, size, w.taps, x, tap, finish_sum)
+    return sum_taps(ctx, size, w.taps, x, tap, average)
 
 
 def _divisor(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from litz.capture.torch_api import sympy_of
 from litz.ir import Node
 from litz.ir.build import bitcast, cast
 
-from .context import Indices, LoweringContext, same_strides
-from .elementwise import elementwise, load_broadcast, operand
+from .context import Indices, LoweringContext
+from .elementwise import elementwise, operand
 from .registry import lowering
 from .view import Computed, Tensor, View
 
@@ -68,16 +65,6 @@ def plain_clone(ctx: LoweringContext, x: Tensor, *, memory_format: torch.memory_
     return ctx.copy(x, ctx.meta_strides(x.size))
 
 
-@lowering(aten.contiguous.default)
-def contiguous(ctx: LoweringContext, x: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
-    """The tensor itself if it lies as asked."""
-    wanted = tuple(map(sympy_of, ctx.meta.stride()))
-    layout = x.layout() if isinstance(x, View) else None
-    if layout is not None and same_strides(x.size, layout.stride, wanted):
-        return x
-    return ctx.copy(x, wanted)
-
-
 @lowering(aten.copy.default, "prims.copy_to.default")
 def copy(ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """The values of `source`, broadcast and cast to what x is; x itself stays as it was."""
@@ -110,18 +97,6 @@ def view_dtype(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> Tensor:
     if x.dtype.itemsize != dtype.itemsize or torch.bool in (x.dtype, dtype) or isinstance(x, Computed):
         raise NotImplementedError("a view of another width")
     return elementwise(ctx, lambda value: bitcast(value, dtype), (x,), result=dtype)
-
-
-@lowering(aten.fill.Scalar)
-def fill(ctx: LoweringContext, x: Tensor, value: Any) -> Tensor:
-    return ctx.pointwise(x.size, x.dtype, x.device, lambda indices: operand(value, indices, x.dtype))
-
-
-@lowering(aten.fill.Tensor)
-def fill_tensor(ctx: LoweringContext, x: Tensor, value: Tensor) -> Tensor:
-    if value.device != x.device and value.device.type != "cpu":
-        raise NotImplementedError("a copy between devices")
-    return ctx.pointwise(x.size, x.dtype, x.device, lambda indices: cast(load_broadcast(value, indices), x.dtype))
 
 
 @lowering("prims.device_put.default")

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from litz.capture import torch_api
-from litz.capture.layout_needs import LayoutNeeds, Needs
+from litz.capture.graph import Graph
+from litz.capture.layout_needs import Needs
 from litz.ir import Buffer, Check, Extern, Layout, Loop, Node, Operation, Range, Store, TensorRef, build, transform
 from litz.ir.buffer import Kind
 from litz.ir.dtypes import SUPPORTED
@@ -25,7 +26,6 @@ from litz.ir.index import (
     PythonMod,
     Ranges,
     Symbol,
-    likely_value,
     loop_var,
     reduction_var,
     substitute,
@@ -34,7 +34,6 @@ from litz.ir.index import (
 from litz.ir.intervals import Contents
 from litz.ir.node import walk
 from litz.ir.operation import StoreMode, expressions, require
-from litz.target import target_of
 from litz_plugins import TargetOf
 
 from .promises import Promises
@@ -55,13 +54,11 @@ ReductionBody = Callable[[Indices, Indices], Node | tuple[Node, ...]]
 class LoweringContext:
     """The program so far, and the FX node whose lowering is at work."""
 
-    def __init__(
-        self, graph: Any = None, options: Any = None, needs: Needs | None = None, target_of: TargetOf = target_of
-    ) -> None:
+    def __init__(self, graph: Graph, options: Any, needs: Needs, target_of: TargetOf) -> None:
         self.graph = graph
         self.options = options
         self.target_of = target_of
-        self.needs = needs or LayoutNeeds().of
+        self.needs = needs
         self.node: torch.fx.Node | None = None
         self.buffers: dict[str, Buffer] = {}
         self.constants: dict[str, torch.Tensor] = {}
@@ -107,9 +104,15 @@ class LoweringContext:
                     return found
         return Layout.contiguous(size).stride
 
+    @property
+    def op_name(self) -> str:
+        """The name of the node's op, for a lowering that several share: "sum" of aten.sum.dim_IntList."""
+        assert self.node is not None
+        return self.node.target._opname  # type: ignore[union-attr, no-any-return]
+
     def hint(self, expr: Expr) -> int:
         """A likely value of a size; never to be decided by where another value would make the result wrong."""
-        return likely_value(expr, {} if self.graph is None else self.graph.hints)
+        return self.graph.hint(expr)
 
     def want_short_rows(self, x: Tensor, dim: int | None, rows: int) -> None:
         """NotImplementedError if a GPU's library is faster: for what cannot be split over programs (scans, positions of
@@ -128,7 +131,7 @@ class LoweringContext:
         NotImplementedError where it hangs on an unbacked symbol.
         """
         try:
-            return torch_api.evaluate_with_guard(None if self.graph is None else self.graph.shape_env, condition)
+            return torch_api.evaluate_with_guard(self.graph.shape_env, condition)
         except Exception as error:
             raise NotImplementedError(f"{condition} is not known when compiling") from error
 
@@ -284,7 +287,6 @@ class LoweringContext:
         device: torch.device,
         body: ReductionBody,
         *,
-        strides: Sequence[Size | None] | None = None,
         outputs: Sequence[int | None] | None = None,
     ) -> tuple[View, ...]:
         """New tensors of `size`, one per entry of `dtypes`, reduced over `reduction_size` in one Loop.
@@ -295,15 +297,7 @@ class LoweringContext:
         inner_size = tuple(reduction_size) or (ONE,)
         indices, inner = self.indices(size), self.reduction_indices(inner_size)
         results = tuple(
-            View.whole(
-                self.new_buffer(
-                    size,
-                    dtype,
-                    device,
-                    strides[position] if strides else None,
-                    output=outputs[position] if outputs else None,
-                )
-            )
+            View.whole(self.new_buffer(size, dtype, device, output=outputs[position] if outputs else None))
             for position, dtype in enumerate(dtypes)
         )
         if any(result.numel == 0 for result in results):

@@ -84,10 +84,7 @@ def _factors(beta: Any, alpha: Any) -> dict[str, Any]:
 @lowering(
     "aten.mm.dtype",
     "aten.bmm.dtype",
-    aten.mv.default,
     aten.addmv.default,
-    aten.dot.default,
-    aten.vdot.default,
     "aten._int_mm.default",
     "aten._scaled_mm.default",
     "aten._grouped_mm.default",
@@ -101,5 +98,5 @@ def _factors(beta: Any, alpha: Any) -> dict[str, Any]:
 def strided_contraction(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     """Those whose kernels look at the operands' strides: they get the strides of the trace."""
     assert ctx.node is not None
-    kind = ctx.node.target._opname.removeprefix("_")  # type: ignore[union-attr]
+    kind = ctx.op_name.removeprefix("_")
     return fallback(ctx, ctx.node, args, kwargs, operation=Template, kind=kind)

@@ -104,12 +104,11 @@ def elementwise(
     *,
     compute: torch.dtype | tuple[torch.dtype | None, ...] | None = None,
     result: torch.dtype | None = None,
-    output: int | None = None,
 ) -> View:
     """`function` of the operands at each point of the size that they broadcast to.
 
     compute: the dtype that operands are cast to; one for each if a sequence; None leaves a tensor as it is.
-    result: the dtype of the result; None is that of the node that `function` gives. output: see `ctx.pointwise`.
+    result: the dtype of the result; None is that of the node that `function` gives.
     """
     each = compute if isinstance(compute, tuple) else (compute,) * len(args)
 
@@ -125,4 +124,4 @@ def elementwise(
     size = broadcast_size(*args)
     if result is None:
         result = node(ctx.indices(size)).dtype
-    return ctx.pointwise(size, result, device_of(*args), node, output=output)
+    return ctx.pointwise(size, result, device_of(*args), node)

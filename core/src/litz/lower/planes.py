@@ -16,7 +16,7 @@ from . import views
 from .access import checked, extents_of
 from .context import Indices, LoweringContext
 from .registry import Lowering, lowering
-from .scatter import finish, put, writable, zeros
+from .scatter import as_dtype, put, writable, zeros
 from .view import Position, Tensor, View
 from .windows import sum_dtype
 
@@ -37,7 +37,7 @@ def put_in_planes(
         return [*indices[:lead], checked(ctx, places.load(indices), plane, ranges, None)]
 
     put(ctx, flat, values.size, where, lambda indices: build.cast(values.load(indices), target.dtype), mode)
-    return finish(ctx, target, values.dtype)
+    return as_dtype(ctx, target, values.dtype)
 
 
 def _unpool(ndim: int) -> Lowering:

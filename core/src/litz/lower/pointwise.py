@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from litz.ir import Node
-from litz.ir.build import call, cast, const, rounded
+from litz.ir.build import call, const, rounded
 from litz.ir.dtypes import HALF
 
 from .context import LoweringContext
@@ -95,90 +95,28 @@ def _pair(float_op: str, other_op: str) -> NodeFunction:
     return lambda a, b: call(float_op if a.dtype.is_floating_point else other_op, a, b)
 
 
-def _sinc(x: Node) -> Node:
-    angle = call("mul", x, like(x, math.pi))
-    return call("where", call("eq", x, like(x, 0)), like(x, 1), call("div", call("sin", angle), angle))
-
-
-def _entr(x: Node) -> Node:
-    positive = call("neg", call("mul", x, call("log", x)))
-    rest = call("where", call("eq", x, like(x, 0)), like(x, 0), like(x, -math.inf))
-    inside = call("where", call("gt", x, like(x, 0)), positive, rest)
-    return call("where", call("isnan", x), x, inside)
-
-
-def _xlogy(log: str) -> NodeFunction:
-    def function(x: Node, y: Node) -> Node:
-        product = call("mul", x, call(log, y))
-        at_zero = call("where", call("eq", x, like(x, 0)), like(x, 0), product)
-        return call("where", call("isnan", y), y, at_zero)
-
-    return function
-
-
-def _logaddexp(base: float) -> NodeFunction:
-    def function(a: Node, b: Node) -> Node:
-        # Equal infinities: their difference would be NaN.
-        alike = call("bitwise_and", call("isinf", a), call("eq", a, b))
-        gap = call("neg", call("abs", call("sub", a, b)))
-        small = call("log1p", call("exp" if base == math.e else "exp2", gap))
-        if base != math.e:
-            small = call("mul", small, like(small, 1 / math.log(base)))
-        return call("where", alike, a, call("add", call("maximum", a, b), small))
-
-    return function
-
-
-def _heaviside(x: Node, at_zero: Node) -> Node:
-    step = cast(call("gt", x, like(x, 0)), x.dtype)
-    return call("where", call("eq", x, like(x, 0)), at_zero, step)
-
-
-def _scaled(factor: float) -> NodeFunction:
-    return lambda x: call("mul", x, like(x, factor))
-
-
-def _ndtr(x: Node) -> Node:
-    """The normal distribution's cumulative function."""
-    return call("mul", call("erfc", call("mul", x, like(x, -math.sqrt(0.5)))), like(x, 0.5))
-
-
 _FLOATING_UNARY: dict[str, NodeFunction] = {
-    **{name: op(name) for name in (
+    name: op(name) for name in (
         "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
-        "cosh", "tanh", "asinh", "acosh", "atanh", "sqrt", "rsqrt", "reciprocal", "erf", "erfc", "lgamma", "sigmoid")},
-    "erfinv": op("erfinv"),
-    "sinc": _sinc,
-    "special_entr": _entr,
-    "special_ndtr": _ndtr,
-    "deg2rad": _scaled(math.pi / 180),
-    "rad2deg": _scaled(180 / math.pi),
+        "cosh", "tanh", "asinh", "acosh", "atanh", "sqrt", "rsqrt", "reciprocal", "erf", "erfc", "erfinv", "lgamma",
+        "sigmoid")
 }  # fmt: skip
 
 _SAME_UNARY: dict[str, NodeFunction] = {
     "neg": op("neg"),
     "abs": lambda x: x if x.dtype in (bool_, torch.uint8) else call("abs", x),
     "sign": op("sign"),
-    "sgn": op("sign"),
-    "positive": lambda x: x,
     "square": lambda x: call("mul", x, x),
     "floor": integral(op("floor")),
     "ceil": integral(op("ceil")),
     "trunc": integral(op("trunc")),
-    "fix": integral(op("trunc")),
     "round": integral(op("round")),
-    "frac": lambda x: call("sub", x, call("trunc", x)),
     "bitwise_not": op("bitwise_not"),
     "relu": lambda x: call("maximum", x, like(x, 0)),
-    "real": lambda x: x,
-    "conj_physical": lambda x: x,
 }
 
 _TESTS: dict[str, NodeFunction] = {
     "isnan": never_for_integers(op("isnan")),
-    "isinf": never_for_integers(op("isinf")),
-    "isposinf": never_for_integers(lambda x: call("eq", x, like(x, math.inf))),
-    "isneginf": never_for_integers(lambda x: call("eq", x, like(x, -math.inf))),
     "isfinite": lambda x: (
         call("lt", call("abs", x), like(x, math.inf)) if x.dtype.is_floating_point else const(True, bool_)
     ),
@@ -192,32 +130,17 @@ _SAME_BINARY: dict[str, NodeFunction] = {
     "fmin": _pair("fmin", "minimum"),
     "remainder": op("remainder"),
     "fmod": op("fmod"),
-    "floor_divide": op("floordiv"),
     "nextafter": op("nextafter"),
     "hypot": op("hypot"),
-    "heaviside": _heaviside,
     "bitwise_and": op("bitwise_and"),
     "bitwise_or": op("bitwise_or"),
     "bitwise_xor": op("bitwise_xor"),
     "bitwise_left_shift": op("shift_left"),
     "bitwise_right_shift": op("shift_right"),
-    "__and__": op("bitwise_and"),
-    "__or__": op("bitwise_or"),
-    "__xor__": op("bitwise_xor"),
     "__lshift__": op("shift_left"),
     "__rshift__": op("shift_right"),
-    "logaddexp": _logaddexp(math.e),
-    "logaddexp2": _logaddexp(2.0),
     "shift_left": op("shift_left"),
     "shift_right_arithmetic": op("shift_right"),
-}
-
-_FLOATING_BINARY: dict[str, NodeFunction] = {
-    "atan2": op("atan2"),
-    "copysign": op("copysign"),
-    "true_divide": op("div"),
-    "xlogy": _xlogy("log"),
-    "special_xlog1py": _xlogy("log1p"),
 }
 
 for _name, _function in _FLOATING_UNARY.items():
@@ -228,9 +151,7 @@ for _name, _function in _TESTS.items():
     _register(predicate, _function, 1, _names(_name, "default"))
 for _name, _function in _SAME_BINARY.items():
     _register(same, _function, 2, _names(_name, "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar", "default"))
-for _name, _function in _FLOATING_BINARY.items():
-    _overloads = ("Tensor", "Scalar", "Scalar_Other", "Scalar_Self", "self_scalar", "other_scalar", "default")
-    _register(floating, _function, 2, _names(_name, *_overloads))
+_register(floating, op("atan2"), 2, _names("atan2", "default"))
 for _name in ("logical_and", "logical_or", "logical_xor"):
     _register(logical, op(_name.replace("logical", "bitwise")), 2, (f"aten.{_name}.default",))
 

@@ -15,6 +15,7 @@ import sympy
 import torch
 
 from litz.capture import torch_api
+from litz.capture.graph import Graph
 from litz.errors import LoweringError
 from litz.ir import Unbacked
 
@@ -30,15 +31,15 @@ class Promises:
     emit: appends a Check of (condition, message, symbols to show) to the program.
     """
 
-    def __init__(self, graph: Any, emit: Emit) -> None:
+    def __init__(self, graph: Graph, emit: Emit) -> None:
         self.emit = emit
-        self.shape_env = None if graph is None else graph.shape_env
+        self.shape_env = graph.shape_env
         self.known: set[sympy.Symbol] = set()
         self.checked: set[Any] = set()
         self.places: dict[sympy.Symbol, str] = {}
         self.messages: dict[Any, str] = {}
         self.pending: list[Any] = []
-        if graph is None or self.shape_env is None:
+        if self.shape_env is None:
             return
         self.pending = torch_api.runtime_asserts(self.shape_env)
         said = (torch_api.asserted(node) for node in graph.nodes)

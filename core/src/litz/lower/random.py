@@ -237,12 +237,6 @@ def bernoulli_tensor(ctx: LoweringContext, x: Tensor, p: Tensor, *, generator: A
     return _bernoulli(ctx, views.expand(p, meta_size(ctx)))
 
 
-@lowering("aten.bernoulli.default")
-def bernoulli(ctx: LoweringContext, p: Tensor, *, generator: Any = None) -> Tensor:
-    default_generator(generator)
-    return _bernoulli(ctx, p)
-
-
 def _single(key: Node, position: Node) -> Node:
     return build.call("random_uniform", key, position)
 
@@ -271,27 +265,22 @@ def prims_uniform(
     **options: Any,
 ) -> Tensor:
     default_generator(generator)
-    unit = uniform(dtype)
-    if low == 0 and high == 1:
-        return draw(ctx, unit)
-
-    def value(key: Node, position: Node) -> Node:
-        drawn = unit(key, position)
-        scaled = build.call("mul", drawn, build.const(high - low, drawn.dtype))
-        return build.call("add", scaled, build.const(low, drawn.dtype))
-
-    return draw(ctx, value)
+    return draw(ctx, _scaled(uniform(dtype), high - low, low))
 
 
 def _normal(ctx: LoweringContext, mean: float, std: float) -> Tensor:
-    unit = normal(ctx.meta.dtype)
+    return draw(ctx, _scaled(normal(ctx.meta.dtype), std, mean))
+
+
+def _scaled(unit: Draw, factor: float, shift: float) -> Draw:
+    """What `unit` draws, times `factor`, plus `shift`."""
 
     def value(key: Node, position: Node) -> Node:
         drawn = unit(key, position)
-        scaled = drawn if std == 1 else build.call("mul", drawn, build.const(std, drawn.dtype))
-        return scaled if mean == 0 else build.call("add", scaled, build.const(mean, drawn.dtype))
+        scaled = drawn if factor == 1 else build.call("mul", drawn, build.const(factor, drawn.dtype))
+        return scaled if shift == 0 else build.call("add", scaled, build.const(shift, drawn.dtype))
 
-    return draw(ctx, value)
+    return value
 
 
 @lowering(prims.normal.default)

@@ -7,7 +7,6 @@ same buffer as one with it, so both lie alike.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,9 +17,9 @@ from litz.ir.build import call, cast, const
 from litz.ir.index import ONE, ZERO, Expr, product
 
 from .context import Indices, LoweringContext
-from .elementwise import load_broadcast, scalar
+from .elementwise import scalar
 from .pointwise import like
-from .promotion import to_float, to_int64
+from .promotion import to_int64
 from .registry import lowering
 from .view import Tensor, View
 from .views import canonical_dim
@@ -81,14 +80,13 @@ def reduce_one(
     compute: torch.dtype,
     result: torch.dtype,
     *,
-    prepare: Callable[[Node], Node] = lambda value: value,
-    finish: Callable[[Node], Node] = lambda value: value,
+    then: Callable[[Node], Node] = lambda value: value,
     empty_dims: bool = False,
 ) -> View:
-    """x, cast to `compute` and prepared, reduced by `kind`, finished, and cast to `result`."""
+    """x, cast to `compute`, reduced by `kind`, put through `then`, and cast to `result`."""
 
     def body(value: Node) -> Node:
-        return finish(build.reduce(kind, prepare(cast(value, compute))))
+        return then(build.reduce(kind, cast(value, compute)))
 
     return reduce_over(ctx, x, dims, keepdim, (result,), body, empty_dims=empty_dims)[0]
 
@@ -101,61 +99,33 @@ def reduced_numel(x: Tensor, dims: Dims) -> Expr:
 # ---- sums
 
 
-@lowering(aten.sum.default)
-def sum_all(ctx: LoweringContext, x: Tensor, *, dtype: torch.dtype | None = None) -> View:
-    return sum_dims(ctx, x, None, dtype=dtype)
-
-
-@lowering(aten.sum.dim_IntList)
-def sum_dims(
-    ctx: LoweringContext, x: Tensor, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
+@lowering(aten.sum.dim_IntList, aten.prod.default, aten.prod.dim_int)
+def sum_or_product(
+    ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> View:
     result = dtype or to_int64(x.dtype)
-    return reduce_one(ctx, "sum", x, dims, keepdim, result, result)
+    return reduce_one(ctx, ctx.op_name, x, dims, keepdim, result, result)
 
 
-@lowering("prims.sum.default")
-def prims_sum(ctx: LoweringContext, x: Tensor, dims: Dims, *, output_dtype: torch.dtype | None = None) -> View:
-    result = output_dtype or x.dtype
-    return reduce_one(ctx, "sum", x, dims, False, result, result, empty_dims=True)
-
-
-@lowering("prims.prod.default")
-def prims_prod(ctx: LoweringContext, x: Tensor, dims: Dims, *, output_dtype: torch.dtype | None = None) -> View:
-    result = output_dtype or x.dtype
-    return reduce_one(ctx, "prod", x, dims, False, result, result, empty_dims=True)
-
-
-@lowering(aten.prod.default)
-def prod_all(ctx: LoweringContext, x: Tensor, *, dtype: torch.dtype | None = None) -> View:
-    result = dtype or to_int64(x.dtype)
-    return reduce_one(ctx, "prod", x, None, False, result, result)
-
-
-@lowering(aten.prod.dim_int)
-def prod_dim(
-    ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
+@lowering("prims.sum.default", "prims.prod.default")
+def prims_sum_or_product(
+    ctx: LoweringContext, x: Tensor, dims: Dims, *, output_dtype: torch.dtype | None = None
 ) -> View:
-    result = dtype or to_int64(x.dtype)
-    return reduce_one(ctx, "prod", x, dim, keepdim, result, result)
+    result = output_dtype or x.dtype
+    return reduce_one(ctx, ctx.op_name, x, dims, False, result, result, empty_dims=True)
 
 
-@lowering(aten.mean.default)
-def mean_all(ctx: LoweringContext, x: Tensor, *, dtype: torch.dtype | None = None) -> View:
-    return mean_dims(ctx, x, None, dtype=dtype)
-
-
-@lowering(aten.mean.dim)
-def mean_dims(
-    ctx: LoweringContext, x: Tensor, dims: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
+@lowering(aten.mean.default, aten.mean.dim)
+def mean(
+    ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> View:
     result = dtype or x.dtype
     count = reduced_numel(x, dims)
 
-    def finish(total: Node) -> Node:
+    def average(total: Node) -> Node:
         return call("div", total, _count(count, total.dtype))
 
-    return reduce_one(ctx, "sum", x, dims, keepdim, result, result, finish=finish)
+    return reduce_one(ctx, "sum", x, dims, keepdim, result, result, then=average)
 
 
 def _count(count: Expr, dtype: torch.dtype) -> Node:
@@ -163,28 +133,11 @@ def _count(count: Expr, dtype: torch.dtype) -> Node:
     return scalar(int(count) if count.is_Integer else count, dtype)
 
 
-@lowering(aten.count_nonzero.default, aten.count_nonzero.dim_IntList)
-def count_nonzero(ctx: LoweringContext, x: Tensor, dims: Dims = None) -> View:
-    def prepare(value: Node) -> Node:
-        return cast(cast(value, torch.bool), torch.int64)
-
-    return reduce_one(ctx, "sum", x, dims, False, x.dtype, torch.int64, prepare=prepare)
-
-
-@lowering(aten.any.default, aten.any.dim, aten.any.dims)
-def any_(ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool = False) -> View:
-    return _truth(ctx, "any", x, dims, keepdim)
-
-
-@lowering(aten.all.default, aten.all.dim, aten.all.dims)
-def all_(ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool = False) -> View:
-    return _truth(ctx, "all", x, dims, keepdim)
-
-
-def _truth(ctx: LoweringContext, kind: str, x: Tensor, dims: Dims, keepdim: bool) -> View:
+@lowering(aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims)
+def any_or_all(ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool = False) -> View:
     """bool, but uint8 for uint8, as in eager. An empty list of dimensions reduces nothing."""
     result = torch.uint8 if x.dtype == torch.uint8 else torch.bool
-    return reduce_one(ctx, kind, x, dims, keepdim, torch.bool, result, empty_dims=True)
+    return reduce_one(ctx, ctx.op_name, x, dims, keepdim, torch.bool, result, empty_dims=True)
 
 
 # ---- extremes
@@ -196,40 +149,19 @@ def _non_empty(x: Tensor, dims: Dims) -> None:
         raise NotImplementedError("an extreme of no elements")
 
 
-@lowering(aten.amax.default, "prims.amax.default")
-def amax(ctx: LoweringContext, x: Tensor, dims: Dims = (), keepdim: bool = False) -> View:
+@lowering(
+    *(aten.amax.default, aten.amin.default, aten.max.default, aten.min.default),
+    *("prims.amax.default", "prims.amin.default"),
+)
+def extreme(ctx: LoweringContext, x: Tensor, dims: Dims = (), keepdim: bool = False) -> View:
     _non_empty(x, dims)
-    return reduce_one(ctx, "max", x, dims, keepdim, x.dtype, x.dtype)
+    return reduce_one(ctx, ctx.op_name.removeprefix("a"), x, dims, keepdim, x.dtype, x.dtype)
 
 
-@lowering(aten.amin.default, "prims.amin.default")
-def amin(ctx: LoweringContext, x: Tensor, dims: Dims = (), keepdim: bool = False) -> View:
-    _non_empty(x, dims)
-    return reduce_one(ctx, "min", x, dims, keepdim, x.dtype, x.dtype)
-
-
-@lowering(aten.max.default)
-def max_all(ctx: LoweringContext, x: Tensor) -> View:
-    return amax(ctx, x)
-
-
-@lowering(aten.min.default)
-def min_all(ctx: LoweringContext, x: Tensor) -> View:
-    return amin(ctx, x)
-
-
-@lowering(aten.max.dim)
-def max_dim(ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False) -> tuple[View, ...]:
-    return _extreme_and_position(ctx, "max", x, dim, keepdim)
-
-
-@lowering(aten.min.dim)
-def min_dim(ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False) -> tuple[View, ...]:
-    return _extreme_and_position(ctx, "min", x, dim, keepdim)
-
-
-def _extreme_and_position(ctx: LoweringContext, kind: str, x: Tensor, dim: int, keepdim: bool) -> tuple[View, ...]:
+@lowering(aten.max.dim, aten.min.dim)
+def extreme_and_position(ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False) -> tuple[View, ...]:
     """Value and index from one loop. Of equal elements the first one counts."""
+    kind = ctx.op_name
     _non_empty(x, dim)
     ctx.want_short_rows(x, dim, rows=64)
 
@@ -244,18 +176,10 @@ def _position(kind: str, value: Node) -> Node:
     return build.reduce(f"arg{kind}", cast(value, torch.int32) if value.dtype == torch.bool else value)
 
 
-@lowering(aten.argmax.default)
-def argmax(ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False) -> View:
-    return _arg(ctx, "max", x, dim, keepdim)
-
-
-@lowering(aten.argmin.default)
-def argmin(ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False) -> View:
-    return _arg(ctx, "min", x, dim, keepdim)
-
-
-def _arg(ctx: LoweringContext, kind: str, x: Tensor, dim: int | None, keepdim: bool) -> View:
+@lowering(aten.argmax.default, aten.argmin.default)
+def position_of_extreme(ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False) -> View:
     """With no `dim` the position in the whole tensor, row-major: the reduction ranges are all its dimensions."""
+    kind = ctx.op_name.removeprefix("arg")
     _non_empty(x, dim)
     ctx.want_short_rows(x, dim, rows=64)
     return reduce_over(ctx, x, dim, keepdim, (torch.int64,), lambda value: _position(kind, value))[0]
@@ -294,7 +218,7 @@ def _variance(
     return reduce_over(ctx, x, dims, keepdim, (x.dtype,) * (1 + with_mean), body)
 
 
-@lowering(aten.var.correction, "prims.var.default")
+@lowering("prims.var.default")
 def var(
     ctx: LoweringContext,
     x: Tensor,
@@ -316,166 +240,4 @@ def var_mean(
     return _variance(ctx, x, dims, correction, keepdim, root=False, with_mean=True)
 
 
-@lowering(aten.std.correction)
-def std(ctx: LoweringContext, x: Tensor, dims: Dims = None, *, correction: Any = None, keepdim: bool = False) -> View:
-    return _variance(ctx, x, dims, correction, keepdim, root=True, with_mean=False)[0]
-
-
-@lowering(aten.std_mean.correction)
-def std_mean(
-    ctx: LoweringContext, x: Tensor, dims: Dims = None, *, correction: Any = None, keepdim: bool = False
-) -> tuple[View, ...]:
-    return _variance(ctx, x, dims, correction, keepdim, root=True, with_mean=True)
-
-
-@lowering(aten.linalg_vector_norm.default)
-def vector_norm(
-    ctx: LoweringContext,
-    x: Tensor,
-    order: Any = 2,
-    dims: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> View:
-    result = dtype or x.dtype
-    if order in (math.inf, -math.inf):
-        _non_empty(x, dims)
-        kind = "max" if order > 0 else "min"
-        return reduce_one(ctx, kind, x, dims, keepdim, result, result, prepare=lambda v: call("abs", v))
-
-    def prepare(value: Node) -> Node:
-        if order == 0:
-            return cast(cast(value, torch.bool), result)
-        if order == 1:
-            return call("abs", value)
-        return call("mul", value, value) if order == 2 else call("pow", call("abs", value), like(value, order))
-
-    def finish(total: Node) -> Node:
-        if order in (0, 1):
-            return total
-        return call("sqrt", total) if order == 2 else call("pow", total, like(total, 1 / order))
-
-    return reduce_one(ctx, "sum", x, dims, keepdim, result, result, prepare=prepare, finish=finish)
-
-
 # ---- softmax and its kin
-
-
-def _shift_and_sum(ctx: LoweringContext, x: Tensor, dims: Dims, dtype: torch.dtype) -> tuple[View, View]:
-    """(m, s) with dimensions kept: the maximum (0 where it is infinite) and the sum of exp(x - m)."""
-    largest = reduce_one(ctx, "max", x, dims, True, dtype, dtype)
-
-    def finite(value: Node) -> Node:
-        return call("where", call("isinf", value), like(value, 0), value)
-
-    gone = reduced_dims(dims, x.ndim)
-
-    def body(indices: Indices, inner: Indices) -> Node:
-        position = list(indices)
-        for number, dim in enumerate(gone):
-            position[dim] = inner[number]
-        shift = finite(largest.load(indices))
-        return build.reduce("sum", call("exp", call("sub", cast(x.load(position), dtype), shift)))
-
-    total = ctx.reduction(largest.size, [x.size[dim] for dim in gone], (dtype,), x.device, body)[0]
-    return largest, total
-
-
-@lowering(aten.logsumexp.default)
-def logsumexp(ctx: LoweringContext, x: Tensor, dims: Dims, keepdim: bool = False) -> Tensor:
-    dtype = to_float(x.dtype)
-    _non_empty(x, dims)
-    largest, total = _shift_and_sum(ctx, x, dims, torch.float32 if dtype.itemsize == 2 else dtype)
-    gone = reduced_dims(dims, x.ndim)
-    size = largest.size if keepdim else tuple(x.size[dim] for dim in range(x.ndim) if dim not in gone)
-
-    def body(indices: Indices) -> Node:
-        position = list(indices)
-        if not keepdim:
-            for dim in gone:
-                position.insert(dim, ZERO)
-        shift = largest.load(position)
-        finite = call("where", call("isinf", shift), like(shift, 0), shift)
-        return call("add", call("log", total.load(position)), finite)
-
-    return ctx.pointwise(size, dtype, x.device, body)
-
-
-def _normalized(ctx: LoweringContext, x: Tensor, dim: int, half_to_float: bool, *, log: bool) -> Tensor:
-    """softmax or its logarithm: maximum, sum of exponentials, result, in float32 for half types."""
-    result = torch.float32 if half_to_float else x.dtype
-    compute = torch.float32 if result.itemsize == 2 else result
-    if x.numel == 0:
-        return ctx.pointwise(x.size, result, x.device, lambda indices: const(0, result))
-    largest = reduce_one(ctx, "max", x, dim, True, compute, compute)
-    gone = reduced_dims(dim, x.ndim)
-
-    def shifted(position: Sequence[Expr], outer: Indices) -> Node:
-        return call("sub", cast(x.load(position), compute), load_broadcast(largest, outer))
-
-    def summed(indices: Indices, inner: Indices) -> Node:
-        position = list(indices)
-        for number, reduced in enumerate(gone):
-            position[reduced] = inner[number]
-        return build.reduce("sum", call("exp", shifted(position, indices)))
-
-    total = ctx.reduction(largest.size, [x.size[d] for d in gone], (compute,), x.device, summed)[0]
-
-    def body(indices: Indices) -> Node:
-        whole = load_broadcast(total, indices)
-        value = shifted(indices, indices)
-        return call("sub", value, call("log", whole)) if log else call("div", call("exp", value), whole)
-
-    return ctx.pointwise(x.size, result, x.device, body)
-
-
-@lowering(aten._softmax.default)
-def softmax(ctx: LoweringContext, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    return _normalized(ctx, x, dim, half_to_float, log=False)
-
-
-@lowering(aten._log_softmax.default)
-def log_softmax(ctx: LoweringContext, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    return _normalized(ctx, x, dim, half_to_float, log=True)
-
-
-def _softmax_gradient(
-    ctx: LoweringContext, grad: Tensor, y: Tensor, dim: int, dtype: torch.dtype, *, log: bool
-) -> Tensor:
-    gone = reduced_dims(dim, y.ndim)
-    compute = torch.float32 if grad.dtype.itemsize == 2 else grad.dtype
-    if y.numel == 0:
-        return ctx.pointwise(y.size, dtype, y.device, lambda indices: const(0, dtype))
-
-    def loads(position: Sequence[Expr]) -> tuple[Node, Node]:
-        return cast(grad.load(position), compute), cast(y.load(position), compute)
-
-    def summed(indices: Indices, inner: Indices) -> Node:
-        position = list(indices)
-        for number, reduced in enumerate(gone):
-            position[reduced] = inner[number]
-        g, v = loads(position)
-        return build.reduce("sum", g if log else call("mul", g, v))
-
-    size = [ONE if d in gone else y.size[d] for d in range(y.ndim)]
-    total = ctx.reduction(size, [y.size[d] for d in gone], (compute,), y.device, summed)[0]
-
-    def body(indices: Indices) -> Node:
-        g, v = loads(indices)
-        whole = load_broadcast(total, indices)
-        if log:
-            return call("sub", g, call("mul", call("exp", v), whole))
-        return call("mul", v, call("sub", g, whole))
-
-    return ctx.pointwise(y.size, dtype, y.device, body)
-
-
-@lowering(aten._softmax_backward_data.default)
-def softmax_backward(ctx: LoweringContext, grad: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    return _softmax_gradient(ctx, grad, y, dim, dtype, log=False)
-
-
-@lowering(aten._log_softmax_backward_data.default)
-def log_softmax_backward(ctx: LoweringContext, grad: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    return _softmax_gradient(ctx, grad, y, dim, dtype, log=True)

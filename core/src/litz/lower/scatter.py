@@ -59,7 +59,7 @@ def put(
     ctx.add_loop(target.device, size, (), [ctx.store(target, places(indices), values(indices), mode)])
 
 
-def finish(ctx: LoweringContext, target: View, dtype: torch.dtype) -> View:
+def as_dtype(ctx: LoweringContext, target: View, dtype: torch.dtype) -> View:
     """`target`, rounded to `dtype` where it was accumulated in a wider one."""
     if target.dtype == dtype:
         return target
@@ -73,7 +73,7 @@ def overwrite(
     writable(x, mode)
     target = start(ctx, x, accumulator(x, mode))
     put(ctx, target, size, places, lambda indices: build.cast(values(indices), target.dtype), mode)
-    return finish(ctx, target, x.dtype)
+    return as_dtype(ctx, target, x.dtype)
 
 
 # ----------------------------------------------------------------------------------------------------------- index_put
@@ -212,7 +212,7 @@ def scatter_reduce(
         put(ctx, target, size, places, lambda _: build.const(identity(mode, dtype), dtype), "set")
     put(ctx, target, size, places, lambda indices: build.cast(load(indices), dtype), mode)
     if reduce != "mean":
-        return views.reshape(finish(ctx, target, x.dtype), original, ctx.hint)
+        return views.reshape(as_dtype(ctx, target, x.dtype), original, ctx.hint)
     count = ctx.pointwise(
         x.size, torch.int64, x.device, lambda _: build.const(int(include_self), torch.int64),
         stride=target.buffer.layout.stride,

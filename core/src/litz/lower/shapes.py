@@ -39,29 +39,12 @@ def prims_transpose(ctx: LoweringContext, x: Tensor, permutation: Sequence[int])
     return views.permute(x, permutation)
 
 
-@lowering(aten.t.default, aten.numpy_T.default, any_dtype=True)
-def t(ctx: LoweringContext, x: Tensor) -> Tensor:
-    return views.permute(x, range(x.ndim)[::-1])
-
-
-@lowering(aten.transpose.int, aten.swapaxes.default, any_dtype=True)
-def transpose(ctx: LoweringContext, x: Tensor, first: int, second: int) -> Tensor:
-    return views.transpose(x, first, second)
-
-
-@lowering(
-    aten.view.default,
-    aten.reshape.default,
-    aten._unsafe_view.default,
-    aten._reshape_alias.default,
-    aten._reshape_copy.default,
-    any_dtype=True,
-)
+@lowering(aten.view.default, aten.reshape.default, aten._reshape_copy.default, any_dtype=True)
 def view(ctx: LoweringContext, x: Tensor, size: Size, stride: Size | None = None) -> Tensor:
     return reshape_or_copy(ctx, x, size)
 
 
-@lowering(prims.view_of.default, aten.alias.default, aten.detach.default, aten.lift_fresh.default, any_dtype=True)
+@lowering(prims.view_of.default, aten.alias.default, aten.lift_fresh.default, any_dtype=True)
 def alias(ctx: LoweringContext, x: Tensor) -> Tensor:
     return x
 
@@ -89,19 +72,9 @@ def split_dim(ctx: LoweringContext, x: Tensor, dim: int, outer: int | Expr) -> T
     return reshape_or_copy(ctx, x, meta_size(ctx))
 
 
-@lowering(aten.flatten.using_ints, aten.unflatten.int, aten.view_as.default, aten.reshape_as.default, any_dtype=True)
-def reshape_to_meta(ctx: LoweringContext, x: Tensor, *args: object) -> Tensor:
-    return reshape_or_copy(ctx, x, meta_size(ctx))
-
-
 @lowering(aten.expand.default, any_dtype=True)
 def expand(ctx: LoweringContext, x: Tensor, size: Size, *, implicit: bool = False) -> Tensor:
     return views.expand(x, size)
-
-
-@lowering(aten.expand_as.default, aten.broadcast_to.default, any_dtype=True)
-def expand_to_meta(ctx: LoweringContext, x: Tensor, *args: object) -> Tensor:
-    return views.expand(x, meta_size(ctx))
 
 
 @lowering(prims.broadcast_in_dim.default, any_dtype=True)
@@ -110,16 +83,6 @@ def broadcast_in_dim(ctx: LoweringContext, x: Tensor, size: Size, dims: Sequence
         if dim not in dims:
             x = views.unsqueeze(x, dim)
     return views.expand(x, size)
-
-
-@lowering(aten.squeeze.default, any_dtype=True)
-def squeeze(ctx: LoweringContext, x: Tensor) -> Tensor:
-    return views.squeeze(x)
-
-
-@lowering(aten.squeeze.dim, any_dtype=True)
-def squeeze_dim(ctx: LoweringContext, x: Tensor, dim: int) -> Tensor:
-    return views.squeeze(x, [dim]) if x.ndim else x
 
 
 @lowering(aten.squeeze.dims, prims.squeeze.default, any_dtype=True)
@@ -168,17 +131,8 @@ def slice_start(ctx: LoweringContext, start: int | Expr | None, extent: Expr) ->
     return extent if ctx.decide(first > extent) else first
 
 
-@lowering(aten.split.Tensor, aten.split_with_sizes.default, any_dtype=True)
+@lowering(aten.split_with_sizes.default, any_dtype=True)
 def split(ctx: LoweringContext, x: Tensor, sizes: object, dim: int = 0) -> tuple[Tensor, ...]:
-    return _pieces(ctx, x, dim)
-
-
-@lowering(aten.chunk.default, aten.tensor_split.sections, any_dtype=True)
-def chunk(ctx: LoweringContext, x: Tensor, count: object, dim: int = 0) -> tuple[Tensor, ...]:
-    return _pieces(ctx, x, dim)
-
-
-def _pieces(ctx: LoweringContext, x: Tensor, dim: int) -> tuple[Tensor, ...]:
     """Consecutive pieces along `dim` of the sizes of the node's fake results."""
     dim = views.canonical_dim(dim, x.ndim)
     start: Expr = to_expr(0)
@@ -188,11 +142,6 @@ def _pieces(ctx: LoweringContext, x: Tensor, dim: int) -> tuple[Tensor, ...]:
         pieces.append(views.narrow(x, dim, start, length))
         start = start + length
     return tuple(pieces)
-
-
-@lowering(aten.unbind.int, any_dtype=True)
-def unbind(ctx: LoweringContext, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    return tuple(views.select(x, dim, position) for position in range(len(ctx.meta)))
 
 
 @lowering(aten.unfold.default, any_dtype=True)
@@ -237,19 +186,9 @@ def as_strided(
 
 @lowering(
     aten.permute_copy.default,
-    aten.expand_copy.default,
-    aten.squeeze_copy.default,
-    aten.squeeze_copy.dim,
-    aten.squeeze_copy.dims,
-    aten.unsqueeze_copy.default,
     aten.select_copy.int,
     aten.slice_copy.Tensor,
     aten.view_copy.default,
-    aten.transpose_copy.int,
-    aten.t_copy.default,
-    aten.unfold_copy.default,
-    aten.diagonal_copy.default,
-    aten.alias_copy.default,
     aten.detach_copy.default,
     aten.as_strided_copy.default,
 )

@@ -61,12 +61,3 @@ def strides_of_order(size: Sequence[Expr], order: Sequence[int]) -> tuple[Expr, 
         strides[dim] = step
         step = step if size[dim] == 0 else step * size[dim]
     return tuple(strides)
-
-
-def like_strides(size: Sequence[Expr], stride: Sequence[Expr], hint: Callable[[Expr], int]) -> tuple[Expr, ...]:
-    """Dense strides in the order of `stride`: what empty_like with preserve_format gives."""
-    found = dense_strides(size, stride, hint)
-    if found is not None:
-        return found
-    order = sorted(range(len(size)), key=lambda dim: -hint(stride[dim]))
-    return strides_of_order(size, order)

@@ -1,8 +1,7 @@
-"""Lowerings of nearest-neighbour resampling and its gradient, for static sizes.
+"""Lowerings of the gradient of nearest-neighbour resampling, for static sizes.
 
-Torch breaks the forward ops up before autograd, so these are for graphs that hold them whole. Where the output is an
-exact multiple of the input, source positions are index arithmetic, and the gradient adds up a block; elsewhere they are
-computed in float32, as eager does, and the gradient is scattered. The smooth kinds stay with torch's rules.
+Where the output is an exact multiple of the input, the gradient adds up a block; elsewhere source positions are
+computed in float32, as eager does, and the gradient is scattered. Resampling itself is left to torch's rules.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from litz.ir.index import Expr, floordiv, to_expr
 from .access import as_node, extents_of, sum_taps
 from .context import Indices, LoweringContext
 from .registry import Lowering, lowering
-from .scatter import finish, put, writable, zeros
-from .shapes import meta_size
+from .scatter import as_dtype, put, writable, zeros
 from .view import Position, Tensor
 from .windows import sum_dtype
 
@@ -63,22 +61,6 @@ def _source(o: Expr, n: int, out: int, scale: float | None, exact: bool, ranges:
     scaled = build.call("mul", step, build.const(_scale(n, out, scale), torch.float32))
     position = build.cast(build.call("floor", scaled), torch.int64)
     return build.call("minimum", position, build.const(n - 1, torch.int64))
-
-
-def _forward(ndim: int, exact: bool) -> Lowering:
-    def nearest(ctx: LoweringContext, x: Tensor, output_size: Sequence[int], *scales: float | None) -> Tensor:
-        size = meta_size(ctx)
-        extents, outs = _static(x.size[-ndim:]), _static(size[-ndim:])
-        factors = scales or (None,) * ndim
-
-        def body(indices: Indices) -> Node:
-            ranges = extents_of(indices, size)
-            parts = zip(indices[-ndim:], extents, outs, factors, strict=True)
-            return x.load([*indices[:-ndim], *(_source(o, n, out, s, exact, ranges) for o, n, out, s in parts)])
-
-        return ctx.pointwise(size, x.dtype, x.device, body)
-
-    return nearest
 
 
 def _backward(ndim: int, exact: bool) -> Lowering:
@@ -127,11 +109,9 @@ def _scattered(
     writable(grad, "add")
     target = zeros(ctx, size, sum_dtype(grad.dtype), grad.device)
     put(ctx, target, grad.size, places, lambda indices: build.cast(grad.load(indices), target.dtype), "add")
-    return finish(ctx, target, grad.dtype)
+    return as_dtype(ctx, target, grad.dtype)
 
 
 for _ndim in (1, 2, 3):
-    lowering(f"aten.upsample_nearest{_ndim}d.default")(_forward(_ndim, exact=False))
-    lowering(f"aten._upsample_nearest_exact{_ndim}d.default")(_forward(_ndim, exact=True))
     lowering(f"aten.upsample_nearest{_ndim}d_backward.default")(_backward(_ndim, exact=False))
     lowering(f"aten._upsample_nearest_exact{_ndim}d_backward.default")(_backward(_ndim, exact=True))

@@ -38,14 +38,14 @@ def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
     return folder
 
 
-def report_text(report: CompileReport, verbose: bool = False, width: int = 100) -> str:
+def report_text(report: CompileReport, verbose: bool = False) -> str:
     """The text report without colours."""
     from rich.console import Console  # a tenth of a second that most compiles need not pay
 
     from .text import render
 
     stream = io.StringIO()
-    render(report, Console(file=stream, width=width, highlight=False, no_color=True), verbose)
+    render(report, Console(file=stream, width=100, highlight=False, no_color=True), verbose)
     if report.total_bytes and not report.timed:
         stream.write(f"{UNTIMED}\n")
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"

@@ -100,7 +100,7 @@ def make_launch(function: Function, native: ModuleType | None) -> Callable[..., 
 
 def make_fixed_launch(
     function: Function,
-    native: ModuleType | None,
+    native: ModuleType,
     grid: int,
     aligned: Collection[int] = (),
     otherwise: Callable[..., None] | None = None,
@@ -109,21 +109,9 @@ def make_fixed_launch(
 
     aligned: positions of pointers to multiples of 16 bytes. Where one is none, `otherwise(*values)` is called instead.
     """
+    masks = bytes(15 if n in aligned else 0 for n in range(function.arguments)) if aligned else None
     slow = _launch_by_ctypes(function)
-    if native is not None:
-        masks = bytes(15 if n in aligned else 0 for n in range(function.arguments)) if aligned else None
-        return _launch_natively(function, native, slow, grid=grid, masks=masks, otherwise=otherwise)
-    if otherwise is None:
-        return lambda *values: slow(grid, *values)
-
-    def launch(*values: int) -> None:
-        if len(values) == function.arguments:
-            for n in aligned:
-                if values[n] & 15:
-                    return otherwise(*values)
-        return slow(grid, *values)
-
-    return launch
+    return _launch_natively(function, native, slow, grid=grid, masks=masks, otherwise=otherwise)
 
 
 def _launch_natively(

@@ -23,8 +23,3 @@ time of `as_strided`.
 def storage_use_count(storage: torch.UntypedStorage) -> int:
     """How many owners a storage has, this Python object included."""
     return int(torch._C._storage_Use_Count(storage._cdata))
-
-
-def raw_stream(index: int) -> int:
-    """The handle of the current CUDA stream of device `index`, without building a Stream object."""
-    return int(torch._C._cuda_getCurrentRawStream(index))

@@ -14,13 +14,11 @@ import importlib.metadata
 import importlib.util
 import itertools
 import json
-import os
 import re
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -175,14 +173,6 @@ def retried(compile_: Callable[[], Any]) -> Any:
     return compile_()
 
 
-def compile_only(source: KernelSource, target: Any = None, variant: Variant = Variant()) -> Mapping[str, Any]:
-    """The stages of a compilation by name ("ttir", "ttgir", "llir", "ptx", "cubin"), with no GPU and no cache.
-
-    target: a GPUTarget, sm_90 by default.
-    """
-    return dict(compile_kernel(source, target or make_target((9, 0)), variant).asm)
-
-
 def make_target(capability: tuple[int, int]) -> Any:
     """Triton's target for a compute capability."""
     from triton.backends.compiler import GPUTarget
@@ -281,16 +271,6 @@ def load(source: KernelSource, context: CodegenContext) -> Callable[..., None]:
     ).function
 
 
-def load_all(sources: Iterable[KernelSource], context: CodegenContext, threads: int = 0) -> list[Callable[..., None]]:
-    """`load` of each source, several at a time. ptxas and LLVM run outside of Python's lock."""
-    sources = list(sources)
-    workers = min(threads or os.cpu_count() or 1, 16, max(1, len(sources)))
-    if workers == 1:
-        return [load(source, context) for source in sources]
-    with ThreadPoolExecutor(workers, thread_name_prefix="litz-triton") as pool:
-        return list(pool.map(lambda source: load(source, context), sources))
-
-
 class Launcher:
     """Launches one kernel: chooses the variant, computes the grid. `function` is what callers call.
 
@@ -337,12 +317,12 @@ class Launcher:
         settings = self.source.settings
         grid, sizes, unaligned = settings["grid"], settings["sizes"], settings["unaligned"]
         function, scratch = self._load(expected)
-        if not sizes and grid == 0:
-            return lambda *args: None
-        if not sizes and not scratch and not settings["limits"]:
+        fixed = not sizes and grid != 0 and not scratch and not settings["limits"]
+        native = self.native() if fixed else None
+        if native is not None:
             # Nothing is computed, so callers call what launches.
             otherwise = (lambda *values: self._launch(0)(grid, *values)) if unaligned else None
-            return cuda_driver.make_fixed_launch(function, self.native(), grid, unaligned, otherwise)
+            return cuda_driver.make_fixed_launch(function, native, grid, unaligned, otherwise)
         self._keep(expected.number, function, scratch)
         # The general case as a function of its own text: its arithmetic is on local variables.
         parameters = [f"p{n}" for n in range(len(settings["pointers"]))] + [f"s{n}" for n in range(sizes)]

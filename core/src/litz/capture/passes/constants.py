@@ -26,10 +26,10 @@ Number = bool | int | float
 _EXACT: frozenset[Callable[..., Any]] = frozenset(
     op
     for packet in (
-        *(aten.add, aten.sub, aten.mul, aten.neg, aten.abs, aten.maximum, aten.minimum, aten.where, aten.rsub),
-        *(aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge, aten.clamp, aten.clamp_min, aten.clamp_max),
+        *(aten.add, aten.sub, aten.mul, aten.neg, aten.abs, aten.maximum, aten.minimum, aten.where),
+        *(aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge, aten.clamp),
         *(aten.logical_and, aten.logical_or, aten.logical_not, aten.logical_xor, aten.relu),
-        *(aten.bitwise_and, aten.bitwise_or, aten.bitwise_not, aten.bitwise_xor, aten.isnan, aten.isinf),
+        *(aten.bitwise_and, aten.bitwise_or, aten.bitwise_not, aten.bitwise_xor, aten.isnan),
         *(aten.floor, aten.ceil, aten.trunc, aten.round, aten.sign, aten.div, aten.sqrt),
     )
     for op in (getattr(packet, name) for name in packet.overloads())
@@ -38,9 +38,8 @@ _EXACT: frozenset[Callable[..., Any]] = frozenset(
 _CONVERSIONS = frozenset({prims.convert_element_type.default, aten._to_copy.default})
 _VIEWS = frozenset(
     {
-        *(aten.view.default, aten.expand.default, aten.permute.default, aten.unsqueeze.default, aten.squeeze.dim),
-        *(aten.squeeze.default, aten.squeeze.dims, aten.slice.Tensor, aten.select.int, aten._unsafe_view.default),
-        *(aten.alias.default, aten.detach.default, prims.broadcast_in_dim.default),
+        *(aten.view.default, aten.expand.default, aten.permute.default, aten.unsqueeze.default, aten.squeeze.dims),
+        *(aten.slice.Tensor, aten.select.int, aten.alias.default, prims.broadcast_in_dim.default),
     }
 )
 # Where the value stands among the arguments.

@@ -24,10 +24,9 @@ aten, prims = torch.ops.aten, torch.ops.prims
 # Views that select and order elements and touch nothing else (a conj or dtype view would not do).
 _VIEWS = frozenset(
     {
-        *(aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.reshape.default),
-        *(aten.expand.default, aten.permute.default, aten.transpose.int, aten.t.default, aten.unsqueeze.default),
-        *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.slice.Tensor, aten.select.int),
-        *(aten.as_strided.default, aten.alias.default, aten.detach.default, prims.broadcast_in_dim.default),
+        *(aten.view.default, aten.reshape.default, aten.expand.default, aten.permute.default, aten.unsqueeze.default),
+        *(aten.squeeze.dims, aten.slice.Tensor, aten.select.int, aten.as_strided.default, aten.alias.default),
+        prims.broadcast_in_dim.default,
     }
 )
 
@@ -159,13 +158,9 @@ _RULES: dict[Any, Rule] = {
     aten.constant_pad_nd.default: _pad,
     aten.cat.default: _cat,
     aten.add.Tensor: _add,
-    aten.add.Scalar: _add,
     aten.sub.Tensor: _sub,
-    aten.sub.Scalar: _sub,
     aten.mul.Tensor: _mul,
-    aten.mul.Scalar: _mul,
     aten.div.Tensor: _div,
-    aten.div.Scalar: _div,
     aten.pow.Tensor_Scalar: _div,  # x ** 1, by the same rule
     aten.where.self: _where,
 }

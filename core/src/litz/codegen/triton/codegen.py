@@ -24,17 +24,11 @@ from .kernel import KernelText, Part, write_kernel
 from .names import Names, make_names
 from .tiling import Tiling
 
-Loader = Callable[[KernelSource, CodegenContext], Callable[..., None]]
-
 
 class TritonCodegen:
     """Implements `litz_plugins.Codegen` for device type "cuda"."""
 
     language = "triton"
-
-    def __init__(self, loader: Loader | None = None) -> None:
-        """loader: builds and loads a source; by default `litz.runtime.triton_build.load`."""
-        self._loader = loader
 
     def generate(self, kernel: KernelPlan, context: CodegenContext) -> KernelSource:
         """The source of one kernel."""
@@ -61,10 +55,9 @@ class TritonCodegen:
 
         Safe to call from several threads at a time. KernelBuildError if the kernel does not compile.
         """
-        if self._loader is None:
-            # By name: code generation does not import the runtime.
-            self._loader = import_module("litz.runtime.triton_build").load
-        return self._loader(source, context)
+        # By name: code generation does not import the runtime.
+        launcher: Callable[..., None] = import_module("litz.runtime.triton_build").load(source, context)
+        return launcher
 
 
 def make_settings(written: KernelText, plan: KernelPlan, tiling: Tiling, names: Names) -> dict[str, Any]:

@@ -1,0 +1,17 @@
+"""Triton's compilations of a kernel, with no GPU and no cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from litz.runtime.triton_build import Variant, compile_kernel, make_target
+from litz_plugins import KernelSource
+
+
+def compile_only(source: KernelSource, target: Any = None, variant: Variant | None = None) -> Mapping[str, Any]:
+    """The stages of a compilation by name ("ttir", "ttgir", "llir", "ptx", "cubin"), with no GPU and no cache.
+
+    target: a GPUTarget, sm_90 by default.
+    """
+    return dict(compile_kernel(source, target or make_target((9, 0)), variant or Variant()).asm)

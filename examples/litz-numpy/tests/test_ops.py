@@ -12,7 +12,9 @@ from litz.ir import Store, build
 from litz.ir.dtypes import FLOAT, INTEGER, SUPPORTED
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS, SCANS
+from litz_numpy import body
 from litz_numpy.dialect import NUMPY
+from litz_numpy.dialect import REDUCTIONS as REDUCTION_TEXTS
 
 SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1e-6, 65504.0]
 RANDOM = [name for name in OPS if name.startswith("random_")]
@@ -124,10 +126,15 @@ def test_casts_and_bitcasts(source):
     "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int8, torch.bool], ids=str
 )
 @pytest.mark.parametrize("shape", [(5, 7), (1, 1), (3, 64), (0, 4)], ids=str)
-def test_reductions(dtype, shape):
-    """All kinds in one kernel, each stored in the type that its row says."""
+@pytest.mark.parametrize("texts", [REDUCTION_TEXTS, {}], ids=["by hand", "by their rows"])
+def test_reductions(dtype, shape, texts, monkeypatch):
+    """All kinds in one kernel, each stored in the type that its row says; also those that NumPy has as they would be
+    written if it had not."""
+    monkeypatch.setattr(body, "TEXTS", texts)
     torch.manual_seed(0)
     x = (torch.randn(shape) * 2).to(dtype)
+    if dtype in FLOAT and shape[1] > 1:
+        x[-1:, 1] = math.nan
     outputs, stores = {}, []
     for kind, row in REDUCTIONS.items():
         if row.takes_states or not row.means(dtype) or (kind.startswith("welford") and dtype not in FLOAT):

@@ -34,7 +34,7 @@ class NumpyCodegen:
             return generate(plan)
         except NotImplementedError as error:
             problem = f"no NumPy for {' + '.join(plan.origins)}: {error}"
-            raise CodegenError(plan.name, problem, device=str(plan.device), plugin="numpy") from error
+            raise CodegenError(plan.name, problem, device=str(plan.device)) from error
 
     def load(self, source: KernelSource, context: CodegenContext) -> Callable[..., None]:
         """The function that launches a kernel; its text lies in the cache, for tracebacks and readers."""

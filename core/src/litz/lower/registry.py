@@ -11,8 +11,8 @@ that is not made). NotImplementedError from it means "not this case": the op the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial, update_wrapper
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -71,6 +71,18 @@ def lowering(*ops: OpOverload | str, any_dtype: bool = False) -> Callable[[_F], 
             if name in _TABLE:
                 raise ValueError(f"two lowerings for {name}: {_TABLE[name].__module__} and {function.__module__}")
             _TABLE[name] = function
+        return function
+
+    return enter
+
+
+def lowering_by_rank(ops: Mapping[int, OpOverload]) -> Callable[[_F], _F]:
+    """As `lowering`, for ops that differ in the number of dimensions that they work on, which the function takes before
+    all else."""
+
+    def enter(function: _F) -> _F:
+        for ndim, op in ops.items():
+            lowering(op)(update_wrapper(partial(function, ndim), function))
         return function
 
     return enter

@@ -20,8 +20,6 @@ from .shapes import meta_size
 from .view import Tensor
 from .windows import sum_dtype
 
-aten = torch.ops.aten
-
 
 def _static(size: Sequence[Expr]) -> list[int]:
     if not all(extent.is_Integer and extent != 0 for extent in size):
@@ -47,7 +45,7 @@ def _most(n: int, out: int) -> int:
     return max(-(-(h + 1) * out // n) - h * out // n for h in range(n))
 
 
-@lowering_by_rank({3: aten._adaptive_avg_pool3d.default})
+@lowering_by_rank((3,), "aten._adaptive_avg_pool{}d.default")
 def adaptive_avg_pool(ndim: int, ctx: LoweringContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
     size, wide = meta_size(ctx), sum_dtype(x.dtype)
     if not wide.is_floating_point:
@@ -86,7 +84,7 @@ def _count(outer: Sequence[Expr], extents: list[int], outs: list[int], ranges: R
     return build.cast(count, dtype)
 
 
-@lowering_by_rank({2: aten._adaptive_avg_pool2d_backward.default, 3: aten._adaptive_avg_pool3d_backward.default})
+@lowering_by_rank((2, 3), "aten._adaptive_avg_pool{}d_backward.default")
 def adaptive_avg_pool_backward(ndim: int, ctx: LoweringContext, grad: Tensor, x: Tensor) -> Tensor:
     """Each input element adds up its share in the windows that cover it: those from floor(h O / N) on."""
     wide = sum_dtype(grad.dtype)

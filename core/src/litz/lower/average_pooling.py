@@ -19,10 +19,8 @@ from .shapes import meta_size
 from .view import Tensor
 from .windows import Window, sum_dtype, window
 
-aten = torch.ops.aten
 
-
-@lowering_by_rank({2: aten.avg_pool2d.default, 3: aten.avg_pool3d.default})
+@lowering_by_rank((2, 3), "aten.avg_pool{}d.default")
 def avg_pool(
     ndim: int,
     ctx: LoweringContext,
@@ -82,7 +80,7 @@ def _divisor(
     return build.cast(build.call("mul", varying, build.const(constant, torch.int64)), dtype)
 
 
-@lowering_by_rank({2: aten.avg_pool2d_backward.default, 3: aten.avg_pool3d_backward.default})
+@lowering_by_rank((2, 3), "aten.avg_pool{}d_backward.default")
 def avg_pool_backward(
     ndim: int,
     ctx: LoweringContext,

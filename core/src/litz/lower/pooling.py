@@ -37,10 +37,8 @@ from .shapes import meta_size
 from .view import Position, Tensor, View
 from .windows import Window, sum_dtype, window
 
-aten = torch.ops.aten
 
-
-@lowering_by_rank({2: aten.max_pool2d_with_indices.default, 3: aten.max_pool3d_with_indices.default})
+@lowering_by_rank((2, 3), "aten.max_pool{}d_with_indices.default")
 def max_pool_with_indices(
     ndim: int,
     ctx: LoweringContext,
@@ -150,7 +148,7 @@ def _place(w: Window, indices: Indices, chosen: Node) -> Node:
     return as_node(_flat(found, w.size))
 
 
-@lowering_by_rank({2: aten.max_pool2d_with_indices_backward.default, 3: aten.max_pool3d_with_indices_backward.default})
+@lowering_by_rank((2, 3), "aten.max_pool{}d_with_indices_backward.default")
 def max_pool_with_indices_backward(
     ndim: int,
     ctx: LoweringContext,

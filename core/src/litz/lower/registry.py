@@ -11,7 +11,7 @@ that is not made). NotImplementedError from it means "not this case": the op the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from functools import cache, partial, update_wrapper
 from importlib import import_module
 from typing import Any, TypeVar
@@ -76,13 +76,14 @@ def lowering(*ops: OpOverload | str, any_dtype: bool = False) -> Callable[[_F], 
     return enter
 
 
-def lowering_by_rank(ops: Mapping[int, OpOverload]) -> Callable[[_F], _F]:
-    """As `lowering`, for ops that differ in the number of dimensions that they work on, which the function takes before
-    all else."""
+def lowering_by_rank(ranks: Sequence[int], *ops: str, **given: Any) -> Callable[[_F], _F]:
+    """As `lowering`, for ops that differ in the number of dimensions that they work on ("aten.avg_pool{}d.default"),
+    which the function takes before all else. given: what else it takes."""
 
     def enter(function: _F) -> _F:
-        for ndim, op in ops.items():
-            lowering(op)(update_wrapper(partial(function, ndim), function))
+        for ndim in ranks:
+            named = (op.format(ndim) for op in ops)
+            lowering(*named)(update_wrapper(partial(function, ndim, **given), function))
         return function
 
     return enter

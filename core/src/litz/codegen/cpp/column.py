@@ -15,7 +15,7 @@ from litz.ir.stages import Stage
 from .accumulators import Accumulator
 from .dialect import VALUES
 from .loops import Level, Writer
-from .reduction import COLUMN_CHUNK, _Stage, outer_nodes, position, scan_state, stage_roots, unit_load
+from .reduction import COLUMN_CHUNK, _Stage, outer_nodes, position, scan_state, unit_load
 
 
 def tile_size(w: Writer, vector: Range) -> int:
@@ -137,7 +137,7 @@ class _ColumnStage(_Stage):
                 for a in self.accumulators:
                     w.lines.add(*a.each_step(self.refs(a, parts)))
                 atomic = any(store.mode != "set" for store in self.stage.stores)
-                column.lanes(stage_roots(self.stage), lambda: self._element(nodes, parts), vectorize=not atomic)
+                column.lanes(self.stage.roots, lambda: self._element(nodes, parts), vectorize=not atomic)
             if parts:
                 self._merge(parts)
 
@@ -159,7 +159,7 @@ class _ColumnStage(_Stage):
         """Values at output level that the reduction loops need are computed before them, once."""
         w, column = self.w, self.column
         inner = [node for node in self.body_nodes() if w.loop.levels[node]]
-        used = [arg for node in inner for arg in node.args] + stage_roots(self.stage)
+        used = [arg for node in inner for arg in node.args] + self.stage.roots
         kept = [
             node
             for node in dict.fromkeys(used)

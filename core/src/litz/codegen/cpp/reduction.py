@@ -44,11 +44,6 @@ def write_reduction(w: Writer) -> None:
         _write_row(w)
 
 
-def stage_roots(stage: Stage) -> list[Node]:
-    roots = [arg for node in stage.reduces for arg in node.args]
-    return roots + [root for store in stage.stores for root in store.roots]
-
-
 def outer_nodes(w: Writer, finished: int) -> list[Node]:
     """Nodes at output level that are not written yet and need at most `finished` stages."""
     missing = w.body.missing([root for store in w.loop.stores for root in store.roots])
@@ -120,7 +115,7 @@ class _Stage:
 
     def body_nodes(self) -> list[Node]:
         """What the stage has to compute at reduction level."""
-        return [n for n in self.w.body.missing(stage_roots(self.stage)) if n.op != "reduce"]
+        return [n for n in self.w.body.missing(self.stage.roots) if n.op != "reduce"]
 
     def declare_scans(self, nodes: Sequence[Node]) -> None:
         for node in nodes:

@@ -18,6 +18,7 @@ from core.schedule.harness import plan_of
 from core.schedule.test_split import EAGER_GPU, reduced
 from litz.codegen.kernel_plan import plan_kernel
 from litz.codegen.triton import TritonCodegen
+from litz.codegen.triton.reductions import MADE_BY_HAND
 from litz.ir import Store, build
 from litz.ir.interpret import interpret
 from litz.ir.reductions import ROWS
@@ -32,7 +33,6 @@ from .triton_cases.case import bf16, f32, f64, i0, r0, random
 NEW = ("squares", "log_sum_exp", "largest")
 OLD = tuple(kind for row in ROWS for kind in row.results)
 SIZES = {"row": (5, 19), "long": (2, 16385), "columns": (70, 3), "one": (4, 1)}
-BY_ROW = "litz.codegen.triton.reductions.MADE_BY_HAND"
 Problem = Callable[[], None]
 
 
@@ -68,7 +68,8 @@ def sources() -> Mapping[str, Callable[[], Case]]:
 
 
 def source_of(name: str, case: Case) -> KernelSource:
-    with patch(BY_ROW, frozenset()) if name.endswith("by row") else patch(BY_ROW, frozenset(OLD) | {"welford"}):
+    kept = () if name.endswith("by row") else (*OLD, "welford")
+    with patch.dict(MADE_BY_HAND, {kind: MADE_BY_HAND[kind] for kind in kept if kind in MADE_BY_HAND}, clear=True):
         return case.source
 
 

@@ -155,6 +155,3 @@ def _note_cases(cases: Cases[ExecutionPlan], name: str, note: Callable[[Decision
             f"made for {' and '.join(map(grid.at, points))}{expected}"
         )
         note(Decision("schedule", name, f"code {number + 1} of {len(cases.distinct)} by size", reason))
-
-
-__all__ = ["MOST_CASES", "make_grid", "merge_equal", "schedule_by_size"]

@@ -50,7 +50,7 @@ def make_pass(rule: Rule, why: str) -> Callable[[Any, PassContext], Any]:
 
 def sink_waits(steps: Sequence[Step], before: Sequence[set[int]], times: Mapping[str, float]) -> list[int]:
     """Everything else in its order; a wait, and what needs it, when nothing else can go."""
-    return topological(before, [2 * n + (len(steps) * 2 if isinstance(s, Wait) else 0) for n, s in enumerate(steps)])
+    return topological(before, lambda n: 2 * n + (len(steps) * 2 if isinstance(steps[n], Wait) else 0))
 
 
 def raise_comms(steps: Sequence[Step], before: Sequence[set[int]], times: Mapping[str, float]) -> list[int]:
@@ -62,7 +62,7 @@ def raise_comms(steps: Sequence[Step], before: Sequence[set[int]], times: Mappin
             # What a collective needs comes as early as it, unless an earlier one needs it too.
             for needed in (number, *_ancestors(number, before)):
                 score[needed] = min(score[needed], number - count)
-    return topological(before, score)
+    return topological(before, score.__getitem__)
 
 
 def reorder_compute_for_overlap(

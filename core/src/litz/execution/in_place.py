@@ -56,7 +56,7 @@ def same_positions(loop: Loop, old: str, new: str) -> bool:
     """Is each element of `old` read only where the same iteration, in the same pass or later, writes it in `new`?"""
     stores = [store for store in loop.stores if store.buffer == new]
     loads = [node for node in loop.loads if node.buffer == old]
-    if len(stores) != 1 or stores[0].mode != "set" or stores[0].indirect or stores[0].mask is not None:
+    if len(stores) != 1 or not stores[0].is_plain:
         return False
     store = stores[0]
     if any(node.indirect or node.index != store.index for node in loads):

@@ -14,7 +14,7 @@ import torch
 
 from litz.ir import Program
 from litz.ir.index import Expr
-from litz.schedule.lifetimes import Lifetimes, highest
+from litz.schedule.lifetimes import Lifetimes
 from litz.schedule.schedule import Kernel, Step
 from litz_plugins import Target
 
@@ -42,27 +42,19 @@ def _plan(
 ) -> MemoryPlan:
     allocate: list[list[str]] = [[] for _ in steps]
     free: list[list[str]] = [[] for _ in steps]
-    change = [0] * (len(steps) + 1)
-    change[0] = arena.nbytes
-    total = 0
     taken = set(reuse.values())
     for name in lifetimes.temporaries():
-        size = program.hint(program.buffers[name].nbytes)
-        total += size
-        size = 0 if name in arena.offsets else size
-        begin, end = lifetimes.first[name], lifetimes.last[name]
-        allocate[begin].append(name)
-        if name not in reuse:
-            change[begin] += size
+        allocate[lifetimes.first[name]].append(name)
         if name not in lifetimes.fixed and name not in taken:
-            free[end].append(name)
-            change[end + 1] -= size
+            free[lifetimes.last[name]].append(name)
     # An alias is a tensor of its own that the wrapper must let go of too.
     for name, root in lifetimes.roots.items():
         if name != root and root in lifetimes.last and root not in lifetimes.fixed:
             free[lifetimes.last[root]].append(name)
     planned = tuple(map(tuple, allocate)), tuple(map(tuple, free))
-    return MemoryPlan(*planned, reuse, highest(change), total, arena.offsets, arena.nbytes)
+    peak = arena.nbytes + lifetimes.peak(reuse, arena.offsets)
+    total = sum(program.hint(program.buffers[name].nbytes) for name in lifetimes.temporaries())
+    return MemoryPlan(*planned, reuse, peak, total, arena.offsets, arena.nbytes)
 
 
 def _reuse(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, arena: Arena) -> dict[str, str]:

@@ -58,6 +58,11 @@ class Store:
         """Every node that the store needs directly."""
         return (*self.indirect, *(() if self.mask is None else (self.mask,)), self.value)
 
+    @property
+    def is_plain(self) -> bool:
+        """Does each iteration write one element that is known without running the loop?"""
+        return self.mode == "set" and self.mask is None and not self.indirect
+
 
 @dataclass(frozen=True)
 class Loop:

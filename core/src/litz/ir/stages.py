@@ -23,6 +23,12 @@ class Stage:
     reduces: tuple[Node, ...]
     stores: tuple[Store, ...]
 
+    @property
+    def roots(self) -> list[Node]:
+        """Every node that the walk needs directly."""
+        values = [arg for node in self.reduces for arg in node.args]
+        return values + [root for store in self.stores for root in store.roots]
+
 
 @dataclass(frozen=True)
 class Stages:

@@ -15,12 +15,10 @@ from litz.ir.index import Expr, Ranges, floordiv, to_expr
 
 from .access import all_of, as_node, at_least, extents_of, inside, less_than, masked_load, sum_taps
 from .context import Indices, LoweringContext
-from .registry import lowering
+from .registry import lowering_by_rank
 from .shapes import meta_size
 from .view import Tensor
 from .windows import sum_dtype
-
-aten = torch.ops.aten
 
 
 def _static(size: Sequence[Expr]) -> list[int]:
@@ -47,12 +45,8 @@ def _most(n: int, out: int) -> int:
     return max(-(-(h + 1) * out // n) - h * out // n for h in range(n))
 
 
-@lowering(aten._adaptive_avg_pool3d.default)
-def adaptive_avg_pool3d(ctx: LoweringContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
-    return _adaptive(ctx, x, 3)
-
-
-def _adaptive(ctx: LoweringContext, x: Tensor, ndim: int) -> Tensor:
+@lowering_by_rank((3,), "aten._adaptive_avg_pool{}d.default")
+def adaptive_avg_pool(ndim: int, ctx: LoweringContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
     size, wide = meta_size(ctx), sum_dtype(x.dtype)
     if not wide.is_floating_point:
         raise NotImplementedError(f"an average of {x.dtype}")
@@ -90,17 +84,8 @@ def _count(outer: Sequence[Expr], extents: list[int], outs: list[int], ranges: R
     return build.cast(count, dtype)
 
 
-@lowering(aten._adaptive_avg_pool2d_backward.default)
-def adaptive_avg_pool2d_backward(ctx: LoweringContext, grad: Tensor, x: Tensor) -> Tensor:
-    return _adaptive_backward(ctx, grad, x, 2)
-
-
-@lowering(aten._adaptive_avg_pool3d_backward.default)
-def adaptive_avg_pool3d_backward(ctx: LoweringContext, grad: Tensor, x: Tensor) -> Tensor:
-    return _adaptive_backward(ctx, grad, x, 3)
-
-
-def _adaptive_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, ndim: int) -> Tensor:
+@lowering_by_rank((2, 3), "aten._adaptive_avg_pool{}d_backward.default")
+def adaptive_avg_pool_backward(ndim: int, ctx: LoweringContext, grad: Tensor, x: Tensor) -> Tensor:
     """Each input element adds up its share in the windows that cover it: those from floor(h O / N) on."""
     wide = sum_dtype(grad.dtype)
     extents, outs = _static(x.size[-ndim:]), _static(grad.size[-ndim:])

@@ -14,45 +14,26 @@ from litz.ir.index import ZERO, Expr, Ranges, to_expr
 
 from .access import as_node, at_least, extents_of, less_than, masked_load, sum_taps
 from .context import Indices, LoweringContext
-from .registry import Lowering, lowering
+from .registry import lowering_by_rank
 from .shapes import meta_size
 from .view import Tensor
 from .windows import Window, sum_dtype, window
 
-aten = torch.ops.aten
 
-
-AVERAGES = ((2, aten.avg_pool2d.default), (3, aten.avg_pool3d.default))
-GRADIENTS = ((2, aten.avg_pool2d_backward.default), (3, aten.avg_pool3d_backward.default))
-
-
-def _average_of(ndim: int) -> Lowering:
-    """The lowering of an average pool over the last `ndim` dimensions."""
-
-    def avg_pool(
-        ctx: LoweringContext,
-        x: Tensor,
-        kernel: Sequence[int],
-        stride: Sequence[int] = (),
-        padding: Sequence[int] = (0,),
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> Tensor:
-        size = meta_size(ctx)
-        w = window(ndim, kernel, stride, padding, (1,), x.size, size)
-        return _avg_pool(ctx, x, w, size, count_include_pad, divisor_override)
-
-    return avg_pool
-
-
-for _ndim, _op in AVERAGES:
-    lowering(_op)(_average_of(_ndim))
-
-
-def _avg_pool(
-    ctx: LoweringContext, x: Tensor, w: Window, size: tuple[Expr, ...], include_pad: bool, override: int | None
+@lowering_by_rank((2, 3), "aten.avg_pool{}d.default")
+def avg_pool(
+    ndim: int,
+    ctx: LoweringContext,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    include_pad: bool = True,
+    override: int | None = None,
 ) -> Tensor:
+    size = meta_size(ctx)
+    w = window(ndim, kernel, stride, padding, (1,), x.size, size)
     wide = sum_dtype(x.dtype)
     if not wide.is_floating_point:
         raise NotImplementedError(f"an average of {x.dtype}")
@@ -99,34 +80,21 @@ def _divisor(
     return build.cast(build.call("mul", varying, build.const(constant, torch.int64)), dtype)
 
 
-def _gradient_of(ndim: int) -> Lowering:
-    """The lowering of the gradient of an average pool over the last `ndim` dimensions."""
-
-    def avg_pool_backward(
-        ctx: LoweringContext,
-        grad: Tensor,
-        x: Tensor,
-        kernel: Sequence[int],
-        stride: Sequence[int],
-        padding: Sequence[int],
-        ceil_mode: bool,
-        count_include_pad: bool,
-        divisor_override: int | None,
-    ) -> Tensor:
-        w = window(ndim, kernel, stride, padding, (1,), x.size, grad.size)
-        return _avg_pool_backward(ctx, grad, x, w, count_include_pad, divisor_override)
-
-    return avg_pool_backward
-
-
-for _ndim, _op in GRADIENTS:
-    lowering(_op)(_gradient_of(_ndim))
-
-
-def _avg_pool_backward(
-    ctx: LoweringContext, grad: Tensor, x: Tensor, w: Window, include_pad: bool, override: int | None
+@lowering_by_rank((2, 3), "aten.avg_pool{}d_backward.default")
+def avg_pool_backward(
+    ndim: int,
+    ctx: LoweringContext,
+    grad: Tensor,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    include_pad: bool,
+    override: int | None,
 ) -> Tensor:
     """Each input element adds up its share in the windows that cover it."""
+    w = window(ndim, kernel, stride, padding, (1,), x.size, grad.size)
     wide = sum_dtype(grad.dtype)
 
     def tap(indices: Indices, step: Indices) -> Node:

@@ -6,7 +6,7 @@ Boolean masks pick a number of elements that depends on the data: those ops stay
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,7 @@ from litz.ir.index import Expr, Ranges, floordiv, mod, to_expr
 
 from . import views
 from .access import all_of, at_least, checked, compare, extents_of, less_than
-from .context import Body, Indices, LoweringContext
+from .context import Indices, LoweringContext
 from .elementwise import broadcast_size
 from .registry import lowering
 from .shapes import meta_size, slice_start
@@ -150,11 +150,20 @@ def embedding(
 # ------------------------------------------------------------------------------------- a slice of x replaced by another
 
 
-def replaced(ctx: LoweringContext, x: Tensor, body: Body) -> View:
-    """A tensor like x, whose strides it has in eager, too. NotImplementedError where its elements overlap there (x was
-    unfolded): what a place then holds hangs on the order in which eager writes."""
+def replaced(
+    ctx: LoweringContext, x: Tensor, source: Tensor, at: Callable[[Indices], tuple[Node | None, Sequence[Expr]]]
+) -> View:
+    """A tensor like x with elements of `source`: at(indices) says under which condition, and which. It has x's strides
+    in eager, too. NotImplementedError where its elements overlap there (x was unfolded): what a place then holds hangs
+    on the order in which eager writes."""
     if overlap(meta_size(ctx), tuple(map(torch_api.sympy_of, ctx.meta.stride())), ctx.hint):
         raise NotImplementedError("a result whose elements overlap")
+
+    def body(indices: Indices) -> Node:
+        mask, position = at(indices)
+        chosen = build.cast(source.load(position, mask), x.dtype)
+        return chosen if mask is None else build.call("where", mask, chosen, x.load(indices))
+
     return ctx.pointwise(x.size, x.dtype, x.device, body)
 
 
@@ -167,12 +176,10 @@ def select_scatter(ctx: LoweringContext, x: Tensor, source: Tensor, dim: int, in
     elif not where.is_nonnegative:
         raise NotImplementedError(f"select at {where}, whose sign is not known")
 
-    def body(indices: Indices) -> Node:
-        mask = compare("eq", indices[dim], where)
-        chosen = source.load([*indices[:dim], *indices[dim + 1 :]], mask)
-        return build.call("where", mask, build.cast(chosen, x.dtype), x.load(indices))
+    def at(indices: Indices) -> tuple[Node, list[Expr]]:
+        return compare("eq", indices[dim], where), [*indices[:dim], *indices[dim + 1 :]]
 
-    return replaced(ctx, x, body)
+    return replaced(ctx, x, source, at)
 
 
 @lowering(aten.slice_scatter.default)
@@ -190,19 +197,15 @@ def slice_scatter(
     first, stride = slice_start(ctx, start, x.size[dim]), to_expr(step)
     length = source.size[dim]
 
-    def body(indices: Indices) -> Node:
+    def at(indices: Indices) -> tuple[Node | None, list[Expr]]:
         ranges = extents_of(indices, x.size)
         offset = indices[dim] - first
         conditions = [at_least(offset, 0, ranges), less_than(offset, length * stride, ranges)]
         if stride != 1:
             conditions.append(compare("eq", mod(offset, stride, ranges), 0))
-        mask = all_of(conditions)
-        position = list(indices)
-        position[dim] = floordiv(offset, stride, ranges)
-        chosen = build.cast(source.load(position, mask), x.dtype)
-        return chosen if mask is None else build.call("where", mask, chosen, x.load(indices))
+        return all_of(conditions), [*indices[:dim], floordiv(offset, stride, ranges), *indices[dim + 1 :]]
 
-    return replaced(ctx, x, body)
+    return replaced(ctx, x, source, at)
 
 
 @lowering(aten.diagonal_scatter.default)
@@ -211,13 +214,12 @@ def diagonal_scatter(
 ) -> Tensor:
     row, column = views.canonical_dim(dim1, x.ndim), views.canonical_dim(dim2, x.ndim)
 
-    def body(indices: Indices) -> Node:
-        mask = compare("eq", indices[column] - indices[row], offset)
+    def at(indices: Indices) -> tuple[Node, list[Expr]]:
         rest = [index for dim, index in enumerate(indices) if dim not in (row, column)]
-        chosen = source.load([*rest, indices[row] - max(-offset, 0)], mask)
-        return build.call("where", mask, build.cast(chosen, x.dtype), x.load(indices))
+        mask = compare("eq", indices[column] - indices[row], offset)
+        return mask, [*rest, indices[row] - max(-offset, 0)]
 
-    return replaced(ctx, x, body)
+    return replaced(ctx, x, source, at)
 
 
 @lowering(aten.as_strided_scatter.default)

@@ -15,7 +15,7 @@ from litz.ir.operation import StoreMode
 from . import views
 from .access import checked, extents_of
 from .context import Indices, LoweringContext
-from .registry import Lowering, lowering
+from .registry import lowering_by_rank
 from .scatter import as_dtype, put, writable, zeros
 from .view import Position, Tensor, View
 from .windows import sum_dtype
@@ -40,24 +40,14 @@ def put_in_planes(
     return as_dtype(ctx, target, values.dtype)
 
 
-def _unpool(ndim: int) -> Lowering:
-    def max_unpool(
-        ctx: LoweringContext, x: Tensor, places: Tensor, output_size: Sequence[int | Expr], *_: Any
-    ) -> Tensor:
-        return put_in_planes(ctx, x, places, (*x.size[: x.ndim - ndim], *map(to_expr, output_size)), ndim, "set")
-
-    return max_unpool
+@lowering_by_rank((2, 3), "aten.max_unpool{}d.default")
+def max_unpool(
+    ndim: int, ctx: LoweringContext, x: Tensor, places: Tensor, output_size: Sequence[int | Expr], *_: Any
+) -> Tensor:
+    return put_in_planes(ctx, x, places, (*x.size[: x.ndim - ndim], *map(to_expr, output_size)), ndim, "set")
 
 
-def _backward(ndim: int) -> Lowering:
-    def max_pool_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, *rest: Any) -> Tensor:
-        """The places come last; window and output sizes before them say nothing more."""
-        return put_in_planes(ctx, grad, rest[-1], x.size, ndim, "add")
-
-    return max_pool_backward
-
-
-for _ndim in (2, 3):
-    lowering(f"aten.max_unpool{_ndim}d.default")(_unpool(_ndim))
-    lowering(f"aten.adaptive_max_pool{_ndim}d_backward.default")(_backward(_ndim))
-    lowering(f"aten.fractional_max_pool{_ndim}d_backward.default")(_backward(_ndim))
+@lowering_by_rank((2, 3), "aten.adaptive_max_pool{}d_backward.default", "aten.fractional_max_pool{}d_backward.default")
+def max_pool_backward(ndim: int, ctx: LoweringContext, grad: Tensor, x: Tensor, *rest: Any) -> Tensor:
+    """The places come last; window and output sizes before them say nothing more."""
+    return put_in_planes(ctx, grad, rest[-1], x.size, ndim, "add")

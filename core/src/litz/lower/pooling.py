@@ -31,43 +31,27 @@ from .access import (
 )
 from .context import Indices, LoweringContext
 from .planes import put_in_planes
-from .registry import Lowering, lowering
+from .registry import lowering_by_rank
 from .scatter import identity
 from .shapes import meta_size
 from .view import Position, Tensor, View
 from .windows import Window, sum_dtype, window
 
-aten = torch.ops.aten
 
-
-MAXIMA = ((2, aten.max_pool2d_with_indices.default), (3, aten.max_pool3d_with_indices.default))
-GRADIENTS = ((2, aten.max_pool2d_with_indices_backward.default), (3, aten.max_pool3d_with_indices_backward.default))
-
-
-def _maximum_of(ndim: int) -> Lowering:
-    """The lowering of a max pool over the last `ndim` dimensions."""
-
-    def max_pool_with_indices(
-        ctx: LoweringContext,
-        x: Tensor,
-        kernel: Sequence[int],
-        stride: Sequence[int] = (),
-        padding: Sequence[int] = (0,),
-        dilation: Sequence[int] = (1,),
-        ceil_mode: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        size = meta_size(ctx, 0)
-        return _max_pool(ctx, x, window(ndim, kernel, stride, padding, dilation, x.size, size), size)
-
-    return max_pool_with_indices
-
-
-for _ndim, _op in MAXIMA:
-    lowering(_op)(_maximum_of(_ndim))
-
-
-def _max_pool(ctx: LoweringContext, x: Tensor, w: Window, size: tuple[Expr, ...]) -> tuple[Tensor, Tensor | None]:
+@lowering_by_rank((2, 3), "aten.max_pool{}d_with_indices.default")
+def max_pool_with_indices(
+    ndim: int,
+    ctx: LoweringContext,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor | None]:
     """The greatest of each window and its row-major position in the input's last dimensions."""
+    size = meta_size(ctx, 0)
+    w = window(ndim, kernel, stride, padding, dilation, x.size, size)
     if x.dtype == torch.bool:
         raise NotImplementedError("a pool of bool")
     wanted = used(ctx, 1)
@@ -164,35 +148,25 @@ def _place(w: Window, indices: Indices, chosen: Node) -> Node:
     return as_node(_flat(found, w.size))
 
 
-def _gradient_of(ndim: int) -> Lowering:
-    """The lowering of the gradient of a max pool over the last `ndim` dimensions."""
-
-    def max_pool_with_indices_backward(
-        ctx: LoweringContext,
-        grad: Tensor,
-        x: Tensor,
-        kernel: Sequence[int],
-        stride: Sequence[int],
-        padding: Sequence[int],
-        dilation: Sequence[int],
-        ceil_mode: bool,
-        places: Tensor,
-    ) -> Tensor:
-        w = window(ndim, kernel, stride, padding, dilation, x.size, grad.size)
-        return _max_pool_backward(ctx, grad, x, w, places)
-
-    return max_pool_with_indices_backward
-
-
-for _ndim, _op in GRADIENTS:
-    lowering(_op)(_gradient_of(_ndim))
-
-
-def _max_pool_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, w: Window, places: Tensor) -> Tensor:
+@lowering_by_rank((2, 3), "aten.max_pool{}d_with_indices_backward.default")
+def max_pool_with_indices_backward(
+    ndim: int,
+    ctx: LoweringContext,
+    grad: Tensor,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    places: Tensor,
+) -> Tensor:
     """Each input element adds up the gradients of those windows that cover it and found it greatest."""
+    w = window(ndim, kernel, stride, padding, dilation, x.size, grad.size)
     wide = sum_dtype(grad.dtype)
     if any(d != 1 for d in w.dilation) or math.prod(w.covering) > MAX_UNROLLED:
-        return _max_pool_scatter(ctx, grad, x, w, places)
+        # An element may be covered by many windows: each window adds its gradient to the element it found.
+        return put_in_planes(ctx, grad, places, x.size, w.ndim, "add")
 
     def tap(indices: Indices, step: Indices) -> Node:
         ranges = extents_of((*indices, *step), (*x.size, *map(to_expr, w.covering)))
@@ -209,8 +183,3 @@ def _max_pool_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, w: Window,
         return build.cast(masked_load(grad, position, chosen), wide)
 
     return sum_taps(ctx, x.size, w.covering, x, tap)
-
-
-def _max_pool_scatter(ctx: LoweringContext, grad: Tensor, x: Tensor, w: Window, places: Tensor) -> Tensor:
-    """Where an element may be covered by many windows: each window adds its gradient to the element it found."""
-    return put_in_planes(ctx, grad, places, x.size, w.ndim, "add")

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from litz.ir import Extern, Node, build
 from litz.ir.index import ZERO, Expr, to_expr
@@ -21,7 +23,7 @@ from litz.ir.index import ZERO, Expr, to_expr
 from . import views
 from .access import as_node
 from .context import Indices, LoweringContext
-from .registry import lowering
+from .registry import Lowering, lowering
 from .shapes import meta_size
 from .view import Tensor, View
 
@@ -81,10 +83,19 @@ def draw(ctx: LoweringContext, value: Draw) -> View:
     return ctx.pointwise(size, meta.dtype, meta.device, lambda indices: value(key, row_major(indices, size)))
 
 
-def default_generator(generator: Any) -> None:
-    """NotImplementedError if the op is to draw from a generator of the user's."""
-    if generator is not None:
-        raise NotImplementedError("a generator of the user's own")
+def drawing(*ops: OpOverload | str) -> Callable[[Lowering], Lowering]:
+    """As `lowering`, for ops that may draw from a generator of the user's: NotImplementedError if one is to."""
+
+    def enter(function: Lowering) -> Lowering:
+        @wraps(function)
+        def lower(*args: Any, generator: Any = None, **kwargs: Any) -> Any:
+            if generator is not None:
+                raise NotImplementedError("a generator of the user's own")
+            return function(*args, **kwargs)
+
+        return lowering(*ops)(lower)
+
+    return enter
 
 
 # ------------------------------------------------------------------------------------------------------ distributions
@@ -164,55 +175,39 @@ def integers(low: int | Expr, high: int | Expr) -> Draw:
 # --------------------------------------------------------------------------------------------------------------- ops
 
 
-@lowering(
+@drawing(
     "aten.rand.default", "aten.rand.generator", "aten.rand_like.default", "aten.rand_like.generator",
 )  # fmt: skip
-def rand(ctx: LoweringContext, *args: Any, generator: Any = None, **options: Any) -> Tensor:
-    default_generator(generator)
+def rand(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     return draw(ctx, uniform(ctx.meta.dtype))
 
 
-@lowering(
+@drawing(
     "aten.randn.default", "aten.randn.generator", "aten.randn_like.default", "aten.randn_like.generator",
 )  # fmt: skip
-def randn(ctx: LoweringContext, *args: Any, generator: Any = None, **options: Any) -> Tensor:
-    default_generator(generator)
+def randn(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     return draw(ctx, normal(ctx.meta.dtype))
 
 
-@lowering("aten.randint.default", "aten.randint.generator")
-def randint(
-    ctx: LoweringContext, high: int | Expr, size: Sequence[int | Expr], *, generator: Any = None, **options: Any
-) -> Tensor:
-    default_generator(generator)
+@drawing("aten.randint.default", "aten.randint.generator")
+def randint(ctx: LoweringContext, high: int | Expr, size: Sequence[int | Expr], **options: Any) -> Tensor:
     return _randint(ctx, 0, high)
 
 
-@lowering("aten.randint.low", "aten.randint.low_generator")
+@drawing("aten.randint.low", "aten.randint.low_generator")
 def randint_low(
-    ctx: LoweringContext,
-    low: int | Expr,
-    high: int | Expr,
-    size: Sequence[int | Expr],
-    *,
-    generator: Any = None,
-    **options: Any,
+    ctx: LoweringContext, low: int | Expr, high: int | Expr, size: Sequence[int | Expr], **options: Any
 ) -> Tensor:
-    default_generator(generator)
     return _randint(ctx, low, high)
 
 
-@lowering("aten.randint_like.default", "aten.randint_like.generator", "aten.random.to")
-def randint_like(ctx: LoweringContext, x: Tensor, high: int | Expr, *, generator: Any = None, **o: Any) -> Tensor:
-    default_generator(generator)
+@drawing("aten.randint_like.default", "aten.randint_like.generator", "aten.random.to")
+def randint_like(ctx: LoweringContext, x: Tensor, high: int | Expr, **o: Any) -> Tensor:
     return _randint(ctx, 0, high)
 
 
-@lowering("aten.randint_like.low_dtype", "aten.randint_like.low_generator_dtype", "aten.random.from")
-def randint_like_low(
-    ctx: LoweringContext, x: Tensor, low: int | Expr, high: int | Expr | None, *, generator: Any = None, **o: Any
-) -> Tensor:
-    default_generator(generator)
+@drawing("aten.randint_like.low_dtype", "aten.randint_like.low_generator_dtype", "aten.random.from")
+def randint_like_low(ctx: LoweringContext, x: Tensor, low: int | Expr, high: int | Expr | None, **o: Any) -> Tensor:
     if high is None:
         raise NotImplementedError("all integers that the dtype holds")
     return _randint(ctx, low, high)
@@ -225,15 +220,13 @@ def _randint(ctx: LoweringContext, low: int | Expr, high: int | Expr) -> Tensor:
     return draw(ctx, integers(low, high))
 
 
-@lowering("aten.bernoulli.p")
-def bernoulli_p(ctx: LoweringContext, x: Tensor, p: float, *, generator: Any = None) -> Tensor:
-    default_generator(generator)
+@drawing("aten.bernoulli.p")
+def bernoulli_p(ctx: LoweringContext, x: Tensor, p: float) -> Tensor:
     return draw(ctx, lambda key, position: build.call("lt", _single(key, position), build.const(p, torch.float32)))
 
 
-@lowering("aten.bernoulli.Tensor")
-def bernoulli_tensor(ctx: LoweringContext, x: Tensor, p: Tensor, *, generator: Any = None) -> Tensor:
-    default_generator(generator)
+@drawing("aten.bernoulli.Tensor")
+def bernoulli_tensor(ctx: LoweringContext, x: Tensor, p: Tensor) -> Tensor:
     return _bernoulli(ctx, views.expand(p, meta_size(ctx)))
 
 
@@ -253,18 +246,10 @@ def _bernoulli(ctx: LoweringContext, p: Tensor) -> Tensor:
     return ctx.pointwise(size, meta.dtype, meta.device, body)
 
 
-@lowering(prims.uniform.default)
+@drawing(prims.uniform.default)
 def prims_uniform(
-    ctx: LoweringContext,
-    shape: Sequence[int | Expr],
-    *,
-    low: float,
-    high: float,
-    dtype: torch.dtype,
-    generator: Any = None,
-    **options: Any,
+    ctx: LoweringContext, shape: Sequence[int | Expr], *, low: float, high: float, dtype: torch.dtype, **options: Any
 ) -> Tensor:
-    default_generator(generator)
     return draw(ctx, _scaled(uniform(dtype), high - low, low))
 
 
@@ -283,28 +268,17 @@ def _scaled(unit: Draw, factor: float, shift: float) -> Draw:
     return value
 
 
-@lowering(prims.normal.default)
+@drawing(prims.normal.default)
 def prims_normal(
-    ctx: LoweringContext,
-    shape: Sequence[int | Expr],
-    *,
-    mean: float,
-    std: float,
-    dtype: torch.dtype,
-    generator: Any = None,
-    **options: Any,
+    ctx: LoweringContext, shape: Sequence[int | Expr], *, mean: float, std: float, dtype: torch.dtype, **options: Any
 ) -> Tensor:
-    default_generator(generator)
     if dtype.is_complex:
         raise NotImplementedError("complex numbers")
     return _normal(ctx, mean, std)
 
 
-@lowering("aten.normal_functional.default")
-def normal_functional(
-    ctx: LoweringContext, x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None
-) -> Tensor:
-    default_generator(generator)
+@drawing("aten.normal_functional.default")
+def normal_functional(ctx: LoweringContext, x: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     return _normal(ctx, mean, std)
 
 

@@ -11,8 +11,8 @@ that is not made). NotImplementedError from it means "not this case": the op the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial, update_wrapper
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -71,6 +71,19 @@ def lowering(*ops: OpOverload | str, any_dtype: bool = False) -> Callable[[_F], 
             if name in _TABLE:
                 raise ValueError(f"two lowerings for {name}: {_TABLE[name].__module__} and {function.__module__}")
             _TABLE[name] = function
+        return function
+
+    return enter
+
+
+def lowering_by_rank(ranks: Sequence[int], *ops: str, **given: Any) -> Callable[[_F], _F]:
+    """As `lowering`, for ops that differ in the number of dimensions that they work on ("aten.avg_pool{}d.default"),
+    which the function takes before all else. given: what else it takes."""
+
+    def enter(function: _F) -> _F:
+        for ndim in ranks:
+            named = (op.format(ndim) for op in ops)
+            lowering(*named)(update_wrapper(partial(function, ndim, **given), function))
         return function
 
     return enter

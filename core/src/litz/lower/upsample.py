@@ -16,7 +16,7 @@ from litz.ir.index import Expr, floordiv, to_expr
 
 from .access import as_node, extents_of, sum_taps
 from .context import Indices, LoweringContext
-from .registry import Lowering, lowering
+from .registry import lowering_by_rank
 from .scatter import as_dtype, put, writable, zeros
 from .view import Position, Tensor
 from .windows import sum_dtype
@@ -63,32 +63,33 @@ def _source(o: Expr, n: int, out: int, scale: float | None, exact: bool, ranges:
     return build.call("minimum", position, build.const(n - 1, torch.int64))
 
 
-def _backward(ndim: int, exact: bool) -> Lowering:
-    def nearest_backward(
-        ctx: LoweringContext,
-        grad: Tensor,
-        output_size: Sequence[int],
-        input_size: Sequence[int | Expr],
-        *scales: float | None,
-    ) -> Tensor:
-        size = tuple(map(to_expr, input_size))
-        extents, outs = _static(size[-ndim:]), _static(grad.size[-ndim:])
-        factors = scales or (None,) * ndim
-        wide = sum_dtype(grad.dtype)
-        blocks = [_factor(n, out, s, exact) for n, out, s in zip(extents, outs, factors, strict=True)]
-        if all(blocks):
-            # The result takes its dtype from grad, its size from the arguments.
-            steps = [block for block in blocks if block is not None]
+@lowering_by_rank((1, 2, 3), "aten.upsample_nearest{}d_backward.default", exact=False)
+@lowering_by_rank((1, 2, 3), "aten._upsample_nearest_exact{}d_backward.default", exact=True)
+def nearest_backward(
+    ndim: int,
+    ctx: LoweringContext,
+    grad: Tensor,
+    output_size: Sequence[int],
+    input_size: Sequence[int | Expr],
+    *scales: float | None,
+    exact: bool,
+) -> Tensor:
+    size = tuple(map(to_expr, input_size))
+    extents, outs = _static(size[-ndim:]), _static(grad.size[-ndim:])
+    factors = scales or (None,) * ndim
+    wide = sum_dtype(grad.dtype)
+    blocks = [_factor(n, out, s, exact) for n, out, s in zip(extents, outs, factors, strict=True)]
+    if all(blocks):
+        # The result takes its dtype from grad, its size from the arguments.
+        steps = [block for block in blocks if block is not None]
 
-            def tap(indices: Indices, step: Indices) -> Node:
-                parts = zip(indices[-ndim:], steps, step, strict=True)
-                position = [h * block + inner for h, block, inner in parts]
-                return build.cast(grad.load([*indices[:-ndim], *position]), wide)
+        def tap(indices: Indices, step: Indices) -> Node:
+            parts = zip(indices[-ndim:], steps, step, strict=True)
+            position = [h * block + inner for h, block, inner in parts]
+            return build.cast(grad.load([*indices[:-ndim], *position]), wide)
 
-            return sum_taps(ctx, size, steps, grad, tap)
-        return _scattered(ctx, grad, size, _places(extents, outs, factors, exact, grad.size))
-
-    return nearest_backward
+        return sum_taps(ctx, size, steps, grad, tap)
+    return _scattered(ctx, grad, size, _places(extents, outs, factors, exact, grad.size))
 
 
 def _places(
@@ -110,8 +111,3 @@ def _scattered(
     target = zeros(ctx, size, sum_dtype(grad.dtype), grad.device)
     put(ctx, target, grad.size, places, lambda indices: build.cast(grad.load(indices), target.dtype), "add")
     return as_dtype(ctx, target, grad.dtype)
-
-
-for _ndim in (1, 2, 3):
-    lowering(f"aten.upsample_nearest{_ndim}d_backward.default")(_backward(_ndim, exact=False))
-    lowering(f"aten._upsample_nearest_exact{_ndim}d_backward.default")(_backward(_ndim, exact=True))

@@ -51,7 +51,7 @@ svg line { stroke: var(--ink); opacity: .55; vector-effect: non-scaling-stroke; 
 .key.kernel { border-left: .8rem solid var(--kernel); } .key.call { border-left: .8rem solid var(--call); }
 .key.net { border-left: .8rem solid var(--net); } .key.stall { border-left: .8rem solid var(--stall);
   padding-left: .4rem; }
-.warn { border-left: 3px solid var(--call); padding-left: .6rem; } code { font: .9em ui-monospace, monospace; }
+code { font: .9em ui-monospace, monospace; }
 @media (max-width: 46rem) { .extra { display: none; } .chart .bar { width: 25%; } .facts div { flex: 1 1 40%; } }
 """
 
@@ -61,7 +61,6 @@ def render_html(report: CompileReport) -> str:
     body = [
         f"<h1>{escape(report.name)}</h1>",
         f'<p class="sub">{escape(report.kind)} on {escape(report.device)}</p>',
-        *(f'<p class="warn">{escape(warning)}</p>' for warning in report.warnings),
         _facts(report),
         _hint(report),
         _fold("Where the time goes" if report.timed else "Where the bytes go", _chart(report), shown=True),

@@ -61,7 +61,6 @@ class CompileReport:
     kernel_sources: Mapping[str, str] = field(default_factory=dict)
     cache_hits: int = 0
     plugins: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
     attachments: Mapping[str, str] = field(default_factory=dict)
     realised: Mapping[str, Realised] = field(default_factory=dict)
     plan: ExecutionPlan | None = None
@@ -121,7 +120,6 @@ class CompileReport:
             "cache_hits": self.cache_hits,
             "plugins": list(self.plugins),
             "attachments": dict(self.attachments),
-            "warnings": list(self.warnings),
         }
 
     def _communication(self) -> list[dict[str, Any]]:
@@ -145,7 +143,6 @@ def make_report(
     stage_seconds: Mapping[str, float] | None = None,
     plugins: Iterable[str] = (),
     *,
-    warnings: Iterable[str] = (),
     attachments: Mapping[str, str] | None = None,
 ) -> CompileReport:
     """The report of one compile.
@@ -180,7 +177,6 @@ def make_report(
         kernel_sources={name: source.text for name, source in (sources or {}).items()},
         cache_hits=getattr(compiled, "cache_hits", 0),
         plugins=tuple(plugins),
-        warnings=tuple(warnings),
         attachments=dict(attachments or {}),
         plan=plan,
         program=program,

@@ -49,8 +49,6 @@ def render(report: CompileReport, console: Console, verbose: bool = False) -> No
     """
     console.rule(Text(report.name, style="bold"), align="left")
     console.print(_headline(report), highlight=False)
-    for warning in report.warnings:
-        console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False)
     if report.steps:
         console.print()
         _print_steps(report, console, verbose)

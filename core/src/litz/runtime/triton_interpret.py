@@ -43,7 +43,11 @@ def _by_torch(function: Function) -> Function:
     return lambda *arrays: function(*(torch.from_numpy(np.array(array)) for array in arrays)).numpy()
 
 
+_AS_NUMPY = "copysign cos cosh exp exp2 expm1 fmod hypot log log10 log1p log2 nextafter sin sinh tan tanh trunc"
+"""Functions that numpy has under the same name."""
+
 libdevice = SimpleNamespace(
+    **{name: _lift(getattr(np, name)) for name in _AS_NUMPY.split()},
     acos=_lift(np.arccos),
     acosh=_lift(np.arccosh),
     asin=_lift(np.arcsin),
@@ -51,31 +55,13 @@ libdevice = SimpleNamespace(
     atan=_lift(np.arctan),
     atan2=_lift(np.arctan2),
     atanh=_lift(np.arctanh),
-    copysign=_lift(np.copysign),
-    cos=_lift(np.cos),
-    cosh=_lift(np.cosh),
     erfc=_lift(np.vectorize(math.erfc)),
     erfinv=_lift(_by_torch(torch.erfinv)),
-    exp=_lift(np.exp),
-    exp2=_lift(np.exp2),
-    expm1=_lift(np.expm1),
-    fmod=_lift(np.fmod),
-    hypot=_lift(np.hypot),
     lgamma=_lift(_by_torch(torch.lgamma)),
-    log=_lift(np.log),
-    log10=_lift(np.log10),
-    log1p=_lift(np.log1p),
-    log2=_lift(np.log2),
     nearbyint=_lift(np.rint),
-    nextafter=_lift(np.nextafter),
     pow=_lift(np.power),
     rsqrt=_lift(lambda x: 1 / np.sqrt(x)),
     signbit=_lift(np.signbit, tl.int32),
-    sin=_lift(np.sin),
-    sinh=_lift(np.sinh),
-    tan=_lift(np.tan),
-    tanh=_lift(np.tanh),
-    trunc=_lift(np.trunc),
 )
 
 

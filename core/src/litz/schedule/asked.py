@@ -56,6 +56,3 @@ def structure(loop: Loop, target: Target, program: Program) -> Any:
     sizes = {s for b in buffers for e in (*b[0].size, *b[0].stride) for s in e.free_symbols} | loop.free_symbols
     hints = tuple(sorted((str(symbol), program.hint(symbol)) for symbol in sizes))
     return target, loop.ranges, loop.reduction_ranges, body, stores, buffers, hints
-
-
-__all__ = ["Asked", "structure"]

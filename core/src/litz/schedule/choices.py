@@ -168,16 +168,3 @@ def _decide(
         return substituted(program, template, replacement_of(chosen))
     except (TypeError, ValueError) as error:
         raise TypeError(f"choice {chosen.name!r} for {template.name}: {error}") from error
-
-
-__all__ = [
-    "Recipe",
-    "Replacement",
-    "absorbed_by",
-    "check_order",
-    "choose_templates",
-    "fits",
-    "needed_outside",
-    "replacement_of",
-    "substituted",
-]

@@ -47,7 +47,8 @@ class ContractedGraph:
         alive = [n for n, living in enumerate(self.alive) if living]
         place = {n: k for k, n in enumerate(alive)}
         before = [{place[earlier] for earlier in self.before[n]} for n in alive]
-        return [alive[k] for k in topological(before, [(priority or {}).get(n, n) for n in alive])]
+        places = [(priority or {}).get(n, n) for n in alive]
+        return [alive[k] for k in topological(before, places.__getitem__)]
 
     def contract(self, first: int, second: int) -> None:
         """The second group into the first."""

@@ -10,7 +10,7 @@ it where it stands. Collectives and other effects (random numbers, asserts) know
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sympy
@@ -133,24 +133,45 @@ class _SizeUses:
         return {at for at in needed if at < position}
 
 
-def topological(before: Sequence[set[int]], priority: Sequence[int] | None = None) -> list[int]:
-    """Positions in an order that respects `before`, otherwise as small (by `priority`) as possible. Stable."""
-    key = priority if priority is not None else range(len(before))
+def topological(
+    before: Sequence[set[int]],
+    cost: Callable[[int], int] = lambda position: 0,
+    changed: Callable[[int], Iterable[int]] = lambda position: (),
+) -> list[int]:
+    """Positions in an order that respects `before`; of those that may come next the one of least cost, else the first.
+
+    changed: told which position comes next, says whose cost is another one from there on.
+    """
     missing = [len(names) for names in before]
     after: list[list[int]] = [[] for _ in before]
     for position, names in enumerate(before):
         for name in names:
             after[name].append(position)
-    ready = [(key[n], n) for n, count in enumerate(missing) if count == 0]
-    heapq.heapify(ready)
+    ready: dict[int, int] = {}
+    heap: list[tuple[int, int]] = []
+
+    def offer(position: int) -> None:
+        ready[position] = cost(position)
+        heapq.heappush(heap, (ready[position], position))
+
+    for position, count in enumerate(missing):
+        if count == 0:
+            offer(position)
     order: list[int] = []
     while ready:
-        _, position = heapq.heappop(ready)
+        asked, position = heapq.heappop(heap)
+        if ready.get(position) != asked:
+            continue  # it costs something else by now, or has been taken
+        del ready[position]
         order.append(position)
+        others = changed(position)
         for follower in after[position]:
             missing[follower] -= 1
             if missing[follower] == 0:
-                heapq.heappush(ready, (key[follower], follower))
+                offer(follower)
+        for other in others:
+            if other in ready and cost(other) != ready[other]:
+                offer(other)
     if len(order) != len(before):
         raise AssertionError("the dependence graph has a cycle")
     return order

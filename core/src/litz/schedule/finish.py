@@ -176,8 +176,8 @@ def _reads_elsewhere(first: Loop, finish: Loop, outer: set[Symbol]) -> str | Non
         return "reads nothing of it"
     for node in shared:
         store = stores[node.buffer]
-        plain = store.mode == "set" and store.mask is None and not store.indirect and not node.indirect
-        if not plain or first.at_reduction_level(store) or sum(s.buffer == store.buffer for s in first.stores) > 1:
+        once = store.is_plain and not first.at_reduction_level(store)
+        if not once or node.indirect or sum(s.buffer == store.buffer for s in first.stores) > 1:
             return f"reads {node.buffer}, which is not stored once per output"
         if set(store.index) != outer or len(store.index) != len(outer):
             return f"reads {node.buffer}, which not every program stores a part of"

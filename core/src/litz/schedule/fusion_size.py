@@ -27,6 +27,3 @@ def exceeds(most: int | None, *operations: Operation) -> bool:
 def too_large(most: int | None) -> str:
     """The reason on record."""
     return f"one kernel would do more than max_fusion_size={most} operations"
-
-
-__all__ = ["exceeds", "most_operations", "too_large"]

@@ -253,7 +253,7 @@ class Body:
         if loop.is_reduction or len(loop.stores) != 1:
             return None
         store = loop.stores[0]
-        if store.mode != "set" or store.mask is not None or store.indirect:
+        if not store.is_plain:
             return None
         dims: dict[Symbol, int | None] = {r.var: None for r in loop.ranges if r.size == ONE}
         wanted = {r.var for r in loop.ranges if r.size != ONE}

@@ -5,7 +5,7 @@ Memory is that of a buffer and of all its aliases, named by the first of them, i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import accumulate
 
 from litz.ir import Program
@@ -53,19 +53,20 @@ class Lifetimes:
         # A layout with an offset starts inside of its storage; an alias shares it.
         return name not in self.fixed and name not in self.roots and self.program.buffers[name].layout.offset == 0
 
+    def peak(self, reuse: Mapping[str, str], elsewhere: Container[str] = ()) -> int:
+        """The most bytes that temporaries and outputs take at a time. reuse: buffers that take over the memory of
+        others, and of which. elsewhere: those that do not count."""
+        taken = set(reuse.values())
+        change = [0] * (len(self.steps) + 1)
+        for name in self.temporaries():
+            size = 0 if name in elsewhere else self.program.hint(self.program.buffers[name].nbytes)
+            if name not in reuse:
+                change[self.first[name]] += size
+            if name not in self.fixed and name not in taken:
+                change[self.last[name] + 1] -= size
+        return max(accumulate(change))
+
 
 def peak_bytes(program: Program, steps: Sequence[Step]) -> int:
     """The most memory that temporaries and outputs take at a time in this order."""
-    lifetimes = Lifetimes(program, steps)
-    change = [0] * (len(steps) + 1)
-    for name in lifetimes.temporaries():
-        size = program.hint(program.buffers[name].nbytes)
-        change[lifetimes.first[name]] += size
-        if name not in lifetimes.fixed:
-            change[lifetimes.last[name] + 1] -= size
-    return highest(change)
-
-
-def highest(changes: Iterable[int]) -> int:
-    """The most of an amount that starts at 0 and changes so."""
-    return max(accumulate(changes), default=0)
+    return Lifetimes(program, steps).peak({})

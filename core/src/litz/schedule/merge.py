@@ -108,15 +108,11 @@ def _meet(a: Loop, b: Loop) -> bool:
     return any((s.buffer, s.index) in touched for s in b.stores) or any((n.buffer, n.index) in touched for n in b.loads)
 
 
-def _is_plain(store: Store) -> bool:
-    return store.mode == "set" and store.mask is None and not store.indirect
-
-
 def _join(first: Loop, second: Loop, needed: Callable[[str], bool]) -> tuple[Store, ...] | str:
     """The stores of both, the second's loads of the first's results replaced."""
     made: dict[str, Store] = {}
     for store in first.stores:
-        if store.buffer in made or not _is_plain(store):
+        if store.buffer in made or not store.is_plain:
             made[store.buffer] = replace(store, mode="add")  # not one plain value per element: nobody may read it here
         else:
             made[store.buffer] = store
@@ -124,7 +120,7 @@ def _join(first: Loop, second: Loop, needed: Callable[[str], bool]) -> tuple[Sto
     hits = [node for node in second.loads if node.buffer in made]
     for node in hits:
         store = made[node.buffer]
-        if not _is_plain(store):
+        if not store.is_plain:
             return SCATTERED
         if node.indirect or node.index != store.index:
             return ELSEWHERE
@@ -138,7 +134,7 @@ def _join(first: Loop, second: Loop, needed: Callable[[str], bool]) -> tuple[Sto
     kept = []
     for store in first.stores:
         if store.buffer in later:
-            if not _is_plain(store) or any(not _is_plain(s) or s.index != store.index for s in later[store.buffer]):
+            if not store.is_plain or any(not s.is_plain or s.index != store.index for s in later[store.buffer]):
                 return TWO_WRITERS
             continue  # overwritten at once, by the same iteration
         if needed(store.buffer):

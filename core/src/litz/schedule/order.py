@@ -6,7 +6,6 @@ collectives and waits among themselves; those move in plugins only, which know w
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ from litz.ir import Program
 from litz.ir.operation import storage_roots
 from litz_plugins import PassContext
 
-from .dependences import dependences
+from .dependences import dependences, topological
 from .lifetimes import peak_bytes
 from .schedule import Schedule, Step
 
@@ -47,11 +46,6 @@ def frugal_order(steps: Sequence[Step], before: Sequence[set[int]], program: Pro
     kept = {roots.get(name, name) for name in kept}
     born: set[str] = set()
     touched = [sorted({roots.get(n, n) for n in (*step.reads, *step.writes)} & size.keys()) for step in steps]
-    missing = [len(names) for names in before]
-    after: list[list[int]] = [[] for _ in before]
-    for position, earlier in enumerate(before):
-        for other in earlier:
-            after[other].append(position)
 
     def growth(position: int) -> int:
         total = 0
@@ -62,23 +56,7 @@ def frugal_order(steps: Sequence[Step], before: Sequence[set[int]], program: Pro
                 total -= size[name]
         return total
 
-    ready: dict[int, int] = {}
-    heap: list[tuple[int, int]] = []
-
-    def offer(position: int) -> None:
-        ready[position] = growth(position)
-        heapq.heappush(heap, (ready[position], position))
-
-    for position, count in enumerate(missing):
-        if count == 0:
-            offer(position)
-    order: list[int] = []
-    while ready:
-        cost, position = heapq.heappop(heap)
-        if ready.get(position) != cost:
-            continue
-        del ready[position]
-        order.append(position)
+    def changed(position: int) -> set[int]:
         affected: set[int] = set()
         for name in touched[position]:
             fresh = name not in born
@@ -86,11 +64,6 @@ def frugal_order(steps: Sequence[Step], before: Sequence[set[int]], program: Pro
             users[name].discard(position)
             if fresh or len(users[name]) == 1:
                 affected |= users[name]
-        for other in after[position]:
-            missing[other] -= 1
-            if missing[other] == 0:
-                offer(other)
-        for other in affected:
-            if other in ready and growth(other) != ready[other]:
-                offer(other)
-    return order
+        return affected
+
+    return topological(before, growth, changed)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from litz.ir.index import Expr
 from litz.ir.node import Node
 from litz.ir.operation import Range
 from litz.ir.stages import Stage
@@ -16,7 +15,7 @@ from litz.ir.stages import Stage
 from .accumulators import Accumulator
 from .dialect import VALUES
 from .loops import Level, Writer
-from .reduction import COLUMN_CHUNK, _Stage, all_roots, scan_state, stage_roots, unit_load
+from .reduction import COLUMN_CHUNK, _Stage, outer_nodes, position, scan_state, unit_load
 
 
 def tile_size(w: Writer, vector: Range) -> int:
@@ -42,9 +41,7 @@ def write_column(w: Writer) -> None:
     outer = [r for r in w.loop.ranges if r != vector]
     start = "t"
     levels = [*(w.level(r) for r in outer), w.chunks(vector, tile, start)]
-    shared = len(levels) if w.threaded else 0
-    if shared:
-        levels[0] = Level((*w.parallel(shared), *levels[0].header), levels[0].var, levels[0].first)
+    shared = w.shared(levels, len(levels))
     _ColumnWriter(w, vector, tile, start).write(levels, shared)
 
 
@@ -77,15 +74,8 @@ class _ColumnWriter:
 
     def plain(self, finished: int) -> list[Node]:
         """Nodes at output level, the same for all lanes, that are not written yet."""
-        w = self.w
-        return [
-            node
-            for node in w.body.missing(all_roots(w))
-            if not w.loop.levels[node]
-            and node.op != "reduce"
-            and self.vector.var not in w.body.variables[node]
-            and w.plan.stages.depths[node] <= finished
-        ]
+        nodes = outer_nodes(self.w, finished)
+        return [node for node in nodes if self.vector.var not in self.w.body.variables[node]]
 
     def lanes(self, roots: Sequence[Node], inside: Callable[[], None], vectorize: bool = True) -> None:
         """A loop over the lanes of the tile."""
@@ -147,7 +137,7 @@ class _ColumnStage(_Stage):
                 for a in self.accumulators:
                     w.lines.add(*a.each_step(self.refs(a, parts)))
                 atomic = any(store.mode != "set" for store in self.stage.stores)
-                column.lanes(stage_roots(self.stage), lambda: self._element(nodes, parts), vectorize=not atomic)
+                column.lanes(self.stage.roots, lambda: self._element(nodes, parts), vectorize=not atomic)
             if parts:
                 self._merge(parts)
 
@@ -159,15 +149,9 @@ class _ColumnStage(_Stage):
         self.define([node for node in nodes if node not in w.body.visible])
         for a in self.accumulators:
             values = [w.body.value(arg) for arg in a.nodes[0].args]
-            w.lines.add(*a.update(self.refs(a, parts), values, self._position()))
+            w.lines.add(*a.update(self.refs(a, parts), values, position(w)))
         for store in self.stage.stores:
             w.body.store(store)
-
-    def _position(self) -> str:
-        expr: Expr | int = 0
-        for r in self.w.loop.reduction_ranges:
-            expr = expr * r.size + r.var
-        return self.w.index.text(expr.expand())  # type: ignore[union-attr]
 
     # ------------------------------------------------------------------ arrays over the lanes
 
@@ -175,7 +159,7 @@ class _ColumnStage(_Stage):
         """Values at output level that the reduction loops need are computed before them, once."""
         w, column = self.w, self.column
         inner = [node for node in self.body_nodes() if w.loop.levels[node]]
-        used = [arg for node in inner for arg in node.args] + stage_roots(self.stage)
+        used = [arg for node in inner for arg in node.args] + self.stage.roots
         kept = [
             node
             for node in dict.fromkeys(used)

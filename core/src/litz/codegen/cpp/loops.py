@@ -6,7 +6,7 @@ In: a `Plan`. `Writer` is what `pointwise` and `reduction` share.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from litz.ir.index import Expr, Symbol
 from litz.ir.node import Node
@@ -76,6 +76,14 @@ class Writer:
         return ("ONE_BY_ONE;",) if reads_conditionally(nodes, unrolled) else ()
 
     # ------------------------------------------------------------------ loops
+
+    def shared(self, levels: list[Level], count: int) -> int:
+        """The first `count` of a nest's loops made such that the threads share them; how many those are: none where
+        there is too little work."""
+        if not self.threaded or not count:
+            return 0
+        levels[0] = replace(levels[0], header=(*self.parallel(count), *levels[0].header))
+        return count
 
     def header(self, r: Range, start: str = "0", stop: str | None = None) -> str:
         """`for (int i0 = 0; i0 < 64; ++i0)`"""

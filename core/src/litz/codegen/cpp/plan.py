@@ -333,11 +333,7 @@ def _scratch(plan: Plan) -> frozenset[Node]:
     loop = plan.loop
     if not loop.reduction_numel.is_Integer or len(plan.stages.walks) < 2:
         return frozenset()
-    needed: list[set[Node]] = []
-    for stage in plan.stages.walks:
-        roots = [arg for node in stage.reduces for arg in node.args]
-        roots += [root for store in stage.stores for root in store.roots]
-        needed.append(_inner_nodes(loop, roots))
+    needed = [_inner_nodes(loop, stage.roots) for stage in plan.stages.walks]
     again = {node for later, nodes in enumerate(needed) for node in nodes if any(node in e for e in needed[:later])}
     costly: dict[Node, bool] = {}
     inner = loop.reduction_ranges[-1].var
@@ -354,9 +350,7 @@ def _scratch(plan: Plan) -> frozenset[Node]:
     # A value that only other kept values need, need not be kept itself.
     used: set[Node] = set()
     for later, nodes in enumerate(needed):
-        stage = plan.stages.walks[later]
-        direct = {arg for node in stage.reduces for arg in node.args}
-        direct |= {root for store in stage.stores for root in store.roots}
+        direct = set(plan.stages.walks[later].roots)
         for node in nodes:
             if node not in chosen or not any(node in e for e in needed[:later]):
                 direct.update(node.args)

@@ -19,7 +19,7 @@ from .dialect import VALUES
 from .forms import State, scan_form
 from .halves import BLOCK as HALF_BLOCK
 from .halves import Halves
-from .loops import Level, Writer
+from .loops import Writer
 from .plan import is_tiny
 
 ROW_CHUNK = 4096
@@ -44,23 +44,10 @@ def write_reduction(w: Writer) -> None:
         _write_row(w)
 
 
-def stage_roots(stage: Stage) -> list[Node]:
-    roots = [arg for node in stage.reduces for arg in node.args]
-    return roots + [root for store in stage.stores for root in store.roots]
-
-
-def all_roots(w: Writer) -> list[Node]:
-    return [root for store in w.loop.stores for root in store.roots]
-
-
 def outer_nodes(w: Writer, finished: int) -> list[Node]:
     """Nodes at output level that are not written yet and need at most `finished` stages."""
-    missing = _missing_through_reduces(w)
+    missing = w.body.missing([root for store in w.loop.stores for root in store.roots])
     return [n for n in missing if not w.loop.levels[n] and n.op != "reduce" and w.plan.stages.depths[n] <= finished]
-
-
-def _missing_through_reduces(w: Writer) -> list[Node]:
-    return w.body.missing(all_roots(w))
 
 
 def position(w: Writer) -> str:
@@ -75,36 +62,21 @@ def position(w: Writer) -> str:
 
 
 def _write_row(w: Writer) -> None:
-    ranges = list(w.loop.ranges)
-    levels = [w.level(r) for r in ranges]
-    shared = len(levels) if w.threaded else 0
-    if shared:
-        levels[0] = Level((*w.parallel(shared), *levels[0].header), levels[0].var)
-
-    def inside() -> None:
-        _write_stages(w, _RowStage)
-
-    w.nest(levels, outer_nodes(w, 0), inside, shared)
+    levels = [w.level(r) for r in w.loop.ranges]
+    shared = w.shared(levels, len(levels))
+    w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _RowStage), shared)
 
 
 def _write_small(w: Writer) -> None:
     """Output points as lanes; the reduction loops inside are unrolled."""
-    ranges = list(w.loop.ranges)
-    levels = [w.level(r) for r in ranges[:-1]]
-    vector = ranges[-1]
-    if not levels:
-        levels = [w.level(vector, w.parallel(1, simd=not w.atomic))]
-        shared = 0
+    *outer, vector = w.loop.ranges
+    if not outer:
+        pragma = w.parallel(1, simd=not w.atomic)
     else:
-        levels.append(w.level(vector, () if w.atomic else w.simd()))
-        shared = len(levels) - 1 if w.threaded else 0
-        if shared:
-            levels[0] = Level((*w.parallel(shared), *levels[0].header), levels[0].var)
-
-    def inside() -> None:
-        _write_stages(w, _SmallStage)
-
-    w.nest(levels, outer_nodes(w, 0), inside, shared)
+        pragma = () if w.atomic else w.simd()
+    levels = [*(w.level(r) for r in outer), w.level(vector, pragma)]
+    shared = w.shared(levels, len(outer))
+    w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _SmallStage), shared)
 
 
 def _write_stages(w: Writer, kind: type[_Stage]) -> None:
@@ -143,7 +115,7 @@ class _Stage:
 
     def body_nodes(self) -> list[Node]:
         """What the stage has to compute at reduction level."""
-        return [n for n in self.w.body.missing(stage_roots(self.stage)) if n.op != "reduce"]
+        return [n for n in self.w.body.missing(self.stage.roots) if n.op != "reduce"]
 
     def declare_scans(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
@@ -329,6 +301,3 @@ def unit_load(node: Node, var: Range) -> bool:
     if node.op != "load" or node.args or node.dtype not in (torch.float32, torch.float64, torch.int32, torch.int64):
         return False
     return stride_of(node.index[0], var.var) == 1
-
-
-__all__ = ["all_roots", "outer_nodes", "stage_roots", "unit_load", "write_reduction"]

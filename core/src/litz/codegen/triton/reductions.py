@@ -56,10 +56,6 @@ def _row(kind: str, dtype: torch.dtype) -> Row:
     return Row(identity, f"tl.{word}({{a}}, {{v}})", across, f"tl.associative_scan({{v}}, 1, _{word}_int)")
 
 
-MADE_BY_HAND = {"sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford", "welford_combine", "online"}
-"""Reductions with text of their own, which is faster or shorter; any other is worked out from its row."""
-
-
 def _nodes(roots: Sequence[Node], given: Mapping[Node, str], fresh: Callable[[], str]) -> tuple[list[str], list[str]]:
     """Lines that compute nodes over those that are given, and the names of the roots."""
     texts, lines = dict(given), list[str]()
@@ -85,30 +81,193 @@ def _merge_function(name: str, form: Form) -> str:
     return f"@triton.jit\ndef {name}({', '.join(parameters)}):\n{body}\n"
 
 
-class Reducer:
-    """Reduces the values of a tile: `open` before the loop over the row, `step` in it, `close` after it.
+class Group:
+    """Reductions of the same values that share their accumulators, by their row alone.
 
-    For a row in one block only `close` emits anything. `groups` are reductions that share their accumulators.
+    For a row in one block only `close` emits anything; else there are `accumulators`, and `step` in the loop.
     """
+
+    def __init__(self, on: Reducer, nodes: Sequence[Node], args: Sequence[Node]) -> None:
+        self.on, self.nodes, self.args, self.kind = on, nodes, args, nodes[0].attrs[0]
+        self.dtype = compute_dtype(self.args[0].dtype)
+        self.accumulators: list[str] = []
+
+    @property
+    def form(self) -> Form:
+        return REDUCTIONS[self.kind].form(self.dtype)
+
+    @property
+    def merge(self) -> str:
+        """The name of the function that merges two states."""
+        return self.on.merge_name(self.nodes[0])
+
+    def start(self) -> Sequence[tuple[Scalar, torch.dtype]]:
+        """The state of no values: what each accumulator begins with, and its type."""
+        return [(node.attrs[0], node.dtype) for node in self.form.identity]
+
+    def lifted(self) -> list[str]:
+        """The state of each value of the tile."""
+        form, tile = self.form, self.on.tile
+        given = {leaf: self.on.value(arg) for leaf, arg in zip(form.values, self.args, strict=True)}
+        given[form.position] = f"{self.on.position()}.to(tl.int64)"
+        lines, texts = _nodes(form.lift, given, tile.fresh)
+        for line in lines:
+            tile.emit(line)
+        constants = {node: f"tl.full({self.on.shape}, {literal(node.attrs[0])}, {VALUES[node.dtype]})"
+                     for node in form.lift if node.op == "const"}  # fmt: skip
+        return [constants.get(node, text) for node, text in zip(form.lift, texts, strict=True)]
+
+    def whole(self) -> list[str]:
+        """The state of each value of a row in one block, that of no value beyond its end."""
+        return [self.on.masked(text, *nothing) for text, nothing in zip(self.lifted(), self.start(), strict=True)]
+
+    def results(self, state: Sequence[str]) -> Sequence[str]:
+        """What the nodes are, by the state that has all values."""
+        roots = [self.form.finish[node.attrs[0]] for node in self.nodes]
+        lines, texts = _nodes(roots, dict(zip(self.form.state, state, strict=True)), self.on.tile.fresh)
+        for line in lines:
+            self.on.tile.emit(line)
+        return texts
+
+    def step(self) -> None:
+        self.on.update(self.accumulators, f"{self.merge}({', '.join([*self.accumulators, *self.lifted()])})")
+
+    def close(self) -> None:
+        self.reduce(self.accumulators or self.whole())
+
+    def reduce(self, state: Sequence[str]) -> None:
+        """States of lanes merged, and what comes of that."""
+        names = [self.on.tile.fresh() for _ in state]
+        inputs = state[0] if len(state) == 1 else f"({', '.join(state)})"
+        self.on.tile.emit(f"{', '.join(names)} = tl.reduce({inputs}, 1, {self.merge}, keep_dims=True)")
+        for node, text in zip(self.nodes, self.results(names), strict=True):
+            self.on.bind(node, text)
+
+
+class Plain(Group):
+    """One accumulator, by the rows above. `any` and `all` ask of values of every type whether they are not 0."""
+
+    def start(self) -> Sequence[tuple[Scalar, torch.dtype]]:
+        dtype = torch.bool if self.kind in ("any", "all") else self.dtype
+        return [(_row(self.kind, dtype).identity, dtype)]
+
+    def lifted(self) -> list[str]:
+        value, ((_, dtype),) = self.on.value(self.args[0]), self.start()
+        return [value if dtype == self.dtype else f"({value} != 0)"]
+
+    def step(self) -> None:
+        (name,), (value,) = self.accumulators, self.lifted()
+        new = _row(self.kind, self.dtype).combine.format(a=name, v=value)
+        self.on.tile.emit(f"{name} = {new if self.on.mask is None else f'tl.where(rmask, {new}, {name})'}")
+
+    def close(self) -> None:
+        (value,), ((_, dtype),) = self.accumulators or self.whole(), self.start()
+        for node in self.nodes:
+            self.on.bind(node, _row(self.kind, dtype).across.format(v=value, T=VALUES[dtype]))
+
+
+class Place(Group):
+    """The position of an extreme, in as many bits as it needs."""
+
+    @property
+    def merge(self) -> str:
+        return f"_{self.kind}"
+
+    def start(self) -> Sequence[tuple[Scalar, torch.dtype]]:
+        held = torch.int32 if self.dtype == torch.bool else self.dtype
+        position = torch.int32 if self.on.tile.index_type == "tl.int32" else torch.int64
+        return [((least if self.kind == "argmax" else greatest)(held), held), (greatest(position), position)]
+
+    def whole(self) -> list[str]:
+        value = self.on.value(self.args[0]) + (".to(tl.int32)" if self.dtype == torch.bool else "")
+        return [self.on.masked(value, *self.start()[0]), self.on.position()]
+
+    def step(self) -> None:
+        names = ", ".join(self.accumulators)
+        self.on.tile.emit(f"{names} = {self.merge}({names}, {', '.join(self.whole())})")
+
+    def results(self, state: Sequence[str]) -> Sequence[str]:
+        return [f"{state[1]}.to(tl.int64)"] * len(self.nodes)
+
+
+class Combined(Group):
+    """States of Welford's algorithm, merged."""
+
+    merge = "_welford_combine"
+
+
+class Welford(Combined):
+    """Mean and squared deviations; each lane's count of values is the same, and worked out at the end."""
+
+    def start(self) -> Sequence[tuple[Scalar, torch.dtype]]:
+        return super().start()[:2]
+
+    def step(self) -> None:
+        state = ", ".join([*self.accumulators, self.on.value(self.args[0])])
+        self.on.update(self.accumulators, f"_welford_step({state}, roffset // RBLOCK + 1)")
+
+    def close(self) -> None:
+        on = self.on
+        if self.accumulators:
+            # How many values each lane has seen.
+            weight = f"(({on.length} - rbase + (RBLOCK - 1)) // RBLOCK).to({VALUES[self.args[0].dtype]})"
+            self.reduce([*self.accumulators, f"tl.broadcast_to({weight}, {on.shape})"])
+            return
+        # All of the row is at hand: the plain formulas, which are exact where Welford's is only stable.
+        value = on.value(self.args[0])
+        mean, spread = on.tile.fresh(), on.tile.fresh()
+        total = f"tl.sum({on.masked(value, 0.0, torch.float32)}, 1, keep_dims=True)"
+        on.tile.emit(f"{mean} = _mean({total}, {on.length})")
+        on.tile.emit(f"{spread} = {value} - {mean}")
+        squares = f"tl.sum({on.masked(f'{spread} * {spread}', 0.0, torch.float32)}, 1, keep_dims=True)"
+        for node in self.nodes:
+            on.bind(node, mean if node.attrs[0] == "welford_mean" else squares)
+
+
+class Online(Group):
+    """A maximum and sums of exp(x - max(x)), on one walk over a row of several blocks."""
+
+    merge = "_softmax_combine"
+
+    def start(self) -> Sequence[tuple[Scalar, torch.dtype]]:
+        return [(-float("inf"), self.dtype), (0.0, self.dtype)]
+
+    def step(self) -> None:
+        state = ", ".join([*self.accumulators, self.on.value(self.args[0])])
+        self.on.update(self.accumulators, f"_softmax_step({state})")
+
+    def results(self, state: Sequence[str]) -> Sequence[str]:
+        total = f"_softmax_total({', '.join(state)})"
+        return [state[0] if node.attrs[0] == "max" else total for node in self.nodes]
+
+
+MADE_BY_HAND: Mapping[str, type[Group]] = {
+    **dict.fromkeys(("sum", "prod", "max", "min", "any", "all"), Plain),
+    "argmax": Place,
+    "argmin": Place,
+    "welford": Welford,
+    "welford_combine": Combined,
+    "online": Online,
+}
+"""Reductions with text of their own, which is faster or shorter; any other is worked out from its row."""
+
+
+class Reducer:
+    """Reduces the values of a tile: `open` before the loop over the row, `step` in it, `close` after it."""
 
     def __init__(
         self, tile: Tile, reduces: Sequence[Node], scans: Sequence[Node], online: Mapping[Node, Node] | None = None
     ) -> None:
         """online: sums of exp(x - max(x)), each with the maximum that it is found together with."""
         online = online or {}
-        tops = set(online.values())
         self.tile, self.scans = tile, scans
         self.persistent = tile.tiling.persistent
-        self.groups: dict[tuple[str, tuple[Node, ...]], list[Node]] = {}
+        groups: dict[tuple[str, tuple[Node, ...]], list[Node]] = {}
         for node in reduces:
-            kind = node.attrs[0]
-            family = REDUCTIONS[kind].name
-            if node in online or node in tops:
-                family, node_args = "online", online.get(node, node).args
-            else:
-                node_args = node.args
-            self.groups.setdefault((family, node_args), []).append(node)
-        self.accumulators: dict[tuple[str, tuple[Node, ...]], list[str]] = {}
+            together = node in online or node in online.values()
+            family = "online" if together else REDUCTIONS[node.attrs[0]].name
+            groups.setdefault((family, online.get(node, node).args), []).append(node)
+        self.groups = [MADE_BY_HAND.get(family, Group)(self, nodes, args) for (family, args), nodes in groups.items()]
         self.carries: dict[Node, str] = {}
         self.full = tile.level_axes(True)
         self.shape = tile.shape(self.full)
@@ -118,12 +277,12 @@ class Reducer:
         self.mask = "rmask" if axis.masked else None
         self.length = tile.index_text(axis.size)
 
-    # Helpers.
+    # What groups are written with.
 
-    def _value(self, node: Node) -> str:
+    def value(self, node: Node) -> str:
         return self.tile.full(node, self.full)
 
-    def _masked(self, text: str, identity: Scalar, dtype: torch.dtype) -> str:
+    def masked(self, text: str, identity: Scalar, dtype: torch.dtype) -> str:
         """`text` with the lanes beyond the end of the row set to a value that changes nothing."""
         if self.mask is None:
             return text
@@ -131,94 +290,19 @@ class Reducer:
             return f"({text} & {self.mask})" if identity is False else f"({text} | ({self.mask} == 0))"
         return f"tl.where({self.mask}, {text}, {literal(identity)})"
 
-    def _accumulator(self, identity: Scalar, type_text: str) -> str:
-        name = self.tile.fresh("acc")
-        self.tile.emit(f"{name} = tl.full({self.shape}, {literal(identity)}, {type_text})")
-        return name
-
-    def _bind(self, node: Node, text: str) -> None:
+    def bind(self, node: Node, text: str) -> None:
         name = text
         if not text.isidentifier():
             name = self.tile.fresh()
             self.tile.emit(f"{name} = {text}")
         self.tile.values[node] = Value(name, self.results)
 
-    def _input(self, kind: str, node: Node) -> tuple[str, torch.dtype]:
-        """The value to reduce; `any` and `all` ask of every type whether it is not 0."""
-        text, dtype = self._value(node), compute_dtype(node.dtype)
-        if kind in ("any", "all") and dtype != torch.bool:
-            return f"({text} != 0)", torch.bool
-        if kind in ("argmax", "argmin") and dtype == torch.bool:
-            return f"{text}.to(tl.int32)", torch.int32
-        return text, dtype
-
-    # Before the loop.
-
-    def open(self) -> None:
-        if self.persistent:
-            return
-        for (family, args), nodes in self.groups.items():
-            dtype = compute_dtype(args[0].dtype)
-            if family not in MADE_BY_HAND:
-                identity = self._form(nodes).identity
-                names = [self._accumulator(node.attrs[0], VALUES[node.dtype]) for node in identity]
-            elif family == "welford":
-                names = [self._accumulator(0.0, VALUES[dtype]) for _ in range(2)]
-            elif family == "welford_combine":
-                names = [self._accumulator(0.0, VALUES[dtype]) for _ in range(3)]
-            elif family == "online":
-                names = [self._accumulator(start, VALUES[dtype]) for start in (-float("inf"), 0.0)]
-            elif family in ("argmax", "argmin"):
-                dtype = torch.int32 if dtype == torch.bool else dtype
-                worst = least(dtype) if family == "argmax" else greatest(dtype)
-                names = [self._accumulator(worst, VALUES[dtype]), self._accumulator(*self._last_position())]
-            else:
-                dtype = torch.bool if family in ("any", "all") else dtype
-                names = [self._accumulator(_row(family, dtype).identity, VALUES[dtype])]
-            self.accumulators[family, args] = names
-        for node in self.scans:
-            dtype = compute_dtype(node.dtype)
-            name = self.tile.fresh("carry")
-            start = literal(self._scan_row(node).identity)
-            self.tile.emit(f"{name} = tl.full({self.tile.shape(self.results)}, {start}, {VALUES[dtype]})")
-            self.carries[node] = name
-
-    def _last_position(self) -> tuple[int, str]:
-        wide = self.tile.index_type != "tl.int32"
-        return (2**63 - 1, "tl.int64") if wide else (2**31 - 1, "tl.int32")
-
-    def _position(self) -> str:
+    def position(self) -> str:
         text = f"tl.broadcast_to(rindex, {self.shape})"
         return text if self.tile.index_type == "tl.int32" else f"{text}.to(tl.int64)"
 
-    # In the loop.
-
-    def step(self) -> None:
-        if self.persistent:
-            return
-        emit = self.tile.emit
-        for (family, args), nodes in self.groups.items():
-            names = self.accumulators[family, args]
-            if family not in MADE_BY_HAND:
-                self._update(names, f"{self._merge_name(nodes[0])}({', '.join([*names, *self._lifted(nodes)])})")
-            elif family == "welford":
-                value = self._value(args[0])
-                self._update(names, f"_welford_step({names[0]}, {names[1]}, {value}, roffset // RBLOCK + 1)")
-            elif family == "online":
-                self._update(names, f"_softmax_step({names[0]}, {names[1]}, {self._value(args[0])})")
-            elif family == "welford_combine":
-                values = ", ".join(map(self._value, args))
-                self._update(names, f"_welford_combine({', '.join(names)}, {values})")
-            elif family in ("argmax", "argmin"):
-                value, dtype = self._input(family, args[0])
-                value = self._masked(value, least(dtype) if family == "argmax" else greatest(dtype), dtype)
-                emit(f"{', '.join(names)} = _{family}({', '.join(names)}, {value}, {self._position()})")
-            else:
-                value, dtype = self._input(family, args[0])
-                new = _row(family, dtype).combine.format(a=names[0], v=value)
-                emit(f"{names[0]} = {new}" if self.mask is None else f"{names[0]} = tl.where(rmask, {new}, {names[0]})")
-
-    def _update(self, names: list[str], new: str) -> None:
+    def update(self, names: Sequence[str], new: str) -> None:
+        """Accumulators set to what a function gives, but in lanes beyond the end of the row."""
         if self.mask is None:
             self.tile.emit(f"{', '.join(names)} = {new}")
             return
@@ -227,143 +311,53 @@ class Reducer:
         for name, value in zip(names, fresh, strict=True):
             self.tile.emit(f"{name} = tl.where(rmask, {value}, {name})")
 
-    # After it.
-
-    def close(self) -> None:
-        for (family, args), nodes in self.groups.items():
-            if family not in MADE_BY_HAND:
-                self._close_by_row(self.accumulators.get((family, args)), nodes)
-            elif family == "welford":
-                self._close_welford(args, nodes)
-            elif family == "welford_combine":
-                self._close_combined(args, nodes)
-            elif family == "online":
-                self._close_online(args, nodes)
-            elif family in ("argmax", "argmin"):
-                self._close_position(family, args, nodes)
-            else:
-                self._close_plain(family, args, nodes)
-
-    # By the row alone.
-
-    def _form(self, nodes: list[Node]) -> Form:
-        return REDUCTIONS[nodes[0].attrs[0]].form(nodes[0].args[0].dtype)
-
-    def _merge_name(self, node: Node) -> str:
+    def merge_name(self, node: Node) -> str:
         """The name of the function that merges two states; the kernel gets it where it is not there."""
         row, dtype = REDUCTIONS[node.attrs[0]], compute_dtype(node.args[0].dtype)
         name = f"litz_merge_{row.name}_{short(dtype)}"
         self.tile.functions[name] = _merge_function(name, row.form(dtype))
         return name
 
+    # The loop over the row.
+
+    def open(self) -> None:
+        if self.persistent:
+            return
+        for group in self.groups:
+            group.accumulators = [self._full("acc", self.shape, *nothing) for nothing in group.start()]
+        for node in self.scans:
+            nothing = self._scan_row(node).identity, compute_dtype(node.dtype)
+            self.carries[node] = self._full("carry", self.tile.shape(self.results), *nothing)
+
+    def _full(self, stem: str, shape: str, value: Scalar, dtype: torch.dtype) -> str:
+        name = self.tile.fresh(stem)
+        self.tile.emit(f"{name} = tl.full({shape}, {literal(value)}, {VALUES[dtype]})")
+        return name
+
+    def step(self) -> None:
+        for group in () if self.persistent else self.groups:
+            group.step()
+
+    def close(self) -> None:
+        for group in self.groups:
+            group.close()
+
+    # Scans are values of the row, not of its result.
+
     def _scan_row(self, node: Node) -> Row:
         """How to scan: states are values there."""
         kind, dtype = node.attrs[0], compute_dtype(node.dtype)
         if kind in MADE_BY_HAND:
             return _row(kind, dtype)
-        merge, identity = self._merge_name(node), REDUCTIONS[kind].form(dtype).identity[0].attrs[0]
+        merge, identity = self.merge_name(node), REDUCTIONS[kind].form(dtype).identity[0].attrs[0]
         across, scan = f"tl.reduce({{v}}, 1, {merge}, keep_dims=True)", f"tl.associative_scan({{v}}, 1, {merge})"
         return Row(identity, f"{merge}({{a}}, {{v}})", across, scan)
-
-    def _lifted(self, nodes: list[Node]) -> list[str]:
-        """The state of each value of the tile."""
-        form, args = self._form(nodes), nodes[0].args
-        given = {leaf: self._value(arg) for leaf, arg in zip(form.values, args, strict=True)}
-        given[form.position] = f"{self._position()}.to(tl.int64)"
-        lines, texts = _nodes(form.lift, given, self.tile.fresh)
-        for line in lines:
-            self.tile.emit(line)
-        constants = {node: f"tl.full({self.shape}, {literal(node.attrs[0])}, {VALUES[node.dtype]})"
-                     for node in form.lift if node.op == "const"}  # fmt: skip
-        return [constants.get(node, text) for node, text in zip(form.lift, texts, strict=True)]
-
-    def _close_by_row(self, accumulators: list[str] | None, nodes: list[Node]) -> None:
-        form, merge = self._form(nodes), self._merge_name(nodes[0])
-        state = accumulators
-        if state is None:
-            parts = zip(self._lifted(nodes), form.identity, strict=True)
-            state = [self._masked(text, nothing.attrs[0], nothing.dtype) for text, nothing in parts]
-        names = [self.tile.fresh() for _ in state]
-        inputs = state[0] if len(state) == 1 else f"({', '.join(state)})"
-        self.tile.emit(f"{', '.join(names)} = tl.reduce({inputs}, 1, {merge}, keep_dims=True)")
-        roots = [form.finish[node.attrs[0]] for node in nodes]
-        lines, results = _nodes(roots, dict(zip(form.state, names, strict=True)), self.tile.fresh)
-        for line in lines:
-            self.tile.emit(line)
-        for node, text in zip(nodes, results, strict=True):
-            self._bind(node, text)
-
-    def _close_plain(self, family: str, args: tuple[Node, ...], nodes: list[Node]) -> None:
-        if self.persistent:
-            value, dtype = self._input(family, args[0])
-            value = self._masked(value, _row(family, dtype).identity, dtype)
-        else:
-            value = self.accumulators[family, args][0]
-            dtype = torch.bool if family in ("any", "all") else compute_dtype(args[0].dtype)
-        for node in nodes:
-            self._bind(node, _row(family, dtype).across.format(v=value, T=VALUES[dtype]))
-
-    def _close_position(self, family: str, args: tuple[Node, ...], nodes: list[Node]) -> None:
-        if self.persistent:
-            value, dtype = self._input(family, args[0])
-            value = self._masked(value, least(dtype) if family == "argmax" else greatest(dtype), dtype)
-            position = self._position()
-        else:
-            value, position = self.accumulators[family, args]
-        pair = [self.tile.fresh(), self.tile.fresh()]
-        self.tile.emit(f"{', '.join(pair)} = tl.reduce(({value}, {position}), 1, _{family}, keep_dims=True)")
-        for node in nodes:
-            self._bind(node, f"{pair[1]}.to(tl.int64)")
-
-    def _close_welford(self, args: tuple[Node, ...], nodes: list[Node]) -> None:
-        type_text = VALUES[args[0].dtype]
-        if self.persistent:
-            # All of the row is at hand: the plain formulas, which are exact where Welford's is only stable.
-            value = self._value(args[0])
-            mean, spread = self.tile.fresh(), self.tile.fresh()
-            total = f"tl.sum({self._masked(value, 0.0, torch.float32)}, 1, keep_dims=True)"
-            self.tile.emit(f"{mean} = _mean({total}, {self.length})")
-            self.tile.emit(f"{spread} = {value} - {mean}")
-            squares = self._masked(f"{spread} * {spread}", 0.0, torch.float32)
-            results: Mapping[str, str] = {"welford_mean": mean, "welford_m2": f"tl.sum({squares}, 1, keep_dims=True)"}
-        else:
-            mean, m2 = self.accumulators["welford", args]
-            # How many values each lane has seen.
-            weight = f"(({self.length} - rbase + (RBLOCK - 1)) // RBLOCK).to({type_text})"
-            weight = f"tl.broadcast_to({weight}, {self.shape})"
-            results = self._combine("welford", mean, m2, weight)
-        for node in nodes:
-            self._bind(node, results[node.attrs[0]])
-
-    def _close_combined(self, args: tuple[Node, ...], nodes: list[Node]) -> None:
-        if self.persistent:
-            parts = [self._masked(self._value(arg), 0.0, torch.float32) for arg in args]
-        else:
-            parts = self.accumulators["welford_combine", args]
-        results = self._combine("welford_combine", *parts)
-        for node in nodes:
-            self._bind(node, results[node.attrs[0]])
-
-    def _close_online(self, args: tuple[Node, ...], nodes: list[Node]) -> None:
-        top, total = self.tile.fresh(), self.tile.fresh()
-        pair = ", ".join(self.accumulators["online", args])
-        self.tile.emit(f"{top}, {total} = tl.reduce(({pair}), 1, _softmax_combine, keep_dims=True)")
-        for node in nodes:
-            self._bind(node, top if node.attrs[0] == "max" else f"_softmax_total({top}, {total})")
-
-    def _combine(self, family: str, mean: str, m2: str, weight: str) -> Mapping[str, str]:
-        names = [self.tile.fresh() for _ in range(3)]
-        inputs = f"({mean}, {m2}, {weight})"
-        self.tile.emit(f"{', '.join(names)} = tl.reduce({inputs}, 1, _welford_combine, keep_dims=True)")
-        return {f"{family}_mean": names[0], f"{family}_m2": names[1]}
-
-    # Scans are values of the row, not of its result.
 
     def scan(self, node: Node) -> Value:
         """Emits an inclusive scan along the row; over blocks, the last value of each is carried into the next."""
         dtype = compute_dtype(node.dtype)
         row = self._scan_row(node)
-        value = self._value(node.args[0])
+        value = self.value(node.args[0])
         name = self.tile.fresh()
         scanned = row.scan.format(v=value, T=VALUES[dtype])
         if self.persistent:
@@ -371,6 +365,6 @@ class Reducer:
             return Value(name, self.full)
         carry = self.carries[node]
         self.tile.emit(f"{name} = {row.combine.format(a=carry, v=f'({scanned})')}")
-        total = row.across.format(v=self._masked(value, row.identity, dtype), T=VALUES[dtype])
+        total = row.across.format(v=self.masked(value, row.identity, dtype), T=VALUES[dtype])
         self.tile.emit(f"{carry} = {row.combine.format(a=carry, v=f'({total})')}")
         return Value(name, self.full)

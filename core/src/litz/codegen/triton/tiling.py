@@ -318,6 +318,3 @@ def _outer_reduction(
         min(warps, _row_warps(x_block * r_block)),
         persistent,
     )
-
-
-__all__ = ["Axis", "Tiling", "choose_tiling", "combining_tiling", "power_of_two"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 
 from ..conformance.known import TORCH
-from .operations import Draft, Draw, operation
+from .operations import Draft, Draw, operation, operation_on, some, tuple_text
 from .pointwise import NUMBER_USES, NUMBERS
 from .program import NAMES
 from .reference import REFUSALS
@@ -34,9 +34,8 @@ SLICES = (
 )  # fmt: skip
 
 
-def _small(draw: Draw) -> str | None:
-    """A variable without rounding errors, of real numbers."""
-    return draw.any(lambda t: t.dim() > 0 and 0 < t.numel() < 500 and not t.dtype.is_complex, exact=True)
+_small = some(lambda t: t.dim() > 0 and 0 < t.numel() < 500 and not t.dtype.is_complex, exact=True)
+"""A variable without rounding errors, of real numbers."""
 
 
 def _unsized(draw: Draw) -> str | None:
@@ -50,11 +49,8 @@ def _sum(name: str) -> str:
     return f"{name}.abs().sum().to(torch.int64).item()"
 
 
-@operation(30.0, kind="data")
-def found(draw: Draw) -> Draft | None:
-    name = _small(draw)
-    if name is None:
-        return None
+@operation_on(_small, 30.0, kind="data")
+def found(draw: Draw, name: str) -> Draft | None:
     text = draw.rng.choice(FOUND)
     if draw.value(name).dtype == torch.bool:
         text = draw.rng.choice(FOUND[:1])
@@ -120,5 +116,6 @@ def read(draw: Draw) -> Draft | None:
     if draw.chance(0.5):
         return Draft(draw.rng.choice(SLICES).format(name, _sum(source)), unsized=True)
     number = draw.rng.choice(NUMBERS).format(_sum(source) if draw.chance(0.7) else f"{source}.double().sum().item()")
-    shape = "(" + "".join(f"{size}, " for size in draw.shape(name)) + ")"
-    return Draft(draw.rng.choice(NUMBER_USES).format(name, number, shape), exact=True, rough=True)
+    return Draft(
+        draw.rng.choice(NUMBER_USES).format(name, number, tuple_text(draw.shape(name))), exact=True, rough=True
+    )

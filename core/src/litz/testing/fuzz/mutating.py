@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .operations import Draft, Draw, operation
+from .operations import Draft, Draw, Place, operation_on, place, some
 
 PLAIN = (
     "{0}.mul_({2})",
@@ -26,25 +26,18 @@ PAIRS = (
 )
 
 
-def _written(draw: Draw) -> str | None:
-    return draw.any(lambda t: t.numel() > 0 and t.dtype != torch.bool)
+_written = some(lambda t: t.numel() > 0 and t.dtype != torch.bool)
 
 
-@operation(1.0, mutates=True)
-def alone(draw: Draw) -> Draft | None:
-    name = _written(draw)
-    if name is None:
-        return None
+@operation_on(_written, 1.0, mutates=True)
+def alone(draw: Draw, name: str) -> Draft | None:
     rough = draw.value(name).dtype.is_floating_point and draw.chance(0.3)
     text = draw.rng.choice(ROUNDED if rough else PLAIN)
     return Draft(text.format(name, name, draw.scalar(name)), writes=name, rough=rough)
 
 
-@operation(2.0, mutates=True)
-def with_other(draw: Draw) -> Draft | None:
-    name = _written(draw)
-    if name is None:
-        return None
+@operation_on(_written, 2.0, mutates=True)
+def with_other(draw: Draw, name: str) -> Draft | None:
     shape, dtype = draw.value(name).shape, draw.value(name).dtype
 
     def fits(t: torch.Tensor) -> bool:
@@ -65,43 +58,32 @@ def with_other(draw: Draw) -> Draft | None:
     return Draft(draw.rng.choice(PAIRS).format(name, other), writes=name)
 
 
-@operation(1.0, mutates=True)
-def part(draw: Draw) -> Draft | None:
+@operation_on(place(lambda t: t.numel() > 0 and t.dim() > 0 and t.dtype != torch.bool, 1), 1.0, mutates=True)
+def part(draw: Draw, at: Place) -> Draft | None:
     """A view of the variable, written in one statement."""
-    name = draw.any(lambda t: t.numel() > 0 and t.dim() > 0 and t.dtype != torch.bool)
-    dim = None if name is None else draw.dim(name, 1)
-    if name is None or dim is None:
-        return None
+    name, dim, _ = at
     view = draw.rng.choice([f"[{':, ' * dim}1:]", f"[{':, ' * dim}::2]", f".select({dim}, -1)", f"[{':, ' * dim}:-1]"])
     action = draw.rng.choice(["mul_(2)", "add_(1)", "zero_()", "fill_(3)", "copy_({0}.flip({1}){2})", "neg_()"])
     return Draft(f"{name}{view}.{action.format(name, dim, view)}", writes=name)
 
 
-@operation(1.0, mutates=True)
-def masked(draw: Draw) -> Draft | None:
-    name = _written(draw)
-    if name is None:
-        return None
+@operation_on(_written, 1.0, mutates=True)
+def masked(draw: Draw, name: str) -> Draft | None:
     mask = draw.partner(name, lambda t: t.dtype == torch.bool)
     return Draft(f"{name}.masked_fill_({mask}, {draw.rng.choice(['0', '1', '-2'])})", writes=name)
 
 
-@operation(1.0, mutates=True)
-def indexed(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.dim() > 0 and 0 < t.numel() < 5000 and t.dtype != torch.bool)
-    dim = None if name is None else draw.dim(name, 1)
-    if name is None or dim is None:
-        return None
+@operation_on(place(lambda t: t.dim() > 0 and 0 < t.numel() < 5000 and t.dtype != torch.bool, 1), 1.0, mutates=True)
+def indexed(draw: Draw, at: Place) -> Draft | None:
+    name, dim, extent = at
     value = draw.value(name)
     count = draw.rng.choice([n for n in draw.pool if n < 50] or [1])
     size = [count if d == dim else int(n) for d, n in enumerate(value.shape)]
     roll = draw.rng.random()
     if roll < 0.5:
-        index, source = draw.index((count,), int(value.shape[dim])), draw.input(size, value.dtype)
-        return None if index is None else Draft(f"{name}.index_add_({dim}, {index}, {source})", writes=name)
-    index = draw.index(size, int(value.shape[dim]))
-    if index is None:
-        return None
+        index, source = draw.index((count,), extent), draw.input(size, value.dtype)
+        return Draft(f"{name}.index_add_({dim}, {index}, {source})", writes=name)
+    index = draw.index(size, extent)
     if roll < 0.75:
         return Draft(f"{name}.scatter_({dim}, {index}, 2)", writes=name)
     return Draft(f"{name}.scatter_add_({dim}, {index}, {draw.input(size, value.dtype)})", writes=name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
 
@@ -33,6 +34,10 @@ class Draft:
 
 
 Maker = Callable[["Draw"], "Draft | None"]
+Fits = Callable[[torch.Tensor], bool]
+Place = tuple[str, int, int]
+"""A variable, one of its dimensions, and how many elements that has."""
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,45 @@ def operation(
     return register
 
 
+def operation_on(
+    subject: Callable[[Draw], S | None], weight: float = 1.0, **row: Any
+) -> Callable[[Callable[[Draw, S], Draft | None]], Maker]:
+    """As `operation`, for a maker that is given a `subject` too, and makes nothing where there is none."""
+
+    def register(make: Callable[[Draw, S], Draft | None]) -> Maker:
+        def maker(draw: Draw) -> Draft | None:
+            found = subject(draw)
+            return None if found is None else make(draw, found)
+
+        return operation(weight, **row)(maker)
+
+    return register
+
+
+def some(fits: Fits = lambda t: True, exact: bool = False) -> Callable[[Draw], str | None]:
+    """The subject is a variable, as `Draw.any` finds it."""
+    return lambda draw: draw.any(fits, exact)
+
+
+def place(fits: Fits, least: int = 0, exact: bool = False) -> Callable[[Draw], Place | None]:
+    """The subject is a dimension of `least` elements or more of a variable."""
+
+    def find(draw: Draw) -> Place | None:
+        name = draw.any(fits, exact)
+        dim = None if name is None else draw.dim(name, least)
+        return None if name is None or dim is None else (name, dim, int(draw.value(name).shape[dim]))
+
+    return find
+
+
+def is_number(t: torch.Tensor) -> bool:
+    return t.dtype != torch.bool
+
+
+def tuple_text(sizes: Sequence[str]) -> str:
+    return "(" + "".join(f"{size}, " for size in sizes) + ")"
+
+
 @dataclass
 class Draw:
     """Random choices among what a program has so far."""
@@ -84,7 +128,7 @@ class Draw:
     def value(self, name: str) -> torch.Tensor:
         return self.reference.eager[name]
 
-    def any(self, fits: Callable[[torch.Tensor], bool] = lambda t: True, exact: bool = False) -> str | None:
+    def any(self, fits: Fits = lambda t: True, exact: bool = False) -> str | None:
         """A variable that fits; later ones are likelier. exact: it must be free of rounding errors."""
         names = [n for n in self.names if fits(self.value(n)) and not (exact and not self.reference.is_exact(n))]
         if not names:
@@ -92,16 +136,7 @@ class Draw:
         recent = names[-4:]
         return self.rng.choice(recent if self.rng.random() < 0.6 else names)
 
-    def floating(self) -> str | None:
-        return self.any(lambda t: t.dtype.is_floating_point)
-
-    def integer(self) -> str | None:
-        return self.any(lambda t: not t.dtype.is_floating_point and t.dtype != torch.bool)
-
-    def number(self, exact: bool = False) -> str | None:
-        return self.any(lambda t: t.dtype != torch.bool, exact)
-
-    def partner(self, name: str, fits: Callable[[torch.Tensor], bool] = lambda t: True, exact: bool = False) -> str:
+    def partner(self, name: str, fits: Fits = lambda t: True, exact: bool = False) -> str:
         """Something that broadcasts with the variable: another one, a part of itself, a new input."""
         shape = self.value(name).shape
         other = self.any(lambda t: fits(t) and _broadcasts(t.shape, shape), exact)
@@ -125,10 +160,9 @@ class Draw:
         )
         return f"x{self.input_count + len(self.new_inputs) - 1}"
 
-    def index(self, size: Sequence[int], high: int) -> str | None:
-        """An int64 tensor of indices below `high`: an input. (`Draft`s with computed indices do that themselves.)"""
-        if high == 0 and 0 not in size:
-            return None
+    def index(self, size: Sequence[int], high: int) -> str:
+        """An int64 tensor of indices below `high`, which is not 0: an input. (`Draft`s with computed indices do that
+        themselves.)"""
         return self.input(size, torch.int64, "index", high)
 
     # Numbers.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .operations import Draft, Draw, operation
+from .operations import Draft, Draw, Place, is_number, operation_on, place, some, tuple_text
 
 SMOOTH = (
     "torch.sin({0})", "torch.cos({0})", "torch.tanh({0})", "torch.sigmoid({0})", "torch.erf({0})", "torch.atan({0})",
@@ -71,11 +71,8 @@ BITWISE = ("{0} & {1}", "{0} | {1}", "{0} ^ {1}", "torch.gcd({0}, {1})")
 SHIFTS = ("{0} << ({1} & 3)", "{0} >> ({1} & 3)")
 
 
-@operation(4.0)
-def unary(draw: Draw) -> Draft | None:
-    name = draw.any()
-    if name is None:
-        return None
+@operation_on(some(), 4.0)
+def unary(draw: Draw, name: str) -> Draft | None:
     dtype = draw.value(name).dtype
     if dtype == torch.bool:
         return Draft(draw.rng.choice(BOOLEAN).format(name))
@@ -92,11 +89,8 @@ def unary(draw: Draw) -> Draft | None:
     return Draft(draw.rng.choice(smooth).format(name), rough=True)
 
 
-@operation(5.0)
-def binary(draw: Draw) -> Draft | None:
-    name = draw.number()
-    if name is None:
-        return None
+@operation_on(some(is_number), 5.0)
+def binary(draw: Draw, name: str) -> Draft | None:
     floating = draw.value(name).dtype.is_floating_point
     if draw.chance(0.25):
         text = draw.rng.choice([*ARITHMETIC[:4], "{0} / {1}" if floating else "{0} * {1}", "{1} - {0}", "{1} * {0}"])
@@ -109,11 +103,8 @@ def binary(draw: Draw) -> Draft | None:
     return Draft(draw.rng.choice(ARITHMETIC).format(*pair))
 
 
-@operation(2.0)
-def comparison(draw: Draw) -> Draft | None:
-    name = draw.any(exact=True)
-    if name is None:
-        return None
+@operation_on(some(exact=True), 2.0)
+def comparison(draw: Draw, name: str) -> Draft | None:
     if draw.chance(0.3):
         return Draft(f"{name} {draw.rng.choice(['<', '>', '==', '<=', '!='])} {draw.scalar(name)}", exact=True)
     partner = draw.partner(name, exact=True)
@@ -122,22 +113,16 @@ def comparison(draw: Draw) -> Draft | None:
     return Draft(text.format(name, partner), exact=True, rough="copysign" not in text)
 
 
-@operation(1.5)
-def bits(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: not t.dtype.is_floating_point)
-    if name is None:
-        return None
+@operation_on(some(lambda t: not t.dtype.is_floating_point), 1.5)
+def bits(draw: Draw, name: str) -> Draft | None:
     boolean = draw.value(name).dtype == torch.bool
     partner = draw.partner(name, lambda t: not t.dtype.is_floating_point and (t.dtype == torch.bool) == boolean)
     table = BITWISE[:3] if boolean else (*BITWISE, *SHIFTS)
     return Draft(draw.rng.choice(table).format(name, partner))
 
 
-@operation(2.0)
-def where(draw: Draw) -> Draft | None:
-    name = draw.any()
-    if name is None:
-        return None
+@operation_on(some(), 2.0)
+def where(draw: Draw, name: str) -> Draft | None:
     mask = draw.partner(name, lambda t: t.dtype == torch.bool)
     if draw.chance(0.3):
         return Draft(f"{name}.masked_fill({mask}, {draw.rng.choice(['0', '1', '-1', '2'])})")
@@ -163,23 +148,16 @@ NUMBER_USES = (
 NUMBER_TESTS = ("{0} < ({1})", "{0} == ({1})", "torch.where({0} > ({1}), {0}, 0)", "{0} // (({1}) + 40)")
 
 
-@operation(1.2)
-def python_number(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.dim() > 0)
-    dim = None if name is None else draw.dim(name)
-    if name is None or dim is None:
-        return None
+@operation_on(place(lambda t: t.dim() > 0), 1.2)
+def python_number(draw: Draw, at: Place) -> Draft | None:
+    name, dim, _ = at
     number = draw.rng.choice(NUMBERS).format(f"{name}.size({dim})")
-    shape = "(" + "".join(f"{size}, " for size in draw.shape(name)) + ")"
     if draw.reference.is_exact(name) and draw.chance(0.3):
         return Draft(draw.rng.choice(NUMBER_TESTS).format(name, number), exact=True)
-    return Draft(draw.rng.choice(NUMBER_USES).format(name, number, shape), rough=True)
+    return Draft(draw.rng.choice(NUMBER_USES).format(name, number, tuple_text(draw.shape(name))), rough=True)
 
 
-@operation(0.7)
-def clamp(draw: Draw) -> Draft | None:
-    name = draw.number()
-    if name is None:
-        return None
+@operation_on(some(is_number), 0.7)
+def clamp(draw: Draw, name: str) -> Draft | None:
     low, high = draw.partner(name), draw.partner(name)
     return Draft(draw.rng.choice(["torch.clamp({0}, {1}, {2})", "torch.clamp({0}, min={1})"]).format(name, low, high))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 
 from .data import told
-from .operations import Draft, Draw, operation
+from .operations import Draft, Draw, Place, operation, operation_on, place, some
 
 
 def _index(draw: Draw, size: tuple[int, ...], extent: int) -> str:
@@ -18,15 +18,11 @@ def _index(draw: Draw, size: tuple[int, ...], extent: int) -> str:
     return f"({inside} + {extent})" if roll < 0.7 else f"({inside} - {2 * extent})"
 
 
-@operation(3.0, kind="raising")
-def index_out_of_range(draw: Draw) -> Draft | None:
+@operation_on(place(lambda t: t.dim() > 0 and 0 < t.numel() < 5000, 1), 3.0, kind="raising")
+def index_out_of_range(draw: Draw, at: Place) -> Draft | None:
     """One vector of indices into a dimension."""
-    name = draw.any(lambda t: t.dim() > 0 and 0 < t.numel() < 5000)
-    dim = None if name is None else draw.dim(name, 1)
-    if name is None or dim is None:
-        return None
+    name, dim, extent = at
     value, count = draw.value(name), draw.rng.choice([1, 2, 5, 33])
-    extent = int(value.shape[dim])
     index = _index(draw, (count,), extent)
     source = draw.input([count if d == dim else int(n) for d, n in enumerate(value.shape)], value.dtype)
     texts = [
@@ -46,16 +42,13 @@ def index_out_of_range(draw: Draw) -> Draft | None:
     return Draft(draw.rng.choice(texts))
 
 
-@operation(2.0, kind="raising")
-def places_out_of_range(draw: Draw) -> Draft | None:
+@operation_on(place(lambda t: t.dim() > 0 and 0 < t.numel() < 2000, 1), 2.0, kind="raising")
+def places_out_of_range(draw: Draw, at: Place) -> Draft | None:
     """An index for each element."""
-    name = draw.any(lambda t: t.dim() > 0 and 0 < t.numel() < 2000)
-    dim = None if name is None else draw.dim(name, 1)
-    if name is None or dim is None:
-        return None
+    name, dim, extent = at
     value = draw.value(name)
     shape = tuple(int(n) for n in value.shape)
-    index, source = _index(draw, shape, shape[dim]), draw.input(shape, value.dtype)
+    index, source = _index(draw, shape, extent), draw.input(shape, value.dtype)
     texts = [
         f"torch.gather({name}, {dim}, {index})",
         f"torch.scatter({name}, {dim}, {index}, 1)",
@@ -67,11 +60,8 @@ def places_out_of_range(draw: Draw) -> Draft | None:
     return Draft(draw.rng.choice(texts))
 
 
-@operation(1.0, kind="raising")
-def classes_out_of_range(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.dim() == 2 and t.dtype == torch.float32 and 0 < t.numel() < 2000)
-    if name is None:
-        return None
+@operation_on(some(lambda t: t.dim() == 2 and t.dtype == torch.float32 and 0 < t.numel() < 2000), 1.0, kind="raising")
+def classes_out_of_range(draw: Draw, name: str) -> Draft | None:
     rows, classes = (int(n) for n in draw.value(name).shape)
     target = _index(draw, (rows,), classes)
     texts = [f"torch.nn.functional.{loss}({name}, {target})" for loss in ("nll_loss", "cross_entropy")]
@@ -86,12 +76,9 @@ def unpooled_out_of_range(draw: Draw) -> Draft | None:
     return Draft(f"torch.nn.functional.max_unpool2d({value}, {index}, 2)")
 
 
-@operation(1.0, kind="raising")
-def wrong_count(draw: Draw) -> Draft | None:
+@operation_on(some(lambda t: t.dim() > 0 and 1 < t.numel() < 500), 1.0, kind="raising")
+def wrong_count(draw: Draw, name: str) -> Draft | None:
     """Numbers of elements that are told and not so."""
-    name = draw.any(lambda t: t.dim() > 0 and 1 < t.numel() < 500)
-    if name is None:
-        return None
     value = draw.value(name)
     repeats = draw.input((int(value.shape[0]),), torch.int64, "index", 4)
     mask, few = draw.input(value.shape, torch.bool), draw.input((1,), value.dtype)
@@ -109,11 +96,8 @@ def told_falsely(draw: Draw) -> Draft | None:
     return told(draw, draw.rng.choice([-2, -1, 1, 2, 100]))
 
 
-@operation(2.0, kind="raising")
-def broken_fact(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.dim() > 0 and 0 < t.numel() < 500 and not t.dtype.is_complex)
-    if name is None:
-        return None
+@operation_on(some(lambda t: t.dim() > 0 and 0 < t.numel() < 500 and not t.dtype.is_complex), 2.0, kind="raising")
+def broken_fact(draw: Draw, name: str) -> Draft | None:
     mask = draw.input(draw.value(name).shape, torch.bool)
     other = draw.rng.choice([-1, 1, 2])
     count = int((draw.value(name) > 0).sum()) + other

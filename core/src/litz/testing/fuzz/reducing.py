@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from .operations import Draft, Draw, operation
+from .operations import Draft, Draw, Place, is_number, operation_on, place, some
 
 MOMENTS = ("mean", "var", "std", "logsumexp", "norm", "softmax", "log_softmax")
 
 
-@operation(4.0)
-def reduction(draw: Draw) -> Draft | None:
-    name = draw.any()
-    if name is None:
-        return None
+@operation_on(some(), 4.0)
+def reduction(draw: Draw, name: str) -> Draft | None:
     value = draw.value(name)
     keep = draw.rng.choice([", keepdim=True", "", ""])
     dims = draw.dims(name)
@@ -44,13 +41,10 @@ def reduction(draw: Draw) -> Draft | None:
     return Draft(f"torch.{kind}({name}{', ' if arguments else ''}{arguments})", exact, rough=kind in (*MOMENTS, "prod"))
 
 
-@operation(1.5)
-def extreme(draw: Draw) -> Draft | None:
+@operation_on(some(is_number, exact=True), 1.5)
+def extreme(draw: Draw, name: str) -> Draft | None:
     """Where the extremes are; the first or second of two results."""
-    name = draw.number(exact=True)
-    dim = None if name is None else draw.dim(name, 1)
-    if name is None:
-        return None
+    dim = draw.dim(name, 1)
     call = draw.rng.choice(["argmax", "argmin", "max", "min", "argmax", "cummax", "cummin", "sort", "argsort", "topk"])
     if dim is None or (call.startswith("arg") and draw.chance(0.2)):
         return Draft(f"torch.{'argmax' if call == 'argmax' else 'argmin'}({name})", exact=True)
@@ -70,25 +64,19 @@ def extreme(draw: Draw) -> Draft | None:
     return Draft(f"torch.{call}({name}, {dim}{keep})[{which}]", exact=True)
 
 
-@operation(1.5)
-def scan(draw: Draw) -> Draft | None:
-    name = draw.number()
-    dim = None if name is None else draw.dim(name)
-    if name is None or dim is None:
-        return None
+@operation_on(place(is_number), 1.5)
+def scan(draw: Draw, at: Place) -> Draft | None:
+    name, dim, extent = at
     kind = draw.rng.choice(["cumsum", "cumsum", "cumsum", "cumprod", "logcumsumexp"])
     if kind == "logcumsumexp":
         return Draft(f"torch.logcumsumexp({name}, {dim})", rough=True) if _floating(draw, name) else None
-    if kind == "cumprod" and draw.value(name).shape[dim] > 8:
+    if kind == "cumprod" and extent > 8:
         return None
     return Draft(f"torch.{kind}({name}, {dim})")
 
 
-@operation(2.0)
-def normalisation(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.dtype.is_floating_point and t.dim() > 0)
-    if name is None:
-        return None
+@operation_on(some(lambda t: t.dtype.is_floating_point and t.dim() > 0), 2.0)
+def normalisation(draw: Draw, name: str) -> Draft | None:
     value, dim = draw.value(name), draw.dim(name) or 0
     roll = draw.rng.random()
     if roll < 0.5:
@@ -110,12 +98,9 @@ def normalisation(draw: Draw) -> Draft | None:
     )  # fmt: skip
 
 
-@operation(0.7)
-def product(draw: Draw) -> Draft | None:
+@operation_on(some(lambda t: t.dtype.is_floating_point and t.dim() == 2 and t.numel() < 3000), 0.7)
+def product(draw: Draw, name: str) -> Draft | None:
     """A library call between kernels."""
-    name = draw.any(lambda t: t.dtype.is_floating_point and t.dim() == 2 and t.numel() < 3000)
-    if name is None:
-        return None
     value = draw.value(name)
     other = draw.any(lambda t: t.dtype == value.dtype and t.dim() == 2 and t.shape[0] == value.shape[1])
     text = f"{name} @ {other}" if other else f"{name} @ {name}.mT"

@@ -7,19 +7,12 @@ from collections.abc import Callable
 import torch
 
 from .inputs import is_inexact
-from .operations import FLOATS, INTS, Draft, Draw, operation
+from .operations import FLOATS, INTS, Draft, Draw, Place, operation_on, place, some, tuple_text
 
 
-def _shape(sizes: list[str]) -> str:
-    return "(" + "".join(f"{s}, " for s in sizes) + ")"
-
-
-@operation(1.5)
-def reshape(draw: Draw) -> Draft | None:
+@operation_on(some(), 1.5)
+def reshape(draw: Draw, name: str) -> Draft | None:
     """Dimensions merged, or one split."""
-    name = draw.any()
-    if name is None:
-        return None
     shape, rank = draw.shape(name), draw.value(name).dim()
     call = draw.rng.choice(["reshape", "reshape", "view"])
     roll = draw.rng.random()
@@ -30,10 +23,10 @@ def reshape(draw: Draw) -> Draft | None:
         if draw.chance(0.3):
             return Draft(f"{name}.flatten({start}, {start + 1})")
         merged = [*shape[:start], f"{shape[start]} * {shape[start + 1]}", *shape[start + 2 :]]
-        return Draft(f"{name}.{call}({_shape(merged)})")
+        return Draft(f"{name}.{call}({tuple_text(merged)})")
     dim = draw.dim(name, 2)
     if dim is None:
-        return Draft(f"{name}.{call}({_shape([*shape, '1'])})")
+        return Draft(f"{name}.{call}({tuple_text([*shape, '1'])})")
     extent = int(draw.value(name).shape[dim])
     factors = [k for k in range(2, min(extent, 9)) if extent % k == 0]
     if not factors:
@@ -41,15 +34,12 @@ def reshape(draw: Draw) -> Draft | None:
     factor = draw.rng.choice(factors)
     parts = [f"{shape[dim]} // {factor}", str(factor)]
     return Draft(
-        f"{name}.{call}({_shape([*shape[:dim], *(parts if draw.chance(0.5) else parts[::-1]), *shape[dim + 1 :]])})"
+        f"{name}.{call}({tuple_text([*shape[:dim], *(parts if draw.chance(0.5) else parts[::-1]), *shape[dim + 1 :]])})"
     )
 
 
-@operation(1.5)
-def permute(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.dim() > 1)
-    if name is None:
-        return None
+@operation_on(some(lambda t: t.dim() > 1), 1.5)
+def permute(draw: Draw, name: str) -> Draft | None:
     order = list(range(draw.value(name).dim()))
     draw.rng.shuffle(order)
     text = [f"{name}.permute({tuple(order)})", f"{name}.transpose({order[0]}, {order[1]})"]
@@ -58,23 +48,17 @@ def permute(draw: Draw) -> Draft | None:
     return Draft(draw.rng.choice(text) + (".contiguous()" if draw.chance(0.2) else ""))
 
 
-@operation(1.0)
-def expand(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.numel() < 2000)
-    if name is None:
-        return None
+@operation_on(some(lambda t: t.numel() < 2000), 1.0)
+def expand(draw: Draw, name: str) -> Draft | None:
     shape, value = draw.shape(name), draw.value(name)
     wide = [str(draw.rng.choice(draw.pool)) if n == 1 and draw.chance(0.7) else s for n, s in zip(value.shape, shape)]
     if draw.chance(0.5):
         wide = [str(draw.rng.choice((1, 2, 3))), *wide]
-    return Draft(f"{name}.expand({_shape(wide)})")
+    return Draft(f"{name}.expand({tuple_text(wide)})")
 
 
-@operation(2.0)
-def slice_(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.dim() > 0)
-    if name is None:
-        return None
+@operation_on(some(lambda t: t.dim() > 0), 2.0)
+def slice_(draw: Draw, name: str) -> Draft | None:
     dim = draw.dim(name) or 0
     extent = int(draw.value(name).shape[dim])
     start = draw.rng.choice(["", "1", str(extent // 2), "-2", "0"])
@@ -85,54 +69,38 @@ def slice_(draw: Draw) -> Draft | None:
     return Draft(f"{name}[{':, ' * dim}{start}:{stop}{step}]")
 
 
-@operation(1.0)
-def select(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.dim() > 0)
-    dim = None if name is None else draw.dim(name, 1)
-    if name is None or dim is None:
-        return None
-    return Draft(f"{name}.select({dim}, {draw.rng.choice(['0', '-1', str(int(draw.value(name).shape[dim]) // 2)])})")
+@operation_on(place(lambda t: t.dim() > 0, 1), 1.0)
+def select(draw: Draw, at: Place) -> Draft | None:
+    name, dim, extent = at
+    return Draft(f"{name}.select({dim}, {draw.rng.choice(['0', '-1', str(extent // 2)])})")
 
 
-@operation(1.0)
-def dimension(draw: Draw) -> Draft | None:
+@operation_on(some(), 1.0)
+def dimension(draw: Draw, name: str) -> Draft | None:
     """Dimensions of size 1 come and go."""
-    name = draw.any()
-    if name is None:
-        return None
     rank = draw.value(name).dim()
     if draw.chance(0.6):
         return Draft(f"{name}.unsqueeze({draw.rng.randint(0, rank)})")
     return Draft(f"{name}.squeeze()" if draw.chance(0.3) else f"{name}.squeeze({draw.rng.randrange(max(rank, 1))})")
 
 
-@operation(1.0)
-def flip(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.dim() > 0)
-    if name is None:
-        return None
+@operation_on(some(lambda t: t.dim() > 0), 1.0)
+def flip(draw: Draw, name: str) -> Draft | None:
     dims = draw.dims(name)
     if draw.chance(0.4):
         return Draft(f"{name}.roll({draw.rng.choice(['1', '-2', '5'])}, {draw.dim(name)})")
     return Draft(f"{name}.flip({dims})")
 
 
-@operation(0.7)
-def unfold(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.dim() > 0 and t.numel() < 3000)
-    dim = None if name is None else draw.dim(name, 2)
-    if name is None or dim is None:
-        return None
-    extent = int(draw.value(name).shape[dim])
+@operation_on(place(lambda t: t.dim() > 0 and t.numel() < 3000, 2), 0.7)
+def unfold(draw: Draw, at: Place) -> Draft | None:
+    name, dim, extent = at
     return Draft(f"{name}.unfold({dim}, {draw.rng.randint(1, min(extent, 4))}, {draw.rng.randint(1, 3)})")
 
 
-@operation(0.5, static=True)
-def as_strided(draw: Draw) -> Draft | None:
+@operation_on(some(lambda t: t.is_contiguous() and t.storage_offset() == 0 and t.numel() > 3), 0.5, static=True)
+def as_strided(draw: Draw, name: str) -> Draft | None:
     """Of a variable that is dense from its storage's start: what lies between is then defined."""
-    name = draw.any(lambda t: t.is_contiguous() and t.storage_offset() == 0 and t.numel() > 3)
-    if name is None:
-        return None
     value = draw.value(name)
     count, inner = value.numel(), draw.rng.randint(1, 3)
     size = [draw.rng.randint(1, max(count // inner, 1)), inner]
@@ -145,11 +113,8 @@ def as_strided(draw: Draw) -> Draft | None:
     return Draft(f"{name}.as_strided({tuple(size)}, {tuple(stride)}, {offset})")
 
 
-@operation(0.6)
-def diagonal(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.dim() > 1)
-    if name is None:
-        return None
+@operation_on(some(lambda t: t.dim() > 1), 0.6)
+def diagonal(draw: Draw, name: str) -> Draft | None:
     offset = draw.rng.choice(["0", "1", "-1"])
     call = draw.rng.choice(
         [f"{name}.diagonal({offset})", f"torch.tril({name}, {offset})", f"torch.triu({name}, {offset})"]
@@ -157,13 +122,9 @@ def diagonal(draw: Draw) -> Draft | None:
     return Draft(call)
 
 
-@operation(1.0)
-def split(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.dim() > 0)
-    dim = None if name is None else draw.dim(name, 2)
-    if name is None or dim is None:
-        return None
-    extent = int(draw.value(name).shape[dim])
+@operation_on(place(lambda t: t.dim() > 0, 2), 1.0)
+def split(draw: Draw, at: Place) -> Draft | None:
+    name, dim, extent = at
     which = draw.rng.choice(["0", "-1"])
     if draw.chance(0.3):
         return Draft(f"{name}.chunk({draw.rng.randint(2, 3)}, {dim})[{which}]")
@@ -186,12 +147,9 @@ JOINS = (
 """Calls that join, and whether all parts must have one shape (or one that is sure to do)."""
 
 
-@operation(2.0)
-def join(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.dim() > 0 and t.numel() < 5000)
-    dim = None if name is None else draw.dim(name)
-    if name is None or dim is None:
-        return None
+@operation_on(place(lambda t: t.dim() > 0 and t.numel() < 5000), 2.0)
+def join(draw: Draw, at: Place) -> Draft | None:
+    name, dim, _ = at
     shape = draw.value(name).shape
 
     def fits(t: torch.Tensor) -> bool:
@@ -218,11 +176,8 @@ def join(draw: Draw) -> Draft | None:
     return Draft(call.format(", ".join(parts), dim - (len(shape) + stacked if draw.chance(0.2) else 0)))
 
 
-@operation(1.0)
-def pad(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.dim() > 0)
-    if name is None:
-        return None
+@operation_on(some(lambda t: t.dim() > 0), 1.0)
+def pad(draw: Draw, name: str) -> Draft | None:
     rank = draw.value(name).dim()
     widths = [draw.rng.choice([0, 1, 2, 3, -1]) for _ in range(2 * draw.rng.randint(1, rank))]
     mode = draw.rng.choice(["constant"] * 5 + ["replicate", "reflect", "circular"])
@@ -234,11 +189,8 @@ def pad(draw: Draw) -> Draft | None:
     return Draft(f"torch.nn.functional.pad({name}, {tuple(widths)}, value={value})")
 
 
-@operation(0.7)
-def repeat(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.numel() < 1000)
-    if name is None:
-        return None
+@operation_on(some(lambda t: t.numel() < 1000), 0.7)
+def repeat(draw: Draw, name: str) -> Draft | None:
     rank = draw.value(name).dim()
     if rank and draw.chance(0.4):
         return Draft(f"{name}.repeat_interleave({draw.rng.randint(1, 3)}, {draw.dim(name)})")
@@ -246,18 +198,14 @@ def repeat(draw: Draw) -> Draft | None:
     return Draft(f"{name}.repeat({times})") if times else None
 
 
-@operation(0.8)
-def copy(draw: Draw) -> Draft | None:
-    name = draw.any()
+@operation_on(some(), 0.8)
+def copy(draw: Draw, name: str) -> Draft | None:
     call = draw.rng.choice(["clone()", "contiguous()", "detach()", "clone(memory_format=torch.contiguous_format)"])
-    return None if name is None else Draft(f"{name}.{call}")
+    return Draft(f"{name}.{call}")
 
 
-@operation(1.5)
-def cast(draw: Draw) -> Draft | None:
-    name = draw.any()
-    if name is None:
-        return None
+@operation_on(some(), 1.5)
+def cast(draw: Draw, name: str) -> Draft | None:
     value, dtype = draw.value(name), draw.rng.choice((*FLOATS, *INTS[:2], torch.uint8, torch.int8, torch.bool))
     if value.dtype.is_floating_point and not dtype.is_floating_point:
         # Beyond the range of the integers the result is the processor's.
@@ -271,13 +219,10 @@ def cast(draw: Draw) -> Draft | None:
     return Draft(f"{name}.to({dtype})")
 
 
-@operation(0.7)
-def create(draw: Draw) -> Draft | None:
-    name = draw.any(lambda t: t.dim() > 0 and 0 < t.numel() < 3000)
-    if name is None:
-        return None
+@operation_on(some(lambda t: t.dim() > 0 and 0 < t.numel() < 3000), 0.7)
+def create(draw: Draw, name: str) -> Draft | None:
     dim = draw.dim(name) or 0
-    size, shape = draw.size(name, dim), _shape(draw.shape(name))
+    size, shape = draw.size(name, dim), tuple_text(draw.shape(name))
     dtype = draw.rng.choice((*FLOATS[:2], *INTS[:2], torch.bool))
     texts = [
         f"torch.arange({size})",

@@ -99,7 +99,7 @@ def build(
     hits = sum(len(kernels) for kernels, (_, found) in zip(distinct.values(), loaded) if found)
 
     files = {"wrapper.py": wrapper.text, "schedule.txt": "\n".join(map(str, plan.variants))}
-    places = {name: f"{name}.{_SUFFIX.get(s.language, s.language)}" for name, s in sources.items()}
+    places = {name: f"{name}.{s.suffix or s.language}" for name, s in sources.items()}
     files |= {places[name]: source.text for name, source in sources.items()}
     if compiler.options.benchmark_kernels:
         files |= {
@@ -122,9 +122,6 @@ def build(
     if compiler.options.cuda_graphs:
         entry = replayed(entry, replay_facts(plan))
     return CompiledGraph(plan.program.name, wrapper.text, folder / "wrapper.py", entry, kernels, cache_hits=hits)
-
-
-_SUFFIX = {"cpp": "cpp", "triton": "py"}
 
 
 def _codegen_context(kernel: Kernel | KernelCall, plan: ExecutionPlan, compiler: Compiler) -> CodegenContext:

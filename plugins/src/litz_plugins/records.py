@@ -463,7 +463,8 @@ class KernelSource:
     arguments: what the launch function takes, in order: a str names a buffer, passed as the address of its data (an
     int); anything else is a size expression, passed as an int. The name `COUNTERS` stands for settings["counters"]
     zeros of type int32 that no other launch touches. Text and settings should name no buffer of the graph, so that
-    kernels that differ only in their arguments are built once.
+    kernels that differ only in their arguments are built once. suffix: of the file that the text lies in ("py"); the
+    language where it is ''.
     """
 
     name: str
@@ -472,6 +473,7 @@ class KernelSource:
     symbol: str
     arguments: tuple[Any, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    suffix: str = ""
 
 
 @runtime_checkable

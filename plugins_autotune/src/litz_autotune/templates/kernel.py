@@ -103,7 +103,8 @@ class _Writer:
             lines.append(f"from litz.runtime.triton_helpers import {', '.join(helpers)}")
         lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
         arguments = (*names.buffers, *names.sizes)
-        return KernelSource(self.name, "triton", "\n".join(lines), symbol, arguments, self._settings(limits, body))
+        settings = self._settings(limits, body)
+        return KernelSource(self.name, "triton", "\n".join(lines), symbol, arguments, settings, suffix="py")
 
     def _symbol(self) -> str:
         """For profiles: "litz_gemm_bf16_128x256x64_relu"."""

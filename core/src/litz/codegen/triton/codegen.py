@@ -47,6 +47,7 @@ class TritonCodegen:
             symbol=written.symbol,
             arguments=(*kernel.buffers, *counters, *kernel.values(tuple(names[0].sizes))),
             settings=make_settings(written, kernel, tilings[0], names[0]),
+            suffix="py",
         )
 
     def load(self, source: KernelSource, context: CodegenContext) -> Callable[..., None]:

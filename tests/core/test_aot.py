@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,10 +17,13 @@ import torch
 
 import litz
 from litz import report as reports
+from litz.aot import aot_compile
+from litz.builtin import builtin_plugins
 from litz.errors import MissingMemoryError, PackageError, PackageInputError
-from litz.runtime import native_launch, package, triton_build
+from litz.runtime import native_launch, package, triton_build, triton_package
 from litz.runtime.cache import Cache
 from litz_plugins import KernelSource
+from litz_plugins.manager import make_plugins
 from support.compare import NO_GPU
 
 pytestmark = pytest.mark.xdist_group("aot")
@@ -132,7 +136,7 @@ def test_other_inputs_are_refused(softmax: Path, x: Any, message: str) -> None:
     "change, message",
     [
         ({"torch": "1.0"}, "made with torch 1.0, and this is torch"),
-        ({"version": 0}, "this is litz-package 0, not litz-package 1"),
+        ({"version": 0}, "this is litz-package 0, not litz-package 2"),
         ({"device": {"type": "cpu", "name": "CPU", "made_for": "another"}}, "made for CPU, another; this is CPU"),
         ({"sums": {"wrapper.py": "0" * 64}}, "wrapper.py is missing or damaged"),
     ],
@@ -157,11 +161,11 @@ BROKEN: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no wrapper": lambda data: {**data, "sums": {k: v for k, v in data["sums"].items() if k != package.WRAPPER}},
     "no library": lambda data: {**data, "sums": {k: v for k, v in data["sums"].items() if not k.startswith("kernels")}},
     "a library outside": lambda data: {
-        **data, "kernels": {k: {**v, "library": "../../x.so"} for k, v in data["kernels"].items()}
+        **data, "kernels": {k: {**v, "data": {"library": "../../x.so"}} for k, v in data["kernels"].items()}
     },
     "kernels of no kind": lambda data: {**data, "kernels": {"kernel0": 3}},
-    "another language": lambda data: {
-        **data, "kernels": {k: {**v, "language": "cobol"} for k, v in data["kernels"].items()}
+    "another packing": lambda data: {
+        **data, "kernels": {k: {**v, "packing": "litz.units"} for k, v in data["kernels"].items()}
     },
     "a symbol that is not there": lambda data: {
         **data, "kernels": {k: {**v, "symbol": "nobody"} for k, v in data["kernels"].items()}
@@ -170,6 +174,7 @@ BROKEN: dict[str, Callable[[dict[str, Any]], Any]] = {
         **data, "tensors": {"x": {"at": 0, "dtype": "float32", "size": [9], "order": [0], "device": "cpu"}}
     },
     "a function that is not there": lambda data: {**data, "functions": {"f": "no.such.module:f"}},
+    "needs that are text": lambda data: {**data, "needs": "litz"},
     "no inputs": lambda data: {k: v for k, v in data.items() if k != "inputs"},
     "guards that are no Python": lambda data: {**data, "guards": ["(("]},
     "a device that is text": lambda data: {**data, "device": "cpu"},
@@ -209,6 +214,7 @@ def test_a_package_takes_no_tensor_without_memory(tmp_path: Path) -> None:
 def test_a_gpus_package_is_refused_without_a_gpu(tmp_path: Path) -> None:
     device = {"type": "cuda", "name": "NVIDIA H100", "made_for": "sm_90"}
     data = {"format": package.FORMAT, "version": package.VERSION, "torch": torch.__version__, "device": device}
+    data |= {"packing": "litz.runtime.triton_package", "needs": []}
     (tmp_path / package.MANIFEST).write_text(json.dumps(data))
     with pytest.raises(PackageError, match="made for a NVIDIA H100, and there is no CUDA device here"):
         litz.aot_load(tmp_path)
@@ -245,7 +251,7 @@ def test_every_variant_of_a_triton_kernel_is_stored(tmp_path: Path) -> None:
         asked.append(variant)
         return triton_build.Binary(b"cubin", "f", 128, 0, 2)
 
-    found = package.build_triton(source, tmp_path, binary, 3)
+    found = triton_package.packed(source, tmp_path, binary, 3)
     assert len(set(asked)) == 8 and sorted(found["variants"]) == sorted(p.stem for p in tmp_path.iterdir())
     assert all(triton_build.Variant.of(variant.number) == variant for variant in asked)
     assert json.loads(json.dumps(found))["variants"]["3"]["threads"] == 128
@@ -259,9 +265,75 @@ def test_on_a_gpu_kernels_come_from_the_package(tmp_path: Path, monkeypatch: pyt
     litz.aot_compile(module, (x,), tmp_path / "p", options={"mode": "max-autotune-no-cudagraphs"})
     monkeypatch.setattr(triton_build, "compile_kernel", None)  # nothing is compiled from here on
     call = litz.aot_load(tmp_path / "p")
-    assert (call._native is None) == (native_launch.find(None, Cache(tmp_path / "cache")) is None)
+    native = native_launch.find(None, Cache(tmp_path / "cache"))
+    assert [file.name for file in (tmp_path / "p" / package.COMMON).iterdir()] == (
+        [] if native is None else [native.name]
+    )
     with torch.no_grad():
         torch.testing.assert_close(call(x), module(x), atol=1e-3, rtol=1e-3)
     rows = torch.randn(4 * 32 * 64 + 1, device="cuda")[1:].view(128, 64)[:32]  # starts at no multiple of 16 bytes
     with torch.no_grad():
         torch.testing.assert_close(call(rows), module(rows), atol=1e-3, rtol=1e-3)
+
+
+PLUGIN = """
+import ctypes
+from pathlib import Path
+from types import SimpleNamespace
+
+from litz.codegen.cpp import CppCodegen
+from litz.runtime import cpp_package
+from litz.target import describe_cpu
+from litz_plugins import TargetSpec, hookimpl
+
+here, made_for = cpp_package.here, lambda target: "a machine of mine"
+
+
+def pack(source, context, folder, common):
+    (common / "note.txt").write_text("for all kernels")
+    return {"inner": cpp_package.pack(source, context, folder, common)}
+
+
+def unpack(source, files, data):
+    assert files["note.txt"].read_text() == "for all kernels" and not source.text
+    return cpp_package.unpack(source, files, data["inner"])
+
+
+@hookimpl
+def litz_register_targets(options):
+    return [TargetSpec("cpu", describe_cpu, CppCodegen(), packing=PACKING)]
+"""
+
+
+def test_the_target_of_a_plugin_packs_its_own_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package says which plugin, and which version, it needs; without, loading is refused."""
+    site, folder = tmp_path / "site", tmp_path / "p"
+    metadata = site / "litz_mine-1.5.dist-info"
+    metadata.mkdir(parents=True)
+    (site / "litz_mine.py").write_text(f"PACKING = 'litz_mine'\n{PLUGIN}")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: litz-mine\nVersion: 1.5\n")
+    (metadata / "entry_points.txt").write_text("[litz]\nmine = litz_mine\n")
+    monkeypatch.syspath_prepend(str(site))
+    call = saved(folder, lambda x: torch.softmax(x * 2, -1).sum(0), X)
+    torch.testing.assert_close(call(X), torch.softmax(X * 2, -1).sum(0))
+    data = json.loads((folder / package.MANIFEST).read_text())
+    assert data["needs"] == [["mine", "litz-mine", "1.5"]] and data["device"]["made_for"] == "a machine of mine"
+
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: litz-mine\nVersion: 1.6\n")
+    with pytest.raises(PackageError, match=r"needs the plugin 'mine' \(litz-mine 1\.5\), and 1\.6 is here"):
+        litz.aot_load(folder)
+    shutil.rmtree(metadata)
+    with pytest.raises(PackageError, match=r"needs the plugin 'mine' \(litz-mine 1\.5\), and none is here") as caught:
+        litz.aot_load(folder)
+    assert caught.value.todo == "pip install litz-mine==1.5"
+
+
+def test_a_target_that_packs_nothing_is_an_error(tmp_path: Path) -> None:
+    namespace: dict[str, Any] = {"PACKING": ""}
+    exec(PLUGIN, namespace)
+    plugins = make_plugins(builtin_plugins(), extra=[("mine", SimpleNamespace(**namespace))], entry_points=())
+    with pytest.raises(PackageError, match=r"the plugin 'mine' compiles for devices of type 'cpu', and no TargetSpec"):
+        aot_compile(torch.sin, (X,), tmp_path / "p", plugins=plugins)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(PackageError, match="the plugin 'meta' compiles for devices of type 'meta'"):
+        litz.aot_compile(torch.sin, (X.to("meta"),), tmp_path / "p")

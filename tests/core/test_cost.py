@@ -42,6 +42,7 @@ from litz.target import (
     target_of,
 )
 from litz.target.devices import DEFAULT_GPU, DEVICES, FAMILIES, find_spec
+from litz.units import UNKNOWN_SIZE
 from litz_plugins import make_plugins
 
 CUDA = torch.device("cuda")
@@ -160,7 +161,7 @@ def test_symbolic_sizes_count_with_their_hints() -> None:
     s0 = sympy.Symbol("s0", integer=True, positive=True)
     u0 = sympy.Symbol("u0", integer=True, positive=True)
     value: Node = load("x", (I0,), F32)
-    for symbol, fields, count in [(s0, {"hints": {s0: 77}}, 77), (u0, {"unbacked_hint": 50}, 50)]:
+    for symbol, fields, count in [(s0, {"hints": {s0: 77}}, 77), (u0, {}, UNKNOWN_SIZE)]:
         x, y = buffer("x", symbol), buffer("y", symbol)
         work = count_work(loop([Store("y", (I0,), value)], symbol), program(x, y, **fields))
         assert work.bytes_read == count * 4

@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from litz.capture import torch_api
 from litz.capture.graph import Graph, make_graph
 from litz.codegen.sizes import python_text
 from litz.errors import PackageError
-from litz.runtime import cpp_build, native_launch, package, triton_build
-from litz_plugins import KernelSource, Target
+from litz.runtime import package
+from litz_plugins import CodegenContext, KernelSource, Target, TargetSpec
 from litz_plugins.manager import Plugins
 
 
@@ -53,6 +54,7 @@ def aot_compile(
         graph = make_graph(_label(fn), exported.module, "inference", static_inputs=positions)
         known = torch_api.guard_count(graph.shape_env)
         made = pipeline.make_graph_code(graph, compiler)
+        target = _target(made, compiler)
         contents = package.Contents(
             made.wrapper.text,
             made.wrapper.objects,
@@ -63,41 +65,55 @@ def aot_compile(
             exported.in_spec,
             exported.out_spec,
             _guards(graph, known, exported.ranges),
-            _target(made, compiler),
+            target,
+            _packed(torch.device(target.type), compiler).packing,
+            _needs(made, target, compiler),
         )
     return _write(contents, made, compiler, folder)
 
 
 def _write(contents: package.Contents, made: pipeline.Made, compiler: pipeline.Compiler, folder: Path) -> Path:
     """The package, whole or not at all."""
-    hint = made.plan.program.hint
+    devices = {kernel.name: kernel.device for variant in made.plan.variants for kernel in variant.launched}
 
-    def build(source: KernelSource, into: Path) -> dict[str, Any]:
-        if source.language == "cpp":
-            library = cpp_build.build(source, compiler.options, compiler.cache)
-            return package.build_cpp(source, into, library)
-        if source.language == "triton":
-            capability = divmod(contents.target.capability, 10)
-            expected = triton_build.expected_variant(source, hint).number
-            cache = compiler.cache
-            return package.build_triton(
-                source, into, lambda variant: triton_build.build(source, capability, cache, variant), expected
-            )
-        problem = f"the kernel {source.name} is in {source.language!r}, which a package cannot hold"
-        raise PackageError(problem, todo="compile it just in time")
+    def pack(source: KernelSource, into: Path, common: Path) -> tuple[str, Mapping[str, Any]]:
+        device = devices[source.name]
+        spec = _packed(device, compiler)
+        if source.language != spec.codegen.language:
+            problem = f"the kernel {source.name} is in {source.language!r}, which a package for {device} cannot hold"
+            raise PackageError(problem, todo="compile it just in time")
+        context = CodegenContext(compiler.options, compiler.target_of(device), made.plan.program, compiler.cache)
+        return spec.packing, import_module(spec.packing).pack(source, context, into, common)
 
-    launched = any(source.language == "triton" for source in made.sources.values())
-    native = native_launch.find(compiler.options.cpp_compiler, compiler.cache) if launched else None
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".litz-", dir=folder.parent))
     try:
-        package.write_package(contents, scratch, build, native)
+        package.write_package(contents, scratch, pack)
         if folder.is_dir():
             folder.rmdir()
         os.replace(scratch, folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return folder
+
+
+def _packed(device: torch.device, compiler: pipeline.Compiler) -> TargetSpec:
+    """The target of a device whose kernels a package can hold. Errors: PackageError."""
+    spec = compiler.specs.get(device.type)
+    if spec is None or not spec.packing:
+        owner = f"the plugin {spec.plugin!r} compiles" if spec else "nothing compiles"
+        problem = f"{owner} for devices of type {device.type!r}, and no TargetSpec.packing says how to pack that"
+        raise PackageError(problem, todo="compile it just in time")
+    return spec
+
+
+def _needs(made: pipeline.Made, target: Target, compiler: pipeline.Compiler) -> list[tuple[str, str, str]]:
+    """(plugin, dist, version) of the plugins whose targets the package is for."""
+    types = {target.type, *(kernel.device.type for variant in made.plan.variants for kernel in variant.launched)}
+    plugins = {compiler.specs[type_].plugin for type_ in types}
+    return [
+        (p.name, p.dist, p.version) for p in compiler.plugins.listing() if p.name in plugins and p.status == "external"
+    ]
 
 
 def _as_module(fn: Callable[..., Any]) -> torch.nn.Module:
@@ -159,13 +175,15 @@ def _guards(graph: Graph, known: int, ranges: Mapping[Any, tuple[int, int | None
 
 
 def _target(made: pipeline.Made, compiler: pipeline.Compiler) -> Target:
-    """What its kernels are made for: its one GPU, else the CPU. PackageError if there are several GPUs."""
+    """What its kernels are made for: its one device beside the CPU, else the CPU. PackageError if there are several."""
     devices = {buffer.device for buffer in made.plan.program.buffers.values()}
-    gpus = sorted((device for device in devices if device.type != "cpu"), key=str)
-    targets = [compiler.target_of(device) for device in gpus or [torch.device("cpu")]]
-    if len(targets) > 1 or (gpus and not targets[0].capability) or targets[0].index not in (None, 0):
-        names = ", ".join(map(str, gpus))
-        raise PackageError(f"the graph runs on {names}", todo="a package is for the CPU and one GPU, cuda:0")
+    others = sorted((device for device in devices if device.type != "cpu"), key=str)
+    targets = [compiler.target_of(device) for device in others or [torch.device("cpu")]]
+    if len(targets) > 1 or targets[0].index not in (None, 0):
+        names = ", ".join(map(str, others))
+        raise PackageError(
+            f"the graph runs on {names}", todo="a package is for the CPU and one other device, as cuda:0"
+        )
     return targets[0]
 
 

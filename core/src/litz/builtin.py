@@ -63,7 +63,7 @@ class Cpp:
     def litz_register_targets(self, options: OptionsView) -> Sequence[TargetSpec]:
         from litz.codegen.cpp import CppCodegen
 
-        return [TargetSpec("cpu", describe_cpu, CppCodegen())]
+        return [TargetSpec("cpu", describe_cpu, CppCodegen(), packing="litz.runtime.cpp_package")]
 
 
 class Triton:
@@ -73,7 +73,7 @@ class Triton:
     def litz_register_targets(self, options: OptionsView) -> Sequence[TargetSpec]:
         from litz.codegen.triton import TritonCodegen
 
-        return [TargetSpec("cuda", describe_cuda, TritonCodegen())]
+        return [TargetSpec("cuda", describe_cuda, TritonCodegen(), packing="litz.runtime.triton_package")]
 
 
 class Meta:

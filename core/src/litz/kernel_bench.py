@@ -130,10 +130,11 @@ def time_kernel(path: Path, seconds: float = 0.2) -> KernelTime:
     device = torch.device(data["device"])
     compiler = make_compiler(None, data["options"])
     does = " + ".join(dict.fromkeys(data["does"]))
-    if compiler.target_of(device).assumed:
+    target = compiler.target_of(device)
+    if target.assumed:
         problem = f"there is no {device.type.upper()} device here"
         return KernelTime(data["name"], does, None, _bytes(data), data["expected_us"], problem)
-    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+    with eval(target.guard, {"torch": torch}) if target.guard else nullcontext():  # text of the target's, for wrappers
         us, problem = _measured(data, path, device, seconds, compiler)
     return KernelTime(data["name"], does, us, _bytes(data), data["expected_us"], problem)
 
@@ -154,7 +155,7 @@ def _measured(
 
     try:
         run()
-        return row_seconds(run, device, seconds) * 1e6, ""
+        return row_seconds(run, compiler.target_of(device), seconds) * 1e6, ""
     except Exception as error:
         return None, describe(error)
 

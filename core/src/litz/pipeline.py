@@ -26,6 +26,7 @@ from litz.capture.freezing import fold_frozen, freeze
 from litz.capture.graph import Graph
 from litz.capture.layout import apply_layout, changed_strides
 from litz.capture.layout_needs import LayoutNeeds
+from litz.capture.passes.decompose import added_ops, decompose
 from litz.codegen.wrapper import WrapperSource, generate_wrapper
 from litz.compiler import Compiler, make_compiler
 from litz.errors import LoweringError, VerifyError
@@ -155,7 +156,9 @@ def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
             if not graph.frozen_values:
                 reason = "only inference graphs are, of parameters whose values are known (torch.no_grad())"
                 log.note(Decision("graph", graph.name, "parameters not frozen", reason))
-        graph = plugins.run_passes("graph", graph, **_passed_on(compiler, log))
+        passed = plugins.run_passes("graph", graph, **_passed_on(compiler, log))
+        added = added_ops(graph, passed)
+        graph = decompose(passed, added, decompositions(compiler), _kept_whole(compiler)) if added else passed
         needs = _layout_needs(compiler)
         planned = plugins.select_layout(graph, options, needs.of, compiler.target_of)
         if planned is not None:
@@ -164,6 +167,12 @@ def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
             if graph.frozen_values:
                 graph = fold_frozen(graph)  # the conversions of weights
     return graph
+
+
+def _kept_whole(compiler: Compiler) -> frozenset[Any]:
+    """Ops that are lowered as they are, or that a plugin wants whole."""
+    rules = compiler.plugins.decompositions().items()
+    return frozenset(lowerings(compiler)).union(op for op, rule in rules if rule is None)
 
 
 def _layout_needs(compiler: Compiler) -> LayoutNeeds:

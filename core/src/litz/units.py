@@ -1,6 +1,19 @@
-"""Numbers for people: sizes, times and counts in a few characters."""
+"""Numbers that all stages use: the likely value of a size; and those for people, in a few characters."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+UNKNOWN_SIZE = 8192
+"""What a size that depends on data counts as: for costs and for speed only."""
+
+
+def likely_value(expr: Any, hints: Mapping[Any, int]) -> int:
+    """A likely value of a size, a sympy expression, by those of its symbols: exact where it is a number."""
+    if expr.is_Integer:
+        return int(expr)
+    return int(expr.xreplace({symbol: hints.get(symbol, UNKNOWN_SIZE) for symbol in expr.free_symbols}))
 
 
 def size_text(count: float) -> str:

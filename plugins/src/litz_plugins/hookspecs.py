@@ -67,15 +67,15 @@ def litz_register_options() -> Sequence[OptionSpec] | None:
 
 
 @hookspec
-def litz_register_decompositions() -> Mapping[OpOverload, Callable[..., Any]] | None:
-    """Ops to be rewritten into simpler ops while the graph is traced. Since 0.1.
+def litz_register_decompositions() -> Mapping[OpOverload, Callable[..., Any] | None] | None:
+    """Ops to be rewritten into simpler ops while the graph is traced, and where a graph pass puts them in. Since 0.1.
 
-    Called: once a compile, before capture.
+    Called: once a compile, before capture, and once a graph that has new ops after its graph passes.
     Combined: merged by op overload. A plugin's decomposition replaces core's; two plugins for one op is an error that
     names both.
 
     Returns: overload -> a function of the op's own signature, written with torch ops on (fake) tensors, which must give
-    the same result, dtype, shape and stride. None or empty: nothing to add.
+    the same result, dtype, shape and stride. None for an overload: the op stays whole. None or empty: nothing to add.
     """
 
 

@@ -42,7 +42,6 @@ def cut(program: Program, operations: Sequence[Operation], outputs: Iterable[str
         tuple(operations),
         returned,
         hints={s: program.hint(s) for s in symbols},
-        unbacked_hint=program.unbacked_hint,
     )
 
 
@@ -118,7 +117,6 @@ def canonical(program: Program) -> Program:
         tuple(rename.operation(op, f"op{number}") for number, op in enumerate(program.operations)),
         tuple(rename.value(item) for item in program.outputs),
         hints={sizes[symbol]: value for symbol, value in program.hints.items() if symbol in sizes},
-        unbacked_hint=program.unbacked_hint,
     )
 
 

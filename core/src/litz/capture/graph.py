@@ -18,11 +18,9 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from litz.capture import torch_api
 from litz.capture.graph_text import describe
+from litz.units import likely_value
 
 Kind = Literal["inference", "forward", "backward"]
-
-UNBACKED_HINT = 8192
-"""The size that is assumed, for costs only, where a size depends on data."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +65,7 @@ class Graph:
 
     def hint(self, size: Any) -> int:
         """A likely value of a size: for costs and orders, never for what must hold."""
-        expression = torch_api.sympy_of(size)
-        if expression.is_Integer:
-            return int(expression)
-        known = {symbol: self.hints.get(symbol, UNBACKED_HINT) for symbol in expression.free_symbols}
-        return int(expression.xreplace(known))
+        return likely_value(torch_api.sympy_of(size), self.hints)
 
     @property
     def nodes(self) -> tuple[torch.fx.Node, ...]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from litz.ir import Buffer, Loop, Program, Range
-from litz.ir.index import UNKNOWN_SIZE, Expr, Symbol, is_placeholder, likely_value
+from litz.ir.index import Expr, Symbol, is_placeholder
 from litz.ir.printer import loop_lines, node_names
 from litz.ir.stages import Stages, find_stages, one_walk_sums
 from litz.ir.transform import collapse, flatten
+from litz.units import likely_value
 
 from .named_sizes import name_sizes
 
@@ -35,8 +36,7 @@ class KernelPlan:
     pieces: output ranges of the first that the others combine over. buffers: the arguments, in order. sizes: the size
     symbols that the loops name, in order. host: what some of these stand for; the host computes it. starts: buffer ->
     the element that every access counts from at least, where that is not the first. inplace: see
-    `litz.schedule.schedule.Kernel`. unaligned: buffers whose memory may start anywhere. hints, unknown: see
-    `litz.ir.Program`.
+    `litz.schedule.schedule.Kernel`. unaligned: buffers whose memory may start anywhere. hints: see `litz.ir.Program`.
     """
 
     name: str
@@ -50,7 +50,6 @@ class KernelPlan:
     inplace: Mapping[str, str] = field(default_factory=dict)
     unaligned: frozenset[str] = frozenset()
     hints: Mapping[Symbol, int] = field(default_factory=dict)
-    unknown: int = UNKNOWN_SIZE
 
     @property
     def origins(self) -> tuple[str, ...]:
@@ -58,7 +57,7 @@ class KernelPlan:
 
     def hint(self, expr: Expr) -> int:
         """A likely value of a size: for speed only."""
-        return likely_value(expr, self.hints, self.unknown)
+        return likely_value(expr, self.hints)
 
     def stages(self, loop: Loop, one_walk: bool = False) -> Stages:
         """The stages of one of the loops, or of a part of one. one_walk: with reductions on one walk that a target may
@@ -115,7 +114,6 @@ def plan_kernel(kernel: Kernel, program: Program) -> KernelPlan:
         kernel.inplace,
         frozenset(name for name in touched if name in written or program.is_view(name)),
         program.hints,
-        program.unbacked_hint,
     )
 
 

@@ -1,65 +1,93 @@
-"""Size expressions as Python text, for the wrapper."""
+"""Index and size expressions as text: one walk over an expression, and Python's texts, for the wrapper."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from functools import reduce
+
 import sympy
 
-from litz.ir.index import Expr, FloorDiv, Mod, PythonMod
+from litz.ir.index import Expr, FloorDiv, Mod, PythonMod, Symbol
 
 
-def python_text(expr: int | Expr) -> str:
-    """The expression in Python; its symbols are variables of the same name."""
-    if isinstance(expr, int):
-        return str(expr)
-    if expr.is_Integer:
-        return str(int(expr))
-    if expr.is_Symbol:
-        return str(expr.name)
-    if isinstance(expr, FloorDiv):
-        return f"({python_text(expr.args[0])} // {_operand(expr.args[1])})"
-    if isinstance(expr, (Mod, PythonMod)):
-        return f"({python_text(expr.args[0])} % {_operand(expr.args[1])})"
-    if expr.is_Add:
-        return "(" + " + ".join(map(python_text, expr.args)) + ")"
-    if expr.is_Mul:
-        return "*".join(map(python_text, expr.args))
-    if expr.is_Pow and expr.exp.is_Integer and int(expr.exp) > 0:
-        return f"{_operand(expr.base)}**{int(expr.exp)}"
-    name = type(expr).__name__
-    if name.startswith(_OPAQUE):
-        return f"math.{name.removeprefix(_OPAQUE)}({python_text(expr.args[0])})"
-    if name in _FUNCTIONS:
-        return _FUNCTIONS[name].format(*map(_operand, expr.args), all=", ".join(map(python_text, expr.args)))
-    if isinstance(expr, (sympy.And, sympy.Or)):
-        return "(" + (" and " if isinstance(expr, sympy.And) else " or ").join(map(python_text, expr.args)) + ")"
-    if isinstance(expr, sympy.Piecewise):
-        return _piecewise(expr)
-    if expr.is_number:
-        number = repr(float(expr))
-        return number if number[-1].isdigit() else f'float("{number}")'
-    if isinstance(expr, sympy.logic.boolalg.BooleanAtom):
-        return str(bool(expr))
-    raise NotImplementedError(f"size expression {expr} ({name})")
+class ExpressionText:
+    """Expressions in one language, for which a subclass says how it spells things. names: the texts of symbols.
+
+    texts: of functions, by the name of their class, over operands {0}, {1}, ... and {all} arguments. pairs: names of
+    functions of two arguments, applied to any number. times: between factors.
+    """
+
+    language, times = "Python", "*"
+    texts: Mapping[str, str] = {}
+    pairs: Mapping[str, str] = {}
+
+    def __init__(self, names: Mapping[Symbol, str]) -> None:
+        self.names = names
+
+    def walk(self, expr: Expr) -> str:
+        """The text. NotImplementedError for what the language has none for."""
+        if expr.is_Integer:
+            return self.number(int(expr))
+        if expr.is_Symbol:
+            return self.name(expr)
+        if expr.is_Add:
+            return self.sum(expr)
+        if expr.is_Mul:
+            return self.product(expr)
+        if expr.is_Pow and expr.exp.is_Integer and int(expr.exp) > 0:
+            return self.power(self.operand(expr.base), int(expr.exp))
+        if isinstance(expr, (FloorDiv, Mod, PythonMod)):
+            return self.division(expr, *expr.args)
+        kind = type(expr).__name__
+        if kind in self.pairs:
+            return reduce(lambda left, right: f"{self.pairs[kind]}({left}, {right})", self.paired(expr.args))
+        if kind in self.texts:
+            return self.texts[kind].format(*map(self.operand, expr.args), all=", ".join(self.all(expr.args)))
+        return self.other(expr)
+
+    def all(self, exprs: Iterable[Expr]) -> list[str]:
+        return list(map(self.walk, exprs))
+
+    def paired(self, exprs: Iterable[Expr]) -> Iterable[str]:
+        return map(self.operand, exprs)
+
+    def operand(self, expr: Expr) -> str:
+        """The text as one operand of an operator that binds as tightly as a product, or more so."""
+        text = self.walk(expr)
+        product = isinstance(expr, sympy.Expr) and (expr.is_Mul or expr.is_Pow)
+        return f"({text})" if product or text.startswith("-") else text
+
+    def number(self, value: int) -> str:
+        return str(value)
+
+    def name(self, symbol: Symbol) -> str:
+        return self.names[symbol]
+
+    def sum(self, expr: Expr) -> str:
+        return f"({' + '.join(self.all(expr.args))})"
+
+    def product(self, expr: Expr) -> str:
+        return self.times.join(self.all(expr.args))
+
+    def power(self, base: str, exponent: int) -> str:
+        return self.times.join([base] * exponent)
+
+    def division(self, expr: Expr, value: Expr, divisor: Expr) -> str:
+        """A floor division or a remainder."""
+        return f"({self.walk(value)} {'//' if isinstance(expr, FloorDiv) else '%'} {self.operand(divisor)})"
+
+    def other(self, expr: Expr) -> str:
+        raise NotImplementedError(f"no {self.language} for the expression {expr} ({type(expr).__name__})")
 
 
-def _operand(expr: int | Expr) -> str:
-    """The text as one operand of an operator that binds as tightly as a product, or more so."""
-    text = python_text(expr)
-    product = isinstance(expr, sympy.Expr) and (expr.is_Mul or expr.is_Pow)
-    return f"({text})" if product or text.startswith("-") else text
-
-
-def _piecewise(expr: sympy.Piecewise) -> str:
-    """The value of the first condition that holds; sizes always have one."""
-    *pieces, (last, _) = expr.args
-    tail = "".join(f"{python_text(value)} if {python_text(condition)} else " for value, condition in pieces)
-    return f"({tail}{python_text(last)})"
-
-
-_OPAQUE = "OpaqueUnaryFn_"
-"""What torch names a function of Python's `math` module."""
-
+_OPERATORS = (
+    *(("**", "PowByNatural FloatPow Pow"), ("/", "FloatTrueDiv IntTrueDiv"), ("//", "CleanDiv"), ("<<", "LShift")),
+    *((">>", "RShift"), ("&", "BitwiseFn_bitwise_and"), ("|", "BitwiseFn_bitwise_or"), ("^", "BitwiseFn_bitwise_xor")),
+    *(("==", "Equality"), ("!=", "Unequality"), ("<", "StrictLessThan"), ("<=", "LessThan")),
+    *((">", "StrictGreaterThan"), (">=", "GreaterThan")),
+)
 _FUNCTIONS = {
+    **{name: f"({{0}} {sign} {{1}})" for sign, names in _OPERATORS for name in names.split()},
     "Max": "max({all})",
     "Min": "min({all})",
     "Abs": "abs({0})",
@@ -70,30 +98,49 @@ _FUNCTIONS = {
     "RoundDecimal": "round({all})",
     "Identity": "({0})",
     "ModularIndexing": "({0} // {1} % {2})",
-    "BitwiseFn_bitwise_and": "({0} & {1})",
-    "BitwiseFn_bitwise_or": "({0} | {1})",
-    "BitwiseFn_bitwise_xor": "({0} ^ {1})",
     "IsNonOverlappingAndDenseIndicator": "_is_dense({all})",
     "ToFloat": "float({0})",
-    "FloatTrueDiv": "({0} / {1})",
-    "IntTrueDiv": "({0} / {1})",
     "TruncToFloat": "float(math.trunc({0}))",
-    "PowByNatural": "({0} ** {1})",
-    "FloatPow": "({0} ** {1})",
-    "CleanDiv": "({0} // {1})",
     "CeilDiv": "(-(-{0} // {1}))",
-    "LShift": "({0} << {1})",
-    "RShift": "({0} >> {1})",
-    "Pow": "({0} ** {1})",
-    "Equality": "({0} == {1})",
-    "Unequality": "({0} != {1})",
-    "StrictLessThan": "({0} < {1})",
-    "LessThan": "({0} <= {1})",
-    "StrictGreaterThan": "({0} > {1})",
-    "GreaterThan": "({0} >= {1})",
     "Not": "(not {0})",
     "Where": "({1} if {0} else {2})",
 }
+
+
+class PythonText(ExpressionText):
+    texts = _FUNCTIONS
+
+    def name(self, symbol: Symbol) -> str:
+        return str(symbol.name)
+
+    def power(self, base: str, exponent: int) -> str:
+        return f"{base}**{exponent}"
+
+    def other(self, expr: Expr) -> str:
+        name = type(expr).__name__
+        if name.startswith(_OPAQUE):
+            return f"math.{name.removeprefix(_OPAQUE)}({self.walk(expr.args[0])})"
+        if isinstance(expr, (sympy.And, sympy.Or)):
+            return f"({(' and ' if isinstance(expr, sympy.And) else ' or ').join(self.all(expr.args))})"
+        if isinstance(expr, sympy.Piecewise):  # the value of the first condition that holds; sizes always have one
+            *pieces, (last, _) = expr.args
+            tail = "".join(f"{self.walk(value)} if {self.walk(condition)} else " for value, condition in pieces)
+            return f"({tail}{self.walk(last)})"
+        if expr.is_number:
+            number = repr(float(expr))
+            return number if number[-1].isdigit() else f'float("{number}")'
+        if isinstance(expr, sympy.logic.boolalg.BooleanAtom):
+            return str(bool(expr))
+        return super().other(expr)
+
+
+_OPAQUE = "OpaqueUnaryFn_"
+"""What torch names a function of Python's `math` module."""
+
+
+def python_text(expr: int | Expr) -> str:
+    """The expression in Python; its symbols are variables of the same name."""
+    return str(expr) if isinstance(expr, int) else PythonText({}).walk(expr)
 
 
 def tuple_text(values: tuple[int | Expr, ...]) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import torch
 
-from litz.target import DeviceCalibration, save_calibration
+from litz.target import DeviceCalibration, save_calibration, target_of
 
 from .clock import median_seconds, recorded
 
@@ -57,13 +57,13 @@ def _bandwidth(device: torch.device, quick: bool) -> float:
     size = 2**24 if quick else 2**30 if device.type == "cuda" else 2**28
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return 2 * size / median_seconds(lambda: target.copy_(source), device, 5 if quick else 20) / 1e9
+    return 2 * size / median_seconds(lambda: target.copy_(source), target_of(device), 5 if quick else 20) / 1e9
 
 
 def _launch(device: torch.device, quick: bool) -> float:
     """µs that a tiny kernel takes in a row of them.
 
-    On a GPU a row is recorded as a CUDA graph, so that the time is the GPU's and not the host's.
+    A row is recorded as a CUDA graph where that can be, so that the time is the GPU's and not the host's.
     """
     count = 20 if quick else 200
     x = torch.zeros(1024, device=device)
@@ -72,9 +72,8 @@ def _launch(device: torch.device, quick: bool) -> float:
         for _ in range(count):
             x.add_(1.0)
 
-    if device.type != "cuda":
-        return median_seconds(row, device, 5) / count * 1e6
-    return median_seconds(recorded(row, device), device, 10) / count * 1e6
+    target = target_of(device)
+    return median_seconds(recorded(row, target), target, 10) / count * 1e6
 
 
 def _matmul_rate(device: torch.device, dtype: torch.dtype, quick: bool) -> float:
@@ -83,7 +82,7 @@ def _matmul_rate(device: torch.device, dtype: torch.dtype, quick: bool) -> float
     left = torch.randn(edge, edge, device=device).to(dtype)
     right = torch.randn(edge, edge, device=device).to(dtype)
     out = torch.empty(edge, edge, device=device, dtype=dtype)
-    seconds = median_seconds(lambda: torch.mm(left, right, out=out), device, 3 if quick else 10)
+    seconds = median_seconds(lambda: torch.mm(left, right, out=out), target_of(device), 3 if quick else 10)
     return 2 * edge**3 / seconds / 1e12
 
 

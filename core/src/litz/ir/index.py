@@ -80,17 +80,6 @@ def symbols_in(exprs: tuple[Expr, ...]) -> frozenset[Symbol]:
     return frozenset(symbol for expr in exprs for symbol in expr.free_symbols)
 
 
-UNKNOWN_SIZE = 8192
-"""What a size that depends on data counts as, for costs."""
-
-
-def likely_value(expr: Expr, hints: Mapping[Symbol, int], unknown: int = UNKNOWN_SIZE) -> int:
-    """A likely value of a size, by those of its symbols: exact where it is a number."""
-    if expr.is_Integer:
-        return int(expr)
-    return int(expr.xreplace({symbol: hints.get(symbol, unknown) for symbol in expr.free_symbols}))
-
-
 def product(values: Iterable[int | Expr]) -> Expr:
     result: Expr = ONE
     for value in values:

@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 
+from litz.units import likely_value
+
 from .buffer import Buffer, TensorRef
-from .index import UNKNOWN_SIZE, Expr, Symbol, likely_value
+from .index import Expr, Symbol
 from .operation import Extern, Loop, Operation, storage_roots
 from .printer import operation_lines
 
@@ -50,11 +52,10 @@ class Program:
     hints: Mapping[Symbol, int] = field(default_factory=dict)
     static_inputs: frozenset[str] = frozenset()
     dying_inputs: frozenset[str] = frozenset()
-    unbacked_hint: int = UNKNOWN_SIZE
 
     def hint(self, expr: int | Expr) -> int:
         """A likely value of a size: exact where the shapes are static."""
-        return expr if isinstance(expr, int) else likely_value(expr, self.hints, self.unbacked_hint)
+        return expr if isinstance(expr, int) else likely_value(expr, self.hints)
 
     @cached_property
     def writers(self) -> Mapping[str, tuple[Operation, ...]]:

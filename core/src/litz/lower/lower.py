@@ -18,7 +18,7 @@ from torch.fx.node import map_aggregate
 
 from litz.capture import torch_api
 from litz.capture.eager_types import is_left_to_eager
-from litz.capture.graph import UNBACKED_HINT, Graph, constant_of, statically_known
+from litz.capture.graph import Graph, constant_of, statically_known
 from litz.capture.layout_needs import LayoutNeeds, Needs
 from litz.capture.passes.rewrite import same_geometry
 from litz.errors import LoweringError
@@ -130,7 +130,6 @@ class _Lowerer:
             outputs=outputs,
             constants=self.ctx.constants,
             hints=self.graph.hints,
-            unbacked_hint=UNBACKED_HINT,
             static_inputs=frozenset(self.static),
             dying_inputs=frozenset(self.dying),
         )

@@ -7,44 +7,38 @@ shared objects, cubins): load only what you would run.
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import hashlib
 import importlib
+import importlib.metadata
 import json
 import math
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from litz.errors import PackageError, PackageInputError
-from litz.target import target_of
 from litz_plugins import KernelSource, Target
 
-from . import cpp_build, manifest, native_launch, triton_build
+from . import manifest
 from .compiled_graph import Entry, load_wrapper
 from .pool import shared_pool
 from .wrapper_support import resolved, support
 
-FORMAT, VERSION = "litz-package", 1
-MANIFEST, WRAPPER, WEIGHTS = "package.json", "wrapper.py", "weights.bin"
+FORMAT, VERSION = "litz-package", 2
+MANIFEST, WRAPPER, WEIGHTS, COMMON = "package.json", "wrapper.py", "weights.bin", "common"
 LARGEST_MANIFEST = 1 << 26
 """Bytes: it has a line for each weight and size."""
 ALIGNMENT = 64
 """Bytes at whose multiples a tensor starts in the file of weights."""
 
 
-def device_facts(target: Target) -> dict[str, str]:
-    """What a binary depends on: the GPU's compute capability, or the processor's instructions."""
-    made_for = f"sm_{target.capability}"
-    if not target.capability:
-        made_for = f"instruction set {hashlib.sha256(cpp_build.cpu_flags().encode()).hexdigest()[:16]}"
-    return {"type": target.type, "name": target.name or target.type.upper(), "made_for": made_for}
+Pack = Callable[[KernelSource, Path, Path], tuple[str, Mapping[str, Any]]]
+"""Puts what a kernel's launch needs into a folder, and what all kernels need into another; returns the name of the
+module that did (`litz_plugins.TargetSpec.packing`), and what that wants to know again."""
 
 
 # Writing.
@@ -56,7 +50,8 @@ class Contents:
 
     wrapper: the module's text; objects: what it names besides kernels and ops (tensors, functions of modules).
     sources: of kernels, by name. state: tensors by name, which are `inputs` of kind "state". inputs, outputs, in_spec,
-    out_spec, guards: as `Package` has them. target: what it is made for.
+    out_spec, guards: as `Package` has them. target: what it is made for. packing: `TargetSpec.packing` of its type.
+    needs: (plugin, dist, version) of those whose code has a part in it.
     """
 
     wrapper: str
@@ -69,32 +64,34 @@ class Contents:
     out_spec: str
     guards: Sequence[str]
     target: Target
+    packing: str
+    needs: Sequence[tuple[str, str, str]] = ()
 
 
-def write_package(
-    contents: Contents, folder: Path, build: Callable[[KernelSource, Path], dict[str, Any]], native: Path | None = None
-) -> None:
-    """Fill an empty folder. build: puts a kernel's binaries into a folder, and returns what their launch needs.
-    native: `native_launch`'s module, for CUDA kernels; a process of another Python goes without."""
+def write_package(contents: Contents, folder: Path, pack: Pack) -> None:
+    """Fill an empty folder."""
     (folder / WRAPPER).write_text(contents.wrapper)
-    if native is not None:
-        shutil.copyfile(native, folder / native.name)
+    (folder / COMMON).mkdir()
     tensors = {**contents.state, **{k: v for k, v in contents.objects.items() if isinstance(v, torch.Tensor)}}
     kernels = {}
     for name, source in contents.sources.items():
         (folder / "kernels" / name).mkdir(parents=True)
+        packing, known = pack(source, folder / "kernels" / name, folder / COMMON)
         kernels[name] = {
+            "packing": packing,
             "language": source.language,
             "symbol": source.symbol,
             "arguments": len(source.arguments),
             "settings": dict(source.settings),
-            **build(source, folder / "kernels" / name),
+            "data": dict(known),
         }
     data = {
         "format": FORMAT,
         "version": VERSION,
         "torch": str(torch.__version__),
-        "device": device_facts(contents.target),
+        "packing": contents.packing,
+        "device": _facts(contents.target, contents.packing),
+        "needs": [list(plugin) for plugin in contents.needs],
         "tensors": _write_tensors(tensors, folder / WEIGHTS),
         "functions": {k: _path_of(v) for k, v in contents.objects.items() if not isinstance(v, torch.Tensor)},
         "kernels": kernels,
@@ -168,12 +165,17 @@ def _load(folder: Path, data: Mapping[str, Any], again: str) -> Package:
     if data["torch"] != str(torch.__version__):
         problem = f"it was made with torch {data['torch']}, and this is torch {torch.__version__}"
         raise PackageError(problem, path=str(folder), todo=again)
+    for plugin, dist, version in data["needs"]:
+        found = _version_of(dist)
+        if found != version:
+            problem = f"it needs the plugin {plugin!r} ({dist} {version}), and {found or 'none'} is here"
+            raise PackageError(problem, path=str(folder), todo=f"pip install {dist}=={version}")
     wanted = data["device"]
-    target = target_of(wanted["type"])
+    target = importlib.import_module(data["packing"]).here()
     if target.assumed:
         problem = f"it was made for a {wanted['name']}, and there is no {wanted['type'].upper()} device here"
         raise PackageError(problem, path=str(folder), todo=again)
-    here = device_facts(target)
+    here = _facts(target, data["packing"])
     if here["made_for"] != wanted["made_for"]:
         problem = f"it was made for {wanted['name']}, {wanted['made_for']}; this is {here['name']}, {here['made_for']}"
         raise PackageError(problem, path=str(folder), todo=again)
@@ -181,8 +183,7 @@ def _load(folder: Path, data: Mapping[str, Any], again: str) -> Package:
     for name, wanted_sum in sums.items():
         if not _agrees(folder, name, wanted_sum):
             raise PackageError(f"{name} is missing or damaged", path=str(folder), todo=again)
-    kernels = [file for name, kernel in data["kernels"].items() for file in _files(name, kernel)]
-    for name in (WRAPPER, *([WEIGHTS] if data["tensors"] else []), *kernels):
+    for name in (WRAPPER, *([WEIGHTS] if data["tensors"] else [])):
         if name not in sums:
             raise PackageError(f"no sum vouches for {name}", path=str(folder), todo=again)
     return Package(folder, data)
@@ -195,11 +196,17 @@ def _agrees(folder: Path, name: str, value: str) -> bool:
         return False
 
 
-def _files(name: str, kernel: Mapping[str, Any]) -> list[str]:
-    """The files of a kernel, as `build_cpp` and `build_triton` name them."""
-    if kernel["language"] == "cpp":
-        return [f"kernels/{name}/{kernel['library']}"]
-    return [f"kernels/{name}/{number}.cubin" for number in kernel["variants"]]
+def _facts(target: Target, packing: str) -> dict[str, str]:
+    """What a package's device is, and what of it the binaries depend on."""
+    made_for = importlib.import_module(packing).made_for(target)
+    return {"type": target.type, "name": target.name or target.type.upper(), "made_for": made_for}
+
+
+def _version_of(dist: str) -> str:
+    try:
+        return importlib.metadata.version(dist)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 class Package:
@@ -209,8 +216,6 @@ class Package:
         self.folder, self._data = folder, data
         tensors = _read_tensors(data["tensors"], folder / WEIGHTS)
         functions = {name: _imported(path) for name, path in data["functions"].items()}
-        library = native_launch.library_name()
-        self._native = native_launch.load_library(folder / library) if library in data["sums"] else None
         launchers = {name: self._launcher(name, kernel) for name, kernel in data["kernels"].items()}
         namespace = {**support(shared_pool()), **tensors, **functions, **launchers}
         self.state = {item["name"]: tensors[item["name"]] for item in data["inputs"] if item["kind"] == "state"}
@@ -287,7 +292,14 @@ class Package:
     def _launcher(self, name: str, kernel: Mapping[str, Any]) -> Callable[..., Any]:
         arguments = tuple(f"a{n}" for n in range(kernel["arguments"]))
         source = KernelSource(name, kernel["language"], "", kernel["symbol"], arguments, kernel["settings"])
-        return LOADERS[kernel["language"]](source, self.folder / "kernels" / name, kernel, self._native)
+        places = (COMMON, f"kernels/{name}")
+        files = {
+            path.name: self.folder / path
+            for path in map(PurePosixPath, self._data["sums"])
+            if str(path.parent) in places
+        }
+        launcher: Callable[..., Any] = importlib.import_module(kernel["packing"]).unpack(source, files, kernel["data"])
+        return launcher
 
 
 def _value(text: int | str, sizes: Mapping[str, int]) -> int:
@@ -311,50 +323,3 @@ def _read_tensors(places: Mapping[str, Any], path: Path) -> dict[str, torch.Tens
         back = [place["order"].index(dim) for dim in range(len(place["order"]))]
         found[name] = flat.view(place["size"]).permute(back).to(place["device"])
     return found
-
-
-# Kernels, by language.
-
-
-def build_cpp(source: KernelSource, folder: Path, library: Path) -> dict[str, Any]:
-    """Put a built shared object into the package, named by its content: equal paths are one library to the loader."""
-    name = f"{manifest.sum_of(library)[:16]}.so"
-    (folder / name).write_bytes(library.read_bytes())
-    return {"library": name}
-
-
-def _load_cpp(source: KernelSource, folder: Path, kernel: Mapping[str, Any], native: Any) -> Callable[..., Any]:
-    try:
-        library = ctypes.CDLL(str(folder / kernel["library"]))
-    except OSError as cause:
-        problem = f"the kernel {source.name} cannot be loaded: {cause}"
-        raise PackageError(problem, path=str(folder), todo="write it anew here, with litz.aot_compile") from cause
-    return cpp_build.bind(getattr(library, source.symbol), source)
-
-
-def build_triton(
-    source: KernelSource, folder: Path, binary: Callable[[triton_build.Variant], triton_build.Binary], expected: int
-) -> dict[str, Any]:
-    """Put every variant that the launcher may ask for into the package."""
-    variants = {}
-    for variant in triton_build.variants(source):
-        built = binary(variant)
-        (folder / f"{variant.number}.cubin").write_bytes(built.cubin)
-        variants[str(variant.number)] = {k: v for k, v in vars(built).items() if k != "cubin"}
-    return {"variants": variants, "expected": expected}
-
-
-def _load_triton(source: KernelSource, folder: Path, kernel: Mapping[str, Any], native: Any) -> Callable[..., Any]:
-    def binary(variant: triton_build.Variant) -> triton_build.Binary:
-        cubin = (folder / f"{variant.number}.cubin").read_bytes()
-        return triton_build.Binary(cubin, **kernel["variants"][str(variant.number)])
-
-    return triton_build.Launcher(
-        source, 0, binary, triton_build.Variant.of(kernel["expected"]), lambda: native
-    ).function
-
-
-LOADERS: Mapping[str, Callable[[KernelSource, Path, Mapping[str, Any], Any], Callable[..., Any]]] = {
-    "cpp": _load_cpp,
-    "triton": _load_triton,
-}

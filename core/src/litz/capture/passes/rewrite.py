@@ -78,7 +78,12 @@ def same_geometry(a: torch.fx.Node, b: torch.fx.Node, *, offset: bool = False) -
     offset: the storage offset too, which matters when one is a view of the other.
     """
     left, right = tensor_of(a), tensor_of(b)
-    if left is None or right is None or left.layout != torch.strided or right.layout != torch.strided:
+    return left is not None and right is not None and same_layout(left, right, offset=offset)
+
+
+def same_layout(left: torch.Tensor, right: torch.Tensor, *, offset: bool = False) -> bool:
+    """`same_geometry`, of the fake tensors."""
+    if left.layout != torch.strided or right.layout != torch.strided:
         return False
     if left.dtype != right.dtype or left.device != right.device or left.dim() != right.dim():
         return False

@@ -50,10 +50,12 @@ from .operators import (
     group_ranks,
     held_by_backward,
     is_collective,
+    is_composite,
     is_higher_order,
     is_pointwise,
     is_pure,
     make_graph_module,
+    trace,
     written_arguments,
 )
 from .random import is_random, is_random_draw, random_as_in_eager
@@ -104,6 +106,7 @@ __all__ = [
     "hint_of",
     "implied_by_ranges",
     "is_collective",
+    "is_composite",
     "is_data_dependent",
     "is_fake",
     "is_higher_order",
@@ -137,6 +140,7 @@ __all__ = [
     "static_positions",
     "sympy_of",
     "synthetic_base",
+    "trace",
     "traced_expr",
     "unwatched",
     "user_output_count",

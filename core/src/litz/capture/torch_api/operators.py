@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
+from .fake import fake_mode_around
 from .random import is_random
 
 
@@ -37,6 +38,23 @@ def whole_where_undecided(rule: Callable[..., Any]) -> Callable[..., Any]:
             return NotImplemented
 
     return run
+
+
+def is_composite(op: OpOverload) -> bool:
+    """Whether torch itself computes `op` by other ops, on every device and with gradients."""
+    return op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+
+
+def trace(
+    function: Callable[..., Any], values: Sequence[Any], like: Any, table: Mapping[OpOverload, Callable[..., Any]]
+) -> torch.fx.GraphModule | None:
+    """The ops that `function` calls on fake tensors and sizes, those in `table` in pieces; None where it would have to
+    compare sizes that only data decide. like: the mode of this fake tensor is used where no value has one."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with fake_mode_around([*values, like]):
+        traced = whole_where_undecided(make_fx(function, decomposition_table=table))(*values)
+    return None if traced is NotImplemented else traced
 
 
 def written_arguments(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:

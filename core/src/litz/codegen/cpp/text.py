@@ -1,29 +1,29 @@
-"""Index expressions as C++ text.
-
-In: sympy expressions over loop variables, sizes and placeholders. Out: C++ text.
-"""
+"""Index expressions over loop variables, sizes and placeholders as C++ text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-import sympy
+from litz.ir.index import Expr, FloorDiv, Symbol, bounds, known_nonnegative
 
-from litz.ir.index import Expr, FloorDiv, Mod, PythonMod, Symbol, bounds, known_nonnegative
+from ..sizes import ExpressionText
 
 INT32 = 2**31 - 1
 
 
-class IndexText:
+class IndexText(ExpressionText):
     """Index expressions as C++.
 
     `names` has the text of each loop variable and size, `extents` the exclusive upper bound of each loop variable.
     Loop variables are `int` where their extent is known to fit (`narrow`), so that the compiler can use 32-bit lanes
-    for what is computed from them; an expression that may not fit is computed in 64 bits.
+    for what is computed from them; an expression that may not fit is computed in 64 bits (`wide`).
     """
 
-    def __init__(self, names: Mapping[Symbol, str], extents: Mapping[Symbol, Expr]) -> None:
-        self.names, self.extents = names, extents
+    language, times = "C++", " * "
+    pairs = {"Max": "maximum", "Min": "minimum"}
+
+    def __init__(self, names: Mapping[Symbol, str], extents: Mapping[Symbol, Expr], wide: bool = False) -> None:
+        self.names, self.extents, self.wide = names, extents, wide
 
     def narrow(self, extent: Expr) -> bool:
         """Does every value below `extent` fit in an int, provably?"""
@@ -52,37 +52,17 @@ class IndexText:
         """`expr` in C++; `values` are the texts (64-bit) of its placeholders."""
         if expr.is_Integer:
             return str(expr)
-        return self._text(expr, values or {}, not self.fits_int(expr))
+        names = {**self.names, **values} if values else self.names
+        return IndexText(names, self.extents, not self.fits_int(expr)).walk(expr)
 
-    def _text(self, expr: Expr, values: Mapping[Symbol, str], wide: bool) -> str:
-        if expr.is_Integer:
-            return f"{expr}L" if wide and abs(int(expr)) > INT32 else str(expr)
-        if expr.is_Symbol:
-            name = values.get(expr) or self.names[expr]
-            if wide and expr in self.extents and self.narrow(self.extents[expr]):
-                return f"(i64){name}"
-            return name
-        if expr.is_Add:
-            return self._sum(expr, values, wide)
-        if expr.is_Mul:
-            coefficient, rest = expr.as_coeff_Mul()
-            if coefficient != 1 and coefficient.is_Integer:
-                return f"{self._factor(rest, values, wide)} * {self._text(coefficient, values, wide)}"
-            return " * ".join(self._factor(arg, values, wide) for arg in sorted(expr.args, key=str))
-        if expr.is_Pow and expr.exp.is_Integer and 0 < int(expr.exp) <= 32:
-            return " * ".join([self._factor(expr.base, values, wide)] * int(expr.exp))
-        if isinstance(expr, (FloorDiv, Mod, PythonMod)):
-            return self._division(expr, values, wide)
-        if isinstance(expr, (sympy.Max, sympy.Min)) or type(expr).__name__ in ("Max", "Min"):
-            name = "maximum" if type(expr).__name__ == "Max" else "minimum"
-            texts = [f"(i64)({self._text(arg, values, True)})" for arg in expr.args]
-            result = texts[0]
-            for other in texts[1:]:
-                result = f"{name}({result}, {other})"
-            return result
-        raise NotImplementedError(f"no C++ for the index expression {expr}")
+    def number(self, value: int) -> str:
+        return f"{value}L" if self.wide and abs(value) > INT32 else str(value)
 
-    def _sum(self, expr: Expr, values: Mapping[Symbol, str], wide: bool) -> str:
+    def name(self, symbol: Symbol) -> str:
+        name, extent = super().name(symbol), self.extents.get(symbol)
+        return f"(i64){name}" if self.wide and extent is not None and self.narrow(extent) else name
+
+    def sum(self, expr: Expr) -> str:
         def order(term: Expr) -> tuple[bool, bool, str]:
             # Positive terms first, constants last: i0 * 8 + i1 - 1.
             return term.is_Integer, bool(term.as_coeff_Mul()[0].is_negative), str(term)
@@ -90,20 +70,27 @@ class IndexText:
         text = ""
         for term in sorted(expr.args, key=order):
             negative = term.as_coeff_Mul()[0].is_negative
-            part = self._text(-term if negative else term, values, wide)
+            part = self.walk(-term if negative else term)
             sign = "-" if negative else "+"
             text = f"{text} {sign} {part}" if text else f"-{part}" if negative else part
         return text
 
-    def _factor(self, expr: Expr, values: Mapping[Symbol, str], wide: bool) -> str:
-        text = self._text(expr, values, wide)
+    def product(self, expr: Expr) -> str:
+        coefficient, rest = expr.as_coeff_Mul()
+        if coefficient != 1 and coefficient.is_Integer:
+            return f"{self.operand(rest)} * {self.walk(coefficient)}"
+        return " * ".join(self.operand(arg) for arg in sorted(expr.args, key=str))
+
+    def operand(self, expr: Expr) -> str:
+        text = self.walk(expr)
         return text if expr.is_Symbol or expr.is_Integer else f"({text})"
 
-    def _division(self, expr: Expr, values: Mapping[Symbol, str], wide: bool) -> str:
-        base, divisor = expr.args
-        left, right = self._factor(base, values, wide), self._factor(divisor, values, wide)
-        low, _ = bounds(base, self.extents)
+    def paired(self, exprs: Iterable[Expr]) -> Iterable[str]:
+        return [f"(i64)({IndexText(self.names, self.extents, True).walk(expr)})" for expr in exprs]
+
+    def division(self, expr: Expr, value: Expr, divisor: Expr) -> str:
+        floor, left, right = isinstance(expr, FloorDiv), self.operand(value), self.operand(divisor)
+        low, _ = bounds(value, self.extents)
         if low is not None and known_nonnegative(low):
-            return f"{left} / {right}" if isinstance(expr, FloorDiv) else f"({left} % {right})"
-        name = "floordiv_int" if isinstance(expr, FloorDiv) else "remainder_int"
-        return f"{name}((i64){left}, (i64){right})"
+            return f"{left} / {right}" if floor else f"({left} % {right})"
+        return f"{'floordiv_int' if floor else 'remainder_int'}((i64){left}, (i64){right})"

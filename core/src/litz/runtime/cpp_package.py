@@ -1,0 +1,41 @@
+"""Kernels in C++ in a package. See `litz_plugins.TargetSpec.packing` for what such a module has."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from litz.errors import PackageError
+from litz.target import target_of
+from litz_plugins import CodegenContext, KernelSource, Target
+
+from . import cpp_build, manifest
+
+
+def here() -> Target:
+    return target_of("cpu")
+
+
+def made_for(target: Target) -> str:
+    return f"instruction set {hashlib.sha256(cpp_build.cpu_flags().encode()).hexdigest()[:16]}"
+
+
+def pack(source: KernelSource, context: CodegenContext, folder: Path, common: Path) -> dict[str, Any]:
+    """The shared object, named by its content: equal paths are one library to the loader."""
+    library = cpp_build.build(source, context.options, context.cache)
+    name = f"{manifest.sum_of(library)[:16]}.so"
+    (folder / name).write_bytes(library.read_bytes())
+    return {"library": name}
+
+
+def unpack(source: KernelSource, files: Mapping[str, Path], data: Mapping[str, Any]) -> Callable[..., Any]:
+    path = files[data["library"]]
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as cause:
+        problem = f"the kernel {source.name} cannot be loaded: {cause}"
+        raise PackageError(problem, path=str(path), todo="write it anew here, with litz.aot_compile") from cause
+    return cpp_build.bind(getattr(library, source.symbol), source)

@@ -1,0 +1,61 @@
+"""Kernels in Triton in a package. See `litz_plugins.TargetSpec.packing` for what such a module has."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from litz.target import target_of
+from litz_plugins import CodegenContext, KernelSource, Target
+
+from . import native_launch, triton_build
+from .triton_build import Binary, Variant
+
+
+def here() -> Target:
+    return target_of("cuda")
+
+
+def made_for(target: Target) -> str:
+    return f"sm_{target.capability}"
+
+
+def pack(source: KernelSource, context: CodegenContext, folder: Path, common: Path) -> dict[str, Any]:
+    """The binaries; for all kernels the module that launches them, which a process of another Python goes without."""
+    native = native_launch.find(getattr(context.options, "cpp_compiler", None), context.cache)
+    if native is not None and not (common / native.name).exists():
+        shutil.copyfile(native, common / native.name)
+    capability = divmod(context.target.capability, 10)
+    expected = triton_build.expected_variant(source, context.program.hint).number
+    return packed(source, folder, lambda v: triton_build.build(source, capability, context.cache, v), expected)
+
+
+def packed(source: KernelSource, folder: Path, binary: Callable[[Variant], Binary], expected: int) -> dict[str, Any]:
+    """Every variant that the launcher may ask for."""
+    variants = {}
+    for variant in triton_build.variants(source):
+        built = binary(variant)
+        (folder / f"{variant.number}.cubin").write_bytes(built.cubin)
+        variants[str(variant.number)] = {k: v for k, v in vars(built).items() if k != "cubin"}
+    return {"variants": variants, "expected": expected}
+
+
+def unpack(source: KernelSource, files: Mapping[str, Path], data: Mapping[str, Any]) -> Callable[..., Any]:
+    places = {number: files[f"{number}.cubin"] for number in data["variants"]}
+
+    def binary(variant: Variant) -> Binary:
+        number = str(variant.number)
+        return Binary(places[number].read_bytes(), **data["variants"][number])
+
+    native = files.get(native_launch.library_name())
+    expected = Variant.of(data["expected"])
+    return triton_build.Launcher(source, 0, binary, expected, lambda: _launcher(native)).function
+
+
+@cache
+def _launcher(path: Path | None) -> ModuleType | None:
+    return None if path is None else native_launch.load_library(path)

@@ -403,3 +403,44 @@ def test_a_size_that_was_decided_of_an_equal_call_that_is_gone(op: Callable[...,
         torch.testing.assert_close(compiled(torch.tensor([0, 3, 0, 3, 3])[1:4]), f(torch.tensor([3, 0, 3])))
         with pytest.raises(RuntimeError, match="Runtime assertion failed"):
             compiled(torch.tensor([0, 0, 0]) if op is torch.unique else torch.tensor([0, 3, 0]))
+
+
+@torch.library.custom_op("litz_test_asserts::positive", mutates_args=())
+def positive(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 0].clone()
+
+
+@positive.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
+FINDS_OUT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "where": lambda x: x[torch.where(x > 0)],
+    "where-alone": lambda x: torch.where(x > 0)[0],
+    "mask": lambda x: x[x > 0],
+    "nonzero-as-tuple": lambda x: (x > 0).nonzero(as_tuple=True)[0],
+    "repeated": lambda x: x.repeat_interleave((x > 0).to(torch.int64)),
+    "users-op": positive,
+}
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("find", FINDS_OUT.values(), ids=FINDS_OUT)
+def test_an_equality_about_a_result_that_nothing_else_reads(
+    find: Callable[[torch.Tensor], torch.Tensor], train: bool
+) -> None:
+    """AOTAutograd traces the size as the number that it was asserted to be, and the call has no users left."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        found = find(x.detach())
+        torch._check(found.size(0) == 2)
+        found.sum(0)
+        return (x * x).sin()
+
+    compiled = interpreted(f)
+    x = data(1, -1, 3).requires_grad_(train)
+    torch.testing.assert_close(compiled(x), f(x))
+    for bad in (data(1, -1, -3), data(1, 1, 3), data(-1, -1, -1)):
+        with pytest.raises(RuntimeError, match=r"Runtime assertion failed: .*= [013]$"):
+            compiled(bad.requires_grad_(train))

@@ -17,6 +17,7 @@ from torch import ones, tensor
 import litz
 from litz.capture.aot import compile_with_aot
 from litz.codegen.facts import replay_facts
+from litz.ir import Check
 from litz.ir.interpret import interpret
 from litz.ir.verify import verify
 from litz.pipeline import decompositions, make_compiler, plan_schedule, schedule_graph, schedule_only
@@ -403,3 +404,91 @@ def test_a_size_that_was_decided_of_an_equal_call_that_is_gone(op: Callable[...,
         torch.testing.assert_close(compiled(torch.tensor([0, 3, 0, 3, 3])[1:4]), f(torch.tensor([3, 0, 3])))
         with pytest.raises(RuntimeError, match="Runtime assertion failed"):
             compiled(torch.tensor([0, 0, 0]) if op is torch.unique else torch.tensor([0, 3, 0]))
+
+
+@torch.library.custom_op("litz_test_asserts::positive", mutates_args=())
+def positive(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 0].clone()
+
+
+@positive.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
+FINDS_OUT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "where": lambda x: x[torch.where(x > 0)],
+    "where-alone": lambda x: torch.where(x > 0)[0],
+    "mask": lambda x: x[x > 0],
+    "nonzero-as-tuple": lambda x: (x > 0).nonzero(as_tuple=True)[0],
+    "repeated": lambda x: x.repeat_interleave((x > 0).to(torch.int64)),
+    "users-op": positive,
+}
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("find", FINDS_OUT.values(), ids=FINDS_OUT)
+def test_an_equality_about_a_result_that_nothing_else_reads(
+    find: Callable[[torch.Tensor], torch.Tensor], train: bool
+) -> None:
+    """AOTAutograd traces the size as the number that it was asserted to be, and the call has no users left."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        found = find(x.detach())
+        torch._check(found.size(0) == 2)
+        found.sum(0)
+        return (x * x).sin()
+
+    compiled = interpreted(f)
+    x = data(1, -1, 3).requires_grad_(train)
+    torch.testing.assert_close(compiled(x), f(x))
+    for bad in (data(1, -1, -3), data(1, 1, 3), data(-1, -1, -1)):
+        with pytest.raises(RuntimeError, match=r"Runtime assertion failed: .*= [013]$"):
+            compiled(bad.requires_grad_(train))
+
+
+OF_NOTHING: dict[str, Callable[[torch.Tensor], Any]] = {
+    "select": lambda x: x[x > 0].select(0, 1) * 2,
+    "select-from-the-end": lambda x: (x[x > 0] + 1).select(0, -2) * 2,
+    "select-as-view": lambda x: (x[x > 0] + 1).select(0, 1),
+    "select-of-rows": lambda x: (x > 0).nonzero().select(0, 1).flip(0),
+    "select-scatter": lambda x: torch.select_scatter(x[x > 0], x.sum(), 0, 1),
+    "max": lambda x: x[x > 1].max() * 2,
+    "min": lambda x: x[x > 1].min(),
+    "max-along": lambda x: x[x > 1].max(0),
+    "min-along": lambda x: x[x > 1].min(0, keepdim=True)[0] + 1,
+    "aminmax": lambda x: torch.aminmax(x[x > 1]),
+}
+
+
+@pytest.mark.parametrize("function", OF_NOTHING.values(), ids=OF_NOTHING)
+def test_what_eager_refuses_of_a_size_that_torch_asserts_nothing_about(function: Callable[..., Any]) -> None:
+    compiled = interpreted(function)
+    for x in (data(1, 2, -1, 3), data(5, 1)):
+        torch.testing.assert_close(compiled(x), function(x))
+    for bad in (data(-1, 1, -3), data(-1, -3)):
+        with pytest.raises((IndexError, RuntimeError)) as eager:
+            function(bad)
+        with pytest.raises(eager.type, match=r"[(:].* = [01]$"):
+            compiled(bad)
+
+
+def test_the_kernel_of_a_selection_beyond_the_end_does_not_run():
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x[x > 0].select(0, 2) + 1, backend="litz", fullgraph=True)
+    assert compiled(data(1, -1, 2, 3)) == 4
+    with pytest.raises(IndexError, match=r"select\(\): index 2 out of range for size u0 at dimension 0: u0 = 0"):
+        compiled(data(-1, -1))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_nothing_is_checked_of_what_tracing_knows(dynamic: bool) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        n = x.sum().to(torch.int64).item()
+        torch._check(n >= 2)
+        found = x.new_ones(n)
+        return x.select(0, -1) + x.max() + torch.select_scatter(x, x[0], 0, 1) + found.select(0, 1) + found.max()
+
+    torch._dynamo.reset()
+    (schedule,) = schedule_only(f, [ones(4)], dynamic=dynamic)
+    assert [str(step.condition) for step in schedule.steps if isinstance(step, Check)] == ["2 <= u0"]

@@ -305,7 +305,7 @@ def _bind(sizes: Sizes, item: Unbacked, result: Any) -> None:
 
 def _run_extern(extern: Extern, program: Program, memory: dict[str, torch.Tensor], sizes: Sizes) -> None:
     if isinstance(extern, Check):
-        require(evaluate(extern.condition, sizes), extern.explain(sizes))
+        require(evaluate(extern.condition, sizes), extern.explain(sizes), extern.error)
         return
     args, kwargs = rebuild((extern.args, extern.kwargs), lambda value: _argument(value, memory, sizes))
     result = extern.target(*args, **kwargs)

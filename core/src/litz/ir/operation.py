@@ -287,22 +287,24 @@ class Wait(Extern):
     """Until the communication that writes its argument has finished."""
 
 
-def require(condition: bool, message: str = "") -> None:
-    """What a Check does. RuntimeError with the message unless the condition holds."""
+def require(condition: bool, message: str = "", error: type[Exception] = RuntimeError) -> None:
+    """What a Check does. An `error` with the message unless the condition holds."""
     if not condition:
-        raise RuntimeError(message)
+        raise error(message)
 
 
 @dataclass(frozen=True)
 class Check(Extern):
-    """A condition on sizes and scalars that must hold from here on: the run ends with a RuntimeError where it does not.
+    """A condition on sizes and scalars that must hold from here on: the run ends with an `error` where it does not.
 
     `args` is the condition alone, a sympy boolean. Whoever uses one of its symbols, or a result of the call that found
-    one out, comes after it. `shown` are symbols whose values the error tells after the message.
+    one out, comes after it. `shown` are symbols whose values the error tells after the message. `error` is one of
+    Python's own, the one that eager raises.
     """
 
     message: str = ""
     shown: tuple[Symbol, ...] = ()
+    error: type[Exception] = RuntimeError
 
     @property
     def condition(self) -> Any:

@@ -387,10 +387,13 @@ class LoweringContext:
         if fields.get("unbacked"):
             self.promises.found_out(fields["unbacked"])
 
-    def check(self, condition: Any, message: str, shown: tuple[Symbol, ...] = ()) -> None:
+    def check(
+        self, condition: Any, message: str, shown: tuple[Symbol, ...] = (), error: type[Exception] = RuntimeError
+    ) -> None:
         """Append a Check: the run ends unless `condition`, a sympy boolean on sizes, holds. shown: symbols whose values
-        the error tells."""
-        self.add_extern(require, (condition,), {}, CPU, operation=Check, effect=True, message=message, shown=shown)
+        the error tells. error: which is raised."""
+        said: dict[str, Any] = {"message": message, "shown": shown, "error": error}
+        self.add_extern(require, (condition,), {}, CPU, operation=Check, effect=True, **said)
 
     def extern(
         self,

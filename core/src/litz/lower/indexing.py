@@ -21,7 +21,7 @@ from .access import all_of, at_least, checked, compare, extents_of, less_than
 from .context import Indices, LoweringContext
 from .elementwise import broadcast_size
 from .registry import lowering
-from .shapes import meta_size, slice_start
+from .shapes import meta_size, selected, slice_start
 from .strides import overlap
 from .view import Position, Tensor, View
 
@@ -170,11 +170,7 @@ def replaced(
 @lowering(aten.select_scatter.default)
 def select_scatter(ctx: LoweringContext, x: Tensor, source: Tensor, dim: int, index: int | Expr) -> Tensor:
     dim = views.canonical_dim(dim, x.ndim)
-    where = to_expr(index)
-    if where.is_negative:
-        where = where + x.size[dim]
-    elif not where.is_nonnegative:
-        raise NotImplementedError(f"select at {where}, whose sign is not known")
+    where = selected(ctx, x, dim, index)
 
     def at(indices: Indices) -> tuple[Node, list[Expr]]:
         return compare("eq", indices[dim], where), [*indices[:dim], *indices[dim + 1 :]]

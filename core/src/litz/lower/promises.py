@@ -22,13 +22,14 @@ from litz.ir import Unbacked
 HUGE = 2**62
 """Ends of ranges that are as good as none."""
 
-Emit = Callable[[Any, str, tuple[sympy.Symbol, ...]], None]
+Emit = Callable[..., None]
 
 
 class Promises:
     """The conditions of a graph that no Check stands for yet.
 
-    emit: appends a Check of (condition, message, symbols to show) to the program.
+    emit: appends a Check of (condition, message, symbols to show, error to raise: a
+    RuntimeError unless told) to the program.
     """
 
     def __init__(self, graph: Graph, emit: Emit) -> None:
@@ -122,6 +123,20 @@ class Promises:
         """Check what the graph asserts, unless what is checked already says so."""
         if self.shape_env is None or not torch_api.implied_by_ranges(self.shape_env, condition):
             self.check(condition, message)
+
+    def require(self, condition: Any, message: str, error: type[Exception]) -> None:
+        """Check what eager checks of an op's operands, where only a run tells: tracing has decided or guarded all else,
+        and torch asserts some of it. The error is eager's, and tells the sizes after the message."""
+        if not any(torch_api.is_data_dependent(self.shape_env, symbol) for symbol in condition.free_symbols):
+            return
+        assert self.shape_env is not None
+        known = self._in_known(condition)
+        if known is None or torch_api.implied_by_ranges(self.shape_env, condition):
+            return
+        key = torch_api.same_condition(known)
+        if key not in self.checked:
+            self.checked.add(key)
+            self.emit(known, message, tuple(sorted(known.free_symbols, key=str)), error)
 
     def _in_known(self, condition: Any) -> Any | None:
         """The condition over symbols that are known, None if there is no such form yet."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import sympy
 import torch
 
 from litz.ir import Node, build
@@ -143,10 +144,15 @@ def any_or_all(ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool
 # ---- extremes
 
 
-def _non_empty(x: Tensor, dims: Dims) -> None:
-    """Eager has errors of its own for the extreme of nothing."""
-    if reduced_numel(x, dims) == 0:
+def _non_empty(ctx: LoweringContext, x: Tensor, dims: Dims) -> None:
+    """Eager has errors of its own for the extreme of nothing: an IndexError along a dimension. Where only a run tells,
+    the run checks."""
+    count = reduced_numel(x, dims)
+    if count == 0:
         raise NotImplementedError("an extreme of no elements")
+    message = f"{ctx.op_name}(): expected a number of elements other than 0 to reduce, where there are {count}"
+    whole = not isinstance(dims, int) and not dims
+    ctx.promises.require(sympy.Ne(count, 0), message, RuntimeError if whole else IndexError)
 
 
 @lowering(
@@ -154,7 +160,7 @@ def _non_empty(x: Tensor, dims: Dims) -> None:
     *("prims.amax.default", "prims.amin.default"),
 )
 def extreme(ctx: LoweringContext, x: Tensor, dims: Dims = (), keepdim: bool = False) -> View:
-    _non_empty(x, dims)
+    _non_empty(ctx, x, dims)
     return reduce_one(ctx, ctx.op_name.removeprefix("a"), x, dims, keepdim, x.dtype, x.dtype)
 
 
@@ -162,7 +168,7 @@ def extreme(ctx: LoweringContext, x: Tensor, dims: Dims = (), keepdim: bool = Fa
 def extreme_and_position(ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False) -> tuple[View, ...]:
     """Value and index from one loop. Of equal elements the first one counts."""
     kind = ctx.op_name
-    _non_empty(x, dim)
+    _non_empty(ctx, x, dim)
     ctx.want_short_rows(x, dim, rows=64)
 
     def body(value: Node) -> tuple[Node, Node]:
@@ -180,14 +186,14 @@ def _position(kind: str, value: Node) -> Node:
 def position_of_extreme(ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False) -> View:
     """With no `dim` the position in the whole tensor, row-major: the reduction ranges are all its dimensions."""
     kind = ctx.op_name.removeprefix("arg")
-    _non_empty(x, dim)
+    _non_empty(ctx, x, dim)
     ctx.want_short_rows(x, dim, rows=64)
     return reduce_over(ctx, x, dim, keepdim, (torch.int64,), lambda value: _position(kind, value))[0]
 
 
 @lowering(aten.aminmax.default)
 def aminmax(ctx: LoweringContext, x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[View, ...]:
-    _non_empty(x, dim)
+    _non_empty(ctx, x, dim)
 
     def body(value: Node) -> tuple[Node, Node]:
         return build.reduce("min", value), build.reduce("max", value)

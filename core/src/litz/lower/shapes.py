@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import sympy
 import torch
 
 from litz.capture.torch_api import sympy_of
@@ -97,7 +98,17 @@ def unsqueeze(ctx: LoweringContext, x: Tensor, dim: int) -> Tensor:
 
 @lowering(aten.select.int, any_dtype=True)
 def select(ctx: LoweringContext, x: Tensor, dim: int, index: int | Expr) -> Tensor:
-    return views.select(x, dim, index)
+    return views.select(x, dim, selected(ctx, x, dim, index))
+
+
+def selected(ctx: LoweringContext, x: Tensor, dim: int, index: int | Expr) -> Expr:
+    """Position `index` of dimension `dim`, from the front. The run checks it where the extent hangs on data."""
+    extent = x.size[views.canonical_dim(dim, x.ndim)]
+    position = views.from_front(index, extent)
+    message = f"select(): index {index} out of range for size {extent} at dimension {dim}"
+    for condition in (sympy.Ge(position, 0), sympy.Lt(position, extent)):
+        ctx.promises.require(condition, message, IndexError)
+    return position
 
 
 @lowering(aten.slice.Tensor, any_dtype=True)

@@ -85,14 +85,20 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
     return x.reindex([*x.size[:dim], ONE, *x.size[dim:]], [*names[:dim], *names[dim + 1 :]])
 
 
-def select(x: Tensor, dim: int, position: int | Expr) -> Tensor:
-    """x at `position` along `dim`, which goes away. A negative position counts from the end."""
-    dim = canonical_dim(dim, x.ndim)
+def from_front(position: int | Expr, extent: Expr) -> Expr:
+    """A position of a dimension of `extent` that counts from the end where it is negative, counted from the front."""
     where = to_expr(position)
     if where.is_negative:
-        where = where + x.size[dim]
-    elif not where.is_nonnegative and where.free_symbols:
+        return where + extent
+    if not where.is_nonnegative:
         raise NotImplementedError(f"select at {where}, whose sign is not known")
+    return where
+
+
+def select(x: Tensor, dim: int, position: int | Expr) -> Tensor:
+    """x at `position` along `dim`, counted from the front; the dimension goes away."""
+    dim = canonical_dim(dim, x.ndim)
+    where = to_expr(position)
     names = variables(x.ndim - 1)
     return x.reindex([*x.size[:dim], *x.size[dim + 1 :]], [*names[:dim], where, *names[dim:]])
 

@@ -5,9 +5,11 @@ the size had first, as a replacement of that symbol (from then on the size reads
 traces a graph again, each time with new symbols, which are renamed to the first ones. A SymInt keeps the expression
 that it was made with beside the one that is left after replacing. The same in torch 2.11 to 2.13.
 
-What differs is the graph. Before torch 2.13 dynamo puts assertions of its own in place of torch._check, so a user's
-message is lost before a backend is called, and an equality is asserted as True: a call whose size nothing but that
-equality reads has no users left, and AOTAutograd removes the call, for every backend but litz (`keeps_asserted_calls`).
+AOTAutograd takes a call for dead whose size nothing reads but assertions that are True by now, as those are of a size
+that is a number since it was asserted to be one. It removes the call, and the check with the call, for every backend
+but litz (`keeps_asserted_calls`). In torch 2.13 these are calls that are traced as other ops (`x[torch.where(x > 0)]`).
+Before, they are all calls: dynamo puts assertions of its own in place of torch._check, so that a user's message is lost
+before a backend is called, and asserts an equality as True.
 """
 
 from __future__ import annotations
@@ -129,21 +131,15 @@ def implied_by_ranges(shape_env: ShapeEnv, condition: Any) -> bool:
 
 def keeps_asserted_calls(module: Any) -> contextlib.AbstractContextManager[Any]:
     """While it lasts, torch takes no call that finds out a size or scalar for dead where `module`, as dynamo captured
-    it, asserts something about one.
-
-    For torch before 2.13 (see above); later ones trace the size beside its assertion, which keeps the call.
-    """
-    if torch.__version__ >= "2.13" or not isinstance(module, torch.fx.GraphModule):
+    it, asserts something about one (see above)."""
+    if not isinstance(module, torch.fx.GraphModule) or not any(map(asserted, module.graph.nodes)):
         return contextlib.nullcontext()
-    if not any(asserted(node) for node in module.graph.nodes):
-        return contextlib.nullcontext()
-    kept = _WithCallsThatFindOut(torch.fx.node._side_effectful_functions)
-    return mock.patch.object(torch.fx.node, "_side_effectful_functions", kept)
+    is_impure = torch.fx.Node.is_impure
 
+    def is_impure_or_finds_out(node: torch.fx.Node, impure_random: bool = True) -> bool:
+        return bool(node.meta.get("unbacked_bindings")) or is_impure(node, impure_random)
 
-class _WithCallsThatFindOut(set[Any]):
-    def __contains__(self, target: object) -> bool:
-        return super().__contains__(target) or depends_on_data(target)
+    return mock.patch.object(torch.fx.Node, "is_impure", is_impure_or_finds_out)
 
 
 def asserted(node: torch.fx.Node) -> tuple[Any, str] | None:

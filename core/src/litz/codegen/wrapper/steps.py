@@ -75,4 +75,4 @@ def _check(check: Check) -> Iterator[str]:
     told = "".join(f"{', ' if number else ': '}{name} = %s" for number, name in enumerate(check.shown))
     text = repr(check.message.replace("%", "%%") + told) + f" % ({names},)" if names else repr(check.message)
     yield f"if not {python_text(check.condition)}:"
-    yield f"    raise RuntimeError({text})"
+    yield f"    raise {check.error.__name__}({text})"

@@ -97,6 +97,28 @@ def test_a_gradient_counts_the_roundings_of_the_types_it_passes_through() -> Non
     assert not complaints([off], [first]) and complaints([off], [replace(first, dtypes=second.dtypes)])
 
 
+def test_a_gradient_at_a_kink_counts_what_a_kernel_may_be_off_by() -> None:
+    """logaddexp2(-1, -1) is 0, 1e-16 or -5e-17, by how a processor multiplies and adds: abs() goes either way."""
+    lines = (
+        Statement("v0", "torch.logaddexp2(x0, x0)", rough=True),
+        Statement("v1", "x0 + 1"),
+    )
+    for last, at_kink in (("v0.abs() * 2", True), ("v1.abs() * 2", False)):
+        program = FuzzProgram(
+            (InputSpec((64,), torch.float64, 3),), (*lines, Statement("v2", last)), ("v2",), grad=True
+        )
+        (expected,) = expected_gradients(program, reference_of(program))
+        off = (expected.noisy - expected.exact).abs() > 0.5
+        kinks = make_inputs(program.inputs)[0] == -1
+        assert kinks.any() and bool((off & kinks).any()) == at_kink and not bool((off & ~kinks).any())
+
+
+def test_complex_halves_are_rejected() -> None:
+    program = FuzzProgram((InputSpec((4,), torch.float16, 1),), (Statement("v0", "torch.complex(x0, x0)"),), ("v0",))
+    with pytest.raises(Rejected, match="complex32"):
+        reference_of(program)
+
+
 def test_writes_to_overlapping_elements_are_rejected() -> None:
     program = FuzzProgram(
         (InputSpec((8,), F32, 1),),

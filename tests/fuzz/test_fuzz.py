@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from litz.capture import aot
+from litz.capture import aot, torch_api
 from litz.capture.graph import Graph
 from litz.testing.fuzz import execute
 from litz.testing.fuzz.check import Checker
@@ -142,6 +143,29 @@ def test_strides_that_the_traced_graph_promises_are_no_failure() -> None:
         checker = Checker(compiled=False)
         assert checker.check(program) is None
         assert checker.torch_failures == {"strides: wrong before litz": 1}
+
+
+def test_values_that_come_of_strides_that_torch_promises_are_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of fmin of two types fake tensors say other strides than the kernel gives, where as_strided reads on."""
+    inputs = (
+        InputSpec((3, 1, 3), torch.int64, 150100),
+        InputSpec((4, 1, 1, 3), torch.float16, 972944, order=(3, 0, 2, 1), steps=(2, 1, 2, 2)),
+    )
+    lines = (Statement("v0", "torch.fmin(x0, x1)"), Statement("v1", "v0.as_strided((31, 2), (1, 0), 0)"))
+    program, values = FuzzProgram(inputs, lines, ("v1",)), make_inputs(inputs)
+    with FakeTensorMode() as mode:
+        promised = torch.fmin(*map(mode.from_tensor, values)).stride()
+    checker = Checker(compiled=False)
+    assert checker.check(program) is None
+    kept = promised == torch.fmin(*values).stride()
+    assert checker.torch_failures == ({} if kept else {"values: promised before litz": 1})
+
+    # What a rule of litz's makes of a right promise is litz's.
+    op = torch.ops.aten.repeat.default
+    monkeypatch.setitem(checker.compiler.decompositions, op, torch_api.decomposition_registry()[op])
+    lines = (Statement("v0", "x0.repeat((1, 2))"), Statement("v1", "v0.as_strided((1, 3), (2, 1), 1)"))
+    failure = checker.check(FuzzProgram((InputSpec((4, 1), F32, 2, order=(1, 0)),), lines, ("v1",)))
+    assert failure is not None and failure.kind == "interpreted: wrong values"
 
 
 def test_what_torch_raises_as_well_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:

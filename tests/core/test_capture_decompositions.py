@@ -221,13 +221,14 @@ LAYOUTS = {
     "expanded": ((2, 3, 8, 8), (64, 0, 8, 1)),
 }
 LIES_AS_IN_EAGER = {
-    "repeat": lambda x: x.repeat((2, 1, 2, 1, 3)),
+    "repeat": lambda x: x.repeat((2, 1, 2, 1, 1)),
+    "repeat inside": lambda x: x.repeat((1, 2, 1, 3)),
     "repeat to nothing": lambda x: x.repeat((2, 0, 2, 1)),
-    "repeat a column": lambda x: x[:1, 0, 0].unsqueeze(2).repeat((2, 2, 2)),
+    "repeat a column": lambda x: torch.as_strided(x, (4, 1), (1, 1)).repeat((1, 2)),
     "adaptive pooling": lambda x: F.adaptive_avg_pool2d(x, (3, 5)),
     "adaptive pooling in one dimension": lambda x: F.adaptive_avg_pool1d(x[0], 3),
     "adaptive pooling that divides": lambda x: F.adaptive_avg_pool2d(x, 1),
-    "unpooling": lambda x: F.max_unpool2d(*F.max_pool2d(x, 1, return_indices=True), 1),
+    "unpooling": lambda x: F.max_unpool2d(x, torch.zeros(x.shape, dtype=torch.int64), 2),
     "nearest": lambda x: F.interpolate(x[0], size=3),
     "nearest, exact": lambda x: F.interpolate(x[0], size=3, mode="nearest-exact"),
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from litz.capture.aot import compile_with_aot
@@ -209,3 +211,39 @@ def test_parts_of_symbolic_sizes():
     torch._dynamo.mark_dynamic(x, 0)
     _, result = capture(Apply(lambda x: torch.cat(x.split((1, x.size(0) - 1))[::-1])), x)
     torch.testing.assert_close(result, torch.cat((x[1:], x[:1])))
+
+
+LAYOUTS = {
+    "size 1": ((1, 2, 1, 2), (1, 1, 1, 2)),
+    "size 1, as channels last": ((1, 2, 1, 3), (1, 1, 2, 2)),
+    "channels last": ((2, 3, 8, 8), (192, 1, 24, 3)),
+    "reversed": ((2, 3, 8, 8), (1, 2, 6, 48)),
+    "expanded": ((2, 3, 8, 8), (64, 0, 8, 1)),
+}
+LIES_AS_IN_EAGER = {
+    "repeat": lambda x: x.repeat((2, 1, 2, 1, 1)),
+    "repeat inside": lambda x: x.repeat((1, 2, 1, 3)),
+    "repeat to nothing": lambda x: x.repeat((2, 0, 2, 1)),
+    "repeat a column": lambda x: torch.as_strided(x, (4, 1), (1, 1)).repeat((1, 2)),
+    "adaptive pooling": lambda x: F.adaptive_avg_pool2d(x, (3, 5)),
+    "adaptive pooling in one dimension": lambda x: F.adaptive_avg_pool1d(x[0], 3),
+    "adaptive pooling that divides": lambda x: F.adaptive_avg_pool2d(x, 1),
+    "unpooling": lambda x: F.max_unpool2d(x, torch.zeros(x.shape, dtype=torch.int64), 2),
+    "nearest": lambda x: F.interpolate(x[0], size=3),
+    "nearest, exact": lambda x: F.interpolate(x[0], size=3, mode="nearest-exact"),
+}
+
+
+@pytest.mark.parametrize("name", LIES_AS_IN_EAGER)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_results_lie_as_in_eager(name, layout):
+    """as_strided of the result reads other elements where they do not, and the caller sees other strides."""
+    size, stride = LAYOUTS[layout]
+    x = torch.empty_strided(size, stride).zero_()
+    with FakeTensorMode() as mode:
+        graph = make_fx(LIES_AS_IN_EAGER[name], decomposition_table=decompositions())(mode.from_tensor(x))
+    lies, eager = graph.graph.output_node().args[0].meta["val"], LIES_AS_IN_EAGER[name](x)
+    assert lies.shape == eager.shape
+    assert [step for n, step in zip(eager.shape, lies.stride()) if n > 1 and eager.numel()] == [
+        step for n, step in zip(eager.shape, eager.stride()) if n > 1 and eager.numel()
+    ]

@@ -134,3 +134,30 @@ def test_autocast_inside_and_outside(dtype: torch.dtype, device: str) -> None:
     theirs[1].sum().backward()
     assert gradient.dtype == layer.weight.grad.dtype
     torch.testing.assert_close(gradient, layer.weight.grad, rtol=3e-2, atol=3e-2)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@device_param
+def test_a_tensor_and_its_detached_self_are_two_outputs(dynamic: bool, device: str) -> None:
+    # AOTAutograd marks the detached one as without a gradient: one object for both would lose that of v.
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        v, w = x.sum(1), x.exp()
+        return v.detach(), v.expand(3, *v.shape), v, v, w, w.detach(), (x * 2).sum()
+
+    def run(fn: Callable[..., Any]) -> list[torch.Tensor]:
+        x = t(2, 5, device=device).requires_grad_()
+        outputs = fn(x)
+        asked = [value for value in outputs if value.requires_grad]
+        assert [value.requires_grad for value in outputs] == [False, True, True, True, True, False, True]
+        assert outputs[2] is outputs[3]
+        assert outputs[0].data_ptr() == outputs[2].data_ptr() and outputs[4].data_ptr() == outputs[5].data_ptr()
+        found = [torch.autograd.grad(value.sum(), x, retain_graph=True)[0] for value in asked]
+        return [*(value.detach() for value in outputs), *found]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="litz", dynamic=dynamic)
+    torch.testing.assert_close(run(compiled), run(f))
+    with torch.no_grad():
+        outputs = compiled(t(2, 5, device=device))
+    assert outputs[0] is not outputs[2] and outputs[4] is not outputs[5]
+    torch.testing.assert_close(outputs, f(t(2, 5, device=device)))

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from litz.capture import aot
+from litz.capture import aot, torch_api
 from litz.capture.graph import Graph
 from litz.testing.fuzz import execute
 from litz.testing.fuzz.check import Checker
@@ -97,6 +98,28 @@ def test_a_gradient_counts_the_roundings_of_the_types_it_passes_through() -> Non
     assert not complaints([off], [first]) and complaints([off], [replace(first, dtypes=second.dtypes)])
 
 
+def test_a_gradient_at_a_kink_counts_what_a_kernel_may_be_off_by() -> None:
+    """logaddexp2(-1, -1) is 0, 1e-16 or -5e-17, by how a processor multiplies and adds: abs() goes either way."""
+    lines = (
+        Statement("v0", "torch.logaddexp2(x0, x0)", rough=True),
+        Statement("v1", "x0 + 1"),
+    )
+    for last, at_kink in (("v0.abs() * 2", True), ("v1.abs() * 2", False)):
+        program = FuzzProgram(
+            (InputSpec((64,), torch.float64, 3),), (*lines, Statement("v2", last)), ("v2",), grad=True
+        )
+        (expected,) = expected_gradients(program, reference_of(program))
+        off = (expected.noisy - expected.exact).abs() > 0.5
+        kinks = make_inputs(program.inputs)[0] == -1
+        assert kinks.any() and bool((off & kinks).any()) == at_kink and not bool((off & ~kinks).any())
+
+
+def test_complex_halves_are_rejected() -> None:
+    program = FuzzProgram((InputSpec((4,), torch.float16, 1),), (Statement("v0", "torch.complex(x0, x0)"),), ("v0",))
+    with pytest.raises(Rejected, match="complex32"):
+        reference_of(program)
+
+
 def test_writes_to_overlapping_elements_are_rejected() -> None:
     program = FuzzProgram(
         (InputSpec((8,), F32, 1),),
@@ -120,6 +143,29 @@ def test_strides_that_the_traced_graph_promises_are_no_failure() -> None:
         checker = Checker(compiled=False)
         assert checker.check(program) is None
         assert checker.torch_failures == {"strides: wrong before litz": 1}
+
+
+def test_values_that_come_of_strides_that_torch_promises_are_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of fmin of two types fake tensors say other strides than the kernel gives, where as_strided reads on."""
+    inputs = (
+        InputSpec((3, 1, 3), torch.int64, 150100),
+        InputSpec((4, 1, 1, 3), torch.float16, 972944, order=(3, 0, 2, 1), steps=(2, 1, 2, 2)),
+    )
+    lines = (Statement("v0", "torch.fmin(x0, x1)"), Statement("v1", "v0.as_strided((31, 2), (1, 0), 0)"))
+    program, values = FuzzProgram(inputs, lines, ("v1",)), make_inputs(inputs)
+    with FakeTensorMode() as mode:
+        promised = torch.fmin(*map(mode.from_tensor, values)).stride()
+    checker = Checker(compiled=False)
+    assert checker.check(program) is None
+    kept = promised == torch.fmin(*values).stride()
+    assert checker.torch_failures == ({} if kept else {"values: promised before litz": 1})
+
+    # What a rule of litz's makes of a right promise is litz's.
+    op = torch.ops.aten.repeat.default
+    monkeypatch.setitem(checker.compiler.decompositions, op, torch_api.decomposition_registry()[op])
+    lines = (Statement("v0", "x0.repeat((1, 2))"), Statement("v1", "v0.as_strided((1, 3), (2, 1), 1)"))
+    failure = checker.check(FuzzProgram((InputSpec((4, 1), F32, 2, order=(1, 0)),), lines, ("v1",)))
+    assert failure is not None and failure.kind == "interpreted: wrong values"
 
 
 def test_what_torch_raises_as_well_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,12 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.std_mean.correction: _std_mean,
         aten.copy.default: _copy,
         aten.split_with_sizes.default: _split_with_sizes,
+        aten.repeat.default: _repeat,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
+        aten.upsample_nearest1d.default: functools.partial(_in_format_of_input, aten.upsample_nearest1d.default),
+        aten._upsample_nearest_exact1d.default: functools.partial(
+            _in_format_of_input, aten._upsample_nearest_exact1d.default
+        ),
         aten.max_unpool2d.default: _max_unpool2d,
         aten.index_fill.int_Scalar: _index_fill,
         aten.index_fill.int_Tensor: _index_fill,
@@ -243,7 +248,7 @@ def _grid_sampler_2d(x: torch.Tensor, grid: torch.Tensor, mode: int, padding: in
 
 def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> Any:
     """In eager the result has the memory format of the input; the op's fake kernel gives a contiguous result."""
-    if x.dim() != 4 or x.is_contiguous() or not x.is_contiguous(memory_format=torch.channels_last):
+    if x.dim() != 4 or x.is_contiguous() or torch_api.suggested_format(x) != torch.channels_last:
         return NotImplemented
     result = aten.max_unpool2d(x.contiguous(), indices.contiguous(), output_size)
     return result.contiguous(memory_format=torch.channels_last)
@@ -253,7 +258,13 @@ def _adaptive_avg_pool2d(x: torch.Tensor, output_size: Sequence[Any]) -> Any:
     """torch's rule, which divides by the output's sizes; the op stays where one is 0."""
     if any(isinstance(size, int) and size == 0 for size in (*x.shape[-2:], *output_size)):
         return NotImplemented
-    return torch_api.decomposition_registry()[aten._adaptive_avg_pool2d.default](x, output_size)
+    return _in_format_of_input(aten._adaptive_avg_pool2d.default, x, output_size)
+
+
+def _in_format_of_input(op: OpOverload, x: torch.Tensor, *args: Any) -> torch.Tensor:
+    """torch's rule, whose result lies as its last step has it; eager's is channels last where x is, else contiguous."""
+    result: torch.Tensor = torch_api.decomposition_registry()[op](x, *args)
+    return result.contiguous(memory_format=torch_api.suggested_format(x))
 
 
 def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0) -> Any:
@@ -265,6 +276,19 @@ def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0)
         return torch_api.decomposition_registry()[aten.split_with_sizes.default](x, split_sizes, dim)  # its error
     ends = itertools.accumulate(split_sizes)
     return [aten.slice.Tensor(x, dim, end - size, end) for size, end in zip(split_sizes, ends, strict=True)]
+
+
+def _repeat(x: torch.Tensor, repeats: Sequence[Any]) -> Any:
+    """A new contiguous tensor, as in eager; what torch's rule makes lies as the strides of x say."""
+    ahead = len(repeats) - x.dim()
+    if ahead < 0:
+        return NotImplemented  # the op raises
+    size = [1] * ahead + list(x.shape)
+    for dim in reversed(range(x.dim())):
+        x = x.unsqueeze(dim)
+    copies = x.expand([part for pair in zip(repeats, size, strict=True) for part in pair])
+    target = [repeat * n for repeat, n in zip(repeats, size, strict=True)]
+    return copies.clone(memory_format=torch.contiguous_format).view(target)
 
 
 def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Any:

@@ -97,3 +97,10 @@ class TensorRef:
 
     def __str__(self) -> str:
         return f"{self.buffer}{self.layout}"
+
+    def is_all_of(self, buffer: Buffer) -> bool:
+        """Whether the tensor of `buffer` is this view: strides of dimensions of extent 1 do not count."""
+        mine, own = self.layout, buffer.layout
+        pairs = zip(mine.size, mine.stride, own.stride)  # strict once the sizes are equal
+        same = mine.size == own.size and mine.offset == 0
+        return same and all(extent == 1 or a == b for extent, a, b in pairs)

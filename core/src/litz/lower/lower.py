@@ -107,7 +107,7 @@ class _Lowerer:
                 started = True
                 self.start()
             if node.op == "output":
-                outputs = tuple(self.output(item, position) for position, item in enumerate(self.graph.outputs))
+                outputs = self.told_apart([self.output(item, at) for at, item in enumerate(self.graph.outputs)])
                 continue
             if node.op not in steps:
                 raise LoweringError(op=str(node.target), node=node.name, problem=f"an FX node of kind {node.op}")
@@ -376,6 +376,33 @@ class _Lowerer:
         if key not in self.materials:
             self.materials[key] = self.materialized(self.resolved(item, value), stride)
         return self.materials[key]
+
+    def told_apart(self, outputs: list[Any]) -> tuple[Any, ...]:
+        """The outputs, each visible one that is another node of the graph as a tensor object of its own: AOTAutograd
+        marks objects, and one for both `v.detach()` and `v` would leave v without a gradient."""
+        sharing: dict[str, dict[torch.fx.Node, list[int]]] = {}
+        for at in sorted(self.graph.visible_outputs):
+            item, found = self.graph.outputs[at], outputs[at]
+            if isinstance(found, TensorRef) and found.is_all_of(self.ctx.buffers[found.buffer]):
+                sharing.setdefault(found.buffer, {}).setdefault(item, []).append(at)
+        for nodes in sharing.values():
+            first = next((node for node in nodes if node is _owner(node)), next(iter(nodes)))
+            for node, positions in nodes.items():
+                if node is not first:
+                    ref = self.another(outputs[positions[0]])
+                    for at in positions:
+                        outputs[at] = ref
+        return tuple(outputs)
+
+    def another(self, ref: TensorRef) -> TensorRef:
+        """One more tensor object in the memory of a tensor that is all of its buffer."""
+        buffer = self.ctx.buffers[ref.buffer]
+        made = self.ctx.new_buffer(ref.layout.size, buffer.dtype, buffer.device, ref.layout.stride)
+        self.ctx.storage_offsets[made.name] = None
+        target = torch.ops.aten.detach.default  # unlike an alias no view for autograd, which is above the graph
+        aliases = {made.name: ref.buffer}
+        self.ctx.add_extern(target, (ref,), {}, buffer.device, outputs=(made.name,), aliases=aliases)
+        return TensorRef(made.name, ref.layout)
 
     def owns(self, node: torch.fx.Node, value: View) -> bool:
         """Whether the memory that the node's tensor lies in is the node's in eager, too."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch._prims_common import suggest_memory_format
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, statically_known_true
 
 from .fake import fake_mode_of
@@ -113,3 +114,8 @@ def same_statically(a: Any, b: Any) -> bool:
     if left == right:
         return True
     return evaluate_statically(shape_env_of([a, b]), sympy.Eq(left, right)) is True
+
+
+def suggested_format(tensor: torch.Tensor) -> torch.memory_format:
+    """The memory format that eager's kernels for images give the result for this input: channels last or contiguous."""
+    return suggest_memory_format(tensor)

@@ -12,7 +12,6 @@ import torch
 from litz.execution import ExecutionPlan
 from litz.ir import Buffer, Extern, Opaque, TensorRef
 from litz.ir.arguments import fold
-from litz.ir.index import Expr
 
 from ..call_names import CallNames
 from ..sizes import python_text, tuple_text
@@ -73,8 +72,7 @@ class Spelling:
         return self.names.constant(value)
 
     def _tensor(self, ref: TensorRef) -> str:
-        own = self.program.buffers[ref.buffer].layout
-        if ref.layout.size == own.size and ref.layout.offset == 0 and _same_strides(ref, own.stride):
+        if ref.is_all_of(self.program.buffers[ref.buffer]):
             return ref.buffer
         size, stride = tuple_text(ref.layout.size), tuple_text(ref.layout.stride)
         return f"_view({ref.buffer}, {size}, {stride}, {python_text(ref.layout.offset)})"
@@ -86,11 +84,6 @@ def _container(given: Any, parts: list[str]) -> str:
     if isinstance(given, list):
         return f"[{', '.join(parts)}]"
     return f"({', '.join(parts)},)" if parts else "()"
-
-
-def _same_strides(ref: TensorRef, stride: tuple[Expr, ...]) -> bool:
-    pairs = zip(ref.layout.size, ref.layout.stride, stride, strict=True)
-    return all(mine == other or extent == 1 for extent, mine, other in pairs)
 
 
 def device_name(device: torch.device) -> str:

@@ -35,7 +35,7 @@ from .torch_alone import through_aot
 
 Way = Literal["interpreted", "compiled", "traced"]
 
-Peer = Literal["captured", "plain", "decomposed", "laid out"]
+Peer = Literal["captured", "plain", "decomposed", "laid out", "promised"]
 
 
 @dataclass
@@ -84,18 +84,18 @@ class FuzzCompiler:
         """The program, compiled for inputs like these. Its kernels are there after `finish`.
 
         peer: without litz's stages: what AOTAutograd makes of it runs in eager, with litz's decompositions or none.
-        With none ("plain"), no code of litz's runs where dynamo captures the program. "laid out": the results then get
-        the strides that they have in the traced graph. "captured": without AOTAutograd too, what dynamo makes of a
-        program `by_dynamo`.
+        With none ("plain"), no code of litz's runs where dynamo captures the program. "laid out": each tensor then gets
+        the strides that it has in the traced graph; "promised": the same, without decompositions. "captured": without
+        AOTAutograd too, what dynamo makes of a program `by_dynamo`.
         """
         way: list[Way] = ["interpreted"]
         graphs: list[str] = []
-        rules = {} if peer == "plain" else self.decompositions
+        rules = {} if peer in ("plain", "promised") else self.decompositions
 
         def compile_graph(graph: Graph) -> Callable[[list[Any]], Any]:
             graphs.append(str(graph))
             if peer is not None:
-                return _eager(graph, laid_out=peer == "laid out")
+                return _eager(graph, laid_out=peer in ("laid out", "promised"))
             return _switch(graph, self.compiler, way, self.compiled)
 
         if program.by_dynamo and peer == "plain":
@@ -191,31 +191,45 @@ def _eager(graph: Graph, laid_out: bool = False) -> Callable[[list[Any]], Any]:
     def call(arguments: list[Any]) -> Any:
         values = list(arguments)
         arguments.clear()
-        outputs = torch.fx.Interpreter(graph.module).run(*values, enable_io_processing=False)
-        return _laid_out(graph, values, outputs) if laid_out else outputs
+        interpreter = _LaidOut(graph, values) if laid_out else torch.fx.Interpreter(graph.module)
+        outputs = interpreter.run(*values, enable_io_processing=False)
+        return interpreter.outputs(outputs) if isinstance(interpreter, _LaidOut) else outputs
 
     return call
 
 
-def _laid_out(graph: Graph, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
-    """The outputs with the strides that the graph's metadata promises, where no two elements share a place."""
-    symbols: dict[Any, Any] = {}
-    placeholders = [node.meta.get("val") for node in graph.nodes if node.op == "placeholder"]
-    for meta, value in zip(placeholders, inputs, strict=True):
-        if isinstance(meta, torch.Tensor):
-            pairs = zip((*meta.shape, *meta.stride()), (*value.shape, *value.stride()), strict=True)
-            symbols.update((torch_api.sympy_of(size), sympy.Integer(number)) for size, number in pairs)
-        elif isinstance(meta, torch.SymInt):
-            symbols[torch_api.sympy_of(meta)] = sympy.Integer(value)
-    found = []
-    for item, value in zip(graph.outputs, outputs, strict=True):
-        if isinstance(item, torch.fx.Node) and isinstance(value, torch.Tensor):
-            steps = [torch_api.sympy_of(step).xreplace(symbols) for step in item.meta["val"].stride()]
-            if all(step.is_number for step in steps):
-                wanted = torch.empty_strided(value.shape, [int(step) for step in steps], dtype=value.dtype)
-                value = value if overlaps(wanted) else wanted.copy_(value)
-        found.append(value)
-    return found
+class _LaidOut(torch.fx.Interpreter):
+    """Runs a graph with the strides that its metadata promises, where no two elements share a place: of new tensors, so
+    that views of them look into memory that lies so, and of the outputs."""
+
+    def __init__(self, graph: Graph, inputs: Sequence[Any]) -> None:
+        super().__init__(graph.module)
+        self.items, self.symbols = graph.outputs, dict[Any, Any]()
+        placeholders = [node.meta.get("val") for node in graph.nodes if node.op == "placeholder"]
+        for meta, value in zip(placeholders, inputs, strict=True):
+            if isinstance(meta, torch.Tensor):
+                pairs = zip((*meta.shape, *meta.stride()), (*value.shape, *value.stride()), strict=True)
+                self.symbols.update((torch_api.sympy_of(size), sympy.Integer(number)) for size, number in pairs)
+            elif isinstance(meta, torch.SymInt):
+                self.symbols[torch_api.sympy_of(meta)] = sympy.Integer(value)
+
+    def run_node(self, node: torch.fx.Node) -> Any:
+        value = super().run_node(node)
+        fresh = node.op == "call_function" and torch_api.aliased_argument(node) is None
+        return self.laid(node, value) if fresh and not torch_api.written_arguments(node) else value
+
+    def outputs(self, values: Sequence[Any]) -> list[Any]:
+        pairs = zip(self.items, values, strict=True)
+        return [self.laid(item, value) if isinstance(item, torch.fx.Node) else value for item, value in pairs]
+
+    def laid(self, node: torch.fx.Node, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not isinstance(node.meta.get("val"), torch.Tensor):
+            return value
+        steps = [torch_api.sympy_of(step).xreplace(self.symbols) for step in node.meta["val"].stride()]
+        if not all(step.is_number for step in steps) or list(value.stride()) == steps:
+            return value
+        wanted = torch.empty_strided(value.shape, [int(step) for step in steps], dtype=value.dtype, device=value.device)
+        return value if overlaps(wanted) else wanted.copy_(value)
 
 
 def _fake(mode: FakeTensorMode, value: torch.Tensor, number: int, dynamic: bool) -> Any:

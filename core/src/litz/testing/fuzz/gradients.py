@@ -12,6 +12,9 @@ from .inputs import make_inputs
 from .program import NAMES, FuzzProgram, is_trained
 from .reference import Reference, in_double, same_specials
 
+KERNEL_ROUNDINGS = 4
+"""Roundings of its operands that one kernel's result may be off by."""
+
 
 def gradients(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Of a weighted sum of the outputs, by the inputs that require them; zero where nothing depends on an input."""
@@ -30,15 +33,22 @@ def _weights(output: torch.Tensor) -> torch.Tensor:
 def expected_gradients(program: FuzzProgram, reference: Reference) -> list[Expected]:
     """Empty if they overflow, if float64 has other rules, or if eager itself fails (clamp's, with wider bounds)."""
     try:
-        runs = [_run(program, None, reference), _run(program, "exact", reference), _run(program, "noisy", reference)]
+        eager, exact = _run(program, None, reference), _run(program, "exact", reference)
+        both = [_run(program, "noisy", reference, sign) for sign in (1, -1)]
     except RuntimeError:
         return []
+    runs = [eager, exact, [_further(*three) for three in zip(exact, *both, strict=False)]]
     trained = [f"x{n}" for n, spec in enumerate(program.inputs) if is_trained(spec)]
     names = [f"gradient of {name}" for name in trained]
     dtypes = [_dtypes_after(program, name, reference) for name in trained]
     rows = [Expected(*row) for row in zip(names, *runs, dtypes, strict=False)]
     fair = all(same_specials(row.eager.double(), row.exact) and same_specials(row.exact, row.noisy) for row in rows)
     return rows if fair and all(len(run) == len(rows) for run in runs) else []
+
+
+def _further(exact: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Of each element of a and b the one that is further from exact, or NaN if one is."""
+    return torch.where((a - exact).abs() > (b - exact).abs(), a, b) if same_specials(a, b) else a * torch.nan
 
 
 def _dtypes_after(program: FuzzProgram, name: str, reference: Reference) -> frozenset[torch.dtype]:
@@ -52,7 +62,9 @@ def _dtypes_after(program: FuzzProgram, name: str, reference: Reference) -> froz
     return frozenset(dtype for dtype in found if dtype.is_floating_point)
 
 
-def _run(program: FuzzProgram, judge: str | None, reference: Reference) -> list[torch.Tensor]:
+def _run(program: FuzzProgram, judge: str | None, reference: Reference, sign: int = 0) -> list[torch.Tensor]:
+    """sign: whether noise adds to the results of rough statements or takes off what a kernel may be off by. At a kink
+    the gradient is another one there: `logaddexp2(-1, -1)` is 0 or a rounding of 1, as the processor has it."""
     rng = torch.Generator().manual_seed(0)
     values = dict(zip((f"x{n}" for n in range(len(program.inputs))), make_inputs(program.inputs, bool(judge))))
     for spec, value in zip(program.inputs, values.values()):
@@ -67,15 +79,28 @@ def _run(program: FuzzProgram, judge: str | None, reference: Reference) -> list[
     try:
         for statement in program.statements:
             text = in_double(statement.text) if judge else statement.text
+            operands = [values[name].detach() for name in statement.uses if name in values]
             value = eval(text, dict(NAMES), values)
             if judge == "noisy" and value.dtype.is_floating_point:
                 eps = torch.finfo(reference.eager[statement.target].dtype).eps
                 forward = 0.0 if reference.is_exact(statement.target) else eps
                 value = _Noise.apply(value, forward, eps, rng)
+                if statement.rough and forward:
+                    value = value + sign * KERNEL_ROUNDINGS * eps * _magnitude(value, operands)
             values[statement.target] = value
         return gradients([values[name] for name in program.outputs], inputs)
     finally:
         torch.set_default_dtype(before)
+
+
+def _magnitude(value: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The largest number that each element of `value` was computed from: a kernel is off by a rounding of that."""
+    found = torch.zeros(value.shape, dtype=torch.float64)
+    for operand in operands:
+        if operand.numel() and not operand.dtype.is_complex:
+            sizes = operand.double().abs().nan_to_num(0.0, 0.0, 0.0)
+            found = torch.maximum(found, sizes if sizes.shape == value.shape else sizes.max())
+    return found
 
 
 class _Noise(torch.autograd.Function):

@@ -136,6 +136,8 @@ class Reference:
         wide, judge = parts(value).double(), parts(exact)
         if not same_specials(wide, judge) or not same_specials(wide, parts(noisy)):
             raise Rejected("overflow")
+        if value.dtype not in LARGEST:
+            raise Rejected(f"nobody judges {value.dtype}")
         finite = wide[wide.isfinite()]
         if finite.numel() and float(finite.abs().max()) > LARGEST[value.dtype]:
             raise Rejected("large")

@@ -265,6 +265,21 @@ def test_an_assertion_that_is_lost_in_capture_is_no_fault_of_torch(use: str, mon
     assert failure is not None and failure.kind == "compiled: accepted" and not checker.torch_failures
 
 
+@pytest.mark.parametrize(
+    "statements",
+    [
+        (("v0", "x0[torch.where(x0 > 100)]"), ("", "torch._check(v0.size(0) == 8)"), ("v1", "x0 * 2")),
+        (("v0", "x0[x0 > 100]"), ("v1", "v0.select(0, 0)")),
+    ],
+    ids=["check of a dead result", "select of nothing"],
+)
+def test_what_eager_refuses_litz_refuses(statements: tuple[tuple[str, str], ...]) -> None:
+    made = tuple(Statement(*statement) for statement in statements)
+    checker = Checker()
+    assert checker.check(FuzzProgram((InputSpec((8,), F32, 1),), made, ("v1",), by_dynamo=True, raises=True)) is None
+    assert checker.runs["refused"] == 2 and not checker.torch_failures  # interpreted and compiled
+
+
 def test_what_eager_refuses_and_no_assertion_says_may_be_torch_s() -> None:
     """Eager does not write an input that overlaps with what is written into it; AOTAutograd's graph may."""
     inputs = (InputSpec((6,), F32, 1), InputSpec((6,), F32, 2, alias="x0[:]"))

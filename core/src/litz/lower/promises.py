@@ -28,8 +28,8 @@ Emit = Callable[..., None]
 class Promises:
     """The conditions of a graph that no Check stands for yet.
 
-    emit: appends a Check of (condition, message, symbols to show, error to raise: a
-    RuntimeError unless told) to the program.
+    emit: appends a Check of (condition, message, symbols to show, error to raise) to the program; without the error it
+    is a RuntimeError.
     """
 
     def __init__(self, graph: Graph, emit: Emit) -> None:
@@ -129,10 +129,11 @@ class Promises:
         and torch asserts some of it. The error is eager's, and tells the sizes after the message."""
         if not any(torch_api.is_data_dependent(self.shape_env, symbol) for symbol in condition.free_symbols):
             return
-        assert self.shape_env is not None
-        known = self._in_known(condition)
-        if known is None or torch_api.implied_by_ranges(self.shape_env, condition):
+        if self.shape_env is None or torch_api.implied_by_ranges(self.shape_env, condition):
             return
+        known = self._in_known(condition)
+        if known is None:
+            raise NotImplementedError(f"{condition} cannot be checked: nothing finds out its sizes")  # eager checks it
         key = torch_api.same_condition(known)
         if key not in self.checked:
             self.checked.add(key)

@@ -33,6 +33,15 @@ def program(
 
 
 FOUND = {
+    "repeat of odd strides was not contiguous": program(
+        (InputSpec((1, 2, 1, 2), F32, 506799, order=(3, 0, 1, 2)),),
+        "x0.repeat((2, 1, 2, 1, 1))",
+    ),
+    "as_strided of what repeat made read other elements": program(
+        (InputSpec((4, 1), F32, 2, order=(1, 0)),),
+        "x0.repeat((1, 2))",
+        "v0.as_strided((1, 3), (2, 1), 1)",
+    ),
     "a saved tensor with gaps was read with the strides of eager, beyond its end": program(
         (InputSpec((2, 1), F32, 158668, steps=(3, 1)), InputSpec((1, 1), F32, 338135)),
         "torch.slice_scatter(x0, x1, 0, 1, 2)",

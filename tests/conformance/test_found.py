@@ -55,3 +55,11 @@ def test_the_first_call_conjugates_inside_of_torchs_kernels() -> None:
     compiled, exact = torch.compile(torch.linalg.pinv, backend="litz"), torch.linalg.inv(x.to(torch.complex128))
     for _ in range(2):
         torch.testing.assert_close(compiled(x).to(torch.complex128), exact, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_part_of_a_conjugate_is_conjugated(dynamic: bool) -> None:
+    torch._dynamo.reset()
+    x = torch.randn(7, dtype=torch.complex64)
+    found = torch.compile(lambda x: x.conj().chunk(2)[-1], backend="litz", dynamic=dynamic)(x)
+    torch.testing.assert_close(found, x.conj().chunk(2)[-1])

@@ -27,5 +27,6 @@ def no_tf32() -> Iterator[None]:
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 def test_as_right_as_eager(entry: Entry, dynamic: bool, training: bool, request: pytest.FixtureRequest) -> None:
     expect_failure(request, entry, "cuda", dynamic, training)
-    # Judged by eight others of its own steps, eager fails in one case of five with MobileNetV2 (docs/conformance.md).
-    check(entry, "cuda", training=training, dynamic=dynamic, spread=64 if entry.name == "mobilenet" else 8)
+    # Judged by eight others of its own steps, eager fails in one case of four with these (docs/conformance.md).
+    chaotic = entry.name in ("mobilenet", "resnet")
+    check(entry, "cuda", training=training, dynamic=dynamic, spread=64 if chaotic else 8)

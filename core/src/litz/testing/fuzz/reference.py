@@ -149,6 +149,8 @@ class Reference:
         if not (tainted or statement.rough or off):
             return
         self.tainted.add(_memory(value))
+        if torch._debug_has_internal_overlap(noisy) == 1:
+            raise Rejected("noise for elements that share memory")
         error = torch.rand(noisy.shape, generator=self.rng, dtype=torch.float64) * 2 - 1
         error = 1 + error * torch.finfo(value.dtype).eps
         if not statement.writes:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
@@ -57,9 +60,39 @@ def test_the_first_call_conjugates_inside_of_torchs_kernels() -> None:
         torch.testing.assert_close(compiled(x).to(torch.complex128), exact, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_a_part_of_a_conjugate_is_conjugated(dynamic: bool) -> None:
+VIEWS_OF_CONJUGATES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "slice": lambda x: x.conj()[x.size(0) // 2 :],
+    "select": lambda x: x.conj().select(0, x.size(0) - 1),
+    "chunk": lambda x: x.conj().chunk(2)[-1],
+    "tensor_split": lambda x: x.conj().tensor_split(3)[1],
+    "view": lambda x: x.conj().view(x.size(0) // 2, 2),
+    "expand": lambda x: x.conj().expand(3, x.size(0)),
+    "imaginary part": lambda x: x.conj().imag[x.size(0) // 2 :],
+    "twice": lambda x: x.conj()[x.size(0) // 2 :].conj(),
+    "of a result": lambda x: (x * 2).conj().imag[x.size(0) // 2 :],
+    "beside the result": lambda x: (y := x * 2, y.conj().imag[x.size(0) // 2 :])[1],
+    "of an input that is written": lambda x: (x.mul_(2), x.conj()[x.size(0) // 2 :])[1],
+}
+
+
+@pytest.mark.parametrize("inference", [False, True], ids=["", "inference_mode"])
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("view", VIEWS_OF_CONJUGATES)
+def test_a_view_of_a_conjugate_is_conjugated(view: str, dynamic: bool, inference: bool) -> None:
+    """AOTAutograd makes such a result again from the input, where sizes are symbolic without the conjugation."""
     torch._dynamo.reset()
-    x = torch.randn(7, dtype=torch.complex64)
-    found = torch.compile(lambda x: x.conj().chunk(2)[-1], backend="litz", dynamic=dynamic)(x)
-    torch.testing.assert_close(found, x.conj().chunk(2)[-1])
+    function = VIEWS_OF_CONJUGATES[view]
+    compiled = torch.compile(function, backend="litz", dynamic=dynamic)
+    with torch.inference_mode(inference):
+        for size in (8, 12):
+            x = torch.randn(size, dtype=torch.complex64)
+            assert torch.equal(compiled(x.clone()).resolve_conj(), function(x.clone()).resolve_conj())
+
+
+def test_the_gradient_of_a_view_of_a_conjugate() -> None:
+    torch._dynamo.reset()
+    function = VIEWS_OF_CONJUGATES["imaginary part"]
+    x, y = (torch.ones(8, dtype=torch.complex64, requires_grad=True) for _ in range(2))
+    torch.compile(function, backend="litz", dynamic=True)(x).sum().backward()
+    function(y).sum().backward()
+    assert torch.equal(x.grad.resolve_conj(), y.grad.resolve_conj())  # type: ignore[union-attr]

@@ -283,3 +283,39 @@ def test_elements_are_compared_exactly() -> None:
     assert meet(x[:4], x[3:8]) and not meet(x[:4], x[4:8]) and not meet(x[::3], x[1::3])
     assert meet(x[::2], x[2::4]) and meet(x[:4], x.view(torch.int8)[15:20])
     assert not meet(x.as_strided((3, 4), (10, 1)), x.as_strided((3, 4), (10, 1), 5))
+
+
+STRIDED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "reads": lambda x: x.as_strided((2,), (1,), 0) + 1,
+    "reads by a view": lambda x: x[1:].as_strided((2,), (1,), 1) + 1,
+    "returns": lambda x: x.as_strided((2,), (1,), 0),
+    "writes": lambda x: (x.as_strided((2,), (1,), 0).add_(1), x)[1],
+    "writes and reads": lambda x: (x.mul_(2), x.as_strided((2,), (1,), 0) + 1)[1],
+    "reads what it does not write": lambda x: (x.mul_(2), x.as_strided((2,), (1,), 15) + 1)[1],
+    "scatters": lambda x: torch.as_strided_scatter(x, torch.zeros(2), (2,), (1,), 1),
+    "counts from the input": lambda x: x.as_strided((2,), (1,), x.storage_offset() + 1) + 1,
+}
+
+
+@pytest.mark.filterwarnings("ignore:litz leaves calls")
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("first", [0, 14])
+@pytest.mark.parametrize("name", STRIDED)
+def test_as_strided_counts_from_the_storage(name: str, first: int, dynamic: bool) -> None:
+    """No guard sees where in its storage an input begins."""
+    torch._dynamo.reset()
+    compiled = torch.compile(STRIDED[name], backend="litz", dynamic=dynamic)
+    for begin in (first, 14 - first, first):
+        a, b = (torch.arange(24.0)[begin : begin + 8] for _ in range(2))
+        assert torch.equal(compiled(a), STRIDED[name](b))
+        assert torch.equal(a._base, b._base)  # type: ignore[arg-type]
+
+
+def test_as_strided_stays_compiled_where_inputs_begin_as_traced() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(STRIDED["reads"], backend="litz", dynamic=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert compiled(torch.arange(8.0)).tolist() == compiled(torch.arange(8.0)).tolist() == [1.0, 2.0]
+    with pytest.warns(UserWarning, match="began elsewhere in its storage"):
+        compiled(torch.arange(9.0)[1:])

@@ -492,3 +492,39 @@ def test_nothing_is_checked_of_what_tracing_knows(dynamic: bool) -> None:
     torch._dynamo.reset()
     (schedule,) = schedule_only(f, [ones(4)], dynamic=dynamic)
     assert [str(step.condition) for step in schedule.steps if isinstance(step, Check)] == ["2 <= u0"]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", ["square", "sum", "cube", "inverse"])
+def test_a_power_of_a_negative_scalar_read_off_a_tensor(name: str, dynamic: bool) -> None:
+    """torch asserts that the base is not negative where it traces the graph again, whatever the exponent is."""
+    powers: dict[str, Callable[[float, int], float]] = {
+        "square": lambda v, n: v**2,
+        "sum": lambda v, n: v**2 + n,
+        "cube": lambda v, n: v**3.0,
+        "inverse": lambda v, n: v**-1,
+    }
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        power = powers[name]
+        compiled = torch.compile(
+            lambda x: torch.full((2,), power(x.double().sum().item(), x.size(0))), backend="litz", dynamic=dynamic
+        )
+        assert compiled(-torch.ones(4)).tolist() == [power(-4.0, 4)] * 2
+
+
+def test_what_a_program_claims_of_the_base_of_a_power_is_checked() -> None:
+    def claimed(x: torch.Tensor) -> torch.Tensor:
+        value = x.double().sum().item()
+        torch._check(value >= 0)
+        return torch.full((2,), value**2)
+
+    def fractional(x: torch.Tensor) -> torch.Tensor:  # complex in Python
+        value = x.double().sum().item()
+        return torch.full((2,), value**2) + torch.full((2,), value**0.5)
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        for function in (claimed, fractional):
+            torch._dynamo.reset()
+            with pytest.raises(RuntimeError):
+                torch.compile(function, backend="litz")(-torch.ones(4))

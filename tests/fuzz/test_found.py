@@ -219,3 +219,23 @@ def test_an_index_into_a_flat_tensor_of_sizes_that_are_numbers_and_symbols() -> 
         assert torch.equal(actual, expected)
     with pytest.raises(IndexError):
         compiled(x, torch.tensor([18]))
+
+
+def test_a_position_that_a_mask_keeps_inside() -> None:
+    """litz refused both graphs: the first load happens nowhere, the second has the masked term twice in its index."""
+    torch._dynamo.reset()
+    x = torch.arange(25).view(1, 5, 5)
+    pad = torch.nn.functional.pad
+
+    def nowhere(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        return pad(x, (3, 3, 0, 1))[:, :, torch.arange(1) % 14]
+
+    def twice(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        return pad(x[:, :, 0:5:2], (1, -1), value=1).roll(1, 2)[:, :, at % 4]
+
+    for function in (nowhere, twice):
+        compiled = torch.compile(function, backend="litz", options={"debug": True})
+        for at in (0, 1, 2):
+            assert torch.equal(compiled(x, torch.tensor([at])), function(x, torch.tensor([at])))
+    with pytest.raises(IndexError):
+        compiled(x, torch.tensor([3]))

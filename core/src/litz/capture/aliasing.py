@@ -1,4 +1,4 @@
-"""Inputs that share memory: a graph that writes inputs is right only where they share it as when it was traced.
+"""Where inputs lie: a graph that writes inputs is right only where they share memory as when it was traced.
 
 In: the graph as dynamo captured it, its fake inputs, which of them it writes, and what it was compiled to. Out: a
 callable that looks at the inputs' addresses on each call. AOTAutograd takes inputs that do not overlap when they are
@@ -9,6 +9,9 @@ torch's own operations, and warns once. A graph that writes nothing has no check
 The addresses that were found right are kept, as most programs call with few different ones. What a call costs then, on
 one core of an Intel Xeon with AVX-512, 2026-11-22: 0.4 us for 2 inputs, 46 us for the 750 of an Adam step that takes
 6 ms; 2 us and 200 us where the addresses are new.
+
+A graph that names an offset for `as_strided` looks into the storages of its inputs: each input has to begin in its
+storage where it began.
 """
 
 from __future__ import annotations
@@ -61,6 +64,43 @@ def respecting(
         _warn("it writes an input whose elements share memory with each other")
         return original
     return _checked(compiled, original, traced) if traced.written and len(tensors) > 1 else compiled
+
+
+def beginning_as_traced(
+    compiled: Run,
+    original: Run,
+    examples: Sequence[Any],
+    written: frozenset[int] | None,
+    names: Sequence[str],
+    fakes: Sequence[Any] | None = None,
+) -> Run:
+    """`compiled`, where inputs begin in their storage where they began when it was traced, else `original`.
+
+    For graphs that call `as_strided` with an offset, which counts from the storage's begin: no guard sees where an
+    input begins. Always `original` where the graph writes a part of a storage, as AOTAutograd traces what becomes of
+    the input as a whole one (torch 2.11 to 2.13). The arguments are those of `respecting`.
+    """
+    fakes = examples if fakes is None else fakes
+    tensors = [at for at, value in enumerate(examples) if _is_plain(value)]
+    if any(_is_part(examples[at]) for at in tensors if written is None or at in written):
+        _warn("it writes a part of a storage, and looks into the storage with as_strided")
+        return original
+    begins = {at: fakes[at].storage_offset() for at in tensors}
+    begins = {at: begin for at, begin in begins.items() if isinstance(begin, int)}  # symbols are read on each call
+    warned = False
+
+    def call(*args: Any) -> Any:
+        nonlocal warned
+        for at, begin in begins.items():
+            if args[at].storage_offset() != begin:
+                if not warned:
+                    warned = True
+                    name = names[at] if at < len(names) else f"input {at}"
+                    _warn(f"{name} began elsewhere in its storage, where as_strided counts from, when it was compiled")
+                return original(*args)
+        return compiled(*args)
+
+    return call if begins else compiled
 
 
 def left_to_torch(original: Run) -> Run:
@@ -229,6 +269,12 @@ def _span(tensor: torch.Tensor) -> int:
         return 0
     last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     return (last + 1) * tensor.itemsize
+
+
+def _is_part(tensor: torch.Tensor) -> bool:
+    """Whether a storage has more in it than this tensor, as far as bytes from first to last tell."""
+    begin, whole = torch_api.hint_of(tensor.storage_offset()), torch_api.hint_of(tensor.untyped_storage().nbytes())
+    return begin != 0 or torch_api.hint_of(_span(tensor)) < whole
 
 
 def _meets_itself(tensor: torch.Tensor) -> bool:

@@ -17,7 +17,7 @@ import torch
 from torch._ops import OpOverload
 
 from litz.capture import torch_api
-from litz.capture.aliasing import left_to_torch, respecting
+from litz.capture.aliasing import beginning_as_traced, left_to_torch, respecting
 from litz.capture.backward_inputs import SavedTensorHooks, as_traced
 from litz.capture.graph import Graph, Kind, make_graph
 
@@ -68,6 +68,7 @@ def compile_with_aot(
     job = _Job(torch_api.compile_label(), compile_graph, graph_passes)
     if isinstance(gm, torch.fx.GraphModule):
         job.messages = tuple(torch_api.assertion_messages(gm))
+        job.unclaimed = tuple(torch_api.unclaimed(gm))
     if freezing and isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper, and freezes nothing
         job.values = tuple(example_inputs)
         job.names = _names(gm)
@@ -84,11 +85,15 @@ def compile_with_aot(
         decompositions=decompositions,
         eager_random=eager_random,
     )
-    if job.written is not None and not job.written:
-        return compiled
+    if job.bits:
+        compiled = torch_api.with_lazy_bits(compiled, job.bits)
     if job.written is None and job.rebuilt:
         return left_to_torch(gm)
     fakes = torch_api.as_captured(gm, example_inputs)
+    if job.counts_from_storage and job.written is not None:
+        compiled = beginning_as_traced(compiled, gm, example_inputs, job.written, _names(gm), fakes)
+    if job.written is not None and not job.written:
+        return compiled
     return respecting(compiled, gm, example_inputs, job.written, _names(gm), fakes)
 
 
@@ -102,23 +107,33 @@ class _Job:
     values: tuple[Any, ...] = ()
     names: tuple[str, ...] = ()
     messages: tuple[tuple[Any, str], ...] = ()
+    unclaimed: tuple[Any, ...] = ()
     count: int = 0
     written: frozenset[int] | None = frozenset()
     """Positions of dynamo's inputs that are written, None where nobody knows which."""
     rebuilt: frozenset[int] = frozenset()
     """Positions of outputs that AOTAutograd makes again as views of inputs."""
+    bits: dict[int, tuple[bool, bool]] = field(default_factory=dict)
+    """As `torch_api.lazy_bits` has them."""
+    counts_from_storage: bool = False
+    """As `torch_api.counts_from_storage` has it. Where inputs were put together, `respecting` looks at all of it."""
     static_names: frozenset[str] = field(default=frozenset())
     passed_on: frozenset[str] = field(default=frozenset())
     """Names of what the forward makes for the backward alone."""
     hooks: SavedTensorHooks = field(default_factory=SavedTensorHooks)
 
     def inference(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-        self.written, self.rebuilt = torch_api.written_inputs(self.count), torch_api.rebuilt_outputs()
+        self._look_at(module)
         return self._compile(module, example_inputs, "inference", torch_api.static_positions(), None)
+
+    def _look_at(self, module: torch.fx.GraphModule) -> None:
+        """Note what AOTAutograd knows only while it has the forward or inference graph compiled."""
+        self.written, self.rebuilt = torch_api.written_inputs(self.count), torch_api.rebuilt_outputs()
+        self.bits, self.counts_from_storage = torch_api.lazy_bits(module), torch_api.counts_from_storage(module)
 
     def forward(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         torch_api.donate_nothing()
-        self.written, self.rebuilt = torch_api.written_inputs(self.count), torch_api.rebuilt_outputs()
+        self._look_at(module)
         static = torch_api.static_positions()
         names = [node.name for node in module.graph.find_nodes(op="placeholder")]
         self.static_names = frozenset(names[position] for position in static if position < len(names))
@@ -166,6 +181,7 @@ class _Job:
                     rebuilt_outputs=frozenset() if kind == "backward" else self.rebuilt,
                     example_inputs=example_inputs,
                     messages=self.messages,
+                    unclaimed=self.unclaimed,
                 )
                 if kind == "inference":
                     graph = self._frozen(graph)

@@ -270,10 +270,6 @@ def _in_format_of_input(op: OpOverload, x: torch.Tensor, *args: Any) -> torch.Te
 def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0) -> Any:
     """Slices, where sizes are known, else the op stays: torch's rule makes as_strided views, for which x has to lie as
     it was traced."""
-    if x.is_conj():
-        # A part that is returned is made again from the input by AOTAutograd, which loses the conjugation of symbolic
-        # parts, unless it is as_strided calls, as by torch's rule.
-        return torch_api.decomposition_registry()[aten.split_with_sizes.default](x, split_sizes, dim)
     if not all(isinstance(size, int) for size in (*split_sizes, x.shape[dim])):
         return NotImplemented
     if sum(split_sizes) != x.shape[dim]:

@@ -46,6 +46,7 @@ class Graph:
     input_names: the user's names for the placeholders ("L['self'].weight"), for messages; may be empty.
     messages: what the user wants to be told where a condition on sizes does not hold: (condition, message). The
         conditions themselves are on record with the shape_env.
+    unclaimed: conditions on record with the shape_env that torch asserts and the program does not.
     shape_env: decides symbolic questions and records the guards; None where every shape is static.
     """
 
@@ -62,6 +63,7 @@ class Graph:
     frozen_values: Mapping[int, torch.Tensor] = field(default_factory=lambda: MappingProxyType({}))
     input_names: tuple[str, ...] = ()
     messages: tuple[tuple[Any, str], ...] = ()
+    unclaimed: tuple[Any, ...] = ()
 
     def hint(self, size: Any) -> int:
         """A likely value of a size: for costs and orders, never for what must hold."""
@@ -103,6 +105,7 @@ def make_graph(
     rebuilt_outputs: frozenset[int] = frozenset(),
     example_inputs: Sequence[Any] | None = None,
     messages: tuple[tuple[Any, str], ...] = (),
+    unclaimed: tuple[Any, ...] = (),
 ) -> Graph:
     """A Graph around AOTAutograd's `module`, with the rest of the fields found out from it.
 
@@ -128,6 +131,7 @@ def make_graph(
         hints=torch_api.backed_values(shape_env),
         shape_env=shape_env,
         messages=messages,
+        unclaimed=unclaimed,
     )
     if visible_outputs is None:
         visible_outputs = frozenset(range(len(graph.outputs)))

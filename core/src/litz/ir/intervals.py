@@ -368,8 +368,9 @@ def _bounds(expr: Expr, ranges: Ranges, below: Sequence[Expr]) -> tuple[Expr | N
     """The least and greatest value of an expression where those of `below` are 0 at most."""
     low, high = bounds(expr, ranges)
     for other in below:
-        low = _greatest(low, bounds(sympy.expand(expr + other), ranges)[0])
-        high = _least(high, bounds(sympy.expand(expr - other), ranges)[1])
+        for times in _multiples(expr, other):
+            low = _greatest(low, bounds(sympy.expand(expr + times * other), ranges)[0])
+            high = _least(high, bounds(sympy.expand(expr - times * other), ranges)[1])
     quotients = expr.atoms(FloorDiv) if below else ()
     for quotient in quotients if len(quotients) <= MOST_QUOTIENTS else ():
         number, divisor = quotient.args
@@ -384,6 +385,13 @@ def _bounds(expr: Expr, ranges: Ranges, below: Sequence[Expr]) -> tuple[Expr | N
                 least, most = (None if end is None else -end for end in (most, least))
             low, high = _greatest(low, least), _least(high, most)
     return low, high
+
+
+def _multiples(expr: Expr, other: Expr) -> set[Expr]:
+    """How many times `other` may take a term out of `expr`, and once: 2*x - 2 has x - 1 in it twice."""
+    terms, others = (sympy.expand(each).as_coefficients_dict() for each in (expr, other))
+    ratios = {abs(terms[term] / others[term]) for term in others if not term.is_number and term in terms}
+    return {ratio for ratio in ratios if ratio.is_Integer} | {sympy.S.One}
 
 
 def _within(inner: Interval, outer: Interval) -> bool:

@@ -42,12 +42,17 @@ class Promises:
         self.pending: list[Any] = []
         if self.shape_env is None:
             return
-        self.pending = torch_api.runtime_asserts(self.shape_env)
+        unclaimed = set(map(self._key, graph.unclaimed))
+        asserted = torch_api.runtime_asserts(self.shape_env)
+        self.pending = [condition for condition in asserted if torch_api.same_condition(condition) not in unclaimed]
         said = (torch_api.asserted(node) for node in graph.nodes)
         of_graph = [(torch_api.traced_expr(self.shape_env, item[0]), item[1]) for item in said if item and item[1]]
         for condition, message in (*graph.messages, *of_graph):
-            key = torch_api.same_condition(torch_api.first_names(self.shape_env, condition))
-            self.messages.setdefault(key, message)
+            self.messages.setdefault(self._key(condition), message)
+
+    def _key(self, condition: Any) -> Any:
+        """What all forms of a condition have in common, whenever it was traced."""
+        return torch_api.same_condition(torch_api.first_names(self.shape_env, condition))
 
     def symbol_for(self, symbol: sympy.Symbol, node: torch.fx.Node, path: tuple[Any, ...]) -> sympy.Symbol:
         """What to call the value that `node` binds to `symbol`, found at `path` of its result (see `ir.Unbacked`)."""

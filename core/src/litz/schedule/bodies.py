@@ -55,6 +55,12 @@ def simplify(node: Node) -> Node:
         if no.op == "where" and no.args[0] is condition:
             no = no.args[2]
         return build.call("where", condition, yes, no)
+    if node.op == "load" and node.mask is not None and node.mask.op == "const":
+        return build.load(node.buffer, node.index, node.dtype, node.indirect, node.mask)
+    if node.op == "bitwise_and" and node.dtype == torch.bool:
+        for one, other in (node.args, node.args[::-1]):
+            if one.op == "const":
+                return other if one.attrs[0] else one
     if node.op not in OPS or node.op.startswith("random"):
         return node
     if node.args and all(arg.op == "const" for arg in node.args):

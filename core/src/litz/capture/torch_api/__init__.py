@@ -6,12 +6,14 @@ Small named functions over dynamo, AOTAutograd, ShapeEnv, fake tensors and the d
 
 from .aot import (
     aot_compile,
+    counts_from_storage,
     donate_nothing,
     flatten_inputs,
     flatten_outputs,
     forward_metadata,
     is_tangent,
     is_wrapper,
+    lazy_bits,
     overlapping,
     rebuilt_outputs,
     report_output_strides,
@@ -22,6 +24,7 @@ from .aot import (
     synthetic_base,
     unwatched,
     user_output_count,
+    with_lazy_bits,
     written_inputs,
 )
 from .asserts import (
@@ -37,6 +40,7 @@ from .asserts import (
     same_condition,
     sizes_taken_for_known,
     traced_expr,
+    unclaimed,
 )
 from .dynamo import as_captured, compile_label, disable_dynamo, is_restart
 from .export import Exported, export, guard_count, guards_since
@@ -85,6 +89,7 @@ __all__ = [
     "bindings_of",
     "compile_label",
     "core_decompositions",
+    "counts_from_storage",
     "decomposition_registry",
     "default_store",
     "depends_on_data",
@@ -120,6 +125,7 @@ __all__ = [
     "is_unbacked",
     "is_wrapper",
     "known",
+    "lazy_bits",
     "make_fake",
     "make_graph_module",
     "missing_value",
@@ -144,9 +150,11 @@ __all__ = [
     "synthetic_base",
     "trace",
     "traced_expr",
+    "unclaimed",
     "unwatched",
     "user_output_count",
     "value_ranges",
+    "with_lazy_bits",
     "without_guards",
     "written_arguments",
     "written_inputs",

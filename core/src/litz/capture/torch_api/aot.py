@@ -121,6 +121,24 @@ def _plain(value: Any) -> Any:
     return pytree.tree_map(_plain, value, is_leaf=lambda item: item is not value) if isinstance(value, tuple) else value
 
 
+def counts_from_storage(module: torch.fx.GraphModule) -> bool:
+    """Whether the program of a traced graph names an offset for `as_strided`, which counts from the storage's begin.
+    torch's rules for other ops call `as_strided` as well, with where the traced input began in the offset."""
+    for node in module.graph.nodes:
+        name, asked_for = str(node.target), str(node.meta.get("original_aten") or node.target)
+        if name in _STRIDED and asked_for in _STRIDED and node.args[_STRIDED[name] :]:
+            return True
+    return False
+
+
+_STRIDED = {
+    "aten.as_strided.default": 3,
+    "aten.as_strided_copy.default": 3,
+    "aten.as_strided_scatter.default": 4,
+}
+"""The position of the offset among the arguments, by the op's name: `original_aten` is a copy of the op."""
+
+
 def forward_metadata() -> Any | None:
     """AOTAutograd's metadata of the graph that is being compiled (a ViewAndMutationMeta), or None outside of it."""
     context = TracingContext.try_get()
@@ -221,17 +239,49 @@ def unwatched(compiled: Callable[..., Any]) -> Callable[..., Any]:
 def rebuilt_outputs() -> frozenset[int]:
     """Output positions of the forward or inference graph that AOTAutograd rebuilds as views of inputs: of what the
     graph returns there only sizes, strides and storage offset count. Empty where it handles tensor subclasses."""
+    infos = _user_outputs()
+    return frozenset(position for position, _, info in infos if info.output_type.name in ("alias_of_input", "is_input"))
+
+
+def lazy_bits(module: torch.fx.GraphModule) -> dict[int, tuple[bool, bool]]:
+    """Whether an output is lazily conjugated and lazily negated, by its number among what the user's code returns, for
+    those that AOTAutograd makes again as views of complex tensors."""
+    values = module.graph.output_node().args[0]
+    found = {}
+    for position, number, info in _user_outputs():
+        value = getattr(values[position], "meta", {}).get("val")  # type: ignore[index]
+        if info.output_type.name not in ("non_alias", "is_input") and isinstance(value, torch.Tensor):
+            found[number] = (value.is_conj(), value.is_neg())
+    return found if any(map(any, found.values())) else {}
+
+
+def with_lazy_bits(compiled: Callable[..., Any], bits: Mapping[int, tuple[bool, bool]]) -> Callable[..., Any]:
+    """`compiled`, with its outputs conjugated and negated as they were when traced: where sizes are symbolic
+    AOTAutograd makes a view by sizes, strides and offset, which the bits are no part of (torch 2.11 to 2.13)."""
+
+    def call(*args: Any) -> list[Any]:
+        outputs = list(compiled(*args))
+        for number, (conjugated, negated) in bits.items():
+            if outputs[number].is_conj() != conjugated:
+                outputs[number] = outputs[number].conj()
+            if outputs[number].is_neg() != negated:
+                outputs[number] = torch._neg_view(outputs[number])
+        return outputs
+
+    return call
+
+
+def _user_outputs() -> list[tuple[int, int, Any]]:
+    """(position in the forward or inference graph, number, AOTAutograd's account) of what the user's code returns; none
+    where AOTAutograd handles tensor subclasses."""
     metadata = forward_metadata()
     if metadata is None:
-        return frozenset()
+        return []
     for made in getattr(metadata, "subclass_fw_graph_out_meta", None) or ():
         if hasattr(made, "original_subclass"):
-            return frozenset()
+            return []
     first = len(getattr(metadata, "tokens", None) or ()) + metadata.num_mutated_inp_runtime_indices
-    of_inputs = ("alias_of_input", "is_input")
-    return frozenset(
-        first + number for number, info in enumerate(metadata.output_info) if info.output_type.name in of_inputs
-    )
+    return [(first + number, number, info) for number, info in enumerate(metadata.output_info)]
 
 
 def reset_with_dynamo(backend: Any) -> None:

@@ -15,6 +15,7 @@ before a backend is called, and asserts an equality as True.
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Mapping
 from typing import Any
 from unittest import mock
@@ -164,3 +165,16 @@ def assertion_messages(module: torch.fx.GraphModule) -> list[tuple[Any, str]]:
         if said is not None and said[1] and isinstance(said[0], torch.SymBool):
             found.append((said[0].node._expr, said[1]))
     return found
+
+
+def unclaimed(module: torch.fx.GraphModule) -> list[Any]:
+    """Conditions (as traced) that torch asserts where a dynamo graph is traced again and that the program does not
+    claim: that the base of a power is not negative, where all exponents are whole numbers (`SymFloat.__pow__`)."""
+    whole: dict[Any, bool] = {}
+    for node in module.graph.find_nodes(op="call_function", target=operator.pow):
+        base, exponent = node.args
+        value = base.meta.get("val", base.meta.get("example_value")) if isinstance(base, torch.fx.Node) else base
+        if isinstance(value, torch.SymFloat):
+            is_whole = isinstance(exponent, (int, float)) and float(exponent).is_integer()
+            whole[value.node._expr] = whole.get(value.node._expr, True) and is_whole
+    return [sympy.Ge(base, 0) for base, is_whole in whole.items() if is_whole]

@@ -182,7 +182,7 @@ def _draw(
     for number, spec in enumerate(draw.new_inputs, len(program.inputs)):
         reference.add_input(f"x{number}", spec)
     target = "" if draft.writes or draft.effect else f"v{len(program.statements)}"
-    statement = Statement(target, draft.text, draft.writes, draft.exact, draft.rough, draft.unsized)
+    statement = Statement(target, draft.text, draft.writes, draft.exact, draft.rough, draft.unsized, draft.centred)
     return replace(program, inputs=(*program.inputs, *draw.new_inputs)), statement
 
 

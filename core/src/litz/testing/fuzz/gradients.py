@@ -10,7 +10,7 @@ import torch
 from .compare import Expected
 from .inputs import make_inputs
 from .program import NAMES, FuzzProgram, is_trained
-from .reference import Reference, in_double, same_specials
+from .reference import Reference, in_double, magnitude, same_specials
 
 KERNEL_ROUNDINGS = 4
 """Roundings of its operands that one kernel's result may be off by."""
@@ -86,21 +86,11 @@ def _run(program: FuzzProgram, judge: str | None, reference: Reference, sign: in
                 forward = 0.0 if reference.is_exact(statement.target) else eps
                 value = _Noise.apply(value, forward, eps, rng)
                 if statement.rough and forward:
-                    value = value + sign * KERNEL_ROUNDINGS * eps * _magnitude(value, operands)
+                    value = value + sign * KERNEL_ROUNDINGS * eps * magnitude(value, operands)
             values[statement.target] = value
         return gradients([values[name] for name in program.outputs], inputs)
     finally:
         torch.set_default_dtype(before)
-
-
-def _magnitude(value: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The largest number that each element of `value` was computed from: a kernel is off by a rounding of that."""
-    found = torch.zeros(value.shape, dtype=torch.float64)
-    for operand in operands:
-        if operand.numel() and not operand.dtype.is_complex:
-            sizes = operand.double().abs().nan_to_num(0.0, 0.0, 0.0)
-            found = torch.maximum(found, sizes if sizes.shape == value.shape else sizes.max())
-    return found
 
 
 class _Noise(torch.autograd.Function):

@@ -31,6 +31,7 @@ class Draft:
     effect: bool = False
     """It has no result: it is there for what it refuses."""
     unsized: bool = False
+    centred: bool = False
 
 
 Maker = Callable[["Draw"], "Draft | None"]

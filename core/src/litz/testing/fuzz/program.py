@@ -26,7 +26,8 @@ class Statement:
 
     exact: the result may jump where an operand differs by a rounding (floor, ==, argmax, a cast to integers), so that
         operands must be free of rounding errors. rough: the result is rounded even where it looks exact. unsized: the
-        result's sizes come from data.
+        result's sizes come from data. centred: the op subtracts a mean, so that the result may be much smaller than
+        what was rounded on the way.
     """
 
     target: str
@@ -35,6 +36,7 @@ class Statement:
     exact: bool = False
     rough: bool = False
     unsized: bool = False
+    centred: bool = False
 
     @property
     def line(self) -> str:

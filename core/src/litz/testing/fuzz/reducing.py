@@ -38,7 +38,8 @@ def reduction(draw: Draw, name: str) -> Draft | None:
         arguments += f"{', ' if arguments else ''}dtype={wanted}"
     if kind in ("var", "std") and arguments and not whole:
         arguments += f", correction={draw.rng.choice('01')}"
-    return Draft(f"torch.{kind}({name}{', ' if arguments else ''}{arguments})", exact, rough=kind in (*MOMENTS, "prod"))
+    text = f"torch.{kind}({name}{', ' if arguments else ''}{arguments})"
+    return Draft(text, exact, rough=kind in (*MOMENTS, "prod"), centred=kind in ("var", "std"))
 
 
 @operation_on(some(is_number, exact=True), 1.5)
@@ -85,7 +86,7 @@ def normalisation(draw: Draw, name: str) -> Draft | None:
         return Draft(f"torch.{kind}({name}, {dim}{widened})", rough=True)
     if roll < 0.75:
         last = draw.size(name, value.dim() - 1)
-        return Draft(f"torch.nn.functional.layer_norm({name}, ({last},), eps=0.1)", rough=True)
+        return Draft(f"torch.nn.functional.layer_norm({name}, ({last},), eps=0.1)", rough=True, centred=True)
     mean = f"{name}.mean({dim}, keepdim=True)"
     return Draft(
         draw.rng.choice([
@@ -95,6 +96,7 @@ def normalisation(draw: Draw, name: str) -> Draft | None:
             f"({name} - {mean}) * torch.rsqrt({name}.var({dim}, correction=0, keepdim=True) + 0.1)",
         ]),
         rough=True,
+        centred=True,
     )  # fmt: skip
 
 

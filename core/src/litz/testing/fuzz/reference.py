@@ -9,6 +9,7 @@ the shrinker then do without it.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from types import CodeType
 from typing import Any
 
@@ -154,14 +155,33 @@ class Reference:
         error = torch.rand(noisy.shape, generator=self.rng, dtype=torch.float64) * 2 - 1
         error = 1 + error * torch.finfo(value.dtype).eps
         if not statement.writes:
-            self.noisy[statement.target] = noisy * error
+            off_by = self._rounding_within(statement, value) if statement.centred else 0.0
+            self.noisy[statement.target] = noisy * error + off_by
         else:
             noisy.mul_(error)
+
+    def _rounding_within(self, statement: Statement, value: torch.Tensor) -> torch.Tensor:
+        """What an op that subtracts a mean may be off by: a rounding of the numbers that the mean is of, in the type
+        that the op computes in, which grows with the root of their count."""
+        operands = [self.exact[name] for name in statement.uses if name in self.exact]
+        computed_in = torch.float64 if value.dtype == torch.float64 else torch.float32
+        count = max(operand.numel() for operand in operands) / max(value.numel(), 1)
+        return torch.finfo(computed_in).eps * max(count, 1.0) ** 0.5 * magnitude(value, operands)
 
     def _forget(self, statement: Statement) -> None:
         if not statement.writes:
             for run in (self.eager, self.exact, self.noisy):
                 run.pop(statement.target, None)
+
+
+def magnitude(value: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The largest number that each element of `value` was computed from: a kernel is off by a rounding of that."""
+    found = torch.zeros(value.shape, dtype=torch.float64)
+    for operand in operands:
+        if operand.numel() and not operand.dtype.is_complex:
+            sizes = operand.double().abs().nan_to_num(0.0, 0.0, 0.0)
+            found = torch.maximum(found, sizes if sizes.shape == value.shape else sizes.max())
+    return found
 
 
 def reference_of(program: FuzzProgram, inputs: tuple[InputSpec, ...] | None = None) -> Reference:

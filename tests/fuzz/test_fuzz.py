@@ -6,6 +6,7 @@ import copy
 import inspect
 import itertools
 import json
+import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -428,7 +429,7 @@ def test_a_worker_that_dies_is_on_record(monkeypatch: pytest.MonkeyPatch, tmp_pa
         "        return real(self, program, reference)\n"
         "    check.Checker._prepare = prepare\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     record = run("die", 3, workers=1, compiled=False, folder=tmp_path / "failures")
     assert record.programs == 2
     assert json.loads(record.to_json())["counts"]["runs, interpreted"] >= 2

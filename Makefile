@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-DISTS := plugins core $(patsubst %/pyproject.toml,%,$(wildcard plugins_*/pyproject.toml))
+DISTS := plugins core testing $(patsubst %/pyproject.toml,%,$(wildcard plugins_*/pyproject.toml))
 STAMP := $(VENV)/.litz-installed
 JOBS ?= auto
 ARGS ?=
@@ -54,16 +54,16 @@ test-all: test test-gpu ## both
 # On a machine without a registry PYTHON=... names the interpreter, with the dists that `make test-gpu` has installed.
 OWN_PYTHON := $(filter-out file,$(origin PYTHON))
 test-compilers: $(if $(OWN_PYTHON),,$(STAMP)) ## the C++ generator with every g++ and clang found, for every level of this processor
-	$(if $(OWN_PYTHON),$(PYTHON),$(BIN)/python) -m litz.testing.compilers $(ARGS)
+	$(if $(OWN_PYTHON),$(PYTHON),$(BIN)/python) -m litz_testing.compilers $(ARGS)
 
 bench: ## litz against eager and TorchInductor (PYTHON=... names the interpreter)
 	$(PYTHON) -m benchmarks $(ARGS)
 
 conformance: $(STAMP) ## PyTorch's own operator samples, compiled, against eager (ARGS="--all-dtypes --peer inductor")
-	$(BIN)/python -m litz.testing.conformance $(ARGS)
+	$(BIN)/python -m litz_testing.conformance $(ARGS)
 
 fuzz: $(STAMP) ## random programs against eager (ARGS="--seed 1 --programs 20000"); a failure becomes a script
-	$(BIN)/python -m litz.testing.fuzz $(ARGS)
+	$(BIN)/python -m litz_testing.fuzz $(ARGS)
 
 clean: ## remove what was built; keeps .venv
 	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis

@@ -14,10 +14,10 @@ import torch
 
 pytest.importorskip("expecttest", reason="torch.testing's operator table needs it")
 
-from litz.testing.conformance.cases import DTYPES, Job, jobs
-from litz.testing.conformance.known import reason_of
-from litz.testing.conformance.results import failures
-from litz.testing.conformance.workers import Plan, run_job
+from litz_testing.conformance.cases import DTYPES, Job, jobs
+from litz_testing.conformance.known import reason_of
+from litz_testing.conformance.results import failures
+from litz_testing.conformance.workers import Plan, run_job
 
 EVERY = {torch.float32: 2}
 OTHERS = 24

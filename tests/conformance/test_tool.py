@@ -13,12 +13,12 @@ import torch
 
 pytest.importorskip("expecttest", reason="torch.testing's operator table needs it")
 
-from litz.testing.conformance import known, results, workers
-from litz.testing.conformance.call import clones, make_call
-from litz.testing.conformance.cases import Job, jobs, samples, spread
-from litz.testing.conformance.check import Outcome
-from litz.testing.conformance.compare import aliases, differences
-from litz.testing.conformance.workers import Plan, run_job, run_jobs
+from litz_testing.conformance import known, results, workers
+from litz_testing.conformance.call import clones, make_call
+from litz_testing.conformance.cases import Job, jobs, samples, spread
+from litz_testing.conformance.check import Outcome
+from litz_testing.conformance.compare import aliases, differences
+from litz_testing.conformance.workers import Plan, run_job, run_jobs
 
 
 def test_equal_results_have_no_differences() -> None:

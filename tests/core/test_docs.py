@@ -144,11 +144,11 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def test_names_in_the_docs_exist() -> None:
-    """`litz.x.y` and `litz_plugins.x` in any page are modules, or things in them."""
+    """`litz.x.y`, `litz_plugins.x` and `litz_testing.x` in any page are modules, or things in them."""
     import importlib
 
     for page in DOCS.glob("*.md"):
-        for name in set(re.findall(r"`(litz(?:_plugins)?(?:\.\w+)+)", page.read_text())):
+        for name in set(re.findall(r"`(litz(?:_plugins|_testing)?(?:\.\w+)+)", page.read_text())):
             parts = name.split(".")
             for cut in range(len(parts), 0, -1):
                 try:

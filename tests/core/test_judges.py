@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from litz.testing.tensors import eager_or_exact, in_range
+from litz_testing.tensors import eager_or_exact, in_range
 
 
 def test_float64_judges_only_where_infinities_and_nan_differ() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from litz.testing.tensors import in_range
+from litz_testing.tensors import in_range
 from support.compare import check, device_param, litz, t
 
 INF, NAN = math.inf, math.nan

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from litz.testing.fuzz.check import Checker
-from litz.testing.fuzz.inputs import InputSpec
-from litz.testing.fuzz.program import FuzzProgram, Statement
+from litz_testing.fuzz.check import Checker
+from litz_testing.fuzz.inputs import InputSpec
+from litz_testing.fuzz.program import FuzzProgram, Statement
 
 pytestmark = pytest.mark.xdist_group("fuzz found")
 

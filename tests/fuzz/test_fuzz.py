@@ -6,6 +6,7 @@ import copy
 import inspect
 import itertools
 import json
+import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,17 +19,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from litz.capture import aot, torch_api
 from litz.capture.graph import Graph
-from litz.testing.fuzz import execute
-from litz.testing.fuzz.check import Checker
-from litz.testing.fuzz.compare import complaints
-from litz.testing.fuzz.generate import generate
-from litz.testing.fuzz.gradients import expected_gradients
-from litz.testing.fuzz.inputs import InputSpec, in_one_memory, lie_apart_alike, make_inputs
-from litz.testing.fuzz.operations import Draw, Row, load_table
-from litz.testing.fuzz.program import FuzzProgram, Statement
-from litz.testing.fuzz.reference import Raised, Reference, Rejected, reference_of
-from litz.testing.fuzz.run import run
-from litz.testing.fuzz.shrink import shrink
+from litz_testing.fuzz import execute
+from litz_testing.fuzz.check import Checker
+from litz_testing.fuzz.compare import complaints
+from litz_testing.fuzz.generate import generate
+from litz_testing.fuzz.gradients import expected_gradients
+from litz_testing.fuzz.inputs import InputSpec, in_one_memory, lie_apart_alike, make_inputs
+from litz_testing.fuzz.operations import Draw, Row, load_table
+from litz_testing.fuzz.program import FuzzProgram, Statement
+from litz_testing.fuzz.reference import Raised, Reference, Rejected, reference_of
+from litz_testing.fuzz.run import run
+from litz_testing.fuzz.shrink import shrink
 
 F32 = torch.float32
 
@@ -419,8 +420,8 @@ def test_a_worker_that_dies_is_on_record(monkeypatch: pytest.MonkeyPatch, tmp_pa
     broken = tmp_path / "sitecustomize.py"
     broken.write_text(
         "import os, sys\n"
-        "if 'litz.testing.fuzz.worker' in sys.orig_argv:\n"
-        "    import litz.testing.fuzz.check as check\n"
+        "if 'litz_testing.fuzz.worker' in sys.orig_argv:\n"
+        "    import litz_testing.fuzz.check as check\n"
         "    real = check.Checker._prepare\n"
         "    def prepare(self, program, reference):\n"
         "        self.note(program)\n"
@@ -428,7 +429,7 @@ def test_a_worker_that_dies_is_on_record(monkeypatch: pytest.MonkeyPatch, tmp_pa
         "        return real(self, program, reference)\n"
         "    check.Checker._prepare = prepare\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     record = run("die", 3, workers=1, compiled=False, folder=tmp_path / "failures")
     assert record.programs == 2
     assert json.loads(record.to_json())["counts"]["runs, interpreted"] >= 2

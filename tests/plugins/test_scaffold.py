@@ -16,7 +16,7 @@ def test_names(tmp_path, name):
     assert project["entry-points"]["litz"] == {"my_cost": "litz_my_cost"}
 
 
-@pytest.mark.parametrize("name", ["", "Mine", "2fast", "a b", "class", "plugins", "../x", "a__b"])
+@pytest.mark.parametrize("name", ["", "Mine", "2fast", "a b", "class", "plugins", "testing", "../x", "a__b"])
 def test_bad_names(tmp_path, name):
     with pytest.raises(ScaffoldError, match="cannot be a plugin's name"):
         scaffold(tmp_path / "p", name)

@@ -12,7 +12,7 @@ from pathlib import Path
 from litz_plugins.errors import LitzError
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
-_TAKEN = ("plugins",)  # litz-plugins, litz_plugins
+_TAKEN = ("plugins", "testing")  # litz-plugins and litz-testing are no plugins
 
 
 class ScaffoldError(LitzError):

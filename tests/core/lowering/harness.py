@@ -15,7 +15,7 @@ from litz.ir import Extern, Program
 from litz.ir.interpret import interpret
 from litz.ir.verify import verify
 from litz.lower import lower
-from litz.testing.tensors import eager_or_exact
+from litz_testing.tensors import eager_or_exact
 
 
 def capture(function: Callable[..., Any], *inputs: Any, dynamic: bool = False) -> Graph:
@@ -71,7 +71,7 @@ def check(
 def judged(
     actual: Sequence[Any], expected: Sequence[Any], function: Callable[..., Any], inputs: Sequence[Any]
 ) -> Sequence[Any]:
-    """Eager's results, by float64 where eager has other infinities or NaN (`litz.testing.tensors.eager_or_exact`)."""
+    """Eager's results, by float64 where eager has other infinities or NaN (`litz_testing.tensors.eager_or_exact`)."""
     double = [x.double() if isinstance(x, torch.Tensor) and x.dtype.is_floating_point else x for x in inputs]
     try:
         exact = tree_flatten(function(*tree_map(copied, double)))[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from litz.testing.coverage import CONTRACTIONS, LIBRARY, NO_KERNEL, core_ops, coverage, table
+from litz_testing.coverage import CONTRACTIONS, LIBRARY, NO_KERNEL, core_ops, coverage, table
 
 
 def test_no_core_op_is_missing() -> None:

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from core.lowering.harness import copied, program_of
 from litz.errors import IndexRangeError
 from litz.ir.interpret import interpret
-from litz.testing.fuzz.execute import FuzzCompiler
+from litz_testing.fuzz.execute import FuzzCompiler
 from support.index_cases import CASES, IndexCase
 from support.triton_cases import CASES as TRITON
 

@@ -95,7 +95,7 @@ def _run(wanted: list, plan: Plan, workers: int, limit: float | None) -> list[Ou
         if limit is not None and time.perf_counter() - start > limit:
             break
         found.append(outcome)
-        if outcome.status in ("wrong", "error", "timeout") and not results.reason_of(outcome):
+        if outcome.failed and not results.reason_of(outcome):
             click.echo(f"{outcome.case} {outcome.status}: {outcome.detail}", err=True)
         if len(found) % 100 == 0:
             bad = len(results.failures(found))

@@ -1,6 +1,6 @@
 """The differential fuzzer: random programs, compiled by litz, against eager.
 
-python -m litz.testing.fuzz --seed 1 --programs 1000
+python -m litz_testing.fuzz --seed 1 --programs 1000
 
 inputs.py     InputSpec: a tensor of some shape, strides, dtype and values
 program.py    FuzzProgram: inputs, statements and outputs; its text as a function or a stand-alone script

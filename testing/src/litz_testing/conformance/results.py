@@ -35,7 +35,7 @@ def counts(outcomes: Iterable[Outcome]) -> dict[str, Counter[str]]:
             found[row][outcome.status] += 1
             if outcome.status != "skipped" and outcome.how:
                 found[row][outcome.how] += 1
-            if outcome.status in ("wrong", "error", "timeout") and reason_of(outcome):
+            if outcome.failed and reason_of(outcome):
                 found[row]["known"] += 1
     return {row: found[row] for row in sorted(found, key=lambda row: (row == "all", row))}
 
@@ -53,7 +53,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 def failures(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """The cases that ran and did not pass."""
-    return [outcome for outcome in outcomes if outcome.status in ("wrong", "error", "timeout")]
+    return [outcome for outcome in outcomes if outcome.failed]
 
 
 def failures_text(outcomes: Iterable[Outcome]) -> str:

@@ -1,4 +1,4 @@
-"""How each op of torch's core set is compiled: `python -m litz.testing.coverage` prints the table.
+"""How each op of torch's core set is compiled: `python -m litz_testing.coverage` prints the table.
 
 In: torch's registry, litz's decompositions and lowerings. Out: for each op tagged `torch.Tag.core`, how.
 """

@@ -58,7 +58,7 @@ def work(task: dict[str, Any]) -> None:
             "torch_failures": dict(checker.torch_failures),
             "seconds": time.perf_counter() - start,
         }
-        row["failures"] = [_write(_small(f, checker, task["shrink_seconds"]), folder) for f in failures]
+        row["failures"] = [_write(small(f, checker, task["shrink_seconds"]), folder) for f in failures]
         print(json.dumps(row), flush=True)
         gc.collect()
         number += task["step"]
@@ -83,7 +83,7 @@ def _dtypes(reference: Reference) -> set[str]:
     return {str(value.dtype).removeprefix("torch.") for value in reference.eager.values()}
 
 
-def _small(failure: Failure, checker: Checker, seconds: float) -> Failure:
+def small(failure: Failure, checker: Checker, seconds: float) -> Failure:
     """The failure with as small a program as is found."""
 
     def fails(candidate: FuzzProgram) -> bool:

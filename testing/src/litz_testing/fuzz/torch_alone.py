@@ -11,21 +11,9 @@ from typing import Any
 
 import torch
 
+from litz_testing.torch_compile import torch_compiled
+
 from .program import FuzzProgram
-
-
-def compiled(program: FuzzProgram, backend: Any) -> Callable[..., Any]:
-    """The program, compiled anew, with what depends on data in its graph. backend: as torch.compile takes it."""
-    config = torch._dynamo.config.patch(
-        capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True, fail_on_recompile_limit_hit=True
-    )
-    function = torch.compile(program.function(), backend=backend, dynamic=program.dynamic)
-
-    def call(*inputs: torch.Tensor) -> Any:
-        with config:
-            return function(*inputs)
-
-    return call
 
 
 def through_aot(program: FuzzProgram, graphs: list[str]) -> Callable[..., Any]:
@@ -36,7 +24,7 @@ def through_aot(program: FuzzProgram, graphs: list[str]) -> Callable[..., Any]:
         graphs.append(str(module.graph))
         return aot_eager(module, list(examples))
 
-    return compiled(program, backend)
+    return torch_compiled(program.function(), backend, program.dynamic)
 
 
 def ends_at_an_assertion(program: FuzzProgram, inputs: Sequence[torch.Tensor]) -> bool:
@@ -52,7 +40,7 @@ def ends_at_an_assertion(program: FuzzProgram, inputs: Sequence[torch.Tensor]) -
                 raise
 
     try:
-        compiled(program, lambda module, examples: Run(module).run)(*inputs)
+        torch_compiled(program.function(), lambda module, examples: Run(module).run, program.dynamic)(*inputs)
     except Exception:
         return bool(stopped) and _asserts(stopped[0])
     return False

@@ -1,4 +1,4 @@
-"""`python -m litz.testing.fuzz`: run the fuzzer, or one program of it again."""
+"""`python -m litz_testing.fuzz`: run the fuzzer, or one program of it again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from .check import Checker
 from .generate import generate
 from .run import Record, run
-from .worker import _small
+from .worker import small
 
 
 @click.command()
@@ -84,7 +84,7 @@ def _again(label: str, checker: Checker, dynamic: bool | None, shrink_seconds: f
     if failure is None:
         click.echo(f"{program.script()}\n# no failure")
         return
-    failure = _small(failure, checker, shrink_seconds)
+    failure = small(failure, checker, shrink_seconds)
     click.echo(failure.program.script(f"{failure.kind}\n{failure.message}"))
     sys.exit(1)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from litz.testing.tensors import is_dense
+from litz_testing.tensors import lies_otherwise
 
 ROUNDING = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 5e-6, torch.float64: 1e-12}
 """Relative error that any result may have, if eager has none: a few roundings."""
@@ -72,15 +72,9 @@ def _metadata(got: torch.Tensor, want: torch.Tensor) -> str | None:
 
 
 def _other_strides(got: torch.Tensor, want: torch.Tensor) -> str | None:
-    if want.layout == torch.strided and want.numel() > 1 and is_dense(want):
-        mine, theirs = _strides(got), _strides(want)
-        if mine != theirs:
-            return f"strides {tuple(got.stride())} for shape {tuple(got.shape)}, eager has {tuple(want.stride())}"
+    if want.layout == torch.strided and lies_otherwise(got, want):
+        return f"strides {tuple(got.stride())} for shape {tuple(got.shape)}, eager has {tuple(want.stride())}"
     return None
-
-
-def _strides(tensor: torch.Tensor) -> list[int]:
-    return [s for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1]
 
 
 def _near(got: torch.Tensor, want: torch.Tensor) -> bool:

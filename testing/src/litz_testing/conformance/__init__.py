@@ -1,7 +1,7 @@
 """Conformance: every operator that torch.testing describes (op_db), compiled, against eager.
 
-python -m litz.testing.conformance                 # all operators in float32
-python -m litz.testing.conformance --help
+python -m litz_testing.conformance                 # all operators in float32
+python -m litz_testing.conformance --help
 
 cases.py     which operators, dtypes and samples: a list of `Job`s, each of some `Case`s
 call.py      a sample as a function of its tensors

@@ -1,4 +1,4 @@
-"""`python -m litz.testing.compilers`: litz with every C++ compiler of this machine, for every processor that it can be.
+"""`python -m litz_testing.compilers`: litz with every C++ compiler of this machine, for every processor that it can be.
 
 In: a checkout of litz, whose tests of the C++ generator are run. Out: a table with a row for each pair of compiler and
 processor; exit status 1 if some row failed. Each pair is a few processes with LITZ_CXX and LITZ_CPP_MARCH set: the
@@ -102,7 +102,7 @@ def check(compiler: str, march: str, programs: int, tests: Path) -> Row:
         if programs:
             record = Path(folder) / "record.json"
             numbers = ("--programs", str(programs), "--level", "3", "--json", str(record))
-            fuzzed = run("-m", "litz.testing.fuzz", "--seed", "compilers", *numbers)
+            fuzzed = run("-m", "litz_testing.fuzz", "--seed", "compilers", *numbers)
             known: dict[str, Any] = {"programs": 0, "failures": []}
             if record.exists():
                 known = json.loads(record.read_text())

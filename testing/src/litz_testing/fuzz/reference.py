@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from litz.testing.tensors import overlaps
+from litz_testing.tensors import overlaps
 
 from .inputs import InputSpec, is_inexact, make_inputs
 from .program import NAMES, FuzzProgram, Statement

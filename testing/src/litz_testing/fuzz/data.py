@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import torch
 
-from ..conformance.known import TORCH
+from litz_testing.torch_compile import TORCH
+
 from .operations import Draft, Draw, operation, operation_on, some, tuple_text
 from .pointwise import NUMBER_USES, NUMBERS
 from .program import NAMES

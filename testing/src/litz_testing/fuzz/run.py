@@ -163,7 +163,7 @@ def _supervise(task: dict[str, Any], journal: Path, keep: Callable[[dict[str, An
             "-X",
             "faulthandler",
             "-m",
-            "litz.testing.fuzz.worker",
+            "litz_testing.fuzz.worker",
             json.dumps(current),
         ]
         with tempfile.TemporaryFile("w+") as errors:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-import torch
+from litz_testing.torch_compile import TORCH
 
 from .check import Outcome
 
@@ -20,8 +20,6 @@ class Known:
     detail: str = ""
     before: tuple[int, int] | None = None
 
-
-TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 KNOWN: tuple[Known, ...] = (
     Known(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ..conformance.known import TORCH
+from litz_testing.torch_compile import TORCH
+
 from .operations import FLOATS, INTS, Draft, Draw, Place, operation_on, place, some
 
 _target = place(lambda t: t.dim() > 0 and t.numel() < 5000, 1)

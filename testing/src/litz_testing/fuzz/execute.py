@@ -25,9 +25,10 @@ from litz.ir.interpret import interpret
 from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, plan_schedule, schedule_graph
 from litz.schedule import unscheduled
 from litz.target import describe_cpu
-from litz.testing.tensors import overlaps
 from litz_plugins import TargetSpec, hookimpl
 from litz_plugins.manager import make_plugins
+from litz_testing.tensors import overlaps
+from litz_testing.torch_compile import torch_compiled
 
 from .cpp_batch import CppBatch
 from .program import FuzzProgram, is_trained
@@ -151,17 +152,7 @@ def _captured(
             return module.forward  # type: ignore[no-any-return]
         return compile_with_aot(module, examples, compile_graph=compile_noted, decompositions=rules)
 
-    config = torch._dynamo.config.patch(
-        capture_dynamic_output_shape_ops=True,
-        capture_scalar_outputs=True,
-        fail_on_recompile_limit_hit=True,  # else eager runs the program, and is compared with itself
-    )
-    compiled = torch.compile(program.function(), backend=backend, dynamic=program.dynamic)
-
-    def call(*values: Any) -> Any:
-        with config:
-            return compiled(*values)
-
+    call = torch_compiled(program.function(), backend, program.dynamic)
     with contextlib.suppress(Exception):  # a run that is judged follows
         call(*inputs)
     return Executable(call, way, None, (), (), graphs, broken)

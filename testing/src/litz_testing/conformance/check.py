@@ -17,6 +17,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from litz import report as reports
+from litz_testing.torch_compile import torch_compiled
 
 from .call import Call, clones, describe, doubled, make_call
 from .cases import Case, op_table
@@ -49,6 +50,11 @@ class Outcome:
     source: str = ""
     inputs: str = ""
     seconds: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ran and did not pass."""
+        return self.status in ("wrong", "error", "timeout")
 
 
 @dataclass
@@ -97,9 +103,11 @@ def _check(case: Case, call: Call, process: Callable[[Any], Any], backend: Any, 
         except Exception:
             return None
 
+    torch._dynamo.reset()  # nothing is left of earlier compiles
     try:
         with reports.collect() as collected:
-            actual = run(compiled(call.function, case.dynamic, backend), clones(call.tensors))
+            fast = torch_compiled(call.function, backend, case.dynamic, data=case.dynamic)
+            actual = run(fast, clones(call.tensors))
     except Exception as error:
         outcome.status, outcome.detail = "error", _message(error, traces=True)
         return
@@ -108,26 +116,6 @@ def _check(case: Case, call: Call, process: Callable[[Any], Any], backend: Any, 
     found = _compare(actual, expected, exact, values)
     if found:
         outcome.status, outcome.detail = "wrong", "; ".join(found)
-
-
-def compiled(function: Callable[..., Any], dynamic: bool, backend: Any) -> Callable[..., Any]:
-    """The function through torch.compile, with nothing left of earlier compiles. Data-dependent sizes are captured
-    where sizes are dynamic."""
-    torch._dynamo.reset()
-    config: Any = torch._dynamo.config
-    patch = config.patch(
-        capture_dynamic_output_shape_ops=dynamic,
-        capture_scalar_outputs=dynamic,
-        suppress_errors=False,
-        fail_on_recompile_limit_hit=True,
-    )
-    fast = torch.compile(function, backend=backend, dynamic=dynamic)
-
-    def run(*tensors: Any) -> Any:
-        with patch:
-            return fast(*tensors)
-
-    return run
 
 
 def _run(

@@ -1,1 +1,0 @@
-"""Tools that test litz itself. They need torch's own test utilities (`pip install expecttest`)."""

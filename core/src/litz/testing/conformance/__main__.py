@@ -1,5 +1,0 @@
-"""`python -m litz.testing.conformance`."""
-
-from .cli import main
-
-main()

@@ -1,0 +1,5 @@
+"""`python -m litz_testing.conformance`."""
+
+from .cli import main
+
+main()

@@ -28,30 +28,14 @@ def _scaled_operand(name: str, alpha: Any) -> NodeFunction:
     return lambda a, b: call(name, a, call("mul", b, scalar(alpha, b.dtype)))
 
 
-@lowering(aten.add.Tensor)
-def add(ctx: LoweringContext, x: Any, y: Any, scale: Any = None, *, alpha: Any = 1) -> View:
-    return same(ctx, _scaled_operand("add", alpha if scale is None else scale), x, y)
-
-
-@lowering(aten.sub.Tensor)
-def sub(ctx: LoweringContext, x: Any, y: Any, scale: Any = None, *, alpha: Any = 1) -> View:
-    return same(ctx, _scaled_operand("sub", alpha if scale is None else scale), x, y)
-
-
-@lowering("prims.add.default", "prims.sub.default", "prims.mul.default", aten.mul.Tensor)
-def arithmetic(ctx: LoweringContext, x: Any, y: Any) -> View:
-    return same(ctx, op(ctx.op_name), x, y)
+@lowering("prims.add.default", "prims.sub.default", aten.add.Tensor, aten.sub.Tensor)
+def add_or_sub(ctx: LoweringContext, x: Any, y: Any, scale: Any = None, *, alpha: Any = 1) -> View:
+    return same(ctx, _scaled_operand(ctx.op_name, alpha if scale is None else scale), x, y)
 
 
 @lowering(aten.div.Tensor, aten.true_divide.Tensor)
 def div(ctx: LoweringContext, x: Any, y: Any) -> View:
     return floating(ctx, op("div"), x, y)
-
-
-@lowering("prims.div.default")
-def prims_div(ctx: LoweringContext, x: Any, y: Any) -> View:
-    """Integers divide as in C."""
-    return same(ctx, lambda a, b: call("div" if a.dtype.is_floating_point else "truncdiv", a, b), x, y)
 
 
 @lowering(aten.div.Tensor_mode)
@@ -104,11 +88,6 @@ def pow_scalar(ctx: LoweringContext, x: Tensor, exponent: Any) -> View:
     return elementwise(ctx, lambda base: power_node(base, exponent), (x,), compute=dtype, result=dtype)
 
 
-@lowering(aten.pow.Tensor_Tensor, aten.pow.Scalar, "prims.pow.default")
-def pow_tensor(ctx: LoweringContext, x: Any, exponent: Any) -> View:
-    return same(ctx, op("pow"), x, exponent)
-
-
 # -------------------------------------------------------------------------------------------------- bounds, conditions
 
 
@@ -152,16 +131,3 @@ def round_decimals(ctx: LoweringContext, x: Tensor, *, decimals: int = 0) -> Vie
         return call(then, call("round", call(first, value, factor)), factor)
 
     return elementwise(ctx, function, (x,), result=x.dtype)
-
-
-# ------------------------------------------------------------------------------------------------------------- mixtures
-
-
-@lowering("prims.fma.default")
-def fma(ctx: LoweringContext, a: Any, b: Any, c: Any) -> View:
-    return same(ctx, op("fma"), a, b, c)
-
-
-@lowering(aten.logical_not.default)
-def logical_not(ctx: LoweringContext, x: Tensor) -> View:
-    return elementwise(ctx, lambda v: call("bitwise_not", cast(v, torch.bool)), (x,), result=torch.bool)

@@ -7,6 +7,7 @@ take their strides from that node's fake tensor, so that everything lies in memo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import torch
@@ -135,13 +136,6 @@ class LoweringContext:
         except Exception as error:
             raise NotImplementedError(f"{condition} is not known when compiling") from error
 
-    def owns_storage(self, name: str) -> bool:
-        """Is it known where in its storage the buffer begins?"""
-        return self.storage_offsets.get(name, ZERO) is not None
-
-    def storage_offset(self, name: str) -> Expr:
-        return self.storage_offsets.get(name) or ZERO
-
     # ------------------------------------------------------------------------------------------- buffers, operations
 
     def new_buffer(
@@ -207,30 +201,16 @@ class LoweringContext:
 
     def indices(self, size: Size) -> Indices:
         """One index per dimension: i0, i1, ... for the dimensions of extent other than 1, and 0 for the others."""
-        count = 0
-        found: list[Expr] = []
-        for extent in size:
-            found.append(ZERO if extent == 1 else loop_var(count))
-            count += extent != 1
-        return tuple(found)
+        numbers = count()
+        return tuple(ZERO if extent == 1 else loop_var(next(numbers)) for extent in size)
 
     def reduction_indices(self, size: Size) -> Indices:
         """One index per reduced dimension: r0, r1, ... for extents other than 1; at least one range is kept."""
-        count = 0
-        found: list[Expr] = []
-        for dim, extent in enumerate(size):
-            kept = extent != 1 or (dim == len(size) - 1 and count == 0)
-            found.append(reduction_var(count) if kept else ZERO)
-            count += kept
-        return tuple(found)
+        numbers = count()
+        found = [ZERO if extent == 1 else reduction_var(next(numbers)) for extent in size]
+        return tuple(found) if any(found) or not found else (*found[:-1], reduction_var(0))
 
-    def add_loop(
-        self,
-        device: torch.device,
-        size: Size,
-        reduction_size: Size,
-        stores: Sequence[Store],
-    ) -> None:
+    def add_loop(self, device: torch.device, size: Size, reduction_size: Size, stores: Sequence[Store]) -> None:
         """Append a Loop over the ranges that `indices(size)` and `reduction_indices(reduction_size)` stand for.
 
         For what `pointwise` and `reduction` do not offer: scatters, scans, several stores. Divisions in index
@@ -333,16 +313,13 @@ class LoweringContext:
         ref = value.ref()
         if ref is None:
             raise NotImplementedError(f"a view of {value.dtype} that is not strided")
-        result = self.new_buffer(value.size, value.dtype, value.device, stride)
-        fresh = TensorRef(result.name, result.layout)
-        empty = torch.ops.aten.empty_strided.default
-        kwargs = {"dtype": value.dtype, "device": value.device}
-        size, strides = tuple(value.size), tuple(result.layout.stride)
-        self.add_extern(empty, (size, strides), kwargs, value.device, outputs=(result.name,))
-        self.add_extern(
-            torch.ops.aten.copy_.default, (fresh, ref), {}, value.device, outputs=(None,), mutates=(result.name,)
-        )
-        return View.whole(result)
+        made: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
+        args = (value.size, tuple(map(to_expr, stride)))
+        result = self.extern(torch.ops.aten.empty_strided.default, args, made, size=value.size, stride=stride, **made)
+        name, fresh = result.buffer.name, TensorRef(result.buffer.name, result.buffer.layout)
+        copy = torch.ops.aten.copy_.default
+        self.add_extern(copy, (fresh, ref), {}, value.device, outputs=(None,), mutates=(name,))
+        return result
 
     def ref(self, value: Tensor, stride: Size | None = None) -> TensorRef:
         """`value` as an argument of a library call.

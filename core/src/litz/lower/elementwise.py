@@ -18,7 +18,7 @@ from litz.ir.index import ONE, ZERO, Expr
 
 from .context import Indices, LoweringContext
 from .promotion import is_whole
-from .view import Tensor, View
+from .view import Tensor, View, combined
 
 NodeFunction = Callable[..., Node]
 
@@ -71,6 +71,15 @@ def scalar(value: Any, dtype: torch.dtype) -> Node:
     raise NotImplementedError(f"a scalar {value!r}")
 
 
+_FUNCTIONS = {
+    "IntTrueDiv": "div",
+    "FloatTrueDiv": "div",
+    "FloatPow": "pow",
+    "Pow": "pow",
+    "OpaqueUnaryFn_sqrt": "sqrt",
+}
+
+
 def _float_expression(expr: Expr) -> Node:
     """A float-valued expression over sizes (x.shape[0] ** 0.5) as a float64 node."""
     if expr.is_number:
@@ -83,17 +92,10 @@ def _float_expression(expr: Expr) -> Node:
     args = [_float_expression(arg) if not is_whole(arg) else scalar(arg, torch.float64) for arg in expr.args]
     if name == "ToFloat":
         return args[0]
-    if name in ("IntTrueDiv", "FloatTrueDiv"):
-        return build.call("div", args[0], args[1])
-    if name in ("FloatPow", "Pow"):
-        return build.call("pow", args[0], args[1])
-    if name == "OpaqueUnaryFn_sqrt":
-        return build.call("sqrt", args[0])
+    if name in _FUNCTIONS:
+        return build.call(_FUNCTIONS[name], *args)
     if expr.is_Add or expr.is_Mul:
-        total = args[0]
-        for arg in args[1:]:
-            total = build.call("add" if expr.is_Add else "mul", total, arg)
-        return total
+        return combined("add" if expr.is_Add else "mul", args)
     raise NotImplementedError(f"the size expression {expr}")
 
 

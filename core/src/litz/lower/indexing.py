@@ -100,8 +100,7 @@ def gather(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, *, sparse_g
     if x.ndim == 0:
         return ctx.copy(views.expand(x, index.size))
     number = index.ndim == 0
-    if number:
-        index = views.unsqueeze(index, 0)
+    index = views.with_dims(index)
     size = index.size
 
     def body(indices: Indices) -> Node:
@@ -116,7 +115,7 @@ def index_select(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> Te
     dim = views.canonical_dim(dim, x.ndim)
     if x.ndim == 0:
         raise NotImplementedError("index_select of a number")
-    flat = views.unsqueeze(index, 0) if index.ndim == 0 else index
+    flat = views.with_dims(index)
     size = (*x.size[:dim], *flat.size, *x.size[dim + 1 :])
 
     def body(indices: Indices) -> Node:

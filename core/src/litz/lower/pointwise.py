@@ -152,8 +152,12 @@ for _name, _function in _TESTS.items():
 for _name, _function in _SAME_BINARY.items():
     _register(same, _function, 2, _names(_name, "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar", "default"))
 _register(floating, op("atan2"), 2, _names("atan2", "default"))
-for _name in ("logical_and", "logical_or", "logical_xor"):
-    _register(logical, op(_name.replace("logical", "bitwise")), 2, (f"aten.{_name}.default",))
+_register(same, op("mul"), 2, _names("mul", "Tensor"))
+_register(same, op("pow"), 2, _names("pow", "Tensor_Tensor", "Scalar"))
+_register(same, _pair("div", "truncdiv"), 2, ("prims.div.default",))  # integers divide as in C
+_register(same, op("fma"), 3, ("prims.fma.default",))
+for _name, _arity in {"not": 1, "and": 2, "or": 2, "xor": 2}.items():
+    _register(logical, op(f"bitwise_{_name}"), _arity, (f"aten.logical_{_name}.default",))
 
 
 def _comparison(name: str) -> NodeFunction:

@@ -244,6 +244,3 @@ def var_mean(
     ctx: LoweringContext, x: Tensor, dims: Dims = None, *, correction: Any = None, keepdim: bool = False
 ) -> tuple[View, ...]:
     return _variance(ctx, x, dims, correction, keepdim, root=False, with_mean=True)
-
-
-# ---- softmax and its kin

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from litz.ir import Node, build
-from litz.ir.dtypes import HALF
-from litz.ir.index import Expr, to_expr
+from litz.ir.dtypes import compute_dtype, greatest, least
+from litz.ir.index import Expr
 from litz.ir.operation import StoreMode
 
 from . import views
@@ -40,7 +40,7 @@ def writable(x: Tensor, mode: StoreMode) -> None:
 
 def accumulator(x: Tensor, mode: StoreMode) -> torch.dtype:
     """The dtype in which stores into a copy of `x` combine."""
-    return torch.float32 if mode != "set" and x.dtype in HALF else x.dtype
+    return x.dtype if mode == "set" else compute_dtype(x.dtype)
 
 
 def start(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> View:
@@ -89,14 +89,8 @@ def index_put(
         return _masked_put(ctx, x, indices, values, accumulate)
     parts: Advanced = advanced(ctx, x, indices)
     spread = views.expand(values, parts.size)
-    return overwrite(
-        ctx,
-        x,
-        parts.size,
-        lambda where: parts.positions(ctx, where),
-        spread.load,
-        "add" if accumulate else "set",
-    )
+    mode: StoreMode = "add" if accumulate else "set"
+    return overwrite(ctx, x, parts.size, lambda where: parts.positions(ctx, where), spread.load, mode)
 
 
 def _masked_put(
@@ -120,36 +114,16 @@ def _masked_put(
 # ------------------------------------------------------------------------------------------------------------- scatter
 
 
-def _along_dim(x: Tensor, dim: int, index: Tensor) -> tuple[int, Tensor, Tensor]:
-    """The dimension from the front, and x and index with at least one dimension."""
-    dim = views.canonical_dim(dim, x.ndim)
-    x = views.unsqueeze(x, 0) if x.ndim == 0 else x
-    return dim, x, views.unsqueeze(index, 0) if index.ndim == 0 else index
+def _along_dim(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> tuple[Tensor, tuple[Expr, ...], Places]:
+    """x and the size of index, with at least one dimension, and where in x the points of index are."""
+    dim, x, index = views.canonical_dim(dim, x.ndim), views.with_dims(x), views.with_dims(index)
+    return x, index.size, lambda indices: along(ctx, x, dim, index, indices, extents_of(indices, index.size))
 
 
-def _scatter(
-    ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, values: Callable[[Tensor], Values], mode: StoreMode
-) -> Tensor:
-    """values: from the tensor that is written to what is stored at each point of `index`."""
-    size = x.size
-    dim, x, index = _along_dim(x, dim, index)
-
-    def places(indices: Indices) -> list[Position]:
-        return along(ctx, x, dim, index, indices, extents_of(indices, index.size))
-
-    return views.reshape(overwrite(ctx, x, index.size, places, values(x), mode), size, ctx.hint)
-
-
-def _elements(source: Tensor) -> Values:
-    """The elements of a source tensor, which may have no dimensions."""
-    source = views.unsqueeze(source, 0) if source.ndim == 0 else source
-    return source.load
-
-
-def _number(x: Tensor, value: Any) -> Values:
-    if not isinstance(value, (bool, int, float)):
-        raise NotImplementedError(f"scattering {value}")
-    return lambda indices: build.const(value, x.dtype)
+def _scatter(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, values: Values, mode: StoreMode) -> Tensor:
+    """values: what is stored at each point of `index`."""
+    with_dims, size, places = _along_dim(ctx, x, dim, index)
+    return views.reshape(overwrite(ctx, with_dims, size, places, values, mode), x.size, ctx.hint)
 
 
 _MODES: dict[str | None, StoreMode] = {None: "set", "add": "add", "multiply": "prod"}
@@ -159,19 +133,21 @@ _MODES: dict[str | None, StoreMode] = {None: "set", "add": "add", "multiply": "p
 def scatter_source(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor, *, reduce: str | None = None
 ) -> Tensor:
-    return _scatter(ctx, x, dim, index, lambda x: _elements(source), _MODES[reduce])
+    return _scatter(ctx, x, dim, index, views.with_dims(source).load, _MODES[reduce])
 
 
 @lowering(aten.scatter.value, aten.scatter.value_reduce)
 def scatter_value(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: Any, *, reduce: str | None = None
 ) -> Tensor:
-    return _scatter(ctx, x, dim, index, lambda x: _number(x, value), _MODES[reduce])
+    if not isinstance(value, (bool, int, float)):
+        raise NotImplementedError(f"scattering {value}")
+    return _scatter(ctx, x, dim, index, lambda _: build.const(value, x.dtype), _MODES[reduce])
 
 
 @lowering(aten.scatter_add.default)
 def scatter_add(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    return _scatter(ctx, x, dim, index, lambda x: _elements(source), "add")
+    return _scatter(ctx, x, dim, index, views.with_dims(source).load, "add")
 
 
 _REDUCE: dict[str, StoreMode] = {"sum": "add", "mean": "add", "prod": "prod", "amax": "max", "amin": "min"}
@@ -181,9 +157,7 @@ def identity(mode: StoreMode, dtype: torch.dtype) -> bool | int | float:
     """What changes nothing when it is combined."""
     if mode in ("add", "prod"):
         return int(mode == "prod")
-    if dtype.is_floating_point:
-        return float("-inf") if mode == "max" else float("inf")
-    return torch.iinfo(dtype).min if mode == "max" else torch.iinfo(dtype).max
+    return least(dtype) if mode == "max" else greatest(dtype)
 
 
 @lowering(aten.scatter_reduce.two)
@@ -200,13 +174,8 @@ def scatter_reduce(
     """Without `include_self` the elements that are written to start from the identity, by a loop of its own."""
     mode, original = _REDUCE[reduce], x.size
     writable(x, mode)
-    dim, x, index = _along_dim(x, dim, index)
-    dtype, size = accumulator(x, mode), index.size
-    load = _elements(source)
-
-    def places(indices: Indices) -> list[Position]:
-        return along(ctx, x, dim, index, indices, extents_of(indices, size))
-
+    x, size, places = _along_dim(ctx, x, dim, index)
+    dtype, load = accumulator(x, mode), views.with_dims(source).load
     target = start(ctx, x, dtype)
     if not include_self:
         put(ctx, target, size, places, lambda _: build.const(identity(mode, dtype), dtype), "set")
@@ -260,8 +229,7 @@ def _index_dim(
     if x.ndim == 0:
         raise NotImplementedError("a slice of a number")
     dim = views.canonical_dim(dim, x.ndim)
-    index = views.unsqueeze(index, 0) if index.ndim == 0 else index
-    source = views.unsqueeze(source, 0) if source.ndim == 0 else source
+    index, source = views.with_dims(index), views.with_dims(source)
     for other in [d for d in range(x.ndim) if d != dim]:
         index = views.unsqueeze(index, other)
     spread = views.expand(index, source.size)
@@ -272,7 +240,22 @@ def _index_dim(
     return overwrite(ctx, x, source.size, places, lambda indices: change(source.load(indices)), mode)
 
 
-def zeros(ctx: LoweringContext, size: Sequence[int | Expr], dtype: torch.dtype, device: torch.device) -> View:
-    """A fresh buffer of zeros to accumulate into."""
-    sizes = tuple(map(to_expr, size))
-    return ctx.pointwise(sizes, dtype, device, lambda _: build.const(0, dtype))
+def put_in_zeros(
+    ctx: LoweringContext,
+    values: Tensor,
+    size: Sequence[Expr],
+    places: Places,
+    mode: StoreMode,
+    seen: Callable[[View], Tensor] = lambda target: target,
+) -> View:
+    """A tensor of `size`, zeros but for `values`, each stored (or combined, by `mode`) at its place.
+
+    seen: the view of the result in which the places are.
+    """
+    writable(values, mode)
+    dtype = accumulator(values, mode)
+    target = ctx.pointwise(size, dtype, values.device, lambda _: build.const(0, dtype))
+    view = seen(target)
+    assert isinstance(view, View)
+    put(ctx, view, values.size, places, lambda indices: build.cast(values.load(indices), dtype), mode)
+    return as_dtype(ctx, target, values.dtype)

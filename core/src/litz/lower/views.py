@@ -9,20 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-import sympy
-
 from litz.ir import Layout
-from litz.ir.index import (
-    ONE,
-    ZERO,
-    Expr,
-    fits,
-    floordiv,
-    mod,
-    product,
-    recombine,
-    to_expr,
-)
+from litz.ir.index import ONE, ZERO, Expr, fits, floordiv, mod, product, recombine, to_expr
 
 from .strides import same_stride
 from .view import Tensor, View, ranges_of, variables
@@ -47,30 +35,17 @@ def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
     return x.reindex([x.size[old] for old in order], index)
 
 
-def transpose(x: Tensor, first: int, second: int) -> Tensor:
-    if x.ndim == 0:
-        return x
-    order = list(range(x.ndim))
-    a, b = canonical_dim(first, x.ndim), canonical_dim(second, x.ndim)
-    order[a], order[b] = order[b], order[a]
-    return permute(x, order)
-
-
 def expand(x: Tensor, size: Sequence[int | Expr]) -> Tensor:
-    """x broadcast to `size`; new dimensions come in front, and -1 keeps an extent."""
+    """x broadcast to `size`; new dimensions come in front."""
+    sizes, names = tuple(map(to_expr, size)), variables(len(size))
     new = len(size) - x.ndim
-    sizes = [
-        x.size[dim - new] if dim >= new and to_expr(extent) == -1 else to_expr(extent)
-        for dim, extent in enumerate(size)
-    ]
-    names = variables(len(size))
     index = [ZERO if extent == 1 else names[dim + new] for dim, extent in enumerate(x.size)]
-    return x if tuple(sizes) == x.size else x.reindex(sizes, index)
+    return x if sizes == x.size else x.reindex(sizes, index)
 
 
-def squeeze(x: Tensor, dims: Sequence[int] | None = None) -> Tensor:
-    """Without the dimensions of size 1 (among `dims`, if given)."""
-    chosen = range(x.ndim) if dims is None else {canonical_dim(dim, x.ndim) for dim in dims}
+def squeeze(x: Tensor, dims: Sequence[int]) -> Tensor:
+    """Without those of the dimensions `dims` that have size 1."""
+    chosen = {canonical_dim(dim, x.ndim) for dim in dims}
     kept = [dim for dim in range(x.ndim) if dim not in chosen or x.size[dim] != 1]
     index: list[Expr] = [ZERO] * x.ndim
     for new, old in enumerate(kept):
@@ -83,6 +58,11 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
     dim = canonical_dim(dim, x.ndim + 1)
     names = variables(x.ndim + 1)
     return x.reindex([*x.size[:dim], ONE, *x.size[dim:]], [*names[:dim], *names[dim + 1 :]])
+
+
+def with_dims(x: Tensor) -> Tensor:
+    """x, with a dimension of size 1 if it has none."""
+    return x if x.ndim else unsqueeze(x, 0)
 
 
 def from_front(position: int | Expr, extent: Expr) -> Expr:
@@ -133,12 +113,9 @@ def unfold(x: Tensor, dim: int, length: int, step: int) -> Tensor:
     return x.reindex(size, index)
 
 
-def diagonal(x: Tensor, offset: int = 0, first: int = 0, second: int = 1, length: Expr | None = None) -> Tensor:
-    """The diagonal of two dimensions as a new last one; `length` if the caller knows it."""
+def diagonal(x: Tensor, offset: int, first: int, second: int, length: Expr) -> Tensor:
+    """The diagonal of two dimensions, of `length`, as a new last one."""
     a, b = canonical_dim(first, x.ndim), canonical_dim(second, x.ndim)
-    rows, columns = x.size[a] - max(-offset, 0), x.size[b] - max(offset, 0)
-    if length is None:
-        length = sympy.Max(ZERO, sympy.Min(rows, columns))
     kept = [dim for dim in range(x.ndim) if dim not in (a, b)]
     names = variables(len(kept) + 1)
     index: list[Expr] = [ZERO] * x.ndim
@@ -151,22 +128,13 @@ def diagonal(x: Tensor, offset: int = 0, first: int = 0, second: int = 1, length
 # ------------------------------------------------------------------------------------------------------------- reshape
 
 
-def infer_size(size: Sequence[int | Expr], numel: Expr) -> tuple[Expr, ...]:
-    """`size` with its -1, if any, replaced by what is left of `numel`."""
-    sizes = [to_expr(extent) for extent in size]
-    if -1 in sizes:
-        rest = product(extent for extent in sizes if extent != -1)
-        sizes[sizes.index(sympy.Integer(-1))] = ZERO if rest == 0 else floordiv(numel, rest)
-    return tuple(sizes)
-
-
-def reshape(x: Tensor, size: Sequence[int | Expr], hint: Hint) -> Tensor:
-    """x with the same elements in row-major order as `size` (with at most one -1).
+def reshape(x: Tensor, size: Sequence[Expr], hint: Hint) -> Tensor:
+    """x with the same elements in row-major order as `size`.
 
     Dimensions are matched from the front into groups of equal numbers of elements, so that a dimension that a reshape
     leaves alone keeps its variable. `hint` says which of two unequal symbolic products to extend; any answer is right.
     """
-    sizes = infer_size(size, x.numel)
+    sizes = tuple(size)
     if sizes == x.size:
         return x
     if product(sizes) == 0:

@@ -266,19 +266,19 @@ class LoweringContext:
         dtypes: Sequence[torch.dtype],
         device: torch.device,
         body: ReductionBody,
-        *,
-        outputs: Sequence[int | None] | None = None,
     ) -> tuple[View, ...]:
-        """New tensors of `size`, one per entry of `dtypes`, reduced over `reduction_size` in one Loop.
+        """New tensors of `size`, one per entry of `dtypes`, reduced over `reduction_size` in one Loop. Several are the
+        node's first results.
 
         `body(indices, reduction_indices)` gives a node per tensor, made with `build.reduce`; each is cast. An empty
         `reduction_size` is one of (1,). A tensor without elements reduces nothing.
         """
         inner_size = tuple(reduction_size) or (ONE,)
         indices, inner = self.indices(size), self.reduction_indices(inner_size)
+        numbers = range(len(dtypes)) if len(dtypes) > 1 else (None,)
         results = tuple(
-            View.whole(self.new_buffer(size, dtype, device, output=outputs[position] if outputs else None))
-            for position, dtype in enumerate(dtypes)
+            View.whole(self.new_buffer(size, dtype, device, output=number))
+            for number, dtype in zip(numbers, dtypes, strict=True)
         )
         if any(result.numel == 0 for result in results):
             stores = [self.store(result, indices, build.const(0, result.dtype)) for result in results]

@@ -127,7 +127,7 @@ def _max_pool_reduced(
         return (best, _place(w, indices, build.reduce("argmax", value))) if wanted else (best,)
 
     dtypes = [x.dtype, torch.int64] if wanted else [x.dtype]
-    results = ctx.reduction(size, tuple(map(to_expr, w.taps)), dtypes, x.device, body, outputs=[0, 1][: len(dtypes)])
+    results = ctx.reduction(size, tuple(map(to_expr, w.taps)), dtypes, x.device, body)
     return results[0], results[1] if wanted else None
 
 

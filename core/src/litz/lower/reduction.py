@@ -68,8 +68,7 @@ def reduce_over(
         return body(x.load(position))
 
     inner_size = [x.size[dim] for dim in gone]
-    outputs = list(range(len(dtypes))) if len(dtypes) > 1 else None
-    return ctx.reduction(size, inner_size, dtypes, x.device, reduced, outputs=outputs)
+    return ctx.reduction(size, inner_size, dtypes, x.device, reduced)
 
 
 def reduce_one(

@@ -37,7 +37,7 @@ def _scan(ctx: LoweringContext, x: Tensor, dim: int, dtype: torch.dtype) -> Tens
     kind = ctx.op_name.removeprefix("cum")
     wide = compute_dtype(dtype)
     if x.ndim == 0 or x.numel == 0:
-        return ctx.pointwise(x.size, dtype, x.device, lambda indices: build.cast(x.load(indices), dtype))
+        return ctx.pointwise(x.size, dtype, x.device, x.load)
     if dtype == torch.bool:
         raise NotImplementedError("a scan of bool")
     dim = canonical_dim(dim, x.ndim)

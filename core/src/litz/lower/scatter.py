@@ -45,14 +45,13 @@ def accumulator(x: Tensor, mode: StoreMode) -> torch.dtype:
 
 def start(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> View:
     """A fresh buffer with the elements of `x`, cast to `dtype`."""
-    stride = ctx.meta_strides(x.size)
-    return ctx.pointwise(x.size, dtype, x.device, lambda indices: build.cast(x.load(indices), dtype), stride=stride)
+    return ctx.pointwise(x.size, dtype, x.device, x.load, stride=ctx.meta_strides(x.size))
 
 
 def put(
     ctx: LoweringContext, target: View, size: Sequence[Expr], places: Places, values: Values, mode: StoreMode
 ) -> None:
-    """Store `values(indices)` at `places(indices)` of `target`, for every point of `size`."""
+    """Store `values(indices)`, cast, at `places(indices)` of `target`, for every point of `size`."""
     if any(extent == 0 for extent in (*size, *target.size)):
         return
     indices = ctx.indices(size)
@@ -72,7 +71,7 @@ def overwrite(
     """A copy of `x` with `values` stored at `places`."""
     writable(x, mode)
     target = start(ctx, x, accumulator(x, mode))
-    put(ctx, target, size, places, lambda indices: build.cast(values(indices), target.dtype), mode)
+    put(ctx, target, size, places, values, mode)
     return as_dtype(ctx, target, x.dtype)
 
 
@@ -175,11 +174,11 @@ def scatter_reduce(
     mode, original = _REDUCE[reduce], x.size
     writable(x, mode)
     x, size, places = _along_dim(ctx, x, dim, index)
-    dtype, load = accumulator(x, mode), views.with_dims(source).load
+    dtype = accumulator(x, mode)
     target = start(ctx, x, dtype)
     if not include_self:
         put(ctx, target, size, places, lambda _: build.const(identity(mode, dtype), dtype), "set")
-    put(ctx, target, size, places, lambda indices: build.cast(load(indices), dtype), mode)
+    put(ctx, target, size, places, views.with_dims(source).load, mode)
     if reduce != "mean":
         return views.reshape(as_dtype(ctx, target, x.dtype), original, ctx.hint)
     count = ctx.pointwise(
@@ -257,5 +256,5 @@ def put_in_zeros(
     target = ctx.pointwise(size, dtype, values.device, lambda _: build.const(0, dtype))
     view = seen(target)
     assert isinstance(view, View)
-    put(ctx, view, values.size, places, lambda indices: build.cast(values.load(indices), dtype), mode)
+    put(ctx, view, values.size, places, values.load, mode)
     return as_dtype(ctx, target, values.dtype)

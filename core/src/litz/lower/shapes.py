@@ -49,28 +49,37 @@ _is_view(views.unfold, aten.unfold.default)
 _is_view(views.flip, aten.flip.default, any_dtype=False)  # torch has no negative strides
 
 
-@lowering(
-    *(aten.view.default, aten.reshape.default, aten._reshape_copy.default),
-    *(prims.collapse_view.default, prims.split_dim.default),
-    any_dtype=True,
-)
-def view(ctx: LoweringContext, x: Tensor, *_: Any) -> Tensor:
+def given_size(ctx: LoweringContext, size: Size) -> list[Expr]:
+    """`size`, with the extents of the node's result for -1. Those that are given are the simpler expressions."""
+    return [known if extent == -1 else to_expr(extent) for extent, known in zip(size, meta_size(ctx), strict=True)]
+
+
+@lowering(aten.view.default, aten.reshape.default, aten._reshape_copy.default, any_dtype=True)
+def view(ctx: LoweringContext, x: Tensor, size: Size, stride: Size | None = None) -> Tensor:
+    return reshape_or_copy(ctx, x, given_size(ctx, size))
+
+
+@lowering(prims.collapse_view.default, prims.split_dim.default, any_dtype=True)
+def prims_view(ctx: LoweringContext, x: Tensor, *_: Any) -> Tensor:
+    return reshape_or_copy(ctx, x, meta_size(ctx))
+
+
+@lowering(prims.reshape.default, any_dtype=True)
+def prims_reshape(ctx: LoweringContext, x: Tensor, size: Size) -> Tensor:
+    return ctx.copy(reshape_or_copy(ctx, x, given_size(ctx, size)))
+
+
+def reshape_or_copy(ctx: LoweringContext, x: Tensor, size: Sequence[Expr]) -> Tensor:
     """x reshaped. A copy first where Loops cannot read x and the reshape is not a strided view of it."""
-    size = meta_size(ctx)
     result = views.reshape(x, size, ctx.hint)
     if x.dtype in SUPPORTED or not isinstance(result, View) or result.layout() is not None:
         return result
     return views.reshape(ctx.realize(x), size, ctx.hint)
 
 
-@lowering(prims.reshape.default, any_dtype=True)
-def reshape_copy(ctx: LoweringContext, x: Tensor, *_: Any) -> Tensor:
-    return ctx.copy(view(ctx, x))
-
-
 @lowering(aten.expand.default, any_dtype=True)
-def expand(ctx: LoweringContext, x: Tensor, *_: Any, **__: Any) -> Tensor:
-    return views.expand(x, meta_size(ctx))
+def expand(ctx: LoweringContext, x: Tensor, size: Size, *, implicit: bool = False) -> Tensor:
+    return views.expand(x, given_size(ctx, size))
 
 
 @lowering(prims.broadcast_in_dim.default, any_dtype=True)

@@ -7,19 +7,19 @@ ops behind the convolution. The new weights are computed in float64 and rounded 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from litz.capture import torch_api
-from litz.capture.freezing import constants
-from litz.capture.graph import Graph, constant_of
+from litz.capture.graph import Graph
+from litz.capture.passes.constants import CONVERSIONS
+from litz.capture.passes.freezing import constants
+from litz.capture.passes.rewrite import Call, Constant, Plan, rewrite
 from litz_plugins.records import PassContext
 
-aten, prims = torch.ops.aten, torch.ops.prims
-
-_CASTS = frozenset({prims.convert_element_type.default, aten._to_copy.default})
+aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def fold_affine(graph: Graph, context: PassContext | None = None) -> Graph:
         for fold in found:
             subject = f"{fold.last.name} into {fold.convolution.name}"
             context.record(subject, "folded", "a scale and a shift by channel are part of frozen weights")
-    return _folded(graph, known, found)
+    return rewrite(graph, Plan(emit={fold.last: _call(fold, known) for fold in found}, drop=_taken_over(found)))
 
 
 def _find(node: torch.fx.Node, known: Mapping[torch.fx.Node, torch.Tensor]) -> _Fold | None:
@@ -77,7 +77,7 @@ def _is_cast_only(node: torch.fx.Node, last: torch.fx.Node) -> bool:
     current = node
     while current is not last:
         (current,) = current.users
-        if current.target not in _CASTS:
+        if current.target not in CONVERSIONS:
             return False
     return True
 
@@ -95,7 +95,7 @@ def _step(
         return None
     if not all(torch_api.same_statically(a, b) for a, b in zip(result.shape, value.shape, strict=True)):
         return None
-    if user.target in _CASTS:
+    if user.target in CONVERSIONS:
         return affine if result.device == value.device else None
     if user.target not in _OPERATIONS or user.kwargs or len(user.args) != 2:
         return None
@@ -144,36 +144,12 @@ _OPERATIONS: Mapping[Any, Any] = {
 }
 
 
-def _folded(graph: Graph, known: Mapping[torch.fx.Node, torch.Tensor], found: list[_Fold]) -> Graph:
-    attributes = {str(node.target): constant_of(graph, node) for node in graph.nodes if node.op == "get_attr"}
-    by_last = {fold.last: fold for fold in found}
-    gone = _taken_over(found)
-    fresh = torch.fx.Graph()
-    new: dict[torch.fx.Node, torch.fx.Node] = {}
-
-    def constant(name: str, value: torch.Tensor) -> torch.fx.Node:
-        attributes[name] = value
-        node = fresh.create_node("get_attr", name, (), {})
-        mode = torch_api.fake_mode_of([found[0].convolution.meta["val"]])
-        node.meta = {"val": torch_api.make_fake(mode, value)}
-        return node
-
-    for node in graph.nodes:
-        fold = by_last.get(node)
-        if fold is not None:
-            weight, bias = _weights(fold, known)
-            convolution = fold.convolution
-            args = list(torch.fx.node.map_arg(convolution.args[:1], new.__getitem__))
-            args.append(constant(f"_folded_weight_{convolution.name}", weight))
-            args.append(constant(f"_folded_bias_{convolution.name}", bias))
-            rest = torch.fx.node.map_arg(convolution.args[3:], new.__getitem__)
-            new[node] = fresh.create_node("call_function", convolution.target, (*args, *rest), {}, name=node.name)
-            new[node].meta = dict(convolution.meta)
-        elif node not in gone:
-            new[node] = fresh.node_copy(node, new.__getitem__)
-    for node in [node for node in fresh.nodes if node.op == "get_attr" and not node.users]:
-        fresh.erase_node(node)
-    return replace(graph, module=torch_api.make_graph_module(attributes, fresh, type(graph.module).__name__))
+def _call(fold: _Fold, known: Mapping[torch.fx.Node, torch.Tensor]) -> Call:
+    """The convolution with the affine map in its weight and bias."""
+    old = fold.convolution
+    mode = torch_api.fake_mode_of([old.meta["val"]])
+    weight, bias = (Constant(made, {"val": torch_api.make_fake(mode, made)}) for made in _weights(fold, known))
+    return Call(old.target, (old.args[0], weight, bias, *old.args[3:]), meta=old.meta)  # type: ignore[arg-type]
 
 
 def _taken_over(found: list[_Fold]) -> frozenset[torch.fx.Node]:

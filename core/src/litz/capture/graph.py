@@ -140,11 +140,6 @@ def statically_known(graph: Graph, condition: Any) -> bool:
     return torch_api.evaluate_statically(graph.shape_env, condition) is True
 
 
-def decide(graph: Graph, condition: Any) -> bool:
-    """Whether `condition` holds for this compile's sizes, with a guard on record. Raises on unbacked symbols."""
-    return torch_api.evaluate_with_guard(graph.shape_env, condition)
-
-
 def symbol_ranges(graph: Graph) -> Mapping[sympy.Symbol, tuple[sympy.Expr, sympy.Expr]]:
     """The least and greatest value of each symbol, both inclusive."""
     return torch_api.value_ranges(graph.shape_env)

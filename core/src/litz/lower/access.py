@@ -146,5 +146,5 @@ def window_positions(taps: Sequence[int]) -> Iterable[Indices]:
 
 def used(ctx: LoweringContext, output: int) -> bool:
     """Does anything in the graph use this result of the node?"""
-    users = [] if ctx.node is None else list(ctx.node.users)
+    users = ctx.node.users
     return not users or any(user.op == "output" or user.args[1:] == (output,) for user in users)

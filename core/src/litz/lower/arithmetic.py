@@ -85,7 +85,7 @@ def pow_scalar(ctx: LoweringContext, x: Tensor, exponent: Any) -> View:
     if not isinstance(exponent, (bool, int, float)):
         return same(ctx, op("pow"), x, exponent)
     dtype = result_type(x, exponent)
-    return elementwise(ctx, lambda base: power_node(base, exponent), (x,), compute=dtype, result=dtype)
+    return elementwise(ctx, lambda base: power_node(base, exponent), (x,), dtype, compute=dtype)
 
 
 # -------------------------------------------------------------------------------------------------- bounds, conditions
@@ -103,7 +103,7 @@ def clamp(ctx: LoweringContext, x: Tensor, low: Any = None, high: Any = None) ->
             value = call(name, value, limit)
         return value
 
-    return elementwise(ctx, function, (x, *(bound for _, bound in used)), compute=dtype, result=dtype)
+    return elementwise(ctx, function, (x, *(bound for _, bound in used)), dtype, compute=dtype)
 
 
 @lowering(aten.hardshrink_backward.default, aten.softshrink_backward.default)
@@ -118,7 +118,7 @@ def shrink_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, limit: float)
 @lowering(aten.where.self, "prims.where.default")
 def where(ctx: LoweringContext, condition: Tensor, x: Any, y: Any) -> View:
     dtype = result_type(x, y)
-    return elementwise(ctx, op("where"), (condition, x, y), compute=(torch.bool, dtype, dtype), result=dtype)
+    return elementwise(ctx, op("where"), (condition, x, y), dtype, compute=(torch.bool, dtype, dtype))
 
 
 @lowering(aten.round.decimals)
@@ -130,4 +130,4 @@ def round_decimals(ctx: LoweringContext, x: Tensor, *, decimals: int = 0) -> Vie
         first, then = ("mul", "div") if decimals > 0 else ("div", "mul")
         return call(then, call("round", call(first, value, factor)), factor)
 
-    return elementwise(ctx, function, (x,), result=x.dtype)
+    return elementwise(ctx, function, (x,), x.dtype)

@@ -17,7 +17,7 @@ from .access import as_node, at_least, extents_of, less_than, masked_load, sum_t
 from .context import Indices, LoweringContext
 from .registry import lowering_by_rank
 from .shapes import meta_size
-from .view import Tensor
+from .view import Tensor, combined
 from .windows import Window, window
 
 
@@ -60,7 +60,8 @@ def _divisor(
     """
     if override is not None:
         return build.const(override, dtype)
-    constant, varying = 1, None
+    constant = 1
+    varying: list[Node] = []
     for start, k, p, extent in zip(w.starts(outer), w.kernel, w.padding, w.size, strict=True):
         limit = extent + p if include_pad else extent
         beyond = less_than(start + k, limit + 1, ranges)
@@ -73,11 +74,10 @@ def _divisor(
             end = build.call("minimum", end, as_node(limit))
         if before is not None:
             first = build.call("maximum", first, build.const(0, torch.int64))
-        length = build.call("sub", end, first)
-        varying = length if varying is None else build.call("mul", varying, length)
-    if varying is None:
+        varying.append(build.call("sub", end, first))
+    if not varying:
         return build.const(constant, dtype)
-    return build.cast(build.call("mul", varying, build.const(constant, torch.int64)), dtype)
+    return build.cast(combined("mul", [*varying, as_node(constant)]), dtype)
 
 
 @lowering_by_rank((2, 3), "aten.avg_pool{}d_backward.default")

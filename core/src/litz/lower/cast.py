@@ -18,7 +18,7 @@ prims = torch.ops.prims
 @lowering(prims.convert_element_type.default)
 def converted(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> View:
     """A fresh tensor of another dtype (or the same), laid out as the node's result."""
-    return elementwise(ctx, lambda value: cast(value, dtype), (x,), result=dtype)
+    return elementwise(ctx, lambda value: cast(value, dtype), (x,), dtype)
 
 
 @lowering(aten._to_copy.default)
@@ -91,4 +91,4 @@ def view_dtype(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> Tensor:
     """The same bits as a dtype of the same width."""
     if x.dtype.itemsize != dtype.itemsize or torch.bool in (x.dtype, dtype) or isinstance(x, Computed):
         raise NotImplementedError("a view of another width")
-    return elementwise(ctx, lambda value: bitcast(value, dtype), (x,), result=dtype)
+    return elementwise(ctx, lambda value: bitcast(value, dtype), (x,), dtype)

@@ -60,7 +60,8 @@ class LoweringContext:
         self.options = options
         self.target_of = target_of
         self.needs = needs
-        self.node: torch.fx.Node | None = None
+        self.node: torch.fx.Node
+        """That is being lowered."""
         self.buffers: dict[str, Buffer] = {}
         self.constants: dict[str, torch.Tensor] = {}
         self.operations: list[Operation] = []
@@ -77,18 +78,16 @@ class LoweringContext:
 
     @property
     def meta(self) -> Any:
-        """The fake value of the node being lowered: a tensor, a SymInt, or a tuple of them; None outside of a node."""
-        return None if self.node is None else self.node.meta.get("val")
+        """The fake value of the node being lowered: a tensor, a SymInt, or a tuple of them; None for nothing."""
+        return self.node.meta.get("val")
 
     @property
     def origins(self) -> tuple[str, ...]:
-        return () if self.node is None else (self.node.name,)
+        return (self.node.name,)
 
     @property
     def op(self) -> str:
         """The op being lowered, as a user would know it: the one that was called if it was broken up while tracing."""
-        if self.node is None:
-            return "litz"
         called = self.node.meta.get("original_aten") or self.node.target
         return str(getattr(called, "overloadpacket", called))
 
@@ -108,7 +107,6 @@ class LoweringContext:
     @property
     def op_name(self) -> str:
         """The name of the node's op, for a lowering that several share: "sum" of aten.sum.dim_IntList."""
-        assert self.node is not None
         return self.node.target._opname  # type: ignore[union-attr, no-any-return]
 
     def hint(self, expr: Expr) -> int:

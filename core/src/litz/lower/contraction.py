@@ -23,7 +23,6 @@ aten = torch.ops.aten
 
 def template(ctx: LoweringContext, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> View:
     """A Template of the node's op with one result, a fresh tensor laid out as the fake one."""
-    assert ctx.node is not None
     meta = ctx.meta
     return ctx.extern(
         ctx.node.target,  # type: ignore[arg-type]
@@ -77,6 +76,4 @@ def product_and_bias(ctx: LoweringContext, bias: Tensor, a: Tensor, b: Tensor, *
 )
 def strided_contraction(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     """Those whose kernels look at the operands' strides: they get the strides of the trace."""
-    assert ctx.node is not None
-    kind = ctx.op_name.removeprefix("_")
-    return fallback(ctx, ctx.node, args, kwargs, operation=Template, kind=kind)
+    return fallback(ctx, args, kwargs, operation=Template, kind=ctx.op_name.removeprefix("_"))

@@ -1,6 +1,6 @@
 """Elementwise ops: operands are broadcast, brought to a common dtype, and given to a function of nodes.
 
-    elementwise(ctx, lambda a, b: call("mul", a, b), (x, 2.0), compute=torch.float32)
+    elementwise(ctx, lambda a, b: call("mul", a, b), (x, 2.0), torch.float32, compute=torch.float32)
 
 Operands are Tensors, Python scalars, or size expressions (int- or float-valued).
 """
@@ -103,27 +103,18 @@ def elementwise(
     ctx: LoweringContext,
     function: NodeFunction,
     args: Sequence[Any],
+    result: torch.dtype,
     *,
-    compute: torch.dtype | tuple[torch.dtype | None, ...] | None = None,
-    result: torch.dtype | None = None,
+    compute: torch.dtype | tuple[torch.dtype, ...] | None = None,
 ) -> View:
     """`function` of the operands at each point of the size that they broadcast to.
 
-    compute: the dtype that operands are cast to; one for each if a sequence; None leaves a tensor as it is.
-    result: the dtype of the result; None is that of the node that `function` gives.
+    result: the dtype of the result. compute: the dtype that operands are cast to; one for each if a tuple; None leaves
+    tensors as they are.
     """
     each = compute if isinstance(compute, tuple) else (compute,) * len(args)
 
     def node(indices: Indices) -> Node:
-        found = []
-        for arg, dtype in zip(args, each, strict=True):
-            if dtype is None:
-                assert isinstance(arg, Tensor)
-                dtype = arg.dtype
-            found.append(operand(arg, indices, dtype))
-        return function(*found)
+        return function(*(operand(arg, indices, dtype or arg.dtype) for arg, dtype in zip(args, each, strict=True)))
 
-    size = broadcast_size(*args)
-    if result is None:
-        result = node(ctx.indices(size)).dtype
-    return ctx.pointwise(size, result, device_of(*args), node)
+    return ctx.pointwise(broadcast_size(*args), result, device_of(*args), node)

@@ -227,8 +227,8 @@ def as_strided_scatter(
     storage_offset: int | Expr | None = None,
 ) -> Tensor:
     """A copy of x in eager's own layout, and a second loop that writes `source` over the strided view of it."""
-    meta = ctx.node.args[0].meta["val"] if ctx.node is not None else None  # type: ignore[union-attr]
-    if meta is None or not meta.is_contiguous() or torch_api.sympy_of(meta.storage_offset()) != 0:
+    meta = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]
+    if not meta.is_contiguous() or torch_api.sympy_of(meta.storage_offset()) != 0:
         raise NotImplementedError("as_strided_scatter on a tensor with gaps")
     result = ctx.copy(x)
     offset = to_expr(0) if storage_offset is None else to_expr(storage_offset)

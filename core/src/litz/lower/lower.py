@@ -242,7 +242,7 @@ class _Lowerer:
                     return self.settled(node, result)
                 except NotImplementedError:
                     self.ctx.rollback(mark)
-            made = fallback(self.ctx, node, args, kwargs)
+            made = fallback(self.ctx, args, kwargs)
             return simple(made) if isinstance(made, sympy.Basic) else made
         except LoweringError:
             raise

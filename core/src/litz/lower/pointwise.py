@@ -40,13 +40,13 @@ def like(node: Node, value: float) -> Node:
 def same(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
     """Operands meet in one dtype, the result's."""
     dtype = result_type(*args)
-    return elementwise(ctx, function, args, compute=dtype, result=dtype)
+    return elementwise(ctx, function, args, dtype, compute=dtype)
 
 
 def floating(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
     """Operands meet in a floating-point dtype, the result's."""
     dtype = to_float(result_type(*args))
-    return elementwise(ctx, function, args, compute=dtype, result=dtype)
+    return elementwise(ctx, function, args, dtype, compute=dtype)
 
 
 def predicate(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
@@ -55,12 +55,12 @@ def predicate(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
     if dtype in HALF and device_of(*args).type == "cpu":
         # Eager's CPU kernels round a Python number to the tensor's dtype before they compare; its CUDA kernels do not.
         args = tuple(torch.tensor(arg, dtype=dtype).item() if isinstance(arg, float) else arg for arg in args)
-    return elementwise(ctx, function, args, compute=dtype, result=bool_)
+    return elementwise(ctx, function, args, bool_, compute=dtype)
 
 
 def logical(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
     """Each operand becomes bool, and so is the result."""
-    return elementwise(ctx, function, args, compute=bool_, result=bool_)
+    return elementwise(ctx, function, args, bool_, compute=bool_)
 
 
 Kind = Callable[..., View]

@@ -123,14 +123,9 @@ def mean(
     count = reduced_numel(x, dims)
 
     def average(total: Node) -> Node:
-        return call("div", total, _count(count, total.dtype))
+        return call("div", total, scalar(count, total.dtype))
 
     return reduce_one(ctx, "sum", x, dims, keepdim, result, result, then=average)
-
-
-def _count(count: Expr, dtype: torch.dtype) -> Node:
-    """A number of elements as a float. float16 computes in float32, so that large counts do not become inf."""
-    return scalar(int(count) if count.is_Integer else count, dtype)
 
 
 @lowering(aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims)
@@ -212,7 +207,7 @@ def _variance(
 
     def body(value: Node) -> tuple[Node, ...]:
         squares = build.reduce("welford_m2", value)
-        divisor = call("sub", _count(count, x.dtype), const(correction, x.dtype))
+        divisor = call("sub", scalar(count, x.dtype), const(correction, x.dtype))
         # Fewer elements than degrees of freedom: 0 / 0 is NaN and x / 0 inf, as in eager, never x / -1.
         variance = call("div", squares, call("maximum", divisor, like(divisor, 0)))
         result = call("sqrt", variance) if root else variance

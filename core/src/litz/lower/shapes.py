@@ -49,14 +49,9 @@ _is_view(views.unfold, aten.unfold.default)
 _is_view(views.flip, aten.flip.default, any_dtype=False)  # torch has no negative strides
 
 
-def given_size(ctx: LoweringContext, size: Size) -> list[Expr]:
-    """`size`, with the extents of the node's result for -1. Those that are given are the simpler expressions."""
-    return [known if extent == -1 else to_expr(extent) for extent, known in zip(size, meta_size(ctx), strict=True)]
-
-
 @lowering(aten.view.default, aten.reshape.default, aten._reshape_copy.default, any_dtype=True)
 def view(ctx: LoweringContext, x: Tensor, size: Size, stride: Size | None = None) -> Tensor:
-    return reshape_or_copy(ctx, x, given_size(ctx, size))
+    return reshape_or_copy(ctx, x, size)
 
 
 @lowering(prims.collapse_view.default, prims.split_dim.default, any_dtype=True)
@@ -66,10 +61,10 @@ def prims_view(ctx: LoweringContext, x: Tensor, *_: Any) -> Tensor:
 
 @lowering(prims.reshape.default, any_dtype=True)
 def prims_reshape(ctx: LoweringContext, x: Tensor, size: Size) -> Tensor:
-    return ctx.copy(reshape_or_copy(ctx, x, given_size(ctx, size)))
+    return ctx.copy(reshape_or_copy(ctx, x, size))
 
 
-def reshape_or_copy(ctx: LoweringContext, x: Tensor, size: Sequence[Expr]) -> Tensor:
+def reshape_or_copy(ctx: LoweringContext, x: Tensor, size: Size) -> Tensor:
     """x reshaped. A copy first where Loops cannot read x and the reshape is not a strided view of it."""
     result = views.reshape(x, size, ctx.hint)
     if x.dtype in SUPPORTED or not isinstance(result, View) or result.layout() is not None:
@@ -79,7 +74,7 @@ def reshape_or_copy(ctx: LoweringContext, x: Tensor, size: Sequence[Expr]) -> Te
 
 @lowering(aten.expand.default, any_dtype=True)
 def expand(ctx: LoweringContext, x: Tensor, size: Size, *, implicit: bool = False) -> Tensor:
-    return views.expand(x, given_size(ctx, size))
+    return views.expand(x, size)
 
 
 @lowering(prims.broadcast_in_dim.default, any_dtype=True)
@@ -185,7 +180,6 @@ def as_strided(
 )
 def view_copy(ctx: LoweringContext, *args: object, **kwargs: object) -> Tensor:
     """The copying twin of a view op: the view, then a copy of it."""
-    assert ctx.node is not None
     name, overload = str(ctx.node.target).removeprefix("aten.").split(".")
     twin = getattr(getattr(aten, name.removesuffix("_copy")), overload)
     return ctx.copy(core_lowerings()[twin](ctx, *args, **kwargs), ctx.meta_strides(meta_size(ctx)))

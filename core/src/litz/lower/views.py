@@ -36,9 +36,9 @@ def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def expand(x: Tensor, size: Sequence[int | Expr]) -> Tensor:
-    """x broadcast to `size`; new dimensions come in front."""
-    sizes, names = tuple(map(to_expr, size)), variables(len(size))
-    new = len(size) - x.ndim
+    """x broadcast to `size`; new dimensions come in front, and -1 keeps an extent."""
+    new, names = len(size) - x.ndim, variables(len(size))
+    sizes = tuple(x.size[dim - new] if extent == -1 else to_expr(extent) for dim, extent in enumerate(size))
     index = [ZERO if extent == 1 else names[dim + new] for dim, extent in enumerate(x.size)]
     return x if sizes == x.size else x.reindex(sizes, index)
 
@@ -128,13 +128,19 @@ def diagonal(x: Tensor, offset: int, first: int, second: int, length: Expr) -> T
 # ------------------------------------------------------------------------------------------------------------- reshape
 
 
-def reshape(x: Tensor, size: Sequence[Expr], hint: Hint) -> Tensor:
-    """x with the same elements in row-major order as `size`.
+def infer_size(size: Sequence[int | Expr], numel: Expr) -> tuple[Expr, ...]:
+    """`size` with its -1, if any, replaced by what is left of `numel`."""
+    rest = product(extent for extent in size if extent != -1)
+    return tuple(to_expr(extent) if extent != -1 else ZERO if rest == 0 else floordiv(numel, rest) for extent in size)
+
+
+def reshape(x: Tensor, size: Sequence[int | Expr], hint: Hint) -> Tensor:
+    """x with the same elements in row-major order as `size` (with at most one -1).
 
     Dimensions are matched from the front into groups of equal numbers of elements, so that a dimension that a reshape
     leaves alone keeps its variable. `hint` says which of two unequal symbolic products to extend; any answer is right.
     """
-    sizes = tuple(size)
+    sizes = infer_size(size, x.numel)
     if sizes == x.size:
         return x
     if product(sizes) == 0:

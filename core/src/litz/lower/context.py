@@ -38,7 +38,7 @@ from litz.ir.operation import StoreMode, expressions, require
 from litz_plugins import TargetOf
 
 from .promises import Promises
-from .strides import dense_strides, same_stride
+from .strides import dense_strides, layout_of, same_stride
 from .view import Computed, Position, Tensor, View
 
 LONG_ROW = 2**16
@@ -99,7 +99,7 @@ class LoweringContext:
             results = results[output : output + 1]
         for result in results:
             if isinstance(result, torch.Tensor) and tuple(map(torch_api.sympy_of, result.shape)) == size:
-                found = dense_strides(size, tuple(map(torch_api.sympy_of, result.stride())), self.hint)
+                found = dense_strides(size, layout_of(result).stride, self.hint)
                 if found is not None:
                     return found
         return Layout.contiguous(size).stride

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from litz.capture.torch_api import sympy_of
 from litz.ir import Layout, Template, TensorRef
 
 from .context import LoweringContext
 from .fallback import fallback
 from .registry import lowering
+from .strides import layout_of
 from .view import Tensor, View
 
 aten = torch.ops.aten
@@ -23,15 +23,15 @@ aten = torch.ops.aten
 
 def template(ctx: LoweringContext, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> View:
     """A Template of the node's op with one result, a fresh tensor laid out as the fake one."""
-    meta = ctx.meta
+    layout = layout_of(ctx.meta)
     return ctx.extern(
         ctx.node.target,  # type: ignore[arg-type]
         args,
         kwargs,
-        size=tuple(map(sympy_of, meta.shape)),
-        dtype=meta.dtype,
-        device=meta.device,
-        stride=tuple(map(sympy_of, meta.stride())),
+        size=layout.size,
+        dtype=ctx.meta.dtype,
+        device=ctx.meta.device,
+        stride=layout.stride,
         operation=Template,
         kind=ctx.op_name,
     )

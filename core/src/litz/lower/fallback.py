@@ -17,10 +17,10 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from litz.capture import torch_api
-from litz.ir import Extern, TensorRef, Unbacked
+from litz.ir import Extern, Layout, TensorRef, Unbacked
 
 from .context import CPU, LoweringContext
-from .strides import strides_of_order
+from .strides import layout_of
 from .view import Tensor, View
 
 aten = torch.ops.aten
@@ -107,9 +107,9 @@ def _argument(ctx: LoweringContext, value: Any, fx: Any) -> Any:
     """An argument as the IR has it. Tensors have the strides of their fake value."""
     if isinstance(value, Tensor):
         fake = fx.meta.get("val") if isinstance(fx, torch.fx.Node) else None
-        stride = tuple(map(torch_api.sympy_of, fake.stride())) if isinstance(fake, torch.Tensor) else None
+        stride = layout_of(fake).stride if isinstance(fake, torch.Tensor) else None
         if isinstance(fx, torch.fx.Node) and ctx.needs(ctx.node, fx) == "contiguous":
-            stride = strides_of_order(value.size, range(value.ndim))
+            stride = Layout.contiguous(value.size).stride
         return ctx.ref(value, stride)
     if isinstance(value, (list, tuple)):
         inner: Sequence[Any] = fx if isinstance(fx, (list, tuple)) else [None] * len(value)
@@ -135,10 +135,10 @@ def _result(ctx: LoweringContext, meta: Any, fresh: bool) -> tuple[Any, str | No
     expanded tensor says that elements share memory, and what differs could not be copied into that.
     """
     if isinstance(meta, torch.Tensor):
-        size, stride = tuple(map(torch_api.sympy_of, meta.shape)), tuple(map(torch_api.sympy_of, meta.stride()))
-        if fresh and any(step == 0 and n != 1 for step, n in zip(stride, size, strict=True)):
-            stride = strides_of_order(size, range(len(size)))
-        buffer = ctx.new_buffer(size, meta.dtype, meta.device, stride)
+        layout = layout_of(meta)
+        if fresh and any(step == 0 and n != 1 for step, n in zip(layout.stride, layout.size, strict=True)):
+            layout = Layout.contiguous(layout.size)
+        buffer = ctx.new_buffer(layout.size, meta.dtype, meta.device, layout.stride)
         return View.whole(buffer), buffer.name
     if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return torch_api.sympy_of(meta), None

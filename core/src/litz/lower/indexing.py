@@ -22,7 +22,7 @@ from .context import Indices, LoweringContext
 from .elementwise import broadcast_size
 from .registry import lowering
 from .shapes import meta_size, selected, slice_start
-from .strides import overlap
+from .strides import layout_of, overlap
 from .view import Position, Tensor, View
 
 aten = torch.ops.aten
@@ -155,7 +155,7 @@ def replaced(
     """A tensor like x with elements of `source`: at(indices) says under which condition, and which. It has x's strides
     in eager, too. NotImplementedError where its elements overlap there (x was unfolded): what a place then holds hangs
     on the order in which eager writes."""
-    if overlap(meta_size(ctx), tuple(map(torch_api.sympy_of, ctx.meta.stride())), ctx.hint):
+    if overlap(layout_of(ctx.meta), ctx.hint):
         raise NotImplementedError("a result whose elements overlap")
 
     def body(indices: Indices) -> Node:

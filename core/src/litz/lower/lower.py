@@ -33,7 +33,7 @@ from litz_plugins import Decision, TargetOf
 from .context import LoweringContext, same_strides
 from .fallback import fallback
 from .registry import ANY_DTYPE, Lowering, core_lowerings
-from .strides import same_stride
+from .strides import layout_of, same_stride
 from .view import Computed, Tensor, View, variables
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -176,10 +176,8 @@ class _Lowerer:
         if isinstance(meta, torch.Tensor):
             if meta.layout != torch.strided:
                 raise LoweringError(op="placeholder", node=node.name, problem=f"an input of layout {meta.layout}")
-            size, stride = map(torch_api.sympy_of, meta.shape), map(torch_api.sympy_of, meta.stride())
-            buffer = self.ctx.new_buffer(
-                tuple(size), meta.dtype, meta.device, tuple(stride), name=node.name, kind="input"
-            )
+            lies, name = layout_of(meta), node.name
+            buffer = self.ctx.new_buffer(lies.size, meta.dtype, meta.device, lies.stride, name=name, kind="input")
             self.ctx.storage_offsets[buffer.name] = torch_api.sympy_of(meta.storage_offset())
             self.inputs.append(buffer.name)
             return View.whole(buffer)
@@ -349,8 +347,7 @@ class _Lowerer:
         value = self.values[item] if isinstance(item, torch.fx.Node) else simple(item)
         if not isinstance(value, Tensor):
             return Opaque(value=value) if isinstance(value, str) else value
-        meta = item.meta["val"]
-        stride = tuple(map(torch_api.sympy_of, meta.stride()))
+        stride = _strides(item)
         updated = self.updated_input(position, item)
         if updated is not None and self.values[updated].dtype == value.dtype:
             offset = _offset(item) - _offset(_owner(item))
@@ -475,7 +472,7 @@ def _offset(node: torch.fx.Node) -> Expr:
 
 def _strides(node: torch.fx.Node) -> tuple[Expr, ...]:
     """As eager has them."""
-    return tuple(map(torch_api.sympy_of, node.meta["val"].stride()))
+    return layout_of(node.meta["val"]).stride
 
 
 def _updates(graph: Graph) -> dict[torch.fx.Node, torch.fx.Node]:

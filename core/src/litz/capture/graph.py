@@ -135,11 +135,6 @@ def constant_of(graph: Graph, node: torch.fx.Node) -> Any:
     return operator.attrgetter(str(node.target))(graph.module)
 
 
-def statically_known(graph: Graph, condition: Any) -> bool:
-    """Whether `condition` (a sympy boolean) holds for every size the guards so far allow. Adds no guard."""
-    return torch_api.evaluate_statically(graph.shape_env, condition) is True
-
-
 def symbol_ranges(graph: Graph) -> Mapping[sympy.Symbol, tuple[sympy.Expr, sympy.Expr]]:
     """The least and greatest value of each symbol, both inclusive."""
     return torch_api.value_ranges(graph.shape_env)

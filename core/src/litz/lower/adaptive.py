@@ -30,13 +30,8 @@ def _end(o: Expr, n: int, out: int, ranges: Ranges) -> Expr:
 
 
 def _longest(n: int, out: int) -> int:
-    """The length of the longest window."""
+    """The length of the longest window. For (out, n): how many windows cover one element, at most."""
     return max(-(-(o + 1) * n // out) - o * n // out for o in range(out))
-
-
-def _most(n: int, out: int) -> int:
-    """The most windows that cover one element, counted from the last that does down to the first."""
-    return max(-(-(h + 1) * out // n) - h * out // n for h in range(n))
 
 
 @lowering_by_rank((3,), "aten._adaptive_avg_pool{}d.default")
@@ -78,7 +73,7 @@ def adaptive_avg_pool_backward(ndim: int, ctx: LoweringContext, grad: Tensor, x:
     """Each input element adds up its share in the windows that cover it: those from floor(h O / N) on."""
     wide = compute_dtype(grad.dtype)
     extents, outs = static(x.size[-ndim:]), static(grad.size[-ndim:])
-    taps = [_most(n, out) for n, out in zip(extents, outs, strict=True)]
+    taps = [_longest(out, n) for n, out in zip(extents, outs, strict=True)]
 
     def tap(indices: Indices, step: Indices, ranges: Ranges) -> Node:
         position: list[Expr] = []

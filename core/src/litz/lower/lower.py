@@ -18,7 +18,7 @@ from torch.fx.node import map_aggregate
 
 from litz.capture import torch_api
 from litz.capture.eager_types import is_left_to_eager
-from litz.capture.graph import Graph, constant_of, statically_known
+from litz.capture.graph import Graph, constant_of
 from litz.capture.layout_needs import LayoutNeeds, Needs
 from litz.capture.passes.rewrite import same_geometry
 from litz.errors import LoweringError
@@ -166,7 +166,8 @@ class _Lowerer:
 
     def is_one(self, extent: Expr) -> bool:
         if extent not in self.ones:
-            self.ones[extent] = statically_known(self.graph, sympy.Eq(extent, 1))
+            known = torch_api.evaluate_statically(self.graph.shape_env, sympy.Eq(extent, 1))
+            self.ones[extent] = known is True
         return self.ones[extent]
 
     # -------------------------------------------------------------------------------------------------------- inputs

@@ -200,43 +200,24 @@ def scatter_reduce(
 # ------------------------------------------------------------------------------------------- an index for one dimension
 
 
-@lowering(aten.index_add.default)
-def index_add(
+@lowering(aten.index_add.default, aten.index_copy.default)
+def index_add_or_copy(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: bool | int | float = 1
 ) -> Tensor:
-    def scaled(value: Node) -> Node:
-        return value if alpha == 1 else build.call("mul", value, build.const(alpha, value.dtype))
-
-    return _index_dim(ctx, x, dim, index, source, scaled, "add")
-
-
-@lowering(aten.index_copy.default)
-def index_copy(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    return _index_dim(ctx, x, dim, index, source, lambda value: value, "set")
-
-
-def _index_dim(
-    ctx: LoweringContext,
-    x: Tensor,
-    dim: int,
-    index: Tensor,
-    source: Tensor,
-    change: Callable[[Node], Node],
-    mode: StoreMode,
-) -> Tensor:
-    """Slice number n of `source` along `dim` goes to slice index[n] of x."""
+    """Slice number n of `source` along `dim`, times alpha, goes to slice index[n] of x."""
     if x.ndim == 0:
         raise NotImplementedError("a slice of a number")
     dim = views.canonical_dim(dim, x.ndim)
     index, source = views.with_dims(index), views.with_dims(source)
     for other in [d for d in range(x.ndim) if d != dim]:
         index = views.unsqueeze(index, other)
-    spread = views.expand(index, source.size)
+    x, size, places = _along_dim(ctx, x, dim, views.expand(index, source.size))
 
-    def places(indices: Indices) -> list[Position]:
-        return along(ctx, x, dim, spread, indices, extents_of(indices, source.size))
+    def value(indices: Indices) -> Node:
+        given = source.load(indices)
+        return given if alpha == 1 else build.call("mul", given, build.const(alpha, given.dtype))
 
-    return overwrite(ctx, x, source.size, places, lambda indices: change(source.load(indices)), mode)
+    return overwrite(ctx, x, size, places, value, "add" if ctx.op_name == "index_add" else "set")
 
 
 def put_in_zeros(

@@ -86,15 +86,16 @@ def beginning_as_traced(
         return original
     begins = {at: fakes[at].storage_offset() for at in tensors}
     begins = {at: begin for at, begin in begins.items() if isinstance(begin, int)}  # symbols are read on each call
+    leave = _leaving(original)
 
-    def complaint(args: Sequence[Any]) -> str | None:
+    def call(*args: Any) -> Any:
         for at, begin in begins.items():
             if args[at].storage_offset() != begin:
-                name = _called(names, (at,))
-                return f"{name} began elsewhere in its storage, where as_strided counts from, when it was compiled"
-        return None
+                what = "began elsewhere in its storage, where as_strided counts from, when it was compiled"
+                return leave(f"{_called(names, (at,))} {what}", args)
+        return compiled(*args)
 
-    return _unless(complaint, compiled, original) if begins else compiled
+    return call if begins else compiled
 
 
 def left_to_torch(original: Run) -> Run:
@@ -189,46 +190,46 @@ def _checked(compiled: Run, original: Run, traced: _Traced) -> Run:
     get = operator.itemgetter(*traced.tensors, *traced.numbers)
     count, address = len(traced.tensors), torch.Tensor.data_ptr
     right: list[list[Any]] = []
+    leave = _leaving(original)
 
-    def complaint(args: Sequence[Any]) -> str | None:
+    def call(*args: Any) -> Any:
         values = get(args)
         # Sizes and strides follow from the numbers, as dynamo guards them: addresses and numbers say how all lie.
         key = [*map(address, values[:count]), *values[count:]]
-        if key in right:
-            return None
-        found = traced.complaint(args)
-        if found is None and not traced.merges:  # where those begin in their storage, the addresses do not say
-            right[REMEMBERED - 1 :] = []
-            right.insert(0, key)
-        return found
-
-    return _unless(complaint, compiled, original)
-
-
-def _unless(complaint: Callable[[Sequence[Any]], str | None], compiled: Run, original: Run) -> Run:
-    """`compiled`, but `original` for inputs with a complaint, of which the first is a warning."""
-    warned = False
-
-    def call(*args: Any) -> Any:
-        nonlocal warned
-        found = complaint(args)
-        if found is None:
-            return compiled(*args)
-        if not warned:
-            warned = True
-            _warn(found)
-        return original(*args)
+        if key not in right:
+            complaint = traced.complaint(args)
+            if complaint is not None:
+                return leave(complaint, args)
+            if not traced.merges:  # where those begin in their storage, the addresses do not say
+                right[REMEMBERED - 1 :] = []
+                right.insert(0, key)
+        return compiled(*args)
 
     return call
+
+
+def _leaving(original: Run) -> Callable[[str, Sequence[Any]], Any]:
+    """`original`, for a complaint and inputs. The first complaint is a warning."""
+    warned = False
+
+    def leave(complaint: str, args: Sequence[Any]) -> Any:
+        nonlocal warned
+        if not warned:
+            warned = True
+            _warn(complaint, stacklevel=4)
+        return original(*args)
+
+    return leave
 
 
 def _called(names: Sequence[str], positions: Sequence[int]) -> str:
     return " and ".join(names[at] if at < len(names) else f"input {at}" for at in positions)
 
 
-def _warn(complaint: str) -> None:
+def _warn(complaint: str, stacklevel: int = 3) -> None:
     problem = f"litz leaves calls of a graph to torch's own operations, which is slower: {complaint}"
-    warnings.warn(f"{problem}. To have them compiled, give the graph tensors of their own, say clones", stacklevel=3)
+    todo = "To have them compiled, give the graph tensors of their own, say clones"
+    warnings.warn(f"{problem}. {todo}", stacklevel=stacklevel)
 
 
 def _is_plain(value: Any) -> bool:

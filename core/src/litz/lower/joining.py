@@ -114,9 +114,9 @@ MAX_PLACES = 27
 
 def _replicated(where: Expr, extent: Expr, left: int, right: int, ranges: Ranges) -> list[tuple[Expr, Node]]:
     """At an edge the padding beyond that edge."""
-    first = [(to_expr(step), compare("eq", where, ZERO)) for step in range(left)]
-    last = [(extent + left + step, compare("eq", where, extent - 1)) for step in range(right)]
-    return [*first, *last]
+    at_first, at_last = compare("eq", where, ZERO), compare("eq", where, extent - 1)
+    first = [(to_expr(step), at_first) for step in range(left)]
+    return [*first, *((extent + left + step, at_last) for step in range(right))]
 
 
 def _reflected(where: Expr, extent: Expr, left: int, right: int, ranges: Ranges) -> list[tuple[Expr, Node | None]]:

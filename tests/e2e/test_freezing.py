@@ -77,6 +77,25 @@ def test_inputs_stay_and_constants_take_their_place() -> None:
     assert len(program.constants) == 6, "two convolutions' and the linear layer's weight and bias"
 
 
+class Scaled(nn.Module):
+    """A scale that is folded as a number before the rest is computed, and a weight that is read itself, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.weight = nn.Parameter(torch.randn(4, 4, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * (self.scale * 3) + self.weight, x + (self.weight.sin() + 1)
+
+
+def test_what_is_computed_takes_no_place_of_a_weight_that_stays() -> None:
+    model, x = Scaled(), X[0, 0, :4, :4]
+    _, out, _ = compile_frozen(model, x)
+    with torch.no_grad():
+        torch.testing.assert_close(out, model(x))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -22,11 +22,11 @@ from litz.by_size import merge_equal, schedule_by_size
 from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
 from litz.capture.decompositions import drawn_in_eager
-from litz.capture.freezing import fold_frozen, freeze
 from litz.capture.graph import Graph
 from litz.capture.layout import apply_layout, changed_strides
 from litz.capture.layout_needs import LayoutNeeds
 from litz.capture.passes.decompose import added_ops, decompose
+from litz.capture.passes.freezing import fold_frozen, freeze
 from litz.codegen.wrapper import WrapperSource, generate_wrapper
 from litz.compiler import Compiler, make_compiler
 from litz.errors import LoweringError, VerifyError

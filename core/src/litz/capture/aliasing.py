@@ -70,9 +70,9 @@ def beginning_as_traced(
     compiled: Run,
     original: Run,
     examples: Sequence[Any],
-    written: frozenset[int] | None,
+    written: frozenset[int],
     names: Sequence[str],
-    fakes: Sequence[Any] | None = None,
+    fakes: Sequence[Any],
 ) -> Run:
     """`compiled`, where inputs begin in their storage where they began when it was traced, else `original`.
 
@@ -80,24 +80,19 @@ def beginning_as_traced(
     input begins. Always `original` where the graph writes a part of a storage, as AOTAutograd traces what becomes of
     the input as a whole one (torch 2.11 to 2.13). The arguments are those of `respecting`.
     """
-    fakes = examples if fakes is None else fakes
     tensors = [at for at, value in enumerate(examples) if _is_plain(value)]
-    if any(_is_part(examples[at]) for at in tensors if written is None or at in written):
+    if any(_is_part(examples[at]) for at in tensors if at in written):
         _warn("it writes a part of a storage, and looks into the storage with as_strided")
         return original
     begins = {at: fakes[at].storage_offset() for at in tensors}
     begins = {at: begin for at, begin in begins.items() if isinstance(begin, int)}  # symbols are read on each call
-    warned = False
+    leave = _leaving(original)
 
     def call(*args: Any) -> Any:
-        nonlocal warned
         for at, begin in begins.items():
             if args[at].storage_offset() != begin:
-                if not warned:
-                    warned = True
-                    name = names[at] if at < len(names) else f"input {at}"
-                    _warn(f"{name} began elsewhere in its storage, where as_strided counts from, when it was compiled")
-                return original(*args)
+                what = "began elsewhere in its storage, where as_strided counts from, when it was compiled"
+                return leave(f"{_called(names, (at,))} {what}", args)
         return compiled(*args)
 
     return call if begins else compiled
@@ -158,14 +153,13 @@ class _Traced:
             # tensor that shares one of them without an overlap counts as well.
             for traced, now in zip_longest(self.storages, _storages(args, self.tensors)):
                 if traced is None or now is None or not traced.like(now):
-                    return (
-                        f"{self._called((traced or now).positions)} shared memory in another way when it was compiled"
-                    )
+                    called = _called(self.names, (traced or now).positions)
+                    return f"{called} shared memory in another way when it was compiled"
         together = {at: number for number, found in enumerate(self.storages) if found.base for at in found.positions}
         for a, b in self._crossing(args):
             if a in self.written or b in self.written:
                 if together.get(a, -1) != together.get(b, -2) and self._meet(args[a], args[b]):
-                    return f"{self._called((a, b))} share memory, one of which it writes"
+                    return f"{_called(self.names, (a, b))} share memory, one of which it writes"
         return None
 
     def _crossing(self, args: Sequence[Any]) -> Iterator[tuple[int, int]]:
@@ -191,29 +185,21 @@ class _Traced:
             self.meetings[key] = meet(a, b)
         return self.meetings[key]
 
-    def _called(self, positions: Sequence[int]) -> str:
-        return " and ".join(self.names[at] if at < len(self.names) else f"input {at}" for at in positions)
-
 
 def _checked(compiled: Run, original: Run, traced: _Traced) -> Run:
     get = operator.itemgetter(*traced.tensors, *traced.numbers)
-    count, single = len(traced.tensors), len(traced.tensors) + len(traced.numbers) == 1
-    address = torch.Tensor.data_ptr
+    count, address = len(traced.tensors), torch.Tensor.data_ptr
     right: list[list[Any]] = []
-    warned = False
+    leave = _leaving(original)
 
     def call(*args: Any) -> Any:
-        nonlocal warned
-        values = (get(args),) if single else get(args)
+        values = get(args)
         # Sizes and strides follow from the numbers, as dynamo guards them: addresses and numbers say how all lie.
         key = [*map(address, values[:count]), *values[count:]]
         if key not in right:
             complaint = traced.complaint(args)
             if complaint is not None:
-                if not warned:
-                    warned = True
-                    _warn(complaint)
-                return original(*args)
+                return leave(complaint, args)
             if not traced.merges:  # where those begin in their storage, the addresses do not say
                 right[REMEMBERED - 1 :] = []
                 right.insert(0, key)
@@ -222,9 +208,28 @@ def _checked(compiled: Run, original: Run, traced: _Traced) -> Run:
     return call
 
 
-def _warn(complaint: str) -> None:
+def _leaving(original: Run) -> Callable[[str, Sequence[Any]], Any]:
+    """`original`, for a complaint and inputs. The first complaint is a warning."""
+    warned = False
+
+    def leave(complaint: str, args: Sequence[Any]) -> Any:
+        nonlocal warned
+        if not warned:
+            warned = True
+            _warn(complaint, stacklevel=4)
+        return original(*args)
+
+    return leave
+
+
+def _called(names: Sequence[str], positions: Sequence[int]) -> str:
+    return " and ".join(names[at] if at < len(names) else f"input {at}" for at in positions)
+
+
+def _warn(complaint: str, stacklevel: int = 3) -> None:
     problem = f"litz leaves calls of a graph to torch's own operations, which is slower: {complaint}"
-    warnings.warn(f"{problem}. To have them compiled, give the graph tensors of their own, say clones", stacklevel=3)
+    todo = "To have them compiled, give the graph tensors of their own, say clones"
+    warnings.warn(f"{problem}. {todo}", stacklevel=stacklevel)
 
 
 def _is_plain(value: Any) -> bool:

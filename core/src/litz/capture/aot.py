@@ -65,17 +65,15 @@ def compile_with_aot(
     if isinstance(gm, torch.fx.GraphModule) and not torch_api.returns_flat_tuple(gm):
         return torch_api.flatten_outputs(gm, lambda flat: again(flat, example_inputs))
 
-    job = _Job(torch_api.compile_label(), compile_graph, graph_passes)
-    if isinstance(gm, torch.fx.GraphModule):
+    job = _Job(torch_api.compile_label(), compile_graph, graph_passes, count=len(example_inputs))
+    if isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper
         job.messages = tuple(torch_api.assertion_messages(gm))
         job.unclaimed = tuple(torch_api.unclaimed(gm))
-    if freezing and isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper, and freezes nothing
-        job.values = tuple(example_inputs)
-        job.names = _names(gm)
+        if freezing:
+            job.values, job.names = tuple(example_inputs), _names(gm)
     # Dynamo itself keeps out of the callable returned here, and of all it calls. The backward is called by the
     # autograd engine, possibly in a frame that dynamo traces, and is compiled there too: both have to be guarded.
     backward = torch_api.disable_dynamo(job.backward, "litz compiles the backward graph")
-    job.count = len(example_inputs)
     compiled = torch_api.aot_compile(
         gm,
         example_inputs,

@@ -7,8 +7,9 @@ ones with `dataclasses.replace`; nothing changes one in place.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -99,22 +100,18 @@ def make_graph(
     module: torch.fx.GraphModule,
     kind: Kind,
     *,
-    static_inputs: frozenset[int] = frozenset(),
-    dying_inputs: frozenset[int] = frozenset(),
     visible_outputs: frozenset[int] | None = None,
-    rebuilt_outputs: frozenset[int] = frozenset(),
-    example_inputs: Sequence[Any] | None = None,
-    messages: tuple[tuple[Any, str], ...] = (),
-    unclaimed: tuple[Any, ...] = (),
+    example_inputs: Sequence[Any] = (),
+    **known: Any,
 ) -> Graph:
-    """A Graph around AOTAutograd's `module`, with the rest of the fields found out from it.
+    """A Graph around AOTAutograd's `module`. known: fields of the Graph; the rest is found out from the module.
 
     visible_outputs: None means all. example_inputs: the fake inputs the graph will be called with, where they are
     more exact than the placeholders' own metadata (AOTAutograd re-strides saved tensors there). Fills in missing
     `meta["val"]`; changes nothing else in `module`.
     """
     placeholders = list(module.graph.find_nodes(op="placeholder"))
-    for node, example in zip(placeholders, example_inputs or (), strict=False):  # no examples: nothing to fill in
+    for node, example in zip(placeholders, example_inputs, strict=False):  # no examples: nothing to fill in
         if torch_api.is_fake(example) or (isinstance(example, torch.SymInt) and "val" not in node.meta):
             node.meta["val"] = example
     values = [node.meta.get("val") for node in module.graph.nodes]
@@ -124,37 +121,18 @@ def make_graph(
         name=name,
         module=module,
         kind=kind,
-        static_inputs=static_inputs,
-        dying_inputs=dying_inputs,
         mutated_inputs=_mutated(placeholders, module),
-        rebuilt_outputs=rebuilt_outputs,
         hints=torch_api.backed_values(shape_env),
         shape_env=shape_env,
-        messages=messages,
-        unclaimed=unclaimed,
+        **known,
     )
-    if visible_outputs is None:
-        visible_outputs = frozenset(range(len(graph.outputs)))
-    object.__setattr__(graph, "visible_outputs", visible_outputs)  # still being made: nobody has seen it
-    return graph
+    everything = frozenset(range(len(graph.outputs)))
+    return replace(graph, visible_outputs=everything if visible_outputs is None else visible_outputs)
 
 
 def constant_of(graph: Graph, node: torch.fx.Node) -> Any:
     """The object that a get_attr node names: a tensor constant, or the GraphModule of a higher-order op."""
-    value: Any = graph.module
-    for part in str(node.target).split("."):
-        value = getattr(value, part)
-    return value
-
-
-def statically_known(graph: Graph, condition: Any) -> bool:
-    """Whether `condition` (a sympy boolean) holds for every size the guards so far allow. Adds no guard."""
-    return torch_api.evaluate_statically(graph.shape_env, condition) is True
-
-
-def decide(graph: Graph, condition: Any) -> bool:
-    """Whether `condition` holds for this compile's sizes, with a guard on record. Raises on unbacked symbols."""
-    return torch_api.evaluate_with_guard(graph.shape_env, condition)
+    return operator.attrgetter(str(node.target))(graph.module)
 
 
 def symbol_ranges(graph: Graph) -> Mapping[sympy.Symbol, tuple[sympy.Expr, sympy.Expr]]:
@@ -172,13 +150,10 @@ def _fill_values(module: torch.fx.GraphModule, mode: Any) -> None:
             missing = torch_api.missing_value(node, mode)
             if missing is not None:
                 node.meta["val"] = missing
-        if node.op != "get_attr":
-            continue
-        value: Any = module
-        for part in str(node.target).split("."):
-            value = getattr(value, part)
-        if isinstance(value, torch.Tensor):
-            node.meta["val"] = value if mode is None else torch_api.make_fake(mode, value)
+        if node.op == "get_attr":
+            value = operator.attrgetter(str(node.target))(module)
+            if isinstance(value, torch.Tensor):
+                node.meta["val"] = value if mode is None else torch_api.make_fake(mode, value)
 
 
 def _fill_binding(node: torch.fx.Node) -> None:

@@ -39,7 +39,8 @@ def describe(graph: Graph) -> str:
             )
             if position in positions
         ]
-        lines.append(f"  %{node.name}: {value_text(node.meta.get('val'))} = input {position}{_suffix(marks)}")
+        suffix = f" ({', '.join(marks)})" if marks else ""
+        lines.append(f"  %{node.name}: {value_text(node.meta.get('val'))} = input {position}{suffix}")
     for node in graph.nodes:
         if node.op not in ("placeholder", "output"):
             lines.append(f"  {_node_text(node)}")
@@ -97,7 +98,3 @@ def _argument_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(_argument_text(item) for item in value)}]"
     return str(value)
-
-
-def _suffix(marks: list[str]) -> str:
-    return f" ({', '.join(marks)})" if marks else ""

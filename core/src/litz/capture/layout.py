@@ -7,6 +7,7 @@ strides, and a library call that wants the strides of the trace gets them, whate
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -63,9 +64,7 @@ def restrided(value: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
     for dim in reversed(order):
         stride[dim] = step
         step = step * value.shape[dim]
-    mode = torch_api.fake_mode_of([value])
-    assert mode is not None, "a graph's tensors are fake"
-    with mode:
+    with torch_api.fake_mode_around([value]):
         return torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device)
 
 
@@ -102,7 +101,7 @@ def pinned_nodes(graph: Graph) -> tuple[frozenset[torch.fx.Node], frozenset[torc
     viewed: set[torch.fx.Node] = set()
     for node in reversed(graph.nodes):
         base = _viewed(node)
-        if base is not None and (node in visible or node in viewed or node.target in _BY_STORAGE):
+        if base is not None and (node in visible or node in viewed or node.target is aten.as_strided.default):
             viewed.add(base)
             if node in visible:
                 viewed.add(node)
@@ -119,9 +118,6 @@ def _viewed(node: torch.fx.Node) -> torch.fx.Node | None:
     if getattr(node.target, "__name__", "") == "getitem" and base is not None:
         return torch_api.aliased_argument(base) if base.op == "call_function" else None
     return base
-
-
-_BY_STORAGE = frozenset({aten.as_strided.default})
 
 
 def _kept(graph: Graph, conversions: Iterable[Conversion], keep_outputs: bool) -> frozenset[torch.fx.Node]:
@@ -188,10 +184,7 @@ def _follow(
 def _recomputed(node: torch.fx.Node, seen_by: Callable[[torch.fx.Node, torch.fx.Node], Any]) -> Any:
     """The fake value of a view of what its arguments are now."""
     args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda item: seen_by(node, item))
-    mode = torch_api.fake_mode_of(tree_leaves(args))
-    if mode is None:  # an item of several views
-        return node.target(*args, **kwargs)  # type: ignore[operator]
-    with mode:
+    with torch_api.fake_mode_around(tree_leaves(args)):
         return node.target(*args, **kwargs)  # type: ignore[operator]
 
 
@@ -235,19 +228,14 @@ def _rebuilt(graph: Graph, values: Mapping[torch.fx.Node, Any], conversions: Seq
             if item is not None:
                 key = (item.tensor, item.order)
                 if key not in clones:
-                    clones[key] = _clone(copied, mapping[source], source, item.order)
+                    clones[key] = copied.call_function(aten.clone.default, (mapping[source],))
+                    clones[key].meta = {"val": restrided(source.meta["val"], item.order)}
                 swapped[source] = clones[key]
-        fresh = copied.node_copy(node, {**mapping, **swapped}.__getitem__ if swapped else mapping.__getitem__)
-        fresh.meta = {**node.meta, "val": results[node]} if node in results else dict(node.meta)
-        mapping[node] = fresh
+        mapping[node] = copied.node_copy(node, ChainMap(swapped, mapping).__getitem__)
+        if node in results:
+            mapping[node].meta["val"] = results[node]
     module = torch_api.make_graph_module(graph.module, copied, type(graph.module).__name__)
     return replace(graph, module=module)
-
-
-def _clone(copied: torch.fx.Graph, tensor: torch.fx.Node, source: torch.fx.Node, order: Sequence[int]) -> torch.fx.Node:
-    clone = copied.call_function(aten.clone.default, (tensor,))
-    clone.meta = {"val": restrided(source.meta["val"], order)}
-    return clone
 
 
 def _results(values: Mapping[torch.fx.Node, Any]) -> dict[torch.fx.Node, Any]:

@@ -6,7 +6,10 @@ say whether a position lies inside of a tensor, with None for "always", as far a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from itertools import product
 
 import torch
 
@@ -15,7 +18,7 @@ from litz.ir.index import ZERO, Expr, Ranges, bounds, known_less, known_nonnegat
 from litz.ir.intervals import Intervals
 
 from .context import Indices, LoweringContext
-from .view import Position, Tensor, View, as_position
+from .view import Position, Tensor, View, as_position, combined
 
 MAX_UNROLLED = 25
 """The most taps of a window (5 by 5) that are written out as loads of their own; a larger window is a reduction."""
@@ -24,6 +27,13 @@ MAX_UNROLLED = 25
 def extents_of(indices: Indices, size: Sequence[Expr]) -> dict[Expr, Expr]:
     """The range of each loop variable among `indices`."""
     return {index: extent for index, extent in zip(indices, size, strict=True) if index.is_Symbol}
+
+
+def static(size: Sequence[Expr]) -> list[int]:
+    """The extents as numbers. NotImplementedError where they are symbols, or 0."""
+    if not all(extent.is_Integer and extent != 0 for extent in size):
+        raise NotImplementedError("symbolic or empty sizes")
+    return [int(extent) for extent in size]
 
 
 def as_node(position: Position | int) -> Node:
@@ -38,10 +48,7 @@ def compare(kind: str, left: Position | int, right: Position | int) -> Node:
 
 def all_of(conditions: Sequence[Node | None]) -> Node | None:
     """Their conjunction; None if all hold always."""
-    result: Node | None = None
-    for condition in conditions:
-        result = build.logical_and(result, condition)
-    return result
+    return reduce(build.logical_and, conditions, None)
 
 
 def at_least(position: Expr, low: int | Expr, ranges: Ranges) -> Node | None:
@@ -107,48 +114,37 @@ def sum_taps(
     size: Sequence[Expr],
     taps: Sequence[int],
     tensor: Tensor,
-    tap: Callable[[Indices, Indices], Node],
+    tap: Callable[[Indices, Indices, Ranges], Node],
     then: Callable[[Indices, Node], Node] = lambda _, total: total,
 ) -> View:
-    """A new tensor of `size`: at `indices` the sum of `tap(indices, position)` over all positions in a window.
+    """A new tensor of `size`: at `indices` the sum of `tap(indices, position, ranges)` over all positions in a window.
 
-    taps: the window's extents. tap: nodes of the dtype that is summed in, 0 where there is nothing to add. then:
-    turns a sum into the element. The result has the dtype and device of `tensor`. Small windows are written out,
-    larger ones are a reduction.
+    taps: the window's extents. tap: nodes of the dtype that is summed in, 0 where there is nothing to add; ranges:
+    of the variables among its indices. then: turns a sum into the element. The result has the dtype and device of
+    `tensor`. Small windows are written out, larger ones are a reduction.
     """
-    count = 1
-    for extent in taps:
-        count *= extent
-    if count <= MAX_UNROLLED:
-        return ctx.pointwise(
-            size, tensor.dtype, tensor.device, lambda indices: then(indices, _unrolled(indices, taps, tap))
-        )
     inner_size = tuple(map(to_expr, taps))
 
-    def body(indices: Indices, inner: Indices) -> Node:
-        return then(indices, build.reduce("sum", tap(indices, inner)))
+    def at(indices: Indices, position: Indices) -> Node:
+        return tap(indices, position, extents_of((*indices, *position), (*size, *inner_size)))
 
-    return ctx.reduction(size, inner_size, [tensor.dtype], tensor.device, body)[0]
+    def unrolled(indices: Indices) -> Node:
+        return then(indices, combined("add", (at(indices, position) for position in window_positions(taps))))
+
+    def reduced(indices: Indices, inner: Indices) -> Node:
+        return then(indices, build.reduce("sum", at(indices, inner)))
+
+    if math.prod(taps) <= MAX_UNROLLED:
+        return ctx.pointwise(size, tensor.dtype, tensor.device, unrolled)
+    return ctx.reduction(size, inner_size, [tensor.dtype], tensor.device, reduced)[0]
 
 
-def _unrolled(indices: Indices, taps: Sequence[int], tap: Callable[[Indices, Indices], Node]) -> Node:
-    total: Node | None = None
-    for position in window_positions(taps):
-        value = tap(indices, position)
-        total = value if total is None else build.call("add", total, value)
-    assert total is not None
-    return total
-
-
-def window_positions(taps: Sequence[int]) -> list[Indices]:
+def window_positions(taps: Sequence[int]) -> Iterable[Indices]:
     """Every position in a window, in row-major order."""
-    found: list[Indices] = [()]
-    for extent in taps:
-        found = [(*position, to_expr(step)) for position in found for step in range(extent)]
-    return found
+    return product(*(map(to_expr, range(extent)) for extent in taps))
 
 
 def used(ctx: LoweringContext, output: int) -> bool:
     """Does anything in the graph use this result of the node?"""
-    users = [] if ctx.node is None else list(ctx.node.users)
+    users = ctx.node.users
     return not users or any(user.op == "output" or user.args[1:] == (output,) for user in users)

@@ -11,20 +11,14 @@ from collections.abc import Sequence
 import torch
 
 from litz.ir import Node, build
+from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Expr, Ranges, floordiv, to_expr
 
-from .access import all_of, as_node, at_least, extents_of, inside, less_than, masked_load, sum_taps
+from .access import all_of, as_node, at_least, extents_of, inside, less_than, masked_load, static, sum_taps
 from .context import Indices, LoweringContext
 from .registry import lowering_by_rank
 from .shapes import meta_size
-from .view import Tensor
-from .windows import sum_dtype
-
-
-def _static(size: Sequence[Expr]) -> list[int]:
-    if not all(extent.is_Integer and extent != 0 for extent in size):
-        raise NotImplementedError("adaptive pooling of symbolic or empty sizes")
-    return [int(extent) for extent in size]
+from .view import Tensor, combined
 
 
 def _start(o: Expr, n: int, out: int, ranges: Ranges) -> Expr:
@@ -36,27 +30,21 @@ def _end(o: Expr, n: int, out: int, ranges: Ranges) -> Expr:
 
 
 def _longest(n: int, out: int) -> int:
-    """The length of the longest window."""
+    """The length of the longest window. For (out, n): how many windows cover one element, at most."""
     return max(-(-(o + 1) * n // out) - o * n // out for o in range(out))
-
-
-def _most(n: int, out: int) -> int:
-    """The most windows that cover one element, counted from the last that does down to the first."""
-    return max(-(-(h + 1) * out // n) - h * out // n for h in range(n))
 
 
 @lowering_by_rank((3,), "aten._adaptive_avg_pool{}d.default")
 def adaptive_avg_pool(ndim: int, ctx: LoweringContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
-    size, wide = meta_size(ctx), sum_dtype(x.dtype)
+    size, wide = meta_size(ctx), compute_dtype(x.dtype)
     if not wide.is_floating_point:
         raise NotImplementedError(f"an average of {x.dtype}")
     if any(extent == 0 for extent in x.size[1:]):
         raise NotImplementedError("no elements, which the op may refuse")
-    extents, outs = _static(x.size[-ndim:]), _static(size[-ndim:])
+    extents, outs = static(x.size[-ndim:]), static(size[-ndim:])
     taps = [_longest(n, out) for n, out in zip(extents, outs, strict=True)]
 
-    def tap(indices: Indices, step: Indices) -> Node:
-        ranges = extents_of((*indices, *step), (*size, *map(to_expr, taps)))
+    def tap(indices: Indices, step: Indices, ranges: Ranges) -> Node:
         position: list[Expr] = []
         conditions: list[Node | None] = []
         for o, inner, n, out in zip(indices[-ndim:], step, extents, outs, strict=True):
@@ -73,26 +61,21 @@ def adaptive_avg_pool(ndim: int, ctx: LoweringContext, x: Tensor, output_size: S
 
 def _count(outer: Sequence[Expr], extents: list[int], outs: list[int], ranges: Ranges, dtype: torch.dtype) -> Node:
     """How many elements the window at `outer` has."""
-    count: Node = build.const(1, torch.int64)
-    for o, n, out in zip(outer, extents, outs, strict=True):
-        length = to_expr(n // out) if n % out == 0 else _end(o, n, out, ranges) - _start(o, n, out, ranges)
-        count = (
-            as_node(length)
-            if count.op == "const" and count.attrs[0] == 1
-            else build.call("mul", count, as_node(length))
-        )
-    return build.cast(count, dtype)
+    lengths = [
+        to_expr(n // out) if n % out == 0 else _end(o, n, out, ranges) - _start(o, n, out, ranges)
+        for o, n, out in zip(outer, extents, outs, strict=True)
+    ]
+    return build.cast(combined("mul", [as_node(length) for length in lengths if length != 1] or [as_node(1)]), dtype)
 
 
 @lowering_by_rank((2, 3), "aten._adaptive_avg_pool{}d_backward.default")
 def adaptive_avg_pool_backward(ndim: int, ctx: LoweringContext, grad: Tensor, x: Tensor) -> Tensor:
     """Each input element adds up its share in the windows that cover it: those from floor(h O / N) on."""
-    wide = sum_dtype(grad.dtype)
-    extents, outs = _static(x.size[-ndim:]), _static(grad.size[-ndim:])
-    taps = [_most(n, out) for n, out in zip(extents, outs, strict=True)]
+    wide = compute_dtype(grad.dtype)
+    extents, outs = static(x.size[-ndim:]), static(grad.size[-ndim:])
+    taps = [_longest(out, n) for n, out in zip(extents, outs, strict=True)]
 
-    def tap(indices: Indices, step: Indices) -> Node:
-        ranges = extents_of((*indices, *step), (*x.size, *map(to_expr, taps)))
+    def tap(indices: Indices, step: Indices, ranges: Ranges) -> Node:
         position: list[Expr] = []
         conditions: list[Node | None] = []
         for h, more, n, out in zip(indices[-ndim:], step, extents, outs, strict=True):

@@ -28,30 +28,14 @@ def _scaled_operand(name: str, alpha: Any) -> NodeFunction:
     return lambda a, b: call(name, a, call("mul", b, scalar(alpha, b.dtype)))
 
 
-@lowering(aten.add.Tensor)
-def add(ctx: LoweringContext, x: Any, y: Any, scale: Any = None, *, alpha: Any = 1) -> View:
-    return same(ctx, _scaled_operand("add", alpha if scale is None else scale), x, y)
-
-
-@lowering(aten.sub.Tensor)
-def sub(ctx: LoweringContext, x: Any, y: Any, scale: Any = None, *, alpha: Any = 1) -> View:
-    return same(ctx, _scaled_operand("sub", alpha if scale is None else scale), x, y)
-
-
-@lowering("prims.add.default", "prims.sub.default", "prims.mul.default", aten.mul.Tensor)
-def arithmetic(ctx: LoweringContext, x: Any, y: Any) -> View:
-    return same(ctx, op(ctx.op_name), x, y)
+@lowering("prims.add.default", "prims.sub.default", aten.add.Tensor, aten.sub.Tensor)
+def add_or_sub(ctx: LoweringContext, x: Any, y: Any, scale: Any = None, *, alpha: Any = 1) -> View:
+    return same(ctx, _scaled_operand(ctx.op_name, alpha if scale is None else scale), x, y)
 
 
 @lowering(aten.div.Tensor, aten.true_divide.Tensor)
 def div(ctx: LoweringContext, x: Any, y: Any) -> View:
     return floating(ctx, op("div"), x, y)
-
-
-@lowering("prims.div.default")
-def prims_div(ctx: LoweringContext, x: Any, y: Any) -> View:
-    """Integers divide as in C."""
-    return same(ctx, lambda a, b: call("div" if a.dtype.is_floating_point else "truncdiv", a, b), x, y)
 
 
 @lowering(aten.div.Tensor_mode)
@@ -101,12 +85,7 @@ def pow_scalar(ctx: LoweringContext, x: Tensor, exponent: Any) -> View:
     if not isinstance(exponent, (bool, int, float)):
         return same(ctx, op("pow"), x, exponent)
     dtype = result_type(x, exponent)
-    return elementwise(ctx, lambda base: power_node(base, exponent), (x,), compute=dtype, result=dtype)
-
-
-@lowering(aten.pow.Tensor_Tensor, aten.pow.Scalar, "prims.pow.default")
-def pow_tensor(ctx: LoweringContext, x: Any, exponent: Any) -> View:
-    return same(ctx, op("pow"), x, exponent)
+    return elementwise(ctx, lambda base: power_node(base, exponent), (x,), dtype, compute=dtype)
 
 
 # -------------------------------------------------------------------------------------------------- bounds, conditions
@@ -124,7 +103,7 @@ def clamp(ctx: LoweringContext, x: Tensor, low: Any = None, high: Any = None) ->
             value = call(name, value, limit)
         return value
 
-    return elementwise(ctx, function, (x, *(bound for _, bound in used)), compute=dtype, result=dtype)
+    return elementwise(ctx, function, (x, *(bound for _, bound in used)), dtype, compute=dtype)
 
 
 @lowering(aten.hardshrink_backward.default, aten.softshrink_backward.default)
@@ -139,7 +118,7 @@ def shrink_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, limit: float)
 @lowering(aten.where.self, "prims.where.default")
 def where(ctx: LoweringContext, condition: Tensor, x: Any, y: Any) -> View:
     dtype = result_type(x, y)
-    return elementwise(ctx, op("where"), (condition, x, y), compute=(torch.bool, dtype, dtype), result=dtype)
+    return elementwise(ctx, op("where"), (condition, x, y), dtype, compute=(torch.bool, dtype, dtype))
 
 
 @lowering(aten.round.decimals)
@@ -151,17 +130,4 @@ def round_decimals(ctx: LoweringContext, x: Tensor, *, decimals: int = 0) -> Vie
         first, then = ("mul", "div") if decimals > 0 else ("div", "mul")
         return call(then, call("round", call(first, value, factor)), factor)
 
-    return elementwise(ctx, function, (x,), result=x.dtype)
-
-
-# ------------------------------------------------------------------------------------------------------------- mixtures
-
-
-@lowering("prims.fma.default")
-def fma(ctx: LoweringContext, a: Any, b: Any, c: Any) -> View:
-    return same(ctx, op("fma"), a, b, c)
-
-
-@lowering(aten.logical_not.default)
-def logical_not(ctx: LoweringContext, x: Tensor) -> View:
-    return elementwise(ctx, lambda v: call("bitwise_not", cast(v, torch.bool)), (x,), result=torch.bool)
+    return elementwise(ctx, function, (x,), x.dtype)

@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 @lowering(aten._assert_scalar.default, any_dtype=True)
 def assert_scalar(ctx: LoweringContext, holds: Any, message: str) -> None:
-    said = None if ctx.node is None else torch_api.asserted(ctx.node)
+    said = torch_api.asserted(ctx.node)
     traced = torch_api.traced_expr(ctx.promises.shape_env, holds if said is None else said[0])
     ctx.promises.assert_true(traced, message if said is None else said[1])
 
@@ -42,7 +42,6 @@ def assert_tensor_metadata(
     layout: torch.layout | None = None,
 ) -> None:
     """As eager has it: what tracing recorded of the tensor, not how litz lays it out."""
-    assert ctx.node is not None
     meta = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]
     facts: list[tuple[str, Any, Any]] = [("dtype", meta.dtype, dtype), ("layout", meta.layout, layout)]
     facts += [("device", meta.device.type, None if device is None else torch.device(device).type)]

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 import torch
 
 from litz.ir import Node, build
-from litz.ir.index import ZERO, Expr, Ranges, to_expr
+from litz.ir.dtypes import compute_dtype
+from litz.ir.index import ZERO, Expr, Ranges
 
 from .access import as_node, at_least, extents_of, less_than, masked_load, sum_taps
 from .context import Indices, LoweringContext
 from .registry import lowering_by_rank
 from .shapes import meta_size
-from .view import Tensor
-from .windows import Window, sum_dtype, window
+from .view import Tensor, combined
+from .windows import Window, window
 
 
 @lowering_by_rank((2, 3), "aten.avg_pool{}d.default")
@@ -34,12 +35,11 @@ def avg_pool(
 ) -> Tensor:
     size = meta_size(ctx)
     w = window(ndim, kernel, stride, padding, (1,), x.size, size)
-    wide = sum_dtype(x.dtype)
+    wide = compute_dtype(x.dtype)
     if not wide.is_floating_point:
         raise NotImplementedError(f"an average of {x.dtype}")
 
-    def tap(indices: Indices, step: Indices) -> Node:
-        ranges = extents_of((*indices, *step), (*size, *map(to_expr, w.taps)))
+    def tap(indices: Indices, step: Indices, ranges: Ranges) -> Node:
         position, mask = w.tap(indices[-w.ndim :], step, ranges)
         return build.cast(masked_load(x, [*indices[: -w.ndim], *position], mask), wide)
 
@@ -60,7 +60,8 @@ def _divisor(
     """
     if override is not None:
         return build.const(override, dtype)
-    constant, varying = 1, None
+    constant = 1
+    varying: list[Node] = []
     for start, k, p, extent in zip(w.starts(outer), w.kernel, w.padding, w.size, strict=True):
         limit = extent + p if include_pad else extent
         beyond = less_than(start + k, limit + 1, ranges)
@@ -73,11 +74,10 @@ def _divisor(
             end = build.call("minimum", end, as_node(limit))
         if before is not None:
             first = build.call("maximum", first, build.const(0, torch.int64))
-        length = build.call("sub", end, first)
-        varying = length if varying is None else build.call("mul", varying, length)
-    if varying is None:
+        varying.append(build.call("sub", end, first))
+    if not varying:
         return build.const(constant, dtype)
-    return build.cast(build.call("mul", varying, build.const(constant, torch.int64)), dtype)
+    return build.cast(combined("mul", [*varying, as_node(constant)]), dtype)
 
 
 @lowering_by_rank((2, 3), "aten.avg_pool{}d_backward.default")
@@ -95,10 +95,9 @@ def avg_pool_backward(
 ) -> Tensor:
     """Each input element adds up its share in the windows that cover it."""
     w = window(ndim, kernel, stride, padding, (1,), x.size, grad.size)
-    wide = sum_dtype(grad.dtype)
+    wide = compute_dtype(grad.dtype)
 
-    def tap(indices: Indices, step: Indices) -> Node:
-        ranges = extents_of((*indices, *step), (*x.size, *map(to_expr, w.covering)))
+    def tap(indices: Indices, step: Indices, ranges: Ranges) -> Node:
         outer, mask = w.cover(indices[-w.ndim :], step, ranges)
         value = build.cast(masked_load(grad, [*indices[: -w.ndim], *outer], mask), wide)
         divisor = _divisor(w, outer, ranges, include_pad, override, wide)

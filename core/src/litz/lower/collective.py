@@ -38,16 +38,14 @@ STARTED = (
 
 @lowering(*(f"_c10d_functional.{name}.default" for name in STARTED), any_dtype=True)
 def collective(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
-    assert ctx.node is not None
     name = group_name(args, kwargs)
     ranks = torch_api.group_ranks(name)
-    return fallback(ctx, ctx.node, args, kwargs, operation=Collective, group=name, ranks=ranks, effect=True)
+    return fallback(ctx, args, kwargs, operation=Collective, group=name, ranks=ranks, effect=True)
 
 
 @lowering("_c10d_functional.wait_tensor.default", any_dtype=True)
 def wait(ctx: LoweringContext, x: Any) -> Any:
-    assert ctx.node is not None
-    result = fallback(ctx, ctx.node, (x,), {}, operation=Wait)
+    result = fallback(ctx, (x,), {}, operation=Wait)
     if isinstance(result, View) and isinstance(x, View) and x.is_whole:
         # The same tensor, so views of it are views of memory that is known.
         ctx.storage_offsets[result.buffer.name] = ctx.storage_offsets.get(x.buffer.name, ZERO)
@@ -57,7 +55,6 @@ def wait(ctx: LoweringContext, x: Any) -> Any:
 @lowering(*(f"_c10d_functional.{name}.default" for name in ("isend", "irecv", "batch_p2p_ops")), any_dtype=True)
 def point_to_point(ctx: LoweringContext, *args: Any) -> Any:
     """Refused: a receive writes its argument, which no schema says, and ranks start different ones."""
-    assert ctx.node is not None
     raise LoweringError(
         str(ctx.node.target),
         ctx.node.name,

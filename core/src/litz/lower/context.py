@@ -7,6 +7,7 @@ take their strides from that node's fake tensor, so that everything lies in memo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ from litz.ir.operation import StoreMode, expressions, require
 from litz_plugins import TargetOf
 
 from .promises import Promises
-from .strides import dense_strides, same_stride
+from .strides import dense_strides, layout_of, same_stride
 from .view import Computed, Position, Tensor, View
 
 LONG_ROW = 2**16
@@ -59,7 +60,8 @@ class LoweringContext:
         self.options = options
         self.target_of = target_of
         self.needs = needs
-        self.node: torch.fx.Node | None = None
+        self.node: torch.fx.Node
+        """That is being lowered."""
         self.buffers: dict[str, Buffer] = {}
         self.constants: dict[str, torch.Tensor] = {}
         self.operations: list[Operation] = []
@@ -76,18 +78,16 @@ class LoweringContext:
 
     @property
     def meta(self) -> Any:
-        """The fake value of the node being lowered: a tensor, a SymInt, or a tuple of them; None outside of a node."""
-        return None if self.node is None else self.node.meta.get("val")
+        """The fake value of the node being lowered: a tensor, a SymInt, or a tuple of them; None for nothing."""
+        return self.node.meta.get("val")
 
     @property
     def origins(self) -> tuple[str, ...]:
-        return () if self.node is None else (self.node.name,)
+        return (self.node.name,)
 
     @property
     def op(self) -> str:
         """The op being lowered, as a user would know it: the one that was called if it was broken up while tracing."""
-        if self.node is None:
-            return "litz"
         called = self.node.meta.get("original_aten") or self.node.target
         return str(getattr(called, "overloadpacket", called))
 
@@ -99,7 +99,7 @@ class LoweringContext:
             results = results[output : output + 1]
         for result in results:
             if isinstance(result, torch.Tensor) and tuple(map(torch_api.sympy_of, result.shape)) == size:
-                found = dense_strides(size, tuple(map(torch_api.sympy_of, result.stride())), self.hint)
+                found = dense_strides(size, layout_of(result).stride, self.hint)
                 if found is not None:
                     return found
         return Layout.contiguous(size).stride
@@ -107,7 +107,6 @@ class LoweringContext:
     @property
     def op_name(self) -> str:
         """The name of the node's op, for a lowering that several share: "sum" of aten.sum.dim_IntList."""
-        assert self.node is not None
         return self.node.target._opname  # type: ignore[union-attr, no-any-return]
 
     def hint(self, expr: Expr) -> int:
@@ -134,13 +133,6 @@ class LoweringContext:
             return torch_api.evaluate_with_guard(self.graph.shape_env, condition)
         except Exception as error:
             raise NotImplementedError(f"{condition} is not known when compiling") from error
-
-    def owns_storage(self, name: str) -> bool:
-        """Is it known where in its storage the buffer begins?"""
-        return self.storage_offsets.get(name, ZERO) is not None
-
-    def storage_offset(self, name: str) -> Expr:
-        return self.storage_offsets.get(name) or ZERO
 
     # ------------------------------------------------------------------------------------------- buffers, operations
 
@@ -207,30 +199,16 @@ class LoweringContext:
 
     def indices(self, size: Size) -> Indices:
         """One index per dimension: i0, i1, ... for the dimensions of extent other than 1, and 0 for the others."""
-        count = 0
-        found: list[Expr] = []
-        for extent in size:
-            found.append(ZERO if extent == 1 else loop_var(count))
-            count += extent != 1
-        return tuple(found)
+        numbers = count()
+        return tuple(ZERO if extent == 1 else loop_var(next(numbers)) for extent in size)
 
     def reduction_indices(self, size: Size) -> Indices:
         """One index per reduced dimension: r0, r1, ... for extents other than 1; at least one range is kept."""
-        count = 0
-        found: list[Expr] = []
-        for dim, extent in enumerate(size):
-            kept = extent != 1 or (dim == len(size) - 1 and count == 0)
-            found.append(reduction_var(count) if kept else ZERO)
-            count += kept
-        return tuple(found)
+        numbers = count()
+        found = [ZERO if extent == 1 else reduction_var(next(numbers)) for extent in size]
+        return tuple(found) if any(found) or not found else (*found[:-1], reduction_var(0))
 
-    def add_loop(
-        self,
-        device: torch.device,
-        size: Size,
-        reduction_size: Size,
-        stores: Sequence[Store],
-    ) -> None:
+    def add_loop(self, device: torch.device, size: Size, reduction_size: Size, stores: Sequence[Store]) -> None:
         """Append a Loop over the ranges that `indices(size)` and `reduction_indices(reduction_size)` stand for.
 
         For what `pointwise` and `reduction` do not offer: scatters, scans, several stores. Divisions in index
@@ -286,19 +264,19 @@ class LoweringContext:
         dtypes: Sequence[torch.dtype],
         device: torch.device,
         body: ReductionBody,
-        *,
-        outputs: Sequence[int | None] | None = None,
     ) -> tuple[View, ...]:
-        """New tensors of `size`, one per entry of `dtypes`, reduced over `reduction_size` in one Loop.
+        """New tensors of `size`, one per entry of `dtypes`, reduced over `reduction_size` in one Loop. Several are the
+        node's first results.
 
         `body(indices, reduction_indices)` gives a node per tensor, made with `build.reduce`; each is cast. An empty
         `reduction_size` is one of (1,). A tensor without elements reduces nothing.
         """
         inner_size = tuple(reduction_size) or (ONE,)
         indices, inner = self.indices(size), self.reduction_indices(inner_size)
+        numbers = range(len(dtypes)) if len(dtypes) > 1 else (None,)
         results = tuple(
-            View.whole(self.new_buffer(size, dtype, device, output=outputs[position] if outputs else None))
-            for position, dtype in enumerate(dtypes)
+            View.whole(self.new_buffer(size, dtype, device, output=number))
+            for number, dtype in zip(numbers, dtypes, strict=True)
         )
         if any(result.numel == 0 for result in results):
             stores = [self.store(result, indices, build.const(0, result.dtype)) for result in results]
@@ -333,16 +311,13 @@ class LoweringContext:
         ref = value.ref()
         if ref is None:
             raise NotImplementedError(f"a view of {value.dtype} that is not strided")
-        result = self.new_buffer(value.size, value.dtype, value.device, stride)
-        fresh = TensorRef(result.name, result.layout)
-        empty = torch.ops.aten.empty_strided.default
-        kwargs = {"dtype": value.dtype, "device": value.device}
-        size, strides = tuple(value.size), tuple(result.layout.stride)
-        self.add_extern(empty, (size, strides), kwargs, value.device, outputs=(result.name,))
-        self.add_extern(
-            torch.ops.aten.copy_.default, (fresh, ref), {}, value.device, outputs=(None,), mutates=(result.name,)
-        )
-        return View.whole(result)
+        made: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
+        args = (value.size, tuple(map(to_expr, stride)))
+        result = self.extern(torch.ops.aten.empty_strided.default, args, made, size=value.size, stride=stride, **made)
+        name, fresh = result.buffer.name, TensorRef(result.buffer.name, result.buffer.layout)
+        copy = torch.ops.aten.copy_.default
+        self.add_extern(copy, (fresh, ref), {}, value.device, outputs=(None,), mutates=(name,))
+        return result
 
     def ref(self, value: Tensor, stride: Size | None = None) -> TensorRef:
         """`value` as an argument of a library call.

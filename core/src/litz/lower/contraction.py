@@ -10,32 +10,30 @@ from typing import Any
 
 import torch
 
-from litz.capture.torch_api import sympy_of
 from litz.ir import Layout, Template, TensorRef
-from litz.ir.index import Expr
 
 from .context import LoweringContext
 from .fallback import fallback
 from .registry import lowering
+from .strides import layout_of
 from .view import Tensor, View
 
 aten = torch.ops.aten
 
 
-def template(ctx: LoweringContext, kind: str, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> View:
+def template(ctx: LoweringContext, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> View:
     """A Template of the node's op with one result, a fresh tensor laid out as the fake one."""
-    assert ctx.node is not None
-    meta = ctx.meta
+    layout = layout_of(ctx.meta)
     return ctx.extern(
         ctx.node.target,  # type: ignore[arg-type]
         args,
         kwargs,
-        size=tuple(map(sympy_of, meta.shape)),
-        dtype=meta.dtype,
-        device=meta.device,
-        stride=tuple(map(sympy_of, meta.stride())),
+        size=layout.size,
+        dtype=ctx.meta.dtype,
+        device=ctx.meta.device,
+        stride=layout.stride,
         operation=Template,
-        kind=kind,
+        kind=ctx.op_name,
     )
 
 
@@ -48,37 +46,18 @@ def matrix(ctx: LoweringContext, x: Tensor) -> TensorRef:
     rows, columns = ref.layout.stride[-2:]
     size = ref.layout.size[-2:]
     dense = rows == 1 or columns == 1 or size[0] == 1 or size[1] == 1
-    return ref if dense else ctx.ref(x, _contiguous(x))
+    return ref if dense else ctx.ref(x, Layout.contiguous(x.size).stride)
 
 
-def _contiguous(x: Tensor) -> tuple[Expr, ...]:
-    return Layout.contiguous(x.size).stride
+@lowering(aten.mm.default, aten.bmm.default)
+def product(ctx: LoweringContext, a: Tensor, b: Tensor) -> View:
+    return template(ctx, (matrix(ctx, a), matrix(ctx, b)))
 
 
-@lowering(aten.mm.default)
-def mm(ctx: LoweringContext, a: Tensor, b: Tensor) -> View:
-    return template(ctx, "mm", (matrix(ctx, a), matrix(ctx, b)))
-
-
-@lowering(aten.bmm.default)
-def bmm(ctx: LoweringContext, a: Tensor, b: Tensor) -> View:
-    return template(ctx, "bmm", (matrix(ctx, a), matrix(ctx, b)))
-
-
-@lowering(aten.addmm.default)
-def addmm(ctx: LoweringContext, bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> View:
-    args = (ctx.ref(bias), matrix(ctx, a), matrix(ctx, b))
-    return template(ctx, "addmm", args, _factors(beta, alpha))
-
-
-@lowering(aten.baddbmm.default)
-def baddbmm(ctx: LoweringContext, bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> View:
-    args = (ctx.ref(bias), matrix(ctx, a), matrix(ctx, b))
-    return template(ctx, "baddbmm", args, _factors(beta, alpha))
-
-
-def _factors(beta: Any, alpha: Any) -> dict[str, Any]:
-    return {key: value for key, value in (("beta", beta), ("alpha", alpha)) if value != 1}
+@lowering(aten.addmm.default, aten.baddbmm.default)
+def product_and_bias(ctx: LoweringContext, bias: Tensor, a: Tensor, b: Tensor, **factors: Any) -> View:
+    given = {name: factor for name, factor in factors.items() if factor != 1}
+    return template(ctx, (ctx.ref(bias), matrix(ctx, a), matrix(ctx, b)), given)
 
 
 @lowering(
@@ -97,6 +76,4 @@ def _factors(beta: Any, alpha: Any) -> dict[str, Any]:
 )
 def strided_contraction(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     """Those whose kernels look at the operands' strides: they get the strides of the trace."""
-    assert ctx.node is not None
-    kind = ctx.op_name.removeprefix("_")
-    return fallback(ctx, ctx.node, args, kwargs, operation=Template, kind=kind)
+    return fallback(ctx, args, kwargs, operation=Template, kind=ctx.op_name.removeprefix("_"))

@@ -37,13 +37,9 @@ def _stored(node: Node, dtype: torch.dtype) -> Node:
     return cast(node, dtype)
 
 
-@lowering(aten.full.default)
-def full(ctx: LoweringContext, size: Sequence[Any], value: Any, **options: Any) -> Tensor:
-    return like_meta(ctx, value)
-
-
-@lowering(aten.full_like.default)
-def full_like(ctx: LoweringContext, x: Tensor, *args: Any, **options: Any) -> Tensor:
+@lowering(aten.full.default, aten.full_like.default, aten.scalar_tensor.default)
+def full(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
+    """The value comes last."""
     return like_meta(ctx, args[-1])
 
 
@@ -65,11 +61,6 @@ def zero_gradient(ctx: LoweringContext, size: Sequence[Any], **options: Any) -> 
     """Autograd's zeros, of sgn's gradient, say. torch's own has no memory that a kernel could read."""
     meta = ctx.meta  # a zero tensor too: it does not answer whether it is pinned
     return Computed.full(meta_size(ctx), 0, meta.dtype, meta.device)
-
-
-@lowering(aten.scalar_tensor.default)
-def scalar_tensor(ctx: LoweringContext, value: Any, **options: Any) -> Tensor:
-    return like_meta(ctx, value)
 
 
 @lowering("prims.iota.default")

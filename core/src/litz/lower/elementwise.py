@@ -1,6 +1,6 @@
 """Elementwise ops: operands are broadcast, brought to a common dtype, and given to a function of nodes.
 
-    elementwise(ctx, lambda a, b: call("mul", a, b), (x, 2.0), compute=torch.float32)
+    elementwise(ctx, lambda a, b: call("mul", a, b), (x, 2.0), torch.float32, compute=torch.float32)
 
 Operands are Tensors, Python scalars, or size expressions (int- or float-valued).
 """
@@ -18,7 +18,7 @@ from litz.ir.index import ONE, ZERO, Expr
 
 from .context import Indices, LoweringContext
 from .promotion import is_whole
-from .view import Tensor, View
+from .view import Tensor, View, combined
 
 NodeFunction = Callable[..., Node]
 
@@ -71,6 +71,15 @@ def scalar(value: Any, dtype: torch.dtype) -> Node:
     raise NotImplementedError(f"a scalar {value!r}")
 
 
+_FUNCTIONS = {
+    "IntTrueDiv": "div",
+    "FloatTrueDiv": "div",
+    "FloatPow": "pow",
+    "Pow": "pow",
+    "OpaqueUnaryFn_sqrt": "sqrt",
+}
+
+
 def _float_expression(expr: Expr) -> Node:
     """A float-valued expression over sizes (x.shape[0] ** 0.5) as a float64 node."""
     if expr.is_number:
@@ -83,17 +92,10 @@ def _float_expression(expr: Expr) -> Node:
     args = [_float_expression(arg) if not is_whole(arg) else scalar(arg, torch.float64) for arg in expr.args]
     if name == "ToFloat":
         return args[0]
-    if name in ("IntTrueDiv", "FloatTrueDiv"):
-        return build.call("div", args[0], args[1])
-    if name in ("FloatPow", "Pow"):
-        return build.call("pow", args[0], args[1])
-    if name == "OpaqueUnaryFn_sqrt":
-        return build.call("sqrt", args[0])
+    if name in _FUNCTIONS:
+        return build.call(_FUNCTIONS[name], *args)
     if expr.is_Add or expr.is_Mul:
-        total = args[0]
-        for arg in args[1:]:
-            total = build.call("add" if expr.is_Add else "mul", total, arg)
-        return total
+        return combined("add" if expr.is_Add else "mul", args)
     raise NotImplementedError(f"the size expression {expr}")
 
 
@@ -101,27 +103,18 @@ def elementwise(
     ctx: LoweringContext,
     function: NodeFunction,
     args: Sequence[Any],
+    result: torch.dtype,
     *,
-    compute: torch.dtype | tuple[torch.dtype | None, ...] | None = None,
-    result: torch.dtype | None = None,
+    compute: torch.dtype | tuple[torch.dtype, ...] | None = None,
 ) -> View:
     """`function` of the operands at each point of the size that they broadcast to.
 
-    compute: the dtype that operands are cast to; one for each if a sequence; None leaves a tensor as it is.
-    result: the dtype of the result; None is that of the node that `function` gives.
+    result: the dtype of the result. compute: the dtype that operands are cast to; one for each if a tuple; None leaves
+    tensors as they are.
     """
     each = compute if isinstance(compute, tuple) else (compute,) * len(args)
 
     def node(indices: Indices) -> Node:
-        found = []
-        for arg, dtype in zip(args, each, strict=True):
-            if dtype is None:
-                assert isinstance(arg, Tensor)
-                dtype = arg.dtype
-            found.append(operand(arg, indices, dtype))
-        return function(*found)
+        return function(*(operand(arg, indices, dtype or arg.dtype) for arg, dtype in zip(args, each, strict=True)))
 
-    size = broadcast_size(*args)
-    if result is None:
-        result = node(ctx.indices(size)).dtype
-    return ctx.pointwise(size, result, device_of(*args), node)
+    return ctx.pointwise(broadcast_size(*args), result, device_of(*args), node)

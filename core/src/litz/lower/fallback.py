@@ -17,10 +17,10 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from litz.capture import torch_api
-from litz.ir import Extern, TensorRef, Unbacked
+from litz.ir import Extern, Layout, TensorRef, Unbacked
 
-from .context import LoweringContext
-from .strides import strides_of_order
+from .context import CPU, LoweringContext
+from .strides import layout_of
 from .view import Tensor, View
 
 aten = torch.ops.aten
@@ -28,16 +28,16 @@ aten = torch.ops.aten
 
 def fallback(
     ctx: LoweringContext,
-    node: torch.fx.Node,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     operation: type[Extern] = Extern,
     **fields: Any,
 ) -> Any:
-    """The results of `node` as the results of an Extern: a View, a size expression, or a tuple of these and None.
+    """The results of the node as the results of an Extern: a View, a size expression, or a tuple of these and None.
 
     operation, fields: to make a Template, Collective or Wait of it.
     """
+    node = ctx.node
     passed = tuple(_argument(ctx, value, fx) for value, fx in zip(args, _fx_arguments(node, len(args)), strict=True))
     named = {key: _argument(ctx, value, node.kwargs.get(key)) for key, value in kwargs.items()}
     mutates = _mutated(node, passed, named)
@@ -61,7 +61,7 @@ def fallback(
         FlatCall(target) if nested else target,
         passed,
         named,
-        _device(ctx, node, meta),
+        _device(ctx),
         operation=operation,
         outputs=tuple(outputs),
         mutates=mutates,
@@ -107,9 +107,9 @@ def _argument(ctx: LoweringContext, value: Any, fx: Any) -> Any:
     """An argument as the IR has it. Tensors have the strides of their fake value."""
     if isinstance(value, Tensor):
         fake = fx.meta.get("val") if isinstance(fx, torch.fx.Node) else None
-        stride = tuple(map(torch_api.sympy_of, fake.stride())) if isinstance(fake, torch.Tensor) else None
-        if ctx.node is not None and isinstance(fx, torch.fx.Node) and ctx.needs(ctx.node, fx) == "contiguous":
-            stride = strides_of_order(value.size, range(value.ndim))
+        stride = layout_of(fake).stride if isinstance(fake, torch.Tensor) else None
+        if isinstance(fx, torch.fx.Node) and ctx.needs(ctx.node, fx) == "contiguous":
+            stride = Layout.contiguous(value.size).stride
         return ctx.ref(value, stride)
     if isinstance(value, (list, tuple)):
         inner: Sequence[Any] = fx if isinstance(fx, (list, tuple)) else [None] * len(value)
@@ -135,10 +135,10 @@ def _result(ctx: LoweringContext, meta: Any, fresh: bool) -> tuple[Any, str | No
     expanded tensor says that elements share memory, and what differs could not be copied into that.
     """
     if isinstance(meta, torch.Tensor):
-        size, stride = tuple(map(torch_api.sympy_of, meta.shape)), tuple(map(torch_api.sympy_of, meta.stride()))
-        if fresh and any(step == 0 and n != 1 for step, n in zip(stride, size, strict=True)):
-            stride = strides_of_order(size, range(len(size)))
-        buffer = ctx.new_buffer(size, meta.dtype, meta.device, stride)
+        layout = layout_of(meta)
+        if fresh and any(step == 0 and n != 1 for step, n in zip(layout.stride, layout.size, strict=True)):
+            layout = Layout.contiguous(layout.size)
+        buffer = ctx.new_buffer(layout.size, meta.dtype, meta.device, layout.stride)
         return View.whole(buffer), buffer.name
     if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return torch_api.sympy_of(meta), None
@@ -264,11 +264,8 @@ def has_effect(node: torch.fx.Node, outputs: list[str | None]) -> bool:
     return not outputs or (all(name is None for name in outputs) and not node.meta.get("unbacked_bindings"))
 
 
-def _device(ctx: LoweringContext, node: torch.fx.Node, meta: Any) -> torch.device:
+def _device(ctx: LoweringContext) -> torch.device:
     """The device that the call works on: that of its results, else of its arguments."""
-    values = [*(meta if isinstance(meta, (tuple, list)) else (meta,))]
-    values += [item.meta.get("val") for item in node.all_input_nodes]
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            return value.device
-    return torch.device("cpu")
+    results = ctx.meta if isinstance(ctx.meta, (tuple, list)) else (ctx.meta,)
+    values = (*results, *(item.meta.get("val") for item in ctx.node.all_input_nodes))
+    return next((value.device for value in values if isinstance(value, torch.Tensor)), CPU)

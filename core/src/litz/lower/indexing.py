@@ -22,7 +22,7 @@ from .context import Indices, LoweringContext
 from .elementwise import broadcast_size
 from .registry import lowering
 from .shapes import meta_size, selected, slice_start
-from .strides import overlap
+from .strides import layout_of, overlap
 from .view import Position, Tensor, View
 
 aten = torch.ops.aten
@@ -100,8 +100,7 @@ def gather(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, *, sparse_g
     if x.ndim == 0:
         return ctx.copy(views.expand(x, index.size))
     number = index.ndim == 0
-    if number:
-        index = views.unsqueeze(index, 0)
+    index = views.with_dims(index)
     size = index.size
 
     def body(indices: Indices) -> Node:
@@ -116,7 +115,7 @@ def index_select(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> Te
     dim = views.canonical_dim(dim, x.ndim)
     if x.ndim == 0:
         raise NotImplementedError("index_select of a number")
-    flat = views.unsqueeze(index, 0) if index.ndim == 0 else index
+    flat = views.with_dims(index)
     size = (*x.size[:dim], *flat.size, *x.size[dim + 1 :])
 
     def body(indices: Indices) -> Node:
@@ -156,7 +155,7 @@ def replaced(
     """A tensor like x with elements of `source`: at(indices) says under which condition, and which. It has x's strides
     in eager, too. NotImplementedError where its elements overlap there (x was unfolded): what a place then holds hangs
     on the order in which eager writes."""
-    if overlap(meta_size(ctx), tuple(map(torch_api.sympy_of, ctx.meta.stride())), ctx.hint):
+    if overlap(layout_of(ctx.meta), ctx.hint):
         raise NotImplementedError("a result whose elements overlap")
 
     def body(indices: Indices) -> Node:
@@ -228,8 +227,8 @@ def as_strided_scatter(
     storage_offset: int | Expr | None = None,
 ) -> Tensor:
     """A copy of x in eager's own layout, and a second loop that writes `source` over the strided view of it."""
-    meta = ctx.node.args[0].meta["val"] if ctx.node is not None else None  # type: ignore[union-attr]
-    if meta is None or not meta.is_contiguous() or torch_api.sympy_of(meta.storage_offset()) != 0:
+    meta = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]
+    if not meta.is_contiguous() or torch_api.sympy_of(meta.storage_offset()) != 0:
         raise NotImplementedError("as_strided_scatter on a tensor with gaps")
     result = ctx.copy(x)
     offset = to_expr(0) if storage_offset is None else to_expr(storage_offset)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
 
 from litz.ir import Node, build
-from litz.ir.dtypes import HALF
+from litz.ir.dtypes import compute_dtype
 from litz.ir.index import ZERO, Expr, Ranges, mod, to_expr
 
 from .access import all_of, at_least, compare, extents_of, inside, less_than, masked_load
 from .context import Indices, LoweringContext
-from .registry import lowering
+from .registry import lowering, lowering_by_rank
 from .shapes import meta_size
-from .view import Tensor, View, ranges_of, variables
+from .view import Tensor, View, combined, ranges_of, variables
 from .views import canonical_dim
 
 aten = torch.ops.aten
@@ -32,11 +33,7 @@ def cat(ctx: LoweringContext, tensors: Sequence[Tensor], dim: int = 0) -> Tensor
     pieces = [x for x in tensors if not (x.ndim == 1 and x.size[0] == 0) and x.size[dim] != 0]
     if any(x.device != device for x in pieces):
         raise NotImplementedError("a cat across devices")
-    starts: list[Expr] = []
-    end: Expr = ZERO
-    for x in pieces:
-        starts.append(end)
-        end = end + x.size[dim]
+    starts = list(accumulate((x.size[dim] for x in pieces[:-1]), initial=ZERO))
     if not pieces or len(pieces) <= MAX_JOINED:
         return ctx.pointwise(size, dtype, device, lambda indices: _chosen(pieces, starts, dim, indices, size, dtype))
     if _library_joins(ctx, pieces):
@@ -111,83 +108,58 @@ def _front(pad: Sequence[int | Expr], ndim: int) -> list[Expr]:
     return front
 
 
-@lowering(
-    aten.replication_pad1d_backward.default,
-    aten.replication_pad2d_backward.default,
-    aten.replication_pad3d_backward.default,
-)
-def replication_pad_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
-    """Each element gets what was copied from it: its own place, and at an edge the padding beyond that edge."""
-    if any(not isinstance(extent, int) or extent < 0 for extent in padding):
-        raise NotImplementedError("padding that is symbolic or negative")
-
-    def places(where: Expr, extent: Expr, left: int, right: int, ranges: Ranges) -> list[tuple[Expr, Node | None]]:
-        own: list[tuple[Expr, Node | None]] = [(where + left, None)]
-        first = [(to_expr(step), compare("eq", where, ZERO)) for step in range(left)]
-        last = [(extent + left + step, compare("eq", where, extent - 1)) for step in range(right)]
-        return [*own, *first, *last]
-
-    count = 1
-    for number in range(len(padding) // 2):
-        count *= 1 + padding[2 * number] + padding[2 * number + 1]
-    if count > MAX_PLACES:
-        raise NotImplementedError("padding so wide that the library does better")
-    return _pad_backward(ctx, grad, x, padding, places)
-
-
 MAX_PLACES = 27
 """The most elements of a padded gradient that one element of the result adds up."""
 
 
-@lowering(
-    aten.reflection_pad1d_backward.default,
-    aten.reflection_pad2d_backward.default,
-    aten.reflection_pad3d_backward.default,
-)
-def reflection_pad_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
-    """Each element gets what was copied from it: its own place, and its mirror images at either edge."""
+def _replicated(where: Expr, extent: Expr, left: int, right: int, ranges: Ranges) -> list[tuple[Expr, Node]]:
+    """At an edge the padding beyond that edge."""
+    at_first, at_last = compare("eq", where, ZERO), compare("eq", where, extent - 1)
+    first = [(to_expr(step), at_first) for step in range(left)]
+    return [*first, *((extent + left + step, at_last) for step in range(right))]
+
+
+def _reflected(where: Expr, extent: Expr, left: int, right: int, ranges: Ranges) -> list[tuple[Expr, Node | None]]:
+    """Its mirror images at either edge."""
+    found: list[tuple[Expr, Node | None]] = []
+    if left:
+        mirrored = build.logical_and(at_least(where, 1, ranges), less_than(where, left + 1, ranges))
+        found.append((left - where, mirrored))
+    if right:
+        mirrored = build.logical_and(at_least(where, extent - 1 - right, ranges), less_than(where, extent - 1, ranges))
+        found.append((left + 2 * (extent - 1) - where, mirrored))
+    return found
+
+
+@lowering_by_rank((1, 2, 3), "aten.replication_pad{}d_backward.default", copies=_replicated)
+@lowering_by_rank((1, 2, 3), "aten.reflection_pad{}d_backward.default", copies=_reflected)
+def pad_backward(
+    ndim: int, ctx: LoweringContext, grad: Tensor, x: Tensor, padding: Sequence[int], *, copies: Any
+) -> Tensor:
+    """For each element of `x` the sum of `grad` at its own place and those that were copied from it.
+
+    copies(position, extent, left, right, ranges): (place in grad, condition) pairs along one dimension.
+    """
     if any(not isinstance(extent, int) or extent < 0 for extent in padding):
         raise NotImplementedError("padding that is symbolic or negative")
-
-    def places(where: Expr, extent: Expr, left: int, right: int, ranges: Ranges) -> list[tuple[Expr, Node | None]]:
-        found: list[tuple[Expr, Node | None]] = [(where + left, None)]
-        if left:
-            mirrored = build.logical_and(at_least(where, 1, ranges), less_than(where, left + 1, ranges))
-            found.append((left - where, mirrored))
-        if right:
-            mirrored = build.logical_and(
-                at_least(where, extent - 1 - right, ranges), less_than(where, extent - 1, ranges)
-            )
-            found.append((left + 2 * (extent - 1) - where, mirrored))
-        return found
-
-    return _pad_backward(ctx, grad, x, padding, places)
-
-
-def _pad_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, padding: Sequence[int], places: Any) -> Tensor:
-    """For each element of `x` the sum of `grad` at the places along each padded dimension that were copied from it.
-
-    places(position, extent, left, right, ranges): (place in grad, condition) pairs along one dimension.
-    """
-    outer = x.ndim - len(padding) // 2
-    wide = torch.float32 if grad.dtype in HALF else grad.dtype
+    outer = x.ndim - ndim
+    wide = compute_dtype(grad.dtype)
 
     def body(indices: Indices) -> Node:
         ranges = extents_of(indices, x.size)
         found: list[tuple[list[Expr], Node | None]] = [(list(indices[:outer]), None)]
         for dim in range(outer, x.ndim):
             pair = 2 * (x.ndim - 1 - dim)
-            along = places(indices[dim], x.size[dim], padding[pair], padding[pair + 1], ranges)
+            left, right = padding[pair : pair + 2]
+            along = [(indices[dim] + left, None), *copies(indices[dim], x.size[dim], left, right, ranges)]
+            if len(found) * len(along) > MAX_PLACES:
+                raise NotImplementedError("padding so wide that the library does better")
             found = [
                 ([*position, place], build.logical_and(mask, condition))
                 for position, mask in found
                 for place, condition in along
             ]
-        values = [build.cast(masked_load(grad, position, mask), wide) for position, mask in found]
-        total = values[0]
-        for value in values[1:]:
-            total = build.call("add", total, value)
-        return total
+        return combined("add", [build.cast(masked_load(grad, position, mask), wide) for position, mask in found])
 
     return ctx.pointwise(x.size, x.dtype, x.device, body)
 

@@ -18,7 +18,7 @@ from torch.fx.node import map_aggregate
 
 from litz.capture import torch_api
 from litz.capture.eager_types import is_left_to_eager
-from litz.capture.graph import Graph, constant_of, statically_known
+from litz.capture.graph import Graph, constant_of
 from litz.capture.layout_needs import LayoutNeeds, Needs
 from litz.capture.passes.rewrite import same_geometry
 from litz.errors import LoweringError
@@ -33,7 +33,7 @@ from litz_plugins import Decision, TargetOf
 from .context import LoweringContext, same_strides
 from .fallback import fallback
 from .registry import ANY_DTYPE, Lowering, core_lowerings
-from .strides import same_stride
+from .strides import layout_of, same_stride
 from .view import Computed, Tensor, View, variables
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -55,7 +55,8 @@ def lower(
     LoweringError, naming op and node, if a lowering fails; one that raises NotImplementedError leaves
     its op to an Extern.
     """
-    return _Lowerer(graph, core_lowerings() if lowerings is None else lowerings, options, needs, note, target_of).run()
+    ctx = LoweringContext(graph, options, needs or LayoutNeeds().of, target_of)
+    return _Lowerer(ctx, core_lowerings() if lowerings is None else lowerings, note).run()
 
 
 class _Lowerer:
@@ -63,19 +64,14 @@ class _Lowerer:
 
     def __init__(
         self,
-        graph: Graph,
+        ctx: LoweringContext,
         lowerings: Mapping[OpOverload, Lowering],
-        options: Any,
-        needs: Needs | None,
         note: Callable[[Decision], None] | None,
-        target_of: TargetOf,
     ) -> None:
-        self.graph, self.lowerings, self.note = graph, lowerings, note
-        self.ctx = LoweringContext(graph, options, needs or LayoutNeeds().of, target_of)
+        self.ctx, self.lowerings, self.note = ctx, lowerings, note
+        self.graph = graph = ctx.graph
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Any] = []
-        self.static: set[str] = set()
-        self.dying: set[str] = set()
         # What is written in place may not be read later through a tensor that is not a view of it in eager.
         self.written_nodes = _written(graph)
         self.written_buffers: set[str] = set()
@@ -130,9 +126,12 @@ class _Lowerer:
             outputs=outputs,
             constants=self.ctx.constants,
             hints=self.graph.hints,
-            static_inputs=frozenset(self.static),
-            dying_inputs=frozenset(self.dying),
+            static_inputs=self.input_buffers(self.graph.static_inputs),
+            dying_inputs=self.input_buffers(self.graph.dying_inputs),
         )
+
+    def input_buffers(self, positions: frozenset[int]) -> frozenset[str]:
+        return frozenset(item for at, item in enumerate(self.inputs) if at in positions and isinstance(item, str))
 
     def plain(self, value: Any) -> Any:
         """With extents that guards have made 1 written as 1, which is what lowerings look for when they broadcast."""
@@ -167,7 +166,8 @@ class _Lowerer:
 
     def is_one(self, extent: Expr) -> bool:
         if extent not in self.ones:
-            self.ones[extent] = statically_known(self.graph, sympy.Eq(extent, 1))
+            known = torch_api.evaluate_statically(self.graph.shape_env, sympy.Eq(extent, 1))
+            self.ones[extent] = known is True
         return self.ones[extent]
 
     # -------------------------------------------------------------------------------------------------------- inputs
@@ -177,15 +177,9 @@ class _Lowerer:
         if isinstance(meta, torch.Tensor):
             if meta.layout != torch.strided:
                 raise LoweringError(op="placeholder", node=node.name, problem=f"an input of layout {meta.layout}")
-            size, stride = map(torch_api.sympy_of, meta.shape), map(torch_api.sympy_of, meta.stride())
-            buffer = self.ctx.new_buffer(
-                tuple(size), meta.dtype, meta.device, tuple(stride), name=node.name, kind="input"
-            )
+            lies, name = layout_of(meta), node.name
+            buffer = self.ctx.new_buffer(lies.size, meta.dtype, meta.device, lies.stride, name=name, kind="input")
             self.ctx.storage_offsets[buffer.name] = torch_api.sympy_of(meta.storage_offset())
-            if len(self.inputs) in self.graph.static_inputs:
-                self.static.add(buffer.name)
-            if len(self.inputs) in self.graph.dying_inputs:
-                self.dying.add(buffer.name)
             self.inputs.append(buffer.name)
             return View.whole(buffer)
         if isinstance(meta, SYMBOLIC):
@@ -228,7 +222,7 @@ class _Lowerer:
         if getattr(target, "__name__", "") == "getitem" and not isinstance(target, OpOverload):
             return args[0][args[1]]
         if not isinstance(target, OpOverload) and not torch_api.is_higher_order(target):
-            if meta is not None and isinstance(meta, (int, float, bool)):
+            if isinstance(meta, (int, float, bool)):
                 return meta
         function = self.lowerings.get(target) if isinstance(target, OpOverload) else None
         if node.meta.get("unbacked_bindings"):
@@ -247,7 +241,7 @@ class _Lowerer:
                     return self.settled(node, result)
                 except NotImplementedError:
                     self.ctx.rollback(mark)
-            made = fallback(self.ctx, node, args, kwargs)
+            made = fallback(self.ctx, args, kwargs)
             return simple(made) if isinstance(made, sympy.Basic) else made
         except LoweringError:
             raise
@@ -260,10 +254,8 @@ class _Lowerer:
         (source,) = node.args
         assert isinstance(source, torch.fx.Node)
         value = self.values[source]
-        known = {s for item in self.inputs if isinstance(item, sympy.Basic) for s in item.free_symbols}
-        known |= {s for b in self.ctx.buffers.values() if b.kind == "input" for s in b.layout.free_symbols}
         ref = value.ref() if isinstance(value, View) else None
-        if not symbol.is_Symbol or symbol in known or ref is None:
+        if not symbol.is_Symbol or symbol in self.ctx.promises.known or ref is None:
             return
         unbacked = (Unbacked(symbol, (("item",),)),)
         self.ctx.add_extern(node.target, (ref,), {}, value.device, outputs=(None,), unbacked=unbacked)  # type: ignore[arg-type]
@@ -356,8 +348,7 @@ class _Lowerer:
         value = self.values[item] if isinstance(item, torch.fx.Node) else simple(item)
         if not isinstance(value, Tensor):
             return Opaque(value=value) if isinstance(value, str) else value
-        meta = item.meta["val"]
-        stride = tuple(map(torch_api.sympy_of, meta.stride()))
+        stride = _strides(item)
         updated = self.updated_input(position, item)
         if updated is not None and self.values[updated].dtype == value.dtype:
             offset = _offset(item) - _offset(_owner(item))
@@ -482,7 +473,7 @@ def _offset(node: torch.fx.Node) -> Expr:
 
 def _strides(node: torch.fx.Node) -> tuple[Expr, ...]:
     """As eager has them."""
-    return tuple(map(torch_api.sympy_of, node.meta["val"].stride()))
+    return layout_of(node.meta["val"]).stride
 
 
 def _updates(graph: Graph) -> dict[torch.fx.Node, torch.fx.Node]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from litz.ir import build
 from litz.ir.index import Expr, product, to_expr
 from litz.ir.operation import StoreMode
 
@@ -16,9 +15,8 @@ from . import views
 from .access import checked, extents_of
 from .context import Indices, LoweringContext
 from .registry import lowering_by_rank
-from .scatter import as_dtype, put, writable, zeros
+from .scatter import put_in_zeros
 from .view import Position, Tensor, View
-from .windows import sum_dtype
 
 
 def put_in_planes(
@@ -26,18 +24,17 @@ def put_in_planes(
 ) -> Tensor:
     """A tensor of `size`, zeros but for `values`, each stored (or added, by `mode`) at its place in the flattened last
     `ndim` dimensions. values, places: of one shape, which begins as `size` does."""
-    writable(values, mode)
-    target = zeros(ctx, size, sum_dtype(values.dtype) if mode == "add" else values.dtype, values.device)
-    lead, plane = len(size) - ndim, product(size[len(size) - ndim :])
-    flat = views.reshape(target, [*size[:lead], plane], ctx.hint)
-    assert isinstance(flat, View)
+    lead = len(size) - ndim
+    plane = product(size[lead:])
+
+    def flat(target: View) -> Tensor:
+        return views.reshape(target, [*size[:lead], plane], ctx.hint)
 
     def where(indices: Indices) -> list[Position]:
         ranges = extents_of(indices, values.size)
         return [*indices[:lead], checked(ctx, places.load(indices), plane, ranges, None)]
 
-    put(ctx, flat, values.size, where, lambda indices: build.cast(values.load(indices), target.dtype), mode)
-    return as_dtype(ctx, target, values.dtype)
+    return put_in_zeros(ctx, values, size, where, mode, flat)
 
 
 @lowering_by_rank((2, 3), "aten.max_unpool{}d.default")

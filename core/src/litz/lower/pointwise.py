@@ -40,13 +40,13 @@ def like(node: Node, value: float) -> Node:
 def same(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
     """Operands meet in one dtype, the result's."""
     dtype = result_type(*args)
-    return elementwise(ctx, function, args, compute=dtype, result=dtype)
+    return elementwise(ctx, function, args, dtype, compute=dtype)
 
 
 def floating(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
     """Operands meet in a floating-point dtype, the result's."""
     dtype = to_float(result_type(*args))
-    return elementwise(ctx, function, args, compute=dtype, result=dtype)
+    return elementwise(ctx, function, args, dtype, compute=dtype)
 
 
 def predicate(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
@@ -55,12 +55,12 @@ def predicate(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
     if dtype in HALF and device_of(*args).type == "cpu":
         # Eager's CPU kernels round a Python number to the tensor's dtype before they compare; its CUDA kernels do not.
         args = tuple(torch.tensor(arg, dtype=dtype).item() if isinstance(arg, float) else arg for arg in args)
-    return elementwise(ctx, function, args, compute=dtype, result=bool_)
+    return elementwise(ctx, function, args, bool_, compute=dtype)
 
 
 def logical(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
     """Each operand becomes bool, and so is the result."""
-    return elementwise(ctx, function, args, compute=bool_, result=bool_)
+    return elementwise(ctx, function, args, bool_, compute=bool_)
 
 
 Kind = Callable[..., View]
@@ -152,8 +152,12 @@ for _name, _function in _TESTS.items():
 for _name, _function in _SAME_BINARY.items():
     _register(same, _function, 2, _names(_name, "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar", "default"))
 _register(floating, op("atan2"), 2, _names("atan2", "default"))
-for _name in ("logical_and", "logical_or", "logical_xor"):
-    _register(logical, op(_name.replace("logical", "bitwise")), 2, (f"aten.{_name}.default",))
+_register(same, op("mul"), 2, _names("mul", "Tensor"))
+_register(same, op("pow"), 2, _names("pow", "Tensor_Tensor", "Scalar"))
+_register(same, _pair("div", "truncdiv"), 2, ("prims.div.default",))  # integers divide as in C
+_register(same, op("fma"), 3, ("prims.fma.default",))
+for _name, _arity in {"not": 1, "and": 2, "or": 2, "xor": 2}.items():
+    _register(logical, op(f"bitwise_{_name}"), _arity, (f"aten.logical_{_name}.default",))
 
 
 def _comparison(name: str) -> NodeFunction:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from litz.ir import Node, build
+from litz.ir.dtypes import compute_dtype
 from litz.ir.index import ZERO, Expr, Ranges, floordiv, mod, to_expr
 
 from .access import (
@@ -35,7 +36,7 @@ from .registry import lowering_by_rank
 from .scatter import identity
 from .shapes import meta_size
 from .view import Position, Tensor, View
-from .windows import Window, sum_dtype, window
+from .windows import Window, window
 
 
 @lowering_by_rank((2, 3), "aten.max_pool{}d_with_indices.default")
@@ -126,7 +127,7 @@ def _max_pool_reduced(
         return (best, _place(w, indices, build.reduce("argmax", value))) if wanted else (best,)
 
     dtypes = [x.dtype, torch.int64] if wanted else [x.dtype]
-    results = ctx.reduction(size, tuple(map(to_expr, w.taps)), dtypes, x.device, body, outputs=[0, 1][: len(dtypes)])
+    results = ctx.reduction(size, tuple(map(to_expr, w.taps)), dtypes, x.device, body)
     return results[0], results[1] if wanted else None
 
 
@@ -163,13 +164,12 @@ def max_pool_with_indices_backward(
 ) -> Tensor:
     """Each input element adds up the gradients of those windows that cover it and found it greatest."""
     w = window(ndim, kernel, stride, padding, dilation, x.size, grad.size)
-    wide = sum_dtype(grad.dtype)
+    wide = compute_dtype(grad.dtype)
     if any(d != 1 for d in w.dilation) or math.prod(w.covering) > MAX_UNROLLED:
         # An element may be covered by many windows: each window adds its gradient to the element it found.
         return put_in_planes(ctx, grad, places, x.size, w.ndim, "add")
 
-    def tap(indices: Indices, step: Indices) -> Node:
-        ranges = extents_of((*indices, *step), (*x.size, *map(to_expr, w.covering)))
+    def tap(indices: Indices, step: Indices, ranges: Ranges) -> Node:
         outer: list[Expr] = []
         conditions: list[Node | None] = []
         # Whether the window covers the element need not be asked: only then can it have found it.

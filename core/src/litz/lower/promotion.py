@@ -7,7 +7,7 @@ numbers; what comes later changes the result only if its category (bool, int, fl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 import sympy
@@ -29,9 +29,8 @@ def is_whole(expr: Any) -> bool:
     0.0 does as well, and torch's bit operations and shifts never do."""
     if isinstance(expr, sympy.Float):
         return False
-    if type(expr).__name__.startswith(("BitwiseFn_", "LShift", "RShift")):
-        return all(map(is_whole, expr.args))
-    if isinstance(expr, (Mod, PythonMod)):
+    bits = type(expr).__name__.startswith(("BitwiseFn_", "LShift", "RShift"))
+    if bits or isinstance(expr, (Mod, PythonMod)):
         return all(map(is_whole, expr.args))
     if expr.is_Add or expr.is_Mul:
         return bool(expr.is_integer) and all(map(is_whole, expr.args))
@@ -59,30 +58,8 @@ def result_type(*args: Any) -> torch.dtype:
             groups[0 if arg.size else 1].append(arg.dtype)
         elif arg is not None:
             groups[2].append(scalar_dtype(arg))
-    return _combine(_meet(group) for group in groups)
-
-
-def _meet(dtypes: list[torch.dtype]) -> torch.dtype | None:
-    if not dtypes:
-        return None
-    result = dtypes[0]
-    for dtype in dtypes[1:]:
-        result = torch.promote_types(result, dtype)
-    return result
-
-
-def _combine(groups: Iterable[torch.dtype | None]) -> torch.dtype:
-    result: torch.dtype | None = None
-    for dtype in groups:
-        if dtype is None:
-            continue
-        if result is None:
-            result = dtype
-        elif _category(dtype) > _category(result):
-            result = torch.promote_types(result, dtype)
-    if result is None:
-        raise TypeError("nothing to promote")
-    return result
+    met = [reduce(torch.promote_types, group) for group in groups if group]
+    return reduce(lambda first, later: max(first, torch.promote_types(first, later), key=_category), met)
 
 
 def to_float(dtype: torch.dtype) -> torch.dtype:

@@ -20,9 +20,9 @@ from torch._ops import OpOverload
 from litz.ir import Extern, Node, build
 from litz.ir.index import ZERO, Expr, to_expr
 
-from . import views
 from .access import as_node
 from .context import Indices, LoweringContext
+from .elementwise import operand
 from .registry import Lowering, lowering
 from .shapes import meta_size
 from .view import Tensor, View
@@ -189,59 +189,39 @@ def randn(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     return draw(ctx, normal(ctx.meta.dtype))
 
 
-@drawing("aten.randint.default", "aten.randint.generator")
-def randint(ctx: LoweringContext, high: int | Expr, size: Sequence[int | Expr], **options: Any) -> Tensor:
-    return _randint(ctx, 0, high)
+@drawing("aten.randint.default", "aten.randint.generator", "aten.randint.low", "aten.randint.low_generator")
+def randint(ctx: LoweringContext, *bounds_and_size: Any, **options: Any) -> Tensor:
+    return _randint(ctx, *bounds_and_size[:-1])
 
 
-@drawing("aten.randint.low", "aten.randint.low_generator")
-def randint_low(
-    ctx: LoweringContext, low: int | Expr, high: int | Expr, size: Sequence[int | Expr], **options: Any
-) -> Tensor:
-    return _randint(ctx, low, high)
+@drawing(
+    *("aten.randint_like.default", "aten.randint_like.generator", "aten.random.to"),
+    *("aten.randint_like.low_dtype", "aten.randint_like.low_generator_dtype", "aten.random.from"),
+)
+def randint_like(ctx: LoweringContext, x: Tensor, *bounds: Any, **options: Any) -> Tensor:
+    return _randint(ctx, *bounds)
 
 
-@drawing("aten.randint_like.default", "aten.randint_like.generator", "aten.random.to")
-def randint_like(ctx: LoweringContext, x: Tensor, high: int | Expr, **o: Any) -> Tensor:
-    return _randint(ctx, 0, high)
-
-
-@drawing("aten.randint_like.low_dtype", "aten.randint_like.low_generator_dtype", "aten.random.from")
-def randint_like_low(ctx: LoweringContext, x: Tensor, low: int | Expr, high: int | Expr | None, **o: Any) -> Tensor:
+def _randint(ctx: LoweringContext, *bounds: Any) -> Tensor:
+    """bounds: high, or low and high."""
+    low, high = bounds if len(bounds) == 2 else (0, *bounds)
     if high is None:
         raise NotImplementedError("all integers that the dtype holds")
-    return _randint(ctx, low, high)
-
-
-def _randint(ctx: LoweringContext, low: int | Expr, high: int | Expr) -> Tensor:
     span = to_expr(high) - to_expr(low)
     if span.is_Integer and not 0 < int(span) < 2**63:
         raise NotImplementedError(f"{span} integers to choose from")
     return draw(ctx, integers(low, high))
 
 
-@drawing("aten.bernoulli.p")
-def bernoulli_p(ctx: LoweringContext, x: Tensor, p: float) -> Tensor:
-    return draw(ctx, lambda key, position: build.call("lt", _single(key, position), build.const(p, torch.float32)))
-
-
-@drawing("aten.bernoulli.Tensor")
-def bernoulli_tensor(ctx: LoweringContext, x: Tensor, p: Tensor) -> Tensor:
-    return _bernoulli(ctx, views.expand(p, meta_size(ctx)))
-
-
-def _single(key: Node, position: Node) -> Node:
-    return build.call("random_uniform", key, position)
-
-
-def _bernoulli(ctx: LoweringContext, p: Tensor) -> Tensor:
+@drawing("aten.bernoulli.p", "aten.bernoulli.Tensor")
+def bernoulli(ctx: LoweringContext, x: Tensor, p: float | Tensor) -> Tensor:
     """1 with probability p, drawn in float32 whatever the dtype, so that the probability is kept."""
     size, meta = meta_size(ctx), ctx.meta
     key = key_of(ctx, meta.device)
 
     def body(indices: Indices) -> Node:
-        drawn = _single(key, row_major(indices, size))
-        return build.call("lt", drawn, build.cast(p.load(indices), torch.float32))
+        drawn = build.call("random_uniform", key, row_major(indices, size))
+        return build.call("lt", drawn, operand(p, indices, torch.float32))
 
     return ctx.pointwise(size, meta.dtype, meta.device, body)
 
@@ -293,7 +273,7 @@ def native_dropout(ctx: LoweringContext, x: Tensor, p: float, train: bool | None
     training = train is None or train
     kept, value = build.const(True, torch.bool), x.load(indices)
     if training and p > 0:
-        drawn = _single(key_of(ctx, device), row_major(indices, size))
+        drawn = build.call("random_uniform", key_of(ctx, device), row_major(indices, size))
         kept = build.call("ge", drawn, build.const(p, torch.float32)) if p < 1 else build.const(False, torch.bool)
         wide = build.compute(value)
         factor = build.cast(kept, wide)

@@ -68,8 +68,7 @@ def reduce_over(
         return body(x.load(position))
 
     inner_size = [x.size[dim] for dim in gone]
-    outputs = list(range(len(dtypes))) if len(dtypes) > 1 else None
-    return ctx.reduction(size, inner_size, dtypes, x.device, reduced, outputs=outputs)
+    return ctx.reduction(size, inner_size, dtypes, x.device, reduced)
 
 
 def reduce_one(
@@ -124,14 +123,9 @@ def mean(
     count = reduced_numel(x, dims)
 
     def average(total: Node) -> Node:
-        return call("div", total, _count(count, total.dtype))
+        return call("div", total, scalar(count, total.dtype))
 
     return reduce_one(ctx, "sum", x, dims, keepdim, result, result, then=average)
-
-
-def _count(count: Expr, dtype: torch.dtype) -> Node:
-    """A number of elements as a float. float16 computes in float32, so that large counts do not become inf."""
-    return scalar(int(count) if count.is_Integer else count, dtype)
 
 
 @lowering(aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims)
@@ -213,7 +207,7 @@ def _variance(
 
     def body(value: Node) -> tuple[Node, ...]:
         squares = build.reduce("welford_m2", value)
-        divisor = call("sub", _count(count, x.dtype), const(correction, x.dtype))
+        divisor = call("sub", scalar(count, x.dtype), const(correction, x.dtype))
         # Fewer elements than degrees of freedom: 0 / 0 is NaN and x / 0 inf, as in eager, never x / -1.
         variance = call("div", squares, call("maximum", divisor, like(divisor, 0)))
         result = call("sqrt", variance) if root else variance
@@ -244,6 +238,3 @@ def var_mean(
     ctx: LoweringContext, x: Tensor, dims: Dims = None, *, correction: Any = None, keepdim: bool = False
 ) -> tuple[View, ...]:
     return _variance(ctx, x, dims, correction, keepdim, root=False, with_mean=True)
-
-
-# ---- softmax and its kin

@@ -11,6 +11,7 @@ that is not made). NotImplementedError from it means "not this case": the op the
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import cache, partial, update_wrapper
 from importlib import import_module
@@ -91,12 +92,10 @@ def lowering_by_rank(ranks: Sequence[int], *ops: str, **given: Any) -> Callable[
 
 def find_op(name: str) -> OpOverload | None:
     """The op that "aten.add.Tensor" names, None if this version of torch has no such op."""
-    found: Any = torch.ops
-    for part in name.split("."):
-        found = getattr(found, part, None)
-        if found is None:
-            return None
-    return found
+    try:
+        return operator.attrgetter(name)(torch.ops)
+    except AttributeError:
+        return None
 
 
 @cache

@@ -25,7 +25,7 @@ def grid_sampler_2d_backward(
 ) -> Any:
     """torch's kernel for the CPU takes NaN for an address where it pads by the border or by reflection. As in the
     forward (and in grid_sample's documentation), it is taken as -1."""
-    if mode == BICUBIC or padding == ZEROS or ctx.node is None:
+    if mode == BICUBIC or padding == ZEROS:
         raise NotImplementedError("the library computes it as it is")
 
     def body(indices: Indices) -> Node:
@@ -36,4 +36,4 @@ def grid_sampler_2d_backward(
         return build.call("where", unknown, build.const(-1.0, grid.dtype), value)
 
     finite = ctx.pointwise(grid.size, grid.dtype, grid.device, body, stride=ctx.meta_strides(grid.size))
-    return fallback(ctx, ctx.node, (grad, x, finite, mode, padding, *rest), {})
+    return fallback(ctx, (grad, x, finite, mode, padding, *rest), {})

@@ -20,37 +20,24 @@ from .views import canonical_dim
 aten = torch.ops.aten
 
 
-@lowering(aten.cumsum.default)
-def cumsum(ctx: LoweringContext, x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    return _scan(ctx, x, dim, "sum", ctx.meta.dtype)
+@lowering(aten.cumsum.default, aten.cumprod.default)
+def sums_or_products(ctx: LoweringContext, x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    return _scan(ctx, x, dim, ctx.meta.dtype)
 
 
-@lowering(aten.cumprod.default)
-def cumprod(ctx: LoweringContext, x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    return _scan(ctx, x, dim, "prod", ctx.meta.dtype)
-
-
-@lowering(aten.cummax.default)
-def cummax(ctx: LoweringContext, x: Tensor, dim: int) -> tuple[Tensor, None]:
-    return _values_only(ctx, x, dim, "max")
-
-
-@lowering(aten.cummin.default)
-def cummin(ctx: LoweringContext, x: Tensor, dim: int) -> tuple[Tensor, None]:
-    return _values_only(ctx, x, dim, "min")
-
-
-def _values_only(ctx: LoweringContext, x: Tensor, dim: int, kind: str) -> tuple[Tensor, None]:
+@lowering(aten.cummax.default, aten.cummin.default)
+def extremes(ctx: LoweringContext, x: Tensor, dim: int) -> tuple[Tensor, None]:
     if used(ctx, 1) or x.dtype == torch.bool:
         raise NotImplementedError("the positions of cumulative extremes")
-    return _scan(ctx, x, dim, kind, x.dtype), None
+    return _scan(ctx, x, dim, x.dtype), None
 
 
-def _scan(ctx: LoweringContext, x: Tensor, dim: int, kind: str, dtype: torch.dtype) -> Tensor:
-    """x scanned along `dim` in `dtype`, half types in float32."""
+def _scan(ctx: LoweringContext, x: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    """x scanned along `dim` in `dtype`, half types in float32, as the node's op says."""
+    kind = ctx.op_name.removeprefix("cum")
     wide = compute_dtype(dtype)
     if x.ndim == 0 or x.numel == 0:
-        return ctx.pointwise(x.size, dtype, x.device, lambda indices: build.cast(x.load(indices), dtype))
+        return ctx.pointwise(x.size, dtype, x.device, x.load)
     if dtype == torch.bool:
         raise NotImplementedError("a scan of bool")
     dim = canonical_dim(dim, x.ndim)

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from litz.ir import Node, build
-from litz.ir.dtypes import HALF
-from litz.ir.index import Expr, to_expr
+from litz.ir.dtypes import compute_dtype, greatest, least
+from litz.ir.index import Expr
 from litz.ir.operation import StoreMode
 
 from . import views
@@ -40,19 +40,18 @@ def writable(x: Tensor, mode: StoreMode) -> None:
 
 def accumulator(x: Tensor, mode: StoreMode) -> torch.dtype:
     """The dtype in which stores into a copy of `x` combine."""
-    return torch.float32 if mode != "set" and x.dtype in HALF else x.dtype
+    return x.dtype if mode == "set" else compute_dtype(x.dtype)
 
 
 def start(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> View:
     """A fresh buffer with the elements of `x`, cast to `dtype`."""
-    stride = ctx.meta_strides(x.size)
-    return ctx.pointwise(x.size, dtype, x.device, lambda indices: build.cast(x.load(indices), dtype), stride=stride)
+    return ctx.pointwise(x.size, dtype, x.device, x.load, stride=ctx.meta_strides(x.size))
 
 
 def put(
     ctx: LoweringContext, target: View, size: Sequence[Expr], places: Places, values: Values, mode: StoreMode
 ) -> None:
-    """Store `values(indices)` at `places(indices)` of `target`, for every point of `size`."""
+    """Store `values(indices)`, cast, at `places(indices)` of `target`, for every point of `size`."""
     if any(extent == 0 for extent in (*size, *target.size)):
         return
     indices = ctx.indices(size)
@@ -72,7 +71,7 @@ def overwrite(
     """A copy of `x` with `values` stored at `places`."""
     writable(x, mode)
     target = start(ctx, x, accumulator(x, mode))
-    put(ctx, target, size, places, lambda indices: build.cast(values(indices), target.dtype), mode)
+    put(ctx, target, size, places, values, mode)
     return as_dtype(ctx, target, x.dtype)
 
 
@@ -89,14 +88,8 @@ def index_put(
         return _masked_put(ctx, x, indices, values, accumulate)
     parts: Advanced = advanced(ctx, x, indices)
     spread = views.expand(values, parts.size)
-    return overwrite(
-        ctx,
-        x,
-        parts.size,
-        lambda where: parts.positions(ctx, where),
-        spread.load,
-        "add" if accumulate else "set",
-    )
+    mode: StoreMode = "add" if accumulate else "set"
+    return overwrite(ctx, x, parts.size, lambda where: parts.positions(ctx, where), spread.load, mode)
 
 
 def _masked_put(
@@ -120,36 +113,16 @@ def _masked_put(
 # ------------------------------------------------------------------------------------------------------------- scatter
 
 
-def _along_dim(x: Tensor, dim: int, index: Tensor) -> tuple[int, Tensor, Tensor]:
-    """The dimension from the front, and x and index with at least one dimension."""
-    dim = views.canonical_dim(dim, x.ndim)
-    x = views.unsqueeze(x, 0) if x.ndim == 0 else x
-    return dim, x, views.unsqueeze(index, 0) if index.ndim == 0 else index
+def _along_dim(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> tuple[Tensor, tuple[Expr, ...], Places]:
+    """x and the size of index, with at least one dimension, and where in x the points of index are."""
+    dim, x, index = views.canonical_dim(dim, x.ndim), views.with_dims(x), views.with_dims(index)
+    return x, index.size, lambda indices: along(ctx, x, dim, index, indices, extents_of(indices, index.size))
 
 
-def _scatter(
-    ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, values: Callable[[Tensor], Values], mode: StoreMode
-) -> Tensor:
-    """values: from the tensor that is written to what is stored at each point of `index`."""
-    size = x.size
-    dim, x, index = _along_dim(x, dim, index)
-
-    def places(indices: Indices) -> list[Position]:
-        return along(ctx, x, dim, index, indices, extents_of(indices, index.size))
-
-    return views.reshape(overwrite(ctx, x, index.size, places, values(x), mode), size, ctx.hint)
-
-
-def _elements(source: Tensor) -> Values:
-    """The elements of a source tensor, which may have no dimensions."""
-    source = views.unsqueeze(source, 0) if source.ndim == 0 else source
-    return source.load
-
-
-def _number(x: Tensor, value: Any) -> Values:
-    if not isinstance(value, (bool, int, float)):
-        raise NotImplementedError(f"scattering {value}")
-    return lambda indices: build.const(value, x.dtype)
+def _scatter(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, values: Values, mode: StoreMode) -> Tensor:
+    """values: what is stored at each point of `index`."""
+    with_dims, size, places = _along_dim(ctx, x, dim, index)
+    return views.reshape(overwrite(ctx, with_dims, size, places, values, mode), x.size, ctx.hint)
 
 
 _MODES: dict[str | None, StoreMode] = {None: "set", "add": "add", "multiply": "prod"}
@@ -159,19 +132,21 @@ _MODES: dict[str | None, StoreMode] = {None: "set", "add": "add", "multiply": "p
 def scatter_source(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor, *, reduce: str | None = None
 ) -> Tensor:
-    return _scatter(ctx, x, dim, index, lambda x: _elements(source), _MODES[reduce])
+    return _scatter(ctx, x, dim, index, views.with_dims(source).load, _MODES[reduce])
 
 
 @lowering(aten.scatter.value, aten.scatter.value_reduce)
 def scatter_value(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: Any, *, reduce: str | None = None
 ) -> Tensor:
-    return _scatter(ctx, x, dim, index, lambda x: _number(x, value), _MODES[reduce])
+    if not isinstance(value, (bool, int, float)):
+        raise NotImplementedError(f"scattering {value}")
+    return _scatter(ctx, x, dim, index, lambda _: build.const(value, x.dtype), _MODES[reduce])
 
 
 @lowering(aten.scatter_add.default)
 def scatter_add(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    return _scatter(ctx, x, dim, index, lambda x: _elements(source), "add")
+    return _scatter(ctx, x, dim, index, views.with_dims(source).load, "add")
 
 
 _REDUCE: dict[str, StoreMode] = {"sum": "add", "mean": "add", "prod": "prod", "amax": "max", "amin": "min"}
@@ -181,9 +156,7 @@ def identity(mode: StoreMode, dtype: torch.dtype) -> bool | int | float:
     """What changes nothing when it is combined."""
     if mode in ("add", "prod"):
         return int(mode == "prod")
-    if dtype.is_floating_point:
-        return float("-inf") if mode == "max" else float("inf")
-    return torch.iinfo(dtype).min if mode == "max" else torch.iinfo(dtype).max
+    return least(dtype) if mode == "max" else greatest(dtype)
 
 
 @lowering(aten.scatter_reduce.two)
@@ -200,17 +173,12 @@ def scatter_reduce(
     """Without `include_self` the elements that are written to start from the identity, by a loop of its own."""
     mode, original = _REDUCE[reduce], x.size
     writable(x, mode)
-    dim, x, index = _along_dim(x, dim, index)
-    dtype, size = accumulator(x, mode), index.size
-    load = _elements(source)
-
-    def places(indices: Indices) -> list[Position]:
-        return along(ctx, x, dim, index, indices, extents_of(indices, size))
-
+    x, size, places = _along_dim(ctx, x, dim, index)
+    dtype = accumulator(x, mode)
     target = start(ctx, x, dtype)
     if not include_self:
         put(ctx, target, size, places, lambda _: build.const(identity(mode, dtype), dtype), "set")
-    put(ctx, target, size, places, lambda indices: build.cast(load(indices), dtype), mode)
+    put(ctx, target, size, places, views.with_dims(source).load, mode)
     if reduce != "mean":
         return views.reshape(as_dtype(ctx, target, x.dtype), original, ctx.hint)
     count = ctx.pointwise(
@@ -232,47 +200,42 @@ def scatter_reduce(
 # ------------------------------------------------------------------------------------------- an index for one dimension
 
 
-@lowering(aten.index_add.default)
-def index_add(
+@lowering(aten.index_add.default, aten.index_copy.default)
+def index_add_or_copy(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: bool | int | float = 1
 ) -> Tensor:
-    def scaled(value: Node) -> Node:
-        return value if alpha == 1 else build.call("mul", value, build.const(alpha, value.dtype))
-
-    return _index_dim(ctx, x, dim, index, source, scaled, "add")
-
-
-@lowering(aten.index_copy.default)
-def index_copy(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    return _index_dim(ctx, x, dim, index, source, lambda value: value, "set")
-
-
-def _index_dim(
-    ctx: LoweringContext,
-    x: Tensor,
-    dim: int,
-    index: Tensor,
-    source: Tensor,
-    change: Callable[[Node], Node],
-    mode: StoreMode,
-) -> Tensor:
-    """Slice number n of `source` along `dim` goes to slice index[n] of x."""
+    """Slice number n of `source` along `dim`, times alpha, goes to slice index[n] of x."""
     if x.ndim == 0:
         raise NotImplementedError("a slice of a number")
     dim = views.canonical_dim(dim, x.ndim)
-    index = views.unsqueeze(index, 0) if index.ndim == 0 else index
-    source = views.unsqueeze(source, 0) if source.ndim == 0 else source
+    index, source = views.with_dims(index), views.with_dims(source)
     for other in [d for d in range(x.ndim) if d != dim]:
         index = views.unsqueeze(index, other)
-    spread = views.expand(index, source.size)
+    x, size, places = _along_dim(ctx, x, dim, views.expand(index, source.size))
 
-    def places(indices: Indices) -> list[Position]:
-        return along(ctx, x, dim, spread, indices, extents_of(indices, source.size))
+    def value(indices: Indices) -> Node:
+        given = source.load(indices)
+        return given if alpha == 1 else build.call("mul", given, build.const(alpha, given.dtype))
 
-    return overwrite(ctx, x, source.size, places, lambda indices: change(source.load(indices)), mode)
+    return overwrite(ctx, x, size, places, value, "add" if ctx.op_name == "index_add" else "set")
 
 
-def zeros(ctx: LoweringContext, size: Sequence[int | Expr], dtype: torch.dtype, device: torch.device) -> View:
-    """A fresh buffer of zeros to accumulate into."""
-    sizes = tuple(map(to_expr, size))
-    return ctx.pointwise(sizes, dtype, device, lambda _: build.const(0, dtype))
+def put_in_zeros(
+    ctx: LoweringContext,
+    values: Tensor,
+    size: Sequence[Expr],
+    places: Places,
+    mode: StoreMode,
+    seen: Callable[[View], Tensor] = lambda target: target,
+) -> View:
+    """A tensor of `size`, zeros but for `values`, each stored (or combined, by `mode`) at its place.
+
+    seen: the view of the result in which the places are.
+    """
+    writable(values, mode)
+    dtype = accumulator(values, mode)
+    target = ctx.pointwise(size, dtype, values.device, lambda _: build.const(0, dtype))
+    view = seen(target)
+    assert isinstance(view, View)
+    put(ctx, view, values.size, places, values.load, mode)
+    return as_dtype(ctx, target, values.dtype)

@@ -5,10 +5,13 @@ Views make no operation. The size of the result is taken from the fake result wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
 
 import sympy
 import torch
+from torch._ops import OpOverload
 
 from litz.capture.torch_api import sympy_of
 from litz.ir.dtypes import SUPPORTED
@@ -30,14 +33,20 @@ def meta_size(ctx: LoweringContext, output: int | None = None) -> tuple[Expr, ..
     return tuple(map(sympy_of, meta.shape))
 
 
-@lowering(aten.permute.default, any_dtype=True)
-def permute(ctx: LoweringContext, x: Tensor, dims: Sequence[int]) -> Tensor:
-    return views.permute(x, dims)
+def _is_view(function: Callable[..., Tensor], *ops: OpOverload, any_dtype: bool = True) -> None:
+    """Enter a function of `views` as the lowering of ops with the same arguments."""
+
+    @lowering(*ops, any_dtype=any_dtype)
+    def lowered(ctx: LoweringContext, *args: Any) -> Tensor:
+        return function(*args)
 
 
-@lowering(prims.transpose.default, any_dtype=True)
-def prims_transpose(ctx: LoweringContext, x: Tensor, permutation: Sequence[int]) -> Tensor:
-    return views.permute(x, permutation)
+_is_view(lambda x: x, prims.view_of.default, aten.alias.default, aten.lift_fresh.default)
+_is_view(views.permute, aten.permute.default, prims.transpose.default)
+_is_view(views.squeeze, aten.squeeze.dims, prims.squeeze.default)
+_is_view(views.unsqueeze, aten.unsqueeze.default)
+_is_view(views.unfold, aten.unfold.default)
+_is_view(views.flip, aten.flip.default, any_dtype=False)  # torch has no negative strides
 
 
 @lowering(aten.view.default, aten.reshape.default, aten._reshape_copy.default, any_dtype=True)
@@ -45,9 +54,14 @@ def view(ctx: LoweringContext, x: Tensor, size: Size, stride: Size | None = None
     return reshape_or_copy(ctx, x, size)
 
 
-@lowering(prims.view_of.default, aten.alias.default, aten.lift_fresh.default, any_dtype=True)
-def alias(ctx: LoweringContext, x: Tensor) -> Tensor:
-    return x
+@lowering(prims.collapse_view.default, prims.split_dim.default, any_dtype=True)
+def prims_view(ctx: LoweringContext, x: Tensor, *_: Any) -> Tensor:
+    return reshape_or_copy(ctx, x, meta_size(ctx))
+
+
+@lowering(prims.reshape.default, any_dtype=True)
+def prims_reshape(ctx: LoweringContext, x: Tensor, size: Size) -> Tensor:
+    return ctx.copy(reshape_or_copy(ctx, x, size))
 
 
 def reshape_or_copy(ctx: LoweringContext, x: Tensor, size: Size) -> Tensor:
@@ -56,21 +70,6 @@ def reshape_or_copy(ctx: LoweringContext, x: Tensor, size: Size) -> Tensor:
     if x.dtype in SUPPORTED or not isinstance(result, View) or result.layout() is not None:
         return result
     return views.reshape(ctx.realize(x), size, ctx.hint)
-
-
-@lowering(prims.reshape.default, any_dtype=True)
-def prims_reshape(ctx: LoweringContext, x: Tensor, size: Size) -> Tensor:
-    return ctx.copy(reshape_or_copy(ctx, x, size))
-
-
-@lowering(prims.collapse_view.default, any_dtype=True)
-def collapse_view(ctx: LoweringContext, x: Tensor, start: int, end: int) -> Tensor:
-    return reshape_or_copy(ctx, x, meta_size(ctx))
-
-
-@lowering(prims.split_dim.default, any_dtype=True)
-def split_dim(ctx: LoweringContext, x: Tensor, dim: int, outer: int | Expr) -> Tensor:
-    return reshape_or_copy(ctx, x, meta_size(ctx))
 
 
 @lowering(aten.expand.default, any_dtype=True)
@@ -84,16 +83,6 @@ def broadcast_in_dim(ctx: LoweringContext, x: Tensor, size: Size, dims: Sequence
         if dim not in dims:
             x = views.unsqueeze(x, dim)
     return views.expand(x, size)
-
-
-@lowering(aten.squeeze.dims, prims.squeeze.default, any_dtype=True)
-def squeeze_dims(ctx: LoweringContext, x: Tensor, dims: Sequence[int]) -> Tensor:
-    return views.squeeze(x, dims) if x.ndim else x
-
-
-@lowering(aten.unsqueeze.default, any_dtype=True)
-def unsqueeze(ctx: LoweringContext, x: Tensor, dim: int) -> Tensor:
-    return views.unsqueeze(x, dim)
 
 
 @lowering(aten.select.int, any_dtype=True)
@@ -146,28 +135,14 @@ def slice_start(ctx: LoweringContext, start: int | Expr | None, extent: Expr) ->
 def split(ctx: LoweringContext, x: Tensor, sizes: object, dim: int = 0) -> tuple[Tensor, ...]:
     """Consecutive pieces along `dim` of the sizes of the node's fake results."""
     dim = views.canonical_dim(dim, x.ndim)
-    start: Expr = to_expr(0)
-    pieces: list[Tensor] = []
-    for number in range(len(ctx.meta)):
-        length = meta_size(ctx, number)[dim]
-        pieces.append(views.narrow(x, dim, start, length))
-        start = start + length
-    return tuple(pieces)
-
-
-@lowering(aten.unfold.default, any_dtype=True)
-def unfold(ctx: LoweringContext, x: Tensor, dim: int, length: int, step: int) -> Tensor:
-    return views.unfold(x, dim, length, step)
+    lengths = [meta_size(ctx, number)[dim] for number in range(len(ctx.meta))]
+    starts = accumulate(lengths, initial=ZERO)
+    return tuple(views.narrow(x, dim, start, length) for start, length in zip(starts, lengths))
 
 
 @lowering(aten.diagonal.default, any_dtype=True)
 def diagonal(ctx: LoweringContext, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     return views.diagonal(x, offset, dim1, dim2, meta_size(ctx)[-1])
-
-
-@lowering(aten.flip.default)
-def flip(ctx: LoweringContext, x: Tensor, dims: Sequence[int]) -> Tensor:
-    return views.flip(x, dims)
 
 
 @lowering(aten.as_strided.default, any_dtype=True)
@@ -179,8 +154,8 @@ def as_strided(
         # A buffer of its own, laid out as in eager, so that offsets mean the same.
         x = ctx.realize(x, ctx.meta_strides(x.size))
     assert isinstance(x, View)
-    base = x.buffer
-    if not ctx.owns_storage(base.name):
+    begin = ctx.storage_offsets.get(x.buffer.name, ZERO)
+    if begin is None:
         raise NotImplementedError("as_strided on a tensor whose storage begins elsewhere")
     if storage_offset is None:
         layout = x.layout()
@@ -188,7 +163,7 @@ def as_strided(
             raise NotImplementedError("as_strided of a view that is not strided")
         offset = layout.offset
     else:
-        offset = to_expr(storage_offset) - ctx.storage_offset(base.name)
+        offset = to_expr(storage_offset) - begin
     found = views.as_strided(x, sizes, strides, offset, ctx.hint)
     if found is None:
         raise NotImplementedError("as_strided on a buffer that is not dense, or beyond its end")
@@ -205,7 +180,6 @@ def as_strided(
 )
 def view_copy(ctx: LoweringContext, *args: object, **kwargs: object) -> Tensor:
     """The copying twin of a view op: the view, then a copy of it."""
-    assert ctx.node is not None
     name, overload = str(ctx.node.target).removeprefix("aten.").split(".")
     twin = getattr(getattr(aten, name.removesuffix("_copy")), overload)
     return ctx.copy(core_lowerings()[twin](ctx, *args, **kwargs), ctx.meta_strides(meta_size(ctx)))

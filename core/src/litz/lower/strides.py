@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
+
+from litz.capture.torch_api import sympy_of
+from litz.ir import Layout
 from litz.ir.index import ONE, ZERO, Expr, Max
+
+
+def layout_of(tensor: torch.Tensor) -> Layout:
+    """Sizes and strides of a fake tensor."""
+    return Layout(tuple(map(sympy_of, tensor.shape)), tuple(map(sympy_of, tensor.stride())))
 
 
 def dense_strides(size: Sequence[Expr], stride: Sequence[Expr], hint: Callable[[Expr], int]) -> tuple[Expr, ...] | None:
@@ -26,10 +35,10 @@ def dense_strides(size: Sequence[Expr], stride: Sequence[Expr], hint: Callable[[
     return tuple(stride)
 
 
-def overlap(size: Sequence[Expr], stride: Sequence[Expr], hint: Callable[[Expr], int]) -> bool:
+def overlap(layout: Layout, hint: Callable[[Expr], int]) -> bool:
     """Whether several elements may lie in one place, for likely sizes."""
     reach = 1
-    for step, extent in sorted((hint(step), hint(extent)) for extent, step in zip(size, stride, strict=True)):
+    for step, extent in sorted(zip(map(hint, layout.stride), map(hint, layout.size), strict=True)):
         if extent > 1 and step < reach:
             return True
         reach += step * max(extent - 1, 0)
@@ -51,13 +60,3 @@ def _of_elements(stride: Expr) -> Expr:
         lambda part: isinstance(part, Max) and len(part.args) == 2 and ONE in part.args,
         lambda part: next(arg for arg in part.args if arg != ONE),
     )
-
-
-def strides_of_order(size: Sequence[Expr], order: Sequence[int]) -> tuple[Expr, ...]:
-    """Dense strides with the dimensions of `order` from the outermost (largest stride) to the innermost."""
-    strides: list[Expr] = [ONE] * len(size)
-    step: Expr = ONE
-    for dim in reversed(order):
-        strides[dim] = step
-        step = step if size[dim] == 0 else step * size[dim]
-    return tuple(strides)

@@ -6,29 +6,22 @@ computed in float32, as eager does, and the gradient is scattered. Resampling it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from litz.ir import Node, build
-from litz.ir.index import Expr, floordiv, to_expr
+from litz.ir.dtypes import compute_dtype
+from litz.ir.index import Expr, Ranges, floordiv, to_expr
 
-from .access import as_node, extents_of, sum_taps
+from .access import as_node, extents_of, static, sum_taps
 from .context import Indices, LoweringContext
 from .registry import lowering_by_rank
-from .scatter import as_dtype, put, writable, zeros
+from .scatter import put_in_zeros
 from .view import Position, Tensor
-from .windows import sum_dtype
 
 aten = torch.ops.aten
-
-
-def _static(size: Sequence[int | Expr]) -> list[int]:
-    extents = [to_expr(extent) for extent in size]
-    if not all(extent.is_Integer and extent != 0 for extent in extents):
-        raise NotImplementedError("resampling of symbolic or empty sizes")
-    return [int(extent) for extent in extents]
 
 
 def _scale(n: int, out: int, scale: float | None) -> float:
@@ -75,39 +68,23 @@ def nearest_backward(
     exact: bool,
 ) -> Tensor:
     size = tuple(map(to_expr, input_size))
-    extents, outs = _static(size[-ndim:]), _static(grad.size[-ndim:])
+    extents, outs = static(size[-ndim:]), static(grad.size[-ndim:])
     factors = scales or (None,) * ndim
-    wide = sum_dtype(grad.dtype)
     blocks = [_factor(n, out, s, exact) for n, out, s in zip(extents, outs, factors, strict=True)]
     if all(blocks):
         # The result takes its dtype from grad, its size from the arguments.
         steps = [block for block in blocks if block is not None]
 
-        def tap(indices: Indices, step: Indices) -> Node:
+        def tap(indices: Indices, step: Indices, ranges: Ranges) -> Node:
             parts = zip(indices[-ndim:], steps, step, strict=True)
             position = [h * block + inner for h, block, inner in parts]
-            return build.cast(grad.load([*indices[:-ndim], *position]), wide)
+            return build.cast(grad.load([*indices[:-ndim], *position]), compute_dtype(grad.dtype))
 
         return sum_taps(ctx, size, steps, grad, tap)
-    return _scattered(ctx, grad, size, _places(extents, outs, factors, exact, grad.size))
 
-
-def _places(
-    extents: Sequence[int], outs: Sequence[int], scales: Sequence[float | None], exact: bool, size: Sequence[Expr]
-) -> Callable[[Indices], list[Position]]:
     def places(indices: Indices) -> list[Position]:
-        ranges, lead = extents_of(indices, size), len(indices) - len(extents)
-        parts = zip(indices[lead:], extents, outs, scales, strict=True)
-        return [*indices[:lead], *(_source(o, n, out, s, exact, ranges) for o, n, out, s in parts)]
+        ranges = extents_of(indices, grad.size)
+        parts = zip(indices[-ndim:], extents, outs, factors, strict=True)
+        return [*indices[:-ndim], *(_source(o, n, out, s, exact, ranges) for o, n, out, s in parts)]
 
-    return places
-
-
-def _scattered(
-    ctx: LoweringContext, grad: Tensor, size: Sequence[Expr], places: Callable[[Indices], list[Position]]
-) -> Tensor:
-    """Each output's gradient added to its source's."""
-    writable(grad, "add")
-    target = zeros(ctx, size, sum_dtype(grad.dtype), grad.device)
-    put(ctx, target, grad.size, places, lambda indices: build.cast(grad.load(indices), target.dtype), "add")
-    return as_dtype(ctx, target, grad.dtype)
+    return put_in_zeros(ctx, grad, size, places, "add")

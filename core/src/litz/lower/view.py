@@ -7,9 +7,9 @@ per dimension of the tensor, so that reading a tensor in its own iteration space
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial, reduce
 from typing import Any
 
 import sympy
@@ -222,10 +222,12 @@ def index_node(expr: Expr, mapping: Mapping[Symbol, Position]) -> Node:
         return build.call("remainder", args[0], args[1])
     if not (expr.is_Add or expr.is_Mul):
         raise NotImplementedError(f"{expr} at a position that is computed at run time")
-    total = args[0]
-    for arg in args[1:]:
-        total = build.call("add" if expr.is_Add else "mul", total, arg)
-    return total
+    return combined("add" if expr.is_Add else "mul", args)
+
+
+def combined(op: str, values: Iterable[Node]) -> Node:
+    """The sum, product or the like of at least one node, from the left."""
+    return reduce(partial(build.call, op), values)
 
 
 def as_position(item: Position | int) -> Position:

@@ -9,20 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-import sympy
-
 from litz.ir import Layout
-from litz.ir.index import (
-    ONE,
-    ZERO,
-    Expr,
-    fits,
-    floordiv,
-    mod,
-    product,
-    recombine,
-    to_expr,
-)
+from litz.ir.index import ONE, ZERO, Expr, fits, floordiv, mod, product, recombine, to_expr
 
 from .strides import same_stride
 from .view import Tensor, View, ranges_of, variables
@@ -47,30 +35,17 @@ def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
     return x.reindex([x.size[old] for old in order], index)
 
 
-def transpose(x: Tensor, first: int, second: int) -> Tensor:
-    if x.ndim == 0:
-        return x
-    order = list(range(x.ndim))
-    a, b = canonical_dim(first, x.ndim), canonical_dim(second, x.ndim)
-    order[a], order[b] = order[b], order[a]
-    return permute(x, order)
-
-
 def expand(x: Tensor, size: Sequence[int | Expr]) -> Tensor:
     """x broadcast to `size`; new dimensions come in front, and -1 keeps an extent."""
-    new = len(size) - x.ndim
-    sizes = [
-        x.size[dim - new] if dim >= new and to_expr(extent) == -1 else to_expr(extent)
-        for dim, extent in enumerate(size)
-    ]
-    names = variables(len(size))
+    new, names = len(size) - x.ndim, variables(len(size))
+    sizes = tuple(x.size[dim - new] if extent == -1 else to_expr(extent) for dim, extent in enumerate(size))
     index = [ZERO if extent == 1 else names[dim + new] for dim, extent in enumerate(x.size)]
-    return x if tuple(sizes) == x.size else x.reindex(sizes, index)
+    return x if sizes == x.size else x.reindex(sizes, index)
 
 
-def squeeze(x: Tensor, dims: Sequence[int] | None = None) -> Tensor:
-    """Without the dimensions of size 1 (among `dims`, if given)."""
-    chosen = range(x.ndim) if dims is None else {canonical_dim(dim, x.ndim) for dim in dims}
+def squeeze(x: Tensor, dims: Sequence[int]) -> Tensor:
+    """Without those of the dimensions `dims` that have size 1."""
+    chosen = {canonical_dim(dim, x.ndim) for dim in dims}
     kept = [dim for dim in range(x.ndim) if dim not in chosen or x.size[dim] != 1]
     index: list[Expr] = [ZERO] * x.ndim
     for new, old in enumerate(kept):
@@ -83,6 +58,11 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
     dim = canonical_dim(dim, x.ndim + 1)
     names = variables(x.ndim + 1)
     return x.reindex([*x.size[:dim], ONE, *x.size[dim:]], [*names[:dim], *names[dim + 1 :]])
+
+
+def with_dims(x: Tensor) -> Tensor:
+    """x, with a dimension of size 1 if it has none."""
+    return x if x.ndim else unsqueeze(x, 0)
 
 
 def from_front(position: int | Expr, extent: Expr) -> Expr:
@@ -133,12 +113,9 @@ def unfold(x: Tensor, dim: int, length: int, step: int) -> Tensor:
     return x.reindex(size, index)
 
 
-def diagonal(x: Tensor, offset: int = 0, first: int = 0, second: int = 1, length: Expr | None = None) -> Tensor:
-    """The diagonal of two dimensions as a new last one; `length` if the caller knows it."""
+def diagonal(x: Tensor, offset: int, first: int, second: int, length: Expr) -> Tensor:
+    """The diagonal of two dimensions, of `length`, as a new last one."""
     a, b = canonical_dim(first, x.ndim), canonical_dim(second, x.ndim)
-    rows, columns = x.size[a] - max(-offset, 0), x.size[b] - max(offset, 0)
-    if length is None:
-        length = sympy.Max(ZERO, sympy.Min(rows, columns))
     kept = [dim for dim in range(x.ndim) if dim not in (a, b)]
     names = variables(len(kept) + 1)
     index: list[Expr] = [ZERO] * x.ndim
@@ -153,11 +130,8 @@ def diagonal(x: Tensor, offset: int = 0, first: int = 0, second: int = 1, length
 
 def infer_size(size: Sequence[int | Expr], numel: Expr) -> tuple[Expr, ...]:
     """`size` with its -1, if any, replaced by what is left of `numel`."""
-    sizes = [to_expr(extent) for extent in size]
-    if -1 in sizes:
-        rest = product(extent for extent in sizes if extent != -1)
-        sizes[sizes.index(sympy.Integer(-1))] = ZERO if rest == 0 else floordiv(numel, rest)
-    return tuple(sizes)
+    rest = product(extent for extent in size if extent != -1)
+    return tuple(to_expr(extent) if extent != -1 else ZERO if rest == 0 else floordiv(numel, rest) for extent in size)
 
 
 def reshape(x: Tensor, size: Sequence[int | Expr], hint: Hint) -> Tensor:

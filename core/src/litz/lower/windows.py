@@ -6,10 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from litz.ir import Node
-from litz.ir.dtypes import HALF
 from litz.ir.index import Expr, Ranges, floordiv, mod, to_expr
 
 from .access import all_of, inside, less_than
@@ -114,8 +111,3 @@ def window(
     kernels = spread(kernel)
     strides = spread(stride) if stride else kernels
     return Window(kernels, strides, spread(padding), spread(dilation), tuple(size[-ndim:]), tuple(out[-ndim:]))
-
-
-def sum_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype that elements are added up in: float32 for half types."""
-    return torch.float32 if dtype in HALF else dtype

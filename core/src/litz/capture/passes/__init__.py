@@ -7,11 +7,11 @@ storage with, or what a random generator is asked for.
 
 from __future__ import annotations
 
-from litz.capture.freezing import fold_frozen
 from litz.capture.passes.common_subexpressions import eliminate_common_subexpressions
 from litz.capture.passes.constants import fold_constants
 from litz.capture.passes.dead_code import eliminate_dead_code
 from litz.capture.passes.fold_affine import fold_affine
+from litz.capture.passes.freezing import fold_frozen
 from litz.capture.passes.no_ops import remove_no_ops
 from litz_plugins.records import Pass
 

@@ -35,8 +35,8 @@ _EXACT: frozenset[Callable[..., Any]] = frozenset(
     for op in (getattr(packet, name) for name in packet.overloads())
     if not op._schema.is_mutable and op != aten.round.decimals
 )
-_CONVERSIONS = frozenset({prims.convert_element_type.default, aten._to_copy.default})
-_VIEWS = frozenset(
+CONVERSIONS = frozenset({prims.convert_element_type.default, aten._to_copy.default})
+VIEWS = frozenset(
     {
         *(aten.view.default, aten.expand.default, aten.permute.default, aten.unsqueeze.default, aten.squeeze.dims),
         *(aten.slice.Tensor, aten.select.int, aten.alias.default, prims.broadcast_in_dim.default),
@@ -90,10 +90,10 @@ def _value_of(
         fill = node.args[_FILLS[node.target]]
         return _as_stored(fill, tensor.dtype) if isinstance(fill, (bool, int, float)) else None
     first: Any = node.args[0] if node.args else None
-    if node.target in _VIEWS or node.target in _COPIES:
+    if node.target in VIEWS or node.target in _COPIES:
         source = tensor_of(first)
         return values.get(first) if source is not None and source.dtype == tensor.dtype else None
-    if node.target in _CONVERSIONS:
+    if node.target in CONVERSIONS:
         return _as_stored(values[first], tensor.dtype) if first in values else None
     if node.target in _EXACT and node.all_input_nodes and node.kwargs.get("alpha", 1) == 1:
         return _evaluate(node, tensor.dtype, values)

@@ -6,37 +6,31 @@ ops behind the convolution. The new weights are computed in float64 and rounded 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from litz.capture import torch_api
-from litz.capture.freezing import constants
-from litz.capture.graph import Graph, constant_of
+from litz.capture.graph import Graph
+from litz.capture.passes.constants import CONVERSIONS
+from litz.capture.passes.freezing import constants
+from litz.capture.passes.rewrite import Call, Constant, Plan, rewrite
 from litz_plugins.records import PassContext
 
-aten, prims = torch.ops.aten, torch.ops.prims
+aten = torch.ops.aten
 
-_CASTS = frozenset({prims.convert_element_type.default, aten._to_copy.default})
-
-
-@dataclass(frozen=True)
-class _Affine:
-    """`scale * convolution + shift`, each a float64 tensor with an element per channel or one."""
-
-    scale: torch.Tensor
-    shift: torch.Tensor
+Affine = tuple[torch.Tensor, torch.Tensor]
+"""(scale, shift) of `scale * convolution + shift`, each a float64 tensor with an element per channel or one."""
 
 
 @dataclass(frozen=True)
 class _Fold:
-    """A convolution, the last node that it takes over, and what it has to compute."""
+    """A convolution with the nodes behind it that it takes over, the last of them last, and what it has to compute."""
 
-    convolution: torch.fx.Node
-    last: torch.fx.Node
-    affine: _Affine
+    chain: tuple[torch.fx.Node, ...]
+    affine: Affine
 
 
 def fold_affine(graph: Graph, context: PassContext | None = None) -> Graph:
@@ -47,9 +41,10 @@ def fold_affine(graph: Graph, context: PassContext | None = None) -> Graph:
         return graph
     if context is not None:
         for fold in found:
-            subject = f"{fold.last.name} into {fold.convolution.name}"
+            subject = f"{fold.chain[-1].name} into {fold.chain[0].name}"
             context.record(subject, "folded", "a scale and a shift by channel are part of frozen weights")
-    return _folded(graph, known, found)
+    taken_over = frozenset(node for fold in found for node in fold.chain[:-1])
+    return rewrite(graph, Plan(emit={fold.chain[-1]: _call(fold, known) for fold in found}, drop=taken_over))
 
 
 def _find(node: torch.fx.Node, known: Mapping[torch.fx.Node, torch.Tensor]) -> _Fold | None:
@@ -59,43 +54,35 @@ def _find(node: torch.fx.Node, known: Mapping[torch.fx.Node, torch.Tensor]) -> _
     if node.args[2] is not None and node.args[2] not in known:
         return None
     value = node.meta["val"]
-    one, zero = torch.ones((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-    last, current, affine = node, node, _Affine(one, zero)
-    best = affine
-    while len(current.users) == 1:
-        (user,) = current.users
-        then = _step(user, current, affine, known, value)
+    affine: Affine = (torch.ones((), dtype=torch.float64), torch.zeros((), dtype=torch.float64))
+    chain, best = [node], None
+    while len(chain[-1].users) == 1:
+        (user,) = chain[-1].users
+        then = _step(user, chain[-1], affine, known, value)
         if then is None:
             break
-        current, affine = user, then
+        affine = then
+        chain.append(user)
         if user.meta["val"].dtype == value.dtype:
-            last, best = user, affine
-    return None if last is node or _is_cast_only(node, last) else _Fold(node, last, best)
-
-
-def _is_cast_only(node: torch.fx.Node, last: torch.fx.Node) -> bool:
-    current = node
-    while current is not last:
-        (current,) = current.users
-        if current.target not in _CASTS:
-            return False
-    return True
+            best = _Fold(tuple(chain), affine)
+    computes = best is not None and any(user.target not in CONVERSIONS for user in best.chain[1:])
+    return best if computes else None
 
 
 def _step(
     user: torch.fx.Node,
     current: torch.fx.Node,
-    affine: _Affine,
+    affine: Affine,
     known: Mapping[torch.fx.Node, torch.Tensor],
     value: torch.Tensor,
-) -> _Affine | None:
+) -> Affine | None:
     """What the affine map is after `user`; None if it is no longer one by channel."""
     result = user.meta.get("val")
     if not isinstance(result, torch.Tensor) or not result.dtype.is_floating_point or result.dim() != value.dim():
         return None
     if not all(torch_api.same_statically(a, b) for a, b in zip(result.shape, value.shape, strict=True)):
         return None
-    if user.target in _CASTS:
+    if user.target in CONVERSIONS:
         return affine if result.device == value.device else None
     if user.target not in _OPERATIONS or user.kwargs or len(user.args) != 2:
         return None
@@ -103,7 +90,7 @@ def _step(
     if (left is current) == (right is current):
         return None
     other = _by_channel(right if left is current else left, known, value.dim())
-    return None if other is None else _OPERATIONS[user.target](affine, other, left is current)
+    return None if other is None else _OPERATIONS[user.target](*affine, other, left is current)
 
 
 def _by_channel(operand: Any, known: Mapping[torch.fx.Node, torch.Tensor], rank: int) -> torch.Tensor | None:
@@ -120,82 +107,33 @@ def _by_channel(operand: Any, known: Mapping[torch.fx.Node, torch.Tensor], rank:
         return tensor.detach().to("cpu", torch.float64).reshape(-1)
 
 
-def _add(affine: _Affine, other: torch.Tensor, first: bool) -> _Affine:
-    return _Affine(affine.scale, affine.shift + other)
-
-
-def _sub(affine: _Affine, other: torch.Tensor, first: bool) -> _Affine:
-    return _Affine(affine.scale, affine.shift - other) if first else _Affine(-affine.scale, other - affine.shift)
-
-
-def _mul(affine: _Affine, other: torch.Tensor, first: bool) -> _Affine:
-    return _Affine(affine.scale * other, affine.shift * other)
-
-
-def _div(affine: _Affine, other: torch.Tensor, first: bool) -> _Affine | None:
-    return _Affine(affine.scale / other, affine.shift / other) if first else None
-
-
-_OPERATIONS: Mapping[Any, Any] = {
-    aten.add.Tensor: _add,
-    aten.sub.Tensor: _sub,
-    aten.mul.Tensor: _mul,
-    aten.div.Tensor: _div,
+_OPERATIONS: Mapping[Any, Callable[[torch.Tensor, torch.Tensor, torch.Tensor, bool], Affine | None]] = {
+    aten.add.Tensor: lambda scale, shift, other, first: (scale, shift + other),
+    aten.sub.Tensor: lambda scale, shift, other, first: (scale, shift - other) if first else (-scale, other - shift),
+    aten.mul.Tensor: lambda scale, shift, other, first: (scale * other, shift * other),
+    aten.div.Tensor: lambda scale, shift, other, first: (scale / other, shift / other) if first else None,
 }
+"""From scale, shift, the other operand, and whether that is the second, to scale and shift."""
 
 
-def _folded(graph: Graph, known: Mapping[torch.fx.Node, torch.Tensor], found: list[_Fold]) -> Graph:
-    attributes = {str(node.target): constant_of(graph, node) for node in graph.nodes if node.op == "get_attr"}
-    by_last = {fold.last: fold for fold in found}
-    gone = _taken_over(found)
-    fresh = torch.fx.Graph()
-    new: dict[torch.fx.Node, torch.fx.Node] = {}
-
-    def constant(name: str, value: torch.Tensor) -> torch.fx.Node:
-        attributes[name] = value
-        node = fresh.create_node("get_attr", name, (), {})
-        mode = torch_api.fake_mode_of([found[0].convolution.meta["val"]])
-        node.meta = {"val": torch_api.make_fake(mode, value)}
-        return node
-
-    for node in graph.nodes:
-        fold = by_last.get(node)
-        if fold is not None:
-            weight, bias = _weights(fold, known)
-            convolution = fold.convolution
-            args = list(torch.fx.node.map_arg(convolution.args[:1], new.__getitem__))
-            args.append(constant(f"_folded_weight_{convolution.name}", weight))
-            args.append(constant(f"_folded_bias_{convolution.name}", bias))
-            rest = torch.fx.node.map_arg(convolution.args[3:], new.__getitem__)
-            new[node] = fresh.create_node("call_function", convolution.target, (*args, *rest), {}, name=node.name)
-            new[node].meta = dict(convolution.meta)
-        elif node not in gone:
-            new[node] = fresh.node_copy(node, new.__getitem__)
-    for node in [node for node in fresh.nodes if node.op == "get_attr" and not node.users]:
-        fresh.erase_node(node)
-    return replace(graph, module=torch_api.make_graph_module(attributes, fresh, type(graph.module).__name__))
-
-
-def _taken_over(found: list[_Fold]) -> frozenset[torch.fx.Node]:
-    """The convolutions and the nodes between them and the last that they take over."""
-    gone: set[torch.fx.Node] = set()
-    for fold in found:
-        current = fold.convolution
-        while current is not fold.last:
-            gone.add(current)
-            (current,) = current.users
-    return frozenset(gone)
+def _call(fold: _Fold, known: Mapping[torch.fx.Node, torch.Tensor]) -> Call:
+    """The convolution with the affine map in its weight and bias."""
+    old = fold.chain[0]
+    mode = torch_api.fake_mode_of([old.meta["val"]])
+    weight, bias = (Constant(made, {"val": torch_api.make_fake(mode, made)}) for made in _weights(fold, known))
+    return Call(old.target, (old.args[0], weight, bias, *old.args[3:]), meta=old.meta)  # type: ignore[arg-type]
 
 
 def _weights(fold: _Fold, known: Mapping[torch.fx.Node, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Weight and bias of the convolution that computes the affine map of the old one."""
-    old: Any = fold.convolution.args
+    old: Any = fold.chain[0].args
     with torch_api.real_mode():
         weight = known[old[1]]
         channels = weight.shape[0]
-        scale = fold.affine.scale.expand(channels) if fold.affine.scale.dim() == 0 else fold.affine.scale
+        scale, shift = fold.affine
+        scale = scale.expand(channels) if scale.dim() == 0 else scale
         wide = weight.detach().to("cpu", torch.float64) * scale.reshape(-1, *(1,) * (weight.dim() - 1))
-        bias = fold.affine.shift.expand(channels)
+        bias = shift.expand(channels)
         if old[2] is not None:
             bias = bias + known[old[2]].detach().to("cpu", torch.float64) * scale
         made = torch.empty_like(weight).copy_(wide)

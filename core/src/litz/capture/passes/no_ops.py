@@ -15,20 +15,14 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.capture.passes.constants import Number, uniform_values
+from litz.capture.passes.constants import VIEWS, Number, uniform_values
 from litz.capture.passes.rewrite import Call, Plan, find_escapes, rewrite, same_geometry, tensor_of
 from litz_plugins.records import PassContext
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
 # Views that select and order elements and touch nothing else (a conj or dtype view would not do).
-_VIEWS = frozenset(
-    {
-        *(aten.view.default, aten.reshape.default, aten.expand.default, aten.permute.default, aten.unsqueeze.default),
-        *(aten.squeeze.dims, aten.slice.Tensor, aten.select.int, aten.as_strided.default, aten.alias.default),
-        prims.broadcast_in_dim.default,
-    }
-)
+_VIEWS = VIEWS | {aten.reshape.default, aten.as_strided.default}
 
 
 def remove_no_ops(graph: Graph, context: PassContext | None = None) -> Graph:
@@ -50,8 +44,8 @@ def remove_no_ops(graph: Graph, context: PassContext | None = None) -> Graph:
             source = None
         else:
             rule = _RULES.get(node.target)
-            source = rule(node, uniform) if rule is not None else None
-            source = replace.get(source, source) if source is not None else None
+            found = rule(node, uniform) if rule is not None else None
+            source = replace.get(found, found) if isinstance(found, torch.fx.Node) else None
             if source is not None and not same_geometry(node, source, offset=node in escapes.strided):
                 source = None
             if source is not None and node in outputs:
@@ -102,53 +96,52 @@ def _same_view(node: torch.fx.Node) -> torch.fx.Node | None:
     return found
 
 
-Rule = Callable[[torch.fx.Node, dict[torch.fx.Node, Number]], torch.fx.Node | None]
+Uniform = dict[torch.fx.Node, Number]
+Rule = Callable[[torch.fx.Node, Uniform], Any]
+"""From a call, and the nodes with one value, to the argument that the call returns if that lies as the result does;
+something else, or None, if it returns none."""
 
 
-def _first(node: torch.fx.Node, uniform: dict[torch.fx.Node, Number]) -> torch.fx.Node | None:
+def _first(node: torch.fx.Node, uniform: Uniform) -> Any:
     """A copy or conversion: a no-op if the geometry, dtype and device are the same."""
-    return None if node.kwargs.get("pin_memory") else _node(node.args[0])
+    return None if node.kwargs.get("pin_memory") else node.args[0]
 
 
-def _pad(node: torch.fx.Node, uniform: dict[torch.fx.Node, Number]) -> torch.fx.Node | None:
-    pads = node.args[1]
-    return _node(node.args[0]) if all(isinstance(pad, int) and pad == 0 for pad in pads) else None  # type: ignore
+def _pad(node: torch.fx.Node, uniform: Uniform) -> Any:
+    pads: Any = node.args[1]
+    return node.args[0] if all(isinstance(pad, int) and pad == 0 for pad in pads) else None
 
 
-def _cat(node: torch.fx.Node, uniform: dict[torch.fx.Node, Number]) -> torch.fx.Node | None:
+def _cat(node: torch.fx.Node, uniform: Uniform) -> Any:
     tensors = node.args[0]
-    return _node(tensors[0]) if isinstance(tensors, (list, tuple)) and len(tensors) == 1 else None
+    return tensors[0] if isinstance(tensors, (list, tuple)) and len(tensors) == 1 else None
 
 
-def _add(node: torch.fx.Node, uniform: dict[torch.fx.Node, Number]) -> torch.fx.Node | None:
+def _add(node: torch.fx.Node, uniform: Uniform) -> Any:
     x, y = node.args[0], node.args[1]
     if _is_zero(_number(y, uniform), node, negative=True):
-        return _node(x)
-    if node.kwargs.get("alpha", 1) == 1 and _is_zero(_number(x, uniform), node, negative=True):
-        return _node(y)
-    return None
+        return x
+    return y if _is_zero(_number(x, uniform), node, negative=True) else None
 
 
-def _sub(node: torch.fx.Node, uniform: dict[torch.fx.Node, Number]) -> torch.fx.Node | None:
-    return _node(node.args[0]) if _is_zero(_number(node.args[1], uniform), node, negative=False) else None
+def _sub(node: torch.fx.Node, uniform: Uniform) -> Any:
+    return node.args[0] if _is_zero(_number(node.args[1], uniform), node, negative=False) else None
 
 
-def _mul(node: torch.fx.Node, uniform: dict[torch.fx.Node, Number]) -> torch.fx.Node | None:
+def _mul(node: torch.fx.Node, uniform: Uniform) -> Any:
     x, y = node.args[0], node.args[1]
     if _number(y, uniform) == 1:
-        return _node(x)
-    return _node(y) if _number(x, uniform) == 1 else None
+        return x
+    return y if _number(x, uniform) == 1 else None
 
 
-def _div(node: torch.fx.Node, uniform: dict[torch.fx.Node, Number]) -> torch.fx.Node | None:
-    return _node(node.args[0]) if _number(node.args[1], uniform) == 1 else None
+def _div(node: torch.fx.Node, uniform: Uniform) -> Any:
+    return node.args[0] if _number(node.args[1], uniform) == 1 else None
 
 
-def _where(node: torch.fx.Node, uniform: dict[torch.fx.Node, Number]) -> torch.fx.Node | None:
+def _where(node: torch.fx.Node, uniform: Uniform) -> Any:
     condition, x, y = node.args[:3]
-    if condition not in uniform:
-        return None
-    return _node(x) if uniform[condition] else _node(y)  # type: ignore[index]
+    return (x if uniform[condition] else y) if condition in uniform else None  # type: ignore[index]
 
 
 _RULES: dict[Any, Rule] = {
@@ -166,11 +159,7 @@ _RULES: dict[Any, Rule] = {
 }
 
 
-def _node(value: Any) -> torch.fx.Node | None:
-    return value if isinstance(value, torch.fx.Node) else None
-
-
-def _number(value: Any, uniform: dict[torch.fx.Node, Number]) -> Number | None:
+def _number(value: Any, uniform: Uniform) -> Number | None:
     if isinstance(value, torch.fx.Node):
         return uniform.get(value)
     return value if isinstance(value, (bool, int, float)) else None

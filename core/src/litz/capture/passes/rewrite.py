@@ -7,34 +7,46 @@ computed by another call, and which are dropped.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch.fx.node import map_arg
+from torch.fx.node import map_aggregate
 
 from litz.capture import torch_api
-from litz.capture.graph import Graph
+from litz.capture.graph import Graph, constant_of
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call that takes a node's place; its arguments are values and nodes of the old graph. The metadata stays."""
+    """A call that takes a node's place; its arguments are values, Constants and nodes of the old graph. meta: None for
+    that of the node."""
 
     target: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    meta: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A tensor that the graph holds from now on, with the metadata of its node."""
+
+    value: torch.Tensor
+    meta: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Changes to a graph. `replace`: node to the earlier node that stands in for it. `emit`: node to what computes it
-    from now on. `drop`: nodes without remaining users."""
+    """Changes to a graph. `replace`: node to the earlier node that stands in for it. `emit`: node to what computes or
+    holds it from now on; an input among them stays in the signature, unused. `drop`: nodes without remaining users.
+    Constants without users are dropped by any plan."""
 
     replace: Mapping[torch.fx.Node, torch.fx.Node] = field(default_factory=dict)
-    emit: Mapping[torch.fx.Node, Call] = field(default_factory=dict)
+    emit: Mapping[torch.fx.Node, Call | Constant] = field(default_factory=dict)
     drop: frozenset[torch.fx.Node] = frozenset()
 
     def __bool__(self) -> bool:
@@ -42,26 +54,43 @@ class Plan:
 
 
 def rewrite(graph: Graph, plan: Plan) -> Graph:
-    """The graph with the plan's changes; the same object for an empty plan. Placeholders must not be in the plan."""
+    """The graph with the plan's changes; the same object for an empty plan."""
     if not plan:
         return graph
     fresh = torch.fx.Graph()
-    new: dict[torch.fx.Node, torch.fx.Node] = {}
-    for node in graph.module.graph.nodes:
+    attributes = {str(node.target): constant_of(graph, node) for node in graph.nodes if node.op == "get_attr"}
+    names = (name for number in itertools.count() if (name := f"_constant{number}") not in attributes)
+    new = {node: fresh.node_copy(node) for node in graph.placeholders}
+
+    def made(item: Any) -> Any:
+        if isinstance(item, torch.fx.Node):
+            return new[item]
+        if not isinstance(item, Constant):
+            return item
+        name = next(names)
+        attributes[name] = item.value
+        node = fresh.create_node("get_attr", name, (), {})
+        node.meta = dict(item.meta)
+        return node
+
+    for node in graph.nodes:
+        call = plan.emit.get(node)
         if node in plan.replace:
             new[node] = new[plan.replace[node]]
         elif node in plan.drop:
             continue
-        elif node in plan.emit:
-            call = plan.emit[node]
-            args = map_arg(call.args, new.__getitem__)
-            kwargs = map_arg(dict(call.kwargs), new.__getitem__)
-            copy = fresh.create_node("call_function", call.target, args, kwargs, name=node.name)
-            copy.meta = dict(node.meta)
-            new[node] = copy
-        else:
+        elif isinstance(call, Call):
+            args, kwargs = map_aggregate((call.args, dict(call.kwargs)), made)
+            new[node] = fresh.create_node("call_function", call.target, args, kwargs, name=node.name)
+            new[node].meta = dict(node.meta if call.meta is None else call.meta)
+        elif call is not None:
+            new[node] = made(call)
+        elif node.op != "placeholder":
             new[node] = fresh.node_copy(node, new.__getitem__)
-    module = torch_api.make_graph_module(graph.module, fresh, type(graph.module).__name__)
+    for node in fresh.find_nodes(op="get_attr"):
+        if not node.users:
+            fresh.erase_node(node)
+    module = torch_api.make_graph_module(attributes, fresh, type(graph.module).__name__)
     return dataclasses.replace(graph, module=module)
 
 

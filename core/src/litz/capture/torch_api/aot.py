@@ -156,8 +156,7 @@ def user_output_count(total: int) -> int:
     metadata = forward_metadata()
     if metadata is None:
         return total
-    tokens = len(getattr(metadata, "tokens", None) or ())
-    return min(total, tokens + metadata.num_forward_returns)
+    return min(total, len(metadata.tokens) + metadata.num_forward_returns)
 
 
 def written_inputs(count: int) -> frozenset[int] | None:
@@ -277,10 +276,9 @@ def _user_outputs() -> list[tuple[int, int, Any]]:
     metadata = forward_metadata()
     if metadata is None:
         return []
-    for made in getattr(metadata, "subclass_fw_graph_out_meta", None) or ():
-        if hasattr(made, "original_subclass"):
-            return []
-    first = len(getattr(metadata, "tokens", None) or ()) + metadata.num_mutated_inp_runtime_indices
+    if any(hasattr(made, "original_subclass") for made in metadata.subclass_fw_graph_out_meta or ()):
+        return []
+    first = len(metadata.tokens) + metadata.num_mutated_inp_runtime_indices
     return [(first + number, number, info) for number, info in enumerate(metadata.output_info)]
 
 
@@ -289,16 +287,14 @@ def reset_with_dynamo(backend: Any) -> None:
     torch.compile, and not again for what is compiled after a reset."""
     from torch._dynamo import eval_frame
 
-    known = getattr(eval_frame, "cached_backends", None)
-    if isinstance(known, dict):
-        known.setdefault(id(backend), backend)
+    eval_frame.cached_backends.setdefault(id(backend), backend)
 
 
 def donate_nothing() -> None:
     """Tell AOTAutograd that the backward takes over no memory of saved tensors, so that it may run twice. Its setting
     says so as well, but where the backward is compiled early (dynamic sizes) 2.13 takes "not said" for "some"."""
     metadata = forward_metadata()
-    if metadata is not None and getattr(metadata, "bw_donated_idxs", 0) is None:
+    if metadata is not None and metadata.bw_donated_idxs is None:
         metadata.bw_donated_idxs = []
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
@@ -54,12 +53,7 @@ def replaced(shape_env: ShapeEnv | None, expr: Any) -> Any:
 
 def is_data_dependent(shape_env: ShapeEnv | None, symbol: sympy.Symbol) -> bool:
     """Whether `symbol` was made for a value that only a run tells, replaced since or not."""
-    return shape_env is not None and symbol in shape_env.var_to_range and symbol not in _backed(shape_env)
-
-
-def _backed(shape_env: ShapeEnv) -> Mapping[sympy.Symbol, Any]:
-    found = getattr(shape_env, "backed_var_to_val", None)
-    return shape_env.var_to_val if found is None else found  # before torch 2.11
+    return shape_env is not None and symbol in shape_env.var_to_range and symbol not in shape_env.backed_var_to_val
 
 
 def depends_on_data(target: Any) -> bool:

@@ -19,9 +19,9 @@ def compile_label() -> str:
     compile_id = CompileContext.current_compile_id()
     if compile_id is None:
         return "graph"
-    frame, again = getattr(compile_id, "frame_id", None), getattr(compile_id, "frame_compile_id", None)
+    frame, again = compile_id.frame_id, compile_id.frame_compile_id
     if frame is None:  # compiled autograd has its own numbering
-        return f"graph_autograd{getattr(compile_id, 'compiled_autograd_id', 0) or 0}"
+        return f"graph_autograd{compile_id.compiled_autograd_id or 0}"
     return f"graph{frame}_{again}" if again else f"graph{frame}"
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -61,20 +62,21 @@ def written_arguments(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
     """The nodes whose storage `node`'s op writes, by its schema."""
     if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
         return ()
-    written: list[torch.fx.Node] = []
-    for position, argument in enumerate(node.target._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
+    given = (value for alias, value in _aliased(node) if alias.is_write)
+    items = (item for value in given for item in (value if isinstance(value, (list, tuple)) else (value,)))
+    return tuple(item for item in items if isinstance(item, torch.fx.Node))
+
+
+def _aliased(node: torch.fx.Node) -> Iterator[tuple[Any, Any]]:
+    """(alias set, value) of each argument whose memory the op of `node` writes or returns, by its schema."""
+    for position, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        if argument.alias_info is not None:
             value = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-            for item in value if isinstance(value, (list, tuple)) else (value,):
-                if isinstance(item, torch.fx.Node):
-                    written.append(item)
-    return tuple(written)
+            yield argument.alias_info, value
 
 
 def aliased_argument(node: torch.fx.Node) -> torch.fx.Node | None:
     """The node whose storage `node`'s result shares (it is a view, a getitem of views, a wait), or None if fresh."""
-    import operator
-
     target = node.target
     if target is operator.getitem:
         return node.args[0] if isinstance(node.args[0], torch.fx.Node) else None
@@ -82,14 +84,10 @@ def aliased_argument(node: torch.fx.Node) -> torch.fx.Node | None:
         return None
     if target in _UNANNOTATED_ALIASES or target.name().startswith("_c10d_functional::wait_tensor"):
         return node.args[0]  # type: ignore[return-value]
-    schema = target._schema
-    if not any(result.alias_info is not None for result in schema.returns):
+    if not any(result.alias_info is not None for result in target._schema.returns):
         return None
-    for position, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None:
-            value = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-            return value if isinstance(value, torch.fx.Node) else None
-    return None
+    value = next((value for _, value in _aliased(node)), None)
+    return value if isinstance(value, torch.fx.Node) else None
 
 
 def held_by_backward(module: torch.fx.GraphModule, visible: frozenset[int]) -> frozenset[str]:
@@ -154,11 +152,6 @@ def default_store() -> tuple[Any, int] | None:
     from torch.distributed.distributed_c10d import _get_default_store
 
     return _get_default_store(), dist.get_rank()
-
-
-def is_pointwise(target: Any) -> bool:
-    """Whether torch tags `target` as elementwise with broadcasting."""
-    return isinstance(target, OpOverload) and torch.Tag.pointwise in target.tags
 
 
 def is_higher_order(target: Any) -> bool:

@@ -36,10 +36,9 @@ def random_as_in_eager() -> Iterator[None]:
     import torch.fx.node
 
     # Recomputed ops draw from the state that the generator had in the forward, not from a generator of their own.
-    own = "graphsafe_rng_functionalization"
-    changes = {own: False} if hasattr(config, own) else {}
+    shared = config.patch(graphsafe_rng_functionalization=False)
     kept = _AndRandom(torch.fx.node._side_effectful_functions)
-    with config.patch(changes), mock.patch.object(torch.fx.node, "_side_effectful_functions", kept), _eagers_rules():
+    with shared, mock.patch.object(torch.fx.node, "_side_effectful_functions", kept), _eagers_rules():
         yield
 
 

@@ -16,11 +16,10 @@ def numbers_kept_where_torch_has_no_tensor_op() -> Iterator[None]:
     For some functions of expressions, `%` among them, torch 2.13 has no handler at all, and the compile ends in an
     AttributeError. These functions get a handler that says so.
     """
-    from torch.utils._sympy import reference
     from torch.utils._sympy.interp import handlers
+    from torch.utils._sympy.reference import TensorReferenceAnalysis as known
 
-    known = getattr(reference, "TensorReferenceAnalysis", None)
-    missing = {name for name in handlers().values() if known is not None and not hasattr(known, name)}
+    missing = {name for name in handlers().values() if not hasattr(known, name)}
     with contextlib.ExitStack() as stack:
         for name in missing:
             stack.enter_context(mock.patch.object(known, name, staticmethod(_no_tensor_op), create=True))

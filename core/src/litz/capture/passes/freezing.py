@@ -8,13 +8,13 @@ that were frozen (`litz.runtime.frozen`). The model's own tensors are only read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph, constant_of
+from litz.capture.passes.rewrite import Constant, Plan, rewrite
 from litz_plugins.records import PassContext
 
 GROWTH, SMALL = 1.25, 1024
@@ -24,8 +24,9 @@ expanded tensor is better computed where it is read."""
 
 def freeze(graph: Graph) -> Graph:
     """The graph with a constant for each input of `graph.frozen_values`; the same graph if there are none."""
-    wanted = {node: graph.frozen_values[at] for at, node in enumerate(graph.placeholders) if at in graph.frozen_values}
-    return _rebuilt(graph, wanted) if wanted else graph
+    values = graph.frozen_values
+    frozen = {node: _constant(node, values[at]) for at, node in enumerate(graph.placeholders) if at in values}
+    return rewrite(graph, Plan(emit=frozen))
 
 
 def fold_frozen(graph: Graph, context: PassContext | None = None) -> Graph:
@@ -35,7 +36,7 @@ def fold_frozen(graph: Graph, context: PassContext | None = None) -> Graph:
     """
     values = _computed(graph)
     stored = {
-        node: _laid_out(value, node.meta["val"])
+        node: _constant(node, _laid_out(value, node.meta["val"]))
         for node, value in values.items()
         if node.op == "call_function" and any(user not in values for user in node.users)
     }
@@ -44,33 +45,17 @@ def fold_frozen(graph: Graph, context: PassContext | None = None) -> Graph:
     if context is not None:
         context.record(graph.name, f"{len(stored)} tensors computed of constants", "the parameters are frozen")
     computed = frozenset(node for node in values if node not in stored and node.op == "call_function")
-    return _rebuilt(graph, stored, computed)
+    return rewrite(graph, Plan(emit=stored, drop=computed))
+
+
+def _constant(node: torch.fx.Node, value: torch.Tensor) -> Constant:
+    return Constant(value.detach(), node.meta)
 
 
 def constants(graph: Graph) -> dict[torch.fx.Node, torch.Tensor]:
     """The graph's constants that are real tensors."""
     found = {node: constant_of(graph, node) for node in graph.nodes if node.op == "get_attr"}
     return {node: v for node, v in found.items() if isinstance(v, torch.Tensor) and not torch_api.is_fake(v)}
-
-
-def _rebuilt(
-    graph: Graph, stored: Mapping[torch.fx.Node, torch.Tensor], drop: frozenset[torch.fx.Node] = frozenset()
-) -> Graph:
-    """The graph with constants where `stored` has values; an input among them stays in the signature, unused."""
-    attributes = {str(node.target): constant_of(graph, node) for node in graph.nodes if node.op == "get_attr"}
-    fresh = torch.fx.Graph()
-    new = {node: fresh.node_copy(node) for node in graph.placeholders}
-    for node in graph.nodes:
-        if node in stored:
-            name = f"_frozen{len(attributes)}"
-            attributes[name] = stored[node].detach()
-            new[node] = fresh.create_node("get_attr", name, (), {})
-            new[node].meta = dict(node.meta)
-        elif node not in drop and node.op != "placeholder":
-            new[node] = fresh.node_copy(node, new.__getitem__)
-    for node in [node for node in fresh.nodes if node.op == "get_attr" and not node.users]:
-        fresh.erase_node(node)
-    return replace(graph, module=torch_api.make_graph_module(attributes, fresh, type(graph.module).__name__))
 
 
 def _computed(graph: Graph) -> dict[torch.fx.Node, Any]:

@@ -22,7 +22,7 @@ from litz.cost.clock import row_seconds
 from litz.errors import KernelFileError
 from litz.execution import ExecutionPlan
 from litz.ir import Buffer, KernelCall, Program
-from litz.options import Options, core_options
+from litz.options import Options
 from litz.schedule.schedule import Kernel
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 from litz_plugins.errors import describe
@@ -59,7 +59,7 @@ def kernel_data(
         "settings": dict(source.settings),
         "device": str(kernel.device),
         "arguments": [argument(item) for item in source.arguments],
-        "options": _changed(options),
+        "options": {row.name: value for row, value in options.changed() if row.affects_code and row.name != "mode"},
         "expected_us": None if estimate is None else estimate.us or None,  # 0 where the device has no figures
     }
     return json.dumps(data, indent=1)
@@ -75,15 +75,6 @@ def _buffer_data(buffer: Buffer, program: Program) -> dict[str, Any]:
         "elements": hint(layout.span),
         "bytes": hint(buffer.nbytes),
     }
-
-
-def _changed(options: Options) -> dict[str, Any]:
-    """Core's options that affect code and are not at their defaults."""
-    default = Options()
-    rows = [row for row in core_options() if row.affects_code and row.name != "mode"]
-    found = {row.name: getattr(options, row.attribute) for row in rows}
-    values = {row.name: found[row.name] for row in rows if found[row.name] != getattr(default, row.attribute)}
-    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
 
 # ------------------------------------------------------------------------------------------------------------- timing

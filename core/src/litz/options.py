@@ -39,30 +39,12 @@ def default_cache_dir() -> Path:
     return Path(platformdirs.user_cache_dir("litz", appauthor=False))
 
 
-def _option(
-    default: Any,
-    help: str,
-    *,
-    name: str = "",
-    env: tuple[str, ...] = (),
-    choices: tuple[Any, ...] | None = None,
-    least: int | None = None,
-    affects_code: bool = True,
-    factory: Callable[[], Any] | None = None,
-) -> Any:
-    """A field of `Options`. name: if it has a dot. env: variables that set it, the first that is set counts; by default
-    LITZ_ and its name. least: smallest number allowed. affects_code: kernels may differ by it."""
-    metadata = {
-        "help": help,
-        "name": name,
-        "env": env,
-        "choices": choices,
-        "least": least,
-        "affects_code": affects_code,
-        "factory": factory,
-    }
-    if factory is not None:
-        return dataclasses.field(default_factory=factory, metadata=metadata)
+def _option(default: Any, help: str, **about: Any) -> Any:
+    """A field of `Options`. default: a value, or a function that gives it. about: what its `OptionRow` says otherwise
+    than the field does."""
+    metadata = {"default": default, "help": help, **about}
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -73,7 +55,7 @@ class Options:
     mode: str = _option("default", "what to optimize for, as torch.compile's mode=", choices=tuple(MODES))
     debug: bool = _option(False, "check every stage's result; slower compiles, clearer errors", affects_code=False)
     cache: bool = _option(True, "keep compiled kernels on disk and reuse them", affects_code=False)
-    cache_dir: Path = _option(None, "folder of the disk cache", factory=default_cache_dir, affects_code=False)
+    cache_dir: Path = _option(default_cache_dir, "folder of the disk cache", affects_code=False)
     share_builds: bool = _option(
         True, "take kernels that another rank of the job has built, over the process group's store", affects_code=False
     )
@@ -133,9 +115,9 @@ class Options:
     )
 
     # Pairs rather than a mapping, so that options can be hashed, compared and pickled.
-    plugin_values: tuple[tuple[str, Any], ...] = dataclasses.field(default=(), metadata={"table": False})
+    plugin_values: tuple[tuple[str, Any], ...] = ()
     """Values of plugins' options by full name; read them as ``options["plugin.option"]``."""
-    plugin_changed: tuple[str, ...] = dataclasses.field(default=(), metadata={"table": False})
+    plugin_changed: tuple[str, ...] = ()
     """Names of those that are not at their defaults."""
 
     def __getitem__(self, name: str) -> Any:
@@ -155,6 +137,13 @@ class Options:
         except KeyError:
             return default
 
+    def changed(self) -> Iterator[tuple[OptionRow, Any]]:
+        """Core's options that are not at their defaults, paths as text."""
+        for row in _TABLE.values():
+            value = getattr(self, row.attribute)
+            if value != row.value_unset:
+                yield row, str(value) if isinstance(value, Path) else value
+
     def replace(self, **changes: Any) -> Options:
         """A copy with some fields changed (not checked: for litz's own use and tests)."""
         return dataclasses.replace(self, **changes)
@@ -162,13 +151,14 @@ class Options:
 
 @dataclass(frozen=True)
 class OptionRow:
-    """One row of the table of core's options. env: variables that set it, first come first served.
+    """One row of the table of options.
 
-    attribute: the field of `Options`, '' for a plugin's option. optional: None is allowed. item: what a tuple is of.
+    name: as a user writes it. optional: None is allowed. default: a value, or a function that gives it. env: variables
+    that set it, the first that is set counts. least: smallest number allowed. affects_code: kernels may differ by it.
+    item: what a tuple is of.
     """
 
     name: str
-    attribute: str
     type: type[Any]
     optional: bool
     default: Any
@@ -178,6 +168,16 @@ class OptionRow:
     least: int | None = None
     affects_code: bool = True
     item: Any = str
+
+    @property
+    def attribute(self) -> str:
+        """The field of `Options`, for an option of core's."""
+        return self.name.replace(".", "_")
+
+    @property
+    def value_unset(self) -> Any:
+        """The value where nothing sets it."""
+        return self.default() if callable(self.default) else self.default
 
     @property
     def accepted(self) -> str:
@@ -204,34 +204,22 @@ _TYPE_NAMES: Mapping[Any, str] = {
 def _rows() -> Iterator[OptionRow]:
     hints = typing.get_type_hints(Options)
     for field in dataclasses.fields(Options):
-        if field.metadata.get("table", True):
-            about, name = field.metadata, field.metadata["name"] or field.name
-            kind, optional, choices = _read_type(hints[field.name])
-            items = typing.get_args(hints[field.name]) if kind is tuple else ()
-            yield OptionRow(
-                name=name,
-                attribute=field.name,
-                type=kind,
-                optional=optional,
-                default=about["factory"] or field.default,
-                help=about["help"],
-                env=about["env"] or (_env_name(name),),
-                choices=about["choices"] or choices,
-                least=about["least"],
-                affects_code=about["affects_code"],
-                item=items[0] if items else str,
-            )
+        if field.metadata:
+            about = {"name": field.name, **_read_type(hints[field.name]), **field.metadata}
+            yield OptionRow(**{"env": (_env_name(about["name"]),), **about})
 
 
-def _read_type(hint: Any) -> tuple[type[Any], bool, tuple[Any, ...] | None]:
-    """(type, may it be None, choices) of an annotation: a class, X | None, a Literal, or tuple[X, ...]."""
-    if typing.get_origin(hint) is Literal:
-        choices = typing.get_args(hint)
-        return type(choices[0]), False, choices
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        (inner,) = [arg for arg in typing.get_args(hint) if arg is not type(None)]
-        return inner, True, None
-    return typing.get_origin(hint) or hint, False, None
+def _read_type(hint: Any) -> dict[str, Any]:
+    """What an annotation says of an option: a class, X | None, a Literal, or tuple[X, ...]."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return {"type": type(args[0]), "optional": False, "choices": args}
+    if origin in (types.UnionType, typing.Union):
+        (inner,) = [arg for arg in args if arg is not type(None)]
+        return {"type": inner, "optional": True}
+    if origin is tuple:
+        return {"type": tuple, "optional": False, "item": args[0]}
+    return {"type": hint, "optional": False}
 
 
 def _env_name(option: str) -> str:
@@ -252,7 +240,6 @@ def plugin_option_rows(specs: Iterable[OptionSpec]) -> tuple[OptionRow, ...]:
     return tuple(
         OptionRow(
             name=spec.name,
-            attribute="",
             type=spec.type,
             optional=spec.default is None,
             default=spec.default,
@@ -373,7 +360,7 @@ def _value_of(
             return _checked(row, _parse(row, environ[variable], variable), f"the environment variable {variable}")
     if row.name in presets:
         return presets[row.name]
-    return row.default() if callable(row.default) else row.default
+    return row.value_unset
 
 
 _WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}

@@ -34,13 +34,13 @@ def options(as_json: bool) -> None:
         return
     table = make_table("option", "value", "meaning")
     for row in rows:
-        value, default = values[row.name], row.default() if callable(row.default) else row.default
+        value = values[row.name]
         text = ", ".join(value) if isinstance(value, tuple) else "" if value is None else str(value)
         text = escape(text or "unset")
         accepted = row.accepted.partition(" (")[0].removesuffix(" or None")
         table.add_row(
             row.name,
-            text if value == default else f"[bold]{text}[/]",
+            text if value == row.value_unset else f"[bold]{text}[/]",
             f"{escape(row.help)}\n[dim]{', '.join(row.env)}: {escape(accepted)}[/]",
         )
     console = make_console()

@@ -56,18 +56,20 @@ def aot_compile(
         made = pipeline.make_graph_code(graph, compiler)
         target = _target(made, compiler)
         contents = package.Contents(
-            made.wrapper.text,
-            made.wrapper.objects,
-            made.sources,
-            {item["name"]: exported.state[item["name"]] for item in state},
-            _inputs(exported.inputs, graph),
-            exported.outputs,
-            exported.in_spec,
-            exported.out_spec,
-            _guards(graph, known, exported.ranges),
-            target,
-            _packed(torch.device(target.type), compiler).packing,
-            _needs(made, target, compiler),
+            wrapper=made.wrapper.text,
+            objects=made.wrapper.objects,
+            sources=made.sources,
+            state={item["name"]: exported.state[item["name"]] for item in state},
+            target=target,
+            facts={
+                "inputs": _inputs(exported.inputs, graph),
+                "outputs": exported.outputs,
+                "in_spec": exported.in_spec,
+                "out_spec": exported.out_spec,
+                "guards": _guards(graph, known, exported.ranges),
+                "needs": _needs(made, target, compiler),
+            },
+            packing=_packed(torch.device(target.type), compiler).packing,
         )
     return _write(contents, made, compiler, folder)
 

@@ -138,15 +138,7 @@ def is_dense(*layout: int) -> int:
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy of it where its data does not start at a multiple of 16 bytes, as kernels assume."""
-    return tensor if tensor.data_ptr() % 16 == 0 else _copy(tensor)
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Equal strides; what is expanded from one element is that element, once."""
-    size, stride = tensor.shape, tensor.stride()
-    one = [min(n, 1) if step == 0 else n for n, step in zip(size, stride, strict=True)]
-    fresh = torch.empty_strided(one, stride, dtype=tensor.dtype, device=tensor.device)
-    return fresh.copy_(tensor.as_strided(one, stride)).as_strided(size, stride)
+    return tensor if tensor.data_ptr() % 16 == 0 else _copy_to(tensor, tuple(tensor.shape), tensor.stride())
 
 
 def support(pool: Pool) -> dict[str, object]:

@@ -13,10 +13,10 @@ from .models import gpt2_inference, resnet50_training
 
 def main() -> int:
     """0 if litz is right on both models, 1 if it is not."""
-    console = Console()
+    console = Console(highlight=False)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     name = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    console.print(f"[bold]litz demo[/] on {name}, torch {torch.__version__}", highlight=False)
+    console.print(f"[bold]litz demo[/] on {name}, torch {torch.__version__}")
     results = []
     for make in (gpt2_inference, resnet50_training):
         results.append(run(make, device, console))
@@ -30,18 +30,16 @@ def main() -> int:
 def show(result: Result, console: Console) -> None:
     """One model's figures, readable in 80 columns."""
     speedup = result.eager_ms / result.litz_ms
-    console.print(f"  eager     {result.eager_ms:9.2f} ms", highlight=False)
-    console.print(f"  litz      {result.litz_ms:9.2f} ms   [bold]{speedup:.2f}x[/]", highlight=False)
-    console.print(f"  compile   {result.compile_seconds:9.1f} s", highlight=False)
-    console.print(f"  kernels   {result.loops_before} loops fused into {result.kernels} kernels", highlight=False)
-    console.print(f"            and {result.externs} library calls ({result.extern_names})", highlight=False)
+    console.print(f"  eager     {result.eager_ms:9.2f} ms")
+    console.print(f"  litz      {result.litz_ms:9.2f} ms   [bold]{speedup:.2f}x[/]")
+    console.print(f"  compile   {result.compile_seconds:9.1f} s")
+    console.print(f"  kernels   {result.loops_before} loops fused into {result.kernels} kernels")
+    console.print(f"            and {result.externs} library calls ({result.extern_names})")
     verdict = "[green]right[/]" if result.right else "[red]wrong[/]"
-    console.print(
-        f"  error     litz {result.litz_error:.2e}, eager {result.eager_error:.2e} against float64: {verdict}",
-        highlight=False,
-    )
+    error = f"litz {result.litz_error:.2e}, eager {result.eager_error:.2e} against float64"
+    console.print(f"  error     {error}: {verdict}")
     for path in result.sources:
-        console.print(f"  source    {path}", highlight=False, soft_wrap=True)
+        console.print(f"  source    {path}", soft_wrap=True)
 
 
 if __name__ == "__main__":

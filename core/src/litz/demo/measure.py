@@ -47,7 +47,7 @@ class Result:
 def run(make: Callable[[torch.device], Workload], device: torch.device, console: Console) -> Result:
     """Measure one workload, with a line of progress while it compiles."""
     work = make(device)
-    console.print(f"\n[bold]{work.title}[/]", highlight=False)
+    console.print(f"\n[bold]{work.title}[/]")
     initial = copy.deepcopy(work.model.state_dict())
     with console.status("float64 reference ..."):
         exact = _reference(work, device)

@@ -187,6 +187,3 @@ def _target(made: pipeline.Made, compiler: pipeline.Compiler) -> Target:
             f"the graph runs on {names}", todo="a package is for the CPU and one other device, as cuda:0"
         )
     return targets[0]
-
-
-__all__ = ["aot_compile"]

@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Sequence
 
-from litz_plugins.errors import (
+from litz_plugins.errors import (  # noqa: F401  # users find plugins' errors here too
     DuplicatePluginError,
     DuplicateRegistrationError,
     HookSignatureError,
@@ -24,37 +24,6 @@ from litz_plugins.errors import (
     describe,
     nearest,
 )
-
-__all__ = [
-    "NOT_OURS",
-    "CacheError",
-    "CodegenError",
-    "CompileError",
-    "CompilerNotFoundError",
-    "DuplicatePluginError",
-    "DuplicateRegistrationError",
-    "ForeignResultError",
-    "FrozenWeightsError",
-    "HookSignatureError",
-    "IndexRangeError",
-    "InvalidOptionError",
-    "KernelBuildError",
-    "KernelFileError",
-    "LitzError",
-    "LoweringError",
-    "MissingMemoryError",
-    "PackageError",
-    "PackageInputError",
-    "PassOrderError",
-    "PluginError",
-    "PluginHookError",
-    "PluginLoadError",
-    "PluginWarning",
-    "UnknownHookError",
-    "UnknownOptionError",
-    "VerifyError",
-    "compiler_install_hint",
-]
 
 _REPORT_IT = "this is a bug in litz; please report it. To go on without litz for this graph: "
 _FALL_BACK = "options={'fallback': 'eager'}"

@@ -122,12 +122,13 @@ def time_kernel(path: Path, seconds: float = 0.2) -> KernelTime:
     compiler = make_compiler(None, data["options"])
     does = " + ".join(dict.fromkeys(data["does"]))
     target = compiler.target_of(device)
-    if target.assumed:
-        problem = f"there is no {device.type.upper()} device here"
-        return KernelTime(data["name"], does, None, _bytes(data), data["expected_us"], problem)
-    with eval(target.guard, {"torch": torch}) if target.guard else nullcontext():  # text of the target's, for wrappers
-        us, problem = _measured(data, path, device, seconds, compiler)
-    return KernelTime(data["name"], does, us, _bytes(data), data["expected_us"], problem)
+    us, problem = None, f"there is no {device.type.upper()} device here"
+    if not target.assumed:
+        guard = eval(target.guard, {"torch": torch}) if target.guard else nullcontext()  # text, as wrappers have it
+        with guard:
+            us, problem = _measured(data, path, device, seconds, compiler)
+    size = sum(item.get("bytes", 0) for item in data["arguments"] if isinstance(item, dict))
+    return KernelTime(data["name"], does, us, size, data["expected_us"], problem)
 
 
 def _measured(
@@ -189,10 +190,6 @@ def _made(item: Any, device: torch.device) -> Any:
     return values
 
 
-def _bytes(data: Mapping[str, Any]) -> int:
-    return sum(item.get("bytes", 0) for item in data["arguments"] if isinstance(item, dict))
-
-
 def _is_kernel(file: Path) -> bool:
     try:
         _read(file)
@@ -214,6 +211,3 @@ def _read(path: Path) -> Mapping[str, Any]:
 def to_json(time: KernelTime) -> dict[str, Any]:
     """For scripts."""
     return {**dataclasses.asdict(time), "gb_s": time.gb_s}
-
-
-__all__ = ["SUFFIX", "KernelTime", "kernel_data", "kernel_files", "time_kernel", "to_json"]

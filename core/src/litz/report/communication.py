@@ -8,13 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
+from typing import TYPE_CHECKING
 
 from litz.units import count_text, time_text
 
-from .report import CompileReport
 from .step import Step
 from .streams import COMMUNICATION, COMPUTE, Realised, Span, Timeline, simulate
 
+if TYPE_CHECKING:
+    from .report import CompileReport
+
+MEASURED = ("measured", "of that exposed")
+"""What stands above the cells of a profiled run."""
 GAP = 1 / 2000
 """Spans of one colour that are closer than this share of the whole are drawn as one."""
 
@@ -28,6 +33,13 @@ class Row:
     us: float
     exposed_us: float
     realised: Realised | None
+
+    def cells(self, report: CompileReport) -> list[str]:
+        """What it takes and how much of that is exposed, estimated and, where the report has such, measured."""
+        found = [f"{self.us:.1f}", f"{self.exposed_us:.1f}"]
+        if self.realised is not None:
+            return [*found, f"{self.realised.us:.1f}", f"{self.realised.exposed_us:.1f}"]
+        return [*found, "?", "?"] if report.realised else found
 
 
 def rows_of(report: CompileReport, timeline: Timeline | None = None) -> list[Row]:

@@ -59,7 +59,7 @@ class Cache:
     """
 
     def __init__(self, root: Path, enabled: bool = True, peers: Peers | None = None) -> None:
-        self._peers = peers
+        self._peers = peers or Peers(lambda: None)
         self._scratch = None if enabled else _temporary()
         self.root = Path(root) if self._scratch is None else Path(self._scratch.name)
         self._checked: set[Path] = set()
@@ -144,9 +144,7 @@ class Cache:
             folder = parent / key
             scratch = Path(tempfile.mkdtemp(prefix=f".{key[:8]}-", dir=parent))
             try:
-                ours = self._fill(kind, key, make, needs, scratch)
-                if ours and self._peers is not None:
-                    self._peers.offer(kind, key, scratch)
+                self._fill(kind, key, make, needs, scratch)
                 manifest.write(scratch)
                 _put(scratch, folder, needs)
                 self.misses += 1
@@ -154,20 +152,19 @@ class Cache:
                 shutil.rmtree(scratch, ignore_errors=True)
         return folder
 
-    def _fill(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str], folder: Path) -> bool:
-        """Fill a folder with what another rank has built, or with `make`; whether it was that."""
-        files = None if self._peers is None else self._peers.fetch(kind, key)
+    def _fill(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str], folder: Path) -> None:
+        """Fill a folder with what another rank has built, or with `make` for all ranks."""
+        files = self._peers.fetch(kind, key)
         if files is not None and set(needs) <= files.keys():
             for name, data in files.items():
                 (folder / name).write_bytes(data)
-            return False
+            return
+        built = None
         try:
             make(folder)
-        except BaseException:
-            if self._peers is not None:
-                self._peers.decline(kind, key)
-            raise
-        return True
+            built = folder
+        finally:
+            self._peers.offer(kind, key, built)
 
     def _is_about(self, cause: Exception) -> bool:
         """Whether an error is the cache folder's: a full disk, or a file in it or on the way to it."""

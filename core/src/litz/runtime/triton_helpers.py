@@ -174,15 +174,18 @@ def _shift_right(a, b):
 
 @triton.jit
 def _argmax(value, position, new, new_position):
-    better = (new > value) | ((new != new) & (value == value))
-    equal = (new == value) | ((new != new) & (value != value))
-    take = better | (equal & (new_position < position))
-    return tl.where(take, new, value), tl.where(take, new_position, position)
+    return _first(new > value, value, position, new, new_position)
 
 
 @triton.jit
 def _argmin(value, position, new, new_position):
-    better = (new < value) | ((new != new) & (value == value))
+    return _first(new < value, value, position, new, new_position)
+
+
+@triton.jit
+def _first(better, value, position, new, new_position):
+    # NaN is better than all numbers; of equals, two NaNs too, the one that comes first is taken.
+    better = better | ((new != new) & (value == value))
     equal = (new == value) | ((new != new) & (value != value))
     take = better | (equal & (new_position < position))
     return tl.where(take, new, value), tl.where(take, new_position, position)
@@ -257,15 +260,9 @@ def _combine(old, new, mode: tl.constexpr):
     elif mode == "prod":
         return old * new
     elif mode == "max":
-        if old.dtype.is_floating():
-            return _maximum(old, new)
-        else:
-            return tl.maximum(old, new)
+        return _maximum(old, new)
     else:
-        if old.dtype.is_floating():
-            return _minimum(old, new)
-        else:
-            return tl.minimum(old, new)
+        return _minimum(old, new)
 
 
 @triton.jit

@@ -143,21 +143,11 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 def support(pool: Pool) -> dict[str, object]:
     """The names that every wrapper finds in its globals. Graph inputs have names of ops (`view`), hence the `_`."""
-    return {
-        "_aligned": aligned,
-        "_given": given,
-        "_empty": empty,
+    functions = (aligned, empty, given, is_dense, planned, planned_inside, present, restrided, results, reuse, unlike)
+    return {f"_{function.__name__}": function for function in functions} | {
         "_empty_cpu": empty_cpu,
         "_empty_cuda": empty_cuda,
-        "_is_dense": is_dense,
-        "_planned": planned,
-        "_planned_inside": planned_inside,
         "_pool": pool,
-        "_present": present,
-        "_restrided": restrided,
-        "_results": results,
-        "_reuse": reuse,
-        "_unlike": unlike,
         "_view": view,
         "math": math,
         "torch": torch,

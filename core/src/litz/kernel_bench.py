@@ -7,7 +7,6 @@ the file that it is, so that it can be changed and timed again.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -206,8 +205,3 @@ def _read(path: Path) -> Mapping[str, Any]:
     if not isinstance(data, dict) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):
         raise KernelFileError(f"it is not of the format {FORMAT} {VERSION}", path=str(path))
     return data
-
-
-def to_json(time: KernelTime) -> dict[str, Any]:
-    """For scripts."""
-    return {**dataclasses.asdict(time), "gb_s": time.gb_s}

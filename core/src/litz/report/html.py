@@ -15,7 +15,6 @@ from .communication import MEASURED, rows_of, summary, timeline_svg
 from .groups import considered_text, group_decisions, group_steps, in_short
 from .report import UNTIMED, CompileReport
 from .step import Step
-from .streams import simulate
 
 BARS = 30
 """Bars in the chart: the kinds of steps that cost most."""
@@ -128,7 +127,7 @@ def _chart(report: CompileReport) -> str:
     for alike in shown:
         step, amount = alike[0], _total(alike, report)
         text = time_text(amount) if report.timed else size_text(amount)
-        title = "\n".join(filter(None, (_names(alike), step.title, step.why)))
+        title = "\n".join(filter(None, (", ".join(step.name for step in alike), step.title, step.why)))
         rows.append(
             f'<tr title="{escape(title)}"><td class="n soft">{len(alike)} ×</td><td class="what">{escape(_label(step))}'
             f'</td><td class="bar">{_bar(alike, report, scale)}</td><td class="n">{escape(text)}</td>'
@@ -172,10 +171,6 @@ def _high(alike: Sequence[Step]) -> float:
     return sum(step.estimate.high_us for step in alike if step.estimate is not None)
 
 
-def _names(alike: Sequence[Step]) -> str:
-    return ", ".join(step.name for step in alike)
-
-
 def _label(step: Step) -> str:
     """ "add + mul + 3 more [64, 64] f32": what a step does, in few words."""
     if step.kind == "kernel":
@@ -199,17 +194,16 @@ def _communication(report: CompileReport) -> str:
     """The two streams as a picture, and a row per collective."""
     if not report.communicates or not report.timed:
         return ""
-    timeline = simulate(report.steps)
     legend = " ".join(f'<span class="key {color}">{text}</span>' for color, text in _STREAMS.items())
     columns = [("step", "name"), ("does", ""), *((name, "n") for name in ("from µs", "est. µs", "exposed"))]
     columns += [(name, "n") for name in (MEASURED if report.realised else ())]
     rows = [
         [escape(row.step.name), _two_lines(row.step.title, row.step.why), f"{row.start:.1f}", *row.cells(report)]
-        for row in rows_of(report, timeline)
+        for row in rows_of(report)
     ]
     return (
-        f"<p>{escape(summary(report, timeline))}</p>"
-        f'<p class="soft">{legend}</p><div class="lanes">{timeline_svg(timeline)}</div>' + _table(columns, rows)
+        f"<p>{escape(summary(report))}</p>"
+        f'<p class="soft">{legend}</p><div class="lanes">{timeline_svg(report.timeline)}</div>' + _table(columns, rows)
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from litz_plugins import Decision, Estimate, Target
 
 from .communication import rows_of
 from .step import Step
-from .streams import Realised
+from .streams import Realised, Timeline, simulate
 
 JSON_VERSION = 1
 UNTIMED = (
@@ -90,6 +91,11 @@ class CompileReport:
     def total_bytes(self) -> float:
         """Sum of what the steps read and write."""
         return sum((step.bytes for step in self.steps), 0.0)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The steps on two streams, one after the other."""
+        return simulate(self.steps)
 
     @property
     def compile_seconds(self) -> float:

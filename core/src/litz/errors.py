@@ -241,8 +241,11 @@ class PackageInputError(LitzError):
 
     def __init__(self, problem: str) -> None:
         self.problem = problem
-        todo = "call it with inputs like those given to litz.aot_compile, or write a package for these; sizes that are "
-        super().__init__(problem, where="a loaded package", todo=todo + "to vary are named by dynamic_shapes=")
+        todo = (
+            "call it with inputs like those given to litz.aot_compile, or write a package for these; sizes that are "
+            "to vary are named by dynamic_shapes="
+        )
+        super().__init__(problem, where="a loaded package", todo=todo)
 
 
 class KernelFileError(LitzError):
@@ -253,10 +256,9 @@ class KernelFileError(LitzError):
         self.path = path
         todo = (
             "compile with options={'benchmark_kernels': True}, and name the graph's folder or one of the .json files "
+            "in it (`litz explain -v` shows where)"
         )
-        super().__init__(
-            problem, where=path or "litz bench-kernels", todo=todo + "in it (`litz explain -v` shows where)"
-        )
+        super().__init__(problem, where=path or "litz bench-kernels", todo=todo)
 
 
 class CacheError(LitzError):

@@ -124,10 +124,10 @@ class Options:
         """An option by the name that a user writes: "cpp.march", "autotune.seconds". Errors: KeyError."""
         if name in _TABLE:
             return getattr(self, _TABLE[name].attribute)
-        for given, value in self.plugin_values:
-            if given == name:
-                return value
-        near = nearest(name, [*_TABLE, *(given for given, _ in self.plugin_values)])
+        values = dict(self.plugin_values)
+        if name in values:
+            return values[name]
+        near = nearest(name, [*_TABLE, *values])
         raise KeyError(f"there is no option {name!r}" + (f"; did you mean {near!r}?" if near else ""))
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -388,7 +388,7 @@ def _checked(row: OptionRow, value: Any, source: str) -> Any:
     if row.type is Path and isinstance(value, (str, os.PathLike)):
         value = Path(value).expanduser()
     elif row.type is tuple:
-        value = _as_numbers(value) if row.item is int else _as_names(value)
+        value = _as_tuple(value, row.item)
     elif row.type is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     fits = isinstance(value, row.type) and not (row.type is int and isinstance(value, bool))
@@ -402,19 +402,16 @@ def _is_enough(row: OptionRow, value: Any) -> bool:
     return row.least is None or all(number >= row.least for number in numbers)
 
 
-def _as_numbers(value: Any) -> Any:
-    """A tuple of ints out of "64, 512", one number or any collection of them; None for anything else."""
+def _as_tuple(value: Any, item: type[Any]) -> Any:
+    """A tuple out of "a, b", of any collection, or of one number; None for what holds anything but `item`s."""
     if isinstance(value, str):
-        parts = [part.strip() for part in value.split(",") if part.strip()]
+        parts = tuple(part.strip() for part in value.split(",") if part.strip())
+        if item is str:
+            return parts
         return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else None
-    values = tuple(value) if isinstance(value, (list, tuple, set, frozenset)) else (value,)
-    return values if all(isinstance(each, int) and not isinstance(each, bool) for each in values) else None
-
-
-def _as_names(value: Any) -> Any:
-    """A tuple of strings out of "a, b" or any collection of strings; anything else as it is."""
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    if isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(v, str) for v in value):
-        return tuple(value) if isinstance(value, (list, tuple)) else tuple(sorted(value))
-    return None if isinstance(value, tuple) else value  # a tuple of something else is refused
+    if item is int and isinstance(value, int):
+        value = (value,)
+    if not isinstance(value, (list, tuple, set, frozenset)):
+        return None
+    fits = all(isinstance(each, item) and not isinstance(each, bool) for each in value)
+    return tuple(sorted(value) if isinstance(value, (set, frozenset)) else value) if fits else None

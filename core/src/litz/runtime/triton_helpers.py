@@ -291,12 +291,7 @@ def _atomic(base, offset, value, mask, mode: tl.constexpr):
     """Combine elements of 16, 32 or 64 bits with `value` where `mask` holds."""
     # A lane that is done, or masked off, swaps element 0 with itself.
     place = base + tl.where(mask, offset, tl.zeros_like(offset))
-    if base.dtype.element_ty.primitive_bitwidth == 16:
-        words = place.to(tl.pointer_type(tl.int16))
-    elif base.dtype.element_ty.primitive_bitwidth == 32:
-        words = place.to(tl.pointer_type(tl.int32))
-    else:
-        words = place.to(tl.pointer_type(tl.int64))
+    words = place.to(tl.pointer_type(_bits(value).dtype))
     pending = mask
     while tl.max(pending.to(tl.int32)) != 0:
         old = tl.load(place, volatile=True)

@@ -69,7 +69,7 @@ class Options:
     threads: int | None = _option(
         None,
         "kernels to build at a time; unset: one per processor",
-        env=("LITZ_BUILD_WORKERS", "LITZ_THREADS"),
+        variables=("LITZ_BUILD_WORKERS", "LITZ_THREADS"),
         least=1,
         affects_code=False,
     )
@@ -105,7 +105,7 @@ class Options:
     )
 
     cpp_compiler: str | None = _option(
-        None, "C++ compiler; unset: the first of g++, clang++, c++", name="cpp.compiler", env=("LITZ_CXX", "CXX")
+        None, "C++ compiler; unset: the first of g++, clang++, c++", name="cpp.compiler", variables=("LITZ_CXX", "CXX")
     )
     cpp_march: str = _option("native", "processor to compile for, as -march=", name="cpp.march")
     cpp_qualify: bool = _option(
@@ -153,9 +153,9 @@ class Options:
 class OptionRow:
     """One row of the table of options.
 
-    name: as a user writes it. optional: None is allowed. default: a value, or a function that gives it. env: variables
-    that set it, the first that is set counts. least: smallest number allowed. affects_code: kernels may differ by it.
-    item: what a tuple is of.
+    name: as a user writes it. optional: None is allowed. default: a value, or a function that gives it. variables: of
+    the environment that set it, where it is not LITZ_ and the name; the first that is set counts. least: smallest
+    number allowed. affects_code: kernels may differ by it. item: what a tuple is of.
     """
 
     name: str
@@ -163,7 +163,7 @@ class OptionRow:
     optional: bool
     default: Any
     help: str
-    env: tuple[str, ...]
+    variables: tuple[str, ...] = ()
     choices: tuple[Any, ...] | None = None
     least: int | None = None
     affects_code: bool = True
@@ -173,6 +173,11 @@ class OptionRow:
     def attribute(self) -> str:
         """The field of `Options`, for an option of core's."""
         return self.name.replace(".", "_")
+
+    @property
+    def env(self) -> tuple[str, ...]:
+        """The variables that set it: "autotune.seconds" is LITZ_AUTOTUNE_SECONDS."""
+        return self.variables or ("LITZ_" + "".join(c if c.isalnum() else "_" for c in self.name).upper(),)
 
     @property
     def value_unset(self) -> Any:
@@ -205,8 +210,7 @@ def _rows() -> Iterator[OptionRow]:
     hints = typing.get_type_hints(Options)
     for field in dataclasses.fields(Options):
         if field.metadata:
-            about = {"name": field.name, **_read_type(hints[field.name]), **field.metadata}
-            yield OptionRow(**{"env": (_env_name(about["name"]),), **about})
+            yield OptionRow(**{"name": field.name, **_read_type(hints[field.name]), **field.metadata})
 
 
 def _read_type(hint: Any) -> dict[str, Any]:
@@ -220,11 +224,6 @@ def _read_type(hint: Any) -> dict[str, Any]:
     if origin is tuple:
         return {"type": tuple, "optional": False, "item": args[0]}
     return {"type": hint, "optional": False}
-
-
-def _env_name(option: str) -> str:
-    """LITZ_ and the option's name in capitals: "autotune.seconds" is LITZ_AUTOTUNE_SECONDS."""
-    return "LITZ_" + "".join(c if c.isalnum() else "_" for c in option).upper()
 
 
 _TABLE: Mapping[str, OptionRow] = {row.name: row for row in _rows()}
@@ -244,7 +243,6 @@ def plugin_option_rows(specs: Iterable[OptionSpec]) -> tuple[OptionRow, ...]:
             optional=spec.default is None,
             default=spec.default,
             help=spec.help,
-            env=(_env_name(spec.name),),
             choices=spec.choices,
         )
         for spec in specs
@@ -295,9 +293,7 @@ def make_options(
 
     Errors: UnknownOptionError with the nearest name; InvalidOptionError saying what is accepted.
     """
-    given = dict(user_options or {})
-    if mode is not None and "mode" not in given:
-        given["mode"] = mode
+    given = ({} if mode is None else {"mode": mode}) | dict(user_options or {})
     mode_row = _TABLE["mode"]
     chosen = _value_of(mode_row, given, environ, {}, source="mode=" if mode is not None else "options=")
     presets = MODES[chosen]

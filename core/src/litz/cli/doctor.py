@@ -108,10 +108,9 @@ def _check_devices() -> list[Check]:
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         detail = f"{properties.name}, sm_{properties.major}{properties.minor}, {size_text(properties.total_memory)}"
-        if properties.major < 8 and torch.version.hip is None:
-            rows.append(Check(f"cuda:{index}", "warn", detail, "litz is tested on compute capability 8.0 and later"))
-        else:
-            rows.append(Check(f"cuda:{index}", "ok", detail))
+        old = properties.major < 8 and torch.version.hip is None
+        todo = "litz is tested on compute capability 8.0 and later" if old else ""
+        rows.append(Check(f"cuda:{index}", "warn" if old else "ok", detail, todo))
     if not torch.cuda.is_available():
         built = torch.version.cuda or torch.version.hip
         detail = f"none, though torch was built for {built}" if built else "none (torch is a CPU build)"

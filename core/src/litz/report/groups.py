@@ -76,7 +76,9 @@ def _value(number: str) -> float:
 
 
 def considered_text(decision: Decision) -> str:
-    """ "a + b: fused 3.1 µs, apart 5.2 µs": what a decision weighed."""
+    """ "a + b: fused 3.1 µs, apart 5.2 µs": what a decision weighed; its subject where it weighed nothing."""
+    if not decision.considered:
+        return decision.subject
     costs = (f"{name} ?" if us is None else f"{name} {time_text(us)}" for name, us in decision.considered)
     return f"{decision.subject}: {', '.join(costs)}"
 

@@ -239,7 +239,7 @@ def _two_lines(first: str, second: str) -> str:
 def _decisions(report: CompileReport) -> str:
     rows = []
     for group in group_decisions(report):
-        lines = [considered_text(d) if d.considered else d.subject for d in group.decisions]
+        lines = [considered_text(decision) for decision in group.decisions]
         what = "<br>".join(map(escape, lines))
         if len(lines) > 3:
             what = f"<details><summary>{len(lines)} times</summary>{what}</details>"

@@ -186,7 +186,7 @@ def _print_decisions(report: CompileReport, console: Console, verbose: bool) -> 
 
 def _subjects(group: Group, verbose: bool) -> list[str]:
     if verbose and any(decision.considered for decision in group.decisions):
-        return [considered_text(d) if d.considered else d.subject for d in group.decisions]
+        return [considered_text(decision) for decision in group.decisions]
     subjects = [decision.subject for decision in group.decisions]
     return [", ".join(subjects if verbose else few(subjects, FEW))]
 

@@ -159,16 +159,12 @@ def _loaded(data: Mapping[str, Any], path: Path, device: torch.device, compiler:
         text = path.with_name(data["source"]).read_text()
     except (OSError, ValueError) as error:  # ValueError: what is no name of a file
         raise KernelFileError(f"its source is not there: {error}", path=str(path)) from error
-    arguments = tuple(item if isinstance(item, int) else _label(item) for item in data["arguments"])
+    arguments = tuple(item if isinstance(item, int) else item.get("buffer", COUNTERS) for item in data["arguments"])
     source = KernelSource(data["name"], data["language"], text, data["symbol"], arguments, data["settings"])
     program = Program(data["name"], (), {}, (), ())
     context = CodegenContext(compiler.options, compiler.target_of(device), program, compiler.cache)
     loaded: Callable[..., Any] = spec.codegen.load(source, context)
     return loaded
-
-
-def _label(argument: Mapping[str, Any]) -> str:
-    return COUNTERS if "zeros" in argument else str(argument["buffer"])
 
 
 def _tensors(arguments: Sequence[Any], device: torch.device) -> list[Any]:

@@ -104,20 +104,16 @@ class Cache:
         except Exception as cause:
             if self._scratch is not None or not self._is_about(cause):
                 raise
-            self._give_up(cause)
+            self.aside(cause)
             return self._in_spare(kind, key, make, needs)
         self._checked.add(folder)
         return folder
 
     def aside(self, why: BaseException) -> Cache:
         """A cache in a temporary folder, for what cannot be used where this one lies; the first time with a warning."""
-        self._give_up(why)
-        return self._spare[0]
-
-    def _give_up(self, why: BaseException) -> None:
         with self._giving_up:
             if self._spare:
-                return
+                return self._spare[0]
             self._spare.append(Cache(self.root, enabled=False))
         problem = (why.strerror if isinstance(why, OSError) else None) or str(why) or type(why).__name__
         warnings.warn(
@@ -125,6 +121,7 @@ class Cache:
             f"{problem}. Make the folder usable, or name another: LITZ_CACHE_DIR=/path; LITZ_CACHE=0 uses none",
             stacklevel=1,  # one place for all compiles of a process: Python shows it once
         )
+        return self._spare[0]
 
     def _in_spare(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str]) -> Path:
         spare = self._spare[0]

@@ -136,22 +136,20 @@ def _label(fn: Callable[..., Any]) -> str:
     return f"{getattr(fn, '__name__', type(fn).__name__)}_ahead".replace("<lambda>", "function")
 
 
-def _inputs(inputs: Sequence[Mapping[str, Any]], graph: Graph) -> list[dict[str, Any]]:
-    """With what a tensor has to look like: its dtype, device, sizes and strides (numbers, or texts over sizes)."""
-    found = []
-    for item, node in zip(inputs, graph.placeholders, strict=True):
-        if item["kind"] == "tensor":
-            value: Any = node.meta["val"]
-            layout = {
-                "dtype": str(value.dtype),
-                "device": str(value.device),
-                "size": [_size(size) for size in value.shape],
-                "stride": [_size(step) for step in value.stride()],
-            }
-            found.append({**item, **layout})
-        else:
-            found.append(dict(item))
-    return found
+def _inputs(inputs: Sequence[dict[str, Any]], graph: Graph) -> list[dict[str, Any]]:
+    """With what a tensor has to look like."""
+    pairs = zip(inputs, graph.placeholders, strict=True)
+    return [item | _layout(node.meta["val"]) if item["kind"] == "tensor" else item for item, node in pairs]
+
+
+def _layout(value: Any) -> dict[str, Any]:
+    """A tensor's dtype, device, sizes and strides (numbers, or texts over sizes)."""
+    return {
+        "dtype": str(value.dtype),
+        "device": str(value.device),
+        "size": [_size(size) for size in value.shape],
+        "stride": [_size(step) for step in value.stride()],
+    }
 
 
 def _size(value: Any) -> int | str:

@@ -105,10 +105,9 @@ def test_text() -> None:
 def test_page() -> None:
     page = render_html(replace(report(*QUEUED), realised={"a": Realised(55.5, 12.5)}))
     assert "<h2>Communication</h2>" in page and "70 µs, of which 30 µs (43%) exposed" in page
-    first = page[page.index('<td class="name">a</td>') :]
-    assert [cell.split("<")[0] for cell in first.split("<td class=n>")[1:6]] == ["0.0", "50.0", "10.0", "55.5", "12.5"]
-    second = first[first.index('<td class="name">b</td>') :]
-    assert [cell.split("<")[0] for cell in second.split("<td class=n>")[1:6]] == ["50.0", "20.0", "20.0", "?", "?"]
+    rows = {name: page[page.index(f'<td class="name">{name}</td>') :].split('<td class="n">') for name in "ab"}
+    cells = {name: [cell.split("<")[0] for cell in row[1:6]] for name, row in rows.items()}
+    assert cells == {"a": ["0.0", "50.0", "10.0", "55.5", "12.5"], "b": ["50.0", "20.0", "20.0", "?", "?"]}
     assert 'class="net"' in page and 'class="stall"' in page
     assert "<h2>Communication</h2>" not in render_html(report(kernel("k", 1.0)))
 

@@ -56,18 +56,20 @@ def aot_compile(
         made = pipeline.make_graph_code(graph, compiler)
         target = _target(made, compiler)
         contents = package.Contents(
-            made.wrapper.text,
-            made.wrapper.objects,
-            made.sources,
-            {item["name"]: exported.state[item["name"]] for item in state},
-            _inputs(exported.inputs, graph),
-            exported.outputs,
-            exported.in_spec,
-            exported.out_spec,
-            _guards(graph, known, exported.ranges),
-            target,
-            _packed(torch.device(target.type), compiler).packing,
-            _needs(made, target, compiler),
+            wrapper=made.wrapper.text,
+            objects=made.wrapper.objects,
+            sources=made.sources,
+            state={item["name"]: exported.state[item["name"]] for item in state},
+            target=target,
+            facts={
+                "inputs": _inputs(exported.inputs, graph),
+                "outputs": exported.outputs,
+                "in_spec": exported.in_spec,
+                "out_spec": exported.out_spec,
+                "guards": _guards(graph, known, exported.ranges),
+                "needs": _needs(made, target, compiler),
+            },
+            packing=_packed(torch.device(target.type), compiler).packing,
         )
     return _write(contents, made, compiler, folder)
 
@@ -134,22 +136,20 @@ def _label(fn: Callable[..., Any]) -> str:
     return f"{getattr(fn, '__name__', type(fn).__name__)}_ahead".replace("<lambda>", "function")
 
 
-def _inputs(inputs: Sequence[Mapping[str, Any]], graph: Graph) -> list[dict[str, Any]]:
-    """With what a tensor has to look like: its dtype, device, sizes and strides (numbers, or texts over sizes)."""
-    found = []
-    for item, node in zip(inputs, graph.placeholders, strict=True):
-        if item["kind"] == "tensor":
-            value: Any = node.meta["val"]
-            layout = {
-                "dtype": str(value.dtype),
-                "device": str(value.device),
-                "size": [_size(size) for size in value.shape],
-                "stride": [_size(step) for step in value.stride()],
-            }
-            found.append({**item, **layout})
-        else:
-            found.append(dict(item))
-    return found
+def _inputs(inputs: Sequence[dict[str, Any]], graph: Graph) -> list[dict[str, Any]]:
+    """With what a tensor has to look like."""
+    pairs = zip(inputs, graph.placeholders, strict=True)
+    return [item | _layout(node.meta["val"]) if item["kind"] == "tensor" else item for item, node in pairs]
+
+
+def _layout(value: Any) -> dict[str, Any]:
+    """A tensor's dtype, device, sizes and strides (numbers, or texts over sizes)."""
+    return {
+        "dtype": str(value.dtype),
+        "device": str(value.device),
+        "size": [_size(size) for size in value.shape],
+        "stride": [_size(step) for step in value.stride()],
+    }
 
 
 def _size(value: Any) -> int | str:
@@ -185,6 +185,3 @@ def _target(made: pipeline.Made, compiler: pipeline.Compiler) -> Target:
             f"the graph runs on {names}", todo="a package is for the CPU and one other device, as cuda:0"
         )
     return targets[0]
-
-
-__all__ = ["aot_compile"]

@@ -115,7 +115,7 @@ def build(
             (folder / name).write_text(text)
 
     folder = compiler.cache.build("graph", digest(*files.values()), write, needs=tuple(files))
-    pool = shared_pool() if compiler.options.memory_pool else Pool(limit_bytes=0)
+    pool = shared_pool() if compiler.options.memory_pool else Pool(keeps=False)
     namespace = {**support(pool), **wrapper.objects, **launchers}
     entry = load_wrapper(wrapper.text, folder / "wrapper.py", namespace)
     kernels = {name: str(folder / place) for name, place in places.items()}

@@ -56,45 +56,31 @@ class LibraryChoice:
         return next((choice for choice in choices if choice.kind == "extern"), None)
 
 
-class Cpp:
-    """The CPU, in C++."""
+class Device:
+    """A type of devices, by its target. One plugin each, so that one can be blocked."""
+
+    def __init__(self, target: TargetSpec) -> None:
+        self.target = target
 
     @hookimpl
     def litz_register_targets(self, options: OptionsView) -> Sequence[TargetSpec]:
-        from litz.codegen.cpp import CppCodegen
-
-        return [TargetSpec("cpu", describe_cpu, CppCodegen(), packing="litz.runtime.cpp_package")]
-
-
-class Triton:
-    """CUDA devices, in Triton."""
-
-    @hookimpl
-    def litz_register_targets(self, options: OptionsView) -> Sequence[TargetSpec]:
-        from litz.codegen.triton import TritonCodegen
-
-        return [TargetSpec("cuda", describe_cuda, TritonCodegen(), packing="litz.runtime.triton_package")]
-
-
-class Meta:
-    """Tensors without memory."""
-
-    @hookimpl
-    def litz_register_targets(self, options: OptionsView) -> Sequence[TargetSpec]:
-        from litz.codegen.meta import MetaCodegen
-
-        return [TargetSpec("meta", describe_meta, MetaCodegen())]
+        return [self.target]
 
 
 def builtin_plugins() -> tuple[tuple[str, object], ...]:
     """(name, plugin) of core's own plugins, in the order of registration."""
+    from litz.codegen.cpp import CppCodegen
+    from litz.codegen.meta import MetaCodegen
+    from litz.codegen.triton import TritonCodegen
     from litz.cost import Roofline
 
+    cpp = TargetSpec("cpu", describe_cpu, CppCodegen(), packing="litz.runtime.cpp_package")
+    triton = TargetSpec("cuda", describe_cuda, TritonCodegen(), packing="litz.runtime.triton_package")
     return (
         ("core", Core()),
         ("library", LibraryChoice()),
-        ("cpp", Cpp()),
-        ("triton", Triton()),
-        ("meta", Meta()),
+        ("cpp", Device(cpp)),
+        ("triton", Device(triton)),
+        ("meta", Device(TargetSpec("meta", describe_meta, MetaCodegen()))),
         ("roofline", Roofline()),
     )

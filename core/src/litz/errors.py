@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Sequence
 
-from litz_plugins.errors import (
+from litz_plugins.errors import (  # noqa: F401  # users find plugins' errors here too
     DuplicatePluginError,
     DuplicateRegistrationError,
     HookSignatureError,
@@ -24,37 +24,6 @@ from litz_plugins.errors import (
     describe,
     nearest,
 )
-
-__all__ = [
-    "NOT_OURS",
-    "CacheError",
-    "CodegenError",
-    "CompileError",
-    "CompilerNotFoundError",
-    "DuplicatePluginError",
-    "DuplicateRegistrationError",
-    "ForeignResultError",
-    "FrozenWeightsError",
-    "HookSignatureError",
-    "IndexRangeError",
-    "InvalidOptionError",
-    "KernelBuildError",
-    "KernelFileError",
-    "LitzError",
-    "LoweringError",
-    "MissingMemoryError",
-    "PackageError",
-    "PackageInputError",
-    "PassOrderError",
-    "PluginError",
-    "PluginHookError",
-    "PluginLoadError",
-    "PluginWarning",
-    "UnknownHookError",
-    "UnknownOptionError",
-    "VerifyError",
-    "compiler_install_hint",
-]
 
 _REPORT_IT = "this is a bug in litz; please report it. To go on without litz for this graph: "
 _FALL_BACK = "options={'fallback': 'eager'}"
@@ -272,8 +241,11 @@ class PackageInputError(LitzError):
 
     def __init__(self, problem: str) -> None:
         self.problem = problem
-        todo = "call it with inputs like those given to litz.aot_compile, or write a package for these; sizes that are "
-        super().__init__(problem, where="a loaded package", todo=todo + "to vary are named by dynamic_shapes=")
+        todo = (
+            "call it with inputs like those given to litz.aot_compile, or write a package for these; sizes that are "
+            "to vary are named by dynamic_shapes="
+        )
+        super().__init__(problem, where="a loaded package", todo=todo)
 
 
 class KernelFileError(LitzError):
@@ -284,10 +256,9 @@ class KernelFileError(LitzError):
         self.path = path
         todo = (
             "compile with options={'benchmark_kernels': True}, and name the graph's folder or one of the .json files "
+            "in it (`litz explain -v` shows where)"
         )
-        super().__init__(
-            problem, where=path or "litz bench-kernels", todo=todo + "in it (`litz explain -v` shows where)"
-        )
+        super().__init__(problem, where=path or "litz bench-kernels", todo=todo)
 
 
 class CacheError(LitzError):

@@ -14,7 +14,7 @@ from typing import Any
 from litz.capture.graph import Graph
 from litz.capture.script import graph_script
 from litz.errors import NOT_OURS, CompileError, LitzError
-from litz.options import Options, core_options
+from litz.options import Options
 
 FOLDER = "failed"
 """In the cache folder: kernels and graphs that did not compile."""
@@ -55,9 +55,5 @@ def _write_script(graph: Graph, failure: LitzError, options: Options) -> Path | 
 
 def changed_options(options: Options) -> Mapping[str, Any]:
     """The options that are not at their defaults and that a failure may hang on."""
-    found = {}
-    for row in core_options():
-        value = getattr(options, row.attribute)
-        if row.name not in NOT_REPEATED and not callable(row.default) and value != row.default:
-            found[row.name] = str(value) if isinstance(value, Path) else value
+    found = {row.name: value for row, value in options.changed() if row.name not in NOT_REPEATED}
     return found | {name: options[name] for name in options.plugin_changed}

@@ -7,7 +7,6 @@ the file that it is, so that it can be changed and timed again.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -22,7 +21,7 @@ from litz.cost.clock import row_seconds
 from litz.errors import KernelFileError
 from litz.execution import ExecutionPlan
 from litz.ir import Buffer, KernelCall, Program
-from litz.options import Options, core_options
+from litz.options import Options
 from litz.schedule.schedule import Kernel
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 from litz_plugins.errors import describe
@@ -59,7 +58,7 @@ def kernel_data(
         "settings": dict(source.settings),
         "device": str(kernel.device),
         "arguments": [argument(item) for item in source.arguments],
-        "options": _changed(options),
+        "options": {row.name: value for row, value in options.changed() if row.affects_code and row.name != "mode"},
         "expected_us": None if estimate is None else estimate.us or None,  # 0 where the device has no figures
     }
     return json.dumps(data, indent=1)
@@ -75,15 +74,6 @@ def _buffer_data(buffer: Buffer, program: Program) -> dict[str, Any]:
         "elements": hint(layout.span),
         "bytes": hint(buffer.nbytes),
     }
-
-
-def _changed(options: Options) -> dict[str, Any]:
-    """Core's options that affect code and are not at their defaults."""
-    default = Options()
-    rows = [row for row in core_options() if row.affects_code and row.name != "mode"]
-    found = {row.name: getattr(options, row.attribute) for row in rows}
-    values = {row.name: found[row.name] for row in rows if found[row.name] != getattr(default, row.attribute)}
-    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
 
 # ------------------------------------------------------------------------------------------------------------- timing
@@ -131,12 +121,13 @@ def time_kernel(path: Path, seconds: float = 0.2) -> KernelTime:
     compiler = make_compiler(None, data["options"])
     does = " + ".join(dict.fromkeys(data["does"]))
     target = compiler.target_of(device)
-    if target.assumed:
-        problem = f"there is no {device.type.upper()} device here"
-        return KernelTime(data["name"], does, None, _bytes(data), data["expected_us"], problem)
-    with eval(target.guard, {"torch": torch}) if target.guard else nullcontext():  # text of the target's, for wrappers
-        us, problem = _measured(data, path, device, seconds, compiler)
-    return KernelTime(data["name"], does, us, _bytes(data), data["expected_us"], problem)
+    us, problem = None, f"there is no {device.type.upper()} device here"
+    if not target.assumed:
+        guard = eval(target.guard, {"torch": torch}) if target.guard else nullcontext()  # text, as wrappers have it
+        with guard:
+            us, problem = _measured(data, path, device, seconds, compiler)
+    size = sum(item.get("bytes", 0) for item in data["arguments"] if isinstance(item, dict))
+    return KernelTime(data["name"], does, us, size, data["expected_us"], problem)
 
 
 def _measured(
@@ -168,16 +159,12 @@ def _loaded(data: Mapping[str, Any], path: Path, device: torch.device, compiler:
         text = path.with_name(data["source"]).read_text()
     except (OSError, ValueError) as error:  # ValueError: what is no name of a file
         raise KernelFileError(f"its source is not there: {error}", path=str(path)) from error
-    arguments = tuple(item if isinstance(item, int) else _label(item) for item in data["arguments"])
+    arguments = tuple(item if isinstance(item, int) else item.get("buffer", COUNTERS) for item in data["arguments"])
     source = KernelSource(data["name"], data["language"], text, data["symbol"], arguments, data["settings"])
     program = Program(data["name"], (), {}, (), ())
     context = CodegenContext(compiler.options, compiler.target_of(device), program, compiler.cache)
     loaded: Callable[..., Any] = spec.codegen.load(source, context)
     return loaded
-
-
-def _label(argument: Mapping[str, Any]) -> str:
-    return COUNTERS if "zeros" in argument else str(argument["buffer"])
 
 
 def _tensors(arguments: Sequence[Any], device: torch.device) -> list[Any]:
@@ -198,10 +185,6 @@ def _made(item: Any, device: torch.device) -> Any:
     return values
 
 
-def _bytes(data: Mapping[str, Any]) -> int:
-    return sum(item.get("bytes", 0) for item in data["arguments"] if isinstance(item, dict))
-
-
 def _is_kernel(file: Path) -> bool:
     try:
         _read(file)
@@ -218,11 +201,3 @@ def _read(path: Path) -> Mapping[str, Any]:
     if not isinstance(data, dict) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):
         raise KernelFileError(f"it is not of the format {FORMAT} {VERSION}", path=str(path))
     return data
-
-
-def to_json(time: KernelTime) -> dict[str, Any]:
-    """For scripts."""
-    return {**dataclasses.asdict(time), "gb_s": time.gb_s}
-
-
-__all__ = ["SUFFIX", "KernelTime", "kernel_data", "kernel_files", "time_kernel", "to_json"]

@@ -12,7 +12,7 @@ import os
 import types
 import typing
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -39,30 +39,12 @@ def default_cache_dir() -> Path:
     return Path(platformdirs.user_cache_dir("litz", appauthor=False))
 
 
-def _option(
-    default: Any,
-    help: str,
-    *,
-    name: str = "",
-    env: tuple[str, ...] = (),
-    choices: tuple[Any, ...] | None = None,
-    least: int | None = None,
-    affects_code: bool = True,
-    factory: Callable[[], Any] | None = None,
-) -> Any:
-    """A field of `Options`. name: if it has a dot. env: variables that set it, the first that is set counts; by default
-    LITZ_ and its name. least: smallest number allowed. affects_code: kernels may differ by it."""
-    metadata = {
-        "help": help,
-        "name": name,
-        "env": env,
-        "choices": choices,
-        "least": least,
-        "affects_code": affects_code,
-        "factory": factory,
-    }
-    if factory is not None:
-        return dataclasses.field(default_factory=factory, metadata=metadata)
+def _option(default: Any, help: str, **about: Any) -> Any:
+    """A field of `Options`. default: a value, or a function that gives it. about: what its `OptionRow` says otherwise
+    than the field does."""
+    metadata = {"default": default, "help": help, **about}
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -73,7 +55,7 @@ class Options:
     mode: str = _option("default", "what to optimize for, as torch.compile's mode=", choices=tuple(MODES))
     debug: bool = _option(False, "check every stage's result; slower compiles, clearer errors", affects_code=False)
     cache: bool = _option(True, "keep compiled kernels on disk and reuse them", affects_code=False)
-    cache_dir: Path = _option(None, "folder of the disk cache", factory=default_cache_dir, affects_code=False)
+    cache_dir: Path = _option(default_cache_dir, "folder of the disk cache", affects_code=False)
     share_builds: bool = _option(
         True, "take kernels that another rank of the job has built, over the process group's store", affects_code=False
     )
@@ -87,7 +69,7 @@ class Options:
     threads: int | None = _option(
         None,
         "kernels to build at a time; unset: one per processor",
-        env=("LITZ_BUILD_WORKERS", "LITZ_THREADS"),
+        variables=("LITZ_BUILD_WORKERS", "LITZ_THREADS"),
         least=1,
         affects_code=False,
     )
@@ -123,7 +105,7 @@ class Options:
     )
 
     cpp_compiler: str | None = _option(
-        None, "C++ compiler; unset: the first of g++, clang++, c++", name="cpp.compiler", env=("LITZ_CXX", "CXX")
+        None, "C++ compiler; unset: the first of g++, clang++, c++", name="cpp.compiler", variables=("LITZ_CXX", "CXX")
     )
     cpp_march: str = _option("native", "processor to compile for, as -march=", name="cpp.march")
     cpp_qualify: bool = _option(
@@ -133,19 +115,19 @@ class Options:
     )
 
     # Pairs rather than a mapping, so that options can be hashed, compared and pickled.
-    plugin_values: tuple[tuple[str, Any], ...] = dataclasses.field(default=(), metadata={"table": False})
+    plugin_values: tuple[tuple[str, Any], ...] = ()
     """Values of plugins' options by full name; read them as ``options["plugin.option"]``."""
-    plugin_changed: tuple[str, ...] = dataclasses.field(default=(), metadata={"table": False})
+    plugin_changed: tuple[str, ...] = ()
     """Names of those that are not at their defaults."""
 
     def __getitem__(self, name: str) -> Any:
         """An option by the name that a user writes: "cpp.march", "autotune.seconds". Errors: KeyError."""
         if name in _TABLE:
             return getattr(self, _TABLE[name].attribute)
-        for given, value in self.plugin_values:
-            if given == name:
-                return value
-        near = nearest(name, [*_TABLE, *(given for given, _ in self.plugin_values)])
+        values = dict(self.plugin_values)
+        if name in values:
+            return values[name]
+        near = nearest(name, [*_TABLE, *values])
         raise KeyError(f"there is no option {name!r}" + (f"; did you mean {near!r}?" if near else ""))
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -155,6 +137,13 @@ class Options:
         except KeyError:
             return default
 
+    def changed(self) -> Iterator[tuple[OptionRow, Any]]:
+        """Core's options that are not at their defaults, paths as text."""
+        for row in _TABLE.values():
+            value = getattr(self, row.attribute)
+            if value != row.value_unset:
+                yield row, str(value) if isinstance(value, Path) else value
+
     def replace(self, **changes: Any) -> Options:
         """A copy with some fields changed (not checked: for litz's own use and tests)."""
         return dataclasses.replace(self, **changes)
@@ -162,22 +151,38 @@ class Options:
 
 @dataclass(frozen=True)
 class OptionRow:
-    """One row of the table of core's options. env: variables that set it, first come first served.
+    """One row of the table of options.
 
-    attribute: the field of `Options`, '' for a plugin's option. optional: None is allowed. item: what a tuple is of.
+    name: as a user writes it. optional: None is allowed. default: a value, or a function that gives it. variables: of
+    the environment that set it, where it is not LITZ_ and the name; the first that is set counts. least: smallest
+    number allowed. affects_code: kernels may differ by it. item: what a tuple is of.
     """
 
     name: str
-    attribute: str
     type: type[Any]
     optional: bool
     default: Any
     help: str
-    env: tuple[str, ...]
+    variables: tuple[str, ...] = ()
     choices: tuple[Any, ...] | None = None
     least: int | None = None
     affects_code: bool = True
     item: Any = str
+
+    @property
+    def attribute(self) -> str:
+        """The field of `Options`, for an option of core's."""
+        return self.name.replace(".", "_")
+
+    @property
+    def env(self) -> tuple[str, ...]:
+        """The variables that set it: "autotune.seconds" is LITZ_AUTOTUNE_SECONDS."""
+        return self.variables or ("LITZ_" + "".join(c if c.isalnum() else "_" for c in self.name).upper(),)
+
+    @property
+    def value_unset(self) -> Any:
+        """The value where nothing sets it."""
+        return self.default() if callable(self.default) else self.default
 
     @property
     def accepted(self) -> str:
@@ -204,39 +209,21 @@ _TYPE_NAMES: Mapping[Any, str] = {
 def _rows() -> Iterator[OptionRow]:
     hints = typing.get_type_hints(Options)
     for field in dataclasses.fields(Options):
-        if field.metadata.get("table", True):
-            about, name = field.metadata, field.metadata["name"] or field.name
-            kind, optional, choices = _read_type(hints[field.name])
-            items = typing.get_args(hints[field.name]) if kind is tuple else ()
-            yield OptionRow(
-                name=name,
-                attribute=field.name,
-                type=kind,
-                optional=optional,
-                default=about["factory"] or field.default,
-                help=about["help"],
-                env=about["env"] or (_env_name(name),),
-                choices=about["choices"] or choices,
-                least=about["least"],
-                affects_code=about["affects_code"],
-                item=items[0] if items else str,
-            )
+        if field.metadata:
+            yield OptionRow(**{"name": field.name, **_read_type(hints[field.name]), **field.metadata})
 
 
-def _read_type(hint: Any) -> tuple[type[Any], bool, tuple[Any, ...] | None]:
-    """(type, may it be None, choices) of an annotation: a class, X | None, a Literal, or tuple[X, ...]."""
-    if typing.get_origin(hint) is Literal:
-        choices = typing.get_args(hint)
-        return type(choices[0]), False, choices
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        (inner,) = [arg for arg in typing.get_args(hint) if arg is not type(None)]
-        return inner, True, None
-    return typing.get_origin(hint) or hint, False, None
-
-
-def _env_name(option: str) -> str:
-    """LITZ_ and the option's name in capitals: "autotune.seconds" is LITZ_AUTOTUNE_SECONDS."""
-    return "LITZ_" + "".join(c if c.isalnum() else "_" for c in option).upper()
+def _read_type(hint: Any) -> dict[str, Any]:
+    """What an annotation says of an option: a class, X | None, a Literal, or tuple[X, ...]."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return {"type": type(args[0]), "optional": False, "choices": args}
+    if origin in (types.UnionType, typing.Union):
+        (inner,) = [arg for arg in args if arg is not type(None)]
+        return {"type": inner, "optional": True}
+    if origin is tuple:
+        return {"type": tuple, "optional": False, "item": args[0]}
+    return {"type": hint, "optional": False}
 
 
 _TABLE: Mapping[str, OptionRow] = {row.name: row for row in _rows()}
@@ -252,12 +239,10 @@ def plugin_option_rows(specs: Iterable[OptionSpec]) -> tuple[OptionRow, ...]:
     return tuple(
         OptionRow(
             name=spec.name,
-            attribute="",
             type=spec.type,
             optional=spec.default is None,
             default=spec.default,
             help=spec.help,
-            env=(_env_name(spec.name),),
             choices=spec.choices,
         )
         for spec in specs
@@ -308,9 +293,7 @@ def make_options(
 
     Errors: UnknownOptionError with the nearest name; InvalidOptionError saying what is accepted.
     """
-    given = dict(user_options or {})
-    if mode is not None and "mode" not in given:
-        given["mode"] = mode
+    given = ({} if mode is None else {"mode": mode}) | dict(user_options or {})
     mode_row = _TABLE["mode"]
     chosen = _value_of(mode_row, given, environ, {}, source="mode=" if mode is not None else "options=")
     presets = MODES[chosen]
@@ -373,7 +356,7 @@ def _value_of(
             return _checked(row, _parse(row, environ[variable], variable), f"the environment variable {variable}")
     if row.name in presets:
         return presets[row.name]
-    return row.default() if callable(row.default) else row.default
+    return row.value_unset
 
 
 _WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -401,7 +384,7 @@ def _checked(row: OptionRow, value: Any, source: str) -> Any:
     if row.type is Path and isinstance(value, (str, os.PathLike)):
         value = Path(value).expanduser()
     elif row.type is tuple:
-        value = _as_numbers(value) if row.item is int else _as_names(value)
+        value = _as_tuple(value, row.item)
     elif row.type is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     fits = isinstance(value, row.type) and not (row.type is int and isinstance(value, bool))
@@ -415,19 +398,16 @@ def _is_enough(row: OptionRow, value: Any) -> bool:
     return row.least is None or all(number >= row.least for number in numbers)
 
 
-def _as_numbers(value: Any) -> Any:
-    """A tuple of ints out of "64, 512", one number or any collection of them; None for anything else."""
+def _as_tuple(value: Any, item: type[Any]) -> Any:
+    """A tuple out of "a, b", of any collection, or of one number; None for what holds anything but `item`s."""
     if isinstance(value, str):
-        parts = [part.strip() for part in value.split(",") if part.strip()]
+        parts = tuple(part.strip() for part in value.split(",") if part.strip())
+        if item is str:
+            return parts
         return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else None
-    values = tuple(value) if isinstance(value, (list, tuple, set, frozenset)) else (value,)
-    return values if all(isinstance(each, int) and not isinstance(each, bool) for each in values) else None
-
-
-def _as_names(value: Any) -> Any:
-    """A tuple of strings out of "a, b" or any collection of strings; anything else as it is."""
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    if isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(v, str) for v in value):
-        return tuple(value) if isinstance(value, (list, tuple)) else tuple(sorted(value))
-    return None if isinstance(value, tuple) else value  # a tuple of something else is refused
+    if item is int and isinstance(value, int):
+        value = (value,)
+    if not isinstance(value, (list, tuple, set, frozenset)):
+        return None
+    fits = all(isinstance(each, item) and not isinstance(each, bool) for each in value)
+    return tuple(sorted(value) if isinstance(value, (set, frozenset)) else value) if fits else None

@@ -37,7 +37,7 @@ from litz.ir.verify import RULES, IllegalProgram, Rule, positions_inside, verify
 from litz.lower import lower
 from litz.report.log import Log
 from litz.runtime.compiled_graph import CompiledGraph
-from litz.runtime.frozen import frozen_input, refusing
+from litz.runtime.frozen import refusing
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.choices import choose_templates, fits
 from litz.schedule.fusion_size import most_operations
@@ -122,7 +122,7 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
     compiled = replace(compiled, output_strides=changed_strides(graph, prepared))
     if graph.frozen_values:
         names = graph.input_names
-        frozen = [frozen_input(at, names[at], value) for at, value in graph.frozen_values.items()]
+        frozen = [(at, names[at], value) for at, value in graph.frozen_values.items()]
         compiled = replace(compiled, entry=refusing(compiled.entry, graph.name, frozen))
 
     log.running = "report"

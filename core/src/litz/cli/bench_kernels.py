@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -20,11 +21,11 @@ def bench_kernels(paths: tuple[Path, ...], seconds: float, as_json: bool) -> Non
     A path is a graph's folder in the cache or in a report, or one kernel's file in it, written by a compile with the
     option benchmark_kernels; `litz explain -v` shows where. A kernel's source may be changed and timed again.
     """
-    from litz.kernel_bench import kernel_files, time_kernel, to_json  # this loads torch
+    from litz.kernel_bench import kernel_files, time_kernel  # this loads torch
 
     times = [time_kernel(file, seconds) for path in paths for file in kernel_files(path)]
     if as_json:
-        print_json([to_json(time) for time in times])
+        print_json([{**asdict(time), "gb_s": time.gb_s} for time in times])
         return
     numbers = ("µs", "expected", "GB/s")
     table = make_table("kernel", *numbers, "does", numbers=numbers)

@@ -30,7 +30,7 @@ def info(folder: Path | None, as_json: bool) -> None:
         print_json(found)
         return
     console = make_console()
-    console.print(f"{escape(str(found['path']))}", soft_wrap=True)
+    console.print(escape(str(found["path"])), soft_wrap=True)
     if not found["entries"]:
         console.print("empty" if Path(found["path"]).is_dir() else "empty: the first compile makes the folder")
         return

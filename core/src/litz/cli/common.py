@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from litz.options import Options, make_options, make_plugin_settings
-from litz_plugins import Plugins, make_plugins
+from litz_plugins import Plugins, PluginWarning, make_plugins
 
 
 def make_console() -> Console:
@@ -42,22 +42,28 @@ def _as_json(value: Any) -> Any:
     return str(value) if isinstance(value, (Path, Exception)) else repr(value)
 
 
-def builtin_plugins() -> tuple[Sequence[tuple[str, object]], str]:
-    """(core's built-in plugins, '') or, where the compiler cannot be imported, ((), why): `litz doctor` has to run
-    where litz does not."""
-    try:
-        return tuple(importlib.import_module("litz.builtin").builtin_plugins()), ""
-    except Exception as cause:
-        return (), f"{type(cause).__name__}: {cause}"
+@contextmanager
+def no_plugin_warnings() -> Iterator[None]:
+    """For what says itself which plugins fail."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PluginWarning)
+        yield
 
 
 def load_plugins() -> tuple[Plugins, str]:
     """The plugins a compile would use, but without raising for one that fails: its row of the listing says why.
 
-    Returns them and, if core's own could not be loaded, the reason.
+    Returns them and, if core's own could not be loaded, the reason: `litz doctor` has to run where litz does not.
     """
     settings = make_plugin_settings()
-    builtins, problem = builtin_plugins()
+    builtins: tuple[tuple[str, object], ...] = ()
+    problem = ""
+    try:
+        from litz.builtin import builtin_plugins
+
+        builtins = builtin_plugins()
+    except Exception as cause:
+        problem = f"{type(cause).__name__}: {cause}"
     return make_plugins(builtins, disable=settings.disable, on_plugin_error="disable"), problem
 
 

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +20,12 @@ from typing import Literal
 import click
 from rich.markup import escape
 
-from litz.cli.common import current_options, load_plugins, make_console, make_table, print_json
+from litz.cli.common import current_options, load_plugins, make_console, make_table, no_plugin_warnings, print_json
 from litz.errors import KernelBuildError, LitzError, compiler_install_hint
 from litz.options import Options, default_cache_dir
 from litz.runtime.cache import Cache
 from litz.runtime.cpp_compiler import COMPILERS, find_command
 from litz.units import size_text
-from litz_plugins import PluginWarning
 
 Status = Literal["ok", "warn", "fail"]
 _MARKS: dict[Status, str] = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
@@ -110,10 +108,9 @@ def _check_devices() -> list[Check]:
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         detail = f"{properties.name}, sm_{properties.major}{properties.minor}, {size_text(properties.total_memory)}"
-        if properties.major < 8 and torch.version.hip is None:
-            rows.append(Check(f"cuda:{index}", "warn", detail, "litz is tested on compute capability 8.0 and later"))
-        else:
-            rows.append(Check(f"cuda:{index}", "ok", detail))
+        old = properties.major < 8 and torch.version.hip is None
+        todo = "litz is tested on compute capability 8.0 and later" if old else ""
+        rows.append(Check(f"cuda:{index}", "warn" if old else "ok", detail, todo))
     if not torch.cuda.is_available():
         built = torch.version.cuda or torch.version.hip
         detail = f"none, though torch was built for {built}" if built else "none (torch is a CPU build)"
@@ -142,19 +139,18 @@ def check_compiler(compiler: str | None, march: str, candidates: Sequence[str] =
     if command is None:
         return [Check("compiler", "fail", f"none found; looked for {looked}", compiler_install_hint())]
     with tempfile.TemporaryDirectory(prefix="litz-doctor-") as folder:
-        error = _build(command, march, folder, openmp=True)
-        if error is None:
-            return [_run_kernel(command, folder, openmp=True)]
-        without = _build(command, march, folder, openmp=False)
-        if without is not None:
-            return [Check("compiler", "fail", f"{shlex.join(command)}: {without}", compiler_install_hint())]
-        row = _run_kernel(command, folder, openmp=False)
-        if row.status == "fail":
-            return [row]
-        todo = "install the compiler's OpenMP library (libgomp or libomp)"
-        if sys.platform == "darwin":
-            todo = "brew install libomp"
-        return [Check("compiler", "warn", f"{shlex.join(command)} has no OpenMP: kernels run on one thread", todo)]
+        library = Path(folder) / "kernel.so"
+        openmp = _build(command, march, library, openmp=True) is None
+        problem = None if openmp else _build(command, march, library, openmp=False)
+        if problem is not None:
+            return [Check("compiler", "fail", f"{shlex.join(command)}: {problem}", compiler_install_hint())]
+        row = _run_kernel(command, library)
+    if openmp or row.status == "fail":
+        return [row]
+    todo = "install the compiler's OpenMP library (libgomp or libomp)"
+    if sys.platform == "darwin":
+        todo = "brew install libomp"
+    return [Check("compiler", "warn", f"{shlex.join(command)} has no OpenMP: kernels run on one thread", todo)]
 
 
 def check_kernels(options: Options) -> list[Check]:
@@ -174,18 +170,14 @@ def check_kernels(options: Options) -> list[Check]:
     return [Check("kernels", "warn", f"{name} gets wrong, and litz builds otherwise: {wrong}", todo)]
 
 
-def _library(folder: str, openmp: bool) -> Path:
-    return Path(folder) / ("kernel-omp.so" if openmp else "kernel.so")
-
-
-def _build(command: Sequence[str], march: str, folder: str, *, openmp: bool) -> str | None:
+def _build(command: Sequence[str], march: str, library: Path, *, openmp: bool) -> str | None:
     """None if it built, else the compiler's last words."""
-    source = Path(folder) / "kernel.cpp"
+    source = library.with_suffix(".cpp")
     source.write_text(_KERNEL, encoding="utf-8")
     flags = ["-O2", "-std=c++17", "-shared", "-fPIC", f"-march={march}"]
     if openmp:
         flags += ["-Xpreprocessor", "-fopenmp", "-lomp"] if sys.platform == "darwin" else ["-fopenmp"]
-    full = [*command, str(source), "-o", str(_library(folder, openmp)), *flags]
+    full = [*command, str(source), "-o", str(library), *flags]
     try:
         done = subprocess.run(full, capture_output=True, text=True, timeout=120, check=False)
     except (OSError, subprocess.TimeoutExpired) as cause:
@@ -195,10 +187,10 @@ def _build(command: Sequence[str], march: str, folder: str, *, openmp: bool) -> 
     return done.stderr.strip()[-500:] or f"exit status {done.returncode}"
 
 
-def _run_kernel(command: Sequence[str], folder: str, *, openmp: bool) -> Check:
+def _run_kernel(command: Sequence[str], library: Path) -> Check:
     name = shlex.join(command)
     try:
-        function = ctypes.CDLL(str(_library(folder, openmp))).litz_doctor
+        function = ctypes.CDLL(str(library)).litz_doctor
     except OSError as cause:
         todo = "the temporary folder may be mounted noexec; set TMPDIR to one that is not"
         return Check("compiler", "fail", f"{name}: what it built cannot be loaded: {cause}", todo)
@@ -255,8 +247,7 @@ def check_launch(options: Options) -> list[Check]:
 
 
 def _check_plugins() -> list[Check]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PluginWarning)  # the rows say it
+    with no_plugin_warnings():
         try:
             loaded, problem = load_plugins()
         except LitzError as cause:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import click
@@ -10,12 +9,13 @@ import click
 from litz import __version__
 from litz.cli.bench_kernels import bench_kernels
 from litz.cli.cache import cache
+from litz.cli.common import no_plugin_warnings
 from litz.cli.doctor import doctor
 from litz.cli.explain import explain
 from litz.cli.options import options
 from litz.cli.plugins import plugins
 from litz.options import make_plugin_settings
-from litz_plugins import LitzError, PluginWarning, make_plugins
+from litz_plugins import LitzError, make_plugins
 
 
 class _Group(click.Group):
@@ -37,8 +37,7 @@ class _Group(click.Group):
 
 def _plugin_commands() -> dict[str, click.Command]:
     """The commands of installed plugins; a plugin that cannot be loaded has none (`litz plugins` says why)."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PluginWarning)
+    with no_plugin_warnings():
         loaded = make_plugins(disable=make_plugin_settings().disable, on_plugin_error="disable")
         return loaded.commands()
 

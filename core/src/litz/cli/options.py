@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-
 import click
 from rich.markup import escape
 
-from litz.cli.common import current_options, load_plugins, make_console, make_table, print_json
+from litz.cli.common import current_options, load_plugins, make_console, make_table, no_plugin_warnings, print_json
 from litz.options import core_options, plugin_option_rows
-from litz_plugins import PluginWarning
 
 
 @click.command(short_help="List options and their values.")
@@ -19,8 +16,7 @@ def options(as_json: bool) -> None:
 
     Set one with torch.compile(..., options={"name": value}) or in the environment.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PluginWarning)
+    with no_plugin_warnings():
         loaded, _ = load_plugins()
     values = current_options(loaded)
     rows = [*core_options(), *plugin_option_rows(loaded.option_specs())]
@@ -34,13 +30,13 @@ def options(as_json: bool) -> None:
         return
     table = make_table("option", "value", "meaning")
     for row in rows:
-        value, default = values[row.name], row.default() if callable(row.default) else row.default
+        value = values[row.name]
         text = ", ".join(value) if isinstance(value, tuple) else "" if value is None else str(value)
         text = escape(text or "unset")
         accepted = row.accepted.partition(" (")[0].removesuffix(" or None")
         table.add_row(
             row.name,
-            text if value == default else f"[bold]{text}[/]",
+            text if value == row.value_unset else f"[bold]{text}[/]",
             f"{escape(row.help)}\n[dim]{', '.join(row.env)}: {escape(accepted)}[/]",
         )
     console = make_console()

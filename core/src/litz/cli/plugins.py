@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-import warnings
 from pathlib import Path
 
 import click
 from rich.markup import escape
 
-from litz.cli.common import current_options, load_plugins, make_console, make_table, print_json
-from litz_plugins import PluginInfo, PluginWarning
+from litz.cli.common import current_options, load_plugins, make_console, make_table, no_plugin_warnings, print_json
+from litz_plugins import PluginInfo
 from litz_plugins.scaffold import scaffold
 
 _STYLES = {"builtin": "dim", "external": "green", "blocked": "yellow", "failed": "red"}
@@ -26,8 +25,7 @@ def plugins(ctx: click.Context, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PluginWarning)  # the table says it
+    with no_plugin_warnings():
         loaded, problem = load_plugins()
         rows = loaded.listing(current_options(loaded))
     if as_json:

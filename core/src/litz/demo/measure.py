@@ -6,8 +6,6 @@ import copy
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,36 +16,13 @@ from litz import report as reports
 from .models import Outputs, Workload, step
 
 
-@dataclass(frozen=True)
-class Result:
-    """The figures of one workload. Times in milliseconds (medians) unless the name says seconds.
+def run(work: Workload, device: torch.device, console: Console) -> tuple[str, bool]:
+    """Measure one workload and print its figures, readable in 80 columns; its title, and whether litz is right.
 
-    Errors are the norm of the difference to float64 over the norm of the float64 result: the largest of logits, loss
-    and gradients.
+    Times are medians. Errors are the norm of the difference to float64 over the norm of the float64 result: the largest
+    of logits, loss and gradients. Right is within twice eager's own error; NaN is wrong.
     """
-
-    title: str
-    eager_ms: float
-    litz_ms: float
-    compile_seconds: float
-    loops_before: int
-    kernels: int
-    externs: int
-    extern_names: str
-    litz_error: float
-    eager_error: float
-    sources: tuple[str, ...]
-
-    @property
-    def right(self) -> bool:
-        """Within twice eager's own error. NaN is wrong."""
-        return self.litz_error <= 2 * self.eager_error
-
-
-def run(make: Callable[[torch.device], Workload], device: torch.device, console: Console) -> Result:
-    """Measure one workload, with a line of progress while it compiles."""
-    work = make(device)
-    console.print(f"\n[bold]{work.title}[/]", highlight=False)
+    console.print(f"\n[bold]{work.title}[/]")
     initial = copy.deepcopy(work.model.state_dict())
     with console.status("float64 reference ..."):
         exact = _reference(work, device)
@@ -63,19 +38,21 @@ def run(make: Callable[[torch.device], Workload], device: torch.device, console:
     with console.status("measuring ..."):
         eager_ms, litz_ms = _measure(work, compiled, device)
     externs = Counter(name for report in collected for name in report.externs.elements())
-    return Result(
-        title=work.title,
-        eager_ms=eager_ms,
-        litz_ms=litz_ms,
-        compile_seconds=compile_seconds,
-        loops_before=sum(report.loops_before for report in collected),
-        kernels=sum(report.kernels_after for report in collected),
-        externs=sum(externs.values()),
-        extern_names=", ".join(f"{count} {name}" for name, count in externs.most_common(3)),
-        litz_error=_error(litz_outputs, exact),
-        eager_error=_error(eager_outputs, exact),
-        sources=tuple(str(report.wrapper_path) for report in collected),
-    )
+    litz_error, eager_error = _error(litz_outputs, exact), _error(eager_outputs, exact)
+    right = litz_error <= 2 * eager_error
+    loops = sum(report.loops_before for report in collected)
+    kernels = sum(report.kernels_after for report in collected)
+    calls = ", ".join(f"{count} {name}" for name, count in externs.most_common(3))
+    console.print(f"  eager     {eager_ms:9.2f} ms")
+    console.print(f"  litz      {litz_ms:9.2f} ms   [bold]{eager_ms / litz_ms:.2f}x[/]")
+    console.print(f"  compile   {compile_seconds:9.1f} s")
+    console.print(f"  kernels   {loops} loops fused into {kernels} kernels")
+    console.print(f"            and {externs.total()} library calls ({calls})")
+    verdict = "[green]right[/]" if right else "[red]wrong[/]"
+    console.print(f"  error     litz {litz_error:.2e}, eager {eager_error:.2e} against float64: {verdict}")
+    for report in collected:
+        console.print(f"  source    {report.wrapper_path}", soft_wrap=True)
+    return work.title, right
 
 
 def _reference(work: Workload, device: torch.device) -> Outputs:
@@ -91,14 +68,11 @@ def _error(outputs: Outputs, exact: Outputs) -> float:
 
     A group counts as a whole: a gradient that is all but zero by itself is rounding errors and says nothing.
     """
-    worst = 0.0
+    errors = []
     for group, references in exact.items():
         differences = [(t.double() - r).norm() for t, r in zip(outputs[group], references, strict=True)]
-        error = float(torch.stack(differences).norm() / torch.stack([r.norm() for r in references]).norm())
-        if error != error:
-            return error
-        worst = max(worst, error)
-    return worst
+        errors.append(torch.stack(differences).norm() / torch.stack([r.norm() for r in references]).norm())
+    return float(torch.stack(errors).max())  # NaN where one is
 
 
 def _measure(work: Workload, compiled: torch.nn.Module, device: torch.device) -> tuple[float, float]:

@@ -8,13 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
+from typing import TYPE_CHECKING
 
 from litz.units import count_text, time_text
 
-from .report import CompileReport
 from .step import Step
-from .streams import COMMUNICATION, COMPUTE, Realised, Span, Timeline, simulate
+from .streams import COMMUNICATION, COMPUTE, Realised, Span, Timeline
 
+if TYPE_CHECKING:
+    from .report import CompileReport
+
+MEASURED = ("measured", "of that exposed")
+"""What stands above the cells of a profiled run."""
 GAP = 1 / 2000
 """Spans of one colour that are closer than this share of the whole are drawn as one."""
 
@@ -29,20 +34,26 @@ class Row:
     exposed_us: float
     realised: Realised | None
 
+    def cells(self, report: CompileReport) -> list[str]:
+        """What it takes and how much of that is exposed, estimated and, where the report has such, measured."""
+        found = [f"{self.us:.1f}", f"{self.exposed_us:.1f}"]
+        if self.realised is not None:
+            return [*found, f"{self.realised.us:.1f}", f"{self.realised.exposed_us:.1f}"]
+        return [*found, "?", "?"] if report.realised else found
 
-def rows_of(report: CompileReport, timeline: Timeline | None = None) -> list[Row]:
+
+def rows_of(report: CompileReport) -> list[Row]:
     """A row per collective, in order."""
-    timeline = timeline or simulate(report.steps)
     return [
-        Row(s.step, s.start, s.us, timeline.exposed[s.step.name], report.realised.get(s.step.name))
-        for s in timeline.spans
+        Row(s.step, s.start, s.us, report.timeline.exposed[s.step.name], report.realised.get(s.step.name))
+        for s in report.timeline.spans
         if s.stream == COMMUNICATION
     ]
 
 
-def summary(report: CompileReport, timeline: Timeline | None = None) -> str:
+def summary(report: CompileReport) -> str:
     """ "120 µs, of which 30 µs (25%) exposed, in a graph of 400 µs; measured: ..."."""
-    timeline = timeline or simulate(report.steps)
+    timeline = report.timeline
     text = _share(timeline.communication_us, timeline.exposed_us) + f", in a graph of {time_text(timeline.us)}"
     unknown = sum(1 for step in report.steps if step.estimate is None and step.kind != "wait")
     if unknown:

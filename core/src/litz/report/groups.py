@@ -16,6 +16,8 @@ from litz_plugins import Decision
 from .report import CompileReport
 from .step import Step
 
+FEW = 3
+"""Subjects named per group of decisions, and nodes per kernel, unless all are asked for."""
 _NAME = re.compile(r"\b(op|buf|kernel|arg|loop)\d+(_\d+)?\b")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?: (?:[KMGT]i?)?B\b)?(?!\w)")
 _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9}
@@ -74,7 +76,9 @@ def _value(number: str) -> float:
 
 
 def considered_text(decision: Decision) -> str:
-    """ "a + b: fused 3.1 µs, apart 5.2 µs": what a decision weighed."""
+    """ "a + b: fused 3.1 µs, apart 5.2 µs": what a decision weighed; its subject where it weighed nothing."""
+    if not decision.considered:
+        return decision.subject
     costs = (f"{name} ?" if us is None else f"{name} {time_text(us)}" for name, us in decision.considered)
     return f"{decision.subject}: {', '.join(costs)}"
 
@@ -86,6 +90,18 @@ def group_steps(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
         key = (step.kind, step.device, step.what, stems(step), step.bytes, step.flops, step.us)
         found.setdefault(key, []).append(step)
     return [tuple(alike) for alike in found.values()]
+
+
+def few(names: Sequence[str], most: int) -> tuple[str, ...]:
+    """The names; of more than `most` the first three and how many more."""
+    return tuple(names) if len(names) <= most else (*names[:FEW], f"{len(names) - FEW} more")
+
+
+def in_short(step: Step) -> str:
+    """ "add + mul + exp + 2 more": what a step does, in few words."""
+    if step.kind != "kernel":
+        return step.what.removeprefix("aten.").removesuffix(".default")
+    return " + ".join(few(stems(step), FEW + 1))
 
 
 def stems(step: Step) -> tuple[str, ...]:

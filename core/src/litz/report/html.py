@@ -6,16 +6,15 @@ Light or dark as the reader's system is. Tables fold (`<details>`), the chart is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from litz.units import count_text, size_text, time_text
 
-from .communication import rows_of, summary, timeline_svg
-from .groups import considered_text, group_decisions, group_steps, stems
+from .communication import MEASURED, rows_of, summary, timeline_svg
+from .groups import considered_text, group_decisions, group_steps, in_short
 from .report import UNTIMED, CompileReport
 from .step import Step
-from .streams import simulate
 
 BARS = 30
 """Bars in the chart: the kinds of steps that cost most."""
@@ -128,7 +127,7 @@ def _chart(report: CompileReport) -> str:
     for alike in shown:
         step, amount = alike[0], _total(alike, report)
         text = time_text(amount) if report.timed else size_text(amount)
-        title = "\n".join(filter(None, (_names(alike), step.title, _why(step))))
+        title = "\n".join(filter(None, (", ".join(step.name for step in alike), step.title, step.why)))
         rows.append(
             f'<tr title="{escape(title)}"><td class="n soft">{len(alike)} ×</td><td class="what">{escape(_label(step))}'
             f'</td><td class="bar">{_bar(alike, report, scale)}</td><td class="n">{escape(text)}</td>'
@@ -165,24 +164,18 @@ def _bar(alike: Sequence[Step], report: CompileReport, scale: float) -> str:
 
 
 def _total(alike: Sequence[Step], report: CompileReport) -> float:
-    return sum(step.us if report.timed else step.bytes for step in alike)
+    return sum(map(report.cost, alike))
 
 
 def _high(alike: Sequence[Step]) -> float:
     return sum(step.estimate.high_us for step in alike if step.estimate is not None)
 
 
-def _names(alike: Sequence[Step]) -> str:
-    return ", ".join(step.name for step in alike)
-
-
 def _label(step: Step) -> str:
     """ "add + mul + 3 more [64, 64] f32": what a step does, in few words."""
-    if step.kind != "kernel":
-        return f"{step.what.removeprefix('aten.').removesuffix('.default')}, {_unbroken(size_text(step.bytes))} each"
-    names = stems(step)
-    names = names if len(names) <= 4 else (*names[:3], f"{len(names) - 3} more")
-    return f"{' + '.join(names)} {_unbroken(step.what)}"
+    if step.kind == "kernel":
+        return f"{in_short(step)} {_unbroken(step.what)}"
+    return f"{in_short(step)}, {_unbroken(size_text(step.bytes))} each"
 
 
 def _unbroken(text: str) -> str:
@@ -197,31 +190,20 @@ def _color(step: Step) -> str:
     return {"kernel": "kernel", "collective": "net", "wait": "net"}.get(step.kind, "call")
 
 
-def _why(step: Step) -> str:
-    return "" if step.estimate is None else step.estimate.why
-
-
 def _communication(report: CompileReport) -> str:
     """The two streams as a picture, and a row per collective."""
     if not report.communicates or not report.timed:
         return ""
-    timeline = simulate(report.steps)
     legend = " ".join(f'<span class="key {color}">{text}</span>' for color, text in _STREAMS.items())
-    rows = []
-    for row in rows_of(report, timeline):
-        times = [row.start, row.us, row.exposed_us]
-        times += [] if row.realised is None else [row.realised.us, row.realised.exposed_us]
-        cells = [f"{time:.1f}" for time in times]
-        cells += ["?", "?"] if report.realised and row.realised is None else []
-        rows.append(
-            f'<tr><td class="name">{escape(row.step.name)}</td><td>{escape(row.step.title)}<br><span class="soft">'
-            f"{escape(_why(row.step))}</span></td>{''.join(f'<td class=n>{cell}</td>' for cell in cells)}</tr>"
-        )
-    names = ["from µs", "est. µs", "exposed", *(["measured", "of that exposed"] if report.realised else [])]
-    header = f"<tr><th>step</th><th>does</th>{''.join(f'<th class=n>{name}</th>' for name in names)}</tr>"
+    columns = [("step", "name"), ("does", ""), *((name, "n") for name in ("from µs", "est. µs", "exposed"))]
+    columns += [(name, "n") for name in (MEASURED if report.realised else ())]
+    rows = [
+        [escape(row.step.name), _two_lines(row.step.title, row.step.why), f"{row.start:.1f}", *row.cells(report)]
+        for row in rows_of(report)
+    ]
     return (
-        f"<p>{escape(summary(report, timeline))}</p>"
-        f'<p class="soft">{legend}</p><div class="lanes">{timeline_svg(timeline)}</div>' + _table(header, rows)
+        f"<p>{escape(summary(report))}</p>"
+        f'<p class="soft">{legend}</p><div class="lanes">{timeline_svg(report.timeline)}</div>' + _table(columns, rows)
     )
 
 
@@ -234,52 +216,51 @@ _STREAMS = {
 
 
 def _steps(report: CompileReport) -> str:
+    columns = [("step", "name"), ("does", "")]
+    columns += [("est. µs", "n"), ("between", "n soft extra")] if report.timed else []
     rows = []
     for step in report.steps:
         estimate = step.estimate
-        times = ""
-        if report.timed:
-            time = "?" if estimate is None else f"{estimate.us:.2f}"
-            interval = "" if estimate is None else f"{estimate.low_us:.1f} to {estimate.high_us:.1f}"
-            times = f'<td class="n">{time}</td><td class="n soft extra">{interval}</td>'
         about = step.what if step.kind == "kernel" else step.kind
-        about += f"; {_why(step)}" if report.timed and _why(step) else ""
-        rows.append(
-            f'<tr><td class="name">{escape(step.name)}</td>'
-            f'<td>{escape(step.title)}<br><span class="soft">{escape(about)}</span></td>{times}'
-            f'<td class="n">{size_text(step.bytes)}</td><td class="n extra">{step.flops:.3g}</td></tr>'
-        )
-    times = '<th class="n">est. µs</th><th class="n extra">between</th>' if report.timed else ""
-    header = f'<tr><th>step</th><th>does</th>{times}<th class="n">bytes</th><th class="n extra">FLOPs</th></tr>'
-    return _table(header, rows)
+        about += f"; {step.why}" if report.timed and step.why else ""
+        row = [escape(step.name), _two_lines(step.title, about)]
+        if report.timed and estimate is None:
+            row += ["?", ""]
+        elif report.timed and estimate is not None:
+            row += [f"{estimate.us:.2f}", f"{estimate.low_us:.1f} to {estimate.high_us:.1f}"]
+        rows.append([*row, size_text(step.bytes), f"{step.flops:.3g}"])
+    return _table([*columns, ("bytes", "n"), ("FLOPs", "n extra")], rows)
+
+
+def _two_lines(first: str, second: str) -> str:
+    return f'{escape(first)}<br><span class="soft">{escape(second)}</span>'
 
 
 def _decisions(report: CompileReport) -> str:
     rows = []
     for group in group_decisions(report):
-        lines = [considered_text(d) if d.considered else d.subject for d in group.decisions]
+        lines = [considered_text(decision) for decision in group.decisions]
         what = "<br>".join(map(escape, lines))
         if len(lines) > 3:
             what = f"<details><summary>{len(lines)} times</summary>{what}</details>"
-        rows.append(
-            f'<tr><td class="name">{escape(group.stage)}</td><td>{escape(group.chosen)}</td>'
-            f'<td>{escape(group.reason)}</td><td class="soft">{what}</td>'
-            f'<td class="name soft">{escape(group.plugin)}</td></tr>'
-        )
-    return _table("<tr><th>stage</th><th>chosen</th><th>because</th><th>for</th><th>by</th></tr>", rows)
+        rows.append([*map(escape, (group.stage, group.chosen, group.reason)), what, escape(group.plugin)])
+    columns = [("stage", "name"), ("chosen", ""), ("because", ""), ("for", "soft"), ("by", "name soft")]
+    return _table(columns, rows)
 
 
 def _stages(report: CompileReport) -> str:
-    rows = [
-        f'<tr><td>{escape(stage)}</td><td class="n">{seconds * 1e3:.1f}</td></tr>'
-        for stage, seconds in report.stage_seconds.items()
-    ]
-    return _table("<tr><th>stage</th><th class=n>ms</th></tr>", rows)
+    rows = [[escape(stage), f"{seconds * 1e3:.1f}"] for stage, seconds in report.stage_seconds.items()]
+    return _table([("stage", ""), ("ms", "n")], rows)
 
 
-def _table(header: str, rows: Iterable[str]) -> str:
-    body = "".join(rows)
-    return f'<div class="wide"><table>{header}{body}</table></div>' if body else ""
+def _table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
+    """columns: (title, CSS classes) of each; rows: their cells, as HTML. Without rows nothing."""
+    if not rows:
+        return ""
+    marks = [f' class="{classes}"' if classes else "" for _, classes in columns]
+    lines = ["".join(f"<th{mark}>{title}</th>" for (title, _), mark in zip(columns, marks, strict=True))]
+    lines += ["".join(f"<td{mark}>{cell}</td>" for cell, mark in zip(row, marks, strict=True)) for row in rows]
+    return f'<div class="wide"><table>{"".join(f"<tr>{line}</tr>" for line in lines)}</table></div>'
 
 
 def _source(text: str, path: object) -> str:

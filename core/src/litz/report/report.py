@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from litz.ir.dtypes import short
 from litz.ir.operation import storage_roots
 from litz_plugins import Decision, Estimate, Target
 
+from .communication import rows_of
 from .step import Step
-from .streams import Realised, simulate
+from .streams import Realised, Timeline, simulate
 
 JSON_VERSION = 1
 UNTIMED = (
@@ -76,6 +78,10 @@ class CompileReport:
         """Sum of the steps' estimates."""
         return sum((step.us for step in self.steps), 0.0)
 
+    def cost(self, step: Step) -> float:
+        """What a step costs: microseconds; bytes in a report without times."""
+        return step.us if self.timed else step.bytes
+
     @property
     def timed(self) -> bool:
         """Whether there is any estimate above 0: there is none for a CPU that was never measured."""
@@ -85,6 +91,11 @@ class CompileReport:
     def total_bytes(self) -> float:
         """Sum of what the steps read and write."""
         return sum((step.bytes for step in self.steps), 0.0)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The steps on two streams, one after the other."""
+        return simulate(self.steps)
 
     @property
     def compile_seconds(self) -> float:
@@ -123,14 +134,10 @@ class CompileReport:
         }
 
     def _communication(self) -> list[dict[str, Any]]:
-        timeline = simulate(self.steps)
         rows = []
-        for span in timeline.spans:
-            if span.step.kind == "collective":
-                name = span.step.name
-                row = {"step": name, "op": span.step.what, "us": span.us, "exposed_us": timeline.exposed[name]}
-                found = self.realised.get(name)
-                rows.append(row if found is None else row | {"realised": asdict(found)})
+        for row in rows_of(self):
+            data = {"step": row.step.name, "op": row.step.what, "us": row.us, "exposed_us": row.exposed_us}
+            rows.append(data if row.realised is None else data | {"realised": asdict(row.realised)})
         return rows
 
 
@@ -184,19 +191,14 @@ def make_report(
 
 
 def _step(step: Any, program: Program, estimate: Estimate | None, waits_for: tuple[str, ...]) -> Step:
-    loop = getattr(step, "loop", None)
-    work = count_work(step, program)
-    if loop is not None:
-        kind, what, fused, origins = "kernel", _ranges(loop, program), tuple(step.fused), step.origins
-    else:
-        kind, what, fused, origins = _kind(step), step.target_name, (), step.origins
+    loop, work = getattr(step, "loop", None), count_work(step, program)
     return Step(
         name=step.name,
-        kind=kind,
+        kind=_kind(step),
         device=str(step.device),
-        what=what,
-        fused=fused,
-        origins=tuple(origins),
+        what=step.target_name if loop is None else _ranges(loop, program),
+        fused=tuple(getattr(step, "fused", ())),
+        origins=tuple(step.origins),
         reads=tuple(step.reads),
         writes=tuple(step.writes),
         estimate=estimate,
@@ -211,7 +213,7 @@ def _kind(step: Any) -> str:
     for kind, name in ((Template, "template"), (KernelCall, "kernel"), (Collective, "collective"), (Wait, "wait")):
         if isinstance(step, kind):
             return name
-    return "extern"
+    return "extern" if getattr(step, "loop", None) is None else "kernel"
 
 
 def _ranges(loop: Loop, program: Program) -> str:

@@ -37,6 +37,11 @@ class Step:
         return self.estimate.us if self.estimate is not None else 0.0
 
     @property
+    def why(self) -> str:
+        """The reason of the estimate; '' where there is none."""
+        return self.estimate.why if self.estimate is not None else ""
+
+    @property
     def bytes(self) -> float:
         return self.bytes_read + self.bytes_written
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,15 +13,13 @@ from rich.text import Text
 
 from litz.units import count_text, size_text, time_text
 
-from .communication import rows_of, summary
-from .groups import Group, considered_text, group_decisions, group_steps, stems
+from .communication import MEASURED, rows_of, summary
+from .groups import FEW, Group, considered_text, few, group_decisions, group_steps, in_short
 from .report import CompileReport
 from .step import Step
 
 MANY = 25
 """Rows shown unless all are asked for: the first of a long schedule say little about the rest, so the costliest are."""
-FEW = 3
-"""Subjects named per group of decisions, and nodes per kernel, unless all are asked for."""
 
 
 def render_summary(reports: Sequence[CompileReport], console: Console) -> None:
@@ -88,10 +87,7 @@ def _table(first: str, numbers: Sequence[str]) -> Table:
 
 def _print_steps(report: CompileReport, console: Console, verbose: bool) -> None:
     groups = [(step,) for step in report.steps] if verbose else group_steps(report.steps)
-    shown = groups
-    if not verbose and len(groups) > MANY:
-        costliest = sorted(groups, key=lambda alike: -len(alike) * _cost(alike[0], report))[:MANY]
-        shown = [alike for alike in groups if alike in costliest]
+    shown = groups if verbose else _first(groups, lambda alike: len(alike) * report.cost(alike[0]))
     console.print(_step_table(shown, report, verbose))
     if len(shown) < len(groups):
         left = sum(map(len, groups)) - sum(map(len, shown))
@@ -100,8 +96,10 @@ def _print_steps(report: CompileReport, console: Console, verbose: bool) -> None
         )
 
 
-def _cost(step: Step, report: CompileReport) -> float:
-    return step.us if report.timed else step.bytes
+def _first(rows: Sequence[Any], cost: Callable[[Any], float]) -> Sequence[Any]:
+    """The `MANY` rows that cost most, in their order."""
+    costliest = sorted(rows, key=cost, reverse=True)[:MANY]
+    return [row for row in rows if row in costliest]
 
 
 def _step_table(groups: Sequence[Sequence[Step]], report: CompileReport, verbose: bool) -> Table:
@@ -131,18 +129,15 @@ def _step_table(groups: Sequence[Sequence[Step]], report: CompileReport, verbose
 
 def _because(step: Step, verbose: bool) -> str:
     """The estimate's reason; the figures behind its first words are for those who ask."""
-    why = "" if step.estimate is None else step.estimate.why
-    return why if verbose else why.partition(":")[0].partition(" (")[0]
+    return step.why if verbose else step.why.partition(":")[0].partition(" (")[0]
 
 
 def _does(step: Step, verbose: bool) -> str:
     if step.kind != "kernel":
-        return step.what if verbose else step.what.removeprefix("aten.").removesuffix(".default")
-    names = (step.origins or step.fused) if verbose else stems(step)
-    if not verbose and len(names) > FEW + 1:
-        names = (*names[:FEW], f"{len(names) - FEW} more")
+        return step.what if verbose else in_short(step)
     loops = f"; {' '.join(step.fused)}" if verbose and len(step.fused) > 1 else ""
-    return f"{' + '.join(names)} {step.what}{loops}".strip()
+    names = " + ".join(step.origins or step.fused) if verbose else in_short(step)
+    return f"{names} {step.what}{loops}".strip()
 
 
 # ----------------------------------------------------------------------------------------------------- communication
@@ -154,17 +149,10 @@ def render_communication(report: CompileReport, console: Console, verbose: bool)
         return
     console.print(f"\n[bold]communication[/] {escape(summary(report))}", highlight=False)
     rows = rows_of(report)
-    shown = rows if verbose else sorted(rows, key=lambda row: -row.exposed_us)[:MANY]
-    numbers = ["est. µs", "exposed"]
-    numbers += ["measured", "of that exposed"] if report.realised else []
-    table = _table("collective", numbers)
-    for row in (row for row in rows if row in shown):
-        cells = [f"{row.us:.1f}", f"{row.exposed_us:.1f}"]
-        if row.realised is not None:
-            cells += [f"{row.realised.us:.1f}", f"{row.realised.exposed_us:.1f}"]
-        elif report.realised:
-            cells += ["?", "?"]
-        table.add_row(Text(f"{row.step.name} {_op(row.step)}"), *cells)
+    shown = rows if verbose else _first(rows, lambda row: row.exposed_us)
+    table = _table("collective", ("est. µs", "exposed", *(MEASURED if report.realised else ())))
+    for row in shown:
+        table.add_row(Text(f"{row.step.name} {_op(row.step)}"), *row.cells(report))
     console.print(table)
     if len(shown) < len(rows):
         console.print(f"[dim]the {MANY} that are exposed most, in order, of {len(rows)}[/]")
@@ -198,10 +186,9 @@ def _print_decisions(report: CompileReport, console: Console, verbose: bool) -> 
 
 def _subjects(group: Group, verbose: bool) -> list[str]:
     if verbose and any(decision.considered for decision in group.decisions):
-        return [considered_text(d) if d.considered else d.subject for d in group.decisions]
+        return [considered_text(decision) for decision in group.decisions]
     subjects = [decision.subject for decision in group.decisions]
-    named = subjects if verbose or len(subjects) <= FEW else [*subjects[:FEW], f"{len(subjects) - FEW} more"]
-    return [", ".join(named)]
+    return [", ".join(subjects if verbose else few(subjects, FEW))]
 
 
 # ------------------------------------------------------------------------------------------------------------- facts

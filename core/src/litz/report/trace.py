@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .report import CompileReport
-from .streams import COMMUNICATION, COMPUTE, Span, simulate
+from .streams import COMMUNICATION, COMPUTE, Span
 
 _COMPILE, _RUN = 1, 2
 
@@ -23,7 +23,7 @@ def make_trace(report: CompileReport) -> dict[str, Any]:
         _name("process_name", _COMPILE, 0, f"compiling {report.name} (measured)"),
     ]
     threads: dict[str, int] = {}
-    for span in simulate(report.steps).spans if report.timed else _by_bytes(report):
+    for span in report.timeline.spans if report.timed else _by_bytes(report):
         step, estimate = span.step, span.step.estimate
         track = f"{step.device} communication" if span.stream == COMMUNICATION else step.device
         details = {

@@ -59,7 +59,7 @@ class Cache:
     """
 
     def __init__(self, root: Path, enabled: bool = True, peers: Peers | None = None) -> None:
-        self._peers = peers
+        self._peers = peers or Peers(lambda: None)
         self._scratch = None if enabled else _temporary()
         self.root = Path(root) if self._scratch is None else Path(self._scratch.name)
         self._checked: set[Path] = set()
@@ -104,20 +104,16 @@ class Cache:
         except Exception as cause:
             if self._scratch is not None or not self._is_about(cause):
                 raise
-            self._give_up(cause)
+            self.aside(cause)
             return self._in_spare(kind, key, make, needs)
         self._checked.add(folder)
         return folder
 
     def aside(self, why: BaseException) -> Cache:
         """A cache in a temporary folder, for what cannot be used where this one lies; the first time with a warning."""
-        self._give_up(why)
-        return self._spare[0]
-
-    def _give_up(self, why: BaseException) -> None:
         with self._giving_up:
             if self._spare:
-                return
+                return self._spare[0]
             self._spare.append(Cache(self.root, enabled=False))
         problem = (why.strerror if isinstance(why, OSError) else None) or str(why) or type(why).__name__
         warnings.warn(
@@ -125,6 +121,7 @@ class Cache:
             f"{problem}. Make the folder usable, or name another: LITZ_CACHE_DIR=/path; LITZ_CACHE=0 uses none",
             stacklevel=1,  # one place for all compiles of a process: Python shows it once
         )
+        return self._spare[0]
 
     def _in_spare(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str]) -> Path:
         spare = self._spare[0]
@@ -144,9 +141,7 @@ class Cache:
             folder = parent / key
             scratch = Path(tempfile.mkdtemp(prefix=f".{key[:8]}-", dir=parent))
             try:
-                ours = self._fill(kind, key, make, needs, scratch)
-                if ours and self._peers is not None:
-                    self._peers.offer(kind, key, scratch)
+                self._fill(kind, key, make, needs, scratch)
                 manifest.write(scratch)
                 _put(scratch, folder, needs)
                 self.misses += 1
@@ -154,20 +149,19 @@ class Cache:
                 shutil.rmtree(scratch, ignore_errors=True)
         return folder
 
-    def _fill(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str], folder: Path) -> bool:
-        """Fill a folder with what another rank has built, or with `make`; whether it was that."""
-        files = None if self._peers is None else self._peers.fetch(kind, key)
+    def _fill(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str], folder: Path) -> None:
+        """Fill a folder with what another rank has built, or with `make` for all ranks."""
+        files = self._peers.fetch(kind, key)
         if files is not None and set(needs) <= files.keys():
             for name, data in files.items():
                 (folder / name).write_bytes(data)
-            return False
+            return
+        built = None
         try:
             make(folder)
-        except BaseException:
-            if self._peers is not None:
-                self._peers.decline(kind, key)
-            raise
-        return True
+            built = folder
+        finally:
+            self._peers.offer(kind, key, built)
 
     def _is_about(self, cause: Exception) -> bool:
         """Whether an error is the cache folder's: a full disk, or a file in it or on the way to it."""

@@ -72,25 +72,21 @@ def vector_math() -> bool:
 @functools.lru_cache
 def command(compiler: Compiler, march: str, forms: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The compiler's command line, source and output aside. forms: of `FORMS`, for a kernel in a safe form."""
-    safe = [flag for form in FORMS if form in forms for flag in FORMS[form][compiler.clang]]
-    return (*_command(compiler, march), *safe)
-
-
-def _command(compiler: Compiler, march: str) -> tuple[str, ...]:
     flags = [*compiler.words, *FLAGS, f"-march={march}"]
     if platform.machine() in ("x86_64", "AMD64"):
         # Without AVX, g++ parks halves of vectors in MMX registers and does not clear them: libm's next fmod is NaN.
         flags.append("-mno-mmx")
     if sys.platform == "darwin":
-        return (*flags, "-undefined", "dynamic_lookup")  # Apple's clang has no OpenMP; pragmas are ignored
-    openmp = openmp_library()
-    compatible = openmp is not None and ("libgomp" in openmp.name) != compiler.clang
-    flags.append("-fopenmp" if openmp is None or compatible or not compiler.clang else "-fopenmp-simd")
-    if vector_math():
-        # 512-bit variants of the vector functions have other last bits than the 256-bit ones, which the prelude takes.
-        flags += ["-DLITZ_LIBMVEC=1", "-mprefer-vector-width=256"]
-        flags += ["-fveclib=libmvec"] if compiler.clang else []
-    return tuple(flags)
+        flags += ["-undefined", "dynamic_lookup"]  # Apple's clang has no OpenMP; pragmas are ignored
+    else:
+        openmp = openmp_library()
+        other = compiler.clang and openmp is not None and "libgomp" in openmp.name
+        flags.append("-fopenmp-simd" if other else "-fopenmp")
+        if vector_math():
+            # 512-bit variants of vector functions have other last bits than the 256-bit ones, which the prelude takes.
+            flags += ["-DLITZ_LIBMVEC=1", "-mprefer-vector-width=256"]
+            flags += ["-fveclib=libmvec"] if compiler.clang else []
+    return (*flags, *(flag for form in FORMS if form in forms for flag in FORMS[form][compiler.clang]))
 
 
 def libraries(compiler: Compiler) -> tuple[str, ...]:

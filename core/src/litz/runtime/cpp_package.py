@@ -13,6 +13,7 @@ from litz.target import target_of
 from litz_plugins import CodegenContext, KernelSource, Target
 
 from . import cpp_build, manifest
+from .package import AGAIN
 
 
 def here() -> Target:
@@ -37,5 +38,5 @@ def unpack(source: KernelSource, files: Mapping[str, Path], data: Mapping[str, A
         library = ctypes.CDLL(str(path))
     except OSError as cause:
         problem = f"the kernel {source.name} cannot be loaded: {cause}"
-        raise PackageError(problem, path=str(path), todo="write it anew here, with litz.aot_compile") from cause
+        raise PackageError(problem, path=str(path), todo=AGAIN) from cause
     return cpp_build.bind(getattr(library, source.symbol), source)

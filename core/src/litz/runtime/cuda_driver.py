@@ -94,8 +94,7 @@ def make_launch(function: Function, native: ModuleType | None) -> Callable[..., 
     what is no int; OverflowError for a grid of 2**32 blocks; RuntimeError for what the driver refuses. Threads may call
     at once.
     """
-    slow = _launch_by_ctypes(function)
-    return slow if native is None else _launch_natively(function, native, slow)
+    return _launch_by_ctypes(function) if native is None else _launch_natively(function, native)
 
 
 def make_fixed_launch(
@@ -110,14 +109,12 @@ def make_fixed_launch(
     aligned: positions of pointers to multiples of 16 bytes. Where one is none, `otherwise(*values)` is called instead.
     """
     masks = bytes(15 if n in aligned else 0 for n in range(function.arguments)) if aligned else None
+    return _launch_natively(function, native, grid=grid, masks=masks, otherwise=otherwise)
+
+
+def _launch_natively(function: Function, native: ModuleType, **more: Any) -> Callable[..., None]:
+    """`native.Launch`, with what it calls when it could not launch: ctypes does it then, or it is an error."""
     slow = _launch_by_ctypes(function)
-    return _launch_natively(function, native, slow, grid=grid, masks=masks, otherwise=otherwise)
-
-
-def _launch_natively(
-    function: Function, native: ModuleType, slow: Callable[..., None], **more: Any
-) -> Callable[..., None]:
-    """`native.Launch`, with what it calls when it could not launch: `slow` does it then, or it is an error."""
 
     def recover(status: int, grid: int, *values: int) -> None:
         if status and status != _INVALID_CONTEXT:

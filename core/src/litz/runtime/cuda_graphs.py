@@ -105,7 +105,7 @@ class _Replayer:
         return value.shape, value.stride(), value.device.index
 
     def _record(self, args: list[Any]) -> _Recording | None:
-        inputs = [self._own(position, value) for position, value in enumerate(args)]
+        inputs = [_copied(value) if self._moves(position, value) else value for position, value in enumerate(args)]
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
@@ -116,14 +116,13 @@ class _Replayer:
             return None
         return _Recording(graph, inputs, outputs)
 
-    def _own(self, position: int, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or position in self.static:
-            return value
-        return _copied(value)
+    def _moves(self, position: int, value: Any) -> bool:
+        """Whether a recording reads an input from memory of its own."""
+        return isinstance(value, torch.Tensor) and position not in self.static
 
     def _replay(self, recording: _Recording, args: list[Any]) -> tuple[Any, ...]:
         for position, (own, value) in enumerate(zip(recording.inputs, args, strict=True)):
-            if own is not value and isinstance(value, torch.Tensor) and position not in self.static:
+            if own is not value and self._moves(position, value):
                 own.copy_(value)
         recording.graph.replay()
         for position in self.mutated - self.static:

@@ -8,7 +8,6 @@ trace and is not seen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,31 +17,16 @@ from litz.errors import FrozenWeightsError
 from .compiled_graph import Entry
 
 
-@dataclass(frozen=True)
-class FrozenInput:
-    """An input whose values are part of the compiled graph: its position, name, address and version."""
-
-    position: int
-    name: str
-    address: int
-    version: int
-
-
-def frozen_input(position: int, name: str, tensor: torch.Tensor) -> FrozenInput:
-    """What a tensor is now."""
-    return FrozenInput(position, name, tensor.data_ptr(), _version(tensor))
-
-
-def refusing(entry: Entry, graph: str, frozen: Sequence[FrozenInput]) -> Entry:
-    """`entry`, which raises FrozenWeightsError where a frozen input is not what it was."""
-    known = tuple((item.position, item.address, item.version) for item in frozen)
+def refusing(entry: Entry, graph: str, frozen: Sequence[tuple[int, str, torch.Tensor]]) -> Entry:
+    """`entry`, which raises FrozenWeightsError where an input is not what it is now. frozen: (position, name, value) of
+    the inputs whose values are part of the compiled graph."""
+    known = tuple((position, name, value.data_ptr(), _version(value)) for position, name, value in frozen)
 
     def call(args: list[Any]) -> tuple[Any, ...]:
-        for position, address, version in known:
+        for position, name, address, version in known:
             tensor = args[position]
             if tensor.data_ptr() != address or _version(tensor) != version:
-                item = next(item for item in frozen if item.position == position)
-                raise FrozenWeightsError(graph, item.name, replaced=tensor.data_ptr() != address)
+                raise FrozenWeightsError(graph, name, replaced=tensor.data_ptr() != address)
         return entry(args)
 
     return call

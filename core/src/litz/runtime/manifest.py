@@ -21,10 +21,14 @@ LARGEST = 1 << 20
 _SUM = re.compile(r"[0-9a-f]{64}")
 
 
+def sums(folder: Path) -> dict[str, str]:
+    """Name -> sum of all files that are in a folder, folders in it included."""
+    return {path.relative_to(folder).as_posix(): sum_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
 def write(folder: Path) -> None:
-    """Write the sums of all files that are in a folder, folders in it included."""
-    sums = {path.relative_to(folder).as_posix(): sum_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}
-    (folder / FILE).write_text(json.dumps(sums, indent=1))
+    """Write the sums of a folder into it."""
+    (folder / FILE).write_text(json.dumps(sums(folder), indent=1))
 
 
 def holds(folder: Path, needs: Sequence[str] = ()) -> bool:
@@ -32,19 +36,14 @@ def holds(folder: Path, needs: Sequence[str] = ()) -> bool:
     try:
         if not stat.S_ISDIR(folder.lstat().st_mode):
             return False
-        sums = read_sums(plain_file(folder, FILE, LARGEST).decode())
-        return bool(sums) and set(needs) <= sums.keys() and all(agrees(folder, *item) for item in sums.items())
+        found = check_sums(json.loads(plain_file(folder, FILE, LARGEST).decode(), object_pairs_hook=_distinct))
+        return bool(found) and set(needs) <= found.keys() and all(agrees(folder, *item) for item in found.items())
     except (OSError, ValueError, RecursionError, MemoryError):
         return False
 
 
-def read_sums(text: str) -> dict[str, str]:
-    """Name -> sum. ValueError for what is not that: another type, a name that leads elsewhere, a name twice."""
-    return check_sums(json.loads(text, object_pairs_hook=_distinct))
-
-
 def check_sums(sums: Any) -> dict[str, str]:
-    """The same for what was read already."""
+    """Name -> sum. ValueError for what is not that: another type, a name that leads elsewhere."""
     if not isinstance(sums, dict):
         raise ValueError("no list of sums")
     for name, value in sums.items():
@@ -56,11 +55,13 @@ def check_sums(sums: Any) -> dict[str, str]:
 
 
 def agrees(folder: Path, name: str, value: str) -> bool:
-    """Whether a file is a plain file in the folder, reached by no link, with this sum. OSError if it cannot be read."""
-    steps = [folder.joinpath(*PurePosixPath(name).parts[:count]) for count in range(1, len(PurePosixPath(name).parts))]
-    if any(stat.S_ISLNK(step.lstat().st_mode) for step in steps) or not stat.S_ISREG((folder / name).lstat().st_mode):
+    """Whether a file is a plain file in the folder, reached by no link, that can be read and has this sum."""
+    path, folders = folder / name, PurePosixPath(name).parents[:-1]
+    try:
+        linked = any((folder / step).is_symlink() for step in folders)
+        return not linked and stat.S_ISREG(path.lstat().st_mode) and sum_of(path) == value
+    except OSError:
         return False
-    return sum_of(folder / name) == value
 
 
 def plain_file(folder: Path, name: str, most: int) -> bytes:

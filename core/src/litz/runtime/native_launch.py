@@ -28,7 +28,7 @@ NAME = "litz_native_launch"
 SOURCE = Path(__file__).with_name("native_launch.cpp")
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-w")
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 @functools.cache
@@ -43,26 +43,22 @@ def load(compiler: str | None, cache: Cache) -> ModuleType | None:
     Its type `Launch` is called with a kernel's arguments. A process tries once for each compiler: Python's own table of
     modules remembers what came of it.
     """
+    name = f"{NAME}@{compiler or ''}"
     with _lock:
-        return _load(compiler, cache)
+        if name not in sys.modules:
+            path = find(compiler, cache)
+            # None is what Python's table has for a module that is not to be had.
+            sys.modules[name] = None if path is None else load_library(path)  # type: ignore[assignment]
+        return sys.modules[name]
 
 
 def prepare(compiler: str | None, cache: Cache) -> None:
     """`load`, for later. Where a thread is at it others go on with their kernels, which take longer."""
     if _lock.acquire(blocking=False):
         try:
-            _load(compiler, cache)
+            load(compiler, cache)
         finally:
             _lock.release()
-
-
-def _load(compiler: str | None, cache: Cache) -> ModuleType | None:
-    name = f"{NAME}@{compiler or ''}"
-    if name not in sys.modules:
-        path = find(compiler, cache)
-        # None is what Python's table has for a module that is not to be had.
-        sys.modules[name] = None if path is None else load_library(path)  # type: ignore[assignment]
-    return sys.modules[name]
 
 
 def find(compiler: str | None, cache: Cache) -> Path | None:

@@ -7,6 +7,7 @@ shared objects, cubins): load only what you would run.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.metadata
@@ -32,6 +33,8 @@ FORMAT, VERSION = "litz-package", 2
 MANIFEST, WRAPPER, WEIGHTS, COMMON = "package.json", "wrapper.py", "weights.bin", "common"
 LARGEST_MANIFEST = 1 << 26
 """Bytes: it has a line for each weight and size."""
+AGAIN = "write it anew here, with litz.aot_compile"
+"""What to do about a package that cannot be used."""
 ALIGNMENT = 64
 """Bytes at whose multiples a tensor starts in the file of weights."""
 
@@ -49,23 +52,18 @@ class Contents:
     """What goes into a package.
 
     wrapper: the module's text; objects: what it names besides kernels and ops (tensors, functions of modules).
-    sources: of kernels, by name. state: tensors by name, which are `inputs` of kind "state". inputs, outputs, in_spec,
-    out_spec, guards: as `Package` has them. target: what it is made for. packing: `TargetSpec.packing` of its type.
-    needs: (plugin, dist, version) of those whose code has a part in it.
+    sources: of kernels, by name. state: tensors by name, which are inputs of kind "state". target: what it is made for.
+    packing: `TargetSpec.packing` of its type. facts: what else loading and calling go by, JSON-able: inputs, outputs,
+    in_spec, out_spec, guards, and needs, (plugin, dist, version) of those whose code has a part in it.
     """
 
     wrapper: str
     objects: Mapping[str, Any]
     sources: Mapping[str, KernelSource]
     state: Mapping[str, torch.Tensor]
-    inputs: Sequence[Mapping[str, Any]]
-    outputs: Sequence[Mapping[str, Any]]
-    in_spec: str
-    out_spec: str
-    guards: Sequence[str]
     target: Target
     packing: str
-    needs: Sequence[tuple[str, str, str]] = ()
+    facts: Mapping[str, Any]
 
 
 def write_package(contents: Contents, folder: Path, pack: Pack) -> None:
@@ -91,18 +89,12 @@ def write_package(contents: Contents, folder: Path, pack: Pack) -> None:
         "torch": str(torch.__version__),
         "packing": contents.packing,
         "device": _facts(contents.target, contents.packing),
-        "needs": [list(plugin) for plugin in contents.needs],
         "tensors": _write_tensors(tensors, folder / WEIGHTS),
         "functions": {k: _path_of(v) for k, v in contents.objects.items() if not isinstance(v, torch.Tensor)},
         "kernels": kernels,
-        "inputs": list(contents.inputs),
-        "outputs": list(contents.outputs),
-        "in_spec": contents.in_spec,
-        "out_spec": contents.out_spec,
-        "guards": list(contents.guards),
+        **contents.facts,
+        "sums": manifest.sums(folder),
     }
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    data["sums"] = {path.relative_to(folder).as_posix(): manifest.sum_of(path) for path in files}
     (folder / MANIFEST).write_text(json.dumps(data, indent=1))
 
 
@@ -128,13 +120,10 @@ def _write_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str,
 
 def _path_of(value: Any) -> str:
     """Where to import an object from. PackageError for what has no such place."""
-    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
-    if module and name and "<" not in name:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part, None)
-        if found is value:
-            return f"{module}:{name}"
+    path = f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', '')}"
+    with contextlib.suppress(ImportError, AttributeError, ValueError):
+        if _imported(path) is value:
+            return path
     raise PackageError(f"the graph calls {value!r}, which has no name in a module", todo="compile it just in time")
 
 
@@ -143,7 +132,6 @@ def _path_of(value: Any) -> str:
 
 def load_package(folder: Path) -> Package:
     """The callable. Errors: PackageError, for what is damaged or was made for something else."""
-    again = "write it anew here, with litz.aot_compile"
     try:
         data = json.loads(manifest.plain_file(folder, MANIFEST, LARGEST_MANIFEST))
         if not isinstance(data, dict):
@@ -152,48 +140,42 @@ def load_package(folder: Path) -> Package:
         problem = f"{MANIFEST} cannot be read: {cause}"
         raise PackageError(problem, path=str(folder), todo="name a folder that litz.aot_compile wrote") from cause
     try:
-        return _load(folder, data, again)
+        problem, todo = _unfit(folder, data)
+        if problem:
+            raise PackageError(problem, path=str(folder), todo=todo)
+        return Package(folder, data)
     except (AttributeError, ImportError, LookupError, TypeError, ValueError, RuntimeError, SyntaxError) as cause:
         problem = f"{MANIFEST} is damaged: {type(cause).__name__}: {cause}"
-        raise PackageError(problem, path=str(folder), todo=again) from cause
+        raise PackageError(problem, path=str(folder), todo=AGAIN) from cause
 
 
-def _load(folder: Path, data: Mapping[str, Any], again: str) -> Package:
+def _unfit(folder: Path, data: Mapping[str, Any]) -> tuple[str, str]:
+    """Why a package cannot be used here and what to do about it; '' if it can."""
     if data.get("format") != FORMAT or data.get("version") != VERSION:
-        found = f"{data.get('format')} {data.get('version')}"
-        raise PackageError(f"this is {found}, not {FORMAT} {VERSION}", path=str(folder), todo=again)
+        return f"this is {data.get('format')} {data.get('version')}, not {FORMAT} {VERSION}", AGAIN
     if data["torch"] != str(torch.__version__):
-        problem = f"it was made with torch {data['torch']}, and this is torch {torch.__version__}"
-        raise PackageError(problem, path=str(folder), todo=again)
+        return f"it was made with torch {data['torch']}, and this is torch {torch.__version__}", AGAIN
     for plugin, dist, version in data["needs"]:
         found = _version_of(dist)
         if found != version:
             problem = f"it needs the plugin {plugin!r} ({dist} {version}), and {found or 'none'} is here"
-            raise PackageError(problem, path=str(folder), todo=f"pip install {dist}=={version}")
+            return problem, f"pip install {dist}=={version}"
     wanted = data["device"]
     target = importlib.import_module(data["packing"]).here()
     if target.assumed:
-        problem = f"it was made for a {wanted['name']}, and there is no {wanted['type'].upper()} device here"
-        raise PackageError(problem, path=str(folder), todo=again)
+        return f"it was made for a {wanted['name']}, and there is no {wanted['type'].upper()} device here", AGAIN
     here = _facts(target, data["packing"])
     if here["made_for"] != wanted["made_for"]:
-        problem = f"it was made for {wanted['name']}, {wanted['made_for']}; this is {here['name']}, {here['made_for']}"
-        raise PackageError(problem, path=str(folder), todo=again)
+        device = f"{here['name']}, {here['made_for']}"
+        return f"it was made for {wanted['name']}, {wanted['made_for']}; this is {device}", AGAIN
     sums = manifest.check_sums(data["sums"])
     for name, wanted_sum in sums.items():
-        if not _agrees(folder, name, wanted_sum):
-            raise PackageError(f"{name} is missing or damaged", path=str(folder), todo=again)
+        if not manifest.agrees(folder, name, wanted_sum):
+            return f"{name} is missing or damaged", AGAIN
     for name in (WRAPPER, *([WEIGHTS] if data["tensors"] else [])):
         if name not in sums:
-            raise PackageError(f"no sum vouches for {name}", path=str(folder), todo=again)
-    return Package(folder, data)
-
-
-def _agrees(folder: Path, name: str, value: str) -> bool:
-    try:
-        return manifest.agrees(folder, name, value)
-    except OSError:
-        return False
+            return f"no sum vouches for {name}", AGAIN
+    return "", ""
 
 
 def _facts(target: Target, packing: str) -> dict[str, str]:

@@ -49,16 +49,10 @@ class Peers:
         """The files of an entry by name; None where this rank is to build it, and `offer` it then."""
         return self._try(lambda store, rank: self._wait(store, rank, kind, key)) if kind in KINDS else None
 
-    def offer(self, kind: str, key: str, folder: Path) -> None:
-        """Leave the files of an entry that this rank has built to the others."""
+    def offer(self, kind: str, key: str, folder: Path | None) -> None:
+        """Leave the files of an entry that this rank has built to the others; None: it could not, and each builds."""
         if kind in KINDS:
-            text = pack(folder)
-            self._try(lambda store, _: store.set(f"{PREFIX}/{kind}/{key}/files", text))
-
-    def decline(self, kind: str, key: str) -> None:
-        """Tell the others to build for themselves: this rank could not."""
-        if kind in KINDS:
-            self._try(lambda store, _: store.set(f"{PREFIX}/{kind}/{key}/files", NOTHING))
+            self._try(lambda store, _: store.set(f"{PREFIX}/{kind}/{key}/files", pack(folder) if folder else NOTHING))
 
     def _wait(self, store: Any, rank: int, kind: str, key: str) -> Mapping[str, bytes] | None:
         place = f"{PREFIX}/{kind}/{key}"

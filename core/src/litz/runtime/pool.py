@@ -22,14 +22,14 @@ KEEP_CALLS = 64
 
 
 class Pool:
-    """Storages by size, each lent until nobody but the pool holds it. Safe for several threads."""
+    """Storages by size, each lent until nobody but the pool holds it; with `keeps=False` each is a fresh one. Safe for
+    several threads."""
 
-    def __init__(self, limit_bytes: int | None = None) -> None:
+    def __init__(self, keeps: bool = True) -> None:
+        self._keeps = keeps
         self._free_since: dict[int, list[tuple[torch.UntypedStorage, int]]] = {}
         self._lock = threading.Lock()
         self._turn = 0
-        self.limit_bytes = limit_bytes
-        self.held_bytes = 0
 
     def empty(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, nbytes: int) -> torch.Tensor:
         """An uninitialised CPU tensor over a storage of `nbytes`, at offset 0."""
@@ -46,9 +46,8 @@ class Pool:
                     blocks.append((blocks.pop(position)[0], self._turn))
                     return storage
             storage = torch.UntypedStorage(nbytes)
-            if self.limit_bytes is None or self.held_bytes + nbytes <= self.limit_bytes:
+            if self._keeps:
                 blocks.append((storage, self._turn))
-                self.held_bytes += nbytes
             return storage
 
     def end_of_call(self) -> None:
@@ -59,17 +58,10 @@ class Pool:
         with self._lock:
             for nbytes, blocks in list(self._free_since.items()):
                 kept = [b for b in blocks if self._turn - b[1] <= KEEP_CALLS or storage_use_count(b[0]) > 1]
-                self.held_bytes -= nbytes * (len(blocks) - len(kept))
                 if kept:
                     self._free_since[nbytes] = kept
                 else:
                     del self._free_since[nbytes]
-
-    def clear(self) -> None:
-        """Let go of everything; what callers hold stays theirs."""
-        with self._lock:
-            self._free_since.clear()
-            self.held_bytes = 0
 
 
 @cache

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -81,24 +82,19 @@ class Binary:
 
 def evaluate_host_text(text: str | int, sizes: Sequence[int]) -> int:
     """The value of a grid or a limit of `KernelSource.settings` for the size arguments."""
-    if isinstance(text, int):
-        return text
-    return int(eval(compile_host_text(text), {f"s{n}": size for n, size in enumerate(sizes)}))
+    return int(eval(_compiled(str(text)), {f"s{n}": size for n, size in enumerate(sizes)}))
 
 
 @cache
-def compile_host_text(text: str) -> CodeType:
+def _compiled(text: str) -> CodeType:
     return compile(text, "<litz size>", "eval")
 
 
 def load_module(text: str, folder: Path | None = None) -> ModuleType:
     """The generated module, imported from a file: Triton reads its functions' source."""
-    with _import_lock:
-        name = f"litz_generated_triton_{next(_modules)}"
-        if folder is None:
-            with tempfile.TemporaryDirectory(prefix="litz-") as scratch:
-                return _import(name, text, Path(scratch))
-        return _import(name, text, folder)
+    scratch = tempfile.TemporaryDirectory(prefix="litz-") if folder is None else nullcontext(folder)
+    with _import_lock, scratch as place:
+        return _import(f"litz_generated_triton_{next(_modules)}", text, Path(place))
 
 
 def _import(name: str, text: str, folder: Path) -> ModuleType:

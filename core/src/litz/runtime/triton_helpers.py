@@ -174,15 +174,18 @@ def _shift_right(a, b):
 
 @triton.jit
 def _argmax(value, position, new, new_position):
-    better = (new > value) | ((new != new) & (value == value))
-    equal = (new == value) | ((new != new) & (value != value))
-    take = better | (equal & (new_position < position))
-    return tl.where(take, new, value), tl.where(take, new_position, position)
+    return _first(new > value, value, position, new, new_position)
 
 
 @triton.jit
 def _argmin(value, position, new, new_position):
-    better = (new < value) | ((new != new) & (value == value))
+    return _first(new < value, value, position, new, new_position)
+
+
+@triton.jit
+def _first(better, value, position, new, new_position):
+    # NaN is better than all numbers; of equals, two NaNs too, the one that comes first is taken.
+    better = better | ((new != new) & (value == value))
     equal = (new == value) | ((new != new) & (value != value))
     take = better | (equal & (new_position < position))
     return tl.where(take, new, value), tl.where(take, new_position, position)
@@ -257,15 +260,9 @@ def _combine(old, new, mode: tl.constexpr):
     elif mode == "prod":
         return old * new
     elif mode == "max":
-        if old.dtype.is_floating():
-            return _maximum(old, new)
-        else:
-            return tl.maximum(old, new)
+        return _maximum(old, new)
     else:
-        if old.dtype.is_floating():
-            return _minimum(old, new)
-        else:
-            return tl.minimum(old, new)
+        return _minimum(old, new)
 
 
 @triton.jit
@@ -294,12 +291,7 @@ def _atomic(base, offset, value, mask, mode: tl.constexpr):
     """Combine elements of 16, 32 or 64 bits with `value` where `mask` holds."""
     # A lane that is done, or masked off, swaps element 0 with itself.
     place = base + tl.where(mask, offset, tl.zeros_like(offset))
-    if base.dtype.element_ty.primitive_bitwidth == 16:
-        words = place.to(tl.pointer_type(tl.int16))
-    elif base.dtype.element_ty.primitive_bitwidth == 32:
-        words = place.to(tl.pointer_type(tl.int32))
-    else:
-        words = place.to(tl.pointer_type(tl.int64))
+    words = place.to(tl.pointer_type(_bits(value).dtype))
     pending = mask
     while tl.max(pending.to(tl.int32)) != 0:
         old = tl.load(place, volatile=True)

@@ -45,16 +45,12 @@ def _by_torch(function: Function) -> Function:
 
 _AS_NUMPY = "copysign cos cosh exp exp2 expm1 fmod hypot log log10 log1p log2 nextafter sin sinh tan tanh trunc"
 """Functions that numpy has under the same name."""
+_AS_ARC = "acos acosh asin asinh atan atan2 atanh"
+"""Those that it calls arccos, arccosh and so on."""
 
 libdevice = SimpleNamespace(
     **{name: _lift(getattr(np, name)) for name in _AS_NUMPY.split()},
-    acos=_lift(np.arccos),
-    acosh=_lift(np.arccosh),
-    asin=_lift(np.arcsin),
-    asinh=_lift(np.arcsinh),
-    atan=_lift(np.arctan),
-    atan2=_lift(np.arctan2),
-    atanh=_lift(np.arctanh),
+    **{name: _lift(getattr(np, f"arc{name[1:]}")) for name in _AS_ARC.split()},
     erfc=_lift(np.vectorize(math.erfc)),
     erfinv=_lift(_by_torch(torch.erfinv)),
     lgamma=_lift(_by_torch(torch.lgamma)),

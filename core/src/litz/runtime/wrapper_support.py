@@ -138,34 +138,16 @@ def is_dense(*layout: int) -> int:
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy of it where its data does not start at a multiple of 16 bytes, as kernels assume."""
-    return tensor if tensor.data_ptr() % 16 == 0 else _copy(tensor)
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Equal strides; what is expanded from one element is that element, once."""
-    size, stride = tensor.shape, tensor.stride()
-    one = [min(n, 1) if step == 0 else n for n, step in zip(size, stride, strict=True)]
-    fresh = torch.empty_strided(one, stride, dtype=tensor.dtype, device=tensor.device)
-    return fresh.copy_(tensor.as_strided(one, stride)).as_strided(size, stride)
+    return tensor if tensor.data_ptr() % 16 == 0 else _copy_to(tensor, tuple(tensor.shape), tensor.stride())
 
 
 def support(pool: Pool) -> dict[str, object]:
     """The names that every wrapper finds in its globals. Graph inputs have names of ops (`view`), hence the `_`."""
-    return {
-        "_aligned": aligned,
-        "_given": given,
-        "_empty": empty,
+    functions = (aligned, empty, given, is_dense, planned, planned_inside, present, restrided, results, reuse, unlike)
+    return {f"_{function.__name__}": function for function in functions} | {
         "_empty_cpu": empty_cpu,
         "_empty_cuda": empty_cuda,
-        "_is_dense": is_dense,
-        "_planned": planned,
-        "_planned_inside": planned_inside,
         "_pool": pool,
-        "_present": present,
-        "_restrided": restrided,
-        "_results": results,
-        "_reuse": reuse,
-        "_unlike": unlike,
         "_view": view,
         "math": math,
         "torch": torch,

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from litz.ir.node import Node
 from litz.ir.reductions import REDUCTIONS
 
+from ..dialect import family
 from .dialect import VALUES
-from .forms import FORMS, OF_BOOL, Form, State, derived
+from .forms import FORMS, Form, State, derived
 
 
 @dataclass(frozen=True)
@@ -78,13 +77,11 @@ def make_accumulators(reduces: Sequence[Node], name: Callable[[str], str]) -> li
     """The accumulators of a stage; `name(stem)` makes names."""
     groups: dict[tuple[str, tuple[Node, ...]], list[Node]] = {}
     for node in reduces:
-        row = REDUCTIONS[node.attrs[0]].name
-        of_bool = node.args[0].dtype == torch.bool
-        groups.setdefault((OF_BOOL.get(row, row) if of_bool else row, node.args), []).append(node)
+        groups.setdefault((family(node.attrs[0], node.args[0].dtype), node.args), []).append(node)
     found = []
-    for (family, args), nodes in groups.items():
+    for (row, args), nodes in groups.items():
         dtype = args[0].dtype
-        form = FORMS[family](dtype) if family in FORMS else derived(REDUCTIONS[nodes[0].attrs[0]], dtype)
+        form = FORMS[row](dtype) if row in FORMS else derived(REDUCTIONS[nodes[0].attrs[0]], dtype)
         states = tuple(replace(state, name=name(state.name)) for state in form.states)
         found.append(Accumulator(tuple(nodes), form, states))
     return found

@@ -20,6 +20,7 @@ from litz.ir.node import Node
 from litz.ir.operation import Loop, Store
 from litz.ir.ops import OPS
 
+from ..dialect import combining
 from .dialect import CPP, VALUES, literal, read, unsigned_type, written
 from .text import INT32, IndexText
 
@@ -213,8 +214,12 @@ class Body:
         """A visible node's value as it is stored."""
         return written(node.dtype, self.value(node))
 
-    def store(self, store: Store) -> None:
-        """The statement of a store whose nodes are visible."""
+    def store(self, *stores: Store) -> None:
+        """The statements of stores whose nodes are visible."""
+        for store in stores:
+            self._store(store)
+
+    def _store(self, store: Store) -> None:
         place = self.place(store.buffer, store.index, store.indirect)
         value = self.value(store.value)
         dtype = store.value.dtype
@@ -225,7 +230,7 @@ class Body:
         self.lines.add(statement if store.mask is None else f"if ({self.value(store.mask)}) {statement}")
 
     def _combine(self, mode: str, place: str, value: str, dtype: torch.dtype) -> str:
-        kind = {torch.bool: {"add": "max", "prod": "min"}}.get(dtype, {}).get(mode, mode)
+        kind = combining(mode, dtype)
         if dtype in HALF:
             change = written(dtype, f"combined_{kind}({read(dtype, 'old')}, {value})")
             if self.threads:

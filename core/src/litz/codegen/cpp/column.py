@@ -41,8 +41,7 @@ def write_column(w: Writer) -> None:
     outer = [r for r in w.loop.ranges if r != vector]
     start = "t"
     levels = [*(w.level(r) for r in outer), w.chunks(vector, tile, start)]
-    shared = w.shared(levels, len(levels))
-    _ColumnWriter(w, vector, tile, start).write(levels, shared)
+    _ColumnWriter(w, vector, tile, start).write(levels)
 
 
 class _ColumnWriter:
@@ -52,25 +51,23 @@ class _ColumnWriter:
         self.lane = f"[{name} - {start}]"
         self.header = w.header(vector, start, f"{start}_end")
 
-    def write(self, levels: Sequence[Level], shared: int) -> None:
+    def write(self, levels: Sequence[Level]) -> None:
         w = self.w
 
         def inside() -> None:
             for number, stage in enumerate(w.plan.stages.walks):
                 _ColumnStage(self, stage).write()
                 w.body.write(self.plain(number + 1))
-            if w.plan.stages.final:
-                roots = [root for store in w.plan.stages.final for root in store.roots]
-                atomic = any(store.mode != "set" for store in w.plan.stages.final)
+            if w.final:
+                atomic = any(store.mode != "set" for store in w.final)
 
                 def stores() -> None:
-                    w.body.write(w.body.missing(roots))
-                    for store in w.plan.stages.final:
-                        w.body.store(store)
+                    w.body.write(w.body.missing(w.roots))
+                    w.body.store(*w.final)
 
-                self.lanes(roots, stores, vectorize=not atomic)
+                self.lanes(w.roots, stores, vectorize=not atomic)
 
-        w.nest(levels, self.plain(0), inside, shared)
+        w.nest(levels, self.plain(0), inside, shared=len(levels))
 
     def plain(self, finished: int) -> list[Node]:
         """Nodes at output level, the same for all lanes, that are not written yet."""
@@ -150,8 +147,7 @@ class _ColumnStage(_Stage):
         for a in self.accumulators:
             values = [w.body.value(arg) for arg in a.nodes[0].args]
             w.lines.add(*a.update(self.refs(a, parts), values, position(w)))
-        for store in self.stage.stores:
-            w.body.store(store)
+        w.body.store(*self.stage.stores)
 
     # ------------------------------------------------------------------ arrays over the lanes
 

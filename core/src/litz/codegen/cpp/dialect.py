@@ -11,36 +11,16 @@ from collections.abc import Mapping
 
 import torch
 
-from litz.ir.dtypes import FLOAT, HALF
+from litz.ir.dtypes import FLOAT, HALF, SHORT
 
-from ..dialect import ANY, BOOL, COMPARISONS, NARROW, Dialect, Text
+from ..dialect import ANY, BOOL, COMPARISONS, NARROW, Dialect, Text, calls
 
-ELEMENTS: Mapping[torch.dtype, str] = {
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.int8: "i8",
-    torch.int16: "i16",
-    torch.int32: "int",
-    torch.int64: "i64",
-    torch.uint8: "u8",
-    torch.uint16: "u16",
-    torch.uint32: "u32",
-    torch.uint64: "u64",
-    torch.bool: "u8",
-}
+_OWN = {torch.float32: "float", torch.float64: "double", torch.int32: "int", torch.bool: "u8"}
+ELEMENTS: Mapping[torch.dtype, str] = {**SHORT, **_OWN}
 """What an element in memory is. Half types are 16-bit integers to C++; a bool is a byte."""
 
 VALUES: Mapping[torch.dtype, str] = {**ELEMENTS, **dict.fromkeys(HALF, "float"), torch.bool: "bool"}
 """What a value is held in while it is computed."""
-
-
-def _calls(arity: int, *names: str) -> Mapping[str, str]:
-    """Functions that C++ has by the name of the op."""
-    arguments = ", ".join(f"{{{number}}}" for number in range(arity))
-    return {name: f"{name}({arguments})" for name in names}
-
 
 _OPS: Mapping[str, Text] = {
     # Small integers are promoted to int, hence the casts.
@@ -73,12 +53,12 @@ _OPS: Mapping[str, Text] = {
     "rsqrt": "(({T})1 / sqrt({0}))",
     "reciprocal": "(({T})1 / {0})",
     "sigmoid": "(({T})1 / (({T})1 + exp(-{0})))",
-    **_calls(1, "floor", "ceil", "trunc", "sqrt", "exp", "log", "sin", "cos", "erf", "exp2", "expm1", "log2", "log10"),
-    **_calls(1, "log1p", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erfc"),
-    **_calls(1, "erfinv", "lgamma"),
-    **_calls(2, "fmax", "fmin", "atan2", "hypot", "copysign", "nextafter"),
-    **_calls(2, "random_uniform", "random_normal", "random_bits"),
-    **_calls(3, "fma"),
+    **calls(1, "floor", "ceil", "trunc", "sqrt", "exp", "log", "sin", "cos", "erf", "exp2", "expm1", "log2", "log10"),
+    **calls(1, "log1p", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erfc"),
+    **calls(1, "erfinv", "lgamma"),
+    **calls(2, "fmax", "fmin", "atan2", "hypot", "copysign", "nextafter"),
+    **calls(2, "random_uniform", "random_normal", "random_bits"),
+    **calls(3, "fma"),
 }
 
 CPP = Dialect(

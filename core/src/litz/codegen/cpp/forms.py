@@ -159,9 +159,6 @@ FORMS: dict[str, Made] = {
 }
 """By row. The prelude declares `greatest` and `least`, which begin at infinity with every compiler."""
 
-OF_BOOL = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
-"""Rows that are another one for values of bool."""
-
 
 def scan_form(kind: str, dtype: torch.dtype) -> Form:
     """The form of a scan, of one variable. Sums and products of floats run in double, as eager's do."""

@@ -63,8 +63,7 @@ def position(w: Writer) -> str:
 
 def _write_row(w: Writer) -> None:
     levels = [w.level(r) for r in w.loop.ranges]
-    shared = w.shared(levels, len(levels))
-    w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _RowStage), shared)
+    w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _RowStage), shared=len(levels))
 
 
 def _write_small(w: Writer) -> None:
@@ -75,8 +74,7 @@ def _write_small(w: Writer) -> None:
     else:
         pragma = () if w.atomic else w.simd()
     levels = [*(w.level(r) for r in outer), w.level(vector, pragma)]
-    shared = w.shared(levels, len(outer))
-    w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _SmallStage), shared)
+    w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _SmallStage), shared=len(outer))
 
 
 def _write_stages(w: Writer, kind: type[_Stage]) -> None:
@@ -85,8 +83,7 @@ def _write_stages(w: Writer, kind: type[_Stage]) -> None:
     for number, stage in enumerate(w.plan.stages.walks):
         kind(w, stage, scratch).write()
         w.body.write(outer_nodes(w, number + 1))
-    for store in w.plan.stages.final:
-        w.body.store(store)
+    w.body.store(*w.final)
 
 
 def scan_state(node: Node) -> State:
@@ -168,8 +165,7 @@ class _SmallStage(_Stage):
         def inside() -> None:
             self.define([node for node in nodes if node not in w.body.visible])
             self.update(self.accumulators)
-            for store in self.stage.stores:
-                w.body.store(store)
+            w.body.store(*self.stage.stores)
 
         plain = [node for node in nodes if not self.scans]
         levels = [w.level(r, (f"#pragma GCC unroll {UNROLL}",)) for r in w.loop.reduction_ranges]
@@ -232,8 +228,7 @@ class _RowStage(_Stage):
             self.define(nodes)
             self._write_scratch(nodes)
             self.update(self.accumulators)
-            for store in self.stage.stores:
-                w.body.store(store)
+            w.body.store(*self.stage.stores)
 
         *outer, inner = w.loop.reduction_ranges
         apart = w.one_by_one(nodes, [inner]) if is_tiny(inner) else ()

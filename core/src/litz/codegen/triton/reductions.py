@@ -19,6 +19,7 @@ from litz.ir.node import walk
 from litz.ir.reductions import REDUCTIONS, Form
 from litz.ir.scalars import Scalar
 
+from ..dialect import family
 from .dialect import TRITON, VALUES, literal, typed
 from .values import Tile, Value, op_text
 
@@ -35,10 +36,10 @@ class Row:
 
 def _row(kind: str, dtype: torch.dtype) -> Row:
     """The row of a kind of reduction for values of `dtype` (a compute type)."""
-    if dtype == torch.bool or kind in ("any", "all"):
-        # Sum and max of bool are its "or", product and min its "and".
-        if kind in ("any", "sum", "max"):
-            return Row(False, "{a} | {v}", "tl.max({v}.to(tl.int32), 1, keep_dims=True) != 0")
+    row = family(kind, dtype)
+    if row == "any":
+        return Row(False, "{a} | {v}", "tl.max({v}.to(tl.int32), 1, keep_dims=True) != 0")
+    if row == "all":
         return Row(True, "{a} & {v}", "tl.min({v}.to(tl.int32), 1, keep_dims=True) != 0")
     identity = REDUCTIONS[kind].form(dtype).identity[0].attrs[0]
     narrow = ".to({T})" if not dtype.is_floating_point and dtype.itemsize < 4 else ""

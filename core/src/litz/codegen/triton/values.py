@@ -18,7 +18,7 @@ from litz.ir.build import empty_sizes
 from litz.ir.dtypes import HALF, compute_dtype
 from litz.ir.index import Expr, Symbol, bounds, placeholder
 
-from .dialect import TRITON, VALUES, literal, typed
+from .dialect import TRITON, VALUES, is_negative_zero, literal, typed
 from .names import Names
 from .text import IndexText
 from .tiling import Tiling
@@ -43,7 +43,7 @@ def op_text(node: Node, texts: list[str]) -> str:
     operands = node.args[1:] if node.op == "where" else node.args
     if (node.op == "where" or _INFIX.fullmatch(template)) and not all(arg.op == "const" for arg in operands):
         for position, arg in enumerate(node.args):
-            if arg.op == "const" and arg.dtype != torch.bool and not _is_negative_zero(arg.attrs[0]):
+            if arg.op == "const" and arg.dtype != torch.bool and not is_negative_zero(arg.attrs[0]):
                 texts[position] = literal(arg.attrs[0])
     return template.format(*texts, T=VALUES[node.dtype])
 
@@ -129,10 +129,8 @@ class Tile:
     def spread(self, value: Value, axes: frozenset[str]) -> str:
         if value.axes >= axes:
             return value.text
-        if not value.axes:
-            # A scalar cannot be broadcast by `broadcast_to` in every Triton version; adding it to a tensor can.
-            return f"tl.broadcast_to(({value.text}), {self.shape(axes)})"
-        return f"tl.broadcast_to({value.text}, {self.shape(axes)})"
+        text = value.text if value.axes else f"({value.text})"
+        return f"tl.broadcast_to({text}, {self.shape(axes)})"
 
     def _value(self, node: Node) -> Value:
         handler = getattr(self, f"_{node.op}", None)
@@ -276,7 +274,3 @@ class Tile:
             zeros = f"tl.zeros({self.shape(axes)}, tl.int32)"
             text = zeros if offset == 0 else f"({text} + {zeros})"
         return f"{self.names.buffers[buffer]} + {text}", axes
-
-
-def _is_negative_zero(value: object) -> bool:
-    return isinstance(value, float) and value == 0 and str(value).startswith("-")

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from litz.ir.dtypes import HALF
-from litz.ir.index import Expr, placeholder
-from litz.ir.node import Node
+from litz.ir.index import Expr, Symbol, placeholder
+from litz.ir.node import Node, walk
 from litz.ir.operation import Loop, Store
 from litz.ir.ops import OPS
 
@@ -95,16 +95,8 @@ class Body:
 
     def missing(self, roots: Sequence[Node]) -> list[Node]:
         """What has to be written for the roots: the nodes that they need and that are not visible, in order."""
-        found: set[Node] = set()
-        stack = list(roots)
-        while stack:
-            node = stack.pop()
-            if node in found or node in self.visible or node.op == "const":
-                continue
-            if node not in self.only_stored:
-                found.add(node)
-            stack.extend(node.args)
-        return sorted(found, key=self.nodes_order.__getitem__)
+        found = walk(*roots, into=lambda node: node not in self.visible and node.op != "const")
+        return sorted((node for node in found if node not in self.only_stored), key=self.nodes_order.__getitem__)
 
     def value(self, node: Node) -> str:
         """The text of a visible node's value."""
@@ -152,17 +144,24 @@ class Body:
         if node.op == "cast":
             return self._cast(node)
         if node.op == "bitcast":
-            return self._bitcast(node)
+            (source,) = node.args
+            return CPP.bitcast(self._operand(source), source.dtype, node.dtype)
         raise NotImplementedError(f"no C++ for {node!r}")
 
     def _operand(self, node: Node) -> str:
         text = self.value(node)
         return f"({text})" if text.startswith("-") else text
 
-    def place(self, buffer: str, index: tuple[Expr, ...], indirect: Sequence[Node]) -> str:
-        """`p0[...]`, an element of a buffer."""
+    def place(
+        self,
+        buffer: str,
+        index: tuple[Expr, ...],
+        indirect: Sequence[Node] = (),
+        at: Mapping[Symbol, str] | None = None,
+    ) -> str:
+        """`p0[...]`, an element of a buffer. at: what stands for some loop variables."""
         values = {placeholder(n): f"(i64){self.value(node)}" for n, node in enumerate(indirect)}
-        return f"{self.pointers[buffer]}[{self.index.text(index[0], values)}]"
+        return f"{self.pointers[buffer]}[{self.index.text(index[0], {**values, **(at or {})})}]"
 
     def _load(self, node: Node) -> str:
         if node in self.widened:
@@ -180,10 +179,6 @@ class Body:
         if node.dtype == source.dtype and source.op in ("load", "cast"):
             return value  # rounded already
         return CPP.cast(value, source.dtype, node.dtype, self.type_of(node))
-
-    def _bitcast(self, node: Node) -> str:
-        (source,) = node.args
-        return CPP.bitcast(self._operand(source), source.dtype, node.dtype)
 
     def bound_number(self, node: Node) -> int:
         """What the kernel returns where a `bounded` node does not hold."""

@@ -7,6 +7,7 @@ element per lane; accumulators do too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 from litz.ir.node import Node
 from litz.ir.operation import Range
@@ -14,7 +15,8 @@ from litz.ir.stages import Stage
 
 from .accumulators import Accumulator
 from .dialect import VALUES
-from .loops import Level, Writer
+from .loops import Writer
+from .plan import known
 from .reduction import COLUMN_CHUNK, _Stage, outer_nodes, position, scan_state, unit_load
 
 
@@ -23,11 +25,7 @@ def tile_size(w: Writer, vector: Range) -> int:
     thread to have some tiles."""
     if not vector.size.is_Integer:
         return 128
-    extent = int(vector.size)
-    others = 1
-    for r in w.loop.ranges:
-        if r != vector:
-            others *= w.known(r.size, 16)
+    extent, others = int(vector.size), prod(known(r.size, 16) for r in w.loop.ranges if r != vector)
     wanted = extent if not w.threaded or others >= 16 else -(-extent * others // 8)
     tile = max(16, min(256, -(-wanted // 16) * 16))
     return min(tile, extent)
@@ -35,24 +33,20 @@ def tile_size(w: Writer, vector: Range) -> int:
 
 def write_column(w: Writer) -> None:
     """All nodes and stores of a plan in column mode."""
-    vector = w.plan.vector
-    assert vector is not None
-    tile = tile_size(w, vector)
-    outer = [r for r in w.loop.ranges if r != vector]
-    start = "t"
-    levels = [*(w.level(r) for r in outer), w.chunks(vector, tile, start)]
-    _ColumnWriter(w, vector, tile, start).write(levels)
+    assert w.plan.vector is not None
+    _ColumnWriter(w, w.plan.vector).write()
 
 
 class _ColumnWriter:
-    def __init__(self, w: Writer, vector: Range, tile: int, start: str) -> None:
-        self.w, self.vector, self.tile, self.start = w, vector, tile, start
-        name = w.index.names[vector.var]
-        self.lane = f"[{name} - {start}]"
-        self.header = w.header(vector, start, f"{start}_end")
+    def __init__(self, w: Writer, vector: Range) -> None:
+        self.w, self.vector, self.tile = w, vector, tile_size(w, vector)
+        self.lane = f"[{w.index.names[vector.var]} - t]"
+        self.header = w.header(vector, "t", "t_end")
 
-    def write(self, levels: Sequence[Level]) -> None:
+    def write(self) -> None:
         w = self.w
+        outer = (r for r in w.loop.ranges if r != self.vector)
+        levels = [*(w.level(r) for r in outer), w.chunks(self.vector, self.tile, "t")]
 
         def inside() -> None:
             for number, stage in enumerate(w.plan.stages.walks):
@@ -108,10 +102,12 @@ class _ColumnStage(_Stage):
         points = w.loop.reduction_numel
         *outer, inner = w.loop.reduction_ranges
         parts = "_part" if self.accumulators and not (points.is_Integer and int(points) <= 2 * COLUMN_CHUNK) else ""
-        self._start("")
+        self._declare_arrays("")
+        self._reset("")
         for node in scans:
-            self.scans[node] = w.body.name("run") + column.lane
-            column.array(scan_state(node).type, self.scans[node].removesuffix(column.lane))
+            name = w.body.name("run")
+            self.scans[node] = name + column.lane
+            column.array(scan_state(node).type, name)
         if scans:
             column.lanes((), lambda: w.lines.add(*(f"{self.scans[s]} = {scan_state(s).start};" for s in scans)))
         if parts:
@@ -202,10 +198,6 @@ class _ColumnStage(_Stage):
 
         if self.accumulators:
             self.column.lanes((), inside)
-
-    def _start(self, suffix: str) -> None:
-        self._declare_arrays(suffix)
-        self._reset(suffix)
 
     def _merge(self, parts: str) -> None:
         def inside() -> None:

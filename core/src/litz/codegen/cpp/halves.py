@@ -76,9 +76,4 @@ class Halves:
 
     def _first(self, buffer: str, access: Node | Store, start: str) -> str:
         """The element at `start`."""
-        index = self.w.index
-        names = index.names
-        index.names = {**names, self.r.var: start}
-        place = self.w.body.place(buffer, access.index, ())
-        index.names = names
-        return place
+        return self.w.body.place(buffer, access.index, at={self.r.var: start})

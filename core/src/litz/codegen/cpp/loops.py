@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from litz.ir.index import Expr, Symbol
+from litz.ir.index import Symbol
 from litz.ir.node import Node
 from litz.ir.operation import Range
 
@@ -132,7 +132,3 @@ class Writer:
             self.lines.add(*levels[depth].first)
             self.body.write(groups[depth + 1])
             self._open(levels, groups, inside, depth + 1)
-
-    def known(self, expr: Expr, default: int) -> int:
-        """A size if it is a number, else the default."""
-        return int(expr) if expr.is_Integer else default

@@ -184,10 +184,7 @@ class _Tiles:
 
     def _corner(self, buffer: str, index: tuple[Expr, ...]) -> tuple[str, str]:
         """(the tile's first element, the stride along `vector`)"""
-        names = self.w.index.names
         step = stride_of(index[0], self.vector.var)
         assert step is not None
-        self.w.index.names = {**names, self.swap.var: "a", self.vector.var: "b"}
-        place = self.w.body.place(buffer, index, ())
-        self.w.index.names = names
+        place = self.w.body.place(buffer, index, at={self.swap.var: "a", self.vector.var: "b"})
         return place, self.w.index.text(step)

@@ -5,11 +5,11 @@ A reduction is ready once its stage has walked; what depends on it is computed a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from litz.ir.index import ONE, Expr, stride_of
+from litz.ir.index import ZERO, Symbol, stride_of
 from litz.ir.node import Node
 from litz.ir.operation import Range
 from litz.ir.stages import Stage
@@ -32,41 +32,30 @@ COLUMN_CHUNK = 512
 UNROLL = 32
 
 
-def write_reduction(w: Writer) -> None:
-    """All nodes and stores of a plan with reduction ranges."""
-    if w.plan.mode == "column":
-        from .column import write_column  # the two modes share this module's helpers
-
-        write_column(w)
-    elif w.plan.mode == "small":
-        _write_small(w)
-    else:
-        _write_row(w)
-
-
 def outer_nodes(w: Writer, finished: int) -> list[Node]:
     """Nodes at output level that are not written yet and need at most `finished` stages."""
     missing = w.body.missing([root for store in w.loop.stores for root in store.roots])
     return [n for n in missing if not w.loop.levels[n] and n.op != "reduce" and w.plan.stages.depths[n] <= finished]
 
 
-def position(w: Writer) -> str:
-    """Row-major position in the reduction ranges."""
-    expr: Expr = ONE - 1
+def position(w: Writer, at: Mapping[Symbol, str] | None = None) -> str:
+    """Row-major position in the reduction ranges. at: what stands for some of their variables."""
+    expr = ZERO
     for r in w.loop.reduction_ranges:
         expr = expr * r.size + r.var
-    return w.index.text(expr.expand())
+    return w.index.text(expr.expand(), at)
 
 
 # ---------------------------------------------------------------------- rows
 
 
-def _write_row(w: Writer) -> None:
+def write_row(w: Writer) -> None:
+    """Each row walked along, one output point after the other."""
     levels = [w.level(r) for r in w.loop.ranges]
     w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _RowStage), shared=len(levels))
 
 
-def _write_small(w: Writer) -> None:
+def write_small(w: Writer) -> None:
     """Output points as lanes; the reduction loops inside are unrolled."""
     *outer, vector = w.loop.ranges
     if not outer:
@@ -178,8 +167,7 @@ class _RowStage(_Stage):
 
     def write(self) -> None:
         w = self.w
-        nodes = self.body_nodes()
-        self._read_scratch(nodes)
+        w.body.visible.update({node: self._place(node) for node in self.scratch})
         nodes = self.body_nodes()
         *outer, inner = w.loop.reduction_ranges
         sequential = (
@@ -204,10 +192,6 @@ class _RowStage(_Stage):
 
     def _place(self, node: Node) -> str:
         return f"{self.scratch[node]}[{position(self.w)}]"
-
-    def _read_scratch(self, nodes: Sequence[Node]) -> None:
-        for node in self.scratch:
-            self.w.body.visible[node] = self._place(node)
 
     def _declare_scratch(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
@@ -275,20 +259,13 @@ class _RowStage(_Stage):
             for a in direct:
                 if parts:
                     w.lines.add(*a.merge(self.refs(a), self.refs(a, parts)))
-            first = _replace_inner(position(w), name, start)
+            first = position(w, {inner.var: start})
             for a in blocks:
                 count = stop if start == "0" else f"{stop} - {start}"
                 w.lines.add(a.take_block(self.refs(a), buffers[a.states[0].name], count, first))
 
         outside = [node for node in nodes if inner.var not in w.body.variables[node]]
         w.nest(levels, outside, inside)
-
-
-def _replace_inner(text: str, name: str, start: str) -> str:
-    """The position of the first element of a chunk."""
-    import re
-
-    return re.sub(rf"\b{name}\b", start, text)
 
 
 def unit_load(node: Node, var: Range) -> bool:

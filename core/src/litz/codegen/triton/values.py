@@ -17,6 +17,7 @@ from litz.ir import Buffer, Loop, Node
 from litz.ir.build import empty_sizes
 from litz.ir.dtypes import HALF, compute_dtype
 from litz.ir.index import Expr, Symbol, bounds, placeholder
+from litz.ir.node import walk
 
 from .dialect import TRITON, VALUES, is_negative_zero, literal, typed
 from .names import Names
@@ -105,18 +106,7 @@ class Tile:
 
     def missing(self, roots: Iterable[Node]) -> list[Node]:
         """The nodes that the roots need and that have no value yet, arguments before users."""
-        order: list[Node] = []
-        seen: set[Node] = set()
-        stack = [(root, False) for root in reversed(tuple(roots))]
-        while stack:
-            node, ready = stack.pop()
-            if ready:
-                order.append(node)
-            elif node not in seen and node not in self.values and node.op != "const":
-                seen.add(node)
-                stack.append((node, True))
-                stack.extend((arg, False) for arg in reversed(node.args))
-        return order
+        return list(walk(*roots, into=lambda node: node not in self.values and node.op != "const"))
 
     def get(self, node: Node) -> Value:
         """The value of a node; a constant has a type of its own."""

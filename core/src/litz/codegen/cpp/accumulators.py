@@ -81,7 +81,7 @@ def make_accumulators(reduces: Sequence[Node], name: Callable[[str], str]) -> li
     found = []
     for (row, args), nodes in groups.items():
         dtype = args[0].dtype
-        form = FORMS[row](dtype) if row in FORMS else derived(REDUCTIONS[nodes[0].attrs[0]], dtype)
+        form = FORMS[row](row, dtype) if row in FORMS else derived(REDUCTIONS[nodes[0].attrs[0]], dtype)
         states = tuple(replace(state, name=name(state.name)) for state in form.states)
         found.append(Accumulator(tuple(nodes), form, states))
     return found

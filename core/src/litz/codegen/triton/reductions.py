@@ -112,8 +112,7 @@ class Group:
         given = {leaf: self.on.value(arg) for leaf, arg in zip(form.values, self.args, strict=True)}
         given[form.position] = f"{self.on.position()}.to(tl.int64)"
         lines, texts = _nodes(form.lift, given, tile.fresh)
-        for line in lines:
-            tile.emit(line)
+        tile.emit(*lines)
         constants = {node: f"tl.full({self.on.shape}, {literal(node.attrs[0])}, {VALUES[node.dtype]})"
                      for node in form.lift if node.op == "const"}  # fmt: skip
         return [constants.get(node, text) for node, text in zip(form.lift, texts, strict=True)]
@@ -126,8 +125,7 @@ class Group:
         """What the nodes are, by the state that has all values."""
         roots = [self.form.finish[node.attrs[0]] for node in self.nodes]
         lines, texts = _nodes(roots, dict(zip(self.form.state, state, strict=True)), self.on.tile.fresh)
-        for line in lines:
-            self.on.tile.emit(line)
+        self.on.tile.emit(*lines)
         return texts
 
     def step(self) -> None:
@@ -161,8 +159,8 @@ class Plain(Group):
         new = _row(self.kind, self.dtype).combine.format(a=name, v=value)
         self.on.tile.emit(f"{name} = {new if self.on.mask is None else f'tl.where(rmask, {new}, {name})'}")
 
-    def close(self) -> None:
-        (value,), ((_, dtype),) = self.accumulators or self.whole(), self.start()
+    def reduce(self, state: Sequence[str]) -> None:
+        (value,), ((_, dtype),) = state, self.start()
         for node in self.nodes:
             self.on.bind(node, _row(self.kind, dtype).across.format(v=value, T=VALUES[dtype]))
 
@@ -309,8 +307,7 @@ class Reducer:
             return
         fresh = [self.tile.fresh() for _ in names]
         self.tile.emit(f"{', '.join(fresh)} = {new}")
-        for name, value in zip(names, fresh, strict=True):
-            self.tile.emit(f"{name} = tl.where(rmask, {value}, {name})")
+        self.tile.emit(*(f"{n} = tl.where(rmask, {value}, {n})" for n, value in zip(names, fresh, strict=True)))
 
     def merge_name(self, node: Node) -> str:
         """The name of the function that merges two states; the kernel gets it where it is not there."""

@@ -19,6 +19,7 @@ from litz.ir.dtypes import HALF, compute_dtype
 from litz.ir.index import Expr, Symbol, bounds, placeholder
 from litz.ir.node import walk
 
+from ..dialect import COMPARISONS
 from .dialect import TRITON, VALUES, is_negative_zero, literal, typed
 from .names import Names
 from .text import IndexText
@@ -26,7 +27,6 @@ from .tiling import Tiling
 
 INT32_MAX = 2**31 - 1
 _INFIX = re.compile(r"\{\d\} (\+|-|\*|==|!=|<|<=|>|>=) \{\d\}")
-_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Tile:
 
     # Lines, names, shapes.
 
-    def emit(self, line: str) -> None:
-        self.lines.append("    " * self.depth + line)
+    def emit(self, *lines: str) -> None:
+        self.lines += ("    " * self.depth + line for line in lines)
 
     def fresh(self, prefix: str = "tmp") -> str:
         self._counter += 1
@@ -114,9 +114,7 @@ class Tile:
 
     def full(self, node: Node, axes: frozenset[str]) -> str:
         """A node's value, spread over all of `axes`."""
-        return self.spread(self.get(node), axes)
-
-    def spread(self, value: Value, axes: frozenset[str]) -> str:
+        value = self.get(node)
         if value.axes >= axes:
             return value.text
         text = value.text if value.axes else f"({value.text})"
@@ -155,7 +153,7 @@ class Tile:
 
     def _small_comparison(self, node: Node) -> tuple[str, frozenset[str]] | None:
         """A comparison of positions: in 32 bits where that is enough, though an `index` node is int64."""
-        if node.op not in _COMPARISONS or not any(arg.op == "index" for arg in node.args):
+        if node.op not in COMPARISONS or not any(arg.op == "index" for arg in node.args):
             return None
         if not all(self._fits_int32(arg) for arg in node.args):
             return None

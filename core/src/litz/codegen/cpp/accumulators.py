@@ -73,6 +73,10 @@ class Accumulator:
         return self.form.results.get(node.attrs[0], "{0}").format(*refs)
 
 
+def states_of(accumulators: Sequence[Accumulator]) -> list[State]:
+    return [state for accumulator in accumulators for state in accumulator.states]
+
+
 def make_accumulators(reduces: Sequence[Node], name: Callable[[str], str]) -> list[Accumulator]:
     """The accumulators of a stage; `name(stem)` makes names."""
     groups: dict[tuple[str, tuple[Node, ...]], list[Node]] = {}

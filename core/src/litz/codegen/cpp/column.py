@@ -6,18 +6,19 @@ element per lane; accumulators do too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import prod
 
 from litz.ir.node import Node
 from litz.ir.operation import Range
 from litz.ir.stages import Stage
 
-from .accumulators import Accumulator
+from .accumulators import states_of
 from .dialect import VALUES
+from .forms import State
 from .loops import Writer
 from .plan import known
-from .reduction import COLUMN_CHUNK, _Stage, outer_nodes, position, scan_state, unit_load
+from .reduction import COLUMN_CHUNK, _Stage, outer_nodes, unit_load
 
 
 def tile_size(w: Writer, vector: Range) -> int:
@@ -90,28 +91,24 @@ class _ColumnStage(_Stage):
         super().__init__(column.w, stage, {})
         self.column = column
 
-    def refs(self, accumulator: Accumulator, suffix: str = "") -> list[str]:
-        return [f"{s.name}{suffix}{'' if s.shared else self.column.lane}" for s in accumulator.states]
+    def ref(self, state: State, suffix: str = "") -> str:
+        return state.name + suffix + ("" if state.shared else self.column.lane)
 
     def write(self) -> None:
         w, column = self.w, self.column
         self._keep_frontier()
         nodes = self.body_nodes()
-        scans = [node for node in nodes if node.op == "scan"]
         # Partial sums for long columns only.
         points = w.loop.reduction_numel
         *outer, inner = w.loop.reduction_ranges
         parts = "_part" if self.accumulators and not (points.is_Integer and int(points) <= 2 * COLUMN_CHUNK) else ""
-        self._declare_arrays("")
-        self._reset("")
-        for node in scans:
-            name = w.body.name("run")
-            self.scans[node] = name + column.lane
-            column.array(scan_state(node).type, name)
-        if scans:
-            column.lanes((), lambda: w.lines.add(*(f"{self.scans[s]} = {scan_state(s).start};" for s in scans)))
+        states = states_of(self.accumulators)
+        self.declare(states)
+        self._reset(states)
+        self.declare_scans(nodes)
+        self._reset(self.scans.values())
         if parts:
-            self._declare_arrays(parts)
+            self.declare(states, parts)
         levels = [w.level(r) for r in outer]
         name = w.index.names[inner.var]
         chunked = parts and not (inner.size.is_Integer and int(inner.size) <= COLUMN_CHUNK)
@@ -124,7 +121,7 @@ class _ColumnStage(_Stage):
 
         def inside() -> None:
             if parts:
-                self._reset(parts)
+                self._reset(states, parts)
             with w.body.scope(w.header(inner, *bounds)):
                 w.body.write([node for node in free if node not in w.body.visible])
                 for a in self.accumulators:
@@ -140,9 +137,7 @@ class _ColumnStage(_Stage):
     def _element(self, nodes: Sequence[Node], parts: str) -> None:
         w = self.w
         self.define([node for node in nodes if node not in w.body.visible])
-        for a in self.accumulators:
-            values = [w.body.value(arg) for arg in a.nodes[0].args]
-            w.lines.add(*a.update(self.refs(a, parts), values, position(w)))
+        self.update(self.accumulators, parts, begun=True)
         w.body.store(*self.stage.stores)
 
     # ------------------------------------------------------------------ arrays over the lanes
@@ -176,28 +171,21 @@ class _ColumnStage(_Stage):
         for node in kept:
             w.body.visible[node] = names[node] + column.lane
 
-    def _declare_arrays(self, suffix: str) -> None:
-        for a in self.accumulators:
-            for state in a.states:
-                if state.shared:
-                    self.w.lines.add(f"{state.type} {state.name}{suffix} = {state.start};")
-                else:
-                    self.column.array(state.type, state.name + suffix)
+    def declare(self, states: Iterable[State], suffix: str = "") -> None:
+        for state in states:
+            if state.shared:
+                super().declare([state], suffix)
+            else:
+                self.column.array(state.type, state.name + suffix)
 
-    def _reset(self, suffix: str) -> None:
-        for a in self.accumulators:
-            for state in a.states:
-                if state.shared:
-                    self.w.lines.add(f"{state.name}{suffix} = {state.start};")
+    def _reset(self, states: Collection[State], suffix: str = "") -> None:
+        def start(shared: bool) -> None:
+            own = (state for state in states if state.shared == shared)
+            self.w.lines.add(*(f"{self.ref(state, suffix)} = {state.start};" for state in own))
 
-        def inside() -> None:
-            for a in self.accumulators:
-                for state, ref in zip(a.states, self.refs(a, suffix), strict=True):
-                    if not state.shared:
-                        self.w.lines.add(f"{ref} = {state.start};")
-
-        if self.accumulators:
-            self.column.lanes((), inside)
+        if states:
+            start(shared=True)
+            self.column.lanes((), lambda: start(shared=False))
 
     def _merge(self, parts: str) -> None:
         def inside() -> None:

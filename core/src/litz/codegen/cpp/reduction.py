@@ -5,7 +5,8 @@ A reduction is ready once its stage has walked; what depends on it is computed a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -14,7 +15,7 @@ from litz.ir.node import Node
 from litz.ir.operation import Range
 from litz.ir.stages import Stage
 
-from .accumulators import Accumulator, make_accumulators
+from .accumulators import Accumulator, make_accumulators, states_of
 from .dialect import VALUES
 from .forms import State, scan_form
 from .halves import BLOCK as HALF_BLOCK
@@ -75,29 +76,27 @@ def _write_stages(w: Writer, kind: type[_Stage]) -> None:
     w.body.store(*w.final)
 
 
-def scan_state(node: Node) -> State:
-    """What a scan holds while it runs."""
-    return scan_form(node.attrs[0], node.dtype).states[0]
-
-
 class _Stage:
     """Writes one stage; values at output level are scalars."""
 
     def __init__(self, w: Writer, stage: Stage, scratch: dict[Node, str]) -> None:
         self.w, self.stage, self.scratch = w, stage, scratch
         self.accumulators = make_accumulators(stage.reduces, w.body.name)
-        self.scans: dict[Node, str] = {}
+        self.scans: dict[Node, State] = {}
 
     def write(self) -> None:
         raise NotImplementedError
 
-    def declare(self, accumulators: Sequence[Accumulator], suffix: str = "") -> None:
-        for accumulator in accumulators:
-            for state in accumulator.states:
-                self.w.lines.add(f"{state.type} {state.name}{suffix} = {state.start};")
+    def declare(self, states: Iterable[State], suffix: str = "") -> None:
+        for state in states:
+            self.w.lines.add(f"{state.type} {self.ref(state, suffix)} = {state.start};")
+
+    def ref(self, state: State, suffix: str = "") -> str:
+        """The text of a variable."""
+        return state.name + suffix
 
     def refs(self, accumulator: Accumulator, suffix: str = "") -> list[str]:
-        return [f"{state.name}{suffix}" for state in accumulator.states]
+        return [self.ref(state, suffix) for state in accumulator.states]
 
     def body_nodes(self) -> list[Node]:
         """What the stage has to compute at reduction level."""
@@ -106,16 +105,16 @@ class _Stage:
     def declare_scans(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
             if node.op == "scan":
-                self.scans[node] = self.w.body.name("run")
-                state = scan_state(node)
-                self.w.lines.add(f"{state.type} {self.scans[node]} = {state.start};")
+                (state,) = scan_form(node.attrs[0], node.dtype).states
+                self.scans[node] = replace(state, name=self.w.body.name(state.name))
+        self.declare(self.scans.values())
 
     def define(self, nodes: Sequence[Node]) -> None:
         """Nodes in order; a scan takes a step."""
         body = self.w.body
         for node in nodes:
             if node.op == "scan" and node not in body.visible:
-                ref, form = self.scans[node], scan_form(node.attrs[0], node.dtype)
+                ref, form = self.ref(self.scans[node]), scan_form(node.attrs[0], node.dtype)
                 value, name = body.value(node.args[0]), body.name()
                 self.w.lines.add(*(line.format(ref, v0=value, n0=name) for line in form.update))
                 type_ = VALUES[node.dtype]
@@ -124,11 +123,13 @@ class _Stage:
             else:
                 body.define(node)
 
-    def update(self, accumulators: Sequence[Accumulator], suffix: str = "") -> None:
+    def update(self, accumulators: Sequence[Accumulator], suffix: str = "", begun: bool = False) -> None:
+        """Take in a value. begun: what is done once per value, before the lanes, is done."""
         for accumulator in accumulators:
             refs = self.refs(accumulator, suffix)
             values = [self.w.body.value(arg) for arg in accumulator.nodes[0].args]
-            self.w.lines.add(*accumulator.each_step(refs), *accumulator.update(refs, values, position(self.w)))
+            self.w.lines.add(*(() if begun else accumulator.each_step(refs)))
+            self.w.lines.add(*accumulator.update(refs, values, position(self.w)))
 
     def results(self) -> None:
         """Bind the reductions' results to names."""
@@ -147,7 +148,7 @@ class _SmallStage(_Stage):
 
     def write(self) -> None:
         w = self.w
-        self.declare(self.accumulators)
+        self.declare(states_of(self.accumulators))
         nodes = self.body_nodes()
         self.declare_scans(nodes)
 
@@ -178,7 +179,7 @@ class _RowStage(_Stage):
         if sequential:
             self.accumulators = [a.widened() for a in self.accumulators]
         self._declare_scratch(nodes)
-        self.declare(self.accumulators)
+        self.declare(states_of(self.accumulators))
         self.declare_scans(nodes)
         if sequential:
             self._sequential(nodes)
@@ -240,7 +241,7 @@ class _RowStage(_Stage):
 
         def inside() -> None:
             if parts:
-                self.declare(direct, parts)
+                self.declare(states_of(direct), parts)
             inner_nodes = [node for node in nodes if node not in w.body.visible]
             halves.before(start, stop)
             clauses = [clause for a in direct for clause in a.clauses(self.refs(a, parts))]

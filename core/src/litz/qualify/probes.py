@@ -307,7 +307,7 @@ def make_probes() -> dict[str, Probe]:
     found: dict[str, Probe] = {}
     numbers_of: Counter[str] = Counter()
 
-    def new(construct: str, *sizes: Sequence[int], **expected: Any) -> Probe:
+    def new(construct: str, *sizes: Any, **expected: Any) -> Probe:
         numbers_of[construct] += 1
         return found.setdefault(f"{construct} {numbers_of[construct]}", Probe(construct, *sizes, **expected))
 

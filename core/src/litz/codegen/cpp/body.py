@@ -7,7 +7,7 @@ sees the names around it, and what it defines ends with it.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 
 from litz.ir.dtypes import HALF
 from litz.ir.index import Expr, Symbol, placeholder
+from litz.ir.intervals import SPANS, Span
 from litz.ir.node import Node, walk
 from litz.ir.operation import Loop, Store
 from litz.ir.ops import OPS
@@ -23,8 +24,6 @@ from litz.ir.ops import OPS
 from ..dialect import combining
 from .dialect import CPP, VALUES, literal, read, unsigned_type, written
 from .text import INT32, IndexText
-
-Interval = tuple[int, int]
 
 
 @dataclass
@@ -63,7 +62,7 @@ class Body:
         """What `bounded` nodes check, a size and a name; the kernel returns the number (from 1) of one that failed."""
         self.checked: dict[tuple[Any, ...], Node] = {}
         """The node that was checked first of those that check one position against one size."""
-        self.intervals: dict[Node, Interval | None] = {}
+        self.intervals: dict[Node, Span | None] = {}
         self.variables = loop.variables
         self.only_stored = self._only_stored()
         self.threads = False
@@ -243,14 +242,14 @@ class Body:
         known = self.interval(node)
         return known is not None and max(abs(known[0]), abs(known[1])) <= INT32
 
-    def interval(self, node: Node) -> Interval | None:
+    def interval(self, node: Node) -> Span | None:
         """Least and greatest value of an int64 node, as far as that follows from ranges and constants."""
         if not self.intervals:
             for each in self.loop.nodes:
                 self.intervals[each] = self._interval(each)
         return self.intervals[node]
 
-    def _interval(self, node: Node) -> Interval | None:
+    def _interval(self, node: Node) -> Span | None:
         if node.dtype != torch.int64:
             return None
         if node.op == "const":
@@ -260,28 +259,12 @@ class Body:
         if node.op == "bounded":
             size = node.attrs[0]
             return (0, max(int(size) - 1, 0)) if size.is_Integer else None
-        combine = _INTERVALS.get(node.op)
-        if combine is None:
+        if node.op not in SPANS and node.op != "where":
             return None
         arguments = [self.intervals.get(arg) for arg in (node.args[1:] if node.op == "where" else node.args)]
         known = [argument for argument in arguments if argument is not None]
         if len(known) != len(arguments):
             return None
-        low, high = combine(*known)
+        joined = (min(low for low, _ in known), max(high for _, high in known)) if node.op == "where" else None
+        low, high = joined or SPANS[node.op](*known)
         return (low, high) if max(abs(low), abs(high)) <= INT32 else None
-
-
-def _products(a: Interval, b: Interval) -> Interval:
-    corners = [x * y for x in a for y in b]
-    return min(corners), max(corners)
-
-
-_INTERVALS: Mapping[str, Callable[..., Interval]] = {
-    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
-    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
-    "mul": _products,
-    "neg": lambda a: (-a[1], -a[0]),
-    "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
-    "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
-    "where": lambda a, b: (min(a[0], b[0]), max(a[1], b[1])),
-}

@@ -107,15 +107,11 @@ def literal(value: bool | int | float, dtype: torch.dtype) -> str:
         return "true" if value else "false"
     if dtype.is_floating_point:
         return _float_literal(float(value), single=dtype != torch.float64)
-    number = int(value)
-    if dtype == torch.int64:
-        # -9223372036854775808L is minus a number that does not fit.
-        return "(-9223372036854775807L - 1)" if number == -(2**63) else f"{number}L"
-    return f"{number}UL" if dtype == torch.uint64 else f"{number}U" if dtype == torch.uint32 else _int_literal(number)
-
-
-def _int_literal(number: int) -> str:
-    return "(-2147483647 - 1)" if number == -(2**31) else str(number)
+    number, suffix = int(value), {torch.int64: "L", torch.uint64: "UL", torch.uint32: "U"}.get(dtype, "")
+    if number == -(2 ** (8 * max(dtype.itemsize, 4) - 1)):
+        # -2147483648 is minus a number that does not fit.
+        return f"({number + 1}{suffix} - 1)"
+    return f"{number}{suffix}"
 
 
 def _float_literal(value: float, single: bool) -> str:

@@ -38,11 +38,14 @@ def combining(mode: str, dtype: torch.dtype) -> str:
     return {"add": "max", "prod": "min"}.get(mode, mode) if dtype == torch.bool else mode
 
 
+OF_BOOL = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
+"""Reductions that are another one for values of bool."""
+
+
 def family(kind: str, dtype: torch.dtype) -> str:
-    """The name of a reduction's row for values of a type: sum and maximum of bools are whether there is any, product
-    and minimum whether all are."""
+    """The name of a reduction's row for values of a type."""
     name = REDUCTIONS[kind].name
-    return {"sum": "any", "max": "any", "prod": "all", "min": "all"}.get(name, name) if dtype == torch.bool else name
+    return OF_BOOL.get(name, name) if dtype == torch.bool else name
 
 
 def category(dtype: torch.dtype) -> str:

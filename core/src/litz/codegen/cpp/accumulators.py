@@ -38,7 +38,8 @@ class Accumulator:
         states = (replace(state, type="double") if state.type == "float" else state for state in self.states)
         return replace(self, states=tuple(states))
 
-    def _lines(self, templates: Sequence[str], refs: Sequence[str], **texts: str) -> list[str]:
+    def lines(self, templates: Sequence[str], refs: Sequence[str], **texts: str) -> list[str]:
+        """Some templates of the form with variables. texts: what else they name."""
         names = {f"n{number}": state.name for number, state in enumerate(self.states)}
         return [template.format(*refs, **names, **texts) for template in templates]
 
@@ -46,27 +47,15 @@ class Accumulator:
         """For `omp simd reduction(...)`."""
         return [f"{state.clause} : {ref}" for state, ref in zip(self.states, refs, strict=True) if state.clause]
 
-    def each_step(self, refs: Sequence[str]) -> list[str]:
-        """What to do once per element, before the lanes."""
-        return self._lines(self.form.before, refs)
-
     def update(self, refs: Sequence[str], values: Sequence[str], position: str) -> list[str]:
         """One element. `position` is the row-major position in the reduction ranges."""
         wide = self.form.sequential and self.form.widens and self.states[0].type != self.type
         given = {f"v{n}": f"({self.states[n].type}){value}" if wide else value for n, value in enumerate(values)}
-        return self._lines(self.form.update, refs, at=position, **given)
+        return self.lines(self.form.update, refs, at=position, **given)
 
     def merge(self, refs: Sequence[str], parts: Sequence[str]) -> list[str]:
         """Take a partial result into the whole."""
-        return self._lines(self.form.merge, refs, **{f"p{number}": part for number, part in enumerate(parts)})
-
-    def finish(self, refs: Sequence[str]) -> list[str]:
-        """Once every element is in."""
-        return self._lines(self.form.finish, refs)
-
-    def take_block(self, refs: Sequence[str], buffer: str, count: str, start: str) -> str:
-        """Take in `count` values of `buffer`, the first of which is at position `start`."""
-        return self._lines((self.form.block,), refs, buffer=buffer, count=count, start=start)[0]
+        return self.lines(self.form.merge, refs, **{f"p{number}": part for number, part in enumerate(parts)})
 
     def result(self, node: Node, refs: Sequence[str]) -> str:
         """The value of one of the nodes."""

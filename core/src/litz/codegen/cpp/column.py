@@ -125,7 +125,7 @@ class _ColumnStage(_Stage):
             with w.body.scope(w.header(inner, *bounds)):
                 w.body.write([node for node in free if node not in w.body.visible])
                 for a in self.accumulators:
-                    w.lines.add(*a.each_step(self.refs(a, parts)))
+                    w.lines.add(*a.lines(a.form.before, self.refs(a, parts)))
                 atomic = any(store.mode != "set" for store in self.stage.stores)
                 column.lanes(self.stage.roots, lambda: self._element(nodes, parts), vectorize=not atomic)
             if parts:
@@ -204,7 +204,7 @@ class _ColumnStage(_Stage):
                     self.w.lines.add(f"{ref} += {part};")
 
     def _finish(self) -> None:
-        ends = [line for a in self.accumulators for line in a.finish(self.refs(a))]
+        ends = [line for a in self.accumulators for line in a.lines(a.form.finish, self.refs(a))]
         if ends:
             self.column.lanes((), lambda: self.w.lines.add(*ends))
         for a in self.accumulators:

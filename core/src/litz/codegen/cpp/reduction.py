@@ -128,7 +128,7 @@ class _Stage:
         for accumulator in accumulators:
             refs = self.refs(accumulator, suffix)
             values = [self.w.body.value(arg) for arg in accumulator.nodes[0].args]
-            self.w.lines.add(*(() if begun else accumulator.each_step(refs)))
+            self.w.lines.add(*(() if begun else accumulator.lines(accumulator.form.before, refs)))
             self.w.lines.add(*accumulator.update(refs, values, position(self.w)))
 
     def results(self) -> None:
@@ -136,7 +136,7 @@ class _Stage:
         body = self.w.body
         for accumulator in self.accumulators:
             refs = self.refs(accumulator)
-            self.w.lines.add(*accumulator.finish(refs))
+            self.w.lines.add(*accumulator.lines(accumulator.form.finish, refs))
             for node in accumulator.nodes:
                 name = body.name()
                 self.w.lines.add(f"const {VALUES[node.dtype]} {name} = {accumulator.result(node, refs)};")
@@ -263,7 +263,8 @@ class _RowStage(_Stage):
             first = position(w, {inner.var: start})
             for a in blocks:
                 count = stop if start == "0" else f"{stop} - {start}"
-                w.lines.add(a.take_block(self.refs(a), buffers[a.states[0].name], count, first))
+                block = buffers[a.states[0].name]
+                w.lines.add(*a.lines([a.form.block], self.refs(a), buffer=block, count=count, start=first))
 
         outside = [node for node in nodes if inner.var not in w.body.variables[node]]
         w.nest(levels, outside, inside)

@@ -34,6 +34,12 @@ class Row:
     scan: str = ""
 
 
+def _by_function(identity: Scalar, function: str, combine: str = "") -> Row:
+    """By a function of two values, which `combine` may say shorter."""
+    across, scan = f"tl.reduce({{v}}, 1, {function}, keep_dims=True)", f"tl.associative_scan({{v}}, 1, {function})"
+    return Row(identity, combine or f"{function}({{a}}, {{v}})", across, scan)
+
+
 def _row(kind: str, dtype: torch.dtype) -> Row:
     """The row of a kind of reduction for values of `dtype` (a compute type)."""
     row = family(kind, dtype)
@@ -47,12 +53,10 @@ def _row(kind: str, dtype: torch.dtype) -> Row:
         across, scan = f"tl.sum({{v}}, 1, keep_dims=True){narrow}", f"tl.cumsum({{v}}, 1){narrow}"
         return Row(identity, "{a} + {v}", across, scan)
     if kind == "prod":
-        across, scan = "tl.reduce({v}, 1, _multiply, keep_dims=True)", "tl.associative_scan({v}, 1, _multiply)"
-        return Row(identity, "{a} * {v}", across, scan)
+        return _by_function(identity, "_multiply", "{a} * {v}")
     word = "maximum" if kind == "max" else "minimum"
-    scan = f"tl.associative_scan({{v}}, 1, _{word})"
     if dtype.is_floating_point:
-        return Row(identity, f"_{word}({{a}}, {{v}})", f"tl.reduce({{v}}, 1, _{word}, keep_dims=True)", scan)
+        return _by_function(identity, f"_{word}")
     across = f"tl.{kind}({{v}}, 1, keep_dims=True){narrow}"
     return Row(identity, f"tl.{word}({{a}}, {{v}})", across, f"tl.associative_scan({{v}}, 1, _{word}_int)")
 
@@ -347,9 +351,7 @@ class Reducer:
         kind, dtype = node.attrs[0], compute_dtype(node.dtype)
         if kind in MADE_BY_HAND:
             return _row(kind, dtype)
-        merge, identity = self.merge_name(node), REDUCTIONS[kind].form(dtype).identity[0].attrs[0]
-        across, scan = f"tl.reduce({{v}}, 1, {merge}, keep_dims=True)", f"tl.associative_scan({{v}}, 1, {merge})"
-        return Row(identity, f"{merge}({{a}}, {{v}})", across, scan)
+        return _by_function(REDUCTIONS[kind].form(dtype).identity[0].attrs[0], self.merge_name(node))
 
     def scan(self, node: Node) -> Value:
         """Emits an inclusive scan along the row; over blocks, the last value of each is carried into the next."""

@@ -22,8 +22,9 @@ from litz.ir.operation import Loop, Store
 from litz.ir.ops import OPS
 
 from ..dialect import combining
-from .dialect import CPP, VALUES, literal, read, unsigned_type, written
-from .text import INT32, IndexText
+from ..sizes import INT32
+from .dialect import CPP, VALUES, literal, op_text, read, written
+from .text import IndexText
 
 
 @dataclass
@@ -132,10 +133,7 @@ class Body:
 
     def expression(self, node: Node) -> str:
         if node.op in OPS:
-            arguments = [self._operand(arg) for arg in node.args]
-            return CPP.op(node.op, node.args[0].dtype).format(
-                *arguments, T=self.type_of(node), U=unsigned_type(node.dtype)
-            )
+            return op_text(node, [self._operand(arg) for arg in node.args], self.type_of(node))
         if node.op == "index":
             return self.index.text(node.attrs[0])
         if node.op == "load":

@@ -126,7 +126,7 @@ def _write(plan: Plan, body: Body) -> None:
     if any(r.size == 0 for r in loop.ranges):
         lines.add("return 0;  // no elements")
         return
-    checks = any(node.op == "bounded" for node in loop.nodes)
+    checks = [node for node in loop.nodes if node.op == "bounded"]
     if checks:
         lines.add("int bad = 0;")
         empty = [f"{body.index.text(r.size)} == 0" for r in loop.ranges if may_be_empty(r.size)]
@@ -136,7 +136,7 @@ def _write(plan: Plan, body: Body) -> None:
         # Nothing is within a size of 0, and element 0, which stands in for what is not, does not exist. Under a mask
         # the loads see to that (build.guard).
         impossible: dict[str, None] = {}
-        for node in (node for node in loop.nodes if node.op == "bounded"):
+        for node in checks:
             number = body.bound_number(node)
             if may_be_empty(node.attrs[0]) and len(node.args) == 1:
                 points = "".join(walked) if loop.levels[node] else ""

@@ -7,11 +7,12 @@ and double in the prelude (`prelude.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from litz.ir.dtypes import FLOAT, HALF, SHORT
+from litz.ir.node import Node
 
 from ..dialect import ANY, BOOL, COMPARISONS, NARROW, Dialect, Text, calls
 
@@ -84,9 +85,11 @@ CPP = Dialect(
 )
 
 
-def unsigned_type(dtype: torch.dtype) -> str:
-    """The type that integer arithmetic wraps around in, as eager's does; signed overflow is undefined in C++."""
-    return "u64" if dtype.itemsize == 8 else "u32"
+def op_text(node: Node, texts: Sequence[str], type_: str) -> str:
+    """A scalar op on arguments whose texts are given. type_: of the result."""
+    # Integer arithmetic wraps around in an unsigned type, as eager's does; signed overflow is undefined in C++.
+    unsigned = "u64" if node.dtype.itemsize == 8 else "u32"
+    return CPP.op(node.op, node.args[0].dtype).format(*texts, T=type_, U=unsigned)
 
 
 def read(dtype: torch.dtype, element: str) -> str:

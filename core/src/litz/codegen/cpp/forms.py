@@ -15,7 +15,7 @@ import torch
 from litz.ir.node import Node, walk
 from litz.ir.reductions import REDUCTIONS, Reduction
 
-from .dialect import CPP, VALUES, literal, unsigned_type
+from .dialect import CPP, VALUES, literal, op_text
 from .prelude import EXTREMES, SIGNS
 
 
@@ -213,5 +213,4 @@ def _expression(node: Node, given: Mapping[Node, str]) -> str:
     args = [_expression(arg, given) for arg in node.args]
     if node.op == "cast":
         return f"({CPP.cast(args[0], node.args[0].dtype, node.dtype)})"
-    template = CPP.op(node.op, node.args[0].dtype)
-    return f"({template.format(*args, T=VALUES[node.dtype], U=unsigned_type(node.dtype))})"
+    return f"({op_text(node, args, VALUES[node.dtype])})"

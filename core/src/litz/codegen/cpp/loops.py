@@ -86,8 +86,10 @@ class Writer:
         stop = stop or self.index.text(r.size)
         return f"for ({self.index.var_type(r.size)} {name} = {start}; {name} < {stop}; ++{name})"
 
-    def level(self, r: Range, pragma: Sequence[str] = (), first: Sequence[str] = ()) -> Level:
-        return Level((*pragma, self.header(r)), r.var, tuple(first))
+    def level(self, r: Range, pragma: Sequence[str] = (), first: Sequence[str] = (), chunk: str = "") -> Level:
+        """A loop over a range, or over the chunk of it that is called so."""
+        header = self.header(r, chunk, f"{chunk}_end") if chunk else self.header(r)
+        return Level((*pragma, header), r.var, tuple(first))
 
     def chunks(self, r: Range, step: int, name: str) -> Level:
         """A loop over chunks of a range: `name` is where the chunk starts, `name_end` where it ends."""

@@ -12,7 +12,7 @@ from litz.ir.operation import Range
 
 from .dialect import ELEMENTS
 from .halves import BLOCK, Halves
-from .loops import Level, Writer
+from .loops import Writer
 from .plan import is_tiny
 
 CHUNK = 4096
@@ -62,8 +62,7 @@ def write_pointwise(w: Writer) -> None:
         return
     levels = [w.level(r) for r in outer]
     if w.threaded and (not vector.size.is_Integer or int(vector.size) >= 2 * CHUNK):
-        chunk = w.chunks(vector, CHUNK, "c")
-        levels += [chunk, Level((*simd, w.header(vector, "c", "c_end")), vector.var)]
+        levels += [w.chunks(vector, CHUNK, "c"), w.level(vector, simd, chunk="c")]
     else:
         levels.append(w.level(vector, simd, () if simd else apart))
     w.nest(levels, nodes, inside, shared=len(levels) - 1)
@@ -71,8 +70,7 @@ def write_pointwise(w: Writer) -> None:
 
 def _write_halves(w: Writer, outer: Sequence[Range], vector: Range, halves: Halves) -> None:
     """The nest in blocks of the vector loop, with conversions before and after each."""
-    chunk = w.chunks(vector, BLOCK, "c")
-    levels = [*(w.level(r) for r in outer), chunk]
+    levels = [*(w.level(r) for r in outer), w.chunks(vector, BLOCK, "c")]
 
     def element() -> None:
         for store in w.final:
@@ -80,8 +78,7 @@ def _write_halves(w: Writer, outer: Sequence[Range], vector: Range, halves: Halv
 
     def block() -> None:
         halves.before("c", "c_end")
-        inner = Level((*w.simd(), w.header(vector, "c", "c_end")), vector.var)
-        w.nest([inner], w.body.missing(w.roots), element)
+        w.nest([w.level(vector, w.simd(), chunk="c")], w.body.missing(w.roots), element)
         halves.after("c", "c_end")
 
     outside = [node for node in w.body.missing(w.roots) if vector.var not in w.body.variables[node]]
@@ -115,9 +112,8 @@ def _write_owned(w: Writer, owned: Range) -> None:
     """Threads share the owned range, and each walks all other ranges in order: no atomics, and always the same sums."""
     others = [r for r in w.loop.ranges if r != owned]
     step = max(OWNED, min(64, int(owned.size) // 16 // OWNED * OWNED))
-    inner = Level((*w.simd(), w.header(owned, "c", "c_end")), owned.var)
     w.body.threads = False
-    levels = [w.chunks(owned, step, "c"), *(w.level(r) for r in others), inner]
+    levels = [w.chunks(owned, step, "c"), *(w.level(r) for r in others), w.level(owned, w.simd(), chunk="c")]
     w.nest(levels, w.body.missing(w.roots), lambda: w.body.store(*w.final), shared=1)
 
 
@@ -170,8 +166,7 @@ class _Tiles:
                 else:
                     body.store(store)
 
-        headers = (w.header(self.swap, "a", "a_end"), w.header(self.vector, "b", "b_end"))
-        levels = [Level(headers[:1], self.swap.var), Level((*w.simd(), headers[1]), self.vector.var)]
+        levels = [w.level(self.swap, chunk="a"), w.level(self.vector, w.simd(), chunk="b")]
         w.nest(levels, body.missing(w.roots), element)
         for store in self.stores:
             place, step = self._corner(store.buffer, store.index)

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from litz.ir.index import Expr, FloorDiv, Symbol, bounds, known_nonnegative
 
-from ..sizes import ExpressionText
-
-INT32 = 2**31 - 1
+from ..sizes import INT32, ExpressionText
 
 
 class IndexText(ExpressionText):

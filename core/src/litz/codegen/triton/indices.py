@@ -11,10 +11,11 @@ from litz.ir import Range
 from litz.ir.index import Expr, known_nonnegative
 
 from ..kernel_plan import KernelPlan
+from ..sizes import INT32
 from .tiling import Axis
-from .values import INT32_MAX, Tile
+from .values import Tile
 
-LIMIT = INT32_MAX - 2**17
+LIMIT = INT32 - 2**17
 """Offsets and positions up to here may be 32 bits wide: beyond the end of a range lies at most one block."""
 
 

@@ -20,12 +20,12 @@ from litz.ir.index import Expr, Symbol, bounds, placeholder
 from litz.ir.node import walk
 
 from ..dialect import COMPARISONS
+from ..sizes import INT32
 from .dialect import TRITON, VALUES, is_negative_zero, literal, typed
 from .names import Names
 from .text import IndexText
 from .tiling import Tiling
 
-INT32_MAX = 2**31 - 1
 _INFIX = re.compile(r"\{\d\} (\+|-|\*|==|!=|<|<=|>|>=) \{\d\}")
 
 
@@ -60,7 +60,7 @@ class Tile:
         self.lines: list[str] = []
         self.depth = 1
         self.values: dict[Node, Value] = {}
-        self.limits: list[Expr] = []  # each must be at most INT32_MAX, or this kernel needs 64-bit indices
+        self.limits: list[Expr] = []  # each must be at most INT32, or this kernel needs 64-bit indices
         self.axis_of = {r.var: axis.name for axis in tiling.axes for r in axis.ranges}
         self.index_text = IndexText(names.index_names, loop.extents)
         wide = {symbol: f"{name}.to(tl.int64)" for symbol, name in names.index_names.items()}
@@ -163,7 +163,7 @@ class Tile:
 
     def _fits_int32(self, node: Node) -> bool:
         if node.op == "const":
-            return isinstance(node.attrs[0], int) and abs(node.attrs[0]) <= INT32_MAX
+            return isinstance(node.attrs[0], int) and abs(node.attrs[0]) <= INT32
         return node.op == "index" and self.narrow(node.attrs[0])
 
     def narrow(self, expr: Expr) -> bool:
@@ -175,7 +175,7 @@ class Tile:
             return False
         for bound in (-low, high):
             if bound.is_Integer:
-                if int(bound) > INT32_MAX:
+                if int(bound) > INT32:
                     return False
             else:
                 self.limits.append(bound)

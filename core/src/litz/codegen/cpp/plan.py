@@ -155,9 +155,10 @@ def _division(loop: Loop) -> tuple[Range, Expr] | None:
     scanned = any(node.op == "scan" for node in loop.nodes)
     candidates = {r.var: r for r in (loop.ranges if scanned else loop.all_ranges)}
     for expr in loop.expressions:
-        for part in expr.atoms(FloorDiv, Mod, PythonMod):
+        # A set's order differs from process to process, and equal kernels must have equal texts.
+        for part in sorted(expr.atoms(FloorDiv, Mod, PythonMod), key=str):
             base, divisor = part.args
-            for var in base.free_symbols & candidates.keys():
+            for var in sorted(base.free_symbols & candidates.keys(), key=str):
                 size = candidates[var].size
                 step = stride_of(base, var)
                 # var * step // divisor splits where step divides divisor, and that the extent.

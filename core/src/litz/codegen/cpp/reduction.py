@@ -221,7 +221,7 @@ class _RowStage(_Stage):
 
     def _vector(self, nodes: Sequence[Node], outer: Sequence[Range], inner: Range) -> None:
         w = self.w
-        blocks = [a for a in self.accumulators if a.form.block]
+        blocks = [(a, w.body.name("block")) for a in self.accumulators if a.form.block]
         direct = [a for a in self.accumulators if not a.form.block]
         step = BLOCK_CHUNK if blocks else ROW_CHUNK
         halves = Halves(w, inner, nodes, self.stage.stores)
@@ -229,10 +229,8 @@ class _RowStage(_Stage):
             step = HALF_BLOCK
         chunked = bool(self.accumulators or halves) and not (inner.size.is_Integer and int(inner.size) <= step)
         parts = "_part" if self.accumulators and (chunked or outer) else ""
-        buffers = {a.states[0].name: w.body.name("block") for a in blocks}
-        for a in blocks:
-            size = step if chunked else int(inner.size)
-            w.lines.add(f"alignas(64) {a.type} {buffers[a.states[0].name]}[{size}];")
+        for a, block in blocks:
+            w.lines.add(f"alignas(64) {a.type} {block}[{step if chunked else int(inner.size)}];")
         levels = [w.level(r) for r in outer]
         name = w.index.names[inner.var]
         start, stop = (f"{name}_b", f"{name}_b_end") if chunked else ("0", w.index.text(inner.size))
@@ -250,10 +248,9 @@ class _RowStage(_Stage):
                 self.define(inner_nodes)
                 self._write_scratch(nodes)
                 self.update(direct, parts)
-                for a in blocks:
-                    value = w.body.value(a.nodes[0].args[0])
+                for a, block in blocks:
                     offset = name if start == "0" else f"{name} - {start}"
-                    w.lines.add(f"{buffers[a.states[0].name]}[{offset}] = {value};")
+                    w.lines.add(f"{block}[{offset}] = {w.body.value(a.nodes[0].args[0])};")
                 for store in self.stage.stores:
                     halves.store(store, start)
             halves.after(start, stop)
@@ -261,9 +258,8 @@ class _RowStage(_Stage):
                 if parts:
                     w.lines.add(*a.merge(self.refs(a), self.refs(a, parts)))
             first = position(w, {inner.var: start})
-            for a in blocks:
+            for a, block in blocks:
                 count = stop if start == "0" else f"{stop} - {start}"
-                block = buffers[a.states[0].name]
                 w.lines.add(*a.lines([a.form.block], self.refs(a), buffer=block, count=count, start=first))
 
         outside = [node for node in nodes if inner.var not in w.body.variables[node]]

@@ -43,7 +43,7 @@ def test_a_row_is_enough(name: str, dtype: torch.dtype) -> None:
 def test_rows_with_forms_by_hand_do_without(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the row says and what the form made by hand says is one thing."""
     monkeypatch.setattr("litz.codegen.cpp.accumulators.FORMS", {})
-    monkeypatch.setattr("litz.codegen.cpp.accumulators.OF_BOOL", {})
+    monkeypatch.setattr("litz.codegen.dialect.OF_BOOL", {})
     fitting = [row for row in ROWS if row.means(dtype) and not (row.ordered and dtype == torch.bool)]
     kinds = [kind for row in fitting for kind in row.results]
     reduction_case(name, dtype, kinds).check(**({"rtol": 1e-4, "atol": 2e-4} if dtype.is_floating_point else {}))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from litz.ir.dtypes import FLOAT, INTEGER, SUPPORTED
+from litz.ir.reductions import REDUCTIONS
 
 Text = str | Mapping[str, str]
 Casts = tuple[tuple[frozenset[torch.dtype], frozenset[torch.dtype], str], ...]
@@ -24,6 +25,27 @@ NARROW = frozenset(dtype for dtype in INTEGER if dtype.itemsize < 4)
 _SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 COMPARISONS: Mapping[str, str] = {name: f"{{0}} {sign} {{1}}" for name, sign in _SIGNS.items()}
 """As most languages have them."""
+
+
+def calls(arity: int, *names: str, prefix: str = "") -> Mapping[str, str]:
+    """Functions that a language has by the name of the op."""
+    arguments = ", ".join(f"{{{number}}}" for number in range(arity))
+    return {name: f"{prefix}{name}({arguments})" for name in names}
+
+
+def combining(mode: str, dtype: torch.dtype) -> str:
+    """The mode of a combining store for elements of a type: a sum of bools is a maximum, a product a minimum."""
+    return {"add": "max", "prod": "min"}.get(mode, mode) if dtype == torch.bool else mode
+
+
+OF_BOOL = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
+"""Reductions that are another one for values of bool."""
+
+
+def family(kind: str, dtype: torch.dtype) -> str:
+    """The name of a reduction's row for values of a type."""
+    name = REDUCTIONS[kind].name
+    return OF_BOOL.get(name, name) if dtype == torch.bool else name
 
 
 def category(dtype: torch.dtype) -> str:

@@ -6,13 +6,14 @@ along lanes, blocks and threads) and prints.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 
 from litz.ir import Buffer, Loop, Program, Range
+from litz.ir.accesses import Access
 from litz.ir.index import Expr, Symbol, is_placeholder
 from litz.ir.printer import loop_lines, node_names
 from litz.ir.stages import Stages, find_stages, one_walk_sums
@@ -54,6 +55,10 @@ class KernelPlan:
     @property
     def origins(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for loop in self.loops for name in loop.origins))
+
+    @property
+    def accesses(self) -> Iterator[Access]:
+        return (access for loop in self.loops for access in loop.accesses)
 
     def hint(self, expr: Expr) -> int:
         """A likely value of a size: for speed only."""

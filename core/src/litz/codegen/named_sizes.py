@@ -7,13 +7,12 @@ and passed as one number. In: loops and their buffers. Out: the same, each such 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from litz.ir import Buffer, Loop, Range
 from litz.ir.index import Expr, FloorDiv, Mod, PythonMod, Symbol, is_placeholder
 from litz.ir.node import Node, intern, with_args
-from litz.ir.operation import expressions
 from litz.ir.transform import map_stores
 
 
@@ -43,7 +42,7 @@ def name_sizes(
     sizes = [r.size for loop in loops for r in loop.all_ranges]
     touched = {name: buffers[name] for loop in loops for name in (*loop.reads, *loop.writes)}
     layouts = [expr for b in touched.values() for expr in (*b.layout.size, *b.layout.stride, b.layout.offset)]
-    indices = [expr for loop in loops for expr in _indices(loop)]
+    indices = (expr for loop in loops for expr in loop.expressions)
     exprs = [expr for expr in (*sizes, *layouts, *indices) if not expr.is_Integer]
     if all(printable(expr, own) for expr in exprs):
         return loops, buffers, {}
@@ -76,11 +75,6 @@ def name_sizes(
     }
     renamed = tuple(_renamed(loop, named) for loop in loops)
     return renamed, {**buffers, **changed}, {symbol: expr for expr, symbol in named.items()}
-
-
-def _indices(loop: Loop) -> Iterable[Expr]:
-    yield from (expr for node in loop.nodes for expr in expressions(node))
-    yield from (expr for store in loop.stores for expr in store.index)
 
 
 def _renamed(loop: Loop, named: Mapping[Expr, Symbol]) -> Loop:

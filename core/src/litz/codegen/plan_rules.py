@@ -21,7 +21,7 @@ Rule = Callable[[KernelPlan], Iterator[str]]
 
 def _flat(plan: KernelPlan) -> Iterator[str]:
     """Every access has one index, its offset, with a value for each placeholder in it."""
-    for access in (access for loop in plan.loops for access in loop.accesses):
+    for access in plan.accesses:
         if len(access.index) != 1:
             yield f"{access} has {len(access.index)} indices"
         if placeholders_in(access.index) > len(access.site.indirect):
@@ -36,7 +36,7 @@ def _collapsed(plan: KernelPlan) -> Iterator[str]:
 
 def _arguments(plan: KernelPlan) -> Iterator[str]:
     """The buffers are those that the loops touch, the sizes those that they name."""
-    touched = {access.buffer for loop in plan.loops for access in loop.accesses}
+    touched = {access.buffer for access in plan.accesses}
     yield from (f"{name} is no argument" for name in sorted(touched - plan.buffers.keys()))
     yield from (f"nothing touches the argument {name}" for name in sorted(plan.buffers.keys() - touched))
     yield from (f"the size {size} has no argument" for size in sorted(_sizes(plan) - {*plan.sizes}, key=str))
@@ -57,7 +57,7 @@ def _texts(plan: KernelPlan) -> Iterator[str]:
 
 
 def _inside(plan: KernelPlan) -> Iterator[str]:
-    for access in (access for loop in plan.loops for access in loop.accesses):
+    for access in plan.accesses:
         first = access.offset.as_coeff_Add()[0]
         start = plan.starts.get(access.buffer, 0)
         if start and not (first.is_Integer and first >= start):
@@ -65,8 +65,8 @@ def _inside(plan: KernelPlan) -> Iterator[str]:
 
 
 def _in_place(plan: KernelPlan) -> Iterator[str]:
-    loaded = {access.buffer for loop in plan.loops for access in loop.accesses if not access.is_store}
-    stored = {access.buffer for loop in plan.loops for access in loop.accesses if access.is_store}
+    loaded = {access.buffer for access in plan.accesses if not access.is_store}
+    stored = {access.buffer for access in plan.accesses if access.is_store}
     for new, old in plan.inplace.items():
         if new not in stored or old not in loaded:
             yield f"{new} is stored in the memory of {old}: one is not stored, or the other not loaded"

@@ -9,6 +9,9 @@ import sympy
 
 from litz.ir.index import Expr, FloorDiv, Mod, PythonMod, Symbol
 
+INT32 = 2**31 - 1
+"""The greatest number of 32 bits."""
+
 
 class ExpressionText:
     """Expressions in one language, for which a subclass says how it spells things. names: the texts of symbols.

@@ -286,7 +286,7 @@ class Intervals:
                 found = (float(low), float(high)) if numbers else None  # type: ignore[arg-type]
         else:
             args = [self._floats[arg] for arg in node.args]
-            function = _FLOATS.get(node.op)
+            function = SPANS.get(node.op)
             if function is None or any(arg is None for arg in args):
                 return None
             found = function(*args)
@@ -478,7 +478,7 @@ def _products(a: Span, b: Span) -> Span:
 
 
 _EXACT = frozenset({"const", "neg", "abs", "floor", "ceil", "trunc", "round", "maximum", "minimum", "where"})
-_FLOATS: Mapping[str, Callable[..., Span]] = {
+SPANS: Mapping[str, Callable[..., Span]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "mul": _products,
@@ -490,3 +490,4 @@ _FLOATS: Mapping[str, Callable[..., Span]] = {
     "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
     "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
 }
+"""What ops make of the least and the greatest value of each argument."""

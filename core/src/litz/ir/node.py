@@ -94,15 +94,16 @@ def intern(op: str, dtype: torch.dtype, args: tuple[Node, ...], attrs: tuple[Any
     return found
 
 
-def walk(*roots: Node) -> Iterator[Node]:
-    """Every node that the roots need, each once, arguments before users. Deep graphs do not recurse."""
+def walk(*roots: Node, into: Callable[[Node], bool] | None = None) -> Iterator[Node]:
+    """Every node that the roots need, each once, arguments before users. Deep graphs do not recurse. into: false for
+    nodes to leave out, with what only they need."""
     seen: set[Node] = set()
     stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(roots)]
     while stack:
         node, expanded = stack.pop()
         if expanded:
             yield node
-        elif node not in seen:
+        elif node not in seen and (into is None or into(node)):
             seen.add(node)
             stack.append((node, True))
             stack.extend((arg, False) for arg in reversed(node.args) if arg not in seen)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from litz.ir.node import Node
 from litz.ir.reductions import REDUCTIONS
 
+from ..dialect import family
 from .dialect import VALUES
-from .forms import FORMS, OF_BOOL, Form, State, derived
+from .forms import FORMS, Form, State, derived
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,8 @@ class Accumulator:
         states = (replace(state, type="double") if state.type == "float" else state for state in self.states)
         return replace(self, states=tuple(states))
 
-    def _lines(self, templates: Sequence[str], refs: Sequence[str], **texts: str) -> list[str]:
+    def lines(self, templates: Sequence[str], refs: Sequence[str], **texts: str) -> list[str]:
+        """Some templates of the form with variables. texts: what else they name."""
         names = {f"n{number}": state.name for number, state in enumerate(self.states)}
         return [template.format(*refs, **names, **texts) for template in templates]
 
@@ -47,44 +47,34 @@ class Accumulator:
         """For `omp simd reduction(...)`."""
         return [f"{state.clause} : {ref}" for state, ref in zip(self.states, refs, strict=True) if state.clause]
 
-    def each_step(self, refs: Sequence[str]) -> list[str]:
-        """What to do once per element, before the lanes."""
-        return self._lines(self.form.before, refs)
-
     def update(self, refs: Sequence[str], values: Sequence[str], position: str) -> list[str]:
         """One element. `position` is the row-major position in the reduction ranges."""
         wide = self.form.sequential and self.form.widens and self.states[0].type != self.type
         given = {f"v{n}": f"({self.states[n].type}){value}" if wide else value for n, value in enumerate(values)}
-        return self._lines(self.form.update, refs, at=position, **given)
+        return self.lines(self.form.update, refs, at=position, **given)
 
     def merge(self, refs: Sequence[str], parts: Sequence[str]) -> list[str]:
         """Take a partial result into the whole."""
-        return self._lines(self.form.merge, refs, **{f"p{number}": part for number, part in enumerate(parts)})
-
-    def finish(self, refs: Sequence[str]) -> list[str]:
-        """Once every element is in."""
-        return self._lines(self.form.finish, refs)
-
-    def take_block(self, refs: Sequence[str], buffer: str, count: str, start: str) -> str:
-        """Take in `count` values of `buffer`, the first of which is at position `start`."""
-        return self._lines((self.form.block,), refs, buffer=buffer, count=count, start=start)[0]
+        return self.lines(self.form.merge, refs, **{f"p{number}": part for number, part in enumerate(parts)})
 
     def result(self, node: Node, refs: Sequence[str]) -> str:
         """The value of one of the nodes."""
         return self.form.results.get(node.attrs[0], "{0}").format(*refs)
 
 
+def states_of(accumulators: Sequence[Accumulator]) -> list[State]:
+    return [state for accumulator in accumulators for state in accumulator.states]
+
+
 def make_accumulators(reduces: Sequence[Node], name: Callable[[str], str]) -> list[Accumulator]:
     """The accumulators of a stage; `name(stem)` makes names."""
     groups: dict[tuple[str, tuple[Node, ...]], list[Node]] = {}
     for node in reduces:
-        row = REDUCTIONS[node.attrs[0]].name
-        of_bool = node.args[0].dtype == torch.bool
-        groups.setdefault((OF_BOOL.get(row, row) if of_bool else row, node.args), []).append(node)
+        groups.setdefault((family(node.attrs[0], node.args[0].dtype), node.args), []).append(node)
     found = []
-    for (family, args), nodes in groups.items():
+    for (row, args), nodes in groups.items():
         dtype = args[0].dtype
-        form = FORMS[family](dtype) if family in FORMS else derived(REDUCTIONS[nodes[0].attrs[0]], dtype)
+        form = FORMS[row](row, dtype) if row in FORMS else derived(REDUCTIONS[nodes[0].attrs[0]], dtype)
         states = tuple(replace(state, name=name(state.name)) for state in form.states)
         found.append(Accumulator(tuple(nodes), form, states))
     return found

@@ -7,7 +7,7 @@ sees the names around it, and what it defines ends with it.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,15 +15,16 @@ from typing import Any
 import torch
 
 from litz.ir.dtypes import HALF
-from litz.ir.index import Expr, placeholder
-from litz.ir.node import Node
+from litz.ir.index import Expr, Symbol, placeholder
+from litz.ir.intervals import SPANS, Span
+from litz.ir.node import Node, walk
 from litz.ir.operation import Loop, Store
 from litz.ir.ops import OPS
 
-from .dialect import CPP, VALUES, literal, read, unsigned_type, written
-from .text import INT32, IndexText
-
-Interval = tuple[int, int]
+from ..dialect import combining
+from ..sizes import INT32
+from .dialect import CPP, VALUES, literal, op_text, read, written
+from .text import IndexText
 
 
 @dataclass
@@ -62,7 +63,7 @@ class Body:
         """What `bounded` nodes check, a size and a name; the kernel returns the number (from 1) of one that failed."""
         self.checked: dict[tuple[Any, ...], Node] = {}
         """The node that was checked first of those that check one position against one size."""
-        self.intervals: dict[Node, Interval | None] = {}
+        self.intervals: dict[Node, Span | None] = {}
         self.variables = loop.variables
         self.only_stored = self._only_stored()
         self.threads = False
@@ -94,16 +95,8 @@ class Body:
 
     def missing(self, roots: Sequence[Node]) -> list[Node]:
         """What has to be written for the roots: the nodes that they need and that are not visible, in order."""
-        found: set[Node] = set()
-        stack = list(roots)
-        while stack:
-            node = stack.pop()
-            if node in found or node in self.visible or node.op == "const":
-                continue
-            if node not in self.only_stored:
-                found.add(node)
-            stack.extend(node.args)
-        return sorted(found, key=self.nodes_order.__getitem__)
+        found = walk(*roots, into=lambda node: node not in self.visible and node.op != "const")
+        return sorted((node for node in found if node not in self.only_stored), key=self.nodes_order.__getitem__)
 
     def value(self, node: Node) -> str:
         """The text of a visible node's value."""
@@ -140,10 +133,7 @@ class Body:
 
     def expression(self, node: Node) -> str:
         if node.op in OPS:
-            arguments = [self._operand(arg) for arg in node.args]
-            return CPP.op(node.op, node.args[0].dtype).format(
-                *arguments, T=self.type_of(node), U=unsigned_type(node.dtype)
-            )
+            return op_text(node, [self._operand(arg) for arg in node.args], self.type_of(node))
         if node.op == "index":
             return self.index.text(node.attrs[0])
         if node.op == "load":
@@ -151,17 +141,24 @@ class Body:
         if node.op == "cast":
             return self._cast(node)
         if node.op == "bitcast":
-            return self._bitcast(node)
+            (source,) = node.args
+            return CPP.bitcast(self._operand(source), source.dtype, node.dtype)
         raise NotImplementedError(f"no C++ for {node!r}")
 
     def _operand(self, node: Node) -> str:
         text = self.value(node)
         return f"({text})" if text.startswith("-") else text
 
-    def place(self, buffer: str, index: tuple[Expr, ...], indirect: Sequence[Node]) -> str:
-        """`p0[...]`, an element of a buffer."""
+    def place(
+        self,
+        buffer: str,
+        index: tuple[Expr, ...],
+        indirect: Sequence[Node] = (),
+        at: Mapping[Symbol, str] | None = None,
+    ) -> str:
+        """`p0[...]`, an element of a buffer. at: what stands for some loop variables."""
         values = {placeholder(n): f"(i64){self.value(node)}" for n, node in enumerate(indirect)}
-        return f"{self.pointers[buffer]}[{self.index.text(index[0], values)}]"
+        return f"{self.pointers[buffer]}[{self.index.text(index[0], {**values, **(at or {})})}]"
 
     def _load(self, node: Node) -> str:
         if node in self.widened:
@@ -179,10 +176,6 @@ class Body:
         if node.dtype == source.dtype and source.op in ("load", "cast"):
             return value  # rounded already
         return CPP.cast(value, source.dtype, node.dtype, self.type_of(node))
-
-    def _bitcast(self, node: Node) -> str:
-        (source,) = node.args
-        return CPP.bitcast(self._operand(source), source.dtype, node.dtype)
 
     def bound_number(self, node: Node) -> int:
         """What the kernel returns where a `bounded` node does not hold."""
@@ -213,8 +206,12 @@ class Body:
         """A visible node's value as it is stored."""
         return written(node.dtype, self.value(node))
 
-    def store(self, store: Store) -> None:
-        """The statement of a store whose nodes are visible."""
+    def store(self, *stores: Store) -> None:
+        """The statements of stores whose nodes are visible."""
+        for store in stores:
+            self._store(store)
+
+    def _store(self, store: Store) -> None:
         place = self.place(store.buffer, store.index, store.indirect)
         value = self.value(store.value)
         dtype = store.value.dtype
@@ -225,7 +222,7 @@ class Body:
         self.lines.add(statement if store.mask is None else f"if ({self.value(store.mask)}) {statement}")
 
     def _combine(self, mode: str, place: str, value: str, dtype: torch.dtype) -> str:
-        kind = {torch.bool: {"add": "max", "prod": "min"}}.get(dtype, {}).get(mode, mode)
+        kind = combining(mode, dtype)
         if dtype in HALF:
             change = written(dtype, f"combined_{kind}({read(dtype, 'old')}, {value})")
             if self.threads:
@@ -243,14 +240,14 @@ class Body:
         known = self.interval(node)
         return known is not None and max(abs(known[0]), abs(known[1])) <= INT32
 
-    def interval(self, node: Node) -> Interval | None:
+    def interval(self, node: Node) -> Span | None:
         """Least and greatest value of an int64 node, as far as that follows from ranges and constants."""
         if not self.intervals:
             for each in self.loop.nodes:
                 self.intervals[each] = self._interval(each)
         return self.intervals[node]
 
-    def _interval(self, node: Node) -> Interval | None:
+    def _interval(self, node: Node) -> Span | None:
         if node.dtype != torch.int64:
             return None
         if node.op == "const":
@@ -260,28 +257,12 @@ class Body:
         if node.op == "bounded":
             size = node.attrs[0]
             return (0, max(int(size) - 1, 0)) if size.is_Integer else None
-        combine = _INTERVALS.get(node.op)
-        if combine is None:
+        if node.op not in SPANS and node.op != "where":
             return None
         arguments = [self.intervals.get(arg) for arg in (node.args[1:] if node.op == "where" else node.args)]
         known = [argument for argument in arguments if argument is not None]
         if len(known) != len(arguments):
             return None
-        low, high = combine(*known)
+        joined = (min(low for low, _ in known), max(high for _, high in known)) if node.op == "where" else None
+        low, high = joined or SPANS[node.op](*known)
         return (low, high) if max(abs(low), abs(high)) <= INT32 else None
-
-
-def _products(a: Interval, b: Interval) -> Interval:
-    corners = [x * y for x in a for y in b]
-    return min(corners), max(corners)
-
-
-_INTERVALS: Mapping[str, Callable[..., Interval]] = {
-    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
-    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
-    "mul": _products,
-    "neg": lambda a: (-a[1], -a[0]),
-    "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
-    "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
-    "where": lambda a, b: (min(a[0], b[0]), max(a[1], b[1])),
-}

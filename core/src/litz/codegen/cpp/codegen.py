@@ -7,7 +7,7 @@ counted from).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -20,13 +20,14 @@ from litz_plugins.records import CodegenContext, KernelSource
 
 from ..kernel_plan import KernelPlan, sizes_of
 from .body import Body, Lines
+from .column import write_column
 from .constructs import constructs_in, find_construct
 from .dialect import ELEMENTS
 from .loops import Writer
-from .plan import Plan, join_short, make_plan
+from .plan import Mode, Plan, join_short, make_plan
 from .pointwise import write_pointwise
 from .prelude import prelude
-from .reduction import write_reduction
+from .reduction import write_row, write_small
 from .segments import segments
 from .text import IndexText
 
@@ -125,7 +126,7 @@ def _write(plan: Plan, body: Body) -> None:
     if any(r.size == 0 for r in loop.ranges):
         lines.add("return 0;  // no elements")
         return
-    checks = any(node.op == "bounded" for node in loop.nodes)
+    checks = [node for node in loop.nodes if node.op == "bounded"]
     if checks:
         lines.add("int bad = 0;")
         empty = [f"{body.index.text(r.size)} == 0" for r in loop.ranges if may_be_empty(r.size)]
@@ -135,21 +136,22 @@ def _write(plan: Plan, body: Body) -> None:
         # Nothing is within a size of 0, and element 0, which stands in for what is not, does not exist. Under a mask
         # the loads see to that (build.guard).
         impossible: dict[str, None] = {}
-        for node in (node for node in loop.nodes if node.op == "bounded"):
+        for node in checks:
             number = body.bound_number(node)
             if may_be_empty(node.attrs[0]) and len(node.args) == 1:
                 points = "".join(walked) if loop.levels[node] else ""
                 impossible[f"if ({body.index.text(node.attrs[0])} == 0{points}) return {number};"] = None
         lines.add(*impossible)
-    _write_loops(Writer(plan, body))
+    _WRITERS[plan.mode](Writer(plan, body))
     lines.add("return bad;" if checks else "return 0;")
 
 
-def _write_loops(writer: Writer) -> None:
-    if writer.plan.mode == "pointwise":
-        write_pointwise(writer)
-    else:
-        write_reduction(writer)
+_WRITERS: Mapping[Mode, Callable[[Writer], None]] = {
+    "pointwise": write_pointwise,
+    "row": write_row,
+    "column": write_column,
+    "small": write_small,
+}
 
 
 def _write_segments(whole: Writer, parts: Sequence[Writer]) -> None:
@@ -158,7 +160,7 @@ def _write_segments(whole: Writer, parts: Sequence[Writer]) -> None:
     with whole.lines.block(*((region, "") if whole.threaded else ("",))):
         for part in parts:
             with whole.lines.block(""):
-                _write_loops(part)
+                _WRITERS[part.plan.mode](part)
     whole.lines.add("return 0;")
 
 

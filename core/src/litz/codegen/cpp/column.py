@@ -6,16 +6,19 @@ element per lane; accumulators do too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from math import prod
 
 from litz.ir.node import Node
 from litz.ir.operation import Range
 from litz.ir.stages import Stage
 
-from .accumulators import Accumulator
+from .accumulators import states_of
 from .dialect import VALUES
-from .loops import Level, Writer
-from .reduction import COLUMN_CHUNK, _Stage, outer_nodes, position, scan_state, unit_load
+from .forms import State
+from .loops import Writer
+from .plan import known
+from .reduction import COLUMN_CHUNK, _Stage, outer_nodes, unit_load
 
 
 def tile_size(w: Writer, vector: Range) -> int:
@@ -23,11 +26,7 @@ def tile_size(w: Writer, vector: Range) -> int:
     thread to have some tiles."""
     if not vector.size.is_Integer:
         return 128
-    extent = int(vector.size)
-    others = 1
-    for r in w.loop.ranges:
-        if r != vector:
-            others *= w.known(r.size, 16)
+    extent, others = int(vector.size), prod(known(r.size, 16) for r in w.loop.ranges if r != vector)
     wanted = extent if not w.threaded or others >= 16 else -(-extent * others // 8)
     tile = max(16, min(256, -(-wanted // 16) * 16))
     return min(tile, extent)
@@ -35,42 +34,35 @@ def tile_size(w: Writer, vector: Range) -> int:
 
 def write_column(w: Writer) -> None:
     """All nodes and stores of a plan in column mode."""
-    vector = w.plan.vector
-    assert vector is not None
-    tile = tile_size(w, vector)
-    outer = [r for r in w.loop.ranges if r != vector]
-    start = "t"
-    levels = [*(w.level(r) for r in outer), w.chunks(vector, tile, start)]
-    shared = w.shared(levels, len(levels))
-    _ColumnWriter(w, vector, tile, start).write(levels, shared)
+    assert w.plan.vector is not None
+    _ColumnWriter(w, w.plan.vector).write()
 
 
 class _ColumnWriter:
-    def __init__(self, w: Writer, vector: Range, tile: int, start: str) -> None:
-        self.w, self.vector, self.tile, self.start = w, vector, tile, start
-        name = w.index.names[vector.var]
-        self.lane = f"[{name} - {start}]"
-        self.header = w.header(vector, start, f"{start}_end")
+    def __init__(self, w: Writer, vector: Range) -> None:
+        self.w, self.vector, self.tile = w, vector, tile_size(w, vector)
+        self.lane = f"[{w.index.names[vector.var]} - t]"
+        self.header = w.header(vector, "t", "t_end")
 
-    def write(self, levels: Sequence[Level], shared: int) -> None:
+    def write(self) -> None:
         w = self.w
+        outer = (r for r in w.loop.ranges if r != self.vector)
+        levels = [*(w.level(r) for r in outer), w.chunks(self.vector, self.tile, "t")]
 
         def inside() -> None:
             for number, stage in enumerate(w.plan.stages.walks):
                 _ColumnStage(self, stage).write()
                 w.body.write(self.plain(number + 1))
-            if w.plan.stages.final:
-                roots = [root for store in w.plan.stages.final for root in store.roots]
-                atomic = any(store.mode != "set" for store in w.plan.stages.final)
+            if w.final:
+                atomic = any(store.mode != "set" for store in w.final)
 
                 def stores() -> None:
-                    w.body.write(w.body.missing(roots))
-                    for store in w.plan.stages.final:
-                        w.body.store(store)
+                    w.body.write(w.body.missing(w.roots))
+                    w.body.store(*w.final)
 
-                self.lanes(roots, stores, vectorize=not atomic)
+                self.lanes(w.roots, stores, vectorize=not atomic)
 
-        w.nest(levels, self.plain(0), inside, shared)
+        w.nest(levels, self.plain(0), inside, shared=len(levels))
 
     def plain(self, finished: int) -> list[Node]:
         """Nodes at output level, the same for all lanes, that are not written yet."""
@@ -99,26 +91,24 @@ class _ColumnStage(_Stage):
         super().__init__(column.w, stage, {})
         self.column = column
 
-    def refs(self, accumulator: Accumulator, suffix: str = "") -> list[str]:
-        return [f"{s.name}{suffix}{'' if s.shared else self.column.lane}" for s in accumulator.states]
+    def ref(self, state: State, suffix: str = "") -> str:
+        return state.name + suffix + ("" if state.shared else self.column.lane)
 
     def write(self) -> None:
         w, column = self.w, self.column
         self._keep_frontier()
         nodes = self.body_nodes()
-        scans = [node for node in nodes if node.op == "scan"]
         # Partial sums for long columns only.
         points = w.loop.reduction_numel
         *outer, inner = w.loop.reduction_ranges
         parts = "_part" if self.accumulators and not (points.is_Integer and int(points) <= 2 * COLUMN_CHUNK) else ""
-        self._start("")
-        for node in scans:
-            self.scans[node] = w.body.name("run") + column.lane
-            column.array(scan_state(node).type, self.scans[node].removesuffix(column.lane))
-        if scans:
-            column.lanes((), lambda: w.lines.add(*(f"{self.scans[s]} = {scan_state(s).start};" for s in scans)))
+        states = states_of(self.accumulators)
+        self.declare(states)
+        self._reset(states)
+        self.declare_scans(nodes)
+        self._reset(self.scans.values())
         if parts:
-            self._declare_arrays(parts)
+            self.declare(states, parts)
         levels = [w.level(r) for r in outer]
         name = w.index.names[inner.var]
         chunked = parts and not (inner.size.is_Integer and int(inner.size) <= COLUMN_CHUNK)
@@ -131,11 +121,11 @@ class _ColumnStage(_Stage):
 
         def inside() -> None:
             if parts:
-                self._reset(parts)
+                self._reset(states, parts)
             with w.body.scope(w.header(inner, *bounds)):
                 w.body.write([node for node in free if node not in w.body.visible])
                 for a in self.accumulators:
-                    w.lines.add(*a.each_step(self.refs(a, parts)))
+                    w.lines.add(*a.lines(a.form.before, self.refs(a, parts)))
                 atomic = any(store.mode != "set" for store in self.stage.stores)
                 column.lanes(self.stage.roots, lambda: self._element(nodes, parts), vectorize=not atomic)
             if parts:
@@ -147,11 +137,8 @@ class _ColumnStage(_Stage):
     def _element(self, nodes: Sequence[Node], parts: str) -> None:
         w = self.w
         self.define([node for node in nodes if node not in w.body.visible])
-        for a in self.accumulators:
-            values = [w.body.value(arg) for arg in a.nodes[0].args]
-            w.lines.add(*a.update(self.refs(a, parts), values, position(w)))
-        for store in self.stage.stores:
-            w.body.store(store)
+        self.update(self.accumulators, parts, begun=True)
+        w.body.store(*self.stage.stores)
 
     # ------------------------------------------------------------------ arrays over the lanes
 
@@ -184,32 +171,21 @@ class _ColumnStage(_Stage):
         for node in kept:
             w.body.visible[node] = names[node] + column.lane
 
-    def _declare_arrays(self, suffix: str) -> None:
-        for a in self.accumulators:
-            for state in a.states:
-                if state.shared:
-                    self.w.lines.add(f"{state.type} {state.name}{suffix} = {state.start};")
-                else:
-                    self.column.array(state.type, state.name + suffix)
+    def declare(self, states: Iterable[State], suffix: str = "") -> None:
+        for state in states:
+            if state.shared:
+                super().declare([state], suffix)
+            else:
+                self.column.array(state.type, state.name + suffix)
 
-    def _reset(self, suffix: str) -> None:
-        for a in self.accumulators:
-            for state in a.states:
-                if state.shared:
-                    self.w.lines.add(f"{state.name}{suffix} = {state.start};")
+    def _reset(self, states: Collection[State], suffix: str = "") -> None:
+        def start(shared: bool) -> None:
+            own = (state for state in states if state.shared == shared)
+            self.w.lines.add(*(f"{self.ref(state, suffix)} = {state.start};" for state in own))
 
-        def inside() -> None:
-            for a in self.accumulators:
-                for state, ref in zip(a.states, self.refs(a, suffix), strict=True):
-                    if not state.shared:
-                        self.w.lines.add(f"{ref} = {state.start};")
-
-        if self.accumulators:
-            self.column.lanes((), inside)
-
-    def _start(self, suffix: str) -> None:
-        self._declare_arrays(suffix)
-        self._reset(suffix)
+        if states:
+            start(shared=True)
+            self.column.lanes((), lambda: start(shared=False))
 
     def _merge(self, parts: str) -> None:
         def inside() -> None:
@@ -228,7 +204,7 @@ class _ColumnStage(_Stage):
                     self.w.lines.add(f"{ref} += {part};")
 
     def _finish(self) -> None:
-        ends = [line for a in self.accumulators for line in a.finish(self.refs(a))]
+        ends = [line for a in self.accumulators for line in a.lines(a.form.finish, self.refs(a))]
         if ends:
             self.column.lanes((), lambda: self.w.lines.add(*ends))
         for a in self.accumulators:

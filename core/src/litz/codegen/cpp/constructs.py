@@ -22,15 +22,12 @@ class Construct:
     last; `about` says what it is."""
 
     name: str
-    pattern: re.Pattern[str]
+    pattern: str
     about: str
     forms: tuple[str, ...] = WITHOUT_VECTORS
 
 
-def _row(name: str, pattern: str, about: str, forms: tuple[str, ...] = WITHOUT_VECTORS) -> Construct:
-    return Construct(name, re.compile(pattern), about, forms)
-
-
+_row = Construct
 _MATH = "|".join((*VECTOR_UNARY, *VECTOR_BINARY))
 _ROW = r"alignas\(64\) \w+ "
 
@@ -78,7 +75,7 @@ _BY_NAME: Mapping[str, Construct] = {construct.name: construct for construct in 
 
 def constructs_in(text: str) -> tuple[str, ...]:
     """The names of the constructs in a kernel's text (its function, without the prelude), in the table's order."""
-    return tuple(construct.name for construct in CONSTRUCTS if construct.pattern.search(text))
+    return tuple(construct.name for construct in CONSTRUCTS if re.search(construct.pattern, text))
 
 
 def find_construct(name: str) -> Construct:

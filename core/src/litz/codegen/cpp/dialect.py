@@ -7,40 +7,21 @@ and double in the prelude (`prelude.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from litz.ir.dtypes import FLOAT, HALF
+from litz.ir.dtypes import FLOAT, HALF, SHORT
+from litz.ir.node import Node
 
-from ..dialect import ANY, BOOL, COMPARISONS, NARROW, Dialect, Text
+from ..dialect import ANY, BOOL, COMPARISONS, NARROW, Dialect, Text, calls
 
-ELEMENTS: Mapping[torch.dtype, str] = {
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.int8: "i8",
-    torch.int16: "i16",
-    torch.int32: "int",
-    torch.int64: "i64",
-    torch.uint8: "u8",
-    torch.uint16: "u16",
-    torch.uint32: "u32",
-    torch.uint64: "u64",
-    torch.bool: "u8",
-}
+_OWN = {torch.float32: "float", torch.float64: "double", torch.int32: "int", torch.bool: "u8"}
+ELEMENTS: Mapping[torch.dtype, str] = {**SHORT, **_OWN}
 """What an element in memory is. Half types are 16-bit integers to C++; a bool is a byte."""
 
 VALUES: Mapping[torch.dtype, str] = {**ELEMENTS, **dict.fromkeys(HALF, "float"), torch.bool: "bool"}
 """What a value is held in while it is computed."""
-
-
-def _calls(arity: int, *names: str) -> Mapping[str, str]:
-    """Functions that C++ has by the name of the op."""
-    arguments = ", ".join(f"{{{number}}}" for number in range(arity))
-    return {name: f"{name}({arguments})" for name in names}
-
 
 _OPS: Mapping[str, Text] = {
     # Small integers are promoted to int, hence the casts.
@@ -73,12 +54,12 @@ _OPS: Mapping[str, Text] = {
     "rsqrt": "(({T})1 / sqrt({0}))",
     "reciprocal": "(({T})1 / {0})",
     "sigmoid": "(({T})1 / (({T})1 + exp(-{0})))",
-    **_calls(1, "floor", "ceil", "trunc", "sqrt", "exp", "log", "sin", "cos", "erf", "exp2", "expm1", "log2", "log10"),
-    **_calls(1, "log1p", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erfc"),
-    **_calls(1, "erfinv", "lgamma"),
-    **_calls(2, "fmax", "fmin", "atan2", "hypot", "copysign", "nextafter"),
-    **_calls(2, "random_uniform", "random_normal", "random_bits"),
-    **_calls(3, "fma"),
+    **calls(1, "floor", "ceil", "trunc", "sqrt", "exp", "log", "sin", "cos", "erf", "exp2", "expm1", "log2", "log10"),
+    **calls(1, "log1p", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erfc"),
+    **calls(1, "erfinv", "lgamma"),
+    **calls(2, "fmax", "fmin", "atan2", "hypot", "copysign", "nextafter"),
+    **calls(2, "random_uniform", "random_normal", "random_bits"),
+    **calls(3, "fma"),
 }
 
 CPP = Dialect(
@@ -104,9 +85,11 @@ CPP = Dialect(
 )
 
 
-def unsigned_type(dtype: torch.dtype) -> str:
-    """The type that integer arithmetic wraps around in, as eager's does; signed overflow is undefined in C++."""
-    return "u64" if dtype.itemsize == 8 else "u32"
+def op_text(node: Node, texts: Sequence[str], type_: str) -> str:
+    """A scalar op on arguments whose texts are given. type_: of the result."""
+    # Integer arithmetic wraps around in an unsigned type, as eager's does; signed overflow is undefined in C++.
+    unsigned = "u64" if node.dtype.itemsize == 8 else "u32"
+    return CPP.op(node.op, node.args[0].dtype).format(*texts, T=type_, U=unsigned)
 
 
 def read(dtype: torch.dtype, element: str) -> str:
@@ -127,15 +110,11 @@ def literal(value: bool | int | float, dtype: torch.dtype) -> str:
         return "true" if value else "false"
     if dtype.is_floating_point:
         return _float_literal(float(value), single=dtype != torch.float64)
-    number = int(value)
-    if dtype == torch.int64:
-        # -9223372036854775808L is minus a number that does not fit.
-        return "(-9223372036854775807L - 1)" if number == -(2**63) else f"{number}L"
-    return f"{number}UL" if dtype == torch.uint64 else f"{number}U" if dtype == torch.uint32 else _int_literal(number)
-
-
-def _int_literal(number: int) -> str:
-    return "(-2147483647 - 1)" if number == -(2**31) else str(number)
+    number, suffix = int(value), {torch.int64: "L", torch.uint64: "UL", torch.uint32: "U"}.get(dtype, "")
+    if number == -(2 ** (8 * max(dtype.itemsize, 4) - 1)):
+        # -2147483648 is minus a number that does not fit.
+        return f"({number + 1}{suffix} - 1)"
+    return f"{number}{suffix}"
 
 
 def _float_literal(value: float, single: bool) -> str:

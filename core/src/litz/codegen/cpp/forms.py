@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from litz.ir.dtypes import greatest, least
 from litz.ir.node import Node, walk
 from litz.ir.reductions import REDUCTIONS, Reduction
 
-from .dialect import CPP, VALUES, literal, unsigned_type
+from .dialect import CPP, VALUES, literal, op_text
+from .prelude import EXTREMES, SIGNS
 
 
 @dataclass(frozen=True)
@@ -50,79 +50,76 @@ class Form:
     widens: bool = False
 
 
-Made = Callable[[torch.dtype], Form]
-Worst = Callable[[torch.dtype], bool | int | float]
-
-
 # ------------------------------------------------------------------------------------------------------ made by hand
 
 
-def _accumulated(stem: str, sign: str, start: str) -> Made:
-    def form(dtype: torch.dtype) -> Form:
-        type_ = VALUES[dtype]
-        wraps = f"{{0}} = ({type_})({{0}} {sign} {{v0}});"
-        update = f"{{0}} {sign}= {{v0}};" if dtype.is_floating_point else wraps
-        return Form((State(stem, type_, start, sign),), (update,), (f"{{0}} {sign}= {{p0}};",), widens=True)
-
-    return form
+_CLAUSES = {"add": "+", "mul": "*", "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
+"""Ops by which OpenMP merges lanes."""
 
 
-def _tested(stem: str, sign: str, start: str) -> Made:
-    def form(dtype: torch.dtype) -> Form:
-        condition = "{v0}" if dtype == torch.bool else "({v0} != 0)"
-        kinds = ("any", "all", "sum", "prod", "max", "min")
-        return Form(
-            (State(stem, "int", start, sign),),
-            (f"{{0}} {sign}= (int){condition};",),
-            (f"{{0}} {sign}= {{p0}};",),
-            results=dict.fromkeys(kinds, "({0} != 0)"),
-        )
-
-    return form
+def _operator(name: str, dtype: torch.dtype) -> tuple[str, str]:
+    """What joins two states of a row, and the state of no values."""
+    form = REDUCTIONS[name].form(dtype)
+    return _CLAUSES[form.merge[0].op], str(int(form.identity[0].attrs[0]))
 
 
-def _extreme(kind: str, sign: str, clause: str, worst: Worst) -> Made:
-    def form(dtype: torch.dtype) -> Form:
-        floats = dtype.is_floating_point
-        value = State(kind, VALUES[dtype], literal(worst(dtype), dtype), clause if floats else kind)
-        better = "{{0}} = {{{other}0}} {sign} {{0}} ? {{{other}0}} : {{0}};"
-        update, merge = (better.format(sign=sign, other=other) for other in "vp")
-        if not floats:
-            return Form((value,), (update,), (merge,))
-        # A flag for NaN keeps the comparison itself a single instruction; it is as wide as the value's lanes.
-        flag = State("nan", "i64" if dtype == torch.float64 else "int", "0", "|")
-        return Form(
-            (value, flag),
-            (update, "{1} |= {v0} != {v0};"),
-            (merge, "{1} |= {p1};"),
-            (f"{{0}} = {{1}} ? {literal(float('nan'), dtype)} : {{0}};",),
-        )
-
-    return form
+def _worst(name: str, dtype: torch.dtype) -> str:
+    """The value that every other one beats."""
+    return literal(REDUCTIONS[name].form(dtype).identity[0].attrs[0], dtype)
 
 
-def _position(kind: str, worst: Worst) -> Made:
-    def form(dtype: torch.dtype) -> Form:
-        type_ = VALUES[dtype]
-        return Form(
-            (State("best", type_, literal(worst(dtype), dtype)), State("at", "i64", "0")),
-            (
-                f"const bool {{n0}}_better = beats_{kind}<{type_}>({{v0}}, {{0}});",
-                "{0} = {n0}_better ? {v0} : {0};",
-                "{1} = {n0}_better ? (i64)({at}) : {1};",
-            ),
-            (f"if (beats_{kind}({{p0}}, {{0}})) {{{{ {{0}} = {{p0}}; {{1}} = {{p1}}; }}}}",),
-            results={f"arg{kind}": "{1}"},
-            block=f"arg{kind}_block({{buffer}}, (int)({{count}}), (i64)({{start}}), {{0}}, {{1}});",
-        )
+def _accumulated(name: str, dtype: torch.dtype) -> Form:
+    type_, (sign, start) = VALUES[dtype], _operator(name, dtype)
+    update = f"{{0}} {sign}= {{v0}};" if dtype.is_floating_point else f"{{0}} = ({type_})({{0}} {sign} {{v0}});"
+    return Form((State(name, type_, start, sign),), (update,), (f"{{0}} {sign}= {{p0}};",), widens=True)
 
-    return form
+
+def _tested(name: str, dtype: torch.dtype) -> Form:
+    condition, (sign, start) = "{v0}" if dtype == torch.bool else "({v0} != 0)", _operator(name, dtype)
+    return Form(
+        (State(name, "int", start, sign),),
+        (f"{{0}} {sign}= (int){condition};",),
+        (f"{{0}} {sign}= {{p0}};",),
+        results=dict.fromkeys(("any", "all", "sum", "prod", "max", "min"), "({0} != 0)"),
+    )
+
+
+def _extreme(name: str, dtype: torch.dtype) -> Form:
+    floats = dtype.is_floating_point
+    value = State(name, VALUES[dtype], _worst(name, dtype), EXTREMES[name] if floats else name)
+    better = "{{0}} = {{{other}0}} {sign} {{0}} ? {{{other}0}} : {{0}};"
+    update, merge = (better.format(sign=SIGNS[name], other=other) for other in "vp")
+    if not floats:
+        return Form((value,), (update,), (merge,))
+    # A flag for NaN keeps the comparison itself a single instruction; it is as wide as the value's lanes.
+    flag = State("nan", "i64" if dtype == torch.float64 else "int", "0", "|")
+    return Form(
+        (value, flag),
+        (update, "{1} |= {v0} != {v0};"),
+        (merge, "{1} |= {p1};"),
+        (f"{{0}} = {{1}} ? {literal(float('nan'), dtype)} : {{0}};",),
+    )
+
+
+def _position(name: str, dtype: torch.dtype) -> Form:
+    type_, beats = VALUES[dtype], name.replace("arg", "beats_")
+    return Form(
+        (State("best", type_, _worst(name, dtype)), State("at", "i64", "0")),
+        (
+            f"const bool {{n0}}_better = {beats}<{type_}>({{v0}}, {{0}});",
+            "{0} = {n0}_better ? {v0} : {0};",
+            "{1} = {n0}_better ? (i64)({at}) : {1};",
+        ),
+        (f"if ({beats}({{p0}}, {{0}})) {{{{ {{0}} = {{p0}}; {{1}} = {{p1}}; }}}}",),
+        results={name: "{1}"},
+        block=f"{name}_block({{buffer}}, (int)({{count}}), (i64)({{start}}), {{0}}, {{1}});",
+    )
 
 
 _MERGED_MOMENTS = ("welford_merge({0}, {1}, {2}, {p0}, {p1}, {p2});",)
 
 
-def _moments(dtype: torch.dtype) -> Form:
+def _moments(name: str, dtype: torch.dtype) -> Form:
     type_ = VALUES[dtype]
     return Form(
         (State("mean", type_, "0"), State("m2", type_, "0"), State("weight", type_, "0", shared=True)),
@@ -138,47 +135,37 @@ def _moments(dtype: torch.dtype) -> Form:
     )
 
 
-def _moments_of_states(dtype: torch.dtype) -> Form:
+def _moments_of_states(name: str, dtype: torch.dtype) -> Form:
     states = tuple(State(stem, VALUES[dtype], "0") for stem in ("mean", "m2", "weight"))
     update = ("welford_merge({0}, {1}, {2}, {v0}, {v1}, {v2});",)
     results = {"welford_combine_m2": "{1}", "welford_combine_weight": "{2}"}
     return Form(states, update, _MERGED_MOMENTS, results=results, sequential=True, widens=True)
 
 
-FORMS: dict[str, Made] = {
-    "sum": _accumulated("sum", "+", "0"),
-    "prod": _accumulated("prod", "*", "1"),
-    "any": _tested("any", "|", "0"),
-    "all": _tested("all", "&", "1"),
-    "max": _extreme("max", ">", "greatest", least),
-    "min": _extreme("min", "<", "least", greatest),
-    "argmax": _position("max", least),
-    "argmin": _position("min", greatest),
+FORMS: Mapping[str, Callable[[str, torch.dtype], Form]] = {
+    **dict.fromkeys(("sum", "prod"), _accumulated),
+    **dict.fromkeys(("any", "all"), _tested),
+    **dict.fromkeys(("max", "min"), _extreme),
+    **dict.fromkeys(("argmax", "argmin"), _position),
     "welford": _moments,
     "welford_combine": _moments_of_states,
 }
-"""By row. The prelude declares `greatest` and `least`, which begin at infinity with every compiler."""
-
-OF_BOOL = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
-"""Rows that are another one for values of bool."""
+"""By row, which they are told."""
 
 
 def scan_form(kind: str, dtype: torch.dtype) -> Form:
     """The form of a scan, of one variable. Sums and products of floats run in double, as eager's do."""
+    type_ = VALUES[dtype]
     if kind in ("sum", "prod"):
-        type_ = "double" if dtype.is_floating_point else VALUES[dtype]
-        sign, start = ("+", "0") if kind == "sum" else ("*", "1")
+        type_, (sign, start) = "double" if dtype.is_floating_point else type_, _operator(kind, dtype)
         return Form((State("run", type_, start),), (f"{{0}} = ({type_})({{0}} {sign} {{v0}});",))
     if kind in ("max", "min") and dtype != torch.bool:
-        state = State("run", VALUES[dtype], literal((least if kind == "max" else greatest)(dtype), dtype))
-        return Form((state,), (f"{{0}} = {kind}imum<{VALUES[dtype]}>({{v0}}, {{0}});",))
+        update = f"{{0}} = {kind}imum<{type_}>({{v0}}, {{0}});"
+        return Form((State("run", type_, _worst(kind, dtype)),), (update,))
     return derived(REDUCTIONS[kind], dtype)
 
 
 # ------------------------------------------------------------------------------------------------------ from the row
-
-_CLAUSES = {"add": "+", "mul": "*", "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
-"""Ops by which OpenMP merges lanes."""
 
 
 def derived(row: Reduction, dtype: torch.dtype) -> Form:
@@ -226,5 +213,4 @@ def _expression(node: Node, given: Mapping[Node, str]) -> str:
     args = [_expression(arg, given) for arg in node.args]
     if node.op == "cast":
         return f"({CPP.cast(args[0], node.args[0].dtype, node.dtype)})"
-    template = CPP.op(node.op, node.args[0].dtype)
-    return f"({template.format(*args, T=VALUES[node.dtype], U=unsigned_type(node.dtype))})"
+    return f"({op_text(node, args, VALUES[node.dtype])})"

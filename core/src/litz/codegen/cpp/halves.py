@@ -48,7 +48,7 @@ class Halves:
         body, name = self.w.body, self.w.index.names[self.r.var]
         for node in self.loads:
             buffer = self._buffer()
-            self.w.lines.add(f"widen_f16(&{self._first(node.buffer, node, start)}, {buffer}, {stop} - {start});")
+            self.w.lines.add(f"widen_f16(&{self._first(node, start)}, {buffer}, {stop} - {start});")
             body.widened[node] = f"{buffer}[{name} - {start}]"
         for store in self.stores:
             self.buffers[id(store)] = self._buffer()
@@ -64,7 +64,7 @@ class Halves:
     def after(self, start: str, stop: str) -> None:
         """Write the buffers of the stores to memory."""
         for store in self.stores:
-            place = self._first(store.buffer, store, start)
+            place = self._first(store, start)
             self.w.lines.add(f"narrow_f16({self.buffers[id(store)]}, &{place}, {stop} - {start});")
         for node in self.loads:
             self.w.body.widened.pop(node)
@@ -74,11 +74,6 @@ class Halves:
         self.w.lines.add(f"alignas(64) float {name}[{BLOCK}];")
         return name
 
-    def _first(self, buffer: str, access: Node | Store, start: str) -> str:
+    def _first(self, access: Node | Store, start: str) -> str:
         """The element at `start`."""
-        index = self.w.index
-        names = index.names
-        index.names = {**names, self.r.var: start}
-        place = self.w.body.place(buffer, access.index, ())
-        index.names = names
-        return place
+        return self.w.body.place(access.buffer, access.index, at={self.r.var: start})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from litz.ir.index import Expr, Symbol
+from litz.ir.index import Symbol
 from litz.ir.node import Node
 from litz.ir.operation import Range
 
@@ -32,6 +32,9 @@ class Writer:
     def __init__(self, plan: Plan, body: Body, team: bool = False) -> None:
         self.plan, self.body, self.lines, self.index, self.team = plan, body, body.lines, body.index, team
         self.loop = plan.loop
+        self.final = plan.stages.final
+        self.roots = [root for store in self.final for root in store.roots]
+        """What the stores after all walks need."""
         self.checks = any(node.op == "bounded" for node in self.loop.nodes)
         self.atomic = any(store.mode != "set" for store in self.loop.stores)
         body.threads = self.threaded
@@ -77,22 +80,16 @@ class Writer:
 
     # ------------------------------------------------------------------ loops
 
-    def shared(self, levels: list[Level], count: int) -> int:
-        """The first `count` of a nest's loops made such that the threads share them; how many those are: none where
-        there is too little work."""
-        if not self.threaded or not count:
-            return 0
-        levels[0] = replace(levels[0], header=(*self.parallel(count), *levels[0].header))
-        return count
-
     def header(self, r: Range, start: str = "0", stop: str | None = None) -> str:
         """`for (int i0 = 0; i0 < 64; ++i0)`"""
         name = self.index.names[r.var]
         stop = stop or self.index.text(r.size)
         return f"for ({self.index.var_type(r.size)} {name} = {start}; {name} < {stop}; ++{name})"
 
-    def level(self, r: Range, pragma: Sequence[str] = (), first: Sequence[str] = ()) -> Level:
-        return Level((*pragma, self.header(r)), r.var, tuple(first))
+    def level(self, r: Range, pragma: Sequence[str] = (), first: Sequence[str] = (), chunk: str = "") -> Level:
+        """A loop over a range, or over the chunk of it that is called so."""
+        header = self.header(r, chunk, f"{chunk}_end") if chunk else self.header(r)
+        return Level((*pragma, header), r.var, tuple(first))
 
     def chunks(self, r: Range, step: int, name: str) -> Level:
         """A loop over chunks of a range: `name` is where the chunk starts, `name_end` where it ends."""
@@ -104,18 +101,19 @@ class Writer:
             end = f"const {type_} {name}_end = {extent} - {name} < {step} ? {extent} : {name} + {step};"
         return Level((header,), None, (end,))
 
-    def nest(
-        self, levels: Sequence[Level], nodes: Sequence[Node], inside: Callable[[], None], together: int = 0
-    ) -> None:
+    def nest(self, levels: Sequence[Level], nodes: Sequence[Node], inside: Callable[[], None], shared: int = 0) -> None:
         """Write the loops, each node in the outermost one that has all its variables, and `inside` innermost.
 
-        The first `together` loops have nothing between them, as `collapse` needs.
+        Where there is work enough the threads share the first `shared` loops, which have nothing between them then, as
+        `collapse` needs.
         """
-        if together > 1:
-            starts = [line for level in levels[:together] for line in level.first]
-            bare = [Level(level.header, level.var) for level in levels[: together - 1]]
-            last = levels[together - 1]
-            levels = [*bare, Level(last.header, last.var, tuple(starts)), *levels[together:]]
+        together = shared if self.threaded else 0
+        if together:
+            starts = tuple(line for level in levels[:together] for line in level.first)
+            bare = [replace(level, first=()) for level in levels[:together]]
+            bare[0] = replace(bare[0], header=(*self.parallel(together), *bare[0].header))
+            bare[-1] = replace(bare[-1], first=starts)
+            levels = [*bare, *levels[together:]]
         groups: list[list[Node]] = [[] for _ in range(len(levels) + 1)]
         for node in nodes:
             variables = self.body.variables[node]
@@ -136,7 +134,3 @@ class Writer:
             self.lines.add(*levels[depth].first)
             self.body.write(groups[depth + 1])
             self._open(levels, groups, inside, depth + 1)
-
-    def known(self, expr: Expr, default: int) -> int:
-        """A size if it is a number, else the default."""
-        return int(expr) if expr.is_Integer else default

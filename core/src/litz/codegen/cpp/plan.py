@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Literal
 
 import torch
@@ -36,7 +37,7 @@ from litz.ir.index import (
     reduction_var,
     stride_of,
 )
-from litz.ir.node import intern, with_args
+from litz.ir.node import intern, walk, with_args
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
@@ -153,12 +154,11 @@ def _division(loop: Loop) -> tuple[Range, Expr] | None:
     """A range and the divisor to split it by, if some index divides it."""
     scanned = any(node.op == "scan" for node in loop.nodes)
     candidates = {r.var: r for r in (loop.ranges if scanned else loop.all_ranges)}
-    exprs = [expr for node in loop.nodes for expr in expressions(node)]
-    exprs += [expr for store in loop.stores for expr in store.index]
-    for expr in exprs:
-        for part in expr.atoms(FloorDiv, Mod, PythonMod):
+    for expr in loop.expressions:
+        # A set's order differs from process to process, and equal kernels must have equal texts.
+        for part in sorted(expr.atoms(FloorDiv, Mod, PythonMod), key=str):
             base, divisor = part.args
-            for var in base.free_symbols & candidates.keys():
+            for var in sorted(base.free_symbols & candidates.keys(), key=str):
                 size = candidates[var].size
                 step = stride_of(base, var)
                 # var * step // divisor splits where step divides divisor, and that the extent.
@@ -205,10 +205,7 @@ def _from_memory(loop: Loop) -> Traffic:
     bytes are divided by how often it is read."""
     found: dict[Access, float] = {}
     for access in loop.accesses:
-        again = 1
-        for r in loop.ranges:
-            if r.var not in access.symbols:
-                again *= int(r.size) if r.size.is_Integer else USUAL
+        again = prod(known(r.size, USUAL) for r in loop.ranges if r.var not in access.symbols)
         found[access] = access.itemsize / max(again, 1)
     return found
 
@@ -255,6 +252,11 @@ def join_short(plan: Plan) -> Plan:
     return replace(plan, loop=joined, vector=whole, stages=find_stages(joined))
 
 
+def known(size: Expr, default: int) -> int:
+    """A size if it is a number, else the default."""
+    return int(size) if size.is_Integer else default
+
+
 def is_tiny(r: Range) -> bool:
     return r.size.is_Integer and int(r.size) < TINY
 
@@ -273,14 +275,9 @@ def reads_conditionally(nodes: Iterable[Node], unrolled: Iterable[Range]) -> boo
 
 def _follows(value: Node, variables: set[Symbol]) -> bool:
     """Whether a value is known once the variables are."""
-    seen, stack = {value}, [value]
-    while stack:
-        node = stack.pop()
-        if node.op == "load" or any(not expr.free_symbols <= variables for expr in expressions(node)):
-            return False
-        stack += (arg for arg in node.args if arg not in seen)
-        seen.update(node.args)
-    return True
+    nodes = list(walk(value))
+    exprs = (expr for node in nodes for expr in expressions(node))
+    return all(node.op != "load" for node in nodes) and all(expr.free_symbols <= variables for expr in exprs)
 
 
 # ---------------------------------------------------------------------- reductions
@@ -333,7 +330,11 @@ def _scratch(plan: Plan) -> frozenset[Node]:
     loop = plan.loop
     if not loop.reduction_numel.is_Integer or len(plan.stages.walks) < 2:
         return frozenset()
-    needed = [_inner_nodes(loop, stage.roots) for stage in plan.stages.walks]
+    # What each walk computes at reduction level.
+    needed = [
+        set(walk(*stage.roots, into=lambda node: loop.levels[node] and node.op != "reduce"))
+        for stage in plan.stages.walks
+    ]
     again = {node for later, nodes in enumerate(needed) for node in nodes if any(node in e for e in needed[:later])}
     costly: dict[Node, bool] = {}
     inner = loop.reduction_ranges[-1].var
@@ -359,15 +360,3 @@ def _scratch(plan: Plan) -> frozenset[Node]:
     kept = [node for node in loop.nodes if node in used]
     size = sum(max(node.dtype.itemsize, 4) for node in kept) * int(loop.reduction_numel)
     return frozenset(kept) if size <= ROW_SCRATCH_BYTES else frozenset()
-
-
-def _inner_nodes(loop: Loop, roots: list[Node]) -> set[Node]:
-    """The nodes at reduction level that the roots need."""
-    found: set[Node] = set()
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node not in found and loop.levels[node] and node.op != "reduce":
-            found.add(node)
-            stack.extend(node.args)
-    return found

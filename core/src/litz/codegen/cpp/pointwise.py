@@ -12,7 +12,7 @@ from litz.ir.operation import Range
 
 from .dialect import ELEMENTS
 from .halves import BLOCK, Halves
-from .loops import Level, Writer
+from .loops import Writer
 from .plan import is_tiny
 
 CHUNK = 4096
@@ -21,16 +21,13 @@ CHUNK = 4096
 
 def write_pointwise(w: Writer) -> None:
     """All nodes and stores of a plan without reductions."""
-    stores = w.plan.stages.final
-    roots = [root for store in stores for root in store.roots]
+    nodes, vector = w.body.missing(w.roots), w.plan.vector
 
     def inside() -> None:
-        for store in stores:
-            w.body.store(store)
+        w.body.store(*w.final)
 
-    vector = w.plan.vector
     if vector is None:
-        w.body.write(w.body.missing(roots))
+        w.body.write(nodes)
         inside()
         return
     if w.plan.swap is not None and not w.atomic:
@@ -41,14 +38,13 @@ def write_pointwise(w: Writer) -> None:
         _write_owned(w, owned)
         return
     outer = [r for r in w.loop.ranges if r != vector]
-    nodes = w.body.missing(roots)
     simd = () if w.atomic else w.simd()
-    halves = Halves(w, vector, nodes, stores)
+    halves = Halves(w, vector, nodes, w.final)
     if halves and not w.atomic and not is_tiny(vector):
         _write_halves(w, outer, vector, halves)
         return
     apart = w.one_by_one(nodes, [vector]) if is_tiny(vector) else ()
-    half = any(access.dtype in HALF for access in (*w.loop.loads, *(store.value for store in stores)))
+    half = any(access.dtype in HALF for access in (*w.loop.loads, *(store.value for store in w.final)))
     if outer and is_tiny(vector) and not is_tiny(outer[-1]) and not w.atomic and (half or not apart):
         # Too short for a vector: its few steps are unrolled within the loop around it, whose iterations are the lanes.
         # Steps that must stay apart are vectors all the same, of few lanes: twice as fast as one by one, save for half
@@ -58,9 +54,7 @@ def write_pointwise(w: Writer) -> None:
             w.nest([w.level(outer[0], w.parallel(1, simd=True)), short], nodes, inside)
             return
         levels = [*(w.level(r) for r in outer[:-1]), w.level(outer[-1], simd), short]
-        shared = len(outer) - 1 if w.threaded else 0
-        levels[0] = Level((*w.parallel(shared), *levels[0].header) if shared else levels[0].header, levels[0].var)
-        w.nest(levels, nodes, inside, shared)
+        w.nest(levels, nodes, inside, shared=len(outer) - 1)
         return
     if not outer:
         # Atomic updates are calls in a plain loop; everything else vectorizes.
@@ -68,36 +62,27 @@ def write_pointwise(w: Writer) -> None:
         return
     levels = [w.level(r) for r in outer]
     if w.threaded and (not vector.size.is_Integer or int(vector.size) >= 2 * CHUNK):
-        chunk = w.chunks(vector, CHUNK, "c")
-        levels += [chunk, Level((*simd, w.header(vector, "c", "c_end")), vector.var)]
+        levels += [w.chunks(vector, CHUNK, "c"), w.level(vector, simd, chunk="c")]
     else:
         levels.append(w.level(vector, simd, () if simd else apart))
-    shared = len(levels) - 1 if w.threaded else 0
-    levels[0] = Level((*w.parallel(shared), *levels[0].header) if shared else levels[0].header, levels[0].var)
-    w.nest(levels, nodes, inside, shared)
+    w.nest(levels, nodes, inside, shared=len(levels) - 1)
 
 
 def _write_halves(w: Writer, outer: Sequence[Range], vector: Range, halves: Halves) -> None:
     """The nest in blocks of the vector loop, with conversions before and after each."""
-    chunk = w.chunks(vector, BLOCK, "c")
-    levels = [*(w.level(r) for r in outer), chunk]
-    shared = len(levels) if w.threaded else 0
-    if shared:
-        levels[0] = Level((*w.parallel(shared), *levels[0].header), levels[0].var, levels[0].first)
-    roots = [root for store in w.plan.stages.final for root in store.roots]
+    levels = [*(w.level(r) for r in outer), w.chunks(vector, BLOCK, "c")]
 
     def element() -> None:
-        for store in w.plan.stages.final:
+        for store in w.final:
             halves.store(store, "c")
 
     def block() -> None:
         halves.before("c", "c_end")
-        inner = Level((*w.simd(), w.header(vector, "c", "c_end")), vector.var)
-        w.nest([inner], w.body.missing(roots), element)
+        w.nest([w.level(vector, w.simd(), chunk="c")], w.body.missing(w.roots), element)
         halves.after("c", "c_end")
 
-    outside = [node for node in w.body.missing(roots) if vector.var not in w.body.variables[node]]
-    w.nest(levels, outside, block, shared)
+    outside = [node for node in w.body.missing(w.roots) if vector.var not in w.body.variables[node]]
+    w.nest(levels, outside, block, shared=len(levels))
 
 
 OWNED = 16
@@ -109,7 +94,7 @@ def _owned_range(w: Writer) -> Range | None:
 
     That holds where each store's index is `var` plus multiples of the range's extent (a row of a table, say).
     """
-    combining = [store for store in w.plan.stages.final if store.mode != "set"]
+    combining = [store for store in w.final if store.mode != "set"]
     for r in w.loop.ranges:
         if not r.size.is_Integer or int(r.size) < 4 * OWNED:
             continue
@@ -125,20 +110,11 @@ def _rest_divides(index: Expr, r: Range) -> bool:
 
 def _write_owned(w: Writer, owned: Range) -> None:
     """Threads share the owned range, and each walks all other ranges in order: no atomics, and always the same sums."""
-    stores = w.plan.stages.final
     others = [r for r in w.loop.ranges if r != owned]
     step = max(OWNED, min(64, int(owned.size) // 16 // OWNED * OWNED))
-    chunk = w.chunks(owned, step, "c")
-    first = Level((*w.parallel(1), *chunk.header), None, chunk.first)
-    inner = Level((*w.simd(), w.header(owned, "c", "c_end")), owned.var)
     w.body.threads = False
-
-    def inside() -> None:
-        for store in stores:
-            w.body.store(store)
-
-    nodes = w.body.missing([root for store in stores for root in store.roots])
-    w.nest([first, *(w.level(r) for r in others), inner], nodes, inside)
+    levels = [w.chunks(owned, step, "c"), *(w.level(r) for r in others), w.level(owned, w.simd(), chunk="c")]
+    w.nest(levels, w.body.missing(w.roots), lambda: w.body.store(*w.final), shared=1)
 
 
 TILE_BYTES = 16 * 1024
@@ -155,7 +131,7 @@ class _Tiles:
     def __init__(self, w: Writer, swap: Range, vector: Range) -> None:
         self.w, self.swap, self.vector = w, swap, vector
         self.loads = [n for n in w.loop.loads if not n.args and self._across(n.index[0])]
-        self.stores = [s for s in w.plan.stages.final if not s.indirect and s.mask is None and self._across(s.index[0])]
+        self.stores = [s for s in w.final if not s.indirect and s.mask is None and self._across(s.index[0])]
         staged = [n.dtype.itemsize for n in self.loads] + [s.value.dtype.itemsize for s in self.stores]
         self.side = next((n for n in (64, 32) if n * n * sum(staged) <= TILE_BYTES), 16)
 
@@ -168,12 +144,9 @@ class _Tiles:
         outer = [r for r in w.loop.ranges if r not in (self.swap, self.vector)]
         chunks = [w.chunks(self.swap, self.side, "a"), w.chunks(self.vector, self.side, "b")]
         levels = [*(w.level(r) for r in outer), *chunks]
-        shared = len(levels) if w.threaded else 0
-        if shared:
-            levels[0] = Level((*w.parallel(shared), *levels[0].header), levels[0].var, levels[0].first)
         inner = {self.swap.var, self.vector.var}
-        nodes = w.body.missing([root for store in w.plan.stages.final for root in store.roots])
-        w.nest(levels, [n for n in nodes if not w.body.variables[n] & inner], self._tile, shared)
+        outside = [node for node in w.body.missing(w.roots) if not w.body.variables[node] & inner]
+        w.nest(levels, outside, self._tile, shared=len(levels))
 
     def _tile(self) -> None:
         w, body, lines = self.w, self.w.body, self.w.lines
@@ -187,15 +160,14 @@ class _Tiles:
         names = {id(store): self._array(store.value.dtype) for store in self.stores}
 
         def element() -> None:
-            for store in w.plan.stages.final:
+            for store in w.final:
                 if id(store) in names:
                     lines.add(f"{names[id(store)]}{here} = {body.element(store.value)};")
                 else:
                     body.store(store)
 
-        headers = (w.header(self.swap, "a", "a_end"), w.header(self.vector, "b", "b_end"))
-        levels = [Level(headers[:1], self.swap.var), Level((*w.simd(), headers[1]), self.vector.var)]
-        w.nest(levels, body.missing([root for store in w.plan.stages.final for root in store.roots]), element)
+        levels = [w.level(self.swap, chunk="a"), w.level(self.vector, w.simd(), chunk="b")]
+        w.nest(levels, body.missing(w.roots), element)
         for store in self.stores:
             place, step = self._corner(store.buffer, store.index)
             lines.add(f"transpose({names[id(store)]}, {self.side}, &{place}, {step}, a_end - a, b_end - b);")
@@ -207,10 +179,7 @@ class _Tiles:
 
     def _corner(self, buffer: str, index: tuple[Expr, ...]) -> tuple[str, str]:
         """(the tile's first element, the stride along `vector`)"""
-        names = self.w.index.names
         step = stride_of(index[0], self.vector.var)
         assert step is not None
-        self.w.index.names = {**names, self.swap.var: "a", self.vector.var: "b"}
-        place = self.w.body.place(buffer, index, ())
-        self.w.index.names = names
+        place = self.w.body.place(buffer, index, at={self.swap.var: "a", self.vector.var: "b"})
         return place, self.w.index.text(step)

@@ -143,14 +143,15 @@ static inline u64 bits(double x) { u64 b; __builtin_memcpy(&b, &x, 8); return b;
 static inline float float_of(u32 b) { float x; __builtin_memcpy(&x, &b, 4); return x; }
 """
 
-_SIGNS = {"max": ">", "min": "<"}
-_EXTREMES = {"max": "greatest", "min": "least"}
+SIGNS = {"max": ">", "min": "<"}
+EXTREMES = {"max": "greatest", "min": "least"}
+"""What `omp simd reduction(...)` calls them."""
 
 _ORDERED = ("float", "double", "int", *(text for name, text in _TYPES.items() if not name.endswith("f16")))
 _DECLARED = "".join(
-    f"#pragma omp declare reduction({_EXTREMES[kind]} : {type_} : omp_out = omp_in {sign} omp_out ? omp_in : omp_out) "
+    f"#pragma omp declare reduction({EXTREMES[kind]} : {type_} : omp_out = omp_in {sign} omp_out ? omp_in : omp_out) "
     "initializer(omp_priv = omp_orig)\n"
-    for kind, sign in _SIGNS.items()
+    for kind, sign in SIGNS.items()
     for type_ in _ORDERED
 )
 _REDUCTIONS = f"""\
@@ -168,18 +169,18 @@ def _beats(kind: str) -> str:
     return (
         "// NaN is the extreme; of equals the first counts.\n"
         f"template <class T> static inline bool beats_{kind}(T x, T best) "
-        f"{{ return x {_SIGNS[kind]} best || (x != x && best == best); }}\n"
+        f"{{ return x {SIGNS[kind]} best || (x != x && best == best); }}\n"
     )
 
 
 def _arg_block(kind: str) -> str:
     """Positions in a block: the extreme by lanes, then the first place that has it. NaN goes one by one."""
-    sign = _SIGNS[kind]
+    sign = SIGNS[kind]
     return f"""\
 template <class T> static inline void arg{kind}_block(const T* x, int count, i64 start, T& best, i64& position) {{
   T top = best;
   int nans = 0, first = count;
-#pragma omp simd reduction({_EXTREMES[kind]} : top) reduction(| : nans)
+#pragma omp simd reduction({EXTREMES[kind]} : top) reduction(| : nans)
   for (int k = 0; k < count; ++k) {{
     top = x[k] {sign} top ? x[k] : top;
     nans |= x[k] != x[k];

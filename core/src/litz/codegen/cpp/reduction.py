@@ -5,16 +5,17 @@ A reduction is ready once its stage has walked; what depends on it is computed a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
-from litz.ir.index import ONE, Expr, stride_of
+from litz.ir.index import ZERO, Symbol, stride_of
 from litz.ir.node import Node
 from litz.ir.operation import Range
 from litz.ir.stages import Stage
 
-from .accumulators import Accumulator, make_accumulators
+from .accumulators import Accumulator, make_accumulators, states_of
 from .dialect import VALUES
 from .forms import State, scan_form
 from .halves import BLOCK as HALF_BLOCK
@@ -32,42 +33,30 @@ COLUMN_CHUNK = 512
 UNROLL = 32
 
 
-def write_reduction(w: Writer) -> None:
-    """All nodes and stores of a plan with reduction ranges."""
-    if w.plan.mode == "column":
-        from .column import write_column  # the two modes share this module's helpers
-
-        write_column(w)
-    elif w.plan.mode == "small":
-        _write_small(w)
-    else:
-        _write_row(w)
-
-
 def outer_nodes(w: Writer, finished: int) -> list[Node]:
     """Nodes at output level that are not written yet and need at most `finished` stages."""
     missing = w.body.missing([root for store in w.loop.stores for root in store.roots])
     return [n for n in missing if not w.loop.levels[n] and n.op != "reduce" and w.plan.stages.depths[n] <= finished]
 
 
-def position(w: Writer) -> str:
-    """Row-major position in the reduction ranges."""
-    expr: Expr = ONE - 1
+def position(w: Writer, at: Mapping[Symbol, str] | None = None) -> str:
+    """Row-major position in the reduction ranges. at: what stands for some of their variables."""
+    expr = ZERO
     for r in w.loop.reduction_ranges:
         expr = expr * r.size + r.var
-    return w.index.text(expr.expand())
+    return w.index.text(expr.expand(), at)
 
 
 # ---------------------------------------------------------------------- rows
 
 
-def _write_row(w: Writer) -> None:
+def write_row(w: Writer) -> None:
+    """Each row walked along, one output point after the other."""
     levels = [w.level(r) for r in w.loop.ranges]
-    shared = w.shared(levels, len(levels))
-    w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _RowStage), shared)
+    w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _RowStage), shared=len(levels))
 
 
-def _write_small(w: Writer) -> None:
+def write_small(w: Writer) -> None:
     """Output points as lanes; the reduction loops inside are unrolled."""
     *outer, vector = w.loop.ranges
     if not outer:
@@ -75,8 +64,7 @@ def _write_small(w: Writer) -> None:
     else:
         pragma = () if w.atomic else w.simd()
     levels = [*(w.level(r) for r in outer), w.level(vector, pragma)]
-    shared = w.shared(levels, len(outer))
-    w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _SmallStage), shared)
+    w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _SmallStage), shared=len(outer))
 
 
 def _write_stages(w: Writer, kind: type[_Stage]) -> None:
@@ -85,13 +73,7 @@ def _write_stages(w: Writer, kind: type[_Stage]) -> None:
     for number, stage in enumerate(w.plan.stages.walks):
         kind(w, stage, scratch).write()
         w.body.write(outer_nodes(w, number + 1))
-    for store in w.plan.stages.final:
-        w.body.store(store)
-
-
-def scan_state(node: Node) -> State:
-    """What a scan holds while it runs."""
-    return scan_form(node.attrs[0], node.dtype).states[0]
+    w.body.store(*w.final)
 
 
 class _Stage:
@@ -100,18 +82,21 @@ class _Stage:
     def __init__(self, w: Writer, stage: Stage, scratch: dict[Node, str]) -> None:
         self.w, self.stage, self.scratch = w, stage, scratch
         self.accumulators = make_accumulators(stage.reduces, w.body.name)
-        self.scans: dict[Node, str] = {}
+        self.scans: dict[Node, State] = {}
 
     def write(self) -> None:
         raise NotImplementedError
 
-    def declare(self, accumulators: Sequence[Accumulator], suffix: str = "") -> None:
-        for accumulator in accumulators:
-            for state in accumulator.states:
-                self.w.lines.add(f"{state.type} {state.name}{suffix} = {state.start};")
+    def declare(self, states: Iterable[State], suffix: str = "") -> None:
+        for state in states:
+            self.w.lines.add(f"{state.type} {self.ref(state, suffix)} = {state.start};")
+
+    def ref(self, state: State, suffix: str = "") -> str:
+        """The text of a variable."""
+        return state.name + suffix
 
     def refs(self, accumulator: Accumulator, suffix: str = "") -> list[str]:
-        return [f"{state.name}{suffix}" for state in accumulator.states]
+        return [self.ref(state, suffix) for state in accumulator.states]
 
     def body_nodes(self) -> list[Node]:
         """What the stage has to compute at reduction level."""
@@ -120,16 +105,16 @@ class _Stage:
     def declare_scans(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
             if node.op == "scan":
-                self.scans[node] = self.w.body.name("run")
-                state = scan_state(node)
-                self.w.lines.add(f"{state.type} {self.scans[node]} = {state.start};")
+                (state,) = scan_form(node.attrs[0], node.dtype).states
+                self.scans[node] = replace(state, name=self.w.body.name(state.name))
+        self.declare(self.scans.values())
 
     def define(self, nodes: Sequence[Node]) -> None:
         """Nodes in order; a scan takes a step."""
         body = self.w.body
         for node in nodes:
             if node.op == "scan" and node not in body.visible:
-                ref, form = self.scans[node], scan_form(node.attrs[0], node.dtype)
+                ref, form = self.ref(self.scans[node]), scan_form(node.attrs[0], node.dtype)
                 value, name = body.value(node.args[0]), body.name()
                 self.w.lines.add(*(line.format(ref, v0=value, n0=name) for line in form.update))
                 type_ = VALUES[node.dtype]
@@ -138,18 +123,20 @@ class _Stage:
             else:
                 body.define(node)
 
-    def update(self, accumulators: Sequence[Accumulator], suffix: str = "") -> None:
+    def update(self, accumulators: Sequence[Accumulator], suffix: str = "", begun: bool = False) -> None:
+        """Take in a value. begun: what is done once per value, before the lanes, is done."""
         for accumulator in accumulators:
             refs = self.refs(accumulator, suffix)
             values = [self.w.body.value(arg) for arg in accumulator.nodes[0].args]
-            self.w.lines.add(*accumulator.each_step(refs), *accumulator.update(refs, values, position(self.w)))
+            self.w.lines.add(*(() if begun else accumulator.lines(accumulator.form.before, refs)))
+            self.w.lines.add(*accumulator.update(refs, values, position(self.w)))
 
     def results(self) -> None:
         """Bind the reductions' results to names."""
         body = self.w.body
         for accumulator in self.accumulators:
             refs = self.refs(accumulator)
-            self.w.lines.add(*accumulator.finish(refs))
+            self.w.lines.add(*accumulator.lines(accumulator.form.finish, refs))
             for node in accumulator.nodes:
                 name = body.name()
                 self.w.lines.add(f"const {VALUES[node.dtype]} {name} = {accumulator.result(node, refs)};")
@@ -161,15 +148,14 @@ class _SmallStage(_Stage):
 
     def write(self) -> None:
         w = self.w
-        self.declare(self.accumulators)
+        self.declare(states_of(self.accumulators))
         nodes = self.body_nodes()
         self.declare_scans(nodes)
 
         def inside() -> None:
             self.define([node for node in nodes if node not in w.body.visible])
             self.update(self.accumulators)
-            for store in self.stage.stores:
-                w.body.store(store)
+            w.body.store(*self.stage.stores)
 
         plain = [node for node in nodes if not self.scans]
         levels = [w.level(r, (f"#pragma GCC unroll {UNROLL}",)) for r in w.loop.reduction_ranges]
@@ -182,8 +168,7 @@ class _RowStage(_Stage):
 
     def write(self) -> None:
         w = self.w
-        nodes = self.body_nodes()
-        self._read_scratch(nodes)
+        w.body.visible.update({node: self._place(node) for node in self.scratch})
         nodes = self.body_nodes()
         *outer, inner = w.loop.reduction_ranges
         sequential = (
@@ -194,7 +179,7 @@ class _RowStage(_Stage):
         if sequential:
             self.accumulators = [a.widened() for a in self.accumulators]
         self._declare_scratch(nodes)
-        self.declare(self.accumulators)
+        self.declare(states_of(self.accumulators))
         self.declare_scans(nodes)
         if sequential:
             self._sequential(nodes)
@@ -208,10 +193,6 @@ class _RowStage(_Stage):
 
     def _place(self, node: Node) -> str:
         return f"{self.scratch[node]}[{position(self.w)}]"
-
-    def _read_scratch(self, nodes: Sequence[Node]) -> None:
-        for node in self.scratch:
-            self.w.body.visible[node] = self._place(node)
 
     def _declare_scratch(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
@@ -232,8 +213,7 @@ class _RowStage(_Stage):
             self.define(nodes)
             self._write_scratch(nodes)
             self.update(self.accumulators)
-            for store in self.stage.stores:
-                w.body.store(store)
+            w.body.store(*self.stage.stores)
 
         *outer, inner = w.loop.reduction_ranges
         apart = w.one_by_one(nodes, [inner]) if is_tiny(inner) else ()
@@ -241,7 +221,7 @@ class _RowStage(_Stage):
 
     def _vector(self, nodes: Sequence[Node], outer: Sequence[Range], inner: Range) -> None:
         w = self.w
-        blocks = [a for a in self.accumulators if a.form.block]
+        blocks = [(a, w.body.name("block")) for a in self.accumulators if a.form.block]
         direct = [a for a in self.accumulators if not a.form.block]
         step = BLOCK_CHUNK if blocks else ROW_CHUNK
         halves = Halves(w, inner, nodes, self.stage.stores)
@@ -249,10 +229,8 @@ class _RowStage(_Stage):
             step = HALF_BLOCK
         chunked = bool(self.accumulators or halves) and not (inner.size.is_Integer and int(inner.size) <= step)
         parts = "_part" if self.accumulators and (chunked or outer) else ""
-        buffers = {a.states[0].name: w.body.name("block") for a in blocks}
-        for a in blocks:
-            size = step if chunked else int(inner.size)
-            w.lines.add(f"alignas(64) {a.type} {buffers[a.states[0].name]}[{size}];")
+        for a, block in blocks:
+            w.lines.add(f"alignas(64) {a.type} {block}[{step if chunked else int(inner.size)}];")
         levels = [w.level(r) for r in outer]
         name = w.index.names[inner.var]
         start, stop = (f"{name}_b", f"{name}_b_end") if chunked else ("0", w.index.text(inner.size))
@@ -261,7 +239,7 @@ class _RowStage(_Stage):
 
         def inside() -> None:
             if parts:
-                self.declare(direct, parts)
+                self.declare(states_of(direct), parts)
             inner_nodes = [node for node in nodes if node not in w.body.visible]
             halves.before(start, stop)
             clauses = [clause for a in direct for clause in a.clauses(self.refs(a, parts))]
@@ -270,30 +248,22 @@ class _RowStage(_Stage):
                 self.define(inner_nodes)
                 self._write_scratch(nodes)
                 self.update(direct, parts)
-                for a in blocks:
-                    value = w.body.value(a.nodes[0].args[0])
+                for a, block in blocks:
                     offset = name if start == "0" else f"{name} - {start}"
-                    w.lines.add(f"{buffers[a.states[0].name]}[{offset}] = {value};")
+                    w.lines.add(f"{block}[{offset}] = {w.body.value(a.nodes[0].args[0])};")
                 for store in self.stage.stores:
                     halves.store(store, start)
             halves.after(start, stop)
             for a in direct:
                 if parts:
                     w.lines.add(*a.merge(self.refs(a), self.refs(a, parts)))
-            first = _replace_inner(position(w), name, start)
-            for a in blocks:
+            first = position(w, {inner.var: start})
+            for a, block in blocks:
                 count = stop if start == "0" else f"{stop} - {start}"
-                w.lines.add(a.take_block(self.refs(a), buffers[a.states[0].name], count, first))
+                w.lines.add(*a.lines([a.form.block], self.refs(a), buffer=block, count=count, start=first))
 
         outside = [node for node in nodes if inner.var not in w.body.variables[node]]
         w.nest(levels, outside, inside)
-
-
-def _replace_inner(text: str, name: str, start: str) -> str:
-    """The position of the first element of a chunk."""
-    import re
-
-    return re.sub(rf"\b{name}\b", start, text)
 
 
 def unit_load(node: Node, var: Range) -> bool:

@@ -7,7 +7,8 @@ one of eight parts under masks takes ten times as long as one that reads the par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -31,18 +32,8 @@ MIN_LENGTH = 4
 """The least average length of segments of a range along which memory is written in order: shorter ones (a stack of two
 along the last dimension) would go through the same cache lines too often."""
 
-_DECIDED: Mapping[str, Callable[[int, int], bool | None]] = {
-    "lt": lambda low, high: True if high < 0 else False if low >= 0 else None,
-    "le": lambda low, high: True if high <= 0 else False if low > 0 else None,
-    "gt": lambda low, high: True if low > 0 else False if high <= 0 else None,
-    "ge": lambda low, high: True if low >= 0 else False if high < 0 else None,
-    "eq": lambda low, high: False if low > 0 or high < 0 else True if low == high else None,
-    "ne": lambda low, high: True if low > 0 or high < 0 else False if low == high else None,
-}
-"""What a comparison gives where its left side less its right lies between two values, None if that depends."""
-
 _TURNS: Mapping[str, tuple[int, ...]] = {"lt": (0,), "ge": (0,), "le": (1,), "gt": (1,), "eq": (0, 1), "ne": (0, 1)}
-"""The values of that difference at which a comparison gives another answer than at one less."""
+"""The values of the left side less the right at which a comparison gives another answer than at one less."""
 
 _TRUE, _FALSE = build.const(True, torch.bool), build.const(False, torch.bool)
 
@@ -126,8 +117,9 @@ def _simplified(node: Node, args: tuple[Node, ...], mapping: Mapping[Symbol, Exp
     if difference is not None:
         low, high = bounds(substitute(difference, mapping, extents), extents)
         if low is not None and high is not None and low.is_Integer and high.is_Integer:
-            decided = _DECIDED[node.op](int(low), int(high))
-            return node if decided is None else build.const(decided, torch.bool)
+            if not any(low < turn <= high for turn in _TURNS[node.op]):
+                return build.const(getattr(operator, node.op)(int(low), 0), torch.bool)
+            return node
     if node.op == "where":
         return build.call("where", *args)
     if node.op == "load" and node.mask is not None:

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from litz.ir.index import Expr, FloorDiv, Symbol, bounds, known_nonnegative
 
-from ..sizes import ExpressionText
-
-INT32 = 2**31 - 1
+from ..sizes import INT32, ExpressionText
 
 
 class IndexText(ExpressionText):
@@ -49,7 +47,7 @@ class IndexText(ExpressionText):
         return all(self.fits_int(arg) for arg in expr.args)
 
     def text(self, expr: Expr, values: Mapping[Symbol, str] | None = None) -> str:
-        """`expr` in C++; `values` are the texts (64-bit) of its placeholders."""
+        """`expr` in C++; `values` are the texts (64-bit) of its placeholders, and of other variables."""
         if expr.is_Integer:
             return str(expr)
         names = {**self.names, **values} if values else self.names

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 
-from litz.ir.dtypes import FLOAT, HALF, SUPPORTED
+from litz.ir.dtypes import FLOAT, HALF, SHORT, SUPPORTED
 
-from ..dialect import ANY, BOOL, COMPARISONS, NARROW, Casts, Dialect, Text
+from ..dialect import ANY, BOOL, COMPARISONS, NARROW, Casts, Dialect, Text, calls
 
 ELEMENTS: Mapping[torch.dtype, str] = {
     **{dtype: f"tl.{str(dtype).removeprefix('torch.')}" for dtype in SUPPORTED},
@@ -21,27 +22,12 @@ VALUES: Mapping[torch.dtype, str] = {**ELEMENTS, **dict.fromkeys(HALF, "tl.float
 """What a value is held in while it is computed."""
 
 POINTER_TYPES: Mapping[torch.dtype, str] = {
-    torch.float16: "*fp16",
+    **{dtype: f"*{name.replace('f', 'fp')}" for dtype, name in SHORT.items()},
     torch.bfloat16: "*bf16",
-    torch.float32: "*fp32",
-    torch.float64: "*fp64",
-    torch.int8: "*i8",
-    torch.int16: "*i16",
-    torch.int32: "*i32",
-    torch.int64: "*i64",
-    torch.uint8: "*u8",
-    torch.uint16: "*u16",
-    torch.uint32: "*u32",
-    torch.uint64: "*u64",
     torch.bool: "*i1",
 }
 
-
-def _libdevice(arity: int, *names: str) -> Mapping[str, str]:
-    """Functions that libdevice has by the name of the op."""
-    arguments = ", ".join(f"{{{number}}}" for number in range(arity))
-    return {name: f"libdevice.{name}({arguments})" for name in names}
-
+_libdevice = partial(calls, prefix="libdevice.")
 
 _OPS: Mapping[str, Text] = {
     "neg": "_neg({0})",
@@ -119,9 +105,13 @@ def literal(value: bool | int | float) -> str:
     return f"({value!r})" if value < 0 else repr(value)
 
 
+def is_negative_zero(value: object) -> bool:
+    return isinstance(value, float) and value == 0 and str(value).startswith("-")
+
+
 def typed(value: bool | int | float, dtype: torch.dtype) -> str:
     """A constant with a type of its own."""
-    if isinstance(value, float) and value == 0 and str(value).startswith("-"):
+    if is_negative_zero(value):
         # Triton makes every constant equal to zero a positive one.
         return f"(tl.full([], 0.0, {ELEMENTS[dtype]}) * (-1.0))"
     return f"tl.full([], {literal(value)}, {ELEMENTS[dtype]})"

@@ -11,10 +11,11 @@ from litz.ir import Range
 from litz.ir.index import Expr, known_nonnegative
 
 from ..kernel_plan import KernelPlan
+from ..sizes import INT32
 from .tiling import Axis
-from .values import INT32_MAX, Tile
+from .values import Tile
 
-LIMIT = INT32_MAX - 2**17
+LIMIT = INT32 - 2**17
 """Offsets and positions up to here may be 32 bits wide: beyond the end of a range lies at most one block."""
 
 
@@ -61,12 +62,9 @@ def write_indices(tile: Tile, program: str = "tl.program_id(0)", counted: bool =
         programs = {grid[0].name: f"{program}{wide}"}
     for axis in grid:
         block = f"{axis.name.upper()}BLOCK"
-        start = "" if _single_block(axis) else f"{programs[axis.name]} * {block} + "
+        single = bool(axis.size.is_Integer) and int(axis.size) <= axis.block
+        start = "" if single else f"{programs[axis.name]} * {block} + "
         write_axis(tile, axis, f"{start}tl.arange(0, {block}){expand(tile, axis)}")
-
-
-def _single_block(axis: Axis) -> bool:
-    return bool(axis.size.is_Integer) and int(axis.size) <= axis.block
 
 
 def expand(tile: Tile, axis: Axis) -> str:

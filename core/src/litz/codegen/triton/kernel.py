@@ -102,8 +102,7 @@ def _write_finish(tile: Tile, calls: Sequence[str]) -> None:
     tile.emit("# Every thread has stored before this program is counted, and whoever counts the last sees it all.")
     tile.emit("tl.debug_barrier()")
     tile.emit(f'if tl.atomic_add(counters + column, 1, sem="acq_rel") == {pieces} - 1:')
-    for call in calls:
-        tile.emit(f"    {call}")
+    tile.emit(*(f"    {call}" for call in calls))
 
 
 _DULL = frozenset({"const", "index", "load", "cast", "bitcast", "where", "bitwise_and", "ge", "lt", "le", "gt", "eq"})

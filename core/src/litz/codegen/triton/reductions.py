@@ -19,6 +19,7 @@ from litz.ir.node import walk
 from litz.ir.reductions import REDUCTIONS, Form
 from litz.ir.scalars import Scalar
 
+from ..dialect import family
 from .dialect import TRITON, VALUES, literal, typed
 from .values import Tile, Value, op_text
 
@@ -33,12 +34,18 @@ class Row:
     scan: str = ""
 
 
+def _by_function(identity: Scalar, function: str, combine: str = "") -> Row:
+    """By a function of two values, which `combine` may say shorter."""
+    across, scan = f"tl.reduce({{v}}, 1, {function}, keep_dims=True)", f"tl.associative_scan({{v}}, 1, {function})"
+    return Row(identity, combine or f"{function}({{a}}, {{v}})", across, scan)
+
+
 def _row(kind: str, dtype: torch.dtype) -> Row:
     """The row of a kind of reduction for values of `dtype` (a compute type)."""
-    if dtype == torch.bool or kind in ("any", "all"):
-        # Sum and max of bool are its "or", product and min its "and".
-        if kind in ("any", "sum", "max"):
-            return Row(False, "{a} | {v}", "tl.max({v}.to(tl.int32), 1, keep_dims=True) != 0")
+    row = family(kind, dtype)
+    if row == "any":
+        return Row(False, "{a} | {v}", "tl.max({v}.to(tl.int32), 1, keep_dims=True) != 0")
+    if row == "all":
         return Row(True, "{a} & {v}", "tl.min({v}.to(tl.int32), 1, keep_dims=True) != 0")
     identity = REDUCTIONS[kind].form(dtype).identity[0].attrs[0]
     narrow = ".to({T})" if not dtype.is_floating_point and dtype.itemsize < 4 else ""
@@ -46,12 +53,10 @@ def _row(kind: str, dtype: torch.dtype) -> Row:
         across, scan = f"tl.sum({{v}}, 1, keep_dims=True){narrow}", f"tl.cumsum({{v}}, 1){narrow}"
         return Row(identity, "{a} + {v}", across, scan)
     if kind == "prod":
-        across, scan = "tl.reduce({v}, 1, _multiply, keep_dims=True)", "tl.associative_scan({v}, 1, _multiply)"
-        return Row(identity, "{a} * {v}", across, scan)
+        return _by_function(identity, "_multiply", "{a} * {v}")
     word = "maximum" if kind == "max" else "minimum"
-    scan = f"tl.associative_scan({{v}}, 1, _{word})"
     if dtype.is_floating_point:
-        return Row(identity, f"_{word}({{a}}, {{v}})", f"tl.reduce({{v}}, 1, _{word}, keep_dims=True)", scan)
+        return _by_function(identity, f"_{word}")
     across = f"tl.{kind}({{v}}, 1, keep_dims=True){narrow}"
     return Row(identity, f"tl.{word}({{a}}, {{v}})", across, f"tl.associative_scan({{v}}, 1, _{word}_int)")
 
@@ -111,8 +116,7 @@ class Group:
         given = {leaf: self.on.value(arg) for leaf, arg in zip(form.values, self.args, strict=True)}
         given[form.position] = f"{self.on.position()}.to(tl.int64)"
         lines, texts = _nodes(form.lift, given, tile.fresh)
-        for line in lines:
-            tile.emit(line)
+        tile.emit(*lines)
         constants = {node: f"tl.full({self.on.shape}, {literal(node.attrs[0])}, {VALUES[node.dtype]})"
                      for node in form.lift if node.op == "const"}  # fmt: skip
         return [constants.get(node, text) for node, text in zip(form.lift, texts, strict=True)]
@@ -125,8 +129,7 @@ class Group:
         """What the nodes are, by the state that has all values."""
         roots = [self.form.finish[node.attrs[0]] for node in self.nodes]
         lines, texts = _nodes(roots, dict(zip(self.form.state, state, strict=True)), self.on.tile.fresh)
-        for line in lines:
-            self.on.tile.emit(line)
+        self.on.tile.emit(*lines)
         return texts
 
     def step(self) -> None:
@@ -160,8 +163,8 @@ class Plain(Group):
         new = _row(self.kind, self.dtype).combine.format(a=name, v=value)
         self.on.tile.emit(f"{name} = {new if self.on.mask is None else f'tl.where(rmask, {new}, {name})'}")
 
-    def close(self) -> None:
-        (value,), ((_, dtype),) = self.accumulators or self.whole(), self.start()
+    def reduce(self, state: Sequence[str]) -> None:
+        (value,), ((_, dtype),) = state, self.start()
         for node in self.nodes:
             self.on.bind(node, _row(self.kind, dtype).across.format(v=value, T=VALUES[dtype]))
 
@@ -308,8 +311,7 @@ class Reducer:
             return
         fresh = [self.tile.fresh() for _ in names]
         self.tile.emit(f"{', '.join(fresh)} = {new}")
-        for name, value in zip(names, fresh, strict=True):
-            self.tile.emit(f"{name} = tl.where(rmask, {value}, {name})")
+        self.tile.emit(*(f"{n} = tl.where(rmask, {value}, {n})" for n, value in zip(names, fresh, strict=True)))
 
     def merge_name(self, node: Node) -> str:
         """The name of the function that merges two states; the kernel gets it where it is not there."""
@@ -349,9 +351,7 @@ class Reducer:
         kind, dtype = node.attrs[0], compute_dtype(node.dtype)
         if kind in MADE_BY_HAND:
             return _row(kind, dtype)
-        merge, identity = self.merge_name(node), REDUCTIONS[kind].form(dtype).identity[0].attrs[0]
-        across, scan = f"tl.reduce({{v}}, 1, {merge}, keep_dims=True)", f"tl.associative_scan({{v}}, 1, {merge})"
-        return Row(identity, f"{merge}({{a}}, {{v}})", across, scan)
+        return _by_function(REDUCTIONS[kind].form(dtype).identity[0].attrs[0], self.merge_name(node))
 
     def scan(self, node: Node) -> Value:
         """Emits an inclusive scan along the row; over blocks, the last value of each is carried into the next."""

@@ -10,6 +10,7 @@ import torch
 
 from litz.ir import Store
 
+from ..dialect import combining
 from .dialect import ELEMENTS
 from .values import Tile
 
@@ -26,7 +27,8 @@ def store_lines(tile: Tile, store: Store, inner: bool = False) -> None:
     masks += tile.not_empty(store.indirect)
     value = tile.get(store.value).text
     if store.mode == "set":
-        tile.emit(f"tl.store({', '.join([pointer, value, *([' & '.join(masks)] if masks else [])])})")
+        given = f", {' & '.join(masks)}" if masks else ""
+        tile.emit(f"tl.store({pointer}, {value}{given})")
         return
     dtype = tile.buffers[store.buffer].dtype
     value = f"tl.broadcast_to({value}, {tile.shape(level)}).to({ELEMENTS[dtype]})"
@@ -34,25 +36,12 @@ def store_lines(tile: Tile, store: Store, inner: bool = False) -> None:
     mask = " & ".join([f"tl.full({tile.shape(level)}, True, tl.int1)", *masks])
     native = _native(store.mode, dtype)
     if native is not None:
-        arguments = [pointer, value, *([mask] if masks else []), 'sem="relaxed"']
-        tile.emit(f"{native}({', '.join(arguments)})")
+        given = f", {mask}" if masks else ""
+        tile.emit(f'{native}({pointer}, {value}{given}, sem="relaxed")')
         return
     base, _, offset = pointer.partition(" + ")
     width = "_narrow" if dtype.itemsize == 1 else ""
-    combine = _COMBINE[store.mode, "bool" if dtype == torch.bool else ""]
-    tile.emit(f'_atomic{width}({base}, {offset}, {value}, {mask}, "{combine}")')
-
-
-_COMBINE = {
-    ("add", ""): "add",
-    ("prod", ""): "prod",
-    ("max", ""): "max",
-    ("min", ""): "min",
-    ("add", "bool"): "max",
-    ("prod", "bool"): "min",
-    ("max", "bool"): "max",
-    ("min", "bool"): "min",
-}
+    tile.emit(f'_atomic{width}({base}, {offset}, {value}, {mask}, "{combining(store.mode, dtype)}")')
 
 
 def _native(mode: str, dtype: torch.dtype) -> str | None:

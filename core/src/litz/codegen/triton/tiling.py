@@ -183,26 +183,26 @@ def _two_axes(loop: Loop, plan: KernelPlan, slow: Range, fast: Range, units: int
 # Reductions.
 
 
-def _votes(loop: Loop, traffic: Traffic) -> tuple[int, int]:
-    """Bytes contiguous along the reduction ranges, and along the output ranges."""
-    along_r = sum(bytes_along(traffic, r.var) for r in loop.reduction_ranges)
-    along_x = max((bytes_along(traffic, r.var) for r in loop.ranges), default=0)
-    return along_r, along_x
+Blocks = tuple[int, int, int, bool]
+"""Of a reduction: along x, along r, the warps, and whether it is persistent."""
 
 
 def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Tiling:
     inner_vars = {r.var for r in loop.reduction_ranges}
     relevant = {access: moved for access, moved in traffic.items() if not access.symbols.isdisjoint(inner_vars)}
-    along_r, along_x = _votes(loop, relevant)
-    r_ranges = loop.reduction_ranges if loop.ordered else _innermost_last(loop.reduction_ranges, relevant)
-    if along_x > along_r and loop.ranges:
-        x_ranges = _innermost_last(loop.ranges, relevant)
-        mixed = along_r * 4 > along_x
-        return _outer_reduction(x_ranges, r_ranges, loop, plan, relevant, mixed, units)
-    x_ranges = _innermost_last(loop.ranges, traffic)
+    # Bytes contiguous along the reduction ranges, and along the output ranges.
+    along_r = sum(bytes_along(relevant, r.var) for r in loop.reduction_ranges)
+    along_x = max((bytes_along(relevant, r.var) for r in loop.ranges), default=0)
+    columns = along_x > along_r and bool(loop.ranges)
+    mixed = along_r * 4 > along_x if columns else along_x * 4 > along_r > 0
     width = max((access.itemsize for access in relevant), default=4)
-    mixed = along_x * 4 > along_r > 0
-    return _inner_reduction(x_ranges, r_ranges, loop, plan, width, mixed, units)
+    choose, length = _column_blocks if columns else _row_blocks, loop.reduction_numel
+    x_block, r_block, warps, persistent = choose(
+        loop, plan.hint(loop.numel), plan.hint(length), bool(length.is_Integer), width, mixed, units
+    )
+    x_ranges = _innermost_last(loop.ranges, relevant if columns else traffic)
+    r_ranges = loop.reduction_ranges if loop.ordered else _innermost_last(loop.reduction_ranges, relevant)
+    return Tiling((Axis("x", x_ranges, x_block), Axis("r", r_ranges, r_block)), warps, persistent)
 
 
 def _live_values(loop: Loop) -> int:
@@ -222,34 +222,24 @@ def _row_warps(elements: int) -> int:
     return clamp(elements // (32 * (8 if elements <= 2048 else 16)), 1, 16)
 
 
-def _inner_reduction(
-    x_ranges: tuple[Range, ...],
-    r_ranges: tuple[Range, ...],
-    loop: Loop,
-    plan: KernelPlan,
-    width: int,
-    mixed: bool,
-    units: int,
-) -> Tiling:
+def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mixed: bool, units: int) -> Blocks:
     """Rows are contiguous: a program takes one long row, or several short ones."""
-    rows, length = product(r.size for r in x_ranges), product(r.size for r in r_ranges)
-    row_hint, length_hint = plan.hint(rows), plan.hint(length)
-    r_block = power_of_two(length_hint)
-    persistent = bool(length.is_Integer) and r_block <= longest_persistent(loop)
+    r_block = power_of_two(length)
+    persistent = fixed and r_block <= longest_persistent(loop)
     warps = None
     if not persistent:
         r_block, warps = _pass(loop, r_block, width)
     floor = 16 if mixed else 1
     # A row of 1024 or more has a program of its own: values that all rows share then need no other layout.
     x_block = clamp((2048 if r_block <= 128 else 1024) // r_block, floor, 256)
-    while x_block > floor and row_hint < x_block * 2 * units:
+    while x_block > floor and rows < x_block * 2 * units:
         x_block //= 2
-    x_block = min(x_block, power_of_two(row_hint))
+    x_block = min(x_block, power_of_two(rows))
     if mixed and x_block * r_block > 8192:
         persistent, r_block = False, max(16, 4096 // x_block)
     if warps is None or x_block > 1:
         warps = _row_warps(x_block * r_block)
-    return Tiling((Axis("x", x_ranges, x_block), Axis("r", r_ranges, r_block)), warps, persistent)
+    return x_block, r_block, warps, persistent
 
 
 def _pass(loop: Loop, r_block: int, width: int) -> tuple[int, int]:
@@ -284,37 +274,24 @@ def _lanes(loop: Loop) -> int:
     return 64 if words <= 2 else clamp(power_of_two(ROOM // words) // 2, 4, 16)
 
 
-def _outer_reduction(
-    x_ranges: tuple[Range, ...],
-    r_ranges: tuple[Range, ...],
-    loop: Loop,
-    plan: KernelPlan,
-    traffic: Traffic,
-    mixed: bool,
-    units: int,
-) -> Tiling:
-    """Columns: what lies side by side in memory belongs to different results, so a program takes many of them."""
-    columns, length = product(r.size for r in x_ranges), product(r.size for r in r_ranges)
+def _column_blocks(loop: Loop, columns: int, length: int, fixed: bool, width: int, mixed: bool, units: int) -> Blocks:
+    """What lies side by side in memory belongs to different results, so a program takes many columns.
+
+    At least two whole sectors of a cache line side by side, four or more if there are columns enough.
+    """
     warps = 16
-    column_hint, length_hint = plan.hint(columns), plan.hint(length)
-    # At least two whole sectors of a cache line side by side, four or more if there are columns enough.
-    width = max((access.itemsize for access in traffic), default=4)
-    x_block = min(64, power_of_two(column_hint))
+    x_block = min(64, power_of_two(columns))
     floor = min(64 // width, x_block)
-    while x_block > floor and column_hint < x_block * units:
+    while x_block > floor and columns < x_block * units:
         x_block //= 2
-    r_block = power_of_two(length_hint)
-    persistent = bool(length.is_Integer) and r_block <= (64 if _live_values(loop) <= 4 else 32)
+    r_block = power_of_two(length)
+    persistent = fixed and r_block <= (64 if _live_values(loop) <= 4 else 32)
     if not persistent:
         r_block = min(r_block, 256, max(8, _lanes(loop) * 256 // x_block))
         warps = 8
-    elif x_block * r_block < 1024 and column_hint >= 4 * x_block * units:
+    elif x_block * r_block < 1024 and columns >= 4 * x_block * units:
         x_block = min(1024 // r_block, 256)
     if mixed:
         x_block = min(x_block, 32)
         r_block = min(r_block, 64) if not persistent else r_block
-    return Tiling(
-        (Axis("x", x_ranges, x_block), Axis("r", r_ranges, r_block)),
-        min(warps, _row_warps(x_block * r_block)),
-        persistent,
-    )
+    return x_block, r_block, min(warps, _row_warps(x_block * r_block)), persistent

@@ -17,15 +17,16 @@ from litz.ir import Buffer, Loop, Node
 from litz.ir.build import empty_sizes
 from litz.ir.dtypes import HALF, compute_dtype
 from litz.ir.index import Expr, Symbol, bounds, placeholder
+from litz.ir.node import walk
 
-from .dialect import TRITON, VALUES, literal, typed
+from ..dialect import COMPARISONS
+from ..sizes import INT32
+from .dialect import TRITON, VALUES, is_negative_zero, literal, typed
 from .names import Names
 from .text import IndexText
 from .tiling import Tiling
 
-INT32_MAX = 2**31 - 1
 _INFIX = re.compile(r"\{\d\} (\+|-|\*|==|!=|<|<=|>|>=) \{\d\}")
-_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def op_text(node: Node, texts: list[str]) -> str:
     operands = node.args[1:] if node.op == "where" else node.args
     if (node.op == "where" or _INFIX.fullmatch(template)) and not all(arg.op == "const" for arg in operands):
         for position, arg in enumerate(node.args):
-            if arg.op == "const" and arg.dtype != torch.bool and not _is_negative_zero(arg.attrs[0]):
+            if arg.op == "const" and arg.dtype != torch.bool and not is_negative_zero(arg.attrs[0]):
                 texts[position] = literal(arg.attrs[0])
     return template.format(*texts, T=VALUES[node.dtype])
 
@@ -59,7 +60,7 @@ class Tile:
         self.lines: list[str] = []
         self.depth = 1
         self.values: dict[Node, Value] = {}
-        self.limits: list[Expr] = []  # each must be at most INT32_MAX, or this kernel needs 64-bit indices
+        self.limits: list[Expr] = []  # each must be at most INT32, or this kernel needs 64-bit indices
         self.axis_of = {r.var: axis.name for axis in tiling.axes for r in axis.ranges}
         self.index_text = IndexText(names.index_names, loop.extents)
         wide = {symbol: f"{name}.to(tl.int64)" for symbol, name in names.index_names.items()}
@@ -71,8 +72,8 @@ class Tile:
 
     # Lines, names, shapes.
 
-    def emit(self, line: str) -> None:
-        self.lines.append("    " * self.depth + line)
+    def emit(self, *lines: str) -> None:
+        self.lines += ("    " * self.depth + line for line in lines)
 
     def fresh(self, prefix: str = "tmp") -> str:
         self._counter += 1
@@ -105,18 +106,7 @@ class Tile:
 
     def missing(self, roots: Iterable[Node]) -> list[Node]:
         """The nodes that the roots need and that have no value yet, arguments before users."""
-        order: list[Node] = []
-        seen: set[Node] = set()
-        stack = [(root, False) for root in reversed(tuple(roots))]
-        while stack:
-            node, ready = stack.pop()
-            if ready:
-                order.append(node)
-            elif node not in seen and node not in self.values and node.op != "const":
-                seen.add(node)
-                stack.append((node, True))
-                stack.extend((arg, False) for arg in reversed(node.args))
-        return order
+        return list(walk(*roots, into=lambda node: node not in self.values and node.op != "const"))
 
     def get(self, node: Node) -> Value:
         """The value of a node; a constant has a type of its own."""
@@ -124,15 +114,11 @@ class Tile:
 
     def full(self, node: Node, axes: frozenset[str]) -> str:
         """A node's value, spread over all of `axes`."""
-        return self.spread(self.get(node), axes)
-
-    def spread(self, value: Value, axes: frozenset[str]) -> str:
+        value = self.get(node)
         if value.axes >= axes:
             return value.text
-        if not value.axes:
-            # A scalar cannot be broadcast by `broadcast_to` in every Triton version; adding it to a tensor can.
-            return f"tl.broadcast_to(({value.text}), {self.shape(axes)})"
-        return f"tl.broadcast_to({value.text}, {self.shape(axes)})"
+        text = value.text if value.axes else f"({value.text})"
+        return f"tl.broadcast_to({text}, {self.shape(axes)})"
 
     def _value(self, node: Node) -> Value:
         handler = getattr(self, f"_{node.op}", None)
@@ -167,7 +153,7 @@ class Tile:
 
     def _small_comparison(self, node: Node) -> tuple[str, frozenset[str]] | None:
         """A comparison of positions: in 32 bits where that is enough, though an `index` node is int64."""
-        if node.op not in _COMPARISONS or not any(arg.op == "index" for arg in node.args):
+        if node.op not in COMPARISONS or not any(arg.op == "index" for arg in node.args):
             return None
         if not all(self._fits_int32(arg) for arg in node.args):
             return None
@@ -177,7 +163,7 @@ class Tile:
 
     def _fits_int32(self, node: Node) -> bool:
         if node.op == "const":
-            return isinstance(node.attrs[0], int) and abs(node.attrs[0]) <= INT32_MAX
+            return isinstance(node.attrs[0], int) and abs(node.attrs[0]) <= INT32
         return node.op == "index" and self.narrow(node.attrs[0])
 
     def narrow(self, expr: Expr) -> bool:
@@ -189,7 +175,7 @@ class Tile:
             return False
         for bound in (-low, high):
             if bound.is_Integer:
-                if int(bound) > INT32_MAX:
+                if int(bound) > INT32:
                     return False
             else:
                 self.limits.append(bound)
@@ -276,7 +262,3 @@ class Tile:
             zeros = f"tl.zeros({self.shape(axes)}, tl.int32)"
             text = zeros if offset == 0 else f"({text} + {zeros})"
         return f"{self.names.buffers[buffer]} + {text}", axes
-
-
-def _is_negative_zero(value: object) -> bool:
-    return isinstance(value, float) and value == 0 and str(value).startswith("-")

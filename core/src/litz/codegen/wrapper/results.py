@@ -82,12 +82,10 @@ def _unbacked_text(item: Unbacked, text: str) -> str:
     for step in item.path:
         if isinstance(step, int):
             text += f"[{step}]"
-        elif step[0] in ("size", "stride"):
-            text += f".{step[0]}({step[1]})"
-        elif step[0] == "storage_offset":
-            text += ".storage_offset()"
         elif step[0] == "divide":
             text += f" // {step[1]}"
+        elif step[0] != "item":
+            text += f".{step[0]}({', '.join(map(str, step[1:]))})"
     return text
 
 

@@ -12,6 +12,7 @@ is evaluated.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,7 +21,7 @@ from typing import Any, Literal
 
 import torch
 
-from litz.ir import Buffer, Check, Collective, Extern, Layout, Loop, Node, Program, Store, TensorRef, Wait
+from litz.ir import Buffer, Check, Collective, Extern, Layout, Loop, Node, Program, TensorRef, Wait
 from litz.ir.accesses import Access
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Expr, Symbol, is_placeholder, stride_of
@@ -89,30 +90,31 @@ def _loop_work(loop: Loop, program: Program) -> Work:
     inner = outer * prod(extents[r.var] for r in loop.reduction_ranges)
     if inner == 0 and outer == 0:
         return NOTHING
-    flops: dict[torch.dtype, float] = {}
+    flops: dict[torch.dtype, float] = defaultdict(float)
     for node in loop.nodes:
         each = _node_flops(node)
         if each:
             held = compute_dtype(node.args[0].dtype if node.args else node.dtype)
             whole = node.op == "reduce" or loop.levels[node]
-            flops[held] = flops.get(held, 0.0) + each * (inner if whole else outer)
+            flops[held] += each * (inner if whole else outer)
 
     read: dict[str, float] = {}
     written: dict[str, float] = {}
     seen: set[tuple[Any, ...]] = set()
     for access in loop.accesses:
         points = inner if access.inner else outer
-        if isinstance(access.site, Node):
+        if not access.is_store:
             key = (access.buffer, access.index, access.site.indirect)
-            if key not in seen:
-                seen.add(key)
-                _add(read, program, access.buffer, _touched(access, extents, points, program))
-            continue
+            if key in seen:
+                continue
+            seen.add(key)
         size = _touched(access, extents, points, program)
-        _add(written, program, access.buffer, size)
+        if access.is_store:
+            _add(written, program, access.buffer, size)
         if access.mode != "set":
             _add(read, program, access.buffer, size)
-            _count_atomic(flops, access.site, points)
+        if access.mode not in ("set", None):  # an atomic operation
+            flops[compute_dtype(program.buffers[access.buffer].dtype)] += points
     return Work("loop", flops, sum(read.values()), sum(written.values()))
 
 
@@ -120,16 +122,11 @@ def _together(parts: Sequence[Work]) -> Work:
     """The work of loops that run one after the other."""
     if len(parts) == 1:
         return parts[0]
-    flops: dict[torch.dtype, float] = {}
+    flops: dict[torch.dtype, float] = defaultdict(float)
     for part in parts:
         for dtype, count in part.flops.items():
-            flops[dtype] = flops.get(dtype, 0.0) + count
+            flops[dtype] += count
     return Work("loop", flops, sum(part.bytes_read for part in parts), sum(part.bytes_written for part in parts))
-
-
-def _count_atomic(flops: dict[torch.dtype, float], store: Store, points: int) -> None:
-    held = compute_dtype(store.value.dtype)
-    flops[held] = flops.get(held, 0.0) + points
 
 
 def _node_flops(node: Node) -> int:

@@ -171,8 +171,7 @@ class _Fusion:
         if isinstance(found, str):
             self._record(a, b, False, found, apart, None)
             return False
-        loop, _ = found
-        cost = self.costs.cost(loop)
+        cost = self.costs.cost(found)
         if cost.us > apart:
             self._record(a, b, False, _why_slower(a.cost, b.cost, cost), apart, cost)
             return False
@@ -182,7 +181,7 @@ class _Fusion:
             return False
         saved = a.cost.bytes + b.cost.bytes - cost.bytes
         self._record(a, b, True, _gain(saved), apart, cost)
-        self._contract(first, second, loop, cost)
+        self._contract(first, second, found, cost)
         return True
 
     def _needed(self, name: str, inside: set[int]) -> bool:

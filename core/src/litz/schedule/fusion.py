@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from litz.ir import Extern, Loop, Program, Wait
+from litz.units import size_text
 from litz_plugins import Decision
 
 from .contracted import ContractedGraph
@@ -30,8 +31,6 @@ NEIGHBOURS = 12
 
 LEAST_GAIN = 0.05
 """Of the time of the smaller one of two loops: below that, fusing them is not worth what it may cost."""
-
-CYCLE = "would create a cycle"
 
 
 @dataclass
@@ -113,19 +112,16 @@ class _Fusion:
         scores: dict[int, float] = {}
         group = self.groups[number]
         target = self.costs.target(group.loop.device)
-        for name in group.loop.writes:
-            readers = self.readers.get(name, set())
-            for other in readers:
+        made = [(name, self.readers.get(name, set()), list[int]()) for name in group.loop.writes]
+        used = [(name, self.writers.get(name, set()), self._nearby(number, name)) for name in group.loop.reads]
+        for name, partners, beside in made + used:
+            saved = self.costs.nbytes(name) / target.usual_bandwidth
+            for other in partners:
                 # The reader need not read; where it is the only one, nobody need write either.
-                saved = self.costs.nbytes(name) * (2 if len(readers) == 1 else 1)
-                scores[other] = scores.get(other, target.launch_us) + saved / target.usual_bandwidth
-        for name in group.loop.reads:
-            for other in self.writers.get(name, ()):
-                readers = self.readers[name]
-                saved = self.costs.nbytes(name) * (2 if len(readers) == 1 else 1)
-                scores[other] = scores.get(other, target.launch_us) + saved / target.usual_bandwidth
-            for other in self._nearby(number, name):
-                scores[other] = scores.get(other, 0.0) + self.costs.nbytes(name) / target.usual_bandwidth
+                times = 2 if len(self.readers[name]) == 1 else 1
+                scores[other] = scores.get(other, target.launch_us) + times * saved
+            for other in beside:
+                scores[other] = scores.get(other, 0.0) + saved
         for other, score in scores.items():
             partner = self.groups.get(other)
             if partner is None or other == number or (later_only and other < number) or not _comparable(group, partner):
@@ -156,33 +152,26 @@ class _Fusion:
         if self.graph.precedes(second, first):
             first, second = second, first
         a, b = self.groups[first], self.groups[second]
-        apart = a.cost.us + b.cost.us
-        if exceeds(self.most, a.loop, b.loop):
-            self._record(a, b, False, too_large(self.most), apart, None)
-            return False
-        if not self.graph.is_contractible(first, second):
-            self._record(a, b, False, CYCLE, apart, None)
-            return False
-        target = self.costs.target(a.loop.device)
-        outside = {first, second}
-        found = merge(
-            a.loop, b.loop, lambda name: self._needed(name, outside), self.roots, target.most_buffers, related
-        )
+        found = self._merged(first, second, related)
         if isinstance(found, str):
-            self._record(a, b, False, found, apart, None)
+            self._record(a, b, False, found, None)
             return False
         cost = self.costs.cost(found)
-        if cost.us > apart:
-            self._record(a, b, False, _why_slower(a.cost, b.cost, cost), apart, cost)
-            return False
-        if apart - cost.us < LEAST_GAIN * min(a.cost.us, b.cost.us):
-            # What it holds in memory at the same time may cost more than the launch that it saves.
-            self._record(a, b, False, "gains less than the estimate may be wrong by", apart, cost)
-            return False
-        saved = a.cost.bytes + b.cost.bytes - cost.bytes
-        self._record(a, b, True, _gain(saved), apart, cost)
-        self._contract(first, second, found, cost)
-        return True
+        pays, reason = _weighed(a.cost, b.cost, cost)
+        self._record(a, b, pays, reason, cost)
+        if pays:
+            self._contract(first, second, found, cost)
+        return pays
+
+    def _merged(self, first: int, second: int, related: bool) -> Loop | str:
+        """Two groups as one loop, or why there is none."""
+        a, b = self.groups[first].loop, self.groups[second].loop
+        if exceeds(self.most, a, b):
+            return too_large(self.most)
+        if not self.graph.is_contractible(first, second):
+            return "would create a cycle"
+        most, outside = self.costs.target(a.device).most_buffers, {first, second}
+        return merge(a, b, lambda name: self._needed(name, outside), self.roots, most, related)
 
     def _needed(self, name: str, inside: set[int]) -> bool:
         """Must what a group inside writes to this buffer be in memory?"""
@@ -211,9 +200,9 @@ class _Fusion:
                 if name in now:
                     table[name].add(keep)
 
-    def _record(self, a: _Group, b: _Group, fused: bool, reason: str, apart: float, together: Cost | None) -> None:
+    def _record(self, a: _Group, b: _Group, fused: bool, reason: str, together: Cost | None) -> None:
         subject = f"{_label(a)} and {_label(b)}"
-        considered = (("apart", apart), ("fused", None if together is None else together.us))
+        considered = (("apart", a.cost.us + b.cost.us), ("fused", None if together is None else together.us))
         by = "core" if together is None else deciding(a.cost, b.cost, together)
         self.note(Decision("schedule", subject, "fused" if fused else "kept apart", reason, considered, by))
 
@@ -264,18 +253,17 @@ def _label(group: _Group) -> str:
     return f"{group.members[0]}+...+{group.members[-1]} ({len(group.members)})"
 
 
-def _bytes(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if abs(count) < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:.4g} GiB"
-
-
-def _gain(saved: float) -> str:
+def _weighed(a: Cost, b: Cost, together: Cost) -> tuple[bool, str]:
+    """Is one kernel better than two, and why?"""
+    gain, saved = a.us + b.us - together.us, a.bytes + b.bytes - together.bytes
+    if gain < 0:
+        return False, _why_slower(a, b, together)
+    if gain < LEAST_GAIN * min(a.us, b.us):
+        # What it holds in memory at the same time may cost more than the launch that it saves.
+        return False, "gains less than the estimate may be wrong by"
     if saved < 0:
-        return f"saves a launch, for {_bytes(-saved)} more of memory traffic"
-    return f"saves a launch and {_bytes(saved)} of memory traffic"
+        return True, f"saves a launch, for {size_text(-saved)} more of memory traffic"
+    return True, f"saves a launch and {size_text(saved)} of memory traffic"
 
 
 def _why_slower(a: Cost, b: Cost, together: Cost) -> str:

@@ -158,7 +158,7 @@ class View(Tensor):
 def _affine(index: Sequence[Expr], stride: Size, offset: Expr, size: Size) -> Layout | None:
     """Where a tensor of `size` lies whose elements are at `index` of one that lies with `stride` from `offset`; None if
     its strides are not known, or negative, which torch has not."""
-    flat = flat_index(tuple(index), stride, offset, ranges_of(size))
+    flat = flat_index(tuple(index), stride, offset)
     strides: list[Expr] = []
     for var in variables(len(size)):
         step = stride_of(flat, var)

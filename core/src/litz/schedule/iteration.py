@@ -385,7 +385,7 @@ def is_bijection(mapping: Map, source: Sequence[Range], target: Sequence[Range])
     flat: Expr = ZERO
     for image, r in zip(images, real, strict=True):
         flat = flat * r.size + image
-    flat = recombine(sympy.expand(flat), extents)
+    flat = recombine(sympy.expand(flat))
     return _counts_every_value(flat, over)
 
 

@@ -48,6 +48,13 @@ class Lifetimes:
         """Every piece of memory that the schedule brings about, by its first use."""
         return [name for name in self.first if self.program.buffers[name].kind == "temporary"]
 
+    def by_step(self, when: Mapping[str, int]) -> list[list[str]]:
+        """The temporaries of each step by `first` or `last`."""
+        found: list[list[str]] = [[] for _ in self.steps]
+        for name in self.temporaries():
+            found[when[name]].append(name)
+        return found
+
     def may_be_taken(self, name: str) -> bool:
         """Could another buffer take over the memory of this one, once it is dead?"""
         # A layout with an offset starts inside of its storage; an alias shares it.

@@ -154,6 +154,15 @@ def _attention(times: float, heads_last: bool = False) -> Callable[[_Call], Cont
     return formula
 
 
+_KERNELS = (
+    "flash_attention",
+    "efficient_attention",
+    "cudnn_attention",
+    "fused_attention_overrideable",
+    "flash_attention_for_cpu",
+)
+"""What scaled_dot_product_attention calls, forward and backward."""
+
 _FORMULAS: Mapping[str, Callable[[_Call], Contraction | None]] = {
     "aten::mm": _two("self", "mat2"),
     "aten::bmm": _two("self", "mat2"),
@@ -174,16 +183,8 @@ _FORMULAS: Mapping[str, Callable[[_Call], Contraction | None]] = {
     "aten::_convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
     "aten::scaled_dot_product_attention": _attention(2),
-    "aten::_scaled_dot_product_flash_attention": _attention(2),
-    "aten::_scaled_dot_product_efficient_attention": _attention(2),
-    "aten::_scaled_dot_product_cudnn_attention": _attention(2),
-    "aten::_scaled_dot_product_fused_attention_overrideable": _attention(2),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention(2),
-    "aten::_scaled_dot_product_flash_attention_backward": _attention(5),
-    "aten::_scaled_dot_product_efficient_attention_backward": _attention(5),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _attention(5),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _attention(5),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention(5),
+    **{f"aten::_scaled_dot_product_{kind}": _attention(2) for kind in _KERNELS},
+    **{f"aten::_scaled_dot_product_{kind}_backward": _attention(5) for kind in _KERNELS},
     "aten::_flash_attention_forward": _attention(2, heads_last=True),
     "aten::_flash_attention_backward": _attention(5, heads_last=True),
     "aten::_efficient_attention_forward": _attention(2, heads_last=True),

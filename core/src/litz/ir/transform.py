@@ -147,13 +147,12 @@ def _join_once(loop: Loop, groups: Mapping[Symbol, int]) -> Loop | None:
             if groups.get(outer.var) != groups.get(inner.var) or not _joinable(exprs, outer, inner):
                 continue
             merged = Range(inner.var, outer.size * inner.size)
+            ranges, reduction = (
+                tuple(merged if r == inner else r for r in own if r != outer)
+                for own in (loop.ranges, loop.reduction_ranges)
+            )
             # Where the stride of outer is n * stride of inner, outer*n + inner may stand as inner, with outer at 0.
-            mapping = {outer.var: ZERO}
-
-            def swap(ranges: tuple[Range, ...], outer: Range = outer, new: Range = merged) -> tuple[Range, ...]:
-                return tuple(new if r.var == new.var else r for r in ranges if r.var != outer.var)
-
-            return rename_loop(loop, mapping, swap(loop.ranges), swap(loop.reduction_ranges))
+            return rename_loop(loop, {outer.var: ZERO}, ranges, reduction)
     return None
 
 

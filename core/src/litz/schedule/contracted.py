@@ -55,22 +55,17 @@ class ContractedGraph:
         own = self._own[first] | self._own[second]
         above = (self._ancestors[first] | self._ancestors[second]) & ~own
         # Whoever follows the first has the first's ancestors, whoever follows the second has both's or the second's.
-        new_for_first = above & ~self._ancestors[first]
-        new_for_second = above & ~self._ancestors[second]
+        spreads = above & ~(self._ancestors[first] & self._ancestors[second])
         self._own[first], self._ancestors[first] = own, above
         self.alive[second] = False
-        self.before[first] = (self.before[first] | self.before[second]) - {first, second}
-        self.after[first] = (self.after[first] | self.after[second]) - {first, second}
-        for other in self.before[second]:
-            self.after[other].discard(second)
-            if other != first:
-                self.after[other].add(first)
-        for other in self.after[second]:
-            self.before[other].discard(second)
-            if other != first:
-                self.before[other].add(first)
-        if new_for_first or new_for_second:
+        for edges, back in ((self.before, self.after), (self.after, self.before)):
+            for other in edges[second]:
+                back[other].discard(second)
+                if other != first:
+                    back[other].add(first)
+            edges[first] = (edges[first] | edges[second]) - {first, second}
+            edges[second] = set()
+        if spreads:
             for other, living in enumerate(self.alive):
                 if living and other != first and self._ancestors[other] & own:
                     self._ancestors[other] |= above
-        self.before[second], self.after[second] = set(), set()

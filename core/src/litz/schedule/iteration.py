@@ -100,11 +100,11 @@ def _align_pointwise(first: Loop, second: Loop) -> Alignment | str:
         return NOT_ALIGNED
     forward = _match(second, first, first.ranges, second.ranges)
     if forward is not None and _is_simple(forward):
-        return Alignment(first.ranges, (), second=forward)
+        return _moving(forward, first, is_first=False)
     backward = _match(first, second, second.ranges, first.ranges)
     if backward is not None and (forward is None or _is_simple(backward)):
-        return Alignment(second.ranges, (), first=backward)
-    return NOT_ALIGNED if forward is None else Alignment(first.ranges, (), second=forward)
+        return _moving(backward, second, is_first=True)
+    return NOT_ALIGNED if forward is None else _moving(forward, first, is_first=False)
 
 
 def _into_reduction(target: Loop, source: Loop, source_is_first: bool) -> Alignment | str:
@@ -118,8 +118,7 @@ def _into_reduction(target: Loop, source: Loop, source_is_first: bool) -> Alignm
             continue
         mapping = _match(source, target, ranges, source.ranges)
         if mapping is not None:
-            first, second = (mapping, None) if source_is_first else (None, mapping)
-            return Alignment(target.ranges, target.reduction_ranges, first, second, level)
+            return _moving(mapping, target, source_is_first, level)
     return NOT_ALIGNED
 
 
@@ -128,24 +127,27 @@ def into(target: Loop, source: Loop) -> Alignment | None:
     if source.is_reduction or target.is_reduction or not _same_count(target.numel, source.numel):
         return None
     mapping = _match(source, target, target.ranges, source.ranges)
-    return None if mapping is None else Alignment(target.ranges, (), second=mapping)
+    return None if mapping is None else _moving(mapping, target, is_first=False)
 
 
 def _align_reductions(first: Loop, second: Loop) -> Alignment | str:
     if not _same_count(first.numel, second.numel) or not _same_count(first.reduction_numel, second.reduction_numel):
         return DIFFERENT_REDUCTION
-    for target, source, second_moves in ((first, second, True), (second, first, False)):
+    for target, source in ((first, second), (second, first)):
         outer = _match(source, target, target.ranges, source.ranges)
         inner = _match(source, target, target.reduction_ranges, source.reduction_ranges)
         if outer is None or inner is None:
             continue
         if source.ordered and not _keeps_order(inner, source.reduction_ranges, target.reduction_ranges):
             continue
-        mapping = {**outer, **inner}
-        if second_moves:
-            return Alignment(first.ranges, first.reduction_ranges, second=mapping)
-        return Alignment(second.ranges, second.reduction_ranges, first=mapping)
+        return _moving({**outer, **inner}, target, source is first)
     return DIFFERENT_REDUCTION
+
+
+def _moving(mapping: Map, target: Loop, is_first: bool, level: Level | None = None) -> Alignment:
+    """One loop, the first or the second, in the space of the other."""
+    maps = (mapping, None) if is_first else (None, mapping)
+    return Alignment(target.ranges, target.reduction_ranges, *maps, level)
 
 
 # ------------------------------------------------------------------------------------------------ finer ranges

@@ -139,7 +139,7 @@ def _node_flops(node: Node) -> int:
 
 
 def _add(sizes: dict[str, float], program: Program, name: str, size: float) -> None:
-    sizes[name] = min(sizes.get(name, 0.0) + size, _buffer_bytes(program.buffers[name], program))
+    sizes[name] = min(sizes.get(name, 0.0) + size, _bytes(program.buffers[name], program, gaps=True))
 
 
 def _touched(access: Access, extents: Mapping[Symbol, int], points: int, program: Program) -> float:
@@ -186,15 +186,15 @@ def _extern_work(extern: Extern, program: Program) -> Work:
     made = [output for output in extern.outputs if output is not None and output not in extern.aliases]
     if (not made and not extern.mutates and not extern.effect) or name.startswith(_ALLOCATIONS):
         return NOTHING
-    written = sum(_buffer_bytes(program.buffers[output], program, whole=False) for output in made)
+    written = sum(_bytes(program.buffers[output], program) for output in made)
     read: dict[str, float] = {}
     gathered = argument_names(extern).get(_GATHERS.get(name, ""))
     for ref in extern.refs:
-        size = _ref_bytes(ref, program)
+        size = _bytes(ref, program)
         _add(read, program, ref.buffer, min(size, written) if ref is gathered else size)
     for mutated in extern.mutates:
-        sizes = [_ref_bytes(ref, program) for ref in extern.refs if ref.buffer == mutated]
-        written += max(sizes, default=_buffer_bytes(program.buffers[mutated], program))
+        sizes = [_bytes(ref, program) for ref in extern.refs if ref.buffer == mutated]
+        written += max(sizes, default=_bytes(program.buffers[mutated], program, gaps=True))
     total = sum(read.values())
     if total + written == 0:
         return NOTHING
@@ -204,24 +204,18 @@ def _extern_work(extern: Extern, program: Program) -> Work:
     return Work(contraction.use, {contraction.dtype: contraction.flops}, total, written, contraction.pieces)
 
 
-def _ref_bytes(ref: TensorRef, program: Program) -> float:
-    """Bytes of the distinct elements of a view: expanded dimensions count once."""
-    size, stride = _sizes(ref.layout, program)
-    elements = prod(extent if step else min(extent, 1) for extent, step in zip(size, stride))
-    return float(elements * program.buffers[ref.buffer].dtype.itemsize)
-
-
 # ------------------------------------------------------------------------------------------------------------ sizes
 
 
-def _buffer_bytes(buffer: Buffer, program: Program, whole: bool = True) -> float:
-    """Bytes of a buffer's elements, with the gaps that its strides leave (`whole`) or without."""
-    size, stride = _sizes(buffer.layout, program)
-    if 0 in size:
-        return 0.0
-    span = 1 + sum((extent - 1) * step for extent, step in zip(size, stride))
-    elements = prod(extent if step else 1 for extent, step in zip(size, stride))
-    return float((max(span, elements) if whole else elements) * buffer.dtype.itemsize)
+def _bytes(item: Buffer | TensorRef, program: Program, gaps: bool = False) -> float:
+    """Bytes of the distinct elements of a buffer or of a view: expanded dimensions count once. gaps: with those that
+    strides leave."""
+    size, stride = _sizes(item.layout, program)
+    elements = prod(extent if step else min(extent, 1) for extent, step in zip(size, stride))
+    if gaps and elements:
+        elements = max(elements, 1 + sum((extent - 1) * step for extent, step in zip(size, stride)))
+    buffer = program.buffers[item.buffer] if isinstance(item, TensorRef) else item
+    return float(elements * buffer.dtype.itemsize)
 
 
 def _sizes(layout: Layout, program: Program) -> tuple[tuple[int, ...], tuple[int, ...]]:

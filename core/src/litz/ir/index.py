@@ -99,12 +99,8 @@ def bounds(expr: Expr, ranges: Ranges) -> tuple[Expr | None, Expr | None]:
             return ZERO, ranges[expr] - 1
         return (None, None) if is_placeholder(expr) else (expr, expr)
     if expr.is_Add:
-        low: Expr | None = ZERO
-        high: Expr | None = ZERO
-        for term in expr.args:
-            term_low, term_high = bounds(term, ranges)
-            low = None if low is None or term_low is None else low + term_low
-            high = None if high is None or term_high is None else high + term_high
+        ends = zip(*(bounds(term, ranges) for term in expr.args), strict=True)
+        low, high = (None if any(end is None for end in each) else sympy.Add(*each) for each in ends)
         return low, high
     if expr.is_Mul:
         coefficient, rest = expr.as_coeff_Mul()

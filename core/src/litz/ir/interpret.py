@@ -249,8 +249,6 @@ def _commit(
     loop: str, store: Store, target: torch.Tensor, position: list[Any], value: torch.Tensor, mask: torch.Tensor | None
 ) -> None:
     value = value.to(target.dtype)
-    if value.numel() == 0:
-        return
     if value.untyped_storage().data_ptr() == target.untyped_storage().data_ptr():
         value = value.clone()
     if mask is not None:
@@ -279,14 +277,10 @@ def _bind(sizes: Sizes, item: Unbacked, result: Any) -> None:
     for step in item.path:
         if isinstance(step, int):
             result = result[step]
-        elif step[0] == "size":
-            result = result.shape[step[1]]
-        elif step[0] == "stride":
-            result = result.stride(step[1])
-        elif step[0] == "storage_offset":
-            result = result.storage_offset()
         elif step[0] == "divide":
             result = result // step[1]
+        elif step[0] != "item":  # "size", "stride" and "storage_offset" are methods of a tensor
+            result = getattr(result, step[0])(*step[1:])
     sizes[item.symbol] = _size_value(item.symbol, result)
 
 

@@ -61,18 +61,13 @@ class _Fusion:
         self.program, self.costs, self.note, self.most = program, costs, note, most
         self.roots = program.roots
         self.graph = ContractedGraph(dependences(program.operations, program.buffers))
-        self.readers: dict[str, set[int]] = {}
-        self.writers: dict[str, set[int]] = {}
+        place = program.positions
+        self.readers = {name: {place[each.name] for each in found} for name, found in program.readers.items()}
+        self.writers = {name: {place[each.name] for each in found} for name, found in program.writers.items()}
         self.in_order: dict[str, list[int]] = {}
         """The groups among the readers of a buffer, by number: worked out when they are asked for."""
-        self.groups: dict[int, _Group] = {}
-        for position, operation in enumerate(program.operations):
-            for name in operation.reads:
-                self.readers.setdefault(name, set()).add(position)
-            for name in operation.writes:
-                self.writers.setdefault(name, set()).add(position)
-            if isinstance(operation, Loop):
-                self.groups[position] = self._group(position, operation, (operation.name,))
+        loops = {place[loop.name]: loop for loop in program.loops}
+        self.groups = {position: self._group(position, loop, (loop.name,)) for position, loop in loops.items()}
         self.heap: list[tuple[float, int, int, int, int]] = []
 
     def _group(self, position: int, loop: Loop, members: tuple[str, ...], cost: Cost | None = None) -> _Group:
@@ -112,8 +107,8 @@ class _Fusion:
         scores: dict[int, float] = {}
         group = self.groups[number]
         target = self.costs.target(group.loop.device)
-        made = [(name, self.readers.get(name, set()), list[int]()) for name in group.loop.writes]
-        used = [(name, self.writers.get(name, set()), self._nearby(number, name)) for name in group.loop.reads]
+        made = [(name, self.readers[name], list[int]()) for name in group.loop.writes]
+        used = [(name, self.writers[name], self._nearby(number, name)) for name in group.loop.reads]
         for name, partners, beside in made + used:
             saved = self.costs.nbytes(name) / target.usual_bandwidth
             for other in partners:
@@ -179,7 +174,7 @@ class _Fusion:
             return True
         if self.program.buffers[name].kind != "temporary":
             return True
-        return not (self.readers.get(name, inside) <= inside and self.writers[name] <= inside)
+        return not (self.readers[name] <= inside and self.writers[name] <= inside)
 
     def _contract(self, first: int, second: int, loop: Loop, cost: Cost) -> None:
         a, b = self.groups.pop(first), self.groups.pop(second)
@@ -223,7 +218,7 @@ class _Fusion:
             if small:
                 # Rows and columns of one square are the same ranges, but not the same walk through memory.
                 columns = loop.is_reduction and self.costs.reduces_columns(loop)
-                above = self.graph.above(number)
+                above = self.graph.ancestors[number]
                 held_up = (above & waits, bool(above)) if waits else None
                 key = (loop.device, loop.ranges, loop.reduction_ranges, columns, held_up)
                 alike.setdefault(key, []).append(number)
@@ -242,9 +237,7 @@ def _comparable(a: _Group, b: _Group) -> bool:
         return False
     if a.loop.is_reduction and b.loop.is_reduction:
         return a.points == b.points and a.outputs == b.outputs
-    if a.loop.is_reduction:
-        return b.points in (a.points, a.outputs)
-    return a.points == b.points or (b.loop.is_reduction and a.points == b.outputs)
+    return not {a.points, a.outputs}.isdisjoint((b.points, b.outputs))
 
 
 def _label(group: _Group) -> str:

@@ -146,8 +146,8 @@ def _align_reductions(first: Loop, second: Loop) -> Alignment | str:
 
 def _moving(mapping: Map, target: Loop, is_first: bool, level: Level | None = None) -> Alignment:
     """One loop, the first or the second, in the space of the other."""
-    maps = (mapping, None) if is_first else (None, mapping)
-    return Alignment(target.ranges, target.reduction_ranges, *maps, level)
+    first, second = (mapping, None) if is_first else (None, mapping)
+    return Alignment(target.ranges, target.reduction_ranges, first, second, level)
 
 
 # ------------------------------------------------------------------------------------------------ finer ranges
@@ -338,19 +338,14 @@ def _fill(mapping: dict[Symbol, Expr], wanted: Mapping[Symbol, Expr], allowed: M
         return True
     used = {s for expr in mapping.values() for s in expr.free_symbols}
     free = [var for var, size in allowed.items() if var not in used and size != ONE]
-    if len(left) == len(free) and [wanted[var] for var in left] == [allowed[var] for var in free]:
-        mapping.update(zip(left, free, strict=True))
-        return True
-    unmatched, spare = [], list(free)
+    spare = list(free)
     pairs: dict[Symbol, Expr] = {}
     for var in left:
         twin = next((other for other in spare if allowed[other] == wanted[var]), None)
-        if twin is None:
-            unmatched.append(var)
-        else:
+        if twin is not None:
             pairs[var] = twin
             spare.remove(twin)
-    if not unmatched and not spare:
+    if len(pairs) == len(left) == len(free):
         mapping.update(pairs)
         return True
     count = product(wanted[var] for var in left)

@@ -22,7 +22,7 @@ from litz.execution.equal import code_key
 from litz.ir import Collective, Program
 from litz.ir.index import Symbol
 from litz.report.log import Log
-from litz.schedule.schedule import Cases, Schedule, Step
+from litz.schedule.schedule import Cases, Schedule
 from litz.schedule.sizes import SizeGrid
 from litz.units import count_text, time_text
 from litz_plugins import Decision, KernelSource
@@ -106,12 +106,8 @@ def _make_case(program: Program, at: str, make: Make, log: Log) -> Schedule:
 
 
 def _communication(schedule: Schedule) -> list[tuple[Any, ...]]:
-    calls = [step for step in schedule.steps if isinstance(step, Collective) or torch_api.is_collective(_target(step))]
-    return [(call.name, _target(call), call.reads) for call in calls]
-
-
-def _target(step: Step) -> Any:
-    return getattr(step, "target", None)
+    calls = [call for call in schedule.externs if isinstance(call, Collective) or torch_api.is_collective(call.target)]
+    return [(call.name, call.target, call.reads) for call in calls]
 
 
 # Once there is code.

@@ -51,7 +51,8 @@ def estimate_work(work: Work, on: Target) -> Estimate:
     memory, memory_share, memory_text = _memory(work, on)
     compute, compute_share, compute_text = _compute(work, on)
     bound = max(memory / memory_share.usual, compute / compute_share.usual)
-    low = max(_cached(memory, work, on) / memory_share.best, compute / compute_share.best)
+    cached = memory / CACHED if work.total_bytes <= on.cache_bytes else memory
+    low = max(cached / memory_share.best, compute / compute_share.best)
     high = max(memory / memory_share.worst, compute / compute_share.worst)
     if work.kind == "other":
         high = max(high, UNKNOWN_CALL * memory)
@@ -68,10 +69,6 @@ def _memory(work: Work, on: Target) -> tuple[float, Share, str]:
     """(µs at the given bandwidth, shares of it, text)."""
     text = f"memory-bound: {_scaled(work.total_bytes, 'B')} at {on.bandwidth / 1e3:.4g} GB/s"
     return work.total_bytes / on.bandwidth, _shares(on.shares["memory"], "bandwidth_gb_s" in on.measured), text
-
-
-def _cached(memory: float, work: Work, on: Target) -> float:
-    return memory / CACHED if work.total_bytes <= on.cache_bytes else memory
 
 
 def _compute(work: Work, on: Target) -> tuple[float, Share, str]:

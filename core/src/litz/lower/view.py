@@ -126,7 +126,7 @@ class View(Tensor):
         position, indirect = self.at(indices)
         if not indirect and any(extent == 0 for extent in self.size):
             # No point asks for this. A kernel would load before its loops what does not hang on their variables.
-            return build.zero_of(self.dtype)
+            return build.const(0, self.dtype)
         return build.load(self.buffer.name, position, self.dtype, indirect, mask)
 
     def reindex(self, size: Sequence[Expr], index: Sequence[Expr]) -> View:

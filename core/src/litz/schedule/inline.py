@@ -281,7 +281,7 @@ class Body:
         value = build.with_checks(value, load.indirect)
         if load.mask is None:
             return value
-        return build.call("where", load.mask, build.guard(value, load.mask), build.zero_of(load.dtype))
+        return build.call("where", load.mask, build.guard(value, load.mask), build.const(0, load.dtype))
 
 
 def _substituted(root: Node, position: Mapping[Symbol, Expr], indirect: tuple[Node, ...], extents: Any) -> Node:

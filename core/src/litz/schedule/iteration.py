@@ -23,10 +23,8 @@ from litz.ir.index import (
     Mod,
     PythonMod,
     Symbol,
-    bounds,
+    fits,
     floordiv,
-    known_less,
-    known_nonnegative,
     loop_var,
     mod,
     product,
@@ -285,8 +283,8 @@ def _match(source: Loop, target: Loop, into: Sequence[Range], ranges: Sequence[R
             break
         found = _solve(here, there, wanted, extents)
         for var, expr in found.items():
-            fits = all(s in allowed or s not in extents for s in expr.free_symbols)
-            if var in wanted and var not in mapping and fits:
+            inside = all(s in allowed or s not in extents for s in expr.free_symbols)
+            if var in wanted and var not in mapping and inside:
                 mapping[var] = expr
     if not _fill(mapping, wanted, allowed):
         return None
@@ -375,10 +373,8 @@ def is_bijection(mapping: Map, source: Sequence[Range], target: Sequence[Range])
             and all(over[image] == r.size for image, r in zip(images, real, strict=True))
         )
     extents = {r.var: r.size for r in target}
-    for image, r in zip(images, real, strict=True):
-        low, high = bounds(image, extents)
-        if low is None or high is None or not known_nonnegative(low) or not known_less(high, r.size):
-            return False
+    if not all(fits(image, r.size, extents) for image, r in zip(images, real, strict=True)):
+        return False
     flat: Expr = ZERO
     for image, r in zip(images, real, strict=True):
         flat = flat * r.size + image

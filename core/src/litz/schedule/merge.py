@@ -141,7 +141,7 @@ def _value(node: Node, made: Mapping[str, Store]) -> Node | None:
         return None
     if node.mask is None:
         return store.value
-    return build.call("where", node.mask, store.value, build.zero_of(node.dtype))
+    return build.call("where", node.mask, store.value, build.const(0, node.dtype))
 
 
 def _misplaced_store(pointwise: Loop, alignment: Alignment) -> str | None:

@@ -65,7 +65,8 @@ def target_of(device: torch.device | str, options: OptionsView | None = None) ->
     """The target of a device as core describes it, for who has no compile (a compile asks `Compiler.target_of`, which
     knows plugins' targets too). A device that core does not know is an unknown one. Errors: CalibrationError."""
     device = torch.device(device)
-    return make_target(_CORES.get(device.type, _unknown), device, options)
+    describe = _CORES.get(device.type, lambda device, options: unknown_target(device))
+    return make_target(describe, device, options)
 
 
 def make_target(describe: Describe, device: torch.device, options: OptionsView | None) -> Target:
@@ -105,10 +106,6 @@ def describe_cuda(device: torch.device, options: OptionsView | None = None) -> T
 def describe_meta(device: torch.device, options: OptionsView | None = None) -> Target:
     """Tensors without memory."""
     return Target("meta", source="tensors without memory", addressed=False)
-
-
-def _unknown(device: torch.device, options: OptionsView | None) -> Target:
-    return unknown_target(device)
 
 
 _CORES: Mapping[str, Describe] = {"cpu": describe_cpu, "cuda": describe_cuda, "meta": describe_meta}

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from operator import itemgetter
 
 import torch
 
@@ -186,12 +187,7 @@ def evaluate(roots: Sequence[Node], given: Mapping[Node, torch.Tensor]) -> list[
 # ------------------------------------------------------------------------------------------------------------ rows
 
 
-def _first(state: State) -> Node:
-    return state[0]
-
-
-def _second(state: State) -> Node:
-    return state[1]
+_first, _second = itemgetter(0), itemgetter(1)
 
 
 def _by_op(

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map
 
-from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
-from litz.pipeline import Compiler, decompositions, make_compiler, prepare_graph, schedule_prepared
+from litz.pipeline import Compiler, capture, make_compiler, prepare_graph, schedule_prepared
 from litz.report.log import Log
 from litz.schedule import Schedule
 from litz_plugins import Decision
@@ -68,14 +68,5 @@ def cuda_schedules(
         run.output_strides = changed_strides(moved, prepared)  # type: ignore[attr-defined]
         return run
 
-    def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return compile_with_aot(
-            gm,
-            inputs,
-            compile_graph=keep,
-            decompositions=decompositions(compiler),
-            eager_random=compiler.options.fallback_random,
-        )
-
-    run(backend)
+    run(partial(capture, compile_graph=keep, compiler=compiler))
     return schedules

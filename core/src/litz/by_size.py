@@ -22,7 +22,7 @@ from litz.execution.equal import code_key
 from litz.ir import Collective, Program
 from litz.ir.index import Symbol
 from litz.report.log import Log
-from litz.schedule.schedule import Cases, Schedule, Step
+from litz.schedule.schedule import Cases, Schedule
 from litz.schedule.sizes import SizeGrid
 from litz.units import count_text, time_text
 from litz_plugins import Decision, KernelSource
@@ -38,7 +38,7 @@ def schedule_by_size(graph: Graph, program: Program, sizes: tuple[int, ...], mak
     """The schedule for the program's hints, with those for other sizes as its `cases` where there are any."""
     if not sizes or not program.hints:
         return make(program, log)
-    holds = _Guards(graph)
+    holds = _guards(graph)
     grid = make_grid(graph, program, sizes)
     problem = _problem(grid, sizes)
     if problem:
@@ -77,7 +77,7 @@ def _problem(grid: SizeGrid, sizes: tuple[int, ...]) -> str:
 def make_grid(graph: Graph, program: Program, sizes: tuple[int, ...]) -> SizeGrid:
     """The dynamic sizes of the inputs, each with the values to compile for: the one first seen, and those of `sizes`
     that it may have by its range and its guards. A size without such is left out."""
-    ranges, holds = symbol_ranges(graph), _Guards(graph)
+    ranges, holds = symbol_ranges(graph), _guards(graph)
     axes = []
     for symbol in sorted(program.hints, key=str):
         if size_source(program, symbol) is None:
@@ -89,14 +89,10 @@ def make_grid(graph: Graph, program: Program, sizes: tuple[int, ...]) -> SizeGri
     return SizeGrid(tuple(axes))
 
 
-class _Guards:
-    """May a graph be called with these sizes, as far as its guards say?"""
-
-    def __init__(self, graph: Graph) -> None:
-        self._guards = torch_api.guards_since(graph.shape_env, 0)
-
-    def __call__(self, sizes: Mapping[Symbol, int]) -> bool:
-        return not any(guard.xreplace(dict(sizes)) == sympy.false for guard in self._guards)
+def _guards(graph: Graph) -> Callable[[Mapping[Symbol, int]], bool]:
+    """May the graph be called with these sizes, as far as its guards say?"""
+    guards = torch_api.guards_since(graph.shape_env, 0)
+    return lambda sizes: not any(guard.xreplace(dict(sizes)) == sympy.false for guard in guards)
 
 
 def _make_case(program: Program, at: str, make: Make, log: Log) -> Schedule:
@@ -110,12 +106,8 @@ def _make_case(program: Program, at: str, make: Make, log: Log) -> Schedule:
 
 
 def _communication(schedule: Schedule) -> list[tuple[Any, ...]]:
-    calls = [step for step in schedule.steps if isinstance(step, Collective) or torch_api.is_collective(_target(step))]
-    return [(call.name, _target(call), call.reads) for call in calls]
-
-
-def _target(step: Step) -> Any:
-    return getattr(step, "target", None)
+    calls = [call for call in schedule.externs if isinstance(call, Collective) or torch_api.is_collective(call.target)]
+    return [(call.name, call.target, call.reads) for call in calls]
 
 
 # Once there is code.
@@ -127,12 +119,11 @@ def merge_equal(
     """The plan and its sources with one of all cases whose code is equal, the first seen's if it is among them."""
     if plan.cases is None:
         return plan, sources
-    cases = plan.cases
     made: dict[Any, ExecutionPlan] = {}
     kept: dict[int, ExecutionPlan] = {}
-    for variant in sorted(cases.distinct, key=lambda variant: variant.steps is not plan.steps):
+    for variant in sorted(plan.cases.distinct, key=lambda variant: variant.steps is not plan.steps):
         kept[id(variant)] = made.setdefault(code_key(variant, sources), variant)
-    merged = Cases(cases.grid, tuple(kept[id(variant)] for variant in cases.each))
+    merged = Cases(plan.cases.grid, tuple(kept[id(variant)] for variant in plan.cases.each))
     _note_cases(merged, plan.program.name, note)
     used = {kernel.name for variant in made.values() for kernel in variant.launched}
     plan = replace(plan, cases=merged if len(made) > 1 else None)

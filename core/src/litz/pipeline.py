@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ from litz.runtime.frozen import refusing
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.choices import choose_templates, fits
 from litz.schedule.fusion_size import most_operations
-from litz.schedule.schedule import Schedule
+from litz.schedule.schedule import Schedule, Step
 from litz_plugins import Choice, ChoiceContext, Decision, Estimate, KernelSource
 from litz_plugins.manager import Plugins
 
@@ -55,12 +56,24 @@ def compile_backend(
 ) -> Callable[..., Any]:
     """Compile what dynamo captured. See `litz.backend.litz`."""
     compiler = make_compiler(mode, options, plugins)
+    freezing = compiler.options.freezing
+    return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing=freezing)
+
+
+def capture(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    compile_graph: Callable[[Graph], Callable[[list[Any]], Sequence[Any]]],
+    compiler: Compiler,
+    freezing: bool = False,
+) -> Callable[..., Any]:
+    """What dynamo captured, each Graph of it compiled by `compile_graph`. See `compile_with_aot`."""
     return compile_with_aot(
         gm,
         example_inputs,
-        compile_graph=lambda graph: compile_graph(graph, compiler),
+        compile_graph=compile_graph,
         decompositions=decompositions(compiler),
-        freezing=compiler.options.freezing,
+        freezing=freezing,
         eager_random=compiler.options.fallback_random,
     )
 
@@ -212,10 +225,14 @@ def _passed_on(compiler: Compiler, log: Log) -> dict[str, Any]:
 def plan_schedule(schedule: Schedule, compiler: Compiler, log: Log | None = None) -> ExecutionPlan:
     """The plan that the wrapper prints: of a schedule that is final, and of its cases."""
     log = log or Log()
+
+    def estimate(step: Step, program: Program) -> Estimate | None:
+        return compiler.plugins.estimate_runtime(step, compiler.target_of(step.device), program, compiler.options)
+
     with log.stage("plan"):
         plan = plan_execution(
             schedule,
-            estimate=lambda step, program: _estimate(step, program, compiler),
+            estimate=estimate,
             options=compiler.options,
             note=log.note,
             target_of=compiler.target_of,
@@ -297,15 +314,7 @@ def schedule_only(
         run.output_strides = changed_strides(graph, prepared)  # type: ignore[attr-defined]
         return run
 
-    def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return compile_with_aot(
-            gm,
-            inputs,
-            compile_graph=keep,
-            decompositions=decompositions(compiler),
-            eager_random=compiler.options.fallback_random,
-        )
-
+    backend = partial(capture, compile_graph=keep, compiler=compiler)
     torch.compile(fn, backend=backend, dynamic=dynamic)(*fake_args)
     return schedules
 
@@ -318,10 +327,6 @@ def _eager(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
         return outputs
 
     return run
-
-
-def _estimate(step: Any, program: Program, compiler: Compiler) -> Estimate | None:
-    return compiler.plugins.estimate_runtime(step, compiler.target_of(step.device), program, compiler.options)
 
 
 __all__ = [

@@ -153,9 +153,9 @@ def fused_rows(program: Program, template: Template, start: Epilogue) -> Epilogu
             continue
         needed = needed_outside(program, inside)
         joined = merge(loop, operation, lambda name, needed=needed: name in needed, roots, MOST_LOADS)  # type: ignore[misc]
-        if isinstance(joined, str) or len(joined[0].nodes) > MOST_NODES:
+        if isinstance(joined, str) or len(joined.nodes) > MOST_NODES:
             continue
-        loop = joined[0]
+        loop = joined
         made.update(operation.writes)
         absorbed.append(operation.name)
         if loop.is_reduction and not any(node.op == "scan" for node in loop.nodes):

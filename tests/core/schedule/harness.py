@@ -14,7 +14,7 @@ from litz.execution import ExecutionPlan, check_plan, plan_execution
 from litz.ir import Extern, Loop, Node, Program, Store
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Symbol
-from litz.ir.interpret import _bind_layout, _output, _run_extern, evaluate, interpret, run_loop
+from litz.ir.interpret import _bind_layout, _run_extern, _value, evaluate, interpret, run_loop
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
 from litz.ir.verify import verify
@@ -127,7 +127,7 @@ def run_in_planned_memory(plan: ExecutionPlan, args: Sequence[Any], run: Any = r
                 value = memory.pop(name)
                 if not any(name in s.aliases for s in plan.externs):
                     _poison(value)
-    return [_output(item, memory, sizes, {}) for item in program.outputs]
+    return [_value(item, memory, sizes) for item in program.outputs]
 
 
 def _poison(tensor: torch.Tensor) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import torch
 
-from litz.ir import Extern, Program, TensorRef
+from litz.ir import Extern, Program
 
 Use = Literal["matmul", "convolution", "attention"]
 
@@ -46,9 +46,6 @@ class _Call:
 
     def size(self, name: str) -> tuple[int, ...]:
         return tuple(self.program.hint(extent) for extent in self.arguments[name].layout.size)
-
-    def has(self, name: str) -> bool:
-        return isinstance(self.arguments.get(name), TensorRef)
 
     def dtype(self, name: str) -> torch.dtype:
         return self.program.buffers[self.arguments[name].buffer].dtype
@@ -95,12 +92,12 @@ def _matmul(
     return Contraction(use, 2.0 * batch * m * n * k * times, dtype, pieces * max(1.0, times))
 
 
-def _two(left: str, right: str) -> Callable[[_Call], Contraction]:
-    """A matmul of `left` (..., m, k) and `right` (..., k, n)."""
+def _two(left: str, right: str | None) -> Callable[[_Call], Contraction]:
+    """A matmul of `left` (..., m, k) and `right` (..., k, n), or a vector (None)."""
 
     def formula(call: _Call) -> Contraction:
         *batch, m, k = call.size(left)
-        return _matmul(m, call.size(right)[-1], k, prod(batch), call.dtype(left))
+        return _matmul(m, call.size(right)[-1] if right else 1, k, prod(batch), call.dtype(left))
 
     return formula
 
@@ -109,14 +106,6 @@ def _summed(call: _Call) -> Contraction:
     """addbmm: the products of a batch are added up."""
     batch, m, k = call.size("batch1")
     return _matmul(m, call.size("batch2")[-1], k * batch, 1, call.dtype("batch1"))
-
-
-def _vector(matrix: str) -> Callable[[_Call], Contraction]:
-    def formula(call: _Call) -> Contraction:
-        m, k = call.size(matrix)
-        return _matmul(m, 1, k, 1, call.dtype(matrix))
-
-    return formula
 
 
 def _dot(call: _Call) -> Contraction:
@@ -149,12 +138,15 @@ def _convolution_backward(call: _Call) -> Contraction | None:
     return _convolve(call, call.size("input"), call.size("grad_output"), times)
 
 
-def _attention(times: float) -> Callable[[_Call], Contraction]:
-    """`times`: matmuls done, where the forward is 2."""
+def _attention(times: float, heads_last: bool = False) -> Callable[[_Call], Contraction]:
+    """`times`: matmuls done, where the forward is 2. heads_last: tensors are (batch, sequence, heads, width)."""
 
     def formula(call: _Call) -> Contraction:
         *batch, queries, width = call.size("query")
-        keys, value_width = call.size("key")[-2], call.size("value")[-1]
+        if heads_last:
+            first, queries, heads = *batch, queries
+            batch = [first, heads]
+        keys, value_width = call.size("key")[-3 if heads_last else -2], call.size("value")[-1]
         share = 0.5 if call.arguments.get("is_causal") else 1.0
         flops = 2.0 * prod(batch) * queries * keys * (width + value_width) * share * times / 2
         return Contraction("attention", flops, call.dtype("query"), prod(batch) * ceil(queries / TILE))
@@ -162,18 +154,14 @@ def _attention(times: float) -> Callable[[_Call], Contraction]:
     return formula
 
 
-def _flash_attention(times: float) -> Callable[[_Call], Contraction]:
-    """As `_attention`, for the ops that take (batch, sequence, heads, width)."""
-
-    def formula(call: _Call) -> Contraction:
-        batch, queries, heads, width = call.size("query")
-        keys, value_width = call.size("key")[1], call.size("value")[-1]
-        share = 0.5 if call.arguments.get("is_causal") else 1.0
-        flops = 2.0 * batch * heads * queries * keys * (width + value_width) * share * times / 2
-        return Contraction("attention", flops, call.dtype("query"), batch * heads * ceil(queries / TILE))
-
-    return formula
-
+_KERNELS = (
+    "flash_attention",
+    "efficient_attention",
+    "cudnn_attention",
+    "fused_attention_overrideable",
+    "flash_attention_for_cpu",
+)
+"""What scaled_dot_product_attention calls, forward and backward."""
 
 _FORMULAS: Mapping[str, Callable[[_Call], Contraction | None]] = {
     "aten::mm": _two("self", "mat2"),
@@ -186,8 +174,8 @@ _FORMULAS: Mapping[str, Callable[[_Call], Contraction | None]] = {
     "aten::addbmm": _summed,
     "aten::_int_mm": _two("self", "mat2"),
     "aten::_scaled_mm": _two("self", "mat2"),
-    "aten::mv": _vector("self"),
-    "aten::addmv": _vector("mat"),
+    "aten::mv": _two("self", None),
+    "aten::addmv": _two("mat", None),
     "aten::dot": _dot,
     "aten::vdot": _dot,
     "aten::linear": _linear,
@@ -195,18 +183,10 @@ _FORMULAS: Mapping[str, Callable[[_Call], Contraction | None]] = {
     "aten::_convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
     "aten::scaled_dot_product_attention": _attention(2),
-    "aten::_scaled_dot_product_flash_attention": _attention(2),
-    "aten::_scaled_dot_product_efficient_attention": _attention(2),
-    "aten::_scaled_dot_product_cudnn_attention": _attention(2),
-    "aten::_scaled_dot_product_fused_attention_overrideable": _attention(2),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention(2),
-    "aten::_scaled_dot_product_flash_attention_backward": _attention(5),
-    "aten::_scaled_dot_product_efficient_attention_backward": _attention(5),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _attention(5),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _attention(5),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention(5),
-    "aten::_flash_attention_forward": _flash_attention(2),
-    "aten::_flash_attention_backward": _flash_attention(5),
-    "aten::_efficient_attention_forward": _flash_attention(2),
-    "aten::_efficient_attention_backward": _flash_attention(5),
+    **{f"aten::_scaled_dot_product_{kind}": _attention(2) for kind in _KERNELS},
+    **{f"aten::_scaled_dot_product_{kind}_backward": _attention(5) for kind in _KERNELS},
+    "aten::_flash_attention_forward": _attention(2, heads_last=True),
+    "aten::_flash_attention_backward": _attention(5, heads_last=True),
+    "aten::_efficient_attention_forward": _attention(2, heads_last=True),
+    "aten::_efficient_attention_backward": _attention(5, heads_last=True),
 }

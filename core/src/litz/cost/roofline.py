@@ -51,7 +51,8 @@ def estimate_work(work: Work, on: Target) -> Estimate:
     memory, memory_share, memory_text = _memory(work, on)
     compute, compute_share, compute_text = _compute(work, on)
     bound = max(memory / memory_share.usual, compute / compute_share.usual)
-    low = max(_cached(memory, work, on) / memory_share.best, compute / compute_share.best)
+    cached = memory / CACHED if work.total_bytes <= on.cache_bytes else memory
+    low = max(cached / memory_share.best, compute / compute_share.best)
     high = max(memory / memory_share.worst, compute / compute_share.worst)
     if work.kind == "other":
         high = max(high, UNKNOWN_CALL * memory)
@@ -66,29 +67,26 @@ def estimate_work(work: Work, on: Target) -> Estimate:
 
 def _memory(work: Work, on: Target) -> tuple[float, Share, str]:
     """(µs at the given bandwidth, shares of it, text)."""
-    text = f"memory-bound: {_bytes(work.total_bytes)} at {on.bandwidth / 1e3:.4g} GB/s"
+    text = f"memory-bound: {_scaled(work.total_bytes, 'B')} at {on.bandwidth / 1e3:.4g} GB/s"
     return work.total_bytes / on.bandwidth, _shares(on.shares["memory"], "bandwidth_gb_s" in on.measured), text
-
-
-def _cached(memory: float, work: Work, on: Target) -> float:
-    return memory / CACHED if work.total_bytes <= on.cache_bytes else memory
 
 
 def _compute(work: Work, on: Target) -> tuple[float, Share, str]:
     """As `_memory`, for the arithmetic. A contraction too small to fill the machine has a part of its rate."""
-    total, measured, best = 0.0, True, ("", 0.0)
+    total, measured, longest, text = 0.0, True, 0.0, ""
     for dtype, flops in work.flops.items():
         rate, figure = _rate(work, dtype, on)
         if work.pieces:
             rate *= min(1.0, work.pieces / on.units)
         total += flops / rate
         measured = measured and figure in on.measured
-        if flops / rate >= best[1]:
-            best = (f"{_flops(work.total_flops)} at {rate / 1e6:.4g} TFLOP/s {figure.partition('.')[2]}", flops / rate)
+        if flops / rate >= longest:
+            longest = flops / rate
+            text = f"{_scaled(work.total_flops, 'FLOP')} at {rate / 1e6:.4g} TFLOP/s {figure.partition('.')[2]}"
     share = on.shares[work.kind]
     # What was measured is how fast ordinary work goes; only contractions are measured as contractions.
     shares = _shares(share, measured and bool(work.flops) and work.kind != "loop")
-    return total, shares, f"compute-bound: {best[0]}"
+    return total, shares, f"compute-bound: {text}"
 
 
 def _rate(work: Work, dtype: torch.dtype, on: Target) -> tuple[float, str]:
@@ -102,16 +100,8 @@ def _shares(share: Share, measured: bool) -> Share:
     return Share(min(1.1, share.best / share.usual), 1.0, share.worst / share.usual) if measured else share
 
 
-def _bytes(count: float) -> str:
-    return _scaled(count, ("B", "kB", "MB", "GB", "TB"))
-
-
-def _flops(count: float) -> str:
-    return _scaled(count, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"))
-
-
-def _scaled(count: float, units: tuple[str, ...]) -> str:
+def _scaled(count: float, unit: str) -> str:
     power = 0
-    while count >= 1000 and power < len(units) - 1:
+    while count >= 1000 and power < 4:
         count, power = count / 1000, power + 1
-    return f"{count:.3g} {units[power]}"
+    return f"{count:.3g} {('', 'k', 'M', 'G', 'T')[power]}{unit}"

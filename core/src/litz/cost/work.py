@@ -12,6 +12,7 @@ is evaluated.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,7 +21,7 @@ from typing import Any, Literal
 
 import torch
 
-from litz.ir import Buffer, Check, Collective, Extern, Layout, Loop, Node, Program, Store, TensorRef, Wait
+from litz.ir import Buffer, Check, Collective, Extern, Layout, Loop, Node, Program, TensorRef, Wait
 from litz.ir.accesses import Access
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Expr, Symbol, is_placeholder, stride_of
@@ -89,30 +90,31 @@ def _loop_work(loop: Loop, program: Program) -> Work:
     inner = outer * prod(extents[r.var] for r in loop.reduction_ranges)
     if inner == 0 and outer == 0:
         return NOTHING
-    flops: dict[torch.dtype, float] = {}
+    flops: dict[torch.dtype, float] = defaultdict(float)
     for node in loop.nodes:
         each = _node_flops(node)
         if each:
             held = compute_dtype(node.args[0].dtype if node.args else node.dtype)
             whole = node.op == "reduce" or loop.levels[node]
-            flops[held] = flops.get(held, 0.0) + each * (inner if whole else outer)
+            flops[held] += each * (inner if whole else outer)
 
     read: dict[str, float] = {}
     written: dict[str, float] = {}
     seen: set[tuple[Any, ...]] = set()
     for access in loop.accesses:
         points = inner if access.inner else outer
-        if isinstance(access.site, Node):
+        if not access.is_store:
             key = (access.buffer, access.index, access.site.indirect)
-            if key not in seen:
-                seen.add(key)
-                _add(read, program, access.buffer, _touched(access, extents, points, program))
-            continue
+            if key in seen:
+                continue
+            seen.add(key)
         size = _touched(access, extents, points, program)
-        _add(written, program, access.buffer, size)
+        if access.is_store:
+            _add(written, program, access.buffer, size)
         if access.mode != "set":
             _add(read, program, access.buffer, size)
-            _count_atomic(flops, access.site, points)
+        if access.mode not in ("set", None):  # an atomic operation
+            flops[compute_dtype(program.buffers[access.buffer].dtype)] += points
     return Work("loop", flops, sum(read.values()), sum(written.values()))
 
 
@@ -120,16 +122,11 @@ def _together(parts: Sequence[Work]) -> Work:
     """The work of loops that run one after the other."""
     if len(parts) == 1:
         return parts[0]
-    flops: dict[torch.dtype, float] = {}
+    flops: dict[torch.dtype, float] = defaultdict(float)
     for part in parts:
         for dtype, count in part.flops.items():
-            flops[dtype] = flops.get(dtype, 0.0) + count
+            flops[dtype] += count
     return Work("loop", flops, sum(part.bytes_read for part in parts), sum(part.bytes_written for part in parts))
-
-
-def _count_atomic(flops: dict[torch.dtype, float], store: Store, points: int) -> None:
-    held = compute_dtype(store.value.dtype)
-    flops[held] = flops.get(held, 0.0) + points
 
 
 def _node_flops(node: Node) -> int:
@@ -142,7 +139,7 @@ def _node_flops(node: Node) -> int:
 
 
 def _add(sizes: dict[str, float], program: Program, name: str, size: float) -> None:
-    sizes[name] = min(sizes.get(name, 0.0) + size, _buffer_bytes(program.buffers[name], program))
+    sizes[name] = min(sizes.get(name, 0.0) + size, _bytes(program.buffers[name], program, gaps=True))
 
 
 def _touched(access: Access, extents: Mapping[Symbol, int], points: int, program: Program) -> float:
@@ -189,15 +186,15 @@ def _extern_work(extern: Extern, program: Program) -> Work:
     made = [output for output in extern.outputs if output is not None and output not in extern.aliases]
     if (not made and not extern.mutates and not extern.effect) or name.startswith(_ALLOCATIONS):
         return NOTHING
-    written = sum(_buffer_bytes(program.buffers[output], program, whole=False) for output in made)
+    written = sum(_bytes(program.buffers[output], program) for output in made)
     read: dict[str, float] = {}
     gathered = argument_names(extern).get(_GATHERS.get(name, ""))
     for ref in extern.refs:
-        size = _ref_bytes(ref, program)
+        size = _bytes(ref, program)
         _add(read, program, ref.buffer, min(size, written) if ref is gathered else size)
     for mutated in extern.mutates:
-        sizes = [_ref_bytes(ref, program) for ref in extern.refs if ref.buffer == mutated]
-        written += max(sizes, default=_buffer_bytes(program.buffers[mutated], program))
+        sizes = [_bytes(ref, program) for ref in extern.refs if ref.buffer == mutated]
+        written += max(sizes, default=_bytes(program.buffers[mutated], program, gaps=True))
     total = sum(read.values())
     if total + written == 0:
         return NOTHING
@@ -207,24 +204,18 @@ def _extern_work(extern: Extern, program: Program) -> Work:
     return Work(contraction.use, {contraction.dtype: contraction.flops}, total, written, contraction.pieces)
 
 
-def _ref_bytes(ref: TensorRef, program: Program) -> float:
-    """Bytes of the distinct elements of a view: expanded dimensions count once."""
-    size, stride = _sizes(ref.layout, program)
-    elements = prod(extent if step else min(extent, 1) for extent, step in zip(size, stride))
-    return float(elements * program.buffers[ref.buffer].dtype.itemsize)
-
-
 # ------------------------------------------------------------------------------------------------------------ sizes
 
 
-def _buffer_bytes(buffer: Buffer, program: Program, whole: bool = True) -> float:
-    """Bytes of a buffer's elements, with the gaps that its strides leave (`whole`) or without."""
-    size, stride = _sizes(buffer.layout, program)
-    if 0 in size:
-        return 0.0
-    span = 1 + sum((extent - 1) * step for extent, step in zip(size, stride))
-    elements = prod(extent if step else 1 for extent, step in zip(size, stride))
-    return float((max(span, elements) if whole else elements) * buffer.dtype.itemsize)
+def _bytes(item: Buffer | TensorRef, program: Program, gaps: bool = False) -> float:
+    """Bytes of the distinct elements of a buffer or of a view: expanded dimensions count once. gaps: with those that
+    strides leave."""
+    size, stride = _sizes(item.layout, program)
+    elements = prod(extent if step else min(extent, 1) for extent, step in zip(size, stride))
+    if gaps and elements:
+        elements = max(elements, 1 + sum((extent - 1) * step for extent, step in zip(size, stride)))
+    buffer = program.buffers[item.buffer] if isinstance(item, TensorRef) else item
+    return float(elements * buffer.dtype.itemsize)
 
 
 def _sizes(layout: Layout, program: Program) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -58,7 +58,7 @@ def plan_arena(
     program: Program, steps: Sequence[Step], lifetimes: Lifetimes, targets: Mapping[torch.device, Target]
 ) -> Arena:
     """The arena of the first device whose small buffers are worth one; an empty one where it would save nothing."""
-    found = list(lifetimes.temporaries())
+    found = lifetimes.temporaries()
     devices = {program.buffers[name].device for name in found}
     device = min((device for device in devices if "arena" in targets[device].abilities), key=str, default=None)
     barred = barred_buffers(program, steps, lifetimes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from litz.ir.verify import Illegal
 from litz.schedule.lifetimes import Lifetimes
 from litz.schedule.schedule import Kernel
 
@@ -15,12 +16,8 @@ from .in_place import same_memory, same_positions
 from .plan import Drop, ExecutionPlan
 
 
-class IllegalPlan(ValueError):
-    """The plan breaks a rule; `complaints` has a line for each."""
-
-    def __init__(self, plan: ExecutionPlan, complaints: list[str]) -> None:
-        self.complaints = complaints
-        super().__init__(f"the plan of {plan.program.name} is not legal:\n  " + "\n  ".join(complaints))
+class IllegalPlan(Illegal):
+    """The plan breaks a rule."""
 
 
 def check_plan(plan: ExecutionPlan) -> None:
@@ -29,7 +26,7 @@ def check_plan(plan: ExecutionPlan) -> None:
         line for variant in plan.variants for rule in (_names, _memory, _arena, _tensors) for line in rule(variant)
     ]
     if complaints:
-        raise IllegalPlan(plan, complaints)
+        raise IllegalPlan(f"the plan of {plan.program.name}", complaints)
 
 
 def _names(plan: ExecutionPlan) -> Iterator[str]:

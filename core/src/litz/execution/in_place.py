@@ -30,10 +30,7 @@ def _in_place_pairs(kernel: Kernel, number: int, program: Program, lifetimes: Li
     dying = [
         name
         for name in kernel.reads
-        if name not in kernel.writes
-        and program.buffers[name].kind == "temporary"
-        and lifetimes.last[lifetimes.root(name)] == number
-        and lifetimes.may_be_taken(name)
+        if name not in kernel.writes and lifetimes.may_be_taken(name) and lifetimes.last[name] == number
     ]
     for new in kernel.writes:
         if new in lifetimes.fixed or new in lifetimes.roots or lifetimes.first.get(new) != number:

@@ -47,11 +47,10 @@ def plan_execution(
         steps, memory = plan_memory(program, named(schedule.steps, suffix), targets, enabled)
         _note_memory(memory, steps, note)
         results = plan_results(program, steps, memory, targets)
-        times = {step.name: estimate(step, program) for step in steps}
         return ExecutionPlan(
             program,
             steps,
-            {name: time for name, time in times.items() if time is not None},
+            {step.name: time for step in steps if (time := estimate(step, program)) is not None},
             memory,
             plan_inputs(program, steps, targets),
             plan_tensors(program, steps, memory, results),

@@ -31,22 +31,16 @@ def plan_memory(
     `enabled`."""
     lifetimes = Lifetimes(program, steps)
     if not enabled:
-        return tuple(steps), _plan(program, steps, lifetimes, {}, NO_ARENA)
+        return tuple(steps), _plan(program, lifetimes, {}, NO_ARENA)
     steps = work_in_place(program, steps, lifetimes)
     arena = plan_arena(program, steps, lifetimes, targets)
-    return steps, _plan(program, steps, lifetimes, _reuse(program, steps, lifetimes, arena), arena)
+    return steps, _plan(program, lifetimes, _reuse(program, steps, lifetimes, arena), arena)
 
 
-def _plan(
-    program: Program, steps: Sequence[Step], lifetimes: Lifetimes, reuse: dict[str, str], arena: Arena
-) -> MemoryPlan:
-    allocate: list[list[str]] = [[] for _ in steps]
-    free: list[list[str]] = [[] for _ in steps]
-    taken = set(reuse.values())
-    for name in lifetimes.temporaries():
-        allocate[lifetimes.first[name]].append(name)
-        if name not in lifetimes.fixed and name not in taken:
-            free[lifetimes.last[name]].append(name)
+def _plan(program: Program, lifetimes: Lifetimes, reuse: dict[str, str], arena: Arena) -> MemoryPlan:
+    kept = lifetimes.fixed | set(reuse.values())
+    allocate = lifetimes.by_step(lifetimes.first)
+    free = [[name for name in names if name not in kept] for names in lifetimes.by_step(lifetimes.last)]
     # An alias is a tensor of its own that the wrapper must let go of too.
     for name, root in lifetimes.roots.items():
         if name != root and root in lifetimes.last and root not in lifetimes.fixed:
@@ -60,12 +54,7 @@ def _plan(
 def _reuse(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, arena: Arena) -> dict[str, str]:
     """For each buffer the dead one whose memory it takes over. The latest dead first: it is likeliest in the cache.
     In the arena, which shares bytes by itself, only what works in place."""
-    begins: list[list[str]] = [[] for _ in steps]
-    ends: list[list[str]] = [[] for _ in steps]
-    for name in lifetimes.temporaries():
-        begins[lifetimes.first[name]].append(name)
-        if name not in arena.offsets and lifetimes.may_be_taken(name):
-            ends[lifetimes.last[name]].append(name)
+    begins, ends = lifetimes.by_step(lifetimes.first), lifetimes.by_step(lifetimes.last)
     dead: dict[tuple[object, Expr], list[str]] = {}
     reuse: dict[str, str] = {}
     for number, step in enumerate(steps):
@@ -79,7 +68,7 @@ def _reuse(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, arena:
                 reuse[name] = stack.pop()
         taken = set(step.inplace.values()) if isinstance(step, Kernel) else set()
         for name in ends[number]:
-            if name not in taken:
+            if name not in taken and name not in arena.offsets and lifetimes.may_be_taken(name):
                 dead.setdefault(_memory_key(name, program), []).append(name)
     return reuse
 

@@ -15,12 +15,7 @@ from litz_plugins import Target
 
 aten = torch.ops.aten
 
-_OUT = {
-    aten.mm.default: aten.mm.out,
-    aten.bmm.default: aten.bmm.out,
-    aten.addmm.default: aten.addmm.out,
-    aten.baddbmm.default: aten.baddbmm.out,
-}
+_OUT = {op.default: op.out for op in (aten.mm, aten.bmm, aten.addmm, aten.baddbmm)}
 
 
 def out_variant(extern: Extern, program: Program, targets: Mapping[torch.device, Target]) -> Callable[..., Any] | None:

@@ -30,13 +30,8 @@ def plan_results(
     """The results of each call that makes its tensors by itself."""
     calls = [step for step in steps if isinstance(step, Extern) and not isinstance(step, KernelCall)]
     seen = _seen(program, steps, memory)
-    in_flight = {
-        name
-        for call in calls
-        if isinstance(call, Collective)
-        for name in call.outputs
-        if name is not None and name not in call.aliases
-    }
+    collectives = (call for call in calls if isinstance(call, Collective))
+    in_flight = {name for call in collectives for name in {*call.outputs} - call.aliases.keys()}
     return {
         call.name: tuple(_results(call, program, seen, in_flight))
         for call in calls
@@ -44,7 +39,7 @@ def plan_results(
     }
 
 
-def _results(call: Extern, program: Program, seen: set[str], in_flight: set[str]) -> Iterator[Result]:
+def _results(call: Extern, program: Program, seen: set[str], in_flight: set[str | None]) -> Iterator[Result]:
     for position, name in enumerate(call.outputs):
         if name is not None and (program.readers.get(name) or name in program.output_buffers or len(call.outputs) == 1):
             strides: Literal["trusted", "inside", "every"] = "trusted"
@@ -63,7 +58,7 @@ def _seen(program: Program, steps: Sequence[Step], memory: MemoryPlan) -> set[st
     return seen
 
 
-def _may_differ(call: Extern, name: str, program: Program, in_flight: set[str]) -> bool:
+def _may_differ(call: Extern, name: str, program: Program, in_flight: set[str | None]) -> bool:
     """May a result lie otherwise than the kernels after it were made for? Communication writes its result until it is
     waited for, so that what might be copied is looked at there."""
     if isinstance(call, Collective) or (isinstance(call, Template) and call.kind in _TRUSTED):

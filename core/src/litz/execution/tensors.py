@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from litz.ir import Extern, KernelCall, Program
-from litz.schedule.schedule import Kernel, Step
+from litz.ir import Extern, Program
+from litz.schedule.schedule import Step
 
 from .plan import Allocation, Drop, MemoryPlan, Result, TensorPlan
 
@@ -31,11 +31,12 @@ def plan_tensors(
     for number, step in enumerate(steps):
         before: list[Allocation | Drop] = []
         taken_over = []
+        own = step.outputs if isinstance(step, Extern) and step.name in results else ()
         for name in memory.allocate[number]:
             old = memory.reuse.get(name)
             if name in memory.arena:
                 continue
-            if is_allocated_for(step, name, results):
+            if name not in own:
                 # A call's result that nobody reads was never given a name: there is nothing to take over.
                 before.append(Allocation(name, old if old in alive else None))
                 alive.add(name)
@@ -49,13 +50,6 @@ def plan_tensors(
         after = drop(dict.fromkeys([*taken_over, *memory.free[number], *ending.get(number, ())]))
         found.append(TensorPlan(tuple(item for item in before if item != Drop(())), after))
     return tuple(found)
-
-
-def is_allocated_for(step: Step, name: str, results: Mapping[str, tuple[Result, ...]]) -> bool:
-    """Is the buffer's tensor made before the step, rather than by the step?"""
-    if isinstance(step, (Kernel, KernelCall)) or name not in step.outputs:
-        return True
-    return step.name not in results
 
 
 def last_uses_of_inputs(program: Program, steps: Sequence[Step]) -> Mapping[int, list[str]]:

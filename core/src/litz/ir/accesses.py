@@ -55,12 +55,9 @@ class Access:
     def unit_variable(self, layout: Layout) -> Symbol | None:
         """The variable along which neighbouring iterations touch neighbouring elements of a buffer of this layout; None
         if there is none."""
-        for expr, step in zip(self.index, layout.stride, strict=True):
-            if step == 1:
-                found = _unit(expr)
-                if found is not None:
-                    return found
-        return None
+        steps = zip(self.index, layout.stride, strict=True)
+        found = (_unit(expr) for expr, step in steps if step == 1)
+        return next((var for var in found if var is not None), None)
 
     def __str__(self) -> str:
         verb = "load" if self.mode is None else "store" if self.mode == "set" else self.mode

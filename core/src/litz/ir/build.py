@@ -146,12 +146,8 @@ def not_empty(size: Expr) -> Node:
 
 def placeholders_in(position: tuple[Expr, ...]) -> int:
     """How many placeholders an index uses: one more than the greatest number among them."""
-    numbers = [placeholder_number(s) for expr in position for s in expr.free_symbols if is_placeholder(s)]
-    return max(numbers, default=-1) + 1
-
-
-def zero_of(dtype: torch.dtype) -> Node:
-    return const(0, dtype)
+    symbols = (s for expr in position for s in expr.free_symbols if is_placeholder(s))
+    return max(map(placeholder_number, symbols), default=-1) + 1
 
 
 def compute(node: Node) -> torch.dtype:

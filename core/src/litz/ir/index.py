@@ -12,7 +12,7 @@ built from these functions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from math import gcd
 from typing import Literal, TypeAlias
@@ -99,12 +99,8 @@ def bounds(expr: Expr, ranges: Ranges) -> tuple[Expr | None, Expr | None]:
             return ZERO, ranges[expr] - 1
         return (None, None) if is_placeholder(expr) else (expr, expr)
     if expr.is_Add:
-        low: Expr | None = ZERO
-        high: Expr | None = ZERO
-        for term in expr.args:
-            term_low, term_high = bounds(term, ranges)
-            low = None if low is None or term_low is None else low + term_low
-            high = None if high is None or term_high is None else high + term_high
+        ends = zip(*(bounds(term, ranges) for term in expr.args), strict=True)
+        low, high = (None if any(end is None for end in each) else sympy.Add(*each) for each in ends)
         return low, high
     if expr.is_Mul:
         coefficient, rest = expr.as_coeff_Mul()
@@ -204,7 +200,7 @@ def floordiv(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
         return expr
     if expr.is_Integer and divisor.is_Integer:
         return sympy.Integer(int(expr) // int(divisor))
-    quotient, rest = _split(recombine(expr, ranges), divisor)
+    quotient, rest = _split(recombine(expr), divisor)
     if rest == 0 or fits(rest, divisor, ranges):
         return quotient
     if rest.is_Integer and rest.is_negative and known_nonnegative(rest + divisor):
@@ -230,7 +226,7 @@ def mod(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
         return ZERO
     if expr.is_Integer and divisor.is_Integer:
         return sympy.Integer(int(expr) % int(divisor))
-    _, rest = _split(recombine(expr, ranges), divisor)
+    _, rest = _split(recombine(expr), divisor)
     if rest == 0 or fits(rest, divisor, ranges):
         return rest
     if rest.is_Integer and rest.is_negative and known_nonnegative(rest + divisor):
@@ -287,28 +283,28 @@ def _replaced(expr: Expr, mapping: Mapping[Symbol, Expr], ranges: Ranges | None,
     if all(new is old for new, old in zip(arguments, expr.args, strict=True)):
         return expr
     result = expr.func(*arguments)
-    return sympy.expand(result) if result.is_Mul else recombine(result, ranges)
+    return sympy.expand(result) if result.is_Mul else recombine(result)
 
 
-def recombine(expr: Expr, ranges: Ranges | None = None) -> Expr:
+def recombine(expr: Expr) -> Expr:
     """Undo a split that was put together again: c*(x mod n) + c*n*(x // n) is c*x, and so for nested splits."""
-    if not expr.is_Add:
-        return expr
-    while True:
-        merged = _recombine_once(expr)
-        if merged is None:
-            return expr
+    while expr.is_Add and (merged := _recombine_once(expr)) is not None:
         expr = merged
-        if not expr.is_Add:
-            return expr
+    return expr
+
+
+def _moduli(term: Expr) -> Iterator[tuple[Expr, Expr]]:
+    """(c, x mod n) for each modulus among the factors of c * (x mod n)."""
+    factors = sympy.Mul.make_args(term)
+    for modulus in factors:
+        if isinstance(modulus, (Mod, PythonMod)):
+            yield product(factor for factor in factors if factor is not modulus), modulus
 
 
 def _recombine_once(expr: Expr) -> Expr | None:
     terms = list(sympy.Add.make_args(expr))
     for term in terms:
-        factors = sympy.Mul.make_args(term)
-        for modulus in (factor for factor in factors if isinstance(factor, (Mod, PythonMod))):
-            coefficient = product(factor for factor in factors if factor is not modulus)
+        for coefficient, modulus in _moduli(term):
             base, divisor = modulus.args
             partner = sympy.expand(coefficient * divisor * floordiv(base, divisor))
             partner_terms = sympy.Add.make_args(partner)
@@ -326,23 +322,20 @@ def _wider_modulus(terms: list[Expr], coefficient: Expr, base: Expr, divisor: Ex
     """c*(x mod n) + c*n*((x // n) mod m) is c*(x mod n*m): the second term, and the sum."""
     quotient = floordiv(base, divisor)
     for term in terms:
-        factors = sympy.Mul.make_args(term)
-        for modulus in (factor for factor in factors if isinstance(factor, (Mod, PythonMod))):
-            if modulus.args[0] == quotient:
-                own = product(factor for factor in factors if factor is not modulus)
-                if sympy.expand(own - coefficient * divisor) == 0:
-                    return term, coefficient * PythonMod(base, divisor * modulus.args[1])
+        for own, modulus in _moduli(term):
+            if modulus.args[0] == quotient and sympy.expand(own - coefficient * divisor) == 0:
+                return term, coefficient * PythonMod(base, divisor * modulus.args[1])
     return None
 
 
-def flat_index(index: tuple[Expr, ...], stride: tuple[Expr, ...], offset: Expr, ranges: Ranges) -> Expr:
+def flat_index(index: tuple[Expr, ...], stride: tuple[Expr, ...], offset: Expr) -> Expr:
     """The storage offset, in elements, of a multi-dimensional index."""
     total = offset
     for position, step in zip(index, stride, strict=True):
         total = total + position * step
     if total.is_Integer or total.is_Symbol:
         return total
-    return recombine(sympy.expand(total), ranges)
+    return recombine(sympy.expand(total))
 
 
 @lru_cache(maxsize=1 << 15)

@@ -38,13 +38,11 @@ def interpret(program: Program, args: Sequence[Any]) -> list[Any]:
     """The program's outputs for its inputs. Inputs that the program mutates are mutated."""
     memory: dict[str, torch.Tensor] = dict(program.constants)
     sizes: Sizes = {}
-    opaque: dict[str, Any] = {}
     for item, value in zip(program.inputs, args, strict=True):
         if isinstance(item, str):
             memory[item] = value
             _bind_layout(sizes, program.buffers[item].layout, value)
         elif isinstance(item, Opaque):
-            opaque[item.name or ""] = value
             memory[item.name or ""] = value  # library calls may take it (a generator, a script object)
         elif item.is_Symbol:
             sizes[item] = _size_value(item, value)
@@ -53,7 +51,7 @@ def interpret(program: Program, args: Sequence[Any]) -> list[Any]:
             run_loop(operation, program, memory, sizes)
         else:
             _run_extern(operation, program, memory, sizes)
-    return [_output(item, memory, sizes, opaque) for item in program.outputs]
+    return [_value(item, memory, sizes) for item in program.outputs]
 
 
 def _bind_layout(sizes: Sizes, layout: Layout, tensor: torch.Tensor) -> None:
@@ -63,13 +61,14 @@ def _bind_layout(sizes: Sizes, layout: Layout, tensor: torch.Tensor) -> None:
             sizes.setdefault(expr, int(value))
 
 
-def _output(item: Any, memory: Mapping[str, torch.Tensor], sizes: Sizes, opaque: Mapping[str, Any]) -> Any:
+def _value(item: Any, memory: Mapping[str, torch.Tensor], sizes: Sizes) -> Any:
+    """What an argument or an output means."""
     if isinstance(item, TensorRef):
         return view(item, memory, sizes)
     if isinstance(item, sympy.Basic):
         return evaluate(item, sizes)
     if isinstance(item, Opaque):
-        return opaque[item.name] if item.name is not None else item.value
+        return item.value if item.name is None else memory[item.name]
     return item
 
 
@@ -250,8 +249,6 @@ def _commit(
     loop: str, store: Store, target: torch.Tensor, position: list[Any], value: torch.Tensor, mask: torch.Tensor | None
 ) -> None:
     value = value.to(target.dtype)
-    if value.numel() == 0:
-        return
     if value.untyped_storage().data_ptr() == target.untyped_storage().data_ptr():
         value = value.clone()
     if mask is not None:
@@ -265,9 +262,7 @@ def _commit(
     if store.mode == "set":
         target.index_put_(tuple(flat), value.reshape(-1))
         return
-    strides = [1] * target.dim()
-    for dim in reversed(range(target.dim() - 1)):
-        strides[dim] = strides[dim + 1] * target.shape[dim + 1]
+    strides = torch.empty(target.shape, device="meta").stride()
     linear = sum(p * s for p, s in zip(flat, strides, strict=True))
     mode = {"add": "sum", "prod": "prod", "max": "amax", "min": "amin"}[store.mode]
     wide = target.reshape(-1).to(torch.float32) if target.dtype in HALF else target.reshape(-1).clone()
@@ -277,29 +272,15 @@ def _commit(
     target.copy_(wide.reshape(target.shape).to(target.dtype))
 
 
-def _argument(value: Any, memory: Mapping[str, torch.Tensor], sizes: Sizes) -> Any:
-    if isinstance(value, TensorRef):
-        return view(value, memory, sizes)
-    if isinstance(value, Opaque):
-        return value.value if value.name is None else memory[value.name]
-    if isinstance(value, sympy.Basic):
-        return evaluate(value, sizes)
-    return value
-
-
 def _bind(sizes: Sizes, item: Unbacked, result: Any) -> None:
     step: Any
     for step in item.path:
         if isinstance(step, int):
             result = result[step]
-        elif step[0] == "size":
-            result = result.shape[step[1]]
-        elif step[0] == "stride":
-            result = result.stride(step[1])
-        elif step[0] == "storage_offset":
-            result = result.storage_offset()
         elif step[0] == "divide":
             result = result // step[1]
+        elif step[0] != "item":  # "size", "stride" and "storage_offset" are methods of a tensor
+            result = getattr(result, step[0])(*step[1:])
     sizes[item.symbol] = _size_value(item.symbol, result)
 
 
@@ -307,7 +288,7 @@ def _run_extern(extern: Extern, program: Program, memory: dict[str, torch.Tensor
     if isinstance(extern, Check):
         require(evaluate(extern.condition, sizes), extern.explain(sizes), extern.error)
         return
-    args, kwargs = rebuild((extern.args, extern.kwargs), lambda value: _argument(value, memory, sizes))
+    args, kwargs = rebuild((extern.args, extern.kwargs), lambda value: _value(value, memory, sizes))
     result = extern.target(*args, **kwargs)
     for item in extern.unbacked:
         _bind(sizes, item, result)

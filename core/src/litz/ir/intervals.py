@@ -336,14 +336,19 @@ _EXPRESSIONS: Mapping[str, Callable[[Expr, Expr], Expr]] = {
 def _implied(expr: Expr) -> Iterator[Expr]:
     """What is 0 at most where an expression is: that, and the same without its quotients."""
     yield expr
+    for sign, number, divisor, rest in _quotients(expr):
+        slack = divisor - 1 if sign > 0 else ZERO
+        yield from _implied(sympy.expand(sign * number + divisor * rest - slack))
+
+
+def _quotients(expr: Expr) -> Iterator[tuple[int, Expr, Expr, Expr]]:
+    """(1 or -1, n, d, rest) where an expression is n // d or -(n // d), and a rest without that; not of too many."""
     quotients = expr.atoms(FloorDiv)
     for quotient in quotients if len(quotients) <= MOST_QUOTIENTS else ():
-        number, divisor = quotient.args
         for sign in (1, -1):
             rest = sympy.expand(expr - sign * quotient)
-            if not rest.has(quotient) and divisor.is_positive:
-                slack = divisor - 1 if sign > 0 else ZERO
-                yield from _implied(sympy.expand(sign * number + divisor * rest - slack))
+            if not rest.has(quotient) and quotient.args[1].is_positive:
+                yield sign, *quotient.args, rest
 
 
 def _narrowed(symbol: Symbol, span: Interval, below: Sequence[Expr], variables: Collection[Symbol]) -> Interval:
@@ -371,19 +376,13 @@ def _bounds(expr: Expr, ranges: Ranges, below: Sequence[Expr]) -> tuple[Expr | N
         for times in _multiples(expr, other):
             low = _greatest(low, bounds(sympy.expand(expr + times * other), ranges)[0])
             high = _least(high, bounds(sympy.expand(expr - times * other), ranges)[1])
-    quotients = expr.atoms(FloorDiv) if below else ()
-    for quotient in quotients if len(quotients) <= MOST_QUOTIENTS else ():
-        number, divisor = quotient.args
-        for sign in (1, -1):
-            rest = sympy.expand(sign * expr - quotient)
-            if rest.has(quotient) or not divisor.is_positive:
-                continue
-            # A sum with a quotient is the quotient of a sum, which is what is compared.
-            ends = _bounds(sympy.expand(number + divisor * rest), ranges, below)
-            least, most = (None if end is None else floordiv(end, divisor) for end in ends)
-            if sign < 0:
-                least, most = (None if end is None else -end for end in (most, least))
-            low, high = _greatest(low, least), _least(high, most)
+    for sign, number, divisor, rest in _quotients(expr) if below else ():
+        # A sum with a quotient is the quotient of a sum, which is what is compared.
+        ends = _bounds(sympy.expand(number + divisor * sign * rest), ranges, below)
+        least, most = (None if end is None else floordiv(end, divisor) for end in ends)
+        if sign < 0:
+            least, most = (None if end is None else -end for end in (most, least))
+        low, high = _greatest(low, least), _least(high, most)
     return low, high
 
 

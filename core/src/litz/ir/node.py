@@ -41,9 +41,6 @@ class Node:
     def __reduce__(self) -> tuple[Callable[..., Node], tuple[Any, ...]]:
         return intern, (self.op, self.dtype, self.args, self.attrs)
 
-    def __copy__(self) -> Node:
-        return self
-
     def __deepcopy__(self, memo: object) -> Node:
         return self
 

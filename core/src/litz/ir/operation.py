@@ -133,16 +133,7 @@ class Loop:
         if not self.reduction_ranges:
             return dict.fromkeys(self.nodes, False)
         inner = {r.var for r in self.reduction_ranges}
-        level: dict[Node, bool] = {}
-        for node in self.nodes:
-            if node.op == "reduce":
-                level[node] = False
-            elif node.op == "scan":
-                level[node] = True
-            else:
-                own = symbols_in(expressions(node))
-                level[node] = not own.isdisjoint(inner) or any(level[arg] for arg in node.args)
-        return level
+        return {node: not inner.isdisjoint(found) for node, found in self.variables.items()}
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:

@@ -13,7 +13,7 @@ from .node import Node
 from .operation import Check, Collective, Extern, KernelCall, Loop, Operation, Store, Template, Wait
 
 
-def operation_lines(operation: Operation, buffers: Mapping[str, Buffer] | None = None) -> list[str]:
+def operation_lines(operation: Operation, buffers: Mapping[str, Buffer]) -> list[str]:
     """An operation, a line per part."""
     return loop_lines(operation, buffers) if isinstance(operation, Loop) else [extern_line(operation, buffers)]
 
@@ -86,22 +86,19 @@ def _container(given: Any, parts: list[str]) -> str:
 _KINDS = {Extern: "extern", Template: "template", KernelCall: "kernel", Collective: "collective", Wait: "wait"}
 
 
-def extern_line(extern: Extern, buffers: Mapping[str, Buffer] | None = None) -> str:
+def extern_line(extern: Extern, buffers: Mapping[str, Buffer]) -> str:
     if isinstance(extern, Check):
         return f"check {extern.name} {extern.condition}"
     arguments = [_argument(value) for value in extern.args]
     arguments += [f"{key}={_argument(value)}" for key, value in extern.kwargs.items()]
     outputs = ", ".join("_" if name is None else name for name in extern.outputs)
-    text = (
-        f"{_KINDS.get(type(extern), 'extern')} {extern.name} {outputs} = {extern.target_name}({', '.join(arguments)})"
-    )
+    kind = _KINDS.get(type(extern), "extern")
+    text = f"{kind} {extern.name} {outputs} = {extern.target_name}({', '.join(arguments)})"
     if extern.mutates:
         text += f" mutates {', '.join(extern.mutates)}"
     for output, base in extern.aliases.items():
         text += f" {output} aliases {base}"
     if extern.unbacked:
         text += f" binds {', '.join(str(item.symbol) for item in extern.unbacked)}"
-    if buffers is not None:
-        known = [buffers[name] for name in extern.outputs if name is not None and name in buffers]
-        text += "".join(f"  # {short(buffer.dtype)} {buffer.layout}" for buffer in known)
-    return text
+    known = [buffers[name] for name in extern.outputs if name is not None and name in buffers]
+    return text + "".join(f"  # {short(buffer.dtype)} {buffer.layout}" for buffer in known)

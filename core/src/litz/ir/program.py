@@ -67,11 +67,11 @@ class Program:
         return self._by_buffer(lambda operation: operation.reads)
 
     def _by_buffer(self, names: Callable[[Operation], tuple[str, ...]]) -> Mapping[str, tuple[Operation, ...]]:
-        found: dict[str, list[Operation]] = {}
+        found: dict[str, list[Operation]] = {name: [] for name in self.buffers}
         for operation in self.operations:
             for name in names(operation):
                 found.setdefault(name, []).append(operation)
-        return dict.fromkeys(self.buffers, ()) | {name: tuple(operations) for name, operations in found.items()}
+        return {name: tuple(operations) for name, operations in found.items()}
 
     @cached_property
     def positions(self) -> Mapping[str, int]:

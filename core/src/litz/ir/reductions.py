@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from operator import itemgetter
 
 import torch
 
@@ -120,11 +121,10 @@ class Reduction:
         form = self.form(states[0].dtype)
         while (size := states[0].shape[-1]) != 1:
             if size == 0 or size % 2:
-                none = [
-                    torch.full((*s.shape[:-1], 1), n.attrs[0], dtype=n.dtype)
+                states = [
+                    torch.cat([s.to(n.dtype), torch.full((*s.shape[:-1], 1), n.attrs[0], dtype=n.dtype)], -1)
                     for s, n in zip(states, form.identity, strict=True)
                 ]
-                states = [torch.cat([s.to(n.dtype), n], -1) for s, n in zip(states, none, strict=True)]
             if size:
                 both = [*(s[..., 0::2] for s in states), *(s[..., 1::2] for s in states)]
                 states = evaluate(form.merge, dict(zip((*form.state, *form.other), both, strict=True)))
@@ -187,21 +187,25 @@ def evaluate(roots: Sequence[Node], given: Mapping[Node, torch.Tensor]) -> list[
 # ------------------------------------------------------------------------------------------------------------ rows
 
 
-def _first(state: State) -> Node:
-    return state[0]
+_first, _second = itemgetter(0), itemgetter(1)
 
 
-def _second(state: State) -> Node:
-    return state[1]
-
-
-def _by_op(name: str, op: str, neutral: Callable[[torch.dtype], Scalar], function: Torch, scan: Torch) -> Reduction:
-    """A reduction whose state is one value, merged by an op."""
+def _by_op(
+    name: str,
+    op: str,
+    neutral: Callable[[torch.dtype], Scalar],
+    function: Torch,
+    scan: Torch | None = None,
+    held: torch.dtype | None = None,
+    lift: Callable[[State, Node], State] | None = None,
+) -> Reduction:
+    """A reduction whose state is one value, merged by an op. held: the state's type where it is not the values'."""
     return Reduction(
         name,
         {name: Result(_first, function, scan)},
-        identity=lambda dtype: (const(neutral(dtype), dtype),),
+        identity=lambda dtype: (const(neutral(dtype), held or dtype),),
         merge=lambda a, b: (call(op, a[0], b[0]),),
+        lift=lift,
         neutral=neutral,
     )
 
@@ -213,14 +217,7 @@ def _test(name: str, op: str, empty: bool, function: Torch) -> Reduction:
         (value,) = values
         return (value if value.dtype == torch.bool else call("ne", value, const(0, value.dtype)),)
 
-    return Reduction(
-        name,
-        {name: Result(_first, function)},
-        identity=lambda dtype: (const(empty, torch.bool),),
-        merge=lambda a, b: (call(op, a[0], b[0]),),
-        lift=lift,
-        neutral=lambda dtype: int(empty),
-    )
+    return _by_op(name, op, lambda dtype: int(empty), function, held=torch.bool, lift=lift)
 
 
 def _position_of(name: str, better: str, worst: Callable[[torch.dtype], Scalar], function: Torch) -> Reduction:

@@ -50,7 +50,7 @@ def find_stages(
     inplace: buffers that are stored into the memory of another one. together: reductions that are computed on the same
     walk as another that they depend on, as `one_walk_sums` finds them.
     """
-    depths = _depths(loop, together) if together else loop.depths
+    depths = find_depths(loop, together) if together else loop.depths
     reduces, loaded = [node for node in loop.nodes if node.op == "reduce"], {node.buffer for node in loop.loads}
     inner = [store for store in loop.stores if loop.at_reduction_level(store)]
     at = {id(store): max(depths[root] for root in store.roots) for store in inner}
@@ -69,17 +69,13 @@ def find_stages(
     return Stages(tuple(walks), tuple(store for store in loop.stores if id(store) not in at), depths, together or {})
 
 
-def find_depths(loop: Loop) -> Mapping[Node, int]:
-    """For each node, how many reductions lie one upon the other below it, itself included."""
-    return _depths(loop, {})
-
-
-def _depths(loop: Loop, together: Mapping[Node, Node]) -> Mapping[Node, int]:
+def find_depths(loop: Loop, together: Mapping[Node, Node] | None = None) -> Mapping[Node, int]:
+    """For each node, how many reductions lie one upon the other below it, itself included. together: see
+    `find_stages`."""
     depths: dict[Node, int] = {}
     for node in loop.nodes:
-        partner = together.get(node)
-        if partner is not None:
-            depths[node] = depths[partner]
+        if together and node in together:
+            depths[node] = depths[together[node]]
         else:
             depths[node] = max((depths[arg] for arg in node.args), default=0) + (node.op == "reduce")
     return depths

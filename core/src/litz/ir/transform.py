@@ -80,30 +80,21 @@ def flatten(loop: Loop, buffers: Mapping[str, Buffer]) -> Loop:
     For code generation only: a flat loop no longer fits the buffers' dimensions. Ranges of size 1 are dropped.
     """
     single = {r.var: ZERO for r in loop.all_ranges if r.size == ONE}
-    extents = {r.var: r.size for r in loop.all_ranges if r.size != ONE}
+    if single:
+        ranges, reduction = (tuple(r for r in own if r.size != ONE) for own in (loop.ranges, loop.reduction_ranges))
+        # One reduction range must stay for a scan or a reduce to run over.
+        loop = rename_loop(loop, single, ranges, reduction or loop.reduction_ranges[:1])
 
     def flat(name: str, position: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        layout = buffers[name].layout
-        if single:
-            position = tuple(substitute(expr, single, extents) for expr in position)
         # A layout's own offset is part of where the tensor's data pointer points.
-        return (flat_index(position, layout.stride, ZERO, extents),)
+        return (flat_index(position, buffers[name].layout.stride, ZERO),)
 
     def change(node: Node, args: tuple[Node, ...]) -> Node:
-        if node.op == "load":
-            return intern("load", node.dtype, args, (node.buffer, flat(node.buffer, node.index), node.attrs[2]))
-        if node.op == "index" and single:
-            return index_node(substitute(node.attrs[0], single, extents))
-        return with_args(node, args)
+        if node.op != "load":
+            return with_args(node, args)
+        return intern("load", node.dtype, args, (node.buffer, flat(node.buffer, node.index), node.attrs[2]))
 
-    stores = map_stores(loop.stores, change, lambda store: flat(store.buffer, store.index))
-    return replace(
-        loop,
-        ranges=tuple(r for r in loop.ranges if r.size != ONE),
-        # One reduction range must stay for a scan or a reduce to run over.
-        reduction_ranges=tuple(r for r in loop.reduction_ranges if r.size != ONE) or loop.reduction_ranges[:1],
-        stores=stores,
-    )
+    return replace(loop, stores=map_stores(loop.stores, change, lambda store: flat(store.buffer, store.index)))
 
 
 def collapse(loop: Loop, groups: Mapping[Symbol, int] | None = None) -> Loop:
@@ -115,11 +106,9 @@ def collapse(loop: Loop, groups: Mapping[Symbol, int] | None = None) -> Loop:
     variable of the inner one.
     """
     loop = _ordered(loop)
-    while True:
-        joined = _join_once(loop, groups or {})
-        if joined is None:
-            return loop
+    while (joined := _join_once(loop, groups or {})) is not None:
         loop = joined
+    return loop
 
 
 def _all_expressions(loop: Loop) -> list[Expr]:
@@ -158,13 +147,12 @@ def _join_once(loop: Loop, groups: Mapping[Symbol, int]) -> Loop | None:
             if groups.get(outer.var) != groups.get(inner.var) or not _joinable(exprs, outer, inner):
                 continue
             merged = Range(inner.var, outer.size * inner.size)
+            ranges, reduction = (
+                tuple(merged if r == inner else r for r in own if r != outer)
+                for own in (loop.ranges, loop.reduction_ranges)
+            )
             # Where the stride of outer is n * stride of inner, outer*n + inner may stand as inner, with outer at 0.
-            mapping = {outer.var: ZERO}
-
-            def swap(ranges: tuple[Range, ...], outer: Range = outer, new: Range = merged) -> tuple[Range, ...]:
-                return tuple(new if r.var == new.var else r for r in ranges if r.var != outer.var)
-
-            return rename_loop(loop, mapping, swap(loop.ranges), swap(loop.reduction_ranges))
+            return rename_loop(loop, {outer.var: ZERO}, ranges, reduction)
     return None
 
 

@@ -23,12 +23,16 @@ from .reductions import REDUCTIONS, SCANS
 Rule = Callable[[Program], Iterator[str]]
 
 
-class IllegalProgram(ValueError):
-    """The program breaks rules of the IR; `complaints` has a line for each."""
+class Illegal(ValueError):
+    """A noun breaks its rules; `complaints` has a line for each."""
 
-    def __init__(self, program: Program, complaints: list[str]) -> None:
+    def __init__(self, noun: str, complaints: list[str]) -> None:
         self.complaints = complaints
-        super().__init__(f"program {program.name} is not legal:\n  " + "\n  ".join(complaints))
+        super().__init__(f"{noun} is not legal:\n  " + "\n  ".join(complaints))
+
+
+class IllegalProgram(Illegal):
+    """The program breaks rules of the IR."""
 
 
 def _buffers_exist(program: Program) -> Iterator[str]:
@@ -41,12 +45,12 @@ def _buffers_exist(program: Program) -> Iterator[str]:
             yield f"output {output} does not exist"
 
 
-def _written_before_read(program: Program) -> Iterator[str]:
+def written_before_read(program: Program) -> Iterator[str]:
+    """Nothing is read, or returned, that has not been written."""
     written = {name for name, buffer in program.buffers.items() if buffer.kind != "temporary"}
     for operation in program.operations:
         # A masked or scattered store may leave elements unwritten, so combining modes need a written buffer as well.
-        own = {name for name in operation.reads if name not in written}
-        for name in own:
+        for name in set(operation.reads) - written:
             yield f"{operation.name}: reads {name} before anything writes it"
         written.update(operation.writes)
     for output in program.output_buffers - written:
@@ -211,7 +215,7 @@ def _checks_know_their_sizes(program: Program) -> Iterator[str]:
 
 RULES: tuple[Rule, ...] = (
     _buffers_exist,
-    _written_before_read,
+    written_before_read,
     _unique_names,
     _constants_kept,
     _loops_are_sound,
@@ -226,4 +230,4 @@ def verify(program: Program, rules: Sequence[Rule] = RULES) -> None:
     """Raise IllegalProgram, with every complaint, if the program breaks a rule."""
     complaints = [complaint for rule in rules for complaint in rule(program)]
     if complaints:
-        raise IllegalProgram(program, complaints)
+        raise IllegalProgram(f"program {program.name}", complaints)

@@ -126,7 +126,7 @@ class View(Tensor):
         position, indirect = self.at(indices)
         if not indirect and any(extent == 0 for extent in self.size):
             # No point asks for this. A kernel would load before its loops what does not hang on their variables.
-            return build.zero_of(self.dtype)
+            return build.const(0, self.dtype)
         return build.load(self.buffer.name, position, self.dtype, indirect, mask)
 
     def reindex(self, size: Sequence[Expr], index: Sequence[Expr]) -> View:
@@ -158,7 +158,7 @@ class View(Tensor):
 def _affine(index: Sequence[Expr], stride: Size, offset: Expr, size: Size) -> Layout | None:
     """Where a tensor of `size` lies whose elements are at `index` of one that lies with `stride` from `offset`; None if
     its strides are not known, or negative, which torch has not."""
-    flat = flat_index(tuple(index), stride, offset, ranges_of(size))
+    flat = flat_index(tuple(index), stride, offset)
     strides: list[Expr] = []
     for var in variables(len(size)):
         step = stride_of(flat, var)

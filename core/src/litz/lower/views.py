@@ -229,7 +229,7 @@ def as_strided(x: View, size: Sequence[Expr], stride: Sequence[Expr], offset: Ex
     order.sort(key=lambda dim: -hint(layout.stride[dim]))
     names, extents = variables(len(size)), ranges_of(size)
     flat = offset + sum((names[dim] * stride[dim] for dim in range(len(size))), start=ZERO)
-    flat = recombine(flat.expand(), extents)
+    flat = recombine(flat.expand())
     step: Expr = ONE
     index: list[Expr] = [ZERO] * len(layout.size)
     for position, dim in enumerate(reversed(order)):

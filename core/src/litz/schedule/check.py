@@ -7,27 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from litz.ir import TensorRef
+from litz.ir.verify import Illegal, written_before_read
 
 from .dependences import dependences
 from .finish import why_not_finish
 from .merge import race
 from .schedule import Kernel, Steps
+from .schedule_program import unscheduled
 
 
-class IllegalSchedule(ValueError):
-    """The schedule breaks a rule; `complaints` has a line for each."""
-
-    def __init__(self, schedule: Steps, complaints: list[str]) -> None:
-        self.complaints = complaints
-        super().__init__(f"schedule {schedule.program.name} is not legal:\n  " + "\n  ".join(complaints))
+class IllegalSchedule(Illegal):
+    """The schedule breaks a rule."""
 
 
 def check_schedule(schedule: Steps) -> None:
     """Raise IllegalSchedule unless order and kernels are sound."""
-    complaints = [*_complete(schedule), *_ordered(schedule), *_races(schedule)]
+    complaints = [*_complete(schedule), *_ordered(schedule), *written_before_read(unscheduled(schedule))]
+    complaints += _races(schedule)
     if complaints:
-        raise IllegalSchedule(schedule, complaints)
+        raise IllegalSchedule(f"schedule {schedule.program.name}", complaints)
 
 
 def _complete(schedule: Steps) -> Iterator[str]:
@@ -41,7 +39,7 @@ def _complete(schedule: Steps) -> Iterator[str]:
 
 
 def _ordered(schedule: Steps) -> Iterator[str]:
-    """Steps respect the dependences of the operations in them, and read nothing that has not been written."""
+    """Steps respect the dependences of the operations in them."""
     program = schedule.program
     step_of = {}
     for number, step in enumerate(schedule.steps):
@@ -53,15 +51,6 @@ def _ordered(schedule: Steps) -> Iterator[str]:
             other = program.operations[position].name
             if step_of.get(other, -1) > step_of.get(operation.name, -1):
                 yield f"{operation.name} runs before {other}, which it depends on"
-    written = {name for name, buffer in program.buffers.items() if buffer.kind != "temporary"}
-    for step in schedule.steps:
-        for name in step.reads:
-            if name not in written:
-                yield f"{step.name} reads {name} before anything writes it"
-        written.update(step.writes)
-    for item in program.outputs:
-        if isinstance(item, TensorRef) and item.buffer not in written:
-            yield f"output {item.buffer} is never written"
 
 
 def _races(schedule: Steps) -> Iterator[str]:

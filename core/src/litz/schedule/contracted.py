@@ -20,25 +20,22 @@ class ContractedGraph:
         self.alive = [True] * len(before)
         self._own = [1 << n for n in range(len(before))]
         """The bits of a group: one for each operation in it, so that ancestors need not be renamed."""
-        self._ancestors: list[int] = []
+        self.ancestors: list[int] = []
+        """The operations before each group, a bit each."""
         for position, names in enumerate(before):
             above = 0
             for name in names:
                 self.after[name].add(position)
-                above |= self._ancestors[name] | self._own[name]
-            self._ancestors.append(above)
+                above |= self.ancestors[name] | self._own[name]
+            self.ancestors.append(above)
 
     def precedes(self, first: int, second: int) -> bool:
         """Is there a path from the first group to the second?"""
-        return bool(self._own[first] & self._ancestors[second])
-
-    def above(self, number: int) -> int:
-        """The operations before a group, a bit each."""
-        return self._ancestors[number]
+        return bool(self._own[first] & self.ancestors[second])
 
     def is_contractible(self, first: int, second: int) -> bool:
         """Can the two become one without a cycle? `second` must not precede `first`."""
-        above = self._ancestors[second]
+        above = self.ancestors[second]
         return not any(self._own[other] & above for other in self.after[first] if other != second)
 
     def order(self, priority: Mapping[int, int] | None = None) -> list[int]:
@@ -53,24 +50,19 @@ class ContractedGraph:
     def contract(self, first: int, second: int) -> None:
         """The second group into the first."""
         own = self._own[first] | self._own[second]
-        above = (self._ancestors[first] | self._ancestors[second]) & ~own
+        above = (self.ancestors[first] | self.ancestors[second]) & ~own
         # Whoever follows the first has the first's ancestors, whoever follows the second has both's or the second's.
-        new_for_first = above & ~self._ancestors[first]
-        new_for_second = above & ~self._ancestors[second]
-        self._own[first], self._ancestors[first] = own, above
+        spreads = above & ~(self.ancestors[first] & self.ancestors[second])
+        self._own[first], self.ancestors[first] = own, above
         self.alive[second] = False
-        self.before[first] = (self.before[first] | self.before[second]) - {first, second}
-        self.after[first] = (self.after[first] | self.after[second]) - {first, second}
-        for other in self.before[second]:
-            self.after[other].discard(second)
-            if other != first:
-                self.after[other].add(first)
-        for other in self.after[second]:
-            self.before[other].discard(second)
-            if other != first:
-                self.before[other].add(first)
-        if new_for_first or new_for_second:
+        for edges, back in ((self.before, self.after), (self.after, self.before)):
+            for other in edges[second]:
+                back[other].discard(second)
+                if other != first:
+                    back[other].add(first)
+            edges[first] = (edges[first] | edges[second]) - {first, second}
+            edges[second] = set()
+        if spreads:
             for other, living in enumerate(self.alive):
-                if living and other != first and self._ancestors[other] & own:
-                    self._ancestors[other] |= above
-        self.before[second], self.after[second] = set(), set()
+                if living and other != first and self.ancestors[other] & own:
+                    self.ancestors[other] |= above

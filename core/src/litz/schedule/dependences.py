@@ -10,8 +10,8 @@ it where it stands. Collectives and other effects (random numbers, asserts) know
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import sympy
 
@@ -22,14 +22,6 @@ from litz.ir.operation import sizes_in, storage_roots
 from .schedule import Kernel
 
 Work = Loop | Extern | Kernel
-
-
-@dataclass
-class _Memory:
-    """What has happened so far to one piece of memory."""
-
-    writer: int | None = None
-    readers: list[int] = field(default_factory=list)
 
 
 def dependences(
@@ -48,13 +40,15 @@ def dependences(
     lets go of the order of the collectives too, for passes that give them a new one, the same on every rank.
     """
     roots = storage_roots(operations) if roots is None else roots
-    memory: dict[str, _Memory] = {}
+    writer: dict[str, set[int]] = defaultdict(set)
+    """The last to write each piece of memory."""
+    readers: dict[str, set[int]] = defaultdict(set)
+    """Those that have read it since."""
+    last: dict[str, set[int]] = defaultdict(set)
+    """The last assertion, effect and communication."""
     before: list[set[int]] = [set() for _ in operations]
     sizes = _SizeUses(operations, buffers, roots)
     ended = flights(operations, roots).ended
-    last_effect: int | None = None
-    last_assertion: int | None = None
-    last_communication: int | None = None
     for position, operation in enumerate(operations):
         own = before[position]
         reads = [roots.get(name, name) for name in operation.reads]
@@ -64,29 +58,23 @@ def dependences(
             reads += [roots.get(name, name) for started in ended.get(position, ()) for name in started.reads]
             writes += [roots.get(name, name) for name in operation.reads]
         for name in reads:
-            seen = memory.setdefault(name, _Memory())
-            if seen.writer is not None:
-                own.add(seen.writer)
+            own |= writer[name]
         for name in writes:
-            seen = memory.setdefault(name, _Memory())
-            own.update(seen.readers)
-            if seen.writer is not None:
-                own.add(seen.writer)
-            memory[name] = _Memory(position)
+            own |= writer[name] | readers[name]
+            writer[name], readers[name] = {position}, set()
         for name in reads:
-            if memory[name].writer != position:
-                memory[name].readers.append(position)
-        if last_assertion is not None and any(name in buffers and buffers[name].kind == "input" for name in writes):
-            own.add(last_assertion)
+            readers[name].add(position)
+        if last["assertion"] and any(name in buffers and buffers[name].kind == "input" for name in writes):
+            own |= last["assertion"]
         if isinstance(operation, Extern):
             if operation.effect and not operation.writes:
-                last_assertion = position
+                last["assertion"] = {position}
             if operation.effect and not isinstance(operation, Collective):
-                own.update(() if last_effect is None else (last_effect,))
-                last_effect = position
+                own |= last["effect"]
+                last["effect"] = {position}
             if collectives_stay and isinstance(operation, (Collective, Wait) if waits_stay else Collective):
-                own.update(() if last_communication is None else (last_communication,))
-                last_communication = position
+                own |= last["communication"]
+                last["communication"] = {position}
         own.update(sizes.definitions_before(position, operation))
         own.discard(position)
     return before
@@ -98,22 +86,22 @@ class _SizeUses:
 
     def __init__(self, operations: Sequence[Work], buffers: Mapping[str, Buffer], roots: Mapping[str, str]) -> None:
         self.buffers, self.roots = buffers, roots
-        self.defined: dict[sympy.Symbol, list[int]] = {}
-        self.vouched: dict[str, list[int]] = {}
+        self.defined: dict[sympy.Symbol, list[int]] = defaultdict(list)
+        self.vouched: dict[str, list[int]] = defaultdict(list)
         """Memory that is as large as planned only if these Checks hold: a size that must be 4 reads 4 everywhere."""
         made: dict[sympy.Symbol, list[str]] = {}
         for position, operation in enumerate(operations):
             if not isinstance(operation, Extern):
                 continue
             for item in operation.unbacked:
-                self.defined.setdefault(item.symbol, []).append(position)
+                self.defined[item.symbol].append(position)
                 made[item.symbol] = [roots.get(name, name) for name in operation.outputs if name is not None]
             if isinstance(operation, Check):
                 symbols = sizes_in(operation.args)
                 for symbol in (symbols & made.keys()) or symbols:
-                    self.defined.setdefault(symbol, []).append(position)
+                    self.defined[symbol].append(position)
                     for name in made.get(symbol, ()):
-                        self.vouched.setdefault(name, []).append(position)
+                        self.vouched[name].append(position)
 
     def definitions_before(self, position: int, operation: Work) -> set[int]:
         if not self.defined:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from litz.ir import Loop, Program
 from litz.ir.index import Symbol, known_nonnegative
@@ -50,50 +51,46 @@ def finish_in_one_launch(schedule: Schedule, context: PassContext) -> Schedule:
             context.record(subject, "two launches", f"fewer than {LEAST} such kernels: the counters cost as much")
             return schedule
         context.record(subject, "one launch", REASON)
-    return replace(schedule, steps=tuple(joined.kernel(n) for n in joined.order())) if count else schedule
+    return replace(schedule, steps=tuple(joined.steps[n] for n in joined.order())) if count else schedule
 
 
-def _may_finish(step: Step, target_of: TargetOf) -> bool:
+def _may_finish(step: Step, target_of: TargetOf) -> TypeGuard[Kernel]:
     return isinstance(step, Kernel) and step.loop.is_reduction and "finish" in target_of(step.device).abilities
 
 
 class _Joined:
-    """Which kernels combine what others store, and the steps once those are joined.
+    """Which kernels combine what others store, and the `steps` once those are joined, by their old positions.
 
     `seconds`: for a kernel of partial results, by position, the positions of those that become its `finish`.
     """
 
     def __init__(self, steps: tuple[Step, ...], program: Program, target_of: TargetOf, most: int | None = None) -> None:
-        self.steps, self.program, self.most = steps, program, most
+        self.steps, self.program, self.most = list(steps), program, most
         self.roots = storage_roots(steps)
         self.graph = ContractedGraph(dependences(steps, program.buffers))
         self.seconds: dict[int, list[int]] = {}
-        self.finish: dict[int, list[Loop]] = {}
         writers: dict[str, int] = {}
         gone: set[int] = set()
         for position, step in enumerate(steps):
-            if isinstance(step, Kernel) and _may_finish(step, target_of):
+            if _may_finish(step, target_of):
                 for first in sorted({writers[name] for name in step.reads if name in writers} - gone):
-                    if self._join(first, position, step.loop):
+                    if self._join(first, position, step):
                         gone.add(position)
                         break
             writers.update(dict.fromkeys(step.writes, position))
 
-    def _join(self, first: int, second: int, loop: Loop) -> bool:
-        """Join two steps if that is legal and worth it."""
+    def _join(self, first: int, second: int, step: Kernel) -> bool:
+        """Join the step at `second` to another if that is legal and worth it."""
         a = self.steps[first]
-        finish = as_finish(a.loop, loop) if isinstance(a, Kernel) else None
+        finish = as_finish(a.loop, step.loop) if isinstance(a, Kernel) else None
         if finish is None or not isinstance(a, Kernel) or not _is_small(finish, self.program):
             return False
-        before = self.finish.setdefault(first, [])
-        if exceeds(self.most, a.loop, *before, finish):
-            return False
-        if why_not_finish(a.loop, before, finish, self.roots) is not None:
+        if exceeds(self.most, *a.loops, finish) or why_not_finish(a.loop, a.finish, finish, self.roots) is not None:
             return False
         if not self.graph.is_contractible(first, second):
             return False
         self.graph.contract(first, second)
-        before.append(finish)
+        self.steps[first] = replace(a, fused=(*a.fused, *step.fused), finish=(*a.finish, finish))
         self.seconds.setdefault(first, []).append(second)
         return True
 
@@ -101,15 +98,6 @@ class _Joined:
         """Positions of the steps that are left. A joined one goes where its last was: what all of its loops need is
         there by then, and what they make is needed no sooner."""
         return self.graph.order({first: seconds[-1] for first, seconds in self.seconds.items()})
-
-    def kernel(self, position: int) -> Step:
-        """A step that is left, with what was joined to it."""
-        step = self.steps[position]
-        seconds = [self.steps[n] for n in self.seconds.get(position, ())]
-        if not seconds or not isinstance(step, Kernel):
-            return step
-        fused = tuple(name for other in seconds if isinstance(other, Kernel) for name in other.fused)
-        return replace(step, fused=(*step.fused, *fused), finish=tuple(self.finish[position]))
 
 
 def as_finish(first: Loop, second: Loop) -> Loop | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from litz.ir import Extern, Loop, Program, Wait
+from litz.units import size_text
 from litz_plugins import Decision
 
 from .contracted import ContractedGraph
@@ -30,8 +31,6 @@ NEIGHBOURS = 12
 
 LEAST_GAIN = 0.05
 """Of the time of the smaller one of two loops: below that, fusing them is not worth what it may cost."""
-
-CYCLE = "would create a cycle"
 
 
 @dataclass
@@ -62,18 +61,13 @@ class _Fusion:
         self.program, self.costs, self.note, self.most = program, costs, note, most
         self.roots = program.roots
         self.graph = ContractedGraph(dependences(program.operations, program.buffers))
-        self.readers: dict[str, set[int]] = {}
-        self.writers: dict[str, set[int]] = {}
+        place = program.positions
+        self.readers = {name: {place[each.name] for each in found} for name, found in program.readers.items()}
+        self.writers = {name: {place[each.name] for each in found} for name, found in program.writers.items()}
         self.in_order: dict[str, list[int]] = {}
         """The groups among the readers of a buffer, by number: worked out when they are asked for."""
-        self.groups: dict[int, _Group] = {}
-        for position, operation in enumerate(program.operations):
-            for name in operation.reads:
-                self.readers.setdefault(name, set()).add(position)
-            for name in operation.writes:
-                self.writers.setdefault(name, set()).add(position)
-            if isinstance(operation, Loop):
-                self.groups[position] = self._group(position, operation, (operation.name,))
+        loops = {place[loop.name]: loop for loop in program.loops}
+        self.groups = {position: self._group(position, loop, (loop.name,)) for position, loop in loops.items()}
         self.heap: list[tuple[float, int, int, int, int]] = []
 
     def _group(self, position: int, loop: Loop, members: tuple[str, ...], cost: Cost | None = None) -> _Group:
@@ -113,19 +107,16 @@ class _Fusion:
         scores: dict[int, float] = {}
         group = self.groups[number]
         target = self.costs.target(group.loop.device)
-        for name in group.loop.writes:
-            readers = self.readers.get(name, set())
-            for other in readers:
+        made = [(name, self.readers[name], list[int]()) for name in group.loop.writes]
+        used = [(name, self.writers[name], self._nearby(number, name)) for name in group.loop.reads]
+        for name, partners, beside in made + used:
+            saved = self.costs.nbytes(name) / target.usual_bandwidth
+            for other in partners:
                 # The reader need not read; where it is the only one, nobody need write either.
-                saved = self.costs.nbytes(name) * (2 if len(readers) == 1 else 1)
-                scores[other] = scores.get(other, target.launch_us) + saved / target.usual_bandwidth
-        for name in group.loop.reads:
-            for other in self.writers.get(name, ()):
-                readers = self.readers[name]
-                saved = self.costs.nbytes(name) * (2 if len(readers) == 1 else 1)
-                scores[other] = scores.get(other, target.launch_us) + saved / target.usual_bandwidth
-            for other in self._nearby(number, name):
-                scores[other] = scores.get(other, 0.0) + self.costs.nbytes(name) / target.usual_bandwidth
+                times = 2 if len(self.readers[name]) == 1 else 1
+                scores[other] = scores.get(other, target.launch_us) + times * saved
+            for other in beside:
+                scores[other] = scores.get(other, 0.0) + saved
         for other, score in scores.items():
             partner = self.groups.get(other)
             if partner is None or other == number or (later_only and other < number) or not _comparable(group, partner):
@@ -156,34 +147,26 @@ class _Fusion:
         if self.graph.precedes(second, first):
             first, second = second, first
         a, b = self.groups[first], self.groups[second]
-        apart = a.cost.us + b.cost.us
-        if exceeds(self.most, a.loop, b.loop):
-            self._record(a, b, False, too_large(self.most), apart, None)
-            return False
-        if not self.graph.is_contractible(first, second):
-            self._record(a, b, False, CYCLE, apart, None)
-            return False
-        target = self.costs.target(a.loop.device)
-        outside = {first, second}
-        found = merge(
-            a.loop, b.loop, lambda name: self._needed(name, outside), self.roots, target.most_buffers, related
-        )
+        found = self._merged(first, second, related)
         if isinstance(found, str):
-            self._record(a, b, False, found, apart, None)
+            self._record(a, b, False, found, None)
             return False
-        loop, _ = found
-        cost = self.costs.cost(loop)
-        if cost.us > apart:
-            self._record(a, b, False, _why_slower(a.cost, b.cost, cost), apart, cost)
-            return False
-        if apart - cost.us < LEAST_GAIN * min(a.cost.us, b.cost.us):
-            # What it holds in memory at the same time may cost more than the launch that it saves.
-            self._record(a, b, False, "gains less than the estimate may be wrong by", apart, cost)
-            return False
-        saved = a.cost.bytes + b.cost.bytes - cost.bytes
-        self._record(a, b, True, _gain(saved), apart, cost)
-        self._contract(first, second, loop, cost)
-        return True
+        cost = self.costs.cost(found)
+        pays, reason = _weighed(a.cost, b.cost, cost)
+        self._record(a, b, pays, reason, cost)
+        if pays:
+            self._contract(first, second, found, cost)
+        return pays
+
+    def _merged(self, first: int, second: int, related: bool) -> Loop | str:
+        """Two groups as one loop, or why there is none."""
+        a, b = self.groups[first].loop, self.groups[second].loop
+        if exceeds(self.most, a, b):
+            return too_large(self.most)
+        if not self.graph.is_contractible(first, second):
+            return "would create a cycle"
+        most, outside = self.costs.target(a.device).most_buffers, {first, second}
+        return merge(a, b, lambda name: self._needed(name, outside), self.roots, most, related)
 
     def _needed(self, name: str, inside: set[int]) -> bool:
         """Must what a group inside writes to this buffer be in memory?"""
@@ -191,7 +174,7 @@ class _Fusion:
             return True
         if self.program.buffers[name].kind != "temporary":
             return True
-        return not (self.readers.get(name, inside) <= inside and self.writers[name] <= inside)
+        return not (self.readers[name] <= inside and self.writers[name] <= inside)
 
     def _contract(self, first: int, second: int, loop: Loop, cost: Cost) -> None:
         a, b = self.groups.pop(first), self.groups.pop(second)
@@ -212,9 +195,9 @@ class _Fusion:
                 if name in now:
                     table[name].add(keep)
 
-    def _record(self, a: _Group, b: _Group, fused: bool, reason: str, apart: float, together: Cost | None) -> None:
+    def _record(self, a: _Group, b: _Group, fused: bool, reason: str, together: Cost | None) -> None:
         subject = f"{_label(a)} and {_label(b)}"
-        considered = (("apart", apart), ("fused", None if together is None else together.us))
+        considered = (("apart", a.cost.us + b.cost.us), ("fused", None if together is None else together.us))
         by = "core" if together is None else deciding(a.cost, b.cost, together)
         self.note(Decision("schedule", subject, "fused" if fused else "kept apart", reason, considered, by))
 
@@ -235,7 +218,7 @@ class _Fusion:
             if small:
                 # Rows and columns of one square are the same ranges, but not the same walk through memory.
                 columns = loop.is_reduction and self.costs.reduces_columns(loop)
-                above = self.graph.above(number)
+                above = self.graph.ancestors[number]
                 held_up = (above & waits, bool(above)) if waits else None
                 key = (loop.device, loop.ranges, loop.reduction_ranges, columns, held_up)
                 alike.setdefault(key, []).append(number)
@@ -254,9 +237,7 @@ def _comparable(a: _Group, b: _Group) -> bool:
         return False
     if a.loop.is_reduction and b.loop.is_reduction:
         return a.points == b.points and a.outputs == b.outputs
-    if a.loop.is_reduction:
-        return b.points in (a.points, a.outputs)
-    return a.points == b.points or (b.loop.is_reduction and a.points == b.outputs)
+    return not {a.points, a.outputs}.isdisjoint((b.points, b.outputs))
 
 
 def _label(group: _Group) -> str:
@@ -265,18 +246,17 @@ def _label(group: _Group) -> str:
     return f"{group.members[0]}+...+{group.members[-1]} ({len(group.members)})"
 
 
-def _bytes(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if abs(count) < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:.4g} GiB"
-
-
-def _gain(saved: float) -> str:
+def _weighed(a: Cost, b: Cost, together: Cost) -> tuple[bool, str]:
+    """Is one kernel better than two, and why?"""
+    gain, saved = a.us + b.us - together.us, a.bytes + b.bytes - together.bytes
+    if gain < 0:
+        return False, _why_slower(a, b, together)
+    if gain < LEAST_GAIN * min(a.us, b.us):
+        # What it holds in memory at the same time may cost more than the launch that it saves.
+        return False, "gains less than the estimate may be wrong by"
     if saved < 0:
-        return f"saves a launch, for {_bytes(-saved)} more of memory traffic"
-    return f"saves a launch and {_bytes(saved)} of memory traffic"
+        return True, f"saves a launch, for {size_text(-saved)} more of memory traffic"
+    return True, f"saves a launch and {size_text(saved)} of memory traffic"
 
 
 def _why_slower(a: Cost, b: Cost, together: Cost) -> str:

@@ -7,8 +7,8 @@ and reading it back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -44,16 +44,18 @@ from .fusion_size import exceeds, most_operations, too_large
 CHEAP_FLOPS = 8
 """A body without loads and with so little arithmetic costs less than any load."""
 
+MAX_GROWTH = 8
+"""How many times `MAX_INDEX` a position may have before it is simplified: reshapes of reshapes often cancel."""
+
+Change = tuple[Loop, Loop]
+"""A reader, and what it becomes."""
+
 
 def inline_pointwise(program: Program, context: PassContext) -> Program:
     """The pass."""
     if not getattr(context.options, "fusion", True):
         return program
     return _Inliner(program, context).run()
-
-
-MAX_GROWTH = 8
-"""How many times `MAX_INDEX` a position may have before it is simplified: reshapes of reshapes often cancel."""
 
 
 class _Inliner:
@@ -92,27 +94,28 @@ class _Inliner:
             return False
         if any(self._is_written_after(read, position) for read in loop.reads):
             return False
-        readers = sorted(self.readers.get(name, ()))
-        targets = [n for n in readers if self._takes(n, loop)]
-        stays = name in self.program.output_buffers or len(targets) < len(readers)
+        users = {n: self.operations[n] for n in sorted(self.readers.get(name, ()))}
+        readers = {n: user for n, user in users.items() if isinstance(user, Loop) and user.device == loop.device}
+        stays = name in self.program.output_buffers or len(readers) < len(users)
         free = not loop.loads and _flops(loop) <= CHEAP_FLOPS
-        if not targets or (stays and not free):
+        if not readers or (stays and not free):
             return False
-        results: dict[int, Loop] = {}
+        changes: dict[int, Change] = {}
         try:
-            for n in targets:
-                results[n] = body.into(self.operations[n])  # type: ignore[arg-type]
-            reason, by = self._refusal(position, loop, results, free)
+            changes.update((n, (reader, body.into(reader))) for n, reader in readers.items())
+            reason, by = self._obstacle(loop, changes.values()), "core"
         except TooComplex as found:
             reason, by = str(found), "core"
+        if reason is None and not free:
+            reason, by = self._weighed(position, loop, changes)
         if reason is not None:
             self.context.record(f"{loop.name} into its readers", "kept", reason, plugin=by)
             return False
-        for n, result in results.items():
-            self._replace(n, result)
-        readers_text = ", ".join(result.name for result in results.values())
+        for n, change in changes.items():
+            self._replace(n, *change)
+        names = ", ".join(result.name for _, result in changes.values())
         reason = "recompute costs less than the round trip"
-        self.context.record(f"{loop.name} into {readers_text}", "inlined", reason, plugin=by)
+        self.context.record(f"{loop.name} into {names}", "inlined", reason, plugin=by)
         if not stays:
             self.operations[position] = None
             for read in loop.reads:
@@ -123,47 +126,35 @@ class _Inliner:
         writers = self.writers.get(self.roots.get(name, name))
         return writers is not None and writers[-1] >= position
 
-    def _takes(self, number: int, loop: Loop) -> bool:
-        reader = self.operations[number]
-        return isinstance(reader, Loop) and reader.device == loop.device
-
     def _time(self, number: int, loop: Loop) -> Cost:
         if number not in self.times:
             self.times[number] = self.costs.cost(loop)
         return self.times[number]
 
-    def _refusal(self, position: int, loop: Loop, results: Mapping[int, Loop], free: bool) -> tuple[str | None, str]:
-        """Why the loop had better be kept, None if it had not; and who decides."""
-        reason = self._obstacle(loop, results)
-        if reason is not None or free:
-            return reason, "core"
-        return self._weighed(position, loop, results)
-
-    def _obstacle(self, loop: Loop, results: Mapping[int, Loop]) -> str | None:
+    def _obstacle(self, loop: Loop, changes: Collection[Change]) -> str | None:
         """What forbids it whatever it gains."""
         target = self.costs.target(loop.device)
-        if any(exceeds(self.most, result) for result in results.values()):
+        if any(exceeds(self.most, result) for _, result in changes):
             return too_large(self.most)
-        if _loses_checks(loop, [self.operations[number] for number in results]):  # type: ignore[misc]
+        if _loses_checks(loop, [reader for reader, _ in changes]):
             return "it checks indices of elements that none of its readers reads"
-        for number, result in results.items():
+        for reader, result in changes:
             beyond = excess(result)
-            if beyond is not None and is_worse(result, self.operations[number]):  # type: ignore[arg-type]
+            if beyond is not None and is_worse(result, reader):
                 return f"{result.name} would have {beyond}"
             if len({*result.reads, *result.writes}) > target.most_buffers:
                 return f"too many reads: {result.name} would touch more than {target.most_buffers} buffers"
         return None
 
-    def _weighed(self, position: int, loop: Loop, results: Mapping[int, Loop]) -> tuple[str | None, str]:
-        """As `_refusal`, by what it takes to compute a value again and to write and read it."""
+    def _weighed(self, position: int, loop: Loop, changes: Mapping[int, Change]) -> tuple[str | None, str]:
+        """Why the loop had better be kept, by what it takes to compute a value again and to write and read it, None if
+        it had not; and who decides."""
         points = self.costs.hint(loop.numel)
         written = self.costs.nbytes(loop.stores[0].buffer) / self.costs.target(loop.device).usual_bandwidth
         before = after = 0.0
         partner = False
         asked: list[Cost] = []
-        for number, result in results.items():
-            reader = self.operations[number]
-            assert isinstance(reader, Loop)
+        for number, (reader, result) in changes.items():
             new, old = self.costs.cost(result), self._time(number, reader)
             asked += [new, old]
             if not partner and self._goes_with(reader, loop, points):
@@ -176,10 +167,10 @@ class _Inliner:
         if not partner:
             asked.append(self._time(position, loop))
             before += asked[-1].us
-        elif len(results) > 1:
+        elif len(changes) > 1:
             before += written
         # A tie goes to fusion, which computes once; unless there is one reader, and it is the same either way.
-        if after < before or (len(results) == 1 and after <= before):
+        if after < before or (len(changes) == 1 and after <= before):
             return None, deciding(*asked)
         reason = f"recompute costs more than the bytes it saves: {after:.4g} µs against {before:.4g} µs"
         return reason, deciding(*asked)
@@ -191,9 +182,7 @@ class _Inliner:
         loads = {node.index for node in reader.loads if node.buffer == loop.stores[0].buffer}
         return len(loads) == 1
 
-    def _replace(self, number: int, result: Loop) -> None:
-        old = self.operations[number]
-        assert isinstance(old, Loop)
+    def _replace(self, number: int, old: Loop, result: Loop) -> None:
         for name in old.reads:
             self.readers[name].discard(number)
         for name in result.reads:
@@ -241,11 +230,14 @@ class TooComplex(Exception):
     """What a load of a value would become is too complex to be worked out; the message says why."""
 
 
+@dataclass(frozen=True)
 class Body:
-    """The value that a pointwise loop stores, as a function of the position that is read."""
+    """The value that a pointwise loop stores, as a function of the position that is read. dims: for each variable, the
+    dimension of the position that it is; None for one that is always 0."""
 
-    def __init__(self, store: Store, dims: Mapping[Symbol, int | None], origins: tuple[str, ...] = ()) -> None:
-        self.store, self.dims, self.origins = store, dims, origins
+    store: Store
+    dims: Mapping[Symbol, int | None]
+    origins: tuple[str, ...] = ()
 
     @staticmethod
     def of(loop: Loop) -> Body | None:
@@ -289,7 +281,7 @@ class Body:
         value = build.with_checks(value, load.indirect)
         if load.mask is None:
             return value
-        return build.call("where", load.mask, build.guard(value, load.mask), build.zero_of(load.dtype))
+        return build.call("where", load.mask, build.guard(value, load.mask), build.const(0, load.dtype))
 
 
 def _substituted(root: Node, position: Mapping[Symbol, Expr], indirect: tuple[Node, ...], extents: Any) -> Node:

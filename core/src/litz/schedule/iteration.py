@@ -23,10 +23,8 @@ from litz.ir.index import (
     Mod,
     PythonMod,
     Symbol,
-    bounds,
+    fits,
     floordiv,
-    known_less,
-    known_nonnegative,
     loop_var,
     mod,
     product,
@@ -39,6 +37,8 @@ from litz.ir.transform import rename_loop
 
 Index = tuple[Expr, ...]
 Map = Mapping[Symbol, Expr]
+_Digit = tuple[Symbol, Expr, Expr]
+"""A variable, its size, and its step: what a number grows by where the variable grows by one."""
 Level = Literal["full", "outer"]
 """Where a pointwise loop goes in a reduction's space: at every point, or at every output."""
 
@@ -56,11 +56,12 @@ class Alignment:
     second: Map | None = None
     level: Level | None = None
 
-    def moved(self, loop: Loop, which: Literal["first", "second"]) -> Loop:
-        mapping = self.first if which == "first" else self.second
-        if mapping is None:
-            return loop
-        return rename_loop(loop, mapping, self.ranges, self.reduction_ranges)
+    def placed(self, first: Loop, second: Loop) -> tuple[Loop, Loop]:
+        """The two loops in the space."""
+        return self._moved(first, self.first), self._moved(second, self.second)
+
+    def _moved(self, loop: Loop, mapping: Map | None) -> Loop:
+        return loop if mapping is None else rename_loop(loop, mapping, self.ranges, self.reduction_ranges)
 
 
 NOT_ALIGNED = "iteration spaces do not align"
@@ -97,11 +98,11 @@ def _align_pointwise(first: Loop, second: Loop) -> Alignment | str:
         return NOT_ALIGNED
     forward = _match(second, first, first.ranges, second.ranges)
     if forward is not None and _is_simple(forward):
-        return Alignment(first.ranges, (), second=forward)
+        return _moving(forward, first, is_first=False)
     backward = _match(first, second, second.ranges, first.ranges)
     if backward is not None and (forward is None or _is_simple(backward)):
-        return Alignment(second.ranges, (), first=backward)
-    return NOT_ALIGNED if forward is None else Alignment(first.ranges, (), second=forward)
+        return _moving(backward, second, is_first=True)
+    return NOT_ALIGNED if forward is None else _moving(forward, first, is_first=False)
 
 
 def _into_reduction(target: Loop, source: Loop, source_is_first: bool) -> Alignment | str:
@@ -115,33 +116,36 @@ def _into_reduction(target: Loop, source: Loop, source_is_first: bool) -> Alignm
             continue
         mapping = _match(source, target, ranges, source.ranges)
         if mapping is not None:
-            first, second = (mapping, None) if source_is_first else (None, mapping)
-            return Alignment(target.ranges, target.reduction_ranges, first, second, level)
+            return _moving(mapping, target, source_is_first, level)
     return NOT_ALIGNED
 
 
-def into(target: Loop, source: Loop) -> dict[Symbol, Expr] | None:
-    """The variables of a pointwise loop over those of another, whose space stays as it is; None if there is no map."""
+def into(target: Loop, source: Loop) -> Alignment | None:
+    """A pointwise loop in the space of another, which stays as it is; None if there is no map."""
     if source.is_reduction or target.is_reduction or not _same_count(target.numel, source.numel):
         return None
-    return _match(source, target, target.ranges, source.ranges)
+    mapping = _match(source, target, target.ranges, source.ranges)
+    return None if mapping is None else _moving(mapping, target, is_first=False)
 
 
 def _align_reductions(first: Loop, second: Loop) -> Alignment | str:
     if not _same_count(first.numel, second.numel) or not _same_count(first.reduction_numel, second.reduction_numel):
         return DIFFERENT_REDUCTION
-    for target, source, second_moves in ((first, second, True), (second, first, False)):
+    for target, source in ((first, second), (second, first)):
         outer = _match(source, target, target.ranges, source.ranges)
         inner = _match(source, target, target.reduction_ranges, source.reduction_ranges)
         if outer is None or inner is None:
             continue
         if source.ordered and not _keeps_order(inner, source.reduction_ranges, target.reduction_ranges):
             continue
-        mapping = {**outer, **inner}
-        if second_moves:
-            return Alignment(first.ranges, first.reduction_ranges, second=mapping)
-        return Alignment(second.ranges, second.reduction_ranges, first=mapping)
+        return _moving({**outer, **inner}, target, source is first)
     return DIFFERENT_REDUCTION
+
+
+def _moving(mapping: Map, target: Loop, is_first: bool, level: Level | None = None) -> Alignment:
+    """One loop, the first or the second, in the space of the other."""
+    first, second = (mapping, None) if is_first else (None, mapping)
+    return Alignment(target.ranges, target.reduction_ranges, first, second, level)
 
 
 # ------------------------------------------------------------------------------------------------ finer ranges
@@ -166,7 +170,7 @@ def refined(alignment: Alignment, first: Loop, second: Loop) -> Alignment:
         group: list[Range] = []
         for r in ranges:
             finer[r.var] = ZERO
-            for var, size, step in parts[r.var] or ():
+            for var, size, step in parts[r.var] or ((None, r.size, ONE),):
                 group.append(Range(make(len(group)), size))
                 finer[r.var] = finer[r.var] + group[-1].var * step
                 if var is not None:
@@ -180,10 +184,10 @@ def refined(alignment: Alignment, first: Loop, second: Loop) -> Alignment:
     return Alignment(groups[0], groups[1], first_map, second_map, alignment.level)
 
 
-def _digits_of(r: Range, mapping: Map, extents: Mapping[Symbol, Expr]) -> list[tuple[Symbol | None, Expr, Expr]] | None:
-    """(variable, size, step) of the variables that are digits of a range, largest step first; None if they do not
-    make it up. The range itself (variable None) if nothing takes it apart."""
-    digits = []
+def _digits_of(r: Range, mapping: Map, extents: Mapping[Symbol, Expr]) -> list[_Digit] | None:
+    """The variables that are digits of a range, largest step first; None if they do not make it up. Empty if nothing
+    takes it apart."""
+    digits: list[_Digit] = []
     for var, image in mapping.items():
         if r.var not in image.free_symbols or image.is_Symbol or not image.has(FloorDiv, Mod, PythonMod):
             continue
@@ -191,17 +195,23 @@ def _digits_of(r: Range, mapping: Map, extents: Mapping[Symbol, Expr]) -> list[t
         if step is None:
             return None
         digits.append((var, extents[var], step))
-    if not digits:
-        return [(None, r.size, ONE)]
-    found: list[tuple[Symbol | None, Expr, Expr]] = []
+    found = _in_order(digits)
+    if digits and (found is None or not _same_count(product(size for _, size, _ in found), r.size)):
+        return None
+    return (found or [])[::-1]
+
+
+def _in_order(digits: Sequence[_Digit]) -> list[_Digit] | None:
+    """Digits of steps 1, n0, n0*n1, ..., where n0, n1, ... are their sizes, in this order; None if steps are others."""
+    left, found = list(digits), list[_Digit]()
     base: Expr = ONE
-    while digits:
-        place = next((n for n, (_, _, step) in enumerate(digits) if step == base), None)
+    while left:
+        place = next((n for n, (_, _, step) in enumerate(left) if _same_count(step, base)), None)
         if place is None:
             return None
-        found.append(digits.pop(place))
+        found.append(left.pop(place))
         base = base * found[-1][1]
-    return list(reversed(found)) if base == r.size else None
+    return found
 
 
 def _digit_step(image: Expr, var: Symbol) -> Expr | None:
@@ -273,8 +283,8 @@ def _match(source: Loop, target: Loop, into: Sequence[Range], ranges: Sequence[R
             break
         found = _solve(here, there, wanted, extents)
         for var, expr in found.items():
-            fits = all(s in allowed or s not in extents for s in expr.free_symbols)
-            if var in wanted and var not in mapping and fits:
+            inside = all(s in allowed or s not in extents for s in expr.free_symbols)
+            if var in wanted and var not in mapping and inside:
                 mapping[var] = expr
     if not _fill(mapping, wanted, allowed):
         return None
@@ -298,7 +308,7 @@ def _solve(here: Index, there: Index, wanted: Mapping[Symbol, Expr], extents: Ma
 
 def _digits(left: Expr, right: Expr, wanted: Mapping[Symbol, Expr], extents: Mapping[Symbol, Expr]) -> Map:
     """The variables of left = c + v0 + n0*v1 + n0*n1*v2 + ... (v_k < n_k) where left == right: the digits of right."""
-    terms: list[tuple[Expr, Symbol]] = []
+    digits: list[_Digit] = []
     constant: Expr = ZERO
     for term in sympy.Add.make_args(left):
         variables = [s for s in term.free_symbols if s in wanted]
@@ -308,19 +318,14 @@ def _digits(left: Expr, right: Expr, wanted: Mapping[Symbol, Expr], extents: Map
         step = stride_of(term, variables[0]) if len(variables) == 1 else None
         if step is None:
             return {}
-        terms.append((step, variables[0]))
+        digits.append((variables[0], wanted[variables[0]], step))
     rest = right - constant if constant != 0 else right
     found: dict[Symbol, Expr] = {}
-    base: Expr = ONE
-    while terms:
-        place = next((n for n, (step, _) in enumerate(terms) if step == base), None)
-        if place is None:
-            return {}
-        _, var = terms.pop(place)
-        digit = floordiv(rest, base, extents)
+    ordered = _in_order(digits) or ()
+    for number, (var, size, step) in enumerate(ordered, 1):
+        digit = floordiv(rest, step, extents)
         # The last digit is what is left over: no modulus, its range is checked with the whole map.
-        found[var] = mod(digit, wanted[var], extents) if terms else digit
-        base = base * wanted[var]
+        found[var] = mod(digit, size, extents) if number < len(ordered) else digit
     return found
 
 
@@ -331,19 +336,14 @@ def _fill(mapping: dict[Symbol, Expr], wanted: Mapping[Symbol, Expr], allowed: M
         return True
     used = {s for expr in mapping.values() for s in expr.free_symbols}
     free = [var for var, size in allowed.items() if var not in used and size != ONE]
-    if len(left) == len(free) and [wanted[var] for var in left] == [allowed[var] for var in free]:
-        mapping.update(zip(left, free, strict=True))
-        return True
-    unmatched, spare = [], list(free)
+    spare = list(free)
     pairs: dict[Symbol, Expr] = {}
     for var in left:
         twin = next((other for other in spare if allowed[other] == wanted[var]), None)
-        if twin is None:
-            unmatched.append(var)
-        else:
+        if twin is not None:
             pairs[var] = twin
             spare.remove(twin)
-    if not unmatched and not spare:
+    if len(pairs) == len(left) == len(free):
         mapping.update(pairs)
         return True
     count = product(wanted[var] for var in left)
@@ -373,34 +373,23 @@ def is_bijection(mapping: Map, source: Sequence[Range], target: Sequence[Range])
             and all(over[image] == r.size for image, r in zip(images, real, strict=True))
         )
     extents = {r.var: r.size for r in target}
-    for image, r in zip(images, real, strict=True):
-        low, high = bounds(image, extents)
-        if low is None or high is None or not known_nonnegative(low) or not known_less(high, r.size):
-            return False
+    if not all(fits(image, r.size, extents) for image, r in zip(images, real, strict=True)):
+        return False
     flat: Expr = ZERO
     for image, r in zip(images, real, strict=True):
         flat = flat * r.size + image
-    flat = recombine(sympy.expand(flat), extents)
+    flat = recombine(sympy.expand(flat))
     return _counts_every_value(flat, over)
 
 
 def _counts_every_value(flat: Expr, over: Mapping[Symbol, Expr]) -> bool:
     """Is `flat` a sum of v * step with steps 1, n0, n0*n1, ... over all the variables (v_k < n_k)?"""
-    steps: dict[Symbol, Expr] = {}
+    digits: list[_Digit] = []
     constant = flat
-    for var in over:
+    for var, size in over.items():
         step = stride_of(flat, var)
         if step is None:
             return False
-        steps[var] = step
+        digits.append((var, size, step))
         constant = constant - step * var
-    if sympy.expand(constant) != 0:
-        return False
-    base: Expr = ONE
-    while steps:
-        var = next((v for v, step in steps.items() if step == base), None)
-        if var is None:
-            return False
-        base = sympy.expand(base * over[var])
-        steps.pop(var)
-    return True
+    return sympy.expand(constant) == 0 and _in_order(digits) is not None

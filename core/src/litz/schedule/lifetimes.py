@@ -29,7 +29,11 @@ class Lifetimes:
         for number, step in enumerate(steps):
             for part in (step, *communication.ended.get(number, ())):
                 for name in (*part.reads, *part.writes):
-                    self._touch(name, number)
+                    root = self.root(name)
+                    if program.buffers[name].kind != "temporary":
+                        self.fixed.add(root)
+                    self.first.setdefault(root, number)
+                    self.last[root] = number
         for started in communication.endless:  # who knows when it is done?
             self.fixed.update(self.root(name) for name in (*started.reads, *started.writes))
         self.fixed.update(self.root(name) for name in program.output_buffers)
@@ -37,16 +41,16 @@ class Lifetimes:
     def root(self, name: str) -> str:
         return self.roots.get(name, name)
 
-    def _touch(self, name: str, number: int) -> None:
-        root = self.root(name)
-        if self.program.buffers[name].kind != "temporary":
-            self.fixed.add(root)
-        self.first.setdefault(root, number)
-        self.last[root] = number
-
     def temporaries(self) -> list[str]:
         """Every piece of memory that the schedule brings about, by its first use."""
         return [name for name in self.first if self.program.buffers[name].kind == "temporary"]
+
+    def by_step(self, when: Mapping[str, int]) -> list[list[str]]:
+        """The temporaries of each step by `first` or `last`."""
+        found: list[list[str]] = [[] for _ in self.steps]
+        for name in self.temporaries():
+            found[when[name]].append(name)
+        return found
 
     def may_be_taken(self, name: str) -> bool:
         """Could another buffer take over the memory of this one, once it is dead?"""

@@ -14,7 +14,7 @@ from dataclasses import replace
 from litz.ir import Loop, Node, Store, build
 from litz.ir.complexity import excess
 from litz.ir.index import ONE
-from litz.ir.transform import rename_loop, replace_loads
+from litz.ir.transform import replace_loads
 
 from .iteration import NOT_ALIGNED, Alignment, align, into
 
@@ -31,64 +31,44 @@ def merge(
     roots: Mapping[str, str],
     most_buffers: int,
     related: bool = True,
-) -> tuple[Loop, Alignment] | str:
+) -> Loop | str:
     """`first` and `second` as one loop. `needed(buffer)`: does anyone but these two need it? `roots`: the memory that
     aliased buffers share. `related`: only if some element is touched by the same iteration of both."""
-    if first.device != second.device:
-        return "on different devices"
-    scans = [loop for loop in (first, second) if any(node.op == "scan" for node in loop.nodes)]
-    if scans and first.is_reduction and second.is_reduction:
-        return "a scan and a reduction in one kernel"
-    reason = _alias_hazard(first, second, roots) if roots else None
+    reason = _hazard(first, second, roots)
     if reason is not None:
         return reason
+    if first.is_reduction and second.is_reduction and any(n.op == "scan" for n in (*first.nodes, *second.nodes)):
+        return "a scan and a reduction in one kernel"
     alignment = align(first, second)
     if isinstance(alignment, str):
         return alignment
-    a, b = alignment.moved(first, "first"), alignment.moved(second, "second")
+    a, b = alignment.placed(first, second)
     if related and not _meet(a, b):
         return NOT_ALIGNED
-    joined = _join(a, b, needed)
-    if isinstance(joined, str):
-        return joined
-    if not joined:
-        return "nobody needs what they store"
-    merged = replace(
-        a,
-        ranges=alignment.ranges,
-        reduction_ranges=alignment.reduction_ranges,
-        stores=joined,
-        origins=tuple(dict.fromkeys((*a.origins, *b.origins))),
-    )
-    reason = (
-        _misplaced_store(first, second, a, b, merged, alignment) or race(merged) or _too_large(merged, most_buffers)
-    )
-    return reason or (merged, alignment)
+    merged = _joined(a, b, alignment, needed)
+    if isinstance(merged, str):
+        return merged
+    pointwise = b if first.is_reduction else a
+    return _misplaced_store(pointwise, alignment) or race(merged) or _too_large(merged, most_buffers) or merged
 
 
 def merge_into(first: Loop, second: Loop, needed: Callable[[str], bool], roots: Mapping[str, str]) -> Loop | str:
     """As `merge` for two pointwise loops, in the space of the first, which cannot be changed (a template's tile)."""
-    if first.device != second.device:
-        return "on different devices"
-    reason = _alias_hazard(first, second, roots) if roots else None
+    reason = _hazard(first, second, roots)
     if reason is not None:
         return reason
-    mapping = into(first, second)
-    if mapping is None:
+    alignment = into(first, second)
+    if alignment is None:
         return NOT_ALIGNED
-    moved = rename_loop(second, mapping, first.ranges, ())
-    joined = _join(first, moved, needed)
-    if isinstance(joined, str):
-        return joined
-    if not joined:
-        return "nobody needs what they store"
-    origins = tuple(dict.fromkeys((*first.origins, *second.origins)))
-    merged = replace(first, stores=joined, origins=origins)
-    return race(merged) or merged
+    merged = _joined(*alignment.placed(first, second), alignment, needed)
+    return merged if isinstance(merged, str) else race(merged) or merged
 
 
-def _alias_hazard(first: Loop, second: Loop, roots: Mapping[str, str]) -> str | None:
-    """Two names of one memory, one of them written: their positions cannot be compared."""
+def _hazard(first: Loop, second: Loop, roots: Mapping[str, str]) -> str | None:
+    """What forbids it wherever they go. Two names of one memory, one of them written: their positions cannot be
+    compared."""
+    if first.device != second.device:
+        return "on different devices"
     for name in (*second.reads, *second.writes):
         root = roots.get(name)
         if root is None:
@@ -106,6 +86,18 @@ def _meet(a: Loop, b: Loop) -> bool:
         return True
     touched = {(s.buffer, s.index) for s in a.stores} | {(n.buffer, n.index) for n in a.loads}
     return any((s.buffer, s.index) in touched for s in b.stores) or any((n.buffer, n.index) in touched for n in b.loads)
+
+
+def _joined(a: Loop, b: Loop, alignment: Alignment, needed: Callable[[str], bool]) -> Loop | str:
+    """Two loops over one space as one loop."""
+    stores = _join(a, b, needed)
+    if isinstance(stores, str):
+        return stores
+    if not stores:
+        return "nobody needs what they store"
+    origins = tuple(dict.fromkeys((*a.origins, *b.origins)))
+    space = alignment.ranges, alignment.reduction_ranges
+    return replace(a, ranges=space[0], reduction_ranges=space[1], stores=stores, origins=origins)
 
 
 def _join(first: Loop, second: Loop, needed: Callable[[str], bool]) -> tuple[Store, ...] | str:
@@ -149,15 +141,14 @@ def _value(node: Node, made: Mapping[str, Store]) -> Node | None:
         return None
     if node.mask is None:
         return store.value
-    return build.call("where", node.mask, store.value, build.zero_of(node.dtype))
+    return build.call("where", node.mask, store.value, build.const(0, node.dtype))
 
 
-def _misplaced_store(first: Loop, second: Loop, a: Loop, b: Loop, merged: Loop, alignment: Alignment) -> str | None:
+def _misplaced_store(pointwise: Loop, alignment: Alignment) -> str | None:
     """A pointwise loop that runs at every point of a reduction must store at every point too."""
     if alignment.level != "full" or all(r.size == ONE for r in alignment.reduction_ranges):
         return None
-    moved = a if not first.is_reduction else b
-    if all(moved.at_reduction_level(store) for store in moved.stores):
+    if all(pointwise.at_reduction_level(store) for store in pointwise.stores):
         return None
     return "stores the same value from every point of the reduction"
 

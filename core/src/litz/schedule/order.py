@@ -34,18 +34,15 @@ def frugal_order(steps: Sequence[Step], before: Sequence[set[int]], program: Pro
     """Positions in an order that takes, of the steps that may come next, the one that frees most memory net of what
     it allocates; among equals the first in the old order."""
     roots = storage_roots(steps)
-    kept = set(program.output_buffers)
-    size: dict[str, int] = {}
+    kept = {roots.get(name, name) for name in program.output_buffers}
+    temporaries = {name for name, buffer in program.buffers.items() if buffer.kind == "temporary"}
+    touched = [sorted({roots.get(n, n) for n in (*step.reads, *step.writes)} & temporaries) for step in steps]
     users: dict[str, set[int]] = {}
-    for position, step in enumerate(steps):
-        for name in {roots.get(name, name) for name in (*step.reads, *step.writes)}:
-            buffer = program.buffers[name]
-            if buffer.kind == "temporary":
-                size.setdefault(name, program.hint(buffer.nbytes))
-                users.setdefault(name, set()).add(position)
-    kept = {roots.get(name, name) for name in kept}
+    for position, names in enumerate(touched):
+        for name in names:
+            users.setdefault(name, set()).add(position)
+    size = {name: program.hint(program.buffers[name].nbytes) for name in users}
     born: set[str] = set()
-    touched = [sorted({roots.get(n, n) for n in (*step.reads, *step.writes)} & size.keys()) for step in steps]
 
     def growth(position: int) -> int:
         total = 0

@@ -28,8 +28,7 @@ def reduce_in_place(schedule: Schedule, context: PassContext) -> Schedule:
         return schedule
     steps = list(schedule.steps)
     for number, step in enumerate(steps):
-        target = _in_place_target(step)
-        if target is None or not isinstance(step, Collective):
+        if not isinstance(step, Collective) or (target := _in_place_target(step)) is None:
             continue
         given = step.args[0] if isinstance(step.args[0], (tuple, list)) else (step.args[0],)
         pairs = list(zip(given, step.outputs, strict=True))
@@ -43,8 +42,8 @@ def reduce_in_place(schedule: Schedule, context: PassContext) -> Schedule:
     return schedule if steps == list(schedule.steps) else replace(schedule, steps=tuple(steps))
 
 
-def _in_place_target(step: Step) -> OpOverload | None:
-    if not isinstance(step, Collective) or not isinstance(step.target, OpOverload):
+def _in_place_target(step: Collective) -> OpOverload | None:
+    if not isinstance(step.target, OpOverload):
         return None
     namespace, _, name = step.target._schema.name.partition("::")
     if namespace != "_c10d_functional" or name not in IN_PLACE:
@@ -60,15 +59,8 @@ def _may_be_written(ref: TensorRef, out: str | None, number: int, steps: Sequenc
         return False
     if ref.layout != buffer.layout or program.buffers[out].layout != buffer.layout:
         return False
-    roots = storage_roots(steps)
-    if ref.buffer in roots:  # views of it are about
+    if ref.buffer in storage_roots(steps) or ref.buffer in program.output_buffers:  # there are views of it
         return False
-    if ref.buffer in program.output_buffers:
-        return False
-    for position, step in enumerate(steps):
-        if position == number or ref.buffer not in step.reads:
-            continue
-        # Another collective that reads it may still be under way, on another stream.
-        if position > number or isinstance(step, (Collective, Wait)):
-            return False
-    return True
+    # Another collective that reads it may still be under way, on another stream.
+    others = (step for step in steps[:number] if isinstance(step, (Collective, Wait)))
+    return not any(ref.buffer in step.reads for step in (*others, *steps[number + 1 :]))

@@ -45,24 +45,24 @@ def _considered(
     operation: Operation, program: Program, costs: CostModel, context: PassContext, buffers: dict[str, Buffer]
 ) -> tuple[Operation, ...]:
     """The operation, or the two loops that it is split into. New buffers go into `buffers`."""
-    plan = _plan(operation, program, costs, context) if isinstance(operation, Loop) else None
-    if plan is None:
+    if not isinstance(operation, Loop):
         return (operation,)
-    assert isinstance(operation, Loop)
+    parts = _parts(operation, program, costs, context)
+    if not parts:
+        return (operation,)
     grown = dict(buffers)
-    halves = _split(operation, plan, grown)
+    halves = _split(operation, parts, grown)
     new_costs = CostModel(replace(program, buffers=grown), costs.target_of, costs.ask)
     found = costs.cost(operation), *(new_costs.cost(half) for half in halves)
     whole, split, by = found[0].us, sum(half.us for half in found[1:]), deciding(*found)
-    how = " x ".join(f"{part.pieces} of {part.chunk}" for part in plan.parts)
+    how = " x ".join(f"{part.pieces} of {part.chunk}" for part in parts)
     considered = (("whole", whole), ("split", split))
+    subject = f"reduction {operation.name}"
     if split >= whole:
-        context.record(
-            f"reduction {operation.name}", "whole", "one more kernel costs more than it gains", considered, by
-        )
+        context.record(subject, "whole", "one more kernel costs more than it gains", considered, by)
         return (operation,)
     reason = f"{program.hint(operation.numel)} outputs alone would keep too few units busy"
-    context.record(f"reduction {operation.name}", f"split into {how}", reason, considered, by)
+    context.record(subject, f"split into {how}", reason, considered, by)
     buffers.update(grown)
     return halves
 
@@ -77,34 +77,25 @@ class _Part:
     exact: bool
 
 
-@dataclass(frozen=True)
-class _Plan:
-    parts: tuple[_Part, ...]
-
-
 # ------------------------------------------------------------------------------------------------------- deciding
 
 
-def _plan(loop: Loop, program: Program, costs: CostModel, context: PassContext) -> _Plan | None:
-    """How to split a loop; None if it stays whole."""
+def _parts(loop: Loop, program: Program, costs: CostModel, context: PassContext) -> tuple[_Part, ...]:
+    """How to split a loop; () if it stays whole."""
     reduces = [node for node in loop.nodes if node.op == "reduce"]
     if not reduces:
-        return None
+        return ()
     target = costs.target(loop.device)
     outputs, values = costs.hint(loop.numel), costs.hint(loop.reduction_numel)
     wanted = _pieces(loop, target, outputs, values, costs)
     if wanted < 2:
-        return None
+        return ()
     reason = _obstacle(loop, reduces)
-    if reason is None:
-        parts = tuple(_cut(loop, program, costs, wanted))
-        if not parts:
-            reason = "no range can be cut"
-    subject = f"reduction {loop.name}"
-    if reason is not None:
-        context.record(subject, "whole", f"{outputs} outputs of {values} values; {reason}")
-        return None
-    return _Plan(parts)
+    parts = () if reason else tuple(_cut(loop, program, costs, wanted))
+    if not parts:
+        why = f"{outputs} outputs of {values} values; {reason or 'no range can be cut'}"
+        context.record(f"reduction {loop.name}", "whole", why)
+    return parts
 
 
 def _pieces(loop: Loop, target: Target, outputs: int, values: int, costs: CostModel) -> int:
@@ -140,11 +131,9 @@ def _obstacle(loop: Loop, reduces: list[Node]) -> str | None:
     above = set(reduces)
     for node in loop.nodes:
         if any(arg in above for arg in node.args):
-            if node in reduces:
+            if node.op == "reduce" or loop.levels[node]:
                 return "a reduction in it needs the result of another"
             above.add(node)
-            if loop.levels[node]:
-                return "a reduction in it needs the result of another"
     if not set(loop.writes).isdisjoint(node.buffer for node in loop.loads):
         return "it works in place"
     return None
@@ -160,25 +149,14 @@ def _cut(loop: Loop, program: Program, costs: CostModel, wanted: int) -> Iterabl
         extent = costs.hint(r.size)
         if extent < 2:
             continue
-        if r.size.is_Integer:
-            if extent <= left:
-                yield _Part(r, r.size, ONE, True)
-                made *= extent
-                continue
-            pieces = _divisor_near(extent, left)
-            if pieces is not None:
-                yield _Part(r, to_expr(pieces), to_expr(extent // pieces), True)
-            else:
-                chunk = -(-extent // left)
-                yield _Part(r, to_expr(-(-extent // chunk)), to_expr(chunk), False)
-            return
         if extent <= left:
             yield _Part(r, r.size, ONE, True)
             made *= extent
             continue
-        chunk = -(-extent // left)
+        even = _divisor_near(extent, left) if r.size.is_Integer else None
+        chunk = -(-extent // left) if even is None else extent // even
         # The chunk is fixed and the number of pieces follows the size, so that no piece is empty.
-        yield _Part(r, floordiv(r.size + chunk - 1, to_expr(chunk)), to_expr(chunk), False)
+        yield _Part(r, floordiv(r.size + chunk - 1, to_expr(chunk)), to_expr(chunk), even is not None)
         return
 
 
@@ -204,13 +182,13 @@ def _outermost_first(loop: Loop, program: Program) -> list[Range]:
 # ------------------------------------------------------------------------------------------------------ splitting
 
 
-def _split(loop: Loop, plan: _Plan, buffers: dict[str, Buffer]) -> tuple[Loop, Loop]:
+def _split(loop: Loop, parts: tuple[_Part, ...], buffers: dict[str, Buffer]) -> tuple[Loop, Loop]:
     """The loop of partial results, and the one that combines them. New buffers go into `buffers`."""
-    count = len(plan.parts)
-    pieces = tuple(Range(loop_var(n), part.pieces) for n, part in enumerate(plan.parts))
+    count = len(parts)
+    pieces = tuple(Range(loop_var(n), part.pieces) for n, part in enumerate(parts))
     outer = tuple(Range(loop_var(n + count), r.size) for n, r in enumerate(loop.ranges))
     mapping: dict[Symbol, Expr] = {old.var: new.var for old, new in zip(loop.ranges, outer, strict=True)}
-    inner, mask = _inner_ranges(loop, plan, pieces, mapping)
+    inner, mask = _inner_ranges(loop, parts, pieces, mapping)
     extents = {r.var: r.size for r in (*pieces, *outer, *inner)}
     partial = _Partial(loop, (*pieces, *outer), count, buffers)
     combined: dict[Node, Node] = {}
@@ -229,7 +207,7 @@ def _split(loop: Loop, plan: _Plan, buffers: dict[str, Buffer]) -> tuple[Loop, L
     )
     second = replace(
         loop,
-        reduction_ranges=tuple(Range(reduction_var(n), part.pieces) for n, part in enumerate(plan.parts)),
+        reduction_ranges=tuple(Range(reduction_var(n), part.pieces) for n, part in enumerate(parts)),
         stores=map_stores(loop.stores, lambda node, args: combined.get(node) or with_args(node, args)),
     )
     return first, second
@@ -303,11 +281,11 @@ class _Partial:
 
 
 def _inner_ranges(
-    loop: Loop, plan: _Plan, pieces: tuple[Range, ...], mapping: dict[Symbol, Expr]
+    loop: Loop, parts: tuple[_Part, ...], pieces: tuple[Range, ...], mapping: dict[Symbol, Expr]
 ) -> tuple[tuple[Range, ...], Node | None]:
     """The reduction ranges of one piece, and the mask of what a short last piece lacks. The old reduction variables
     go into `mapping`."""
-    cuts = {part.range.var: (part, piece) for part, piece in zip(plan.parts, pieces, strict=True)}
+    cuts = {part.range.var: (part, piece) for part, piece in zip(parts, pieces, strict=True)}
     inner: list[Range] = []
     mask: Node | None = None
     for r in loop.reduction_ranges:

@@ -4,10 +4,9 @@ In: a torch device and the compile's options, or the name of a GPU. Out: a `Targ
 code generator reads. `devices` is the table of datasheets, `calibration` reads what was measured.
 """
 
-from .calibration import Calibration, CalibrationError, DeviceCalibration, load_calibration, save_calibration
+from .calibration import CalibrationError, DeviceCalibration, load_calibration, save_calibration
 from .describe import (
     UnknownDeviceError,
-    calibrated,
     cpu_target,
     cuda_target,
     describe_cpu,
@@ -20,11 +19,9 @@ from .describe import (
 )
 
 __all__ = [
-    "Calibration",
     "CalibrationError",
     "DeviceCalibration",
     "UnknownDeviceError",
-    "calibrated",
     "cpu_target",
     "cuda_target",
     "describe_cpu",

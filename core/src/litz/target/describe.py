@@ -19,19 +19,10 @@ from pathlib import Path
 
 import torch
 
-from litz_plugins import LitzError, OptionsView, Target, unknown_target
+from litz_plugins import SHARES, LitzError, OptionsView, Share, Target, unknown_target
 
 from .calibration import Calibration, load_calibration
-from .devices import (
-    CPU,
-    DEFAULT_GPU,
-    DEVICES,
-    LAUNCH_US,
-    REGISTERS,
-    DeviceSpec,
-    find_spec,
-    nearest_family,
-)
+from .devices import DEFAULT_GPU, DEVICES, LAUNCH_US, REGISTERS, DeviceSpec, find_spec, nearest_family
 
 _KINDS = {
     torch.float64: "fp64",
@@ -74,7 +65,8 @@ def target_of(device: torch.device | str, options: OptionsView | None = None) ->
     """The target of a device as core describes it, for who has no compile (a compile asks `Compiler.target_of`, which
     knows plugins' targets too). A device that core does not know is an unknown one. Errors: CalibrationError."""
     device = torch.device(device)
-    return make_target(_CORES.get(device.type, _unknown), device, options)
+    describe = _CORES.get(device.type, lambda device, options: unknown_target(device))
+    return make_target(describe, device, options)
 
 
 def make_target(describe: Describe, device: torch.device, options: OptionsView | None) -> Target:
@@ -116,10 +108,6 @@ def describe_meta(device: torch.device, options: OptionsView | None = None) -> T
     return Target("meta", source="tensors without memory", addressed=False)
 
 
-def _unknown(device: torch.device, options: OptionsView | None) -> Target:
-    return unknown_target(device)
-
-
 _CORES: Mapping[str, Describe] = {"cpu": describe_cpu, "cuda": describe_cuda, "meta": describe_meta}
 
 
@@ -156,23 +144,24 @@ def calibrated(target: Target, figures: Mapping[str, float]) -> Target:
 
 @lru_cache(maxsize=16)
 def cpu_target(threads: int) -> Target:
-    """A processor that nobody measured, with so many threads."""
-    fp32, fp64 = CPU.fp32_gflops * threads * 1e3, CPU.fp64_gflops * threads * 1e3
+    """A processor that nobody measured, with so many threads: AVX2 and DDR4. What kernels reach of its best (`shares`):
+    loops do one operation an instruction, and call functions for what has none."""
+    fp32 = 80e3 * threads  # 8 lanes x 2 units x 2 FLOPs x 2.5 GHz
     # Half types are converted to fp32 and back around every operation, unless the processor has units for them.
-    rates = {"fp32": fp32, "fp64": fp64, "fp16": fp32 / 2, "bf16": fp32 / 2}
+    rates = {"fp32": fp32, "fp64": fp32 / 2, "fp16": fp32 / 2, "bf16": fp32 / 2}
     return Target(
         "cpu",
-        source=CPU.source,
+        source="generic CPU: AVX2 with two FMA units at 2.5 GHz, DDR4; measure with `python -m litz.cost.calibrate`",
         rough=True,
         units=threads,
-        bandwidth=CPU.bandwidth_gb_s * threads * 1e3,
-        launch_us=CPU.launch_us,
+        bandwidth=12e3 * threads,  # one core of a server alone draws as much; all of them together half of it each
+        launch_us=2.0,  # a parallel region over a few dozen threads: EPCC microbenchmarks give 2 to 10 µs
         vector=rates,
         matrix=dict(rates),
-        shares=CPU.shares,
-        cache_bytes=int(CPU.cache_mib * 2**20),
-        row_bytes=CPU.row_bytes,
-        most_buffers=CPU.most_buffers,
+        shares={**SHARES, "memory": Share(0.95, 0.5, 0.3), "loop": Share(1.0, 0.1, 0.04)},
+        cache_bytes=32 << 20,
+        row_bytes=256 << 10,  # half of an L2 cache
+        most_buffers=64,
         allocator="pool",
     )
 

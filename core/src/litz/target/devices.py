@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-from litz_plugins import SHARES, Share
+from dataclasses import dataclass
 
 LAUNCH_US = 2.5
 """Time that a kernel adds to a stream however little it does, in µs. On an H100 `litz.cost.calibrate` measured 1.0 for
@@ -178,29 +176,6 @@ architecture whitepapers; where GeForce and data-center dies of one capability d
 
 REGISTERS = 65536
 """32-bit registers of an SM, of every capability in the table."""
-
-
-@dataclass(frozen=True)
-class CpuSpec:
-    """A processor that nobody measured, per thread in GFLOP/s and GB/s at best, and what kernels reach of that."""
-
-    fp32_gflops: float = 80.0
-    fp64_gflops: float = 40.0
-    bandwidth_gb_s: float = 12.0
-    cache_mib: float = 32.0
-    row_bytes: int = 256 << 10
-    launch_us: float = 2.0
-    most_buffers: int = 64
-    shares: Mapping[str, Share] = field(
-        default_factory=lambda: {**SHARES, "memory": Share(0.95, 0.5, 0.3), "loop": Share(1.0, 0.1, 0.04)}
-    )
-    source: str = "generic CPU: AVX2 with two FMA units at 2.5 GHz, DDR4; measure with `python -m litz.cost.calibrate`"
-
-
-CPU = CpuSpec()
-"""fp32: 8 lanes x 2 units x 2 FLOPs x 2.5 GHz. Bandwidth: what one core of a server draws on its own; all of them
-together get half of that each. Loops: one operation an instruction, and calls for what has none. Launch: an OpenMP
-parallel region over a few dozen threads (EPCC microbenchmarks give 2 to 10 µs). row_bytes: half of an L2 cache."""
 
 
 def find_spec(name: str) -> DeviceSpec | None:

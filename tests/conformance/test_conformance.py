@@ -17,7 +17,7 @@ pytest.importorskip("expecttest", reason="torch.testing's operator table needs i
 from litz_testing.conformance.cases import DTYPES, Job, jobs
 from litz_testing.conformance.known import reason_of
 from litz_testing.conformance.results import failures
-from litz_testing.conformance.workers import Plan, run_job
+from litz_testing.conformance.workers import Settings, run_job
 
 EVERY = {torch.float32: 2}
 OTHERS = 24
@@ -50,6 +50,6 @@ def _one_thread() -> Iterator[None]:
 def test_operators(group: list[tuple[Job, bool]]) -> None:
     outcomes = []
     for job, dynamic in group:
-        outcomes += run_job(job, Plan(samples=1, dynamic=(dynamic,), modes=("either",)))
+        outcomes += run_job(job, Settings(samples=1, dynamic=(dynamic,), modes=("either",)))
     bad = [outcome for outcome in failures(outcomes) if not reason_of(outcome)]
     assert not bad, "\n".join(f"{outcome.case} {outcome.status}: {outcome.detail}\n{outcome.source}" for outcome in bad)

@@ -18,7 +18,7 @@ from litz_testing.conformance.call import clones, make_call
 from litz_testing.conformance.cases import Job, jobs, samples, spread
 from litz_testing.conformance.check import Outcome
 from litz_testing.conformance.compare import aliases, differences
-from litz_testing.conformance.workers import Plan, run_job, run_jobs
+from litz_testing.conformance.workers import Settings, run_job, run_jobs
 
 
 def test_equal_results_have_no_differences() -> None:
@@ -92,7 +92,7 @@ def test_samples_are_spread_over_all() -> None:
 
 
 def test_a_job_passes(tmp_path: Path) -> None:
-    outcomes = list(run_job(Job("add", torch.float32), Plan(samples=1)))
+    outcomes = list(run_job(Job("add", torch.float32), Settings(samples=1)))
     assert [outcome.status for outcome in outcomes] == ["passed"] * 4  # static and dynamic, run and train
     assert {outcome.how for outcome in outcomes} == {"native"}
     path = tmp_path / "results.json"
@@ -117,8 +117,8 @@ def _wrong(gm: Any, inputs: Sequence[Any]) -> Any:
 def test_a_case_that_fails_is_an_outcome_and_the_run_goes_on(backend: Any, status: str) -> None:
     before = torch.get_num_threads()
     seconds = 2.0 if backend is _hang else 60.0  # a busy machine takes its time for the others
-    plan = Plan(samples=1, modes=("run",), backend=backend, seconds=seconds)
-    outcomes = list(run_jobs(jobs((torch.float32,), "^neg$"), plan))
+    settings = Settings(samples=1, modes=("run",), backend=backend, seconds=seconds)
+    outcomes = list(run_jobs(jobs((torch.float32,), "^neg$"), settings))
     torch.set_num_threads(before)
     # A new process takes over after each of the two.
     assert sorted(outcome.case for outcome in outcomes) == [
@@ -137,5 +137,5 @@ def test_ratio_counts_what_the_peer_passes() -> None:
 def test_workers_for_a_gpu_are_forked_from_a_process_that_has_not_looked_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
     original = workers._context
     monkeypatch.setattr(workers, "_context", lambda devices: original({"cuda"}))
-    found = list(run_jobs([Job("add", torch.float32)], Plan(samples=1, dynamic=(False,), modes=("run",))))
+    found = list(run_jobs([Job("add", torch.float32)], Settings(samples=1, dynamic=(False,), modes=("run",))))
     assert [outcome.status for outcome in found] == ["passed"]

@@ -26,7 +26,7 @@ from ..subprogram import Meaning, cut
 from .configs import Config
 from .gemm import OPERANDS, Gemm
 from .kernel import write_gemm
-from .plan import Plan, make_plan
+from .plan import GemmPlan, make_plan
 
 
 class Shared:
@@ -36,7 +36,7 @@ class Shared:
         self._gemm, self._template, self._program = gemm, template, program
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> GemmPlan:
         return make_plan(self._gemm, self._program)
 
     @cached_property

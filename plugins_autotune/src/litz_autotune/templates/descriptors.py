@@ -8,7 +8,7 @@ from litz.ir import Program
 from litz.ir.index import ONE, stride_of
 
 from .gemm import Gemm
-from .plan import Plan
+from .plan import GemmPlan
 
 
 def can_use_descriptors(gemm: Gemm, program: Program) -> bool:
@@ -48,7 +48,7 @@ def can_use_descriptors(gemm: Gemm, program: Program) -> bool:
     return True
 
 
-def descriptor_texts(gemm: Gemm, plan: Plan, side: str) -> tuple[str, str]:
+def descriptor_texts(gemm: Gemm, plan: GemmPlan, side: str) -> tuple[str, str]:
     """The text that makes an operand's descriptor, and the one that loads a tile with it. side: "left" or "right". The
     operands of a batch are three-dimensional, so that no tile reaches into the next product."""
     (product,) = gemm.products

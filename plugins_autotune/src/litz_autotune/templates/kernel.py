@@ -31,7 +31,7 @@ from ..epilogue import ACCUMULATOR
 from .configs import Config
 from .descriptors import descriptor_texts
 from .gemm import Gemm, Operand, Product
-from .plan import Plan, make_plan
+from .plan import GemmPlan, make_plan
 
 FLOAT8: Mapping[torch.dtype, str] = {torch.float8_e4m3fn: "*fp8e4nv", torch.float8_e5m2: "*fp8e5"}
 
@@ -40,7 +40,7 @@ MOST_UNROLLED = 4
 
 
 def write_gemm(
-    gemm: Gemm, config: Config, program: Program, name: str, partial: str | None = None, plan: Plan | None = None
+    gemm: Gemm, config: Config, program: Program, name: str, partial: str | None = None, plan: GemmPlan | None = None
 ) -> KernelSource:
     """The kernel of a product. partial: the buffer that takes the partial sums where `config` splits k; its dimensions
     are (part, batch, m, n) and the epilogue is left to someone else. plan: of this product, if it is there already."""
@@ -66,7 +66,7 @@ class _Writer:
     program: Program
     name: str
     partial: str | None
-    plan: Plan
+    plan: GemmPlan
 
     def __post_init__(self) -> None:
         gemm, config, plan = self.gemm, self.config, self.plan

@@ -1,4 +1,4 @@
-"""What all kernels of a product share, whatever their tile. In: a `Gemm` and its program. Out: a `Plan`."""
+"""What all kernels of a product share, whatever their tile. In: a `Gemm` and its program. Out: a `GemmPlan`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PART = sympy.Symbol("part", integer=True, nonnegative=True)
 
 
 @dataclass(frozen=True)
-class Plan:
+class GemmPlan:
     """What all configurations of a kernel share: the flat loop of its stores, the names of its two axes, all names, the
     type of indices, and what must not exceed 32 bits."""
 
@@ -31,7 +31,7 @@ class Plan:
     limits: Sequence[Expr]
 
 
-def make_plan(gemm: Gemm, program: Program, partial: str | None = None) -> Plan:
+def make_plan(gemm: Gemm, program: Program, partial: str | None = None) -> GemmPlan:
     """The plan of a product's kernels. partial: as in `write_gemm`."""
     loop = _stored(gemm, program, partial)
     # A row that is reduced lies along core's axis r, whole.
@@ -54,7 +54,7 @@ def make_plan(gemm: Gemm, program: Program, partial: str | None = None) -> Plan:
             if symbol not in variables and symbol not in sizes and not symbol.name.startswith("arg"):
                 sizes[symbol] = f"s{len(sizes)}"
     names = Names({name: f"p{n}" for n, name in enumerate(touched)}, variables, sizes)
-    return Plan(loop, row, column, names, *index_type_of(spans, bool(names.sizes)))
+    return GemmPlan(loop, row, column, names, *index_type_of(spans, bool(names.sizes)))
 
 
 def _stored(gemm: Gemm, program: Program, partial: str | None) -> Loop:
@@ -69,4 +69,4 @@ def _stored(gemm: Gemm, program: Program, partial: str | None) -> Loop:
     return replace(loop, stores=(Store(partial, (sympy.expand(position),), value),))
 
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["GemmPlan", "make_plan"]

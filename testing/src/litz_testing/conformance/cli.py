@@ -13,7 +13,7 @@ import torch
 from . import results
 from .cases import DTYPES, jobs
 from .check import Outcome
-from .workers import Plan, run_jobs
+from .workers import Settings, run_jobs
 
 _MODES = click.Choice(["run", "train", "either"])
 _NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
@@ -68,19 +68,19 @@ def main(
         wanted.sort(key=lambda job: zlib.crc32(str(job).encode()))
     dynamic = (False, True) if static is None else (not static,)
 
-    plan = Plan(samples, dynamic, modes or ("run", "train"), backend, seconds)
-    settings = {"samples": samples, "dynamic": dynamic, "modes": plan.modes, "device": device, "shard": shard}
-    found = _run(wanted, plan, workers, limit)
+    settings = Settings(samples, dynamic, modes or ("run", "train"), backend, seconds)
+    known = {"samples": samples, "dynamic": dynamic, "modes": settings.modes, "device": device, "shard": shard}
+    found = _run(wanted, settings, workers, limit)
     if path is not None:
-        results.write(path, found, settings | {"backend": backend})
+        results.write(path, found, known | {"backend": backend})
     _show(found)
     if peer:
         if peer_cases == "failed":
             failed = {outcome.case.rsplit("/", 3)[0] for outcome in results.failures(found)}
             wanted = [job for job in wanted if str(job) in failed]
-        other = _run(wanted, Plan(samples, dynamic, plan.modes, peer, seconds), workers, limit)
+        other = _run(wanted, Settings(samples, dynamic, settings.modes, peer, seconds), workers, limit)
         if path is not None:
-            results.write(path.with_suffix(f".{peer}.json"), other, settings | {"backend": peer})
+            results.write(path.with_suffix(f".{peer}.json"), other, known | {"backend": peer})
         click.echo(f"\n{peer}:\n{results.table(other)}\n\n{results.ratio(found, other)}")
         for case in results.behind(found, other):
             click.echo(f"litz fails and {peer} passes: {case}")
@@ -89,9 +89,9 @@ def main(
         sys.exit(1)
 
 
-def _run(wanted: list, plan: Plan, workers: int, limit: float | None) -> list[Outcome]:
+def _run(wanted: list, settings: Settings, workers: int, limit: float | None) -> list[Outcome]:
     start, found = time.perf_counter(), []
-    for outcome in run_jobs(wanted, plan, workers):
+    for outcome in run_jobs(wanted, settings, workers):
         if limit is not None and time.perf_counter() - start > limit:
             break
         found.append(outcome)
@@ -100,7 +100,7 @@ def _run(wanted: list, plan: Plan, workers: int, limit: float | None) -> list[Ou
         if len(found) % 100 == 0:
             bad = len(results.failures(found))
             click.echo(
-                f"{plan.backend}: {len(found)} cases, {bad} failed, {time.perf_counter() - start:.0f} s", err=True
+                f"{settings.backend}: {len(found)} cases, {bad} failed, {time.perf_counter() - start:.0f} s", err=True
             )
     return found
 

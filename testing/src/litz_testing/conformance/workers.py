@@ -38,7 +38,7 @@ _PRELOADED = ("litz.pipeline", "litz.backend", "litz.builtin", "torch._dynamo", 
 
 
 @dataclass(frozen=True)
-class Plan:
+class Settings:
     """How each job is run. samples: how many of an operator's. modes: of "run" (no gradients), "train" (nothing for
     an operator without a backward) and "either" (train where there is a backward, else run). seconds: a case may take.
     """
@@ -50,23 +50,23 @@ class Plan:
     seconds: float = 60.0
 
 
-def run_job(job: Job, plan: Plan, begin: Callable[[Case], bool] = lambda case: True) -> Iterator[Outcome]:
+def run_job(job: Job, settings: Settings, begin: Callable[[Case], bool] = lambda case: True) -> Iterator[Outcome]:
     """The outcomes of a job's cases, here in this process. begin: told of each case; False leaves the case out."""
-    for mode in plan.modes:
+    for mode in settings.modes:
         train = mode != "run" and differentiable(job)
         if mode == "train" and not train:
             continue
         try:
-            found = samples(job, plan.samples, train)
+            found = samples(job, settings.samples, train)
         except Exception as error:  # some sample functions need what is not installed, or have no such dtype
             yield Outcome(f"{job}/samples/{mode}", "skipped", f"no samples: {type(error).__name__}: {error}")
             continue
-        for case in cases(job, found, plan.dynamic, train):
+        for case in cases(job, found, settings.dynamic, train):
             if begin(case):
-                yield check(case, found[case.sample], plan.backend)
+                yield check(case, found[case.sample], settings.backend)
 
 
-def run_jobs(jobs: Sequence[Job], plan: Plan, workers: int = 2) -> Iterator[Outcome]:
+def run_jobs(jobs: Sequence[Job], settings: Settings, workers: int = 2) -> Iterator[Outcome]:
     """The outcomes of all jobs, in the order in which they come."""
     waiting: deque[tuple[Job, frozenset[str]]] = deque((job, frozenset()) for job in jobs)
     pool: list[_Worker] = []
@@ -74,15 +74,15 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, workers: int = 2) -> Iterator[Outc
     try:
         while waiting or any(worker.job for worker in pool):
             pool = [worker for worker in pool if worker.job or worker.left]
-            while waiting and (free := _free(pool, workers, plan, context, on_cpu)) is not None:
+            while waiting and (free := _free(pool, workers, settings, context, on_cpu)) is not None:
                 free.give(*waiting.popleft())
             ready = wait([worker.pipe for worker in pool], timeout=1.0)
             for worker in list(pool):
                 if worker.pipe in ready:
                     yield from worker.hear()
-                elif worker.job and time.monotonic() - worker.heard > plan.seconds:
+                elif worker.job and time.monotonic() - worker.heard > settings.seconds:
                     worker.retire()
-                    yield worker.lost("timeout", f"more than {plan.seconds:.0f} s")
+                    yield worker.lost("timeout", f"more than {settings.seconds:.0f} s")
                 if worker.dead:
                     pool.remove(worker)
                     if worker.job:
@@ -114,13 +114,13 @@ def _preload() -> None:
         importlib.import_module(name)
 
 
-def _free(pool: list[_Worker], workers: int, plan: Plan, context: Any, on_cpu: bool) -> _Worker | None:
+def _free(pool: list[_Worker], workers: int, settings: Settings, context: Any, on_cpu: bool) -> _Worker | None:
     for worker in pool:
         if worker.job is None and worker.left:
             return worker
     if len(pool) >= workers:
         return None
-    pool.append(_Worker(plan, context, on_cpu))
+    pool.append(_Worker(settings, context, on_cpu))
     return pool[-1]
 
 
@@ -128,7 +128,7 @@ def _free(pool: list[_Worker], workers: int, plan: Plan, context: Any, on_cpu: b
 class _Worker:
     """A process, and what its parent knows of it."""
 
-    plan: Plan
+    settings: Settings
     context: Any
     on_cpu: bool
     job: Job | None = None
@@ -140,7 +140,7 @@ class _Worker:
 
     def __post_init__(self) -> None:
         self.pipe, theirs = self.context.Pipe()
-        self.process = self.context.Process(target=_serve, args=(theirs, self.plan, self.on_cpu), daemon=True)
+        self.process = self.context.Process(target=_serve, args=(theirs, self.settings, self.on_cpu), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -192,7 +192,7 @@ def _cause(code: int | None) -> str:
     return signal.Signals(-code).name
 
 
-def _serve(pipe: Connection, plan: Plan, on_cpu: bool) -> None:
+def _serve(pipe: Connection, settings: Settings, on_cpu: bool) -> None:
     """A worker's life."""
     if on_cpu:
         hide_gpus()
@@ -211,7 +211,7 @@ def _serve(pipe: Connection, plan: Plan, on_cpu: bool) -> None:
             return True
 
         try:
-            for outcome in run_job(job, plan, begin):
+            for outcome in run_job(job, settings, begin):
                 pipe.send(("outcome", outcome))
         except Exception:
             pipe.send(("outcome", Outcome(f"{job}/samples", "error", traceback.format_exc()[-700:])))

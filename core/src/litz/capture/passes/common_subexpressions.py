@@ -13,7 +13,7 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.capture.passes.rewrite import Plan, find_escapes, rewrite
+from litz.capture.passes.rewrite import Changes, find_escapes, rewrite
 from litz_plugins.records import PassContext
 
 
@@ -42,7 +42,7 @@ def eliminate_common_subexpressions(graph: Graph, context: PassContext | None = 
             outputs.add(first)
         if node in direct:
             direct.add(first)
-    return rewrite(graph, Plan(replace=replace))
+    return rewrite(graph, Changes(replace=replace))
 
 
 def _key(node: torch.fx.Node, replace: dict[torch.fx.Node, torch.fx.Node]) -> Any | None:

@@ -15,7 +15,7 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph, constant_of
-from litz.capture.passes.rewrite import Call, Plan, find_escapes, rewrite, tensor_of
+from litz.capture.passes.rewrite import Call, Changes, find_escapes, rewrite, tensor_of
 from litz_plugins.records import PassContext
 
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -60,7 +60,7 @@ def fold_constants(graph: Graph, context: PassContext | None = None) -> Graph:
         if size is not None:
             tensor = node.meta["val"]
             emit[node] = Call(aten.full.default, (size, value), {"dtype": tensor.dtype, "device": tensor.device})
-    return rewrite(graph, Plan(emit=emit))
+    return rewrite(graph, Changes(emit=emit))
 
 
 def uniform_values(graph: Graph) -> dict[torch.fx.Node, Number]:

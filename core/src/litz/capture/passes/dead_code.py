@@ -7,7 +7,7 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.capture.passes.rewrite import Plan, rewrite
+from litz.capture.passes.rewrite import Changes, rewrite
 from litz_plugins.records import PassContext
 
 
@@ -19,4 +19,4 @@ def eliminate_dead_code(graph: Graph, context: PassContext | None = None) -> Gra
             continue
         if all(user in dropped for user in node.users):
             dropped.add(node)
-    return rewrite(graph, Plan(drop=frozenset(dropped)))
+    return rewrite(graph, Changes(drop=frozenset(dropped)))

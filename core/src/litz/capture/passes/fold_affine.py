@@ -16,7 +16,7 @@ from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.capture.passes.constants import CONVERSIONS
 from litz.capture.passes.freezing import constants
-from litz.capture.passes.rewrite import Call, Constant, Plan, rewrite
+from litz.capture.passes.rewrite import Call, Changes, Constant, rewrite
 from litz_plugins.records import PassContext
 
 aten = torch.ops.aten
@@ -44,7 +44,7 @@ def fold_affine(graph: Graph, context: PassContext | None = None) -> Graph:
             subject = f"{fold.chain[-1].name} into {fold.chain[0].name}"
             context.record(subject, "folded", "a scale and a shift by channel are part of frozen weights")
     taken_over = frozenset(node for fold in found for node in fold.chain[:-1])
-    return rewrite(graph, Plan(emit={fold.chain[-1]: _call(fold, known) for fold in found}, drop=taken_over))
+    return rewrite(graph, Changes(emit={fold.chain[-1]: _call(fold, known) for fold in found}, drop=taken_over))
 
 
 def _find(node: torch.fx.Node, known: Mapping[torch.fx.Node, torch.Tensor]) -> _Fold | None:

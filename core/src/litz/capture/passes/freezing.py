@@ -14,7 +14,7 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph, constant_of
-from litz.capture.passes.rewrite import Constant, Plan, rewrite
+from litz.capture.passes.rewrite import Changes, Constant, rewrite
 from litz_plugins.records import PassContext
 
 GROWTH, SMALL = 1.25, 1024
@@ -26,7 +26,7 @@ def freeze(graph: Graph) -> Graph:
     """The graph with a constant for each input of `graph.frozen_values`; the same graph if there are none."""
     values = graph.frozen_values
     frozen = {node: _constant(node, values[at]) for at, node in enumerate(graph.placeholders) if at in values}
-    return rewrite(graph, Plan(emit=frozen))
+    return rewrite(graph, Changes(emit=frozen))
 
 
 def fold_frozen(graph: Graph, context: PassContext | None = None) -> Graph:
@@ -45,7 +45,7 @@ def fold_frozen(graph: Graph, context: PassContext | None = None) -> Graph:
     if context is not None:
         context.record(graph.name, f"{len(stored)} tensors computed of constants", "the parameters are frozen")
     computed = frozenset(node for node in values if node not in stored and node.op == "call_function")
-    return rewrite(graph, Plan(emit=stored, drop=computed))
+    return rewrite(graph, Changes(emit=stored, drop=computed))
 
 
 def _constant(node: torch.fx.Node, value: torch.Tensor) -> Constant:

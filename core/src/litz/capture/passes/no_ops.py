@@ -16,7 +16,7 @@ import torch
 from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.capture.passes.constants import VIEWS, Number, uniform_values
-from litz.capture.passes.rewrite import Call, Plan, find_escapes, rewrite, same_geometry, tensor_of
+from litz.capture.passes.rewrite import Call, Changes, find_escapes, rewrite, same_geometry, tensor_of
 from litz_plugins.records import PassContext
 
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -55,7 +55,7 @@ def remove_no_ops(graph: Graph, context: PassContext | None = None) -> Graph:
                     source = None
         if source is not None:
             replace[node] = replace.get(source, source)
-    return rewrite(graph, Plan(replace=replace, emit=emit))
+    return rewrite(graph, Changes(replace=replace, emit=emit))
 
 
 def _owns_its_storage(node: torch.fx.Node) -> bool:

@@ -1,6 +1,6 @@
-"""How a pass changes a Graph: it makes a `Plan`, and `rewrite` builds the new Graph in one sweep.
+"""How a pass changes a Graph: it makes a `Changes`, and `rewrite` builds the new Graph in one sweep.
 
-The old graph stays as it is. A plan says, for nodes of the old graph, which are replaced by an earlier node, which are
+The old graph stays as it is. Changes say, for nodes of the old graph, which are replaced by an earlier node, which are
 computed by another call, and which are dropped.
 """
 
@@ -40,10 +40,10 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Changes:
     """Changes to a graph. `replace`: node to the earlier node that stands in for it. `emit`: node to what computes or
     holds it from now on; an input among them stays in the signature, unused. `drop`: nodes without remaining users.
-    Constants without users are dropped by any plan."""
+    Constants without users are dropped by any changes."""
 
     replace: Mapping[torch.fx.Node, torch.fx.Node] = field(default_factory=dict)
     emit: Mapping[torch.fx.Node, Call | Constant] = field(default_factory=dict)
@@ -53,9 +53,9 @@ class Plan:
         return bool(self.replace or self.emit or self.drop)
 
 
-def rewrite(graph: Graph, plan: Plan) -> Graph:
-    """The graph with the plan's changes; the same object for an empty plan."""
-    if not plan:
+def rewrite(graph: Graph, changes: Changes) -> Graph:
+    """The graph with the changes; the same object for none."""
+    if not changes:
         return graph
     fresh = torch.fx.Graph()
     attributes = {str(node.target): constant_of(graph, node) for node in graph.nodes if node.op == "get_attr"}
@@ -74,10 +74,10 @@ def rewrite(graph: Graph, plan: Plan) -> Graph:
         return node
 
     for node in graph.nodes:
-        call = plan.emit.get(node)
-        if node in plan.replace:
-            new[node] = new[plan.replace[node]]
-        elif node in plan.drop:
+        call = changes.emit.get(node)
+        if node in changes.replace:
+            new[node] = new[changes.replace[node]]
+        elif node in changes.drop:
             continue
         elif isinstance(call, Call):
             args, kwargs = map_aggregate((call.args, dict(call.kwargs)), made)

@@ -24,12 +24,12 @@ from .column import write_column
 from .constructs import constructs_in, find_construct
 from .dialect import ELEMENTS
 from .loops import Writer
-from .plan import Mode, Plan, join_short, make_plan
 from .pointwise import write_pointwise
 from .prelude import prelude
 from .reduction import write_row, write_small
 from .segments import segments
 from .text import IndexText
+from .tiling import Mode, Tiling, join_short, tile_kernel
 
 SYMBOL = "kernel"
 Load = Callable[[KernelSource, CodegenContext], Callable[..., Any]]
@@ -60,10 +60,10 @@ class CppCodegen:
 
 def generate(kernel: KernelPlan, context: CodegenContext) -> KernelSource:
     """The source of one kernel."""
-    plan = make_plan(kernel)
-    parts = tuple(map(join_short, segments(plan, kernel)))
-    plan = parts[0] if len(parts) == 1 else plan
-    loop, sizes = plan.loop, sizes_of((plan.loop,))
+    tiling = tile_kernel(kernel)
+    parts = tuple(map(join_short, segments(tiling, kernel)))
+    tiling = parts[0] if len(parts) == 1 else tiling
+    loop, sizes = tiling.loop, sizes_of((tiling.loop,))
     names = [name for name in kernel.buffers if name in loop.reads or name in loop.writes]
     pointers = {name: f"p{number}" for number, name in enumerate(names)}
     size_texts = {size: f"s{n}" for n, size in enumerate(sizes)}
@@ -78,9 +78,9 @@ def generate(kernel: KernelPlan, context: CodegenContext) -> KernelSource:
 
     body = body_of(loop)
     if len(parts) == 1:
-        _write(plan, body)
+        _write(tiling, body)
     else:
-        _write_segments(Writer(plan, body), [Writer(part, body_of(part.loop), team=True) for part in parts])
+        _write_segments(Writer(tiling, body), [Writer(part, body_of(part.loop), team=True) for part in parts])
     written = set(loop.writes)
     parameters = [
         f"{'' if name in written else 'const '}{ELEMENTS[kernel.buffers[name].dtype]}* {pointers[name]}"
@@ -94,7 +94,7 @@ def generate(kernel: KernelPlan, context: CodegenContext) -> KernelSource:
     return KernelSource(
         name=kernel.name,
         language="cpp",
-        text=f"// {_summary(plan, len(parts))}\n{prelude(text)}\n{text}",
+        text=f"// {_summary(tiling, len(parts))}\n{prelude(text)}\n{text}",
         symbol=SYMBOL,
         arguments=(*names, *numbers),
         settings={
@@ -121,8 +121,8 @@ def _safe_forms(kernel: str, text: str, context: CodegenContext) -> list[str]:
     return sorted(set(filter(None, forms.values())))
 
 
-def _write(plan: Plan, body: Body) -> None:
-    loop, lines = plan.loop, body.lines
+def _write(tiling: Tiling, body: Body) -> None:
+    loop, lines = tiling.loop, body.lines
     if any(r.size == 0 for r in loop.ranges):
         lines.add("return 0;  // no elements")
         return
@@ -142,7 +142,7 @@ def _write(plan: Plan, body: Body) -> None:
                 points = "".join(walked) if loop.levels[node] else ""
                 impossible[f"if ({body.index.text(node.attrs[0])} == 0{points}) return {number};"] = None
         lines.add(*impossible)
-    _WRITERS[plan.mode](Writer(plan, body))
+    _WRITERS[tiling.mode](Writer(tiling, body))
     lines.add("return bad;" if checks else "return 0;")
 
 
@@ -160,14 +160,14 @@ def _write_segments(whole: Writer, parts: Sequence[Writer]) -> None:
     with whole.lines.block(*((region, "") if whole.threaded else ("",))):
         for part in parts:
             with whole.lines.block(""):
-                _WRITERS[part.plan.mode](part)
+                _WRITERS[part.tiling.mode](part)
     whole.lines.add("return 0;")
 
 
-def _summary(plan: Plan, parts: int) -> str:
+def _summary(tiling: Tiling, parts: int) -> str:
     """What the kernel computes, for a reader: `row kernel [64 | 1000]: reduce max, sub, exp, reduce sum, div`."""
     ops: dict[str, None] = {}
-    for node in plan.loop.nodes:
+    for node in tiling.loop.nodes:
         if node.op in ("reduce", "scan"):
             ops[f"{node.op} {node.attrs[0]}"] = None
         elif node.op not in ("const", "load", "index"):
@@ -175,8 +175,8 @@ def _summary(plan: Plan, parts: int) -> str:
     # Symbols differ from graph to graph, and the text must not.
     outer, inner = (
         ", ".join(str(r.size) if r.size.is_Integer else "?" for r in ranges)
-        for ranges in (plan.loop.ranges, plan.loop.reduction_ranges)
+        for ranges in (tiling.loop.ranges, tiling.loop.reduction_ranges)
     )
     shape = f"[{outer} | {inner}]" if inner else f"[{outer}]"
-    kind = f"{plan.mode} kernel" + (f" in {parts} segments" if parts > 1 else "")
+    kind = f"{tiling.mode} kernel" + (f" in {parts} segments" if parts > 1 else "")
     return f"{kind} {shape}: {', '.join(ops) or 'copy'}"

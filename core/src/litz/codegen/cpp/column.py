@@ -17,8 +17,8 @@ from .accumulators import states_of
 from .dialect import VALUES
 from .forms import State
 from .loops import Writer
-from .plan import known
 from .reduction import COLUMN_CHUNK, _Stage, outer_nodes, unit_load
+from .tiling import known
 
 
 def tile_size(w: Writer, vector: Range) -> int:
@@ -33,9 +33,9 @@ def tile_size(w: Writer, vector: Range) -> int:
 
 
 def write_column(w: Writer) -> None:
-    """All nodes and stores of a plan in column mode."""
-    assert w.plan.vector is not None
-    _ColumnWriter(w, w.plan.vector).write()
+    """All nodes and stores of a tiling in column mode."""
+    assert w.tiling.vector is not None
+    _ColumnWriter(w, w.tiling.vector).write()
 
 
 class _ColumnWriter:
@@ -50,7 +50,7 @@ class _ColumnWriter:
         levels = [*(w.level(r) for r in outer), w.chunks(self.vector, self.tile, "t")]
 
         def inside() -> None:
-            for number, stage in enumerate(w.plan.stages.walks):
+            for number, stage in enumerate(w.tiling.stages.walks):
                 _ColumnStage(self, stage).write()
                 w.body.write(self.plain(number + 1))
             if w.final:

@@ -1,6 +1,6 @@
 """Loops as C++ text: nests, pragmas, and which node is written at which depth.
 
-In: a `Plan`. `Writer` is what `pointwise` and `reduction` share.
+In: a `Tiling`. `Writer` is what `pointwise` and `reduction` share.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from litz.ir.node import Node
 from litz.ir.operation import Range
 
 from .body import Body
-from .plan import PARALLEL_WORK, Plan, reads_conditionally
+from .tiling import PARALLEL_WORK, Tiling, reads_conditionally
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Level:
 
 
 class Writer:
-    """A plan and the body that is being written for it. team: within a parallel region, whose threads share its loops
+    """A tiling and the body that is being written for it. team: within a parallel region, whose threads share its loops
     and need not wait for each other at their ends."""
 
-    def __init__(self, plan: Plan, body: Body, team: bool = False) -> None:
-        self.plan, self.body, self.lines, self.index, self.team = plan, body, body.lines, body.index, team
-        self.loop = plan.loop
-        self.final = plan.stages.final
+    def __init__(self, tiling: Tiling, body: Body, team: bool = False) -> None:
+        self.tiling, self.body, self.lines, self.index, self.team = tiling, body, body.lines, body.index, team
+        self.loop = tiling.loop
+        self.final = tiling.stages.final
         self.roots = [root for store in self.final for root in store.roots]
         """What the stores after all walks need."""
         self.checks = any(node.op == "bounded" for node in self.loop.nodes)
@@ -44,7 +44,7 @@ class Writer:
     @property
     def threaded(self) -> bool:
         """May threads share the work? With symbolic sizes that is decided when the kernel runs."""
-        work = self.plan.work
+        work = self.tiling.work
         return bool(self.loop.ranges) and (not work.is_Integer or int(work) >= PARALLEL_WORK)
 
     def parallel(self, loops: int, simd: bool = False) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ class Writer:
 
     def worth_it(self) -> str:
         """The clause of a parallel region that asks when it runs whether there is work enough for threads."""
-        work = self.plan.work
+        work = self.tiling.work
         return "" if work.is_Integer else f" if ({self.index.text(work)} >= {PARALLEL_WORK})"
 
     def simd(self, checks: bool | None = None, clauses: Sequence[str] = ()) -> tuple[str, ...]:

@@ -13,15 +13,15 @@ from litz.ir.operation import Range
 from .dialect import ELEMENTS
 from .halves import BLOCK, Halves
 from .loops import Writer
-from .plan import is_tiny
+from .tiling import is_tiny
 
 CHUNK = 4096
 """Elements of the vector loop that a thread takes at a time where the loops outside of it are few."""
 
 
 def write_pointwise(w: Writer) -> None:
-    """All nodes and stores of a plan without reductions."""
-    nodes, vector = w.body.missing(w.roots), w.plan.vector
+    """All nodes and stores of a tiling without reductions."""
+    nodes, vector = w.body.missing(w.roots), w.tiling.vector
 
     def inside() -> None:
         w.body.store(*w.final)
@@ -30,8 +30,8 @@ def write_pointwise(w: Writer) -> None:
         w.body.write(nodes)
         inside()
         return
-    if w.plan.swap is not None and not w.atomic:
-        _Tiles(w, w.plan.swap, vector).write()
+    if w.tiling.swap is not None and not w.atomic:
+        _Tiles(w, w.tiling.swap, vector).write()
         return
     owned = _owned_range(w) if w.atomic else None
     if owned is not None:

@@ -21,7 +21,7 @@ from .forms import State, scan_form
 from .halves import BLOCK as HALF_BLOCK
 from .halves import Halves
 from .loops import Writer
-from .plan import is_tiny
+from .tiling import is_tiny
 
 ROW_CHUNK = 4096
 """Elements of a row that one set of partial sums takes. Sums of sums lose less than one long sum: the error of eager's
@@ -36,7 +36,7 @@ UNROLL = 32
 def outer_nodes(w: Writer, finished: int) -> list[Node]:
     """Nodes at output level that are not written yet and need at most `finished` stages."""
     missing = w.body.missing([root for store in w.loop.stores for root in store.roots])
-    return [n for n in missing if not w.loop.levels[n] and n.op != "reduce" and w.plan.stages.depths[n] <= finished]
+    return [n for n in missing if not w.loop.levels[n] and n.op != "reduce" and w.tiling.stages.depths[n] <= finished]
 
 
 def position(w: Writer, at: Mapping[Symbol, str] | None = None) -> str:
@@ -70,7 +70,7 @@ def write_small(w: Writer) -> None:
 def _write_stages(w: Writer, kind: type[_Stage]) -> None:
     w.body.write(outer_nodes(w, 0))
     scratch: dict[Node, str] = {}
-    for number, stage in enumerate(w.plan.stages.walks):
+    for number, stage in enumerate(w.tiling.stages.walks):
         kind(w, stage, scratch).write()
         w.body.write(outer_nodes(w, number + 1))
     w.body.store(*w.final)
@@ -196,7 +196,7 @@ class _RowStage(_Stage):
 
     def _declare_scratch(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
-            if node in self.w.plan.scratch and node not in self.scratch:
+            if node in self.w.tiling.scratch and node not in self.scratch:
                 name = self.w.body.name("row")
                 self.w.lines.add(f"alignas(64) {VALUES[node.dtype]} {name}[{self.w.loop.reduction_numel}];")
                 self.scratch[node] = name

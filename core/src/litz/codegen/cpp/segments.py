@@ -1,6 +1,6 @@
 """Loops that choose between sources by position, as concatenations do, split so that there is nothing left to choose.
 
-In: the plan of a loop. Out: plans that together compute the same, one per segment of one of its output ranges; in
+In: the tiling of a loop. Out: tilings that together compute the same, one per segment of one of its output ranges; in
 each, the comparisons that the segment decides are gone, and so is what they select against. A vector loop that reads
 one of eight parts under masks takes ten times as long as one that reads the part that lies there.
 """
@@ -20,7 +20,7 @@ from litz.ir.node import with_args
 from litz.ir.transform import collapse, map_stores, rename_loop
 
 from ..kernel_plan import KernelPlan
-from .plan import Plan, canonical, plan_loop
+from .tiling import Tiling, canonical, tile_loop
 
 MAX_SEGMENTS = 16
 """The most segments of a loop: each is code to be compiled."""
@@ -38,20 +38,21 @@ _TURNS: Mapping[str, tuple[int, ...]] = {"lt": (0,), "ge": (0,), "le": (1,), "gt
 _TRUE, _FALSE = build.const(True, torch.bool), build.const(False, torch.bool)
 
 
-def segments(plan: Plan, kernel: KernelPlan) -> tuple[Plan, ...]:
-    """The plans of a loop's segments, in order; the plan alone where a split gains too little.
+def segments(tiling: Tiling, kernel: KernelPlan) -> tuple[Tiling, ...]:
+    """The tilings of a loop's segments, in order; the tiling alone where a split gains too little.
 
-    plan: of the kernel's loop, by `make_plan`. Segments write different elements: they may run in any order or at once.
+    tiling: of the kernel's loop, by `tile_kernel`. Segments write different elements: they may run in any order or at
+    once.
     """
-    loop = plan.loop
+    loop = tiling.loop
     if any(node.op == "bounded" for node in loop.nodes) or any(store.mode != "set" for store in loop.stores):
-        return (plan,)
+        return (tiling,)
     points = loop.numel * loop.reduction_numel
     if points.is_Integer and int(points) < MIN_WORK:
-        return (plan,)
+        return (tiling,)
     best: tuple[float, Sequence[Loop]] = (MIN_GAIN, ())
     for r, cuts in _cuts(loop).items():
-        inner = r == plan.vector or any(stride_of(store.index[0], r.var) == ONE for store in loop.stores)
+        inner = r == tiling.vector or any(stride_of(store.index[0], r.var) == ONE for store in loop.stores)
         if len(cuts) - 1 > MAX_SEGMENTS or (inner and int(r.size) < MIN_LENGTH * (len(cuts) - 1)):
             continue
         loops = [_segment(loop, r, start, stop) for start, stop in pairwise(cuts)]
@@ -59,8 +60,8 @@ def segments(plan: Plan, kernel: KernelPlan) -> tuple[Plan, ...]:
         gain = len(loop.loads) - read / int(r.size)
         if gain >= best[0]:
             best = gain, loops
-    plans = (plan_loop(canonical(collapse(each)), kernel) for each in best[1] if each.stores)
-    return tuple(replace(each, work=plan.work) for each in plans) or (plan,)
+    tilings = (tile_loop(canonical(collapse(each)), kernel) for each in best[1] if each.stores)
+    return tuple(replace(each, work=tiling.work) for each in tilings) or (tiling,)
 
 
 def _cuts(loop: Loop) -> dict[Range, tuple[int, ...]]:

@@ -1,6 +1,6 @@
 """How a loop runs: which loops the threads share, which one is vectorized, how often the reduction ranges are walked.
 
-In: a `KernelPlan`. Out: a `Plan`.
+In: a `KernelPlan`. Out: a `Tiling`.
 
 Four ways:
 
@@ -65,7 +65,7 @@ PARALLEL_WORK = 48 * 1024
 
 
 @dataclass(frozen=True)
-class Plan:
+class Tiling:
     """`loop` is flat; its ranges are in order, outermost first. `vector` is the vectorized range.
 
     `scratch` are values at reduction level that are kept for later
@@ -82,14 +82,14 @@ class Plan:
     work: Expr = ZERO
 
 
-def make_plan(kernel: KernelPlan) -> Plan:
-    """The plan of a kernel."""
+def tile_kernel(kernel: KernelPlan) -> Tiling:
+    """The tiling of a kernel."""
     (loop,) = kernel.loops
-    return plan_loop(canonical(split_divisions(count_from(loop, kernel.starts))), kernel)
+    return tile_loop(canonical(split_divisions(count_from(loop, kernel.starts))), kernel)
 
 
-def plan_loop(loop: Loop, kernel: KernelPlan) -> Plan:
-    """The plan of a loop of a kernel that is flat, with canonical variables."""
+def tile_loop(loop: Loop, kernel: KernelPlan) -> Tiling:
+    """The tiling of a loop of a kernel that is flat, with canonical variables."""
     cost = sum(OPS[node.op].flops if node.op in OPS else 1 for node in loop.nodes if node.op != "const")
     work = loop.numel * (loop.reduction_numel if loop.reduction_ranges else ONE) * max(1, cost // 2)
     has_reduction = any(node.op in ("reduce", "scan") for node in loop.nodes)
@@ -100,8 +100,8 @@ def plan_loop(loop: Loop, kernel: KernelPlan) -> Plan:
             return _pointwise(loop, work)
     stages = kernel.stages(loop)
     mode, loop, vector = _reduction_mode(loop)
-    plan = Plan(loop, mode, vector, stages, work=work)
-    return replace(plan, scratch=_scratch(plan)) if mode == "row" else plan
+    tiling = Tiling(loop, mode, vector, stages, work=work)
+    return replace(tiling, scratch=_scratch(tiling)) if mode == "row" else tiling
 
 
 # ---------------------------------------------------------------------- ranges
@@ -210,9 +210,9 @@ def _from_memory(loop: Loop) -> Traffic:
     return found
 
 
-def _pointwise(loop: Loop, work: Expr) -> Plan:
+def _pointwise(loop: Loop, work: Expr) -> Tiling:
     if not loop.ranges:
-        return Plan(loop, "pointwise", None, find_stages(loop), work=work)
+        return Tiling(loop, "pointwise", None, find_stages(loop), work=work)
     found = _from_memory(loop)
     scores = {r: contiguity(found, r.var) for r in loop.ranges}
     # The last of equals: the ranges come with the largest strides first.
@@ -224,32 +224,32 @@ def _pointwise(loop: Loop, work: Expr) -> Plan:
         swap = None
     rest = tuple(r for r in loop.ranges if r not in (vector, swap))
     ranges = (*rest, *(() if swap is None else (swap,)), vector)
-    return Plan(replace(loop, ranges=ranges), "pointwise", vector, find_stages(loop), swap=swap, work=work)
+    return Tiling(replace(loop, ranges=ranges), "pointwise", vector, find_stages(loop), swap=swap, work=work)
 
 
-def join_short(plan: Plan) -> Plan:
-    """The plan with its short vector range and the one around it as one, where memory lies so and loads are under masks
-    that unrolling the short one would not decide; the plan itself elsewhere.
+def join_short(tiling: Tiling) -> Tiling:
+    """The tiling with its short vector range and the range around that as one, where memory lies so and loads are under
+    masks that unrolling the short one would not decide; the tiling itself elsewhere.
 
     Positions within the masks are divided for it, which costs less than vectors of a few lanes do, save for bfloat16:
-    no compiler of today makes vectors of its masked loads. For plans whose segments have been found: those look for
+    no compiler of today makes vectors of its masked loads. For tilings whose segments have been found: those look for
     masks without divisions.
     """
-    loop, short = plan.loop, plan.vector
-    if plan.mode != "pointwise" or plan.swap or short is None or not is_tiny(short) or len(loop.ranges) < 2:
-        return plan
+    loop, short = tiling.loop, tiling.vector
+    if tiling.mode != "pointwise" or tiling.swap or short is None or not is_tiny(short) or len(loop.ranges) < 2:
+        return tiling
     around = loop.ranges[-2]
     if not reads_conditionally(loop.nodes, [short]) or any(store.mode != "set" for store in loop.stores):
-        return plan
+        return tiling
     if any(access.dtype == torch.bfloat16 for access in (*loop.loads, *(store.value for store in loop.stores))):
-        return plan
+        return tiling
     strides = [(access.stride(around.var), access.stride(short.var)) for access in loop.accesses]
     if any(each != (short.size, ONE) and each != (ZERO, ZERO) for each in strides):
-        return plan
+        return tiling
     mapping = {around.var: floordiv(short.var, short.size), short.var: mod(short.var, short.size)}
     whole = Range(short.var, around.size * short.size)
     joined = rename_loop(loop, mapping, (*loop.ranges[:-2], whole), ())
-    return replace(plan, loop=joined, vector=whole, stages=find_stages(joined))
+    return replace(tiling, loop=joined, vector=whole, stages=find_stages(joined))
 
 
 def known(size: Expr, default: int) -> int:
@@ -321,19 +321,19 @@ def _vector_last(loop: Loop, vector: Range) -> Loop:
     return replace(loop, ranges=(*(r for r in loop.ranges if r != vector), vector))
 
 
-def _scratch(plan: Plan) -> frozenset[Node]:
+def _scratch(tiling: Tiling) -> frozenset[Node]:
     """Values at reduction level that cost something and are needed in a later stage than the first that computes them.
 
     Of a chain of such values, only those that something else needs. What is the same along the innermost range is
     computed again, once per walk along that range: an array of the row has an element for each of its positions.
     """
-    loop = plan.loop
-    if not loop.reduction_numel.is_Integer or len(plan.stages.walks) < 2:
+    loop = tiling.loop
+    if not loop.reduction_numel.is_Integer or len(tiling.stages.walks) < 2:
         return frozenset()
     # What each walk computes at reduction level.
     needed = [
         set(walk(*stage.roots, into=lambda node: loop.levels[node] and node.op != "reduce"))
-        for stage in plan.stages.walks
+        for stage in tiling.stages.walks
     ]
     again = {node for later, nodes in enumerate(needed) for node in nodes if any(node in e for e in needed[:later])}
     costly: dict[Node, bool] = {}
@@ -351,7 +351,7 @@ def _scratch(plan: Plan) -> frozenset[Node]:
     # A value that only other kept values need, need not be kept itself.
     used: set[Node] = set()
     for later, nodes in enumerate(needed):
-        direct = set(plan.stages.walks[later].roots)
+        direct = set(tiling.stages.walks[later].roots)
         for node in nodes:
             if node not in chosen or not any(node in e for e in needed[:later]):
                 direct.update(node.args)

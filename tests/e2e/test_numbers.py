@@ -128,6 +128,23 @@ def test_what_eager_refuses_of_integers_and_bools() -> None:
             litz(function)(x)
 
 
+def test_many_sums_of_short_rows() -> None:
+    """With AVX-512 g++ 12 spilled a vector to an address in the red zone that was not aligned: the process died."""
+
+    def f(
+        a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor, *columns: torch.Tensor
+    ) -> tuple[Any, ...]:
+        sums = [(x * column[:, 1]).sum(1) for x, column in zip((a, c, b, d), columns, strict=True)]
+        return a * 2, c * 2, *sums
+
+    rows, columns = torch.randn(4, 5, 5), torch.randn(4, 5, 3)
+    single, double = (lambda x: x.clone()), (lambda x: x.double())
+    types = (single, single, double, double)
+    inputs = [change(x) for change, x in zip(types, rows, strict=True)]
+    others = [change(x) for change, x in zip((single, double, single, double), columns, strict=True)]
+    check(f, *inputs, *others)
+
+
 @device_param
 def test_ties(device: str) -> None:
     """The first of equal elements wins in argmax and argmin along a dimension, and stable sorts keep order."""

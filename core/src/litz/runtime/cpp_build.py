@@ -80,7 +80,9 @@ def _command(compiler: Compiler, march: str) -> tuple[str, ...]:
     flags = [*compiler.words, *FLAGS, f"-march={march}"]
     if platform.machine() in ("x86_64", "AMD64"):
         # Without AVX, g++ parks halves of vectors in MMX registers and does not clear them: libm's next fmod is NaN.
-        flags.append("-mno-mmx")
+        # With AVX-512, g++ 12 parks vectors in the red zone below the stack pointer, at places that are not aligned as
+        # its own instruction wants them: the process dies.
+        flags += ["-mno-mmx", "-mno-red-zone"]
     if sys.platform == "darwin":
         return (*flags, "-undefined", "dynamic_lookup")  # Apple's clang has no OpenMP; pragmas are ignored
     openmp = openmp_library()

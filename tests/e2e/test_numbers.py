@@ -80,6 +80,71 @@ def test_signed_zeros(device: str) -> None:
     check(signed_zeros, torch.tensor([1.0, -1.0, 2.0, -3.5], device=device))
 
 
+def test_bounds_leave_negative_zeros_alone() -> None:
+    """On a CPU eager's relu and clamp give -0.0 where the bound is 0.0: a division by it is -infinity."""
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        bounded = (x.relu(), F.relu6(x), x.clamp(0, 1), x.clamp_min(0.0), (-x).clamp(max=-0.0))
+        return tuple(1 / value for value in bounded)
+
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        check(f, torch.tensor([-0.0, 0.0, 1.0, -1.0, math.nan] * 7, dtype=dtype))
+
+
+def _divisions() -> dict[str, Callable[..., Any]]:
+    return {
+        "floor": lambda a, b: a // b,
+        "remainder": lambda a, b: a % b,
+        "fmod": torch.fmod,
+        "trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+        "number": lambda a, b: (a // 0, b),
+        "sum": lambda a, b: (a // b).sum(),
+        "slice": lambda a, b: (a // b)[2:] + 1,
+        "padded": lambda a, b: F.pad(a // b, (1, 1)),
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
+@pytest.mark.parametrize("name", _divisions())
+def test_division_by_zero_is_an_error(name: str, dtype: torch.dtype) -> None:
+    """On a CPU; what divides by zero in no element is computed."""
+    function = _divisions()[name]
+    a, b = torch.tensor([1, 2, 3, 4], dtype=dtype), torch.tensor([1, 0, 2, 1], dtype=dtype)
+    for run in (function, litz(function)):
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            run(a, b)
+    if name != "number":
+        check(function, a, b + 1)
+    if name not in ("number", "slice"):
+        check(lambda a, b: function(a[::2], b[::2]), a, b)
+
+
+def test_what_eager_refuses_of_integers_and_bools() -> None:
+    x = torch.tensor([1, 2, 3])
+    for function in (lambda x: x**-1, lambda x: (x > 1).argmax(), lambda x: (x > 1).argmin(0)):
+        with pytest.raises(RuntimeError):
+            function(x)
+        with pytest.raises(RuntimeError, match=r"negative integer powers|does not support bool"):
+            litz(function)(x)
+
+
+def test_many_sums_of_short_rows() -> None:
+    """With AVX-512 g++ 12 spilled a vector to an address in the red zone that was not aligned: the process died."""
+
+    def f(
+        a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor, *columns: torch.Tensor
+    ) -> tuple[Any, ...]:
+        sums = [(x * column[:, 1]).sum(1) for x, column in zip((a, c, b, d), columns, strict=True)]
+        return a * 2, c * 2, *sums
+
+    rows, columns = torch.randn(4, 5, 5), torch.randn(4, 5, 3)
+    single, double = (lambda x: x.clone()), (lambda x: x.double())
+    types = (single, single, double, double)
+    inputs = [change(x) for change, x in zip(types, rows, strict=True)]
+    others = [change(x) for change, x in zip((single, double, single, double), columns, strict=True)]
+    check(f, *inputs, *others)
+
+
 @device_param
 def test_ties(device: str) -> None:
     """The first of equal elements wins in argmax and argmin along a dimension, and stable sorts keep order."""

@@ -176,6 +176,31 @@ class IndexRangeError(IndexError, RuntimeError):
         return f"{self.kernel}: index out of range for size {self.size}{f' of {self.what}' if self.what else ''}"
 
 
+ZERO_DIVISION = "a divisor that is 0"
+"""What is checked where integers are divided by what a run finds out, instead of a dimension."""
+
+
+class IntegerDivisionError(ZeroDivisionError, RuntimeError):
+    """An integer is divided by zero. Eager on a CPU raises a RuntimeError that says ZeroDivisionError; this is both.
+
+    kernel: which found it. op: the ATen op that divides.
+    """
+
+    def __init__(self, kernel: str, op: str) -> None:
+        self.kernel, self.op = kernel, op
+        super().__init__(kernel, op)
+
+    def __str__(self) -> str:
+        return f"ZeroDivisionError: {self.kernel}: an integer is divided by zero in {self.op}"
+
+
+def out_of_bounds(kernel: str, size: str, what: str) -> IndexRangeError | IntegerDivisionError:
+    """The error of a `bounded` node that does not hold; the arguments are those of IndexRangeError."""
+    if what.startswith(ZERO_DIVISION):
+        return IntegerDivisionError(kernel, what.removeprefix(ZERO_DIVISION).removeprefix(" in "))
+    return IndexRangeError(kernel, size, what)
+
+
 class FrozenWeightsError(LitzError):
     """A graph that was compiled with frozen weights is called with others.
 

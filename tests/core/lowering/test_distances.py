@@ -20,6 +20,14 @@ def test_distances(p: float, dynamic: bool) -> None:
     check(lambda x: torch.nn.functional.pdist(x, p), x[0], dynamic=dynamic)
 
 
+@pytest.mark.parametrize("p", NORMS)
+def test_distances_of_nan(p: float) -> None:
+    x, y = torch.randn(3, 5), torch.randn(2, 5)
+    x[0, 2], x[1], y[1, 0] = torch.nan, torch.inf, torch.inf
+    check(lambda x, y: torch.cdist(x, y, p), x, y)
+    check(lambda x: torch.nn.functional.pdist(x, p), x)
+
+
 @pytest.mark.parametrize("shape", [(0, 5), (1, 5), (4, 0), (2, 1)])
 def test_distances_of_little(shape: tuple[int, int]) -> None:
     check(lambda x: torch.nn.functional.pdist(x), torch.randn(shape))

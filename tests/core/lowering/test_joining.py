@@ -134,6 +134,14 @@ def test_roll(shifts: tuple[int, ...], dims: tuple[int, ...], dynamic: bool) -> 
     check(lambda x: x.roll(shifts, dims), make(5, 4, 3).permute(2, 1, 0))
 
 
+@pytest.mark.parametrize("shifts, dims", [((1, -2), (2, 3)), ((1,), (1,)), ((1, 4), (2, 1))])
+def test_roll_keeps_the_memory_format(shifts: tuple[int, ...], dims: tuple[int, ...]) -> None:
+    x = make(2, 4, 7, 5).contiguous(memory_format=torch.channels_last)
+    for function in (lambda x: x.roll(shifts, dims), lambda x: x.roll(shifts, dims).add(1)):
+        assert torch.compile(function, backend="litz")(x).stride() == function(x).stride()
+        check(function, x)
+
+
 def test_roll_all_the_way_around_is_a_copy() -> None:
     for function in (lambda x: x.roll(5, 0), lambda x: x.roll((2, -2), (0, 0))):
         program = check(function, make(5))

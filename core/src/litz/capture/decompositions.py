@@ -190,6 +190,7 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
             _in_format_of_input, aten._upsample_nearest_exact1d.default
         ),
         aten.max_unpool2d.default: _max_unpool2d,
+        aten.roll.default: _roll,
         aten.index_fill.int_Scalar: _index_fill,
         aten.index_fill.int_Tensor: _index_fill,
         aten.grid_sampler_2d.default: _grid_sampler_2d,
@@ -252,6 +253,20 @@ def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> A
         return NotImplemented
     result = aten.max_unpool2d(x.contiguous(), indices.contiguous(), output_size)
     return result.contiguous(memory_format=torch.channels_last)
+
+
+def _roll(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Any:
+    """On a CPU eager's result has the memory format of the input, unless it is rolled all the way around a dimension;
+    the op's fake kernel gives a contiguous result."""
+    wanted = torch_api.suggested_format(x)
+    if x.device.type != "cpu" or x.is_contiguous() or wanted == torch.contiguous_format or not dims:
+        return NotImplemented
+    moves = [(shift, x.shape[dim]) for shift, dim in zip(shifts, dims, strict=True)]
+    if not all(isinstance(number, int) for move in moves for number in move):
+        return NotImplemented
+    if any(size == 0 or shift % size == 0 for shift, size in moves):
+        return NotImplemented
+    return aten.roll(x.contiguous(), shifts, dims).contiguous(memory_format=wanted)
 
 
 def _adaptive_avg_pool2d(x: torch.Tensor, output_size: Sequence[Any]) -> Any:

@@ -22,7 +22,10 @@ def cdist_forward(x: torch.Tensor, y: torch.Tensor, p: float, compute_mode: int 
     by_product = compute_mode == 1 or (compute_mode in (None, 0) and not few)
     if p == 2 and by_product:
         return NotImplemented
-    return _norm(x.unsqueeze(-2) - y.unsqueeze(-3), p)
+    difference = x.unsqueeze(-2) - y.unsqueeze(-3)
+    if p == float("inf"):
+        difference = torch.where(difference.isnan(), 0, difference)  # eager's maximum begins at 0 and passes over NaN
+    return _norm(difference, p)
 
 
 def pdist_forward(x: torch.Tensor, p: float = 2.0) -> torch.Tensor:
@@ -32,9 +35,13 @@ def pdist_forward(x: torch.Tensor, p: float = 2.0) -> torch.Tensor:
 
 
 def _norm(difference: torch.Tensor, p: float) -> torch.Tensor:
-    """The p-norm of the last dimension; how many elements differ for p = 0."""
+    """The p-norm of the last dimension; how many elements differ for p = 0, NaN counted as each
+    device counts it."""
     if p == 0:
-        return (difference != 0).sum(-1, dtype=difference.dtype)
+        differs = (difference != 0).to(difference.dtype)
+        if difference.device.type == "cpu":
+            differs = torch.where(difference.isnan(), difference, differs)  # as eager's kernel there has it
+        return differs.sum(-1)
     size = difference.abs()
     if p == float("inf"):
         return size.amax(-1) if difference.shape[-1] else size.sum(-1)

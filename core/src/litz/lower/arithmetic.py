@@ -13,7 +13,7 @@ from litz.ir.dtypes import HALF
 
 from .context import LoweringContext
 from .elementwise import NodeFunction, elementwise, scalar
-from .pointwise import floating, like, op, same
+from .pointwise import divided, floating, like, op, same
 from .promotion import result_type
 from .registry import lowering
 from .view import Tensor, View
@@ -44,7 +44,7 @@ def div_mode(ctx: LoweringContext, x: Any, y: Any, *, rounding_mode: str | None 
         return div(ctx, x, y)
     if rounding_mode == "trunc" and result_type(x, y) in HALF:
         return same(ctx, _truncated_half, x, y)
-    return same(ctx, op({"trunc": "truncdiv", "floor": "floordiv"}[rounding_mode]), x, y)
+    return divided(ctx, op({"trunc": "truncdiv", "floor": "floordiv"}[rounding_mode]), x, y)
 
 
 def _truncated_half(a: Node, b: Node) -> Node:
@@ -85,6 +85,8 @@ def pow_scalar(ctx: LoweringContext, x: Tensor, exponent: Any) -> View:
     if not isinstance(exponent, (bool, int, float)):
         return same(ctx, op("pow"), x, exponent)
     dtype = result_type(x, exponent)
+    if exponent < 0 and not dtype.is_floating_point:
+        raise NotImplementedError("an integer to a negative power, which eager refuses")
     return elementwise(ctx, lambda base: power_node(base, exponent), (x,), dtype, compute=dtype)
 
 

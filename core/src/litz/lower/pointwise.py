@@ -14,12 +14,16 @@ from typing import Any
 
 import torch
 
+from litz.errors import ZERO_DIVISION
 from litz.ir import Node
-from litz.ir.build import call, const, rounded
-from litz.ir.dtypes import HALF
+from litz.ir.build import bounded, call, cast, const, rounded
+from litz.ir.dtypes import HALF, INTEGER
+from litz.ir.index import Ranges, known_nonnegative
+from litz.ir.intervals import Intervals
 
+from .access import extents_of
 from .context import LoweringContext
-from .elementwise import NodeFunction, device_of, elementwise
+from .elementwise import NodeFunction, broadcast_size, device_of, elementwise
 from .promotion import result_type, to_float
 from .registry import lowering
 from .view import View
@@ -41,6 +45,29 @@ def same(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
     """Operands meet in one dtype, the result's."""
     dtype = result_type(*args)
     return elementwise(ctx, function, args, dtype, compute=dtype)
+
+
+def divided(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
+    """As `same`, of a number and a divisor. On a CPU an integer that is divided by zero is an error, as in eager."""
+    if result_type(*args) not in INTEGER or device_of(*args).type != "cpu":
+        return same(ctx, function, *args)
+    extents = extents_of(ctx.indices(broadcast_size(*args)), broadcast_size(*args))
+
+    def checked(a: Node, b: Node) -> Node:
+        return function(a, nonzero(ctx, b, extents))
+
+    return same(ctx, checked, *args)
+
+
+def nonzero(ctx: LoweringContext, divisor: Node, extents: Ranges) -> Node:
+    """An integer, with an error at run time if it is 0; as it is where it provably is not."""
+    known = Intervals(extents, ctx.contents).of(divisor)
+    if known.low is not None and known_nonnegative(known.low - 1):
+        return divisor
+    if known.high is not None and known_nonnegative(-known.high - 1):
+        return divisor
+    zero = cast(call("eq", divisor, like(divisor, 0)), torch.int64)
+    return call("add", divisor, cast(bounded(zero, 1, f"{ZERO_DIVISION} in {ctx.op}"), divisor.dtype))
 
 
 def floating(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
@@ -128,8 +155,6 @@ _SAME_BINARY: dict[str, NodeFunction] = {
     "minimum": op("minimum"),
     "fmax": _pair("fmax", "maximum"),
     "fmin": _pair("fmin", "minimum"),
-    "remainder": op("remainder"),
-    "fmod": op("fmod"),
     "nextafter": op("nextafter"),
     "hypot": op("hypot"),
     "bitwise_and": op("bitwise_and"),
@@ -154,8 +179,10 @@ for _name, _function in _SAME_BINARY.items():
 _register(floating, op("atan2"), 2, _names("atan2", "default"))
 _register(same, op("mul"), 2, _names("mul", "Tensor"))
 _register(same, op("pow"), 2, _names("pow", "Tensor_Tensor", "Scalar"))
-_register(same, _pair("div", "truncdiv"), 2, ("prims.div.default",))  # integers divide as in C
+_register(divided, _pair("div", "truncdiv"), 2, ("prims.div.default",))  # integers divide as in C
 _register(same, op("fma"), 3, ("prims.fma.default",))
+for _name in ("remainder", "fmod"):
+    _register(divided, op(_name), 2, _names(_name, "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar", "default"))
 for _name, _arity in {"not": 1, "and": 2, "or": 2, "xor": 2}.items():
     _register(logical, op(f"bitwise_{_name}"), _arity, (f"aten.logical_{_name}.default",))
 

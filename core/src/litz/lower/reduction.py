@@ -180,6 +180,8 @@ def _position(kind: str, value: Node) -> Node:
 def position_of_extreme(ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False) -> View:
     """With no `dim` the position in the whole tensor, row-major: the reduction ranges are all its dimensions."""
     kind = ctx.op_name.removeprefix("arg")
+    if x.dtype == torch.bool:
+        raise NotImplementedError("the place of an extreme of bools, which eager refuses")
     _non_empty(ctx, x, dim)
     ctx.want_short_rows(x, dim, rows=64)
     return reduce_over(ctx, x, dim, keepdim, (torch.int64,), lambda value: _position(kind, value))[0]

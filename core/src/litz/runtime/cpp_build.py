@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from litz.errors import IndexRangeError, KernelBuildError
+from litz.errors import KernelBuildError, out_of_bounds
 from litz.runtime.cache import Cache, digest
 from litz.runtime.cpp_compiler import FORMS, Compiler, find_compiler
 
@@ -75,7 +75,9 @@ def command(compiler: Compiler, march: str, forms: tuple[str, ...] = ()) -> tupl
     flags = [*compiler.words, *FLAGS, f"-march={march}"]
     if platform.machine() in ("x86_64", "AMD64"):
         # Without AVX, g++ parks halves of vectors in MMX registers and does not clear them: libm's next fmod is NaN.
-        flags.append("-mno-mmx")
+        # With AVX-512, g++ 12 parks vectors in the red zone below the stack pointer, at places that are not aligned as
+        # its own instruction wants them: the process dies.
+        flags += ["-mno-mmx", "-mno-red-zone"]
     if sys.platform == "darwin":
         flags += ["-undefined", "dynamic_lookup"]  # Apple's clang has no OpenMP; pragmas are ignored
     else:
@@ -144,7 +146,8 @@ def _keep(cache: Cache, key: str, text: str) -> Path | None:
 def load_kernel(source: Any, context: Any) -> Callable[..., Any]:
     """Build and load a KernelSource; returns the function that launches it, which takes ints.
 
-    A kernel with `bounded` indices raises IndexRangeError where one does not hold; any other is the bare C function.
+    A kernel with `bounded` indices raises an IndexRangeError (for a divisor an IntegerDivisionError) where one does not
+    hold; any other is the bare C function.
     """
     return bind(getattr(_loaded(source, context.options, context.cache), source.symbol), source)
 
@@ -173,7 +176,7 @@ def bind(function: Any, source: Any) -> Callable[..., Any]:
 def _checked(
     function: Callable[..., int], name: str, bounds: tuple[tuple[str, str], ...], pointers: int
 ) -> Callable[..., None]:
-    """A launch function that turns the number of a check that failed into an IndexRangeError."""
+    """A launch function that turns the number of a check that failed into its error."""
 
     def launch(*arguments: int) -> None:
         failed = function(*arguments)
@@ -181,6 +184,6 @@ def _checked(
             bound, what = bounds[failed - 1]
             values = {f"s{n}": value for n, value in enumerate(arguments[pointers:])}
             known = ", ".join(f"{size} = {value}" for size, value in values.items() if size in bound)
-            raise IndexRangeError(name, f"{bound} ({known})" if known else bound, what)
+            raise out_of_bounds(name, f"{bound} ({known})" if known else bound, what)
 
     return launch

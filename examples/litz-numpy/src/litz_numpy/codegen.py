@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from litz.codegen.kernel_plan import KernelPlan
-from litz.errors import CodegenError, IndexRangeError
+from litz.errors import CodegenError, out_of_bounds
 from litz.runtime.cache import digest
 from litz_plugins import CodegenContext, KernelSource
 
@@ -88,6 +88,6 @@ def _checked(kernel: Callable[..., None], source: KernelSource) -> Callable[...,
             size, what = bounds[error.number]
             values = {f"s{number}": value for number, value in enumerate(arguments[buffers:])}
             known = ", ".join(f"{name} = {value}" for name, value in values.items() if name in size)
-            raise IndexRangeError(source.name, f"{size} ({known})" if known else size, what) from None
+            raise out_of_bounds(source.name, f"{size} ({known})" if known else size, what) from None
 
     return launch

@@ -289,14 +289,14 @@ static inline bool signbit(double x) { return bits(x) >> 63; }
 template <class T> static inline T sign(T x) { return (T)((x > 0) - (x < 0)); }
 """,
     ("maximum", "minimum"): """\
-// NaN if either argument is NaN.
-template <class T> static inline T maximum(T a, T b) { return a > b || a != a ? a : b; }
-template <class T> static inline T minimum(T a, T b) { return a < b || a != a ? a : b; }
+// NaN if either argument is NaN. Of two zeros the first: eager's relu and clamp leave -0.0 alone.
+template <class T> static inline T maximum(T a, T b) { return a >= b || a != a ? a : b; }
+template <class T> static inline T minimum(T a, T b) { return a <= b || a != a ? a : b; }
 """,
     ("fmax", "fmin"): """\
 // The other argument if one is NaN.
-template <class T> static inline T fmax(T a, T b) { return a > b || b != b ? a : b; }
-template <class T> static inline T fmin(T a, T b) { return a < b || b != b ? a : b; }
+template <class T> static inline T fmax(T a, T b) { return a >= b || b != b ? a : b; }
+template <class T> static inline T fmin(T a, T b) { return a <= b || b != b ? a : b; }
 """,
     ("copysign",): """\
 static inline float copysign(float x, float y) { return __builtin_copysignf(x, y); }

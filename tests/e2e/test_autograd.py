@@ -77,6 +77,51 @@ def test_in_place_on_a_leaf_without_gradients(device: str) -> None:
 
 
 @device_param
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_the_backward_has_what_was_there_before_a_write(dynamic: bool, device: str) -> None:
+    """The partitioner saves an input that the forward writes, to compute from it again (so with TorchInductor)."""
+
+    def normalized(x: torch.Tensor, w: torch.Tensor, running: torch.Tensor) -> torch.Tensor:
+        spread = x.detach().abs().mean(0)
+        out = x.sin() * w * (spread / running)
+        running.lerp_(spread, 0.1)
+        return out * running
+
+    def power_step(x: torch.Tensor, w: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            v = F.normalize(w.t() @ u, dim=0)
+            u.copy_(F.normalize(w @ v, dim=0))
+            u, v = u.clone(), v.clone()
+        return x @ (w / torch.dot(u, w @ v)).t()
+
+    def grown(x: torch.Tensor, w: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            w.mul_(2)
+        return (x * w[0] * u.sum()).sin() * w[1]
+
+    cases = [
+        (normalized, (3, 4), (4,), (4,)),
+        (power_step, (2, 4), (3, 4), (3,)),
+        (grown, (3, 4), (3, 4), (3,)),
+    ]
+    for fn, *sizes in cases:
+
+        def run(fn: Callable[..., Any], sizes: Any = sizes) -> list[torch.Tensor]:
+            x, w, state = (t(*size, device=device, dtype=torch.float64) for size in sizes)
+            x.requires_grad_()
+            w.requires_grad_()
+            results = []
+            for _ in range(2):
+                out = fn(x, w, state)
+                results += [out.detach(), *torch.autograd.grad(out.square().sum(), (x, w)), state.clone()]
+            return results
+
+        torch._dynamo.reset()
+        for got, want in zip(run(torch.compile(fn, backend="litz", dynamic=dynamic)), run(fn), strict=True):
+            torch.testing.assert_close(got, want)
+
+
+@device_param
 def test_no_grad_and_inference_mode(device: str) -> None:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x * 2

@@ -51,6 +51,18 @@ def test_while_loop(device: str) -> None:
 
 
 @device_param
+def test_while_loop_with_an_integer(device: str) -> None:
+    """The number of turns is a result of the call, beside tensors."""
+    from torch._higher_order_ops import while_loop
+
+    def f(x: torch.Tensor) -> tuple[Any, ...]:
+        turns, total = while_loop(lambda i, x: i < x.shape[0], lambda i, x: (i + 1, x + i), (0, x))
+        return turns, total, total * turns
+
+    check(f, torch.arange(4, device=device))
+
+
+@device_param
 def test_scan_and_associative_scan(device: str) -> None:
     from torch._higher_order_ops.associative_scan import associative_scan
     from torch._higher_order_ops.scan import scan

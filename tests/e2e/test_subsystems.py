@@ -147,6 +147,20 @@ def test_vmap_and_grad(device: str) -> None:
 
 
 @device_param
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_numbers_in_nested_vmaps(dynamic: bool, device: str) -> None:
+    """torch traces them as `_to_copy(2, dtype=torch.float32)`, of a number."""
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        def inner(a: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return a * 2 + 1, 3 / a, torch.where(a > 0, a, 0.5), a.long() * 2, a.double() * 0.1
+
+        return torch.func.vmap(torch.func.vmap(inner))(x)
+
+    check(f, t(3, 4, device=device), dynamic=dynamic)
+
+
+@device_param
 def test_functional_call(device: str) -> None:
     model = mlp(device)
 

@@ -31,7 +31,9 @@ from litz.target import target_of
 from litz_plugins import Decision, TargetOf
 
 from .context import LoweringContext, same_strides
+from .elementwise import scalar
 from .fallback import fallback
+from .promotion import is_whole
 from .registry import ANY_DTYPE, Lowering, core_lowerings
 from .strides import layout_of, same_stride
 from .view import Computed, Tensor, View, variables
@@ -235,7 +237,7 @@ class _Lowerer:
             if function is not None and (getattr(function, ANY_DTYPE, False) or self.computable(node)):
                 mark = self.ctx.mark()
                 try:
-                    result = function(self.ctx, *args, **kwargs)
+                    result = function(self.ctx, *_with_a_tensor(target, args), **kwargs)
                     if isinstance(node.meta.get("val"), torch.Tensor) and not isinstance(result, (View, Computed)):
                         raise TypeError(f"its lowering returned {type(result).__name__}, where a tensor is expected")
                     return self.settled(node, result)
@@ -436,6 +438,24 @@ class _Lowerer:
 def _value(argument: Any) -> Any:
     """The fake value of a node's argument, or the argument itself."""
     return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
+
+
+def _with_a_tensor(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of an op, of which torch takes numbers for tensors where none is a tensor: vmap in vmap leaves such
+    calls in graphs (`_to_copy(2, dtype=torch.float32)`). Beside a tensor a number stays one: it promotes so."""
+    wanted = [isinstance(argument.type, torch.TensorType) for argument in op._schema.arguments[: len(args)]]
+    if not any(wanted) or any(isinstance(arg, Tensor) for arg in args):
+        return args
+    return tuple(_as_tensor(arg) if tensor else arg for arg, tensor in zip(args, wanted, strict=True))
+
+
+def _as_tensor(value: Any) -> Any:
+    """A number as torch's tensor of it."""
+    if not isinstance(value, (bool, int, float, sympy.Expr)):
+        return value
+    whole = is_whole(value) if isinstance(value, sympy.Expr) else isinstance(value, int)
+    dtype = torch.bool if isinstance(value, bool) else torch.int64 if whole else torch.float64
+    return Computed(dtype, torch.device("cpu"), (), scalar(value, dtype))
 
 
 def has_negative_bit(node: torch.fx.Node) -> bool:

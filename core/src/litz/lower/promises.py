@@ -170,7 +170,7 @@ class Promises:
 
 def _place(node: torch.fx.Node, path: tuple[Any, ...]) -> str:
     """Where a value was found, in words."""
-    last: Any = path[-1] if path else ("item",)
+    last: Any = path[-1] if path and isinstance(path[-1], tuple) else ()
     number = next((f"result {step} of " for step in path if isinstance(step, int)), "")
     kind = f"{last[0]} {last[1]} of " if last[:1] in (("size",), ("stride",)) else ""
     return f"{kind}{number}{node.name}" if kind or number else f"the value of {node.name}"

@@ -11,7 +11,7 @@ import torch
 from torch._dynamo.exc import BackendCompilerFailed
 
 from litz.cli.doctor import check_compiler, check_kernels
-from litz.codegen.cpp import loops, plan
+from litz.codegen.cpp import loops, tiling
 from litz.codegen.cpp.codegen import SYMBOL
 from litz.codegen.cpp.constructs import CONSTRUCTS, constructs_in
 from litz.codegen.cpp.prelude import PIECES
@@ -174,7 +174,7 @@ def test_the_bug_of_gcc_12_is_found(tmp_path: Path, few: None, monkeypatch: pyte
     """With what avoids it at the source taken out, the probes see it, and the safe form avoids it as well."""
     if not re.search(r"\bavx2\b", cpp_build.cpu_flags()):
         pytest.skip("the processor has no masked loads")
-    for module in (plan, loops):
+    for module in (tiling, loops):
         monkeypatch.setattr(module, "reads_conditionally", lambda nodes, unrolled: False)
     found = verdict.judge(options_for(tmp_path, "g++"))
     assert found.safe_forms == {"masked loads": "without vectors"}

@@ -51,7 +51,9 @@ class Layout:
         return frozenset(s for expr in (*self.size, *self.stride, self.offset) for s in expr.free_symbols)
 
     def is_contiguous(self) -> bool:
-        """Row-major, strides of dimensions of size 1 aside."""
+        """Row-major, strides of dimensions of size 1 aside; what has no elements always is, as in torch."""
+        if 0 in self.size:
+            return True
         step: Expr = ONE
         for extent, stride in zip(reversed(self.size), reversed(self.stride), strict=True):
             if extent == 1:

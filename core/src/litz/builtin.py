@@ -57,7 +57,7 @@ class LibraryChoice:
 
 
 class Device:
-    """A type of devices, by its target. One plugin each, so that one can be blocked."""
+    """The plugin of one type of device: each type has its own, so that `LITZ_DISABLE_PLUGINS` can block one."""
 
     def __init__(self, target: TargetSpec) -> None:
         self.target = target

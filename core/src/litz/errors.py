@@ -181,7 +181,8 @@ ZERO_DIVISION = "a divisor that is 0"
 
 
 class IntegerDivisionError(ZeroDivisionError, RuntimeError):
-    """An integer is divided by zero. Eager on a CPU raises a RuntimeError that says ZeroDivisionError; this is both.
+    """An integer is divided by zero. Eager on a CPU raises a RuntimeError that says ZeroDivisionError; this error is
+    both.
 
     kernel: which found it. op: the ATen op that divides.
     """

@@ -277,7 +277,7 @@ def _span(tensor: torch.Tensor) -> int:
 
 
 def _is_part(tensor: torch.Tensor) -> bool:
-    """Whether a storage has more in it than this tensor, as far as bytes from first to last tell."""
+    """Whether a tensor begins after its storage does, or ends before the storage ends."""
     begin, whole = torch_api.hint_of(tensor.storage_offset()), torch_api.hint_of(tensor.untyped_storage().nbytes())
     return begin != 0 or torch_api.hint_of(_span(tensor)) < whole
 

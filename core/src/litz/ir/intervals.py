@@ -387,7 +387,7 @@ def _bounds(expr: Expr, ranges: Ranges, below: Sequence[Expr]) -> tuple[Expr | N
 
 
 def _multiples(expr: Expr, other: Expr) -> set[Expr]:
-    """How many times `other` may take a term out of `expr`, and once: 2*x - 2 has x - 1 in it twice."""
+    """How often `other` may be added to `expr` to cancel a term, and 1: 2*x - 2 contains x - 1 twice."""
     terms, others = (sympy.expand(each).as_coefficients_dict() for each in (expr, other))
     ratios = {abs(terms[term] / others[term]) for term in others if not term.is_number and term in terms}
     return {ratio for ratio in ratios if ratio.is_Integer} | {sympy.S.One}

@@ -86,8 +86,8 @@ class _Lowerer:
             for position, item in enumerate(graph.outputs)
             if isinstance(item, torch.fx.Node) and self.updated_input(position, item) is None
         ]
-        self.returned = {_owner(item) for item in outputs}
-        self.viewed = {_owner(item) for item in outputs if item is not _owner(item)}
+        self.returned = {torch_api.memory_owner(item) for item in outputs}
+        self.viewed = {torch_api.memory_owner(item) for item in outputs if item is not torch_api.memory_owner(item)}
         self.materials: dict[tuple[torch.fx.Node, tuple[Expr, ...]], TensorRef] = {}
         self.resolutions: dict[torch.fx.Node, View] = {}
         self.ones: dict[Expr, bool] = {}
@@ -113,7 +113,7 @@ class _Lowerer:
             if isinstance(value, Tensor) and node in self.returned and not self.is_placed(node, value):
                 value = self.placed(node, value)
             if isinstance(value, View):
-                self.owners.setdefault(value.buffer.name, _owner(node))
+                self.owners.setdefault(value.buffer.name, torch_api.memory_owner(node))
             if node in self.written_nodes:
                 if isinstance(value, Computed):
                     value = self.ctx.copy(value, self.ctx.meta_strides(value.size))
@@ -159,7 +159,7 @@ class _Lowerer:
         """The value in a buffer of its own, for the reason `excess`; as it is without one, or where it must stay."""
         if excess is None or value.dtype not in SUPPORTED or (isinstance(value, View) and value.is_whole):
             return value
-        owner = _owner(node)
+        owner = torch_api.memory_owner(node)
         if owner is not node and (owner in self.returned or owner in self.written_nodes):
             return value
         if self.note is not None:
@@ -307,7 +307,7 @@ class _Lowerer:
         here (a flip, say, is read through), it is made one."""
         source = node.args[0]
         assert isinstance(source, torch.fx.Node)
-        owner = _owner(source)
+        owner = torch_api.memory_owner(source)
         value = self.values[owner]
         if owner.op != "call_function" or not isinstance(value, Tensor):
             return args
@@ -343,7 +343,7 @@ class _Lowerer:
 
     def updated_input(self, position: int, item: torch.fx.Node) -> torch.fx.Node | None:
         """The input whose new value an output is, or is a view of, where the user gets a view of that input."""
-        return self.updates.get(_owner(item)) if position in self.graph.rebuilt_outputs else None
+        return self.updates.get(torch_api.memory_owner(item)) if position in self.graph.rebuilt_outputs else None
 
     def output(self, item: Any, position: int) -> Any:
         """What the program returns for an output of the graph."""
@@ -353,10 +353,10 @@ class _Lowerer:
         stride = _strides(item)
         updated = self.updated_input(position, item)
         if updated is not None and self.values[updated].dtype == value.dtype:
-            offset = _offset(item) - _offset(_owner(item))
+            offset = _offset(item) - _offset(torch_api.memory_owner(item))
             return TensorRef(self.values[updated].buffer.name, Layout(value.size, stride, offset))
         if isinstance(value, View) and self.owns(item, value):
-            owner = _owner(item)
+            owner = torch_api.memory_owner(item)
             home = self.values[owner]
             if isinstance(home, View) and home.buffer is value.buffer and _lies_as_in_eager(owner, home):
                 # A view lies where its metadata says. With symbolic sizes that may be more than its index shows.
@@ -379,7 +379,7 @@ class _Lowerer:
             if isinstance(found, TensorRef) and found.is_all_of(self.ctx.buffers[found.buffer]):
                 sharing.setdefault(found.buffer, {}).setdefault(item, []).append(at)
         for nodes in sharing.values():
-            first = next((node for node in nodes if node is _owner(node)), next(iter(nodes)))
+            first = next((node for node in nodes if node is torch_api.memory_owner(node)), next(iter(nodes)))
             for node, positions in nodes.items():
                 if node is not first:
                     ref = self.another(outputs[positions[0]])
@@ -399,7 +399,7 @@ class _Lowerer:
 
     def owns(self, node: torch.fx.Node, value: View) -> bool:
         """Whether the memory that the node's tensor lies in is the node's in eager, too."""
-        return self.owners.get(value.buffer.name, _owner(node)) is _owner(node)
+        return self.owners.get(value.buffer.name, torch_api.memory_owner(node)) is torch_api.memory_owner(node)
 
     def is_placed(self, node: torch.fx.Node, value: Tensor) -> bool:
         """Whether the memory of a node that goes to the caller, itself or in views, is good for that as it is."""
@@ -462,15 +462,6 @@ def has_negative_bit(node: torch.fx.Node) -> bool:
     """Whether the node's tensor is the opposite of what lies in its memory, as `z.conj().imag` is."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.is_neg()
-
-
-def _owner(node: torch.fx.Node) -> torch.fx.Node:
-    """The node that made the memory that the node's tensor lies in; of several fresh results, the getitem of each."""
-    while (base := torch_api.aliased_argument(node)) is not None:
-        if not isinstance(base.meta.get("val"), torch.Tensor) and torch_api.aliased_argument(base) is None:
-            break
-        node = base
-    return node
 
 
 def _lies_as_in_eager(node: torch.fx.Node, value: View) -> bool:

@@ -75,8 +75,8 @@ def command(compiler: Compiler, march: str, forms: tuple[str, ...] = ()) -> tupl
     flags = [*compiler.words, *FLAGS, f"-march={march}"]
     if platform.machine() in ("x86_64", "AMD64"):
         # Without AVX, g++ parks halves of vectors in MMX registers and does not clear them: libm's next fmod is NaN.
-        # With AVX-512, g++ 12 parks vectors in the red zone below the stack pointer, at places that are not aligned as
-        # its own instruction wants them: the process dies.
+        # With AVX-512, g++ 12 parks vectors in the red zone below the stack pointer, at unaligned addresses, and stores
+        # them by an instruction for aligned ones: the process dies.
         flags += ["-mno-mmx", "-mno-red-zone"]
     if sys.platform == "darwin":
         flags += ["-undefined", "dynamic_lookup"]  # Apple's clang has no OpenMP; pragmas are ignored

@@ -1,8 +1,8 @@
 """What a loop is expected to take, in microseconds, for comparing it with what it might be fused to or split into.
 
 In: the targets of a compile, and a Program for sizes and hints. Out: a time per loop, from the bytes that it moves,
-its arithmetic, how many units it keeps busy and the cost of one launch. It is cruder and quicker than `litz.cost`, from
-which an ExecutionPlan has its times.
+its arithmetic, how many units it keeps busy and the cost of one launch. The formula is cruder and quicker than that
+of `litz.cost`, which gives an ExecutionPlan its times.
 """
 
 from __future__ import annotations

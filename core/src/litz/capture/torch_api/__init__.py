@@ -59,6 +59,7 @@ from .operators import (
     is_higher_order,
     is_pure,
     make_graph_module,
+    memory_owner,
     trace,
     written_arguments,
 )

@@ -90,22 +90,25 @@ def aliased_argument(node: torch.fx.Node) -> torch.fx.Node | None:
     return value if isinstance(value, torch.fx.Node) else None
 
 
+def memory_owner(node: torch.fx.Node) -> torch.fx.Node:
+    """The node that made the memory that the node's tensor lies in; of several fresh results, the getitem of each."""
+    while (base := aliased_argument(node)) is not None:
+        if not isinstance(base.meta.get("val"), torch.Tensor) and aliased_argument(base) is None:
+            break
+        node = base
+    return node
+
+
 def held_by_backward(module: torch.fx.GraphModule, visible: frozenset[int]) -> frozenset[str]:
     """Names of the outputs of a forward graph whose memory nobody but its backward holds: not in `visible` (positions),
     and sharing no storage with an input or a visible output."""
-
-    def root(node: torch.fx.Node) -> torch.fx.Node:
-        while (base := aliased_argument(node)) is not None:
-            node = base
-        return node
-
     outputs: Any = module.graph.output_node().args[0]
-    seen = {root(item) for n, item in enumerate(outputs) if n in visible and isinstance(item, torch.fx.Node)}
+    seen = {memory_owner(item) for n, item in enumerate(outputs) if n in visible and isinstance(item, torch.fx.Node)}
     return frozenset(
         item.name
         for n, item in enumerate(outputs)
         if n not in visible and isinstance(item, torch.fx.Node)
-        if (base := root(item)).op == "call_function" and base not in seen
+        if (base := memory_owner(item)).op == "call_function" and base not in seen
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .fake import fake_mode_around
-from .operators import aliased_argument, written_arguments
+from .operators import memory_owner, written_arguments
 
 
 def partition_with_kept_values(partition: Any) -> Any:
@@ -21,11 +21,13 @@ def partition_with_kept_values(partition: Any) -> Any:
 
     def split(joint: torch.fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any) -> tuple[Any, Any]:
         forward, backward = partition(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)
-        written = {_root(item) for node in forward.graph.nodes for item in written_arguments(node)}
+        written = {memory_owner(item) for node in forward.graph.nodes for item in written_arguments(node)}
         output = forward.graph.output_node()
         outputs: Any = output.args[0]
         saved = dict.fromkeys(item for item in outputs[num_fwd_outputs:] if isinstance(item, torch.fx.Node))
-        lost = [node for node in saved if isinstance(node.meta.get("val"), torch.Tensor) and _root(node) in written]
+        lost = [
+            node for node in saved if isinstance(node.meta.get("val"), torch.Tensor) and memory_owner(node) in written
+        ]
         if not lost:
             return forward, backward
         kept = {node: _copy(forward.graph, node) for node in lost}
@@ -40,12 +42,6 @@ def partition_with_kept_values(partition: Any) -> Any:
         return forward, backward
 
     return split
-
-
-def _root(node: torch.fx.Node) -> torch.fx.Node:
-    while (base := aliased_argument(node)) is not None:
-        node = base
-    return node
 
 
 def _copy(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Node:

@@ -1,5 +1,6 @@
 """The IR: buffers and operations as frozen data. Imports nothing of litz's."""
 
+from .attention import Attention, Blocks
 from .buffer import Buffer, Layout, TensorRef
 from .node import Node
 from .operation import (
@@ -18,6 +19,8 @@ from .operation import (
 from .program import Opaque, Program
 
 __all__ = [
+    "Attention",
+    "Blocks",
     "Buffer",
     "Check",
     "Collective",

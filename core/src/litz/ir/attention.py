@@ -1,0 +1,63 @@
+"""Attention as data: a contraction, what becomes of its scores, and a second contraction.
+
+    scores[b, h, q, k] = scale * sum over d of query[b, h, q, d] * key[b, h // group, k, d]
+    weights            = softmax over k of score(scores), where mask; 0 where not
+    out[b, h, q]       = sum over k of weights[b, h, q, k] * value[b, h // group, k]
+
+Sizes: query (B, H, Q, D), key (B', H / group, K, D), value (B', H / group, K, E); B' is B or 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .buffer import TensorRef
+from .index import Expr
+from .operation import Loop, Template
+
+SCORE = "score"
+"""Stands for the score of one query and one key, float32, in bodies: a buffer that is never in memory."""
+GRADIENT = "gradient"
+"""Stands for the gradient of what the score became, float32, in the body of the backward."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Which blocks of keys each block of queries looks at (torch's BlockMask); others are not looked at.
+
+    queries, keys: elements of a block. counts: int32 (B or 1, H or 1, rows), how many of `indices`, int32 (B or 1, H or
+    1, rows, columns), count. In the blocks of `full_indices` the mask is True everywhere. None where there are none.
+    """
+
+    queries: Expr
+    keys: Expr
+    counts: TensorRef
+    indices: TensorRef
+    full_counts: TensorRef | None = None
+    full_indices: TensorRef | None = None
+
+
+@dataclass(frozen=True)
+class Attention(Template):
+    """args: what the library call takes, in which every buffer that a body reads is named. outputs: the result, then
+    whatever else the library call returns.
+
+    query, key, value: as in the module's docstring, as strided references. scale: of the scores. score: a Loop whose
+    ranges are (b, h, q, k), which loads `SCORE` at them and stores it there again. None: as it is. mask: a Loop of the same
+    ranges, which stores a bool. None: True. group: heads of the query that share one of the key.
+    """
+
+    query: TensorRef = None  # type: ignore[assignment]
+    key: TensorRef = None  # type: ignore[assignment]
+    value: TensorRef = None  # type: ignore[assignment]
+    scale: Expr | float = 1.0
+    score: Loop | None = None
+    mask: Loop | None = None
+    blocks: Blocks | None = None
+
+    @property
+    def group(self) -> Expr:
+        return self.query.layout.size[1] // self.key.layout.size[1]
+
+
+__all__ = ["GRADIENT", "SCORE", "Attention", "Blocks"]

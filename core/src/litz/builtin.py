@@ -11,7 +11,7 @@ from typing import Any
 from torch._ops import OpOverload
 
 from litz.target import describe_cpu, describe_cuda, describe_meta
-from litz_plugins import Choice, ChoiceContext, LayoutNeed, Pass, TargetSpec, hookimpl
+from litz_plugins import Choice, ChoiceContext, LayoutNeed, Pass, TargetSpec, TemplateSpec, hookimpl
 from litz_plugins.nouns import OptionsView
 
 
@@ -48,6 +48,16 @@ class Core:
         )
 
 
+class Contractions:
+    """Kernels for contractions that need no measurement."""
+
+    @hookimpl
+    def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:
+        from litz.contractions import core_templates
+
+        return core_templates(options)
+
+
 class EstimatedChoice:
     """The choice where nothing is measured: what is cheaper by its estimate, beyond doubt; else the library call."""
 
@@ -80,6 +90,7 @@ def builtin_plugins() -> tuple[tuple[str, object], ...]:
     triton = TargetSpec("cuda", describe_cuda, TritonCodegen(), packing="litz.runtime.triton_package")
     return (
         ("core", Core()),
+        ("contractions", Contractions()),
         ("library", EstimatedChoice()),
         ("cpp", Device(cpp)),
         ("triton", Device(triton)),

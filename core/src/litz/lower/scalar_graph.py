@@ -1,7 +1,7 @@
 """The graph that a higher-order op carries for one element (flex_attention's score_mod), as nodes.
 
-In: an FX graph and its arguments, among them values of size () that are functions of the caller's loop variables. Out: a
-node for each output. The ordinary lowerings do the work, on a context that makes a `Computed` wherever they would make a
+In: an FX graph and its arguments, among them values of size () that are functions of the loop variables. Out: a
+node for each output. The ordinary lowerings do the work, on a context that makes a `Computed` where they would make a
 buffer and a loop; what cannot be had so is refused, and the op that carries the graph stays a library call.
 """
 

@@ -227,7 +227,7 @@ class _Lowerer:
         if not isinstance(target, OpOverload) and not torch_api.is_higher_order(target):
             if isinstance(meta, (int, float, bool)):
                 return meta
-        function = self.lowerings.get(target) if isinstance(target, OpOverload) else None
+        function = self.lowerings.get(target)
         if node.meta.get("unbacked_bindings"):
             function = None  # a size is read off the call's result, so there must be a call
         elif function is not None and is_left_to_eager(target, map(_value, node.args)):
@@ -242,8 +242,10 @@ class _Lowerer:
                     if isinstance(node.meta.get("val"), torch.Tensor) and not isinstance(result, (View, Computed)):
                         raise TypeError(f"its lowering returned {type(result).__name__}, where a tensor is expected")
                     return self.settled(node, result)
-                except NotImplementedError:
+                except NotImplementedError as error:
                     self.ctx.rollback(mark)
+                    if self.note is not None and not isinstance(target, OpOverload):
+                        self.note(Decision("lower", node.name, "the library call", f"not lowered: {error}"))
             made = fallback(self.ctx, args, kwargs)
             return simple(made) if isinstance(made, sympy.Basic) else made
         except LoweringError:
@@ -450,6 +452,8 @@ def positional(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
 def with_a_tensor(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of an op, of which torch takes numbers for tensors where none is a tensor: vmap in vmap leaves such
     calls in graphs (`_to_copy(2, dtype=torch.float32)`). Beside a tensor a number stays one: it promotes so."""
+    if not isinstance(op, OpOverload):
+        return args
     wanted = [isinstance(argument.type, torch.TensorType) for argument in op._schema.arguments[: len(args)]]
     if not any(wanted) or any(isinstance(arg, Tensor) for arg in args):
         return args

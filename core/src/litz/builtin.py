@@ -47,11 +47,15 @@ class Core:
             *core_schedule_passes(),
         )
 
+
+class Contractions:
+    """Kernels for contractions that need no measurement."""
+
     @hookimpl
     def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:
-        from litz.contractions.attention.offer import KINDS, offer_attention
+        from litz.contractions import core_templates
 
-        return [TemplateSpec("attention", KINDS, offer_attention)]
+        return core_templates(options)
 
 
 class EstimatedChoice:
@@ -86,6 +90,7 @@ def builtin_plugins() -> tuple[tuple[str, object], ...]:
     triton = TargetSpec("cuda", describe_cuda, TritonCodegen(), packing="litz.runtime.triton_package")
     return (
         ("core", Core()),
+        ("contractions", Contractions()),
         ("library", EstimatedChoice()),
         ("cpp", Device(cpp)),
         ("triton", Device(triton)),

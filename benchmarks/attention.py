@@ -1,217 +1,366 @@
-"""flex_attention by litz's kernel, against FlashAttention-2 (torch's), eager and TorchInductor, in TFLOP/s.
+"""flex_attention under TorchInductor and litz, and torch's best SDPA backend where it has the variant, in turn.
 
-    python -m benchmarks.attention [--only NAME ...] [--dtype bf16] [--tiles] [--columns litz flash inductor]
+    python -m benchmarks.attention [--only "causal d128" "window n4096 forward" ...] [--backends sdpa inductor litz]
+                                   [--minutes N] [--out FILE]
 
-FLOPs are those of the two products over the keys that the mask leaves, by its blocks. `--tiles` times the kernel alone
-with every row of its table and some beside it, which is how the table was made. The median of 20 calls counts.
+Rows: variant, head dim (d), length (n), and forward or both (forward and backward). A text of --only chooses the rows
+that have all its words. Batch times length is 16384, heads times head dim 2048, bf16. Every step runs from a CUDA graph
+of its own. TFLOP/s count the blocks of 128 by 128 that are not all masked: 4 flops for each of their scores and
+components forward, 3.5 times that with the backward. `MiB` is peak memory beside the inputs. `error`: largest
+difference from float64, of the largest value, over all rows of one group of heads of the first sequence: output and,
+with the backward, three gradients. Rows are shuffled, always alike, so that `--minutes` leaves some of each kind.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import product
+import itertools
+import json
+import math
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from litz.capture.graph import Graph
-from litz.codegen.triton.tiling import power_of_two
-from litz.contractions.attention.forward import write_attention
-from litz.contractions.attention.offer import written
-from litz.contractions.attention.plan import Unsuitable, make_plan
-from litz.contractions.attention.tiles import Tiles, shared_bytes
-from litz.ir import Attention, Program
-from litz.pipeline import capture, make_compiler, prepare_graph, schedule_prepared
-from litz.report.log import Log
-from litz.runtime.cache import Cache
-from litz.runtime.triton_build import load as load_kernel
-from litz.target import target_of
-from litz_plugins import CodegenContext
+from benchmarks.device_time import Step, describe, in_turn, recorded
 
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "f32": torch.float32}
-COLUMNS = ("litz", "flash", "inductor", "eager")
+BLOCK = 128
+WINDOW = 512
+CAP = 20.0
+DOCUMENT = 700
+"""Mean length of a document, in tokens."""
+DIMS, LENGTHS, PASSES = (64, 128, 256), (512, 2048, 4096, 16384), ("forward", "both")
+BACKENDS: Mapping[str, Mapping[str, Any]] = {
+    "sdpa": {},
+    "inductor": {"backend": "inductor"},
+    "inductor-max": {"backend": "inductor", "mode": "max-autotune-no-cudagraphs"},
+    "litz": {"backend": "litz"},
+    "litz-max": {"backend": "litz", "mode": "max-autotune-no-cudagraphs"},
+}
+"""What torch.compile gets, by name; "sdpa" is not compiled."""
+LIBRARY = (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
+Modifier = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kind of attention. score, mask: make a modifier of flex_attention's from the heads, the length and the device.
+    group: query heads to a key head. library: SDPA has it, with is_causal or without."""
+
+    score: Callable[[int, int, torch.device], Modifier] | None = None
+    mask: Callable[[int, int, torch.device], Modifier] | None = None
+    group: int = 1
+    library: bool = False
+
+
+def _causal(heads: int, length: int, device: torch.device) -> Modifier:
+    return lambda b, h, q, k: q >= k
+
+
+def _window(heads: int, length: int, device: torch.device) -> Modifier:
+    return lambda b, h, q, k: (q >= k) & (q - k < WINDOW)
+
+
+def _documents(heads: int, length: int, device: torch.device) -> Modifier:
+    starts = torch.rand(length, generator=torch.Generator().manual_seed(1)) < 1 / DOCUMENT
+    document = starts.cumsum(0).to(device)
+    return lambda b, h, q, k: (q >= k) & (document[q] == document[k])
+
+
+def _alibi(heads: int, length: int, device: torch.device) -> Modifier:
+    slopes = torch.exp2(-8 * torch.arange(1, heads + 1, device=device) / heads)
+    return lambda score, b, h, q, k: score + slopes[h] * (k - q)
+
+
+def _soft_cap(heads: int, length: int, device: torch.device) -> Modifier:
+    return lambda score, b, h, q, k: CAP * torch.tanh(score / CAP)
+
+
+VARIANTS: Mapping[str, Variant] = {
+    "full": Variant(library=True),
+    "causal": Variant(mask=_causal, library=True),
+    "window": Variant(mask=_window),
+    "alibi": Variant(_alibi, _causal),
+    "softcap": Variant(_soft_cap, _causal),
+    "document": Variant(mask=_documents),
+    "gqa": Variant(mask=_causal, group=4, library=True),
+}
+
+
+@dataclass
+class Row:
+    """One attention; figures by backend. flops: of unmasked blocks. library: the SDPA backend that was best."""
+
+    variant: str
+    dim: int
+    length: int
+    passes: str
+    flops: float = 0.0
+    ms: dict[str, float] = field(default_factory=dict)
+    tflops: dict[str, float] = field(default_factory=dict)
+    mib: dict[str, float] = field(default_factory=dict)
+    error: dict[str, float] = field(default_factory=dict)
+    first_call_s: dict[str, float] = field(default_factory=dict)
+    library: str = ""
+    problems: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.variant} d{self.dim} n{self.length} {self.passes}"
 
 
 @dataclass(frozen=True)
 class Case:
-    """batch, heads, queries (and keys), width; heads that share a key; what is done to the scores."""
+    """A row's tensors: query (batch, heads, length, dim), key and value with fewer heads, the output's gradient."""
 
-    name: str
-    size: tuple[int, int, int, int]
-    shared: int = 1
-    score_mod: Callable[..., Any] | None = None
-    mask: Callable[..., Any] | None = None
+    variant: Variant
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    gradient: Tensor
+    score: Modifier | None
+    mask: Modifier | None
+    blocks: BlockMask | None
+    backward: bool
 
-    def tensors(self, dtype: torch.dtype) -> list[torch.Tensor]:
-        batch, heads, queries, width = self.size
-        sizes = [(batch, heads, queries, width)] + 2 * [(batch, heads // self.shared, queries, width)]
-        return [torch.randn(size, device="cuda", dtype=dtype) for size in sizes]
+    @property
+    def flops(self) -> float:
+        """Of all blocks that are not all masked."""
+        batch, heads, length, dim = self.q.shape
+        blocks = math.ceil(length / BLOCK) ** 2
+        if self.blocks is not None:
+            partial, full = self.blocks.kv_num_blocks, self.blocks.full_kv_num_blocks
+            blocks = int(partial.sum()) + (0 if full is None else int(full.sum()))
+        return batch * heads * blocks * BLOCK**2 * 4 * dim * (3.5 if self.backward else 1)
 
-    def function(self) -> tuple[Callable[..., Any], float]:
-        """flex_attention, and the share of the scores that its blocks leave."""
-        queries = self.size[2]
-        blocks = None if self.mask is None else create_block_mask(self.mask, None, None, queries, queries)
-        share = 1.0 if blocks is None else 1 - blocks.sparsity() / 100
+    def step(self, attention: Callable[..., Tensor]) -> Callable[[], list[Tensor]]:
+        """A call of an attention of query, key and value: its output and, with the backward, three gradients."""
+        inputs = (self.q, self.k, self.v)
 
-        def f(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
-            given = {"score_mod": self.score_mod, "block_mask": blocks, "enable_gqa": self.shared > 1}
-            return flex_attention(query, key, value, **given)
-
-        return f, share
-
-    def flash(self) -> Callable[..., Any] | None:
-        """The same by torch's FlashAttention-2, where it can do it."""
-        if self.score_mod is not None or self.mask not in (None, causal):
-            return None
-
-        def f(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
-            with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-                return F.scaled_dot_product_attention(
-                    query, key, value, is_causal=self.mask is causal, enable_gqa=self.shared > 1
-                )
-
-        return f
-
-
-def causal(b: Any, h: Any, q: Any, k: Any) -> Any:
-    return q >= k
-
-
-def window(b: Any, h: Any, q: Any, k: Any) -> Any:
-    return (q >= k) & (q - k < 512)
-
-
-def soft_cap(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-    return torch.tanh(score / 20) * 20
-
-
-def alibi(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-    return score + torch.exp2(-(h + 1) * 0.5) * (k - q)
-
-
-CASES = (
-    Case("plain 64", (4, 16, 4096, 64)),
-    Case("causal 64", (4, 16, 4096, 64), mask=causal),
-    Case("plain 128", (4, 16, 4096, 128)),
-    Case("causal 128", (4, 16, 4096, 128), mask=causal),
-    Case("causal 128 grouped", (4, 32, 4096, 128), shared=4, mask=causal),
-    Case("plain 256", (2, 8, 4096, 256)),
-    Case("plain 96", (4, 16, 4096, 96)),
-    Case("window 128", (4, 16, 4096, 128), mask=window),
-    Case("alibi causal 64", (4, 16, 4096, 64), score_mod=alibi, mask=causal),
-    Case("soft cap causal 128", (4, 16, 4096, 128), score_mod=soft_cap, mask=causal),
-)
-
-
-def timed(call: Callable[[], Any], times: int = 20) -> float:
-    """Microseconds."""
-    for _ in range(3):
-        call()
-    pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(times)]
-    for start, end in pairs:
-        start.record()
-        call()
-        end.record()
-    torch.cuda.synchronize()
-    return statistics.median(start.elapsed_time(end) for start, end in pairs) * 1e3
-
-
-def columns(case: Case, function: Callable[..., Any], names: Sequence[str]) -> Iterator[tuple[str, Callable[..., Any]]]:
-    for name in names:
-        torch._dynamo.reset()
-        flash = case.flash()
-        if name == "flash":
-            if flash is not None:
-                yield name, flash
-        elif name == "eager":
-            yield name, function
-        else:
-            yield name, torch.compile(function, backend=name, dynamic=False)
-
-
-def captured(function: Callable[..., Any], given: Sequence[torch.Tensor]) -> tuple[Program, list[Any]]:
-    """The program with the attention as it was lowered, and what it is called with."""
-    compiler, log = make_compiler(None, {"disable_plugins": ("library",)}), Log()
-    found: list[tuple[Program, list[Any]]] = []
-
-    def keep(graph: Graph) -> Callable[[list[Any]], Any]:
-        schedule = schedule_prepared(prepare_graph(graph, compiler, log), compiler, log)
-
-        def run(args: list[Any]) -> Any:
-            found.append((schedule.program, list(args)))
-            return torch.fx.Interpreter(graph.module).run(*args)
+        def run() -> list[Tensor]:
+            if not self.backward:
+                with torch.no_grad():
+                    return [attention(*inputs)]
+            output = attention(*inputs)
+            return [output.detach(), *torch.autograd.grad(output, inputs, self.gradient)]
 
         return run
 
+    def flex(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """flex_attention, to be compiled."""
+        enable = self.variant.group > 1
+        return flex_attention(q, k, v, score_mod=self.score, block_mask=self.blocks, enable_gqa=enable)
+
+    def sdpa(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """torch's scaled_dot_product_attention, where it has the variant."""
+        causal, enable = self.mask is not None, self.variant.group > 1
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=enable)
+
+
+def make_case(
+    variant: Variant, dim: int, length: int, backward: bool, tokens: int, width: int, device: torch.device
+) -> Case:
+    """tokens: batch times length (one sequence at least); width: heads times head dim."""
+    torch.manual_seed(0)
+    heads, batch = max(variant.group, width // dim), max(1, tokens // length)
+    size = (batch, heads // variant.group, length, dim)
+
+    def randn(*size: int) -> Tensor:
+        return torch.randn(*size, device=device).to(torch.bfloat16)
+
+    q, k, v = randn(batch, heads, length, dim), randn(*size), randn(*size)
+    score = variant.score(heads, length, device) if variant.score else None
+    mask = variant.mask(heads, length, device) if variant.mask else None
+    blocks = create_block_mask(mask, None, None, length, length, device=device, BLOCK_SIZE=BLOCK) if mask else None
+    leaves = [t.requires_grad_(backward) for t in (q, k, v)]
+    return Case(variant, *leaves, randn(*q.shape), score, mask, blocks, backward)
+
+
+def reference(case: Case, rows: int = 1024) -> list[Tensor]:
+    """What `Case.step` returns in float64, of the first sequence's first key head and its group of query heads; so many
+    rows of scores at a time."""
+    group, length = case.variant.group, case.q.shape[2]
+    q, k, v = (t.detach()[0, : group if at == 0 else 1].double() for at, t in enumerate((case.q, case.k, case.v)))
+    gradient = case.gradient[0, :group].double()
+    k, v = k.requires_grad_(case.backward), v.requires_grad_(case.backward)
+    zero, h = torch.zeros((), dtype=torch.int64, device=q.device), torch.arange(group, device=q.device)[:, None, None]
+    columns = torch.arange(length, device=q.device)
+    outputs, of_q, of_k, of_v = [], [], torch.zeros_like(k), torch.zeros_like(v)
+    for start in range(0, length, rows):
+        part = q[:, start : start + rows].requires_grad_(case.backward)
+        at = torch.arange(start, min(start + rows, length), device=q.device)[:, None]
+        scores = part @ k.transpose(1, 2) / math.sqrt(q.shape[2])
+        if case.score is not None:
+            scores = case.score(scores, zero, h, at, columns)
+        if case.mask is not None:
+            scores = scores.masked_fill(~case.mask(zero, h, at, columns), -math.inf)
+        output = scores.softmax(-1) @ v
+        outputs.append(output.detach())
+        if case.backward:
+            found = torch.autograd.grad(output, (part, k, v), gradient[:, start : start + rows])
+            of_q.append(found[0])
+            of_k += found[1]
+            of_v += found[2]
+    return [torch.cat(outputs, 1), *((torch.cat(of_q, 1), of_k, of_v) if case.backward else ())]
+
+
+def distance(got: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
+    """The largest difference, of the largest value, of the worst tensor; `exact` has fewer sequences and heads."""
+    found = [
+        float((a[0, : b.shape[0]].double() - b).abs().max() / b.abs().max()) for a, b in zip(got, exact, strict=True)
+    ]
+    return math.nan if any(map(math.isnan, found)) else max(found)
+
+
+def measure(row: Row, case: Case, backends: Sequence[str], seconds: float) -> None:
+    """Fill in a row: every backend's first call, error and memory, and the times, in turn."""
     torch._dynamo.reset()
-    torch.compile(function, backend=partial(capture, compile_graph=keep, compiler=compiler), dynamic=False)(*given)
-    return found[0]
-
-
-def sweep(function: Callable[..., Any], given: Sequence[torch.Tensor], cache: Cache) -> Iterator[tuple[Tiles, float]]:
-    """Tiles and microseconds."""
-    program, args = captured(function, given)
-    (attention,) = (op for op in program.operations if isinstance(op, Attention))
-    target = target_of("cuda:0")
-    plan = make_plan(attention, program, written(attention, program), "matmul" in target.tf32)
-    memory = {name: value for name, value in zip(program.inputs, args, strict=True) if isinstance(name, str)}
-    for name in plan.outputs:
-        buffer = program.buffers[name]
-        size, stride = (tuple(map(int, exprs)) for exprs in (buffer.layout.size, buffer.layout.stride))
-        memory[name] = torch.empty_strided(size, stride, dtype=buffer.dtype, device="cuda")
-    memory |= {name: value.cuda() for name, value in program.constants.items()}
-    context = CodegenContext(None, target, program, cache)  # type: ignore[arg-type]
-    widest = power_of_two(max(plan.widths))
-    for rows, keys, warps, stages in product((64, 128), (32, 64, 128), (4, 8), (2, 3, 4)):
-        tiles = Tiles(rows, keys, warps, stages)
-        if shared_bytes(tiles, plan.padded, plan.dtype.itemsize) > target.shared_bytes or rows * widest > 2**15:
+    device = case.q.device
+    row.flops, exact = case.flops, reference(case)
+    steps: dict[str, Step] = {}
+    for name in backends:
+        if name == "sdpa" and not case.variant.library:
             continue
         try:
-            source = write_attention(plan, tiles, "attention")
-            launch = load_kernel(source, context)
-            addresses = [memory[str(name)].data_ptr() for name in source.arguments]
-            yield tiles, timed(lambda launch=launch, addresses=addresses: launch(*addresses))  # type: ignore[misc]
-        except (Unsuitable, RuntimeError) as why:
-            print(f"    {tiles}: {str(why).splitlines()[0]}")
+            with torch.enable_grad():
+                start = time.perf_counter()
+                if name == "sdpa":
+                    step = _best_library(row, case, seconds / 10)
+                else:
+                    step = case.step(torch.compile(case.flex, dynamic=False, **BACKENDS[name]))
+                row.error[name] = distance(step(), exact)
+                row.first_call_s[name] = time.perf_counter() - start
+                row.mib[name] = _peak_mib(step, device)
+                steps[name] = recorded(step) if device.type == "cuda" else step
+        except Exception as problem:  # one backend's failure must not cost the others
+            row.problems[name] = f"{type(problem).__name__}: {problem}".splitlines()[0][:200]
+            traceback.print_exc(limit=3, file=sys.stderr)
+    row.ms = in_turn(steps, device, seconds)
+    row.tflops = {name: row.flops / (ms * 1e9) for name, ms in row.ms.items()}
+
+
+def _best_library(row: Row, case: Case, seconds: float) -> Step:
+    """The step under the fastest of torch's SDPA backends; whichever torch takes on the CPU."""
+    step = case.step(case.sdpa)
+    if case.q.device.type != "cuda":
+        row.library = "any"
+        return step
+    steps: dict[str, Step] = {}
+    for backend in LIBRARY:
+
+        def under(backend: SDPBackend = backend) -> Any:
+            with sdpa_kernel(backend):
+                return step()
+
+        try:
+            under()
+        except RuntimeError:  # it has no kernel for these sizes
+            continue
+        steps[backend.name.removesuffix("_ATTENTION").lower()] = under
+    if not steps:
+        raise RuntimeError("none of torch's SDPA backends takes this")
+    times = in_turn(steps, case.q.device, seconds)
+    row.library = min(times, key=lambda name: times[name])
+    return steps[row.library]
+
+
+def _peak_mib(step: Step, device: torch.device) -> float:
+    if device.type != "cuda":
+        return math.nan
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def rows(only: Sequence[str], dims: Sequence[int], lengths: Sequence[int]) -> list[Row]:
+    """All rows that are asked for, in an order without a pattern that is always the same."""
+    every = [Row(*key) for key in itertools.product(VARIANTS, dims, lengths, PASSES)]
+    random.Random(0).shuffle(every)
+    return [row for row in every if not only or any(set(text.split()) <= set(row.name.split()) for text in only)]
+
+
+def line(row: Row, backends: Sequence[str]) -> list[str]:
+    """A row of the table: a line for each backend, the name on the first."""
+    found = []
+    for name in backends:
+        label = f"{row.name if not found else '':31}{name:13}"
+        if name in row.problems:
+            found += [label + "failed", f"    {row.problems[name]}"[:80]]
+        elif name in row.ms:
+            figures = f"{row.ms[name]:8.3f}{row.tflops[name]:7.1f}{row.mib[name]:8.0f}{row.error[name]:9.1e}"
+            found.append(label + figures + (f" {row.library[:4]}" if name == "sdpa" else ""))
+    return found
+
+
+HEADER = f"{'variant, head dim, length':31}{'backend':13}{'ms':>8}{'TFLOPs':>7}{'MiB':>8}{'error':>9}"
+
+
+def summary(found: Sequence[Row], backends: Sequence[str]) -> list[str]:
+    """How many times as fast litz is as each other: geometric mean and worst row, by passes."""
+    lines = []
+    for ours in (name for name in backends if name.startswith("litz")):
+        for other in (name for name in backends if not name.startswith("litz")):
+            for passes in PASSES:
+                pairs = [
+                    (r.ms[other] / r.ms[ours], r) for r in found if r.passes == passes and {ours, other} <= set(r.ms)
+                ]
+                if pairs:
+                    mean = math.exp(sum(math.log(ratio) for ratio, _ in pairs) / len(pairs))
+                    worst, row = min(pairs, key=lambda pair: pair[0])
+                    lines.append(
+                        f"{ours} against {other}, {passes}: {mean:.3f} times ({len(pairs)}), "
+                        f"worst {worst:.2f}: {row.variant} d{row.dim} n{row.length}"
+                    )
+    return lines
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", nargs="*", default=[case.name for case in CASES])
-    parser.add_argument("--dtype", default="bf16", choices=DTYPES)
-    parser.add_argument("--tiles", action="store_true")
-    parser.add_argument("--columns", nargs="*", default=["litz", "flash"], choices=COLUMNS)
-    asked = parser.parse_args(argv)
-    dtype = DTYPES[asked.dtype]
-    for case in CASES:
-        if case.name not in asked.only:
-            continue
-        given = case.tensors(dtype)
-        function, share = case.function()
-        batch, heads, queries, width = case.size
-        flops = 4.0 * batch * heads * queries * queries * width * share
-        if asked.tiles:
-            with tempfile.TemporaryDirectory() as folder:
-                found = sorted(sweep(function, given, Cache(Path(folder))), key=lambda item: item[1])
-            for tiles, us in found[:8]:
-                print(f"{case.name:24} {tiles!s:20} {us:9.1f} us {flops / us / 1e6:7.1f} TFLOP/s", flush=True)
-            continue
-        want = None
-        for name, run in columns(case, function, asked.columns):
-            got = run(*given)
-            want = got if want is None else want
-            torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)
-            us = timed(partial(run, *given))
-            print(f"{case.name:24} {name:10} {us:9.1f} us {flops / us / 1e6:7.1f} TFLOP/s", flush=True)
+    """Print a table, rows as soon as they are measured; write JSON to --out."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.attention", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", nargs="+", default=[], help='rows that have all words of a text: "causal d128"')
+    parser.add_argument("--dims", nargs="+", type=int, default=list(DIMS), help="head dims")
+    parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS))
+    parser.add_argument("--backends", nargs="+", choices=list(BACKENDS), default=["sdpa", "inductor", "litz"])
+    parser.add_argument("--tokens", type=int, default=16384, help="batch times length")
+    parser.add_argument("--width", type=int, default=2048, help="heads times head dim")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of measuring per row, beside compiling")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no row after so many, and sum up")
+    parser.add_argument("--out", help="write the figures to this file, as JSON")
+    args = parser.parse_args(argv)
+    device, stop = torch.device(args.device), time.monotonic() + 60 * args.minutes
+    facts = {"where": describe(device), "tokens": args.tokens, "width": args.width}
+    print(f"{facts['where']}; {args.tokens} tokens, width {args.width}, bf16\n{HEADER}")
+    found: list[Row] = []
+    for row in rows(args.only, args.dims, args.lengths):
+        if time.monotonic() > stop:
+            print("out of time")
+            break
+        backward = row.passes == "both"
+        case = make_case(VARIANTS[row.variant], row.dim, row.length, backward, args.tokens, args.width, device)
+        measure(row, case, args.backends, args.seconds)
+        found.append(row)
+        print("\n".join(line(row, args.backends)), flush=True)
+        if args.out:
+            Path(args.out).write_text(json.dumps({**facts, "rows": [asdict(row) for row in found]}, indent=1))
+        del case
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+    print("\n".join(summary(found, args.backends)))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class Core:
         return decompositions({})
 
     @hookimpl
-    def litz_register_lowerings(self) -> Mapping[OpOverload, Callable[..., Any]]:
+    def litz_register_lowerings(self) -> Mapping[Any, Callable[..., Any]]:
         from litz.lower import core_lowerings
 
         return core_lowerings()

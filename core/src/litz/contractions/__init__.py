@@ -5,15 +5,17 @@ from collections.abc import Sequence
 
 from litz_plugins import OptionsView, TemplateSpec
 
+from .attention.offer import KINDS, offer_attention
 from .products.gemm import OPERANDS
 from .products.rows import offer_rows
 
 
 def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
-    """What core offers where nothing is measured."""
+    """What core offers: attention always, products where nothing is measured."""
+    attention = TemplateSpec("attention", KINDS, offer_attention)
     if options.get("max_autotune", False):
-        return []  # litz-autotune offers the same, among others
-    return [TemplateSpec("rows", tuple(OPERANDS), offer_rows)]
+        return [attention]  # litz-autotune offers the others, among more
+    return [attention, TemplateSpec("rows", tuple(OPERANDS), offer_rows)]
 
 
 __all__ = ["core_templates"]

@@ -1,0 +1,417 @@
+"""The kernel of attention: in, an `AttentionPlan` and `Tiles`; out, a `KernelSource` of Triton text.
+
+A program has a tile of queries of one head and walks over tiles of keys, with the softmax's maximum and sum so far of
+each row: what was added up before is scaled down when a greater score comes (Milakov and Gimelshein, 2018; Dao et al.,
+2022). No score is ever in memory. What becomes of a score is core's own text (`litz.codegen.triton.values`), on a tile
+whose axis y are the queries and whose axis x are the keys; what does not vary along the keys is computed before.
+
+With `Blocks` the walk goes over the listed blocks of keys: with the mask over those that are partly masked, without it
+over the full ones. Without, the bounds that a mask's comparisons say (`bounds.py`) tell which tiles need it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+
+from litz.codegen.triton.dialect import ELEMENTS
+from litz.codegen.triton.indices import write_axis
+from litz.codegen.triton.text import IndexText
+from litz.codegen.triton.tiling import Axis
+from litz.codegen.triton.values import Value
+from litz.ir import Blocks, Layout, Node, Range, TensorRef
+from litz.ir.attention import SCORE
+from litz.ir.index import ZERO, Expr, floordiv
+from litz.ir.node import walk
+from litz_plugins import KernelSource
+
+from .bounds import Bounds, find_bounds
+from .plan import AttentionPlan, B, H, K, Q, Unsuitable, offset_of
+from .tiles import Tiles, parts
+
+LOG2_E = 1 / math.log(2)
+TILE = frozenset("yx")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the elements of a key or value. name: of their positions, in the kernel. start: the first. size: how many
+    a tile has. width: of the key or value."""
+
+    name: str
+    number: int
+    start: int
+    size: int
+    width: int
+
+    @property
+    def block(self) -> str:
+        """The tile's extent."""
+        return f"{self.name.upper()}BLOCK"
+
+    def mask(self, expand: str) -> list[str]:
+        """What keeps the tile within the key or value."""
+        return [] if self.start + self.size <= self.width else [f"({self.name}{expand} < {self.width})"]
+
+    @staticmethod
+    def all(name: str, width: int) -> tuple[Part, ...]:
+        sizes = parts(width)
+        starts = accumulate(sizes, initial=0)
+        found = zip(starts, sizes)
+        return tuple(Part(f"{name}{number}", number, start, size, width) for number, (start, size) in enumerate(found))
+
+
+@dataclass(frozen=True)
+class KeyAxis(Axis):
+    """The keys of a tile. beyond: may the tile reach beyond the last key? Only the last tile does."""
+
+    beyond: bool = False
+
+    @property
+    def masked(self) -> bool:
+        return self.beyond
+
+
+def write_attention(plan: AttentionPlan, tiles: Tiles, name: str) -> KernelSource:
+    """The kernel that writes `plan.outputs`: the result, and perhaps logsumexp and maxima. Unsuitable where a tile may
+    be part of two blocks."""
+    return Forward(plan, tiles).source(name)
+
+
+def check_blocks(blocks: Blocks | None, tiles: Tiles) -> None:
+    """Unsuitable unless a tile is part of one block. One block for all is as good as none."""
+    if blocks is None:
+        return
+    sides = ((blocks.queries, tiles.rows, blocks.counts, 2), (blocks.keys, tiles.keys, blocks.indices, 3))
+    for extent, tile, listed, dim in sides:
+        if not extent.is_Integer:
+            raise Unsuitable("a mask whose blocks are not of a constant size")
+        if int(extent) % tile and listed.layout.size[dim] != 1:
+            raise Unsuitable(f"a mask of blocks of {extent}, of which {tile} is not a divisor")
+
+
+class Forward:
+    """The text while it is written."""
+
+    def __init__(self, plan: AttentionPlan, tiles: Tiles) -> None:
+        self.plan, self.tiles, self.attention = plan, tiles, plan.attention
+        check_blocks(plan.attention.blocks, tiles)
+        self.wide = "" if plan.index_type == "tl.int32" else f".to({plan.index_type})"
+        self.rows = Axis("y", (Range(Q, plan.size[2]),), tiles.rows)
+        self.tile = plan.tile(self.rows, self.keys(False), tiles.warps)
+        self.depth, self.across = Part.all("d", plan.widths[0]), Part.all("e", plan.widths[1])
+        self.folded = plan.score is None and float(self.attention.scale) > 0
+        """Is the scale part of the exponent's factor? Scores are then what the product gives."""
+        self.factor = (float(self.attention.scale) if self.folded else 1.0) * LOG2_E
+
+    def keys(self, beyond: bool) -> KeyAxis:
+        return KeyAxis("x", (Range(K, self.plan.size[3]),), self.tiles.keys, beyond)
+
+    # ---------------------------------------------------------------------------------------------------- the module
+
+    def source(self, name: str) -> KernelSource:
+        plan, tile = self.plan, self.tile
+        self.write_place()
+        self.write_operands()
+        self.write_walk()
+        self.write_results()
+        limits = plan.size_texts([*plan.limits, *tile.limits])
+        parameters = [*plan.names.buffers.values(), *plan.names.sizes.values()]
+        if limits:
+            parameters.append("INDEX: tl.constexpr")
+        elif plan.index_type == "INDEX":
+            tile.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
+        symbol, body = plan.symbol("attention"), "\n".join(tile.lines)
+        lines = [*plan.header(f"attention: {self.tiles}"), "import triton", "import triton.language as tl"]
+        helpers = sorted(set(re.findall(r"(?<![\w.])_[a-z]\w*", body)))
+        helpers += ["libdevice"] if "libdevice." in body else []
+        if helpers:
+            lines.append(f"from litz.runtime.triton_helpers import {', '.join(helpers)}")
+        lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
+        arguments = (*plan.names.buffers, *plan.names.sizes)
+        settings = plan.settings(body, limits, self.grid(), self.tiles.warps, self.tiles.stages)
+        return KernelSource(name, "triton", "\n".join(lines), symbol, arguments, settings, suffix="py")
+
+    def grid(self) -> str:
+        batch, heads, rows, _ = map(self.plan.host_text, self.plan.size)
+        return f"(-(-{rows} // {self.tiles.rows})) * {heads} * {batch}"
+
+    # ----------------------------------------------------------------------------------------- what a program works on
+
+    def write_place(self) -> None:
+        """Programs of one head are neighbours, as they read the same keys. The last queries come first: where a mask is
+        causal they look at the most keys, and what takes long should not start last."""
+        emit, plan, wide = self.tile.emit, self.plan, self.wide
+        _, heads, rows, _ = plan.size
+        emit(f"YBLOCK: tl.constexpr = {self.tiles.rows}", f"XBLOCK: tl.constexpr = {self.tiles.keys}")
+        for part in (*self.depth, *self.across):
+            emit(f"{part.block}: tl.constexpr = {part.size}")
+        emit(f"columns = {self.blocks_of(rows, self.tiles.rows)}")
+        emit("row = columns - 1 - tl.program_id(0) % columns", "outer = tl.program_id(0) // columns")
+        emit(f"h0 = (outer % {plan.text(heads)}){wide}", f"b0 = (outer // {plan.text(heads)}){wide}")
+        write_axis(self.tile, self.rows, f"row{wide} * YBLOCK + tl.arange(0, YBLOCK)[:, None]")
+        emit(f"lane = tl.arange(0, XBLOCK){wide}")
+        for part in (*self.depth, *self.across):
+            emit(f"{part.name} = {f'{part.start} + ' if part.start else ''}tl.arange(0, {part.block}){wide}")
+
+    def blocks_of(self, size: Expr, block: int) -> str:
+        return str(-(-int(size) // block)) if size.is_Integer else f"tl.cdiv({self.plan.text(size)}, {block})"
+
+    def write_operands(self) -> None:
+        """The queries, and where the tiles of keys and values begin. Keys lie transposed in their tile."""
+        attention, emit = self.attention, self.tile.emit
+        query, key, value = attention.query, attention.key, attention.value
+        group = floordiv(query.layout.size[1], key.layout.size[1])
+        shared = floordiv(H, group, {H: query.layout.size[1]})
+        emit(f"queries = {self.pointer(query, (B, H, ZERO, ZERO))} + y0 * {self.stride(query, 2)}")
+        for d in self.depth:
+            masks = [*self.row_masks(), *d.mask("[None, :]")]
+            emit(f"query{d.number} = tl.load(queries + {d.name}[None, :] * {self.stride(query, 3)}{self.given(masks)})")
+        emit(f"keys = {self.pointer(key, (B, shared, ZERO, ZERO))}")
+        emit(f"values = {self.pointer(value, (B, shared, ZERO, ZERO))}")
+        for d in self.depth:
+            along, across = f"{d.name}[:, None] * {self.stride(key, 3)}", f"lane[None, :] * {self.stride(key, 2)}"
+            emit(f"keytile{d.number} = {along} + {across}")
+        for e in self.across:
+            along, across = f"lane[:, None] * {self.stride(value, 2)}", f"{e.name}[None, :] * {self.stride(value, 3)}"
+            emit(f"valuetile{e.number} = {along} + {across}")
+
+    def pointer(self, ref: TensorRef, position: tuple[Expr, ...]) -> str:
+        return f"{self.plan.names.buffers[ref.buffer]} + {self.plan.text(offset_of(ref, position))}"
+
+    def stride(self, ref: TensorRef, dim: int) -> str:
+        return self.plan.text(ref.layout.stride[dim])
+
+    def row_masks(self) -> list[str]:
+        return ["ymask"] if self.rows.masked else []
+
+    @staticmethod
+    def given(masks: list[str]) -> str:
+        return f", mask={' & '.join(masks)}, other=0.0" if masks else ""
+
+    # -------------------------------------------------------------------------------------------------- over the keys
+
+    def write_walk(self) -> None:
+        emit = self.tile.emit
+        self.write_outside()
+        emit('maximum = tl.full([YBLOCK], float("-inf"), tl.float32)', "total = tl.zeros([YBLOCK], tl.float32)")
+        emit(*(f"accumulator{e.number} = tl.zeros([YBLOCK, {e.block}], tl.float32)" for e in self.across))
+        blocks = self.attention.blocks
+        if blocks is None:
+            emit("zero = h0 * 0")  # of the type of indices
+            bounds = find_bounds(self.plan.mask, Q, K)
+            if bounds:
+                self.walk_between(bounds)
+            else:
+                self.walk_all()
+            return
+        self.walk_blocks(blocks, blocks.counts, blocks.indices, True)
+        if blocks.full_counts is not None and blocks.full_indices is not None:
+            self.walk_blocks(blocks, blocks.full_counts, blocks.full_indices, False)
+
+    def write_outside(self) -> None:
+        """The values of the bodies that do not vary along the keys."""
+        inside: set[Node] = set()
+        outside: list[Node] = []
+        for node in walk(*self.roots(True)):
+            varies = K in self.plan.body.variables[node] or (node.op == "load" and node.buffer == SCORE)
+            if varies or not inside.isdisjoint(node.args):
+                inside.add(node)
+            elif node.op != "const":
+                outside.append(node)
+        self.tile.compute(outside)
+
+    def roots(self, with_mask: bool) -> list[Node]:
+        plan = self.plan
+        found = [plan.score, plan.mask if with_mask else None]
+        return [node for node in found if node is not None]
+
+    def walk_all(self) -> None:
+        """Over all keys: whole tiles, and one that reaches beyond the end where there is one."""
+        text, keys = self.plan.text(self.plan.size[3]), self.plan.size[3]
+        block = self.tiles.keys
+        if keys.is_Integer:
+            # Always times one, which ptxas does not know: it unrolls a loop of known length for seconds.
+            self.tile.emit(f"end = {int(keys) // block * block} * tl.num_programs(1)")
+        else:
+            self.tile.emit(f"end = {text} // XBLOCK * XBLOCK")
+        if not keys.is_Integer or int(keys) >= block:
+            self.walk("0", "end", True, False)
+        if self.uneven:
+            self.walk("end", text, True, True)
+
+    def walk_between(self, bounds: Bounds) -> None:
+        """Over the tiles that the mask's bounds leave: with the mask where a bound goes through a tile, without it in
+        between. For queries beyond the last there is no tighter bound than for others."""
+        emit, keys = self.tile.emit, self.plan.text(self.plan.size[3])
+        emit(f"yfirst = row{self.wide} * YBLOCK", "ylast = yfirst + YBLOCK - 1")
+        begin, opened = (self.limit(bounds.lower, greatest, "tl.maximum", "zero") for greatest in (False, True))
+        end, closed = (self.limit(bounds.upper, greatest, "tl.minimum", f"{keys} - 1") for greatest in (True, False))
+        emit(f"begin = {begin} // XBLOCK * XBLOCK", f"end = {end} + 1")
+        if not bounds.exact:
+            self.walk("begin", "end", True, self.uneven)
+            return
+        emit(f"opened = tl.cdiv({opened}, XBLOCK) * XBLOCK")
+        emit(f"closed = tl.maximum({closed} + 1, 0) // XBLOCK * XBLOCK")
+        if bounds.lower:
+            self.walk("begin", "tl.minimum(opened, end)", True, self.uneven)
+        self.walk("opened", "closed", False, False)
+        if bounds.upper or self.uneven:
+            self.walk("tl.maximum(opened, closed)", "end", True, self.uneven)
+
+    def limit(self, limits: tuple[Expr, ...], greatest: bool, combine: str, found: str) -> str:
+        """The text of the least or greatest value of each limit among the tile's queries, and `found`, combined."""
+        for limit in limits:
+            last = (limit.coeff(Q) > 0) == greatest
+            names = {**self.plan.names.index_names, Q: "ylast" if last else "yfirst"}
+            found = f"{combine}({IndexText(names, self.plan.body.extents)(limit)} + zero, {found})"
+        return found
+
+    def walk(self, begin: str, end: str, with_mask: bool, beyond: bool) -> None:
+        with self.loop(f"for place in range({begin}, {end}, XBLOCK):"):
+            self.tile.emit("start = place + zero")
+            self.step(with_mask, beyond)
+
+    @property
+    def uneven(self) -> bool:
+        """May the last tile reach beyond the last key?"""
+        keys = self.plan.size[3]
+        return not (keys.is_Integer and int(keys) % self.tiles.keys == 0)
+
+    def walk_blocks(self, blocks: Blocks, counts: TensorRef, indices: TensorRef, with_mask: bool) -> None:
+        """Over the blocks that are listed for the program's queries."""
+        plan, emit, tiles, wide = self.plan, self.tile.emit, self.tiles, self.wide
+        keys, block = plan.size[3], int(blocks.keys)
+        several = max(1, int(blocks.queries) // tiles.rows)
+        emit(f"listed = tl.minimum(row // {several}, {plan.text(counts.layout.size[2] - 1)}){wide}")
+        place = [self.stride(ref, 2) for ref in (counts, indices)]
+        count = f"tl.load({self.pointer(counts, (B, H, ZERO))} + listed * {place[0]})"
+        emit(f"count = tl.minimum({count}, {plan.text(indices.layout.size[3])})")
+        emit(f"indices = {self.pointer(indices, (B, H, ZERO, ZERO))} + listed * {place[1]}")
+        emit(f"each = {self.tiles_of_block(keys, block)}")
+        whole = bool(keys.is_Integer) and int(keys) % block == 0 and block % tiles.keys == 0
+        with self.loop("for step in range(0, count * each):"):
+            # Whatever is listed, no key outside of the tensor is read.
+            emit(f"block = tl.load(indices + step // each * {self.stride(indices, 3)})")
+            emit(f"block = tl.minimum(tl.maximum(block, 0), ({plan.text(keys)} - 1) // {block}){wide}")
+            emit(f"start = tl.multiple_of(block * {block} + step % each * XBLOCK, XBLOCK)")
+            self.step(with_mask, not whole)
+
+    def tiles_of_block(self, keys: Expr, block: int) -> str:
+        """How many tiles of keys a block has. A block may be larger than all the keys."""
+        if keys.is_Integer:
+            return str(-(-min(block, int(keys)) // self.tiles.keys))
+        if block < 2**30:
+            return str(-(-block // self.tiles.keys))
+        return f"tl.cdiv({self.plan.text(keys)}, XBLOCK)"
+
+    @contextmanager
+    def loop(self, head: str) -> Iterator[None]:
+        """A loop over keys; its values are gone at its end."""
+        tile = self.tile
+        kept = dict(tile.values)
+        tile.emit(head)
+        tile.depth += 1
+        yield
+        tile.depth -= 1
+        tile.values = kept
+
+    def step(self, with_mask: bool, beyond: bool) -> None:
+        """One tile of keys, the first of which is `start`. beyond: some may be outside."""
+        plan, tile, emit = self.plan, self.tile, self.tile.emit
+        axis = self.keys(beyond)
+        self.use(axis)
+        write_axis(tile, axis, "start + lane[None, :]")
+        outside = ["(start + lane[:, None] < " + plan.text(plan.size[3]) + ")"] if beyond else []
+        key, value = self.attention.key, self.attention.value
+        for d in self.depth:
+            masks = [*(["xmask"] if beyond else []), *d.mask("[:, None]")]
+            emit(
+                f"key{d.number} = tl.load(keys + start * {self.stride(key, 2)} + keytile{d.number}{self.given(masks)})"
+            )
+            so_far = ", scores" if d.number else ""
+            emit(f"scores = tl.dot(query{d.number}, key{d.number}{so_far}{plan.precision()})")
+        if not self.folded:
+            emit(f"scores = scores * {float(self.attention.scale)!r}")
+        self.write_body(with_mask, beyond)
+        factor = repr(self.factor)
+        emit(
+            "greatest = tl.maximum(maximum, tl.max(scores, 1))",
+            # A row without a key so far has -inf, and -inf - -inf would be NaN.
+            f'shift = tl.where(greatest == float("-inf"), 0.0, greatest) * {factor}',
+            f"weights = tl.exp2(scores * {factor} - shift[:, None])",
+            f"smaller = tl.exp2(maximum * {factor} - shift)",
+            "total = total * smaller + tl.sum(weights, 1)",
+        )
+        element = ELEMENTS[plan.dtype]
+        for e in self.across:
+            masks = [*outside, *e.mask("[None, :]")]
+            place = f"values + start * {self.stride(value, 2)} + valuetile{e.number}"
+            emit(f"value{e.number} = tl.load({place}{self.given(masks)})")
+            emit(f"accumulator{e.number} = accumulator{e.number} * smaller[:, None]")
+            product = f"weights.to({element}), value{e.number}, accumulator{e.number}{plan.precision()}"
+            emit(f"accumulator{e.number} = tl.dot({product})")
+        emit("maximum = greatest")
+
+    def use(self, axis: Axis) -> None:
+        """Have core's code generator write for these keys from here on."""
+        self.tile.tiling = self.plan.tile(self.rows, axis, self.tiles.warps).tiling
+
+    def write_body(self, with_mask: bool, beyond: bool) -> None:
+        """What becomes of the scores: `scores` again, -inf where there is no key."""
+        plan, tile = self.plan, self.tile
+        for node in plan.body.loads:
+            if node.buffer == SCORE:
+                tile.values[node] = Value("scores", TILE)
+        tile.compute(self.roots(with_mask))
+        looked_at = ["xmask"] if beyond else []
+        if with_mask and plan.mask is not None:
+            looked_at.insert(0, tile.full(plan.mask, TILE))
+        if plan.score is not None:
+            tile.emit(f"scores = {tile.full(plan.score, TILE)}")
+        if looked_at:
+            tile.emit(f'scores = tl.where({" & ".join(looked_at)}, scores, float("-inf"))')
+
+    # -------------------------------------------------------------------------------------------------------- results
+
+    def write_results(self) -> None:
+        """A row without a key gives 0, and -inf as its logsumexp and maximum, both of which count in powers of 2."""
+        attention, plan, emit = self.attention, self.plan, self.tile.emit
+        emit("divisor = tl.where(total == 0.0, 1.0, total)[:, None]")
+        out, *others = attention.outputs
+        assert out is not None
+        for e in self.across:
+            masks = [*self.row_masks(), *e.mask("[None, :]")]
+            place = f"{self.rows_of(out)} + {e.name}[None, :] * {self.plan.text(plan.buffers[out].layout.stride[3])}"
+            self.store(place, f"accumulator{e.number} / divisor", masks)
+        for name, write in zip(others, (self.write_sums, self.write_maxima)):
+            if name is not None and name in plan.outputs:
+                self.store(self.rows_of(name), write(), self.row_masks())
+
+    def write_sums(self) -> str:
+        self.tile.emit(f'shift = tl.where(maximum == float("-inf"), 0.0, maximum) * {self.factor!r}')
+        return "(shift + tl.log2(total))[:, None]"
+
+    def write_maxima(self) -> str:
+        # The maximum of a row with a NaN is NaN.
+        self.tile.emit('nan = (total != total) & (maximum != float("inf"))')
+        return f"tl.where(nan, total, maximum * {self.factor!r})[:, None]"
+
+    def rows_of(self, name: str) -> str:
+        """Pointers to the program's rows of a result."""
+        layout = self.plan.buffers[name].layout
+        place = self.pointer(
+            TensorRef(name, Layout(layout.size, layout.stride)), (B, H, *(ZERO for _ in layout.size[2:]))
+        )
+        return f"{place} + y0 * {self.plan.text(layout.stride[2])}"
+
+    def store(self, place: str, text: str, masks: list[str]) -> None:
+        given = f", {' & '.join(masks)}" if masks else ""
+        self.tile.emit(f"tl.store({place}, {text}{given})")
+
+
+__all__ = ["Forward", "write_attention"]

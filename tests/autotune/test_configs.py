@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from litz.target import target_named, target_of
-from litz_autotune.templates.configs import (
+from litz.contractions.products.configs import (
     Config,
     Shape,
     all_configs,
@@ -15,6 +14,7 @@ from litz_autotune.templates.configs import (
     shared_bytes,
     spread,
 )
+from litz.target import target_named, target_of
 from support.no_gpu import gpu_hidden
 
 with gpu_hidden():

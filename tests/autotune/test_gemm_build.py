@@ -11,14 +11,14 @@ import torch
 
 pytest.importorskip("triton")
 
+from litz.contractions.products.configs import Config, all_configs, rank, shared_bytes
+from litz.contractions.products.descriptors import can_use_descriptors
+from litz.contractions.products.gemm import make_gemm
+from litz.contractions.products.kernel import write_gemm
+from litz.contractions.products.offer import shape_of
 from litz.ir import KernelCall, Program, Template
 from litz.runtime.triton_build import Variant, compile_kernel, make_target
 from litz.target import target_named, target_of
-from litz_autotune.templates.configs import Config, all_configs, rank, shared_bytes
-from litz_autotune.templates.descriptors import can_use_descriptors
-from litz_autotune.templates.gemm import make_gemm
-from litz_autotune.templates.kernel import write_gemm
-from litz_autotune.templates.offer import shape_of
 from support.gemm_cases import CASES, Case, case_params, randn
 
 SM_90 = make_target((9, 0))

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from litz.contractions.subprogram import cut
 from litz.ir import Template
 from litz.pipeline import make_compiler
 from litz.target import target_of
 from litz_autotune.problem import Problem, describe
-from litz_autotune.subprogram import cut
 from support.gemm_cases import randn
 from support.no_gpu import gpu_hidden
 from support.retarget import cuda_schedules

@@ -16,6 +16,7 @@ from litz.builtin import builtin_plugins
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
 from litz.codegen.wrapper import generate_wrapper
+from litz.contractions.subprogram import on_device
 from litz.ir.interpret import interpret
 from litz.pipeline import Compiler, generate, make_compiler, plan_schedule, schedule_graph
 from litz.schedule import Schedule
@@ -24,7 +25,6 @@ from litz.target import target_of
 from litz_autotune import Autotune
 from litz_autotune.pool import dumps
 from litz_autotune.race import Race
-from litz_autotune.subprogram import on_device
 from litz_autotune.timing import Measurement, failed
 from litz_plugins.manager import make_plugins
 from support.fake_timer import FakeTimer

@@ -15,6 +15,13 @@ from typing import Any
 import pytest
 import torch
 
+from litz.contractions.epilogue import fused
+from litz.contractions.products.choice import make_choice
+from litz.contractions.products.configs import Config
+from litz.contractions.products.joined import second_product, with_whole_rows
+from litz.contractions.products.offer import KINDS
+from litz.contractions.products.prologue import with_prologues
+from litz.contractions.subprogram import on_device
 from litz.ir import KernelCall, Loop, Program, Template, TensorRef
 from litz.ir import interpret as ir_interpret
 from litz.ir.interpret import evaluate
@@ -22,14 +29,7 @@ from litz.options import make_options
 from litz.pipeline import make_compiler
 from litz.schedule.choices import Replacement, replacement_of, substituted
 from litz.target import target_of
-from litz_autotune.epilogue import fused
 from litz_autotune.race import PART, relative_errors
-from litz_autotune.subprogram import on_device
-from litz_autotune.templates.choice import make_choice
-from litz_autotune.templates.configs import Config
-from litz_autotune.templates.joined import second_product, with_whole_rows
-from litz_autotune.templates.offer import KINDS
-from litz_autotune.templates.prologue import with_prologues
 from litz_plugins import ChoiceContext
 from support.retarget import cuda_schedules
 from support.versions import OLD_TORCH

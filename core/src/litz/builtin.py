@@ -48,12 +48,14 @@ class Core:
         )
 
 
-class LibraryChoice:
-    """The choice where no plugin has a better one: the library call."""
+class EstimatedChoice:
+    """The choice where nothing is measured: what is cheaper by its estimate, beyond doubt; else the library call."""
 
     @hookimpl
     def litz_select_choice(self, choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
-        return next((choice for choice in choices if choice.kind == "extern"), None)
+        from litz.schedule.choices import by_estimate
+
+        return by_estimate(choices, context) or next((choice for choice in choices if choice.kind == "extern"), None)
 
 
 class Device:
@@ -78,7 +80,7 @@ def builtin_plugins() -> tuple[tuple[str, object], ...]:
     triton = TargetSpec("cuda", describe_cuda, TritonCodegen(), packing="litz.runtime.triton_package")
     return (
         ("core", Core()),
-        ("library", LibraryChoice()),
+        ("library", EstimatedChoice()),
         ("cpp", Device(cpp)),
         ("triton", Device(triton)),
         ("meta", Device(TargetSpec("meta", describe_meta, MetaCodegen()))),

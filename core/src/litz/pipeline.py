@@ -33,7 +33,7 @@ from litz.compiler import Compiler, make_compiler
 from litz.errors import LoweringError, VerifyError
 from litz.execution import ExecutionPlan, check_plan, plan_execution
 from litz.failures import eager_warning, explain_failure
-from litz.ir import Program, Template
+from litz.ir import Operation, Program, Template
 from litz.ir.verify import RULES, IllegalProgram, Rule, positions_inside, verify
 from litz.lower import lower
 from litz.report.log import Log
@@ -267,7 +267,12 @@ def _choose(program: Program, compiler: Compiler, log: Log) -> Program:
 
     def context(operation: Template, current: Program) -> ChoiceContext:
         attach, target = log.attachments.__setitem__, compiler.target_of(operation.device)
-        return ChoiceContext(operation, target, compiler.options, current, compiler.cache, log.note, attach)
+
+        def estimate(operation: Operation) -> Estimate | None:
+            return compiler.plugins.estimate_runtime(operation, target, current, compiler.options)
+
+        known = (operation, target, compiler.options, current, compiler.cache)
+        return ChoiceContext(*known, note=log.note, attach=attach, estimate=estimate)
 
     def offer(operation: Template, current: Program) -> list[Choice]:
         fitting = (spec for spec in templates if operation.kind in spec.kinds)

@@ -317,6 +317,10 @@ def _is_of(value: object, type_: type[Any]) -> bool:
     return isinstance(value, type_)
 
 
+def _not_known(operation: Operation) -> None:
+    return None
+
+
 @dataclass(frozen=True)
 class Choice:
     """One way to run a contraction: the library call ("extern") or a kernel template with its parameters filled in.
@@ -344,6 +348,7 @@ class ChoiceContext:
     program: the litz.ir.Program that the operation is part of, as it is by then. cache: the on-disk cache
     (litz.runtime.cache.Cache). note: takes a Decision (use `record`). attach: takes a file name and a text for the
     graph's report, in place of what had that name; a ".txt" is shown by `litz explain` too, an ".svg" as a picture.
+    estimate: what all cost models say of an operation of the program, None where none knows.
     """
 
     operation: Operation
@@ -353,6 +358,7 @@ class ChoiceContext:
     cache: Any = None
     note: Callable[[Decision], None] = _no_note
     attach: Callable[[str, str], None] = _no_attachment
+    estimate: Callable[[Operation], Estimate | None] = _not_known
 
     def record(
         self, chosen: str, reason: str, considered: Sequence[tuple[str, float | None]] = (), plugin: str = "core"

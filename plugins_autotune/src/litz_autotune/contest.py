@@ -17,8 +17,9 @@ from pathlib import Path
 
 import torch
 
-import litz_autotune
-from litz import codegen, ir, schedule
+from litz import codegen, contractions, ir, schedule
+from litz.contractions.epilogue import others, shared_users
+from litz.contractions.subprogram import cut
 from litz.ir import Program, Template
 from litz.runtime.cache import digest
 from litz.runtime.cuda_driver import driver_version
@@ -26,13 +27,11 @@ from litz.schedule.choices import Recipe, absorbed_by, needed_outside, replaceme
 from litz_plugins import Choice, ChoiceContext
 
 from .decide import Rival
-from .epilogue import others, shared_users
 from .library_settings import snapshot
 from .precompile import sources_of
 from .problem import Problem, describe
 from .race import Entrant
 from .results import LIBRARY
-from .subprogram import cut
 
 
 @dataclass(frozen=True)
@@ -128,8 +127,8 @@ def _identity(choice: Choice) -> str:
 
 @cache
 def makers() -> str:
-    """The code that makes kernels of recipes, as a digest: templates, and what of core writes and fuses."""
-    folders = [Path(str(package.__file__)).parent for package in (litz_autotune, codegen, ir, schedule)]
+    """The code that makes kernels of recipes, as a digest: the templates, and what writes and fuses."""
+    folders = [Path(str(package.__file__)).parent for package in (contractions, codegen, ir, schedule)]
     return digest(*(path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.py"))))
 
 

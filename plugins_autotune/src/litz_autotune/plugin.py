@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 
+from litz.contractions.products.depthwise import offer_depthwise
+from litz.contractions.products.library import offer_library
+from litz.contractions.products.offer import KINDS, Offer, offer_gemm
 from litz.ir import KernelCall
 from litz.schedule.choices import fits
 from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, TemplateSpec, hookimpl
@@ -16,11 +19,11 @@ from .pool import InProcess, Runner, WorkerPool
 from .race import Forget
 from .results import Counters
 from .switches import is_active, is_decided, measures, most_in_one_kernel
-from .templates.depthwise import offer_depthwise
-from .templates.library import offer_library
-from .templates.offer import KINDS, SEARCH, offer_gemm
 from .timing import Timer
 from .tune import LIBRARY_BACKEND, TEMPLATE_BACKEND, Tuner
+
+SEARCH = {"fast": 4, "default": 12, "exhaustive": 1000}
+"""How many configurations are measured, by `autotune.search`."""
 
 
 class Autotune:
@@ -117,16 +120,21 @@ def same_devices(index: int | None) -> tuple[int, ...]:
 def _offered(operation: Any, context: ChoiceContext) -> Sequence[Choice]:
     if operation.device.type != "cuda" or TEMPLATE_BACKEND not in context.options["autotune.backends"]:
         return ()
-    choices = (*offer_depthwise(operation, context.program), *offer_gemm(operation, context).choices)
+    choices = (*offer_depthwise(operation, context.program), *_kernels(operation, context).choices)
     if LIBRARY_BACKEND in context.options["autotune.backends"]:
         choices = (*offer_library(operation, context.program), *choices)
     most = most_in_one_kernel(context.options)
     return [choice for choice in choices if fits(choice, operation, context.program, most)]
 
 
+def _kernels(operation: Any, context: ChoiceContext) -> Offer:
+    count = SEARCH[str(context.options["autotune.search"])]
+    return offer_gemm(operation, context, count, most_in_one_kernel(context.options))
+
+
 def _rejections(context: ChoiceContext) -> Sequence[tuple[str, str]]:
     if context.operation.kind in KINDS and context.operation.device.type == "cuda":
-        return offer_gemm(context.operation, context).rejected
+        return _kernels(context.operation, context).rejected
     return ((f"triton {context.operation.kind}", f"no template for it on a {context.target.type} device"),)
 
 

@@ -18,6 +18,7 @@ import torch
 from litz import report as reports
 from litz.builtin import builtin_plugins
 from litz.codegen.wrapper import generate_wrapper
+from litz.contractions.subprogram import on_device
 from litz.execution import plan_execution
 from litz.ir import Buffer, Program
 from litz.options import Options
@@ -27,7 +28,6 @@ from litz.schedule import make_schedule
 from litz_plugins.errors import describe
 from litz_plugins.manager import Plugins, make_plugins
 
-from .subprogram import on_device
 from .timing import Measurement, Timer, failed, summarize
 
 TOLERANCE: Mapping[torch.dtype, float] = {

@@ -3,10 +3,9 @@ fused into it."""
 
 from __future__ import annotations
 
+from litz.contractions.products.gemm import OPERANDS
 from litz.schedule.fusion_size import most_operations
 from litz_plugins import OptionsView
-
-from .templates.gemm import OPERANDS
 
 
 def is_active(options: OptionsView) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from litz.contractions.subprogram import cut
 from litz.ir import KernelCall
 from litz_plugins import Choice, ChoiceContext, Estimate, OptionsView
 
@@ -26,7 +27,6 @@ from .precompile import sources_of
 from .problem import describe
 from .remote import RemoteStore
 from .results import LIBRARY, Counters, LocalStore, Record
-from .subprogram import cut
 from .switches import is_measured
 from .timing import Measurement, Timer, can_measure
 

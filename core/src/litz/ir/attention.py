@@ -43,8 +43,8 @@ class Attention(Template):
     whatever else the library call returns.
 
     query, key, value: as in the module's docstring, as strided references. scale: of the scores. score: a Loop whose
-    ranges are (b, h, q, k), which loads `SCORE` at them and stores it there again. None: as it is. mask: a Loop of the same
-    ranges, which stores a bool. None: True. group: heads of the query that share one of the key.
+    ranges are (b, h, q, k), which loads `SCORE` at them and stores it there again. None: as it is. mask: a Loop of the
+    same ranges, which stores a bool. None: True. group: heads of the query that share one of the key.
     """
 
     query: TensorRef = None  # type: ignore[assignment]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from litz.ir import Buffer, Extern, Loop, Operation, Program, Template
-from litz_plugins import Choice, Decision
+from litz_plugins import Choice, ChoiceContext, Decision, Estimate
 
 from .dependences import dependences
 from .fusion_size import exceeds
@@ -66,6 +66,29 @@ def fits(choice: Choice, template: Template, program: Program, most: int | None)
     if most is None or not absorbed_by(choice):
         return True
     return not exceeds(most, template, *(program.operations[program.positions[name]] for name in absorbed_by(choice)))
+
+
+def by_estimate(choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
+    """The choice with the lowest estimate, where that at its worst is below the library call, and what the choice
+    absorbs, at their best. None where there is no such choice, or nobody knows what those take. Puts on record what
+    was compared."""
+    program: Program = context.program
+    found: list[tuple[Estimate, float, Choice]] = []
+    for choice in choices:
+        if choice.kind != "extern" and choice.estimate is not None:
+            replaced = (context.operation.name, *absorbed_by(choice))
+            known = [context.estimate(program.operations[program.positions[name]]) for name in replaced]
+            found.append((choice.estimate, sum(0.0 if each is None else each.low_us for each in known), choice))
+    if not found:
+        return None
+    estimate, library, choice = min(found, key=lambda item: item[0].us)
+    gains = estimate.high_us < library
+    sign, chosen = ("<", choice.name) if gains else (">=", choices[0].name)
+    reason = (
+        f"{choice.name}: {estimate.high_us:.4g} µs at worst ({estimate.why}) {sign} {library:.4g} µs of the library"
+    )
+    context.record(chosen, reason + ", with what the kernel absorbs, at best" * bool(absorbed_by(choice)))
+    return choice if gains else None
 
 
 def replacement_of(choice: Choice) -> Replacement:

@@ -14,7 +14,7 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-from litz.builtin import Core, LibraryChoice
+from litz.builtin import Core, EstimatedChoice
 from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
@@ -75,7 +75,12 @@ class FuzzCompiler:
         self.compiled, self.device = compiled, device
         options = {"debug": True, "cache_dir": self.batch.folder.name, "memory_pool": False}
         if device == "cpu":
-            own = [("core", Core()), ("library", LibraryChoice()), ("cpp", _Cpp(self.batch)), ("roofline", Roofline())]
+            own = [
+                ("core", Core()),
+                ("library", EstimatedChoice()),
+                ("cpp", _Cpp(self.batch)),
+                ("roofline", Roofline()),
+            ]
             self.compiler = make_compiler(None, options, make_plugins(own, entry_points=()))
         else:
             self.compiler = make_compiler(None, options)

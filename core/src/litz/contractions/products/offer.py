@@ -15,7 +15,6 @@ from litz.ir import Program, Template
 from litz_plugins import Choice, ChoiceContext, Estimate
 
 from ..epilogue import Epilogue, fused
-from ..switches import most_in_one_kernel
 from .choice import Shared, make_choice
 from .configs import Config, Shape, rank, spread
 from .convolution import make_convolution
@@ -23,9 +22,6 @@ from .descriptors import can_use_descriptors
 from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm
 from .joined import second_product, with_whole_rows
 from .prologue import with_prologues
-
-SEARCH = {"fast": 4, "default": 12, "exhaustive": 1000}
-"""How many configurations are measured, by `autotune.search`."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +48,9 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-def offer_gemm(template: Template, context: ChoiceContext) -> Offer:
-    """Kernels for a contraction of one of `KINDS`."""
+def offer_gemm(template: Template, context: ChoiceContext, count: int, most: int | None = None) -> Offer:
+    """Kernels for a contraction of one of `KINDS`. count: configurations of a kernel. most: nodes of the graph that one
+    kernel may do; None for no limit."""
     program: Program = context.program
     kind, target = KINDS[template.kind], context.target
     try:
@@ -64,8 +61,7 @@ def offer_gemm(template: Template, context: ChoiceContext) -> Offer:
     if 0 in (shape.m, shape.n, shape.batch):
         return Offer((), ((f"triton {template.kind}", "the result is empty"),))
     ranked = rank(shape, target, kind.splits)
-    count = SEARCH[str(context.options["autotune.search"])]
-    epilogues = [*fused(program, template, gemm.epilogue, most_in_one_kernel(context.options))]
+    epilogues = [*fused(program, template, gemm.epilogue, most)]
     choices: list[Choice] = []
     both = None if not epilogues else second_product(gemm, epilogues, template, program)
     if both is not None:
@@ -123,4 +119,4 @@ def shape_of(gemm: Gemm, program: Program) -> Shape:
     )
 
 
-__all__ = ["KINDS", "SEARCH", "Offer", "offer_gemm", "shape_of"]
+__all__ = ["KINDS", "Offer", "offer_gemm", "shape_of"]

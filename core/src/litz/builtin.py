@@ -11,7 +11,7 @@ from typing import Any
 from torch._ops import OpOverload
 
 from litz.target import describe_cpu, describe_cuda, describe_meta
-from litz_plugins import Choice, ChoiceContext, LayoutNeed, Pass, TargetSpec, hookimpl
+from litz_plugins import Choice, ChoiceContext, LayoutNeed, Pass, TargetSpec, TemplateSpec, hookimpl
 from litz_plugins.nouns import OptionsView
 
 
@@ -35,6 +35,12 @@ class Core:
         from litz.capture.layout_needs import core_layout_needs
 
         return core_layout_needs()
+
+    @hookimpl
+    def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:
+        from litz.contractions.attention.decode import offer_split
+
+        return [TemplateSpec("attention of few queries", ("attention",), offer_split)]
 
     @hookimpl
     def litz_register_passes(self, options: OptionsView) -> Sequence[Pass]:

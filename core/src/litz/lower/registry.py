@@ -32,6 +32,7 @@ MODULES = (
     "reduction",
     "creation",
     "contraction",
+    "sdpa",
     "collective",
     "joining",
     "indexing",

@@ -12,7 +12,8 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import SCORE, Attention, Loop, Node, Range, Store, TensorRef, build
+from litz.ir import Attention, Loop, Node, Range, Store, TensorRef, build
+from litz.ir.attention import SCORE
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import Expr, loop_var
 

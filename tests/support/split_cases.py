@@ -76,15 +76,19 @@ def exactly(
 Fn = Callable[..., Any]
 
 
+SMALL = Split(3, 16, 16, 2, 4)
+
+
 @dataclass(frozen=True)
 class Case:
     """fn: of q, k, v and what else there is. sizes: batch, heads, heads of the key, queries, keys, width, and the
-    value's. more: makes what comes after v. view: of q, k and v: how they come to lie. reference: `exactly`, of the same
-    arguments. absorbs: how many operations the kernel takes over. dynamic: (tensor, dimension) of sizes that are symbols."""
+    value's. split: None for what is chosen. more: makes what comes after v. view: of q, k and v: how they come to lie.
+    reference: `exactly`, of the same arguments. absorbs: how many operations the kernel takes over. dynamic: (tensor,
+    dimension) of sizes that are symbols."""
 
     fn: Fn
     sizes: tuple[int, ...]
-    split: Split | None = Split(3, 16, 16, 2, 4)
+    split: Split | None = SMALL
     dtype: torch.dtype = F32
     more: Callable[[Tensor, Tensor], Sequence[Tensor]] = lambda q, k: ()
     view: Callable[[Tensor], Tensor] = lambda x: x
@@ -100,7 +104,8 @@ class Case:
         return [*map(self.view, (q, k, v)), *self.more(q, k)]
 
     def _in_order(self, *tensors: Tensor) -> Any:
-        """A graph's inputs come in the order in which they are first used; sizes are checked as torch's front door does."""
+        """A graph's inputs come in the order in which they are first used. Sizes are checked as torch's front door does
+        that."""
         q, k, v = tensors[:3]
         torch._check(q.shape[0] == k.shape[0])
         torch._check(k.shape[0] == v.shape[0])
@@ -152,7 +157,9 @@ def _readable(operation: Any) -> Any:
     """Triton's interpreter multiplies the bits of bfloat16 as if they were integers."""
     if not isinstance(operation, KernelCall):
         return operation
-    text = re.sub(r"tl\.dot\(([\w.()]+), (\w+)", r"tl.dot((\1).to(tl.float32), (\2).to(tl.float32)", operation.source.text)
+    text = re.sub(
+        r"tl\.dot\(([\w.()]+), (\w+)", r"tl.dot((\1).to(tl.float32), (\2).to(tl.float32)", operation.source.text
+    )
     return replace(operation, source=replace(operation.source, text=text))
 
 
@@ -172,7 +179,7 @@ def _mask(*size: int, none: bool = False) -> Callable[[Tensor, Tensor], Sequence
     return make
 
 
-def _with(repeat: Callable[[Tensor, int], Tensor], times: int) -> Fn:
+def masked(repeat: Callable[[Tensor, int], Tensor], times: int) -> Fn:
     """Keys and values repeated, and a mask made a bias."""
 
     def call(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -196,7 +203,9 @@ CASES: Mapping[str, Case] = {
     "f16": Case(efficient, (1, 2, 2, 1, 70, 64), dtype=F16, tolerance=HALF),
     "odd-width": Case(efficient, (2, 2, 2, 2, 37, 24, 40)),
     "few-queries": Case(efficient, (1, 3, 3, 5, 37, 16)),
-    "scale": Case(lambda q, k, v: efficient(q, k, v, scale=0.3), (1, 2, 2, 1, 37, 16), reference=lambda *t: exactly(*t, scale=0.3)),
+    "scale": Case(
+        lambda q, k, v: efficient(q, k, v, scale=0.3), (1, 2, 2, 1, 37, 16), reference=lambda *t: exactly(*t, scale=0.3)
+    ),
     "causal": Case(
         lambda q, k, v: efficient(q, k, v, is_causal=True),
         (1, 2, 2, 5, 37, 16),
@@ -243,16 +252,16 @@ CASES: Mapping[str, Case] = {
         more=_mask(2, 1, 3, 37, none=True),
         absorbs=1,
     ),
-    "group": Case(_with(repeated, 4), (2, 8, 2, 1, 37, 16), absorbs=2),
-    "group-expanded": Case(_with(expanded, 4), (2, 8, 2, 1, 37, 16), absorbs=2),
-    "group-of-queries": Case(_with(expanded, 3), (2, 6, 2, 5, 37, 16), absorbs=2),
-    "group-mask": Case(_with(repeated, 4), (2, 8, 2, 1, 37, 16), more=_mask(2, 1, 1, 37), absorbs=3),
+    "group": Case(masked(repeated, 4), (2, 8, 2, 1, 37, 16), absorbs=2),
+    "group-expanded": Case(masked(expanded, 4), (2, 8, 2, 1, 37, 16), absorbs=2),
+    "group-of-queries": Case(masked(expanded, 3), (2, 6, 2, 5, 37, 16), absorbs=2),
+    "group-mask": Case(masked(repeated, 4), (2, 8, 2, 1, 37, 16), more=_mask(2, 1, 1, 37), absorbs=3),
     "group-mask-bf16": Case(
-        _with(repeated, 4), (1, 8, 2, 1, 70, 64), dtype=BF16, tolerance=HALF, more=_mask(70), absorbs=3
+        masked(repeated, 4), (1, 8, 2, 1, 70, 64), dtype=BF16, tolerance=HALF, more=_mask(70), absorbs=3
     ),
-    "group-one-head": Case(_with(repeated, 6), (2, 6, 1, 1, 37, 16), absorbs=2),
-    "group-one-batch": Case(_with(repeated, 2), (1, 4, 2, 1, 37, 16), absorbs=2),
-    "group-dynamic": Case(_with(expanded, 4), (2, 8, 2, 1, 37, 16), absorbs=2, dynamic=BATCH + KEYS),
+    "group-one-head": Case(masked(repeated, 6), (2, 6, 1, 1, 37, 16), absorbs=2),
+    "group-one-batch": Case(masked(repeated, 2), (1, 4, 2, 1, 37, 16), absorbs=2),
+    "group-dynamic": Case(masked(expanded, 4), (2, 8, 2, 1, 37, 16), absorbs=2, dynamic=BATCH + KEYS),
     "mask-of-keys-dynamic": Case(
         lambda q, k, v, m: efficient(q, k, v, as_bias(m, q)),
         (2, 2, 2, 3, 37, 16),
@@ -260,12 +269,21 @@ CASES: Mapping[str, Case] = {
         absorbs=1,
         dynamic=(*KEYS, (3, 0)),
     ),
-    "group-mask-dynamic": Case(_with(expanded, 4), (2, 8, 2, 1, 37, 16), more=_mask(2, 1, 1, 37), absorbs=3, dynamic=(*BATCH, *KEYS, (3, 0), (3, 3))),
+    "group-mask-dynamic": Case(
+        masked(expanded, 4),
+        (2, 8, 2, 1, 37, 16),
+        more=_mask(2, 1, 1, 37),
+        absorbs=3,
+        dynamic=(*BATCH, *KEYS, (3, 0), (3, 3)),
+    ),
     "cache": Case(  # (batch, keys, heads, width), as some caches lie
-        _with(expanded, 4), (2, 8, 2, 1, 37, 16), view=lambda x: x.transpose(1, 2).contiguous().transpose(1, 2), absorbs=2
+        masked(expanded, 4),
+        (2, 8, 2, 1, 37, 16),
+        view=lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+        absorbs=2,
     ),
     "cache-slice": Case(
-        lambda q, k, v: _with(expanded, 4)(q, k.narrow(2, 5, 25), v.narrow(2, 5, 25)),
+        lambda q, k, v: masked(expanded, 4)(q, k.narrow(2, 5, 25), v.narrow(2, 5, 25)),
         (2, 8, 2, 1, 37, 16),
         reference=lambda q, k, v: exactly(q, k[:, :, 5:30], v[:, :, 5:30]),
         absorbs=2,

@@ -7,6 +7,7 @@ computed. Calls that drop out weights, or that run elsewhere, stay plain library
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -23,10 +24,6 @@ from .registry import lowering
 from .view import Tensor, View
 
 KIND = "attention"
-MASK = "mask"
-"""What the body of a mask stores to: a buffer that is never in memory."""
-
-Variables = tuple[Expr, Expr, Expr, Expr]
 
 
 @lowering(
@@ -45,13 +42,12 @@ def attention(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     if query.dtype not in SUPPORTED or (bias is not None and bias.dtype not in SUPPORTED):
         raise NotImplementedError(f"attention of {query.dtype}")
 
-    def make(*given: Any, **fields: Any) -> Attention:
-        call = Attention(*given, **fields)
-        passed = dict(zip(_names(ctx), call.args, strict=False))
-        return Attention(*given, **fields, **_meaning(ctx, named, passed))
-
     # What the call would draw, it draws for the weights that it drops; without them it may be left out or moved.
-    return fallback(ctx, args, kwargs, operation=make, kind=KIND, effect=False)
+    results = fallback(ctx, args, kwargs, operation=Attention, kind=KIND, effect=False)
+    made = ctx.operations.pop()
+    assert isinstance(made, Attention)
+    ctx.add(replace(made, **_meaning(ctx, named, dict(zip(_names(ctx), made.args, strict=False)))))
+    return results
 
 
 def _names(ctx: LoweringContext) -> tuple[str, ...]:
@@ -65,9 +61,9 @@ def _meaning(ctx: LoweringContext, named: Mapping[str, Any], passed: Mapping[str
     scale, bias = named.get("scale"), named.get("attn_bias")
     score = mask = None
     if bias is not None:
-        score = body(ctx, size, SCORE, lambda *at: _biased(bias, passed["attn_bias"], at))
+        score = _body(ctx, size, lambda *at: _biased(bias, passed["attn_bias"], at))
     if named.get("is_causal", False):
-        mask = body(ctx, size, MASK, lambda b, h, q, k: build.call("le", build.index(k), build.index(q)))
+        mask = _body(ctx, size, lambda b, h, q, k: build.call("le", build.index(k), build.index(q)))
     return {
         "query": query,
         "key": key,
@@ -79,12 +75,12 @@ def _meaning(ctx: LoweringContext, named: Mapping[str, Any], passed: Mapping[str
     }
 
 
-def body(ctx: LoweringContext, size: tuple[Expr, ...], stored: str, value: Callable[..., Node]) -> Loop:
-    """A Loop over (b, h, q, k), of `size`, that stores `value(b, h, q, k)` to a stand-in."""
+def _body(ctx: LoweringContext, size: tuple[Expr, ...], value: Callable[..., Node]) -> Loop:
+    """A Loop over (b, h, q, k), of `size`, that stores `value(b, h, q, k)`."""
     at = tuple(map(loop_var, range(4)))
     ranges = tuple(Range(var, extent) for var, extent in zip(at, size, strict=True))
     device = ctx.meta[0].device
-    return Loop(stored, device, ranges, (), (Store(stored, at, value(*at)),), ctx.origins)
+    return Loop(SCORE, device, ranges, (), (Store(SCORE, at, value(*at)),), ctx.origins)
 
 
 def _biased(bias: Tensor, ref: TensorRef, at: tuple[Expr, ...]) -> Node:
@@ -97,6 +93,3 @@ def _biased(bias: Tensor, ref: TensorRef, at: tuple[Expr, ...]) -> Node:
         element = build.load(ref.buffer, position, bias.dtype)
     score = build.load(SCORE, at, torch.float32)
     return build.call("add", score, build.cast(element, torch.float32))
-
-
-__all__ = ["KIND", "MASK", "attention", "body"]

@@ -1,8 +1,8 @@
 """Attention of few queries as a choice (decoding). In: an `Attention` where it stands. Out: kernels that split the keys
 over the device, or why there are none.
 
-The library's kernels have a program for each block of queries of each head, which keep few multiprocessors busy with one
-query; and they take keys and values that were repeated for the heads that share them, and a bias in full.
+The library's kernels have a program for each block of queries of each head, which keep few multiprocessors busy with
+one query; and they take keys and values that were repeated for the heads that share them, and a bias in full.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from litz.ir.interpret import interpret
 from litz.schedule.choices import Recipe, Replacement
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
+from ..subprogram import on_device
 from .in_place import InPlace, read_in_place, whole
 from .split import LOG2E, Split, Stored, write_split
 
@@ -101,7 +102,9 @@ def choose_split(attention: Attention, program: Program, target: Target) -> Spli
     hint, query, key = program.hint, attention.query.layout, attention.key.layout
     rows = int(attention.group * query.size[2])
     width = max(int(query.size[3]), int(attention.value.layout.size[3]))
-    row_bytes = _power(width) * max(program.buffers[ref.buffer].dtype.itemsize for ref in (attention.key, attention.query))
+    row_bytes = _power(width) * max(
+        program.buffers[ref.buffer].dtype.itemsize for ref in (attention.key, attention.query)
+    )
     keys = max(16, min(128, TILE_BYTES // row_bytes))
     pairs = max(1, hint(key.size[0]) * hint(key.size[1]))
     wanted = RESIDENT * target.units // pairs
@@ -234,9 +237,12 @@ class Meaning:
         keys, values = (each.float().repeat_interleave(group, 1) for each in (key, value))
         scores = (query.float() @ keys.transpose(-1, -2)) * self.scale
         if self.bodies is not None:
-            scores, *mask = interpret(self.bodies, [scores.contiguous(), *others])
+            bodies = on_device(self.bodies, query.device)
+            scores, *mask = interpret(bodies, [scores.contiguous(), *others])
             scores = scores.masked_fill(~mask[0], float("-inf")) if mask else scores
-        found = [self._part(*each) for each in zip(scores.tensor_split(self.parts, -1), values.tensor_split(self.parts, 2))]
+        found = [
+            self._part(*each) for each in zip(scores.tensor_split(self.parts, -1), values.tensor_split(self.parts, 2))
+        ]
         if self.parts == 1:
             return found[0][0].to(self.out)
         return tuple(map(torch.stack, zip(*found, strict=True)))
@@ -275,7 +281,9 @@ def _bodies(attention: Attention, program: Program) -> tuple[Program | None, tup
     )
     buffers = {SCORE: scores, **{name: replace(program.buffers[name], kind="input") for name in read}}
     operations, outputs = [], []
-    unchanged = replace(loops[0], stores=(Store(SCORE, _variables(loops[0]), load(SCORE, _variables(loops[0]), torch.float32)),))
+    unchanged = replace(
+        loops[0], stores=(Store(SCORE, _variables(loops[0]), load(SCORE, _variables(loops[0]), torch.float32)),)
+    )
     for loop, target in ((attention.score or unchanged, scored), (attention.mask, counts)):
         if loop is not None:
             (store,) = loop.stores

@@ -1,8 +1,8 @@
 """Operands of attention read where they come from: what a copy would write out is looked up in what was copied.
 
-In: an `Attention` of a program. Out: the same on other operands, and the operations that nobody needs any more. Keys and
-values that were repeated for the heads that share them (repeat_interleave, expand and reshape), moved or converted are
-read from before that; what computes a bias or a mask becomes a part of the body that adds it.
+In: an `Attention` of a program. Out: the same on other operands, and the operations that nobody needs any more. Keys
+and values that were repeated for the heads that share them (repeat_interleave, expand and reshape), moved or converted
+are read from before that; what computes a bias or a mask becomes a part of the body that adds it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from litz.ir import Attention, Buffer, Layout, Loop, Node, Program, Range, TensorRef
+from litz.ir import Attention, Buffer, Layout, Loop, Program, Range, TensorRef
+from litz.ir.attention import SCORE
 from litz.ir.build import load
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import ONE, ZERO, Expr, FloorDiv, Symbol, flat_index, floordiv, loop_var, mod, stride_of, substitute
@@ -55,7 +56,7 @@ def operand_buffers(attention: Attention) -> tuple[str, ...]:
     """The buffers that a kernel reads, each once: query, key, value, then what the bodies load."""
     own = (ref.buffer for ref in (attention.query, attention.key, attention.value))
     loaded = (name for body in (attention.score, attention.mask) if body is not None for name in body.reads)
-    return tuple(dict.fromkeys((*own, *(name for name in loaded if name != "score"))))
+    return tuple(dict.fromkeys((*own, *(name for name in loaded if name != SCORE))))
 
 
 # Keys and values.
@@ -94,8 +95,8 @@ def _source(ref: TensorRef, attention: Attention, program: Program) -> TensorRef
 def _strided(
     flat: Expr, size: tuple[Expr, ...], variables: Sequence[Symbol], extents: Mapping[Symbol, Expr]
 ) -> Layout | None:
-    """The layout (batch, heads of the key, keys, width) of what lies at `flat`, an expression over (b, h, k, d) in which
-    neighbouring heads may share what they read."""
+    """The layout (batch, heads of the key, keys, width) of what lies at `flat`, an expression over (b, h, k, d) in
+    which neighbouring heads may share what they read."""
     batch, head, *inner = variables
     group = ONE
     for division in sorted(flat.atoms(FloorDiv), key=str):

@@ -68,9 +68,7 @@ def write_split(attention: Attention, split: Split, program: Program, name: str,
 
 
 class _Writer:
-    def __init__(
-        self, attention: Attention, split: Split, program: Program, name: str, stored: Stored
-    ) -> None:
+    def __init__(self, attention: Attention, split: Split, program: Program, name: str, stored: Stored) -> None:
         self.attention, self.split, self.program, self.name, self.stored = attention, split, program, name, stored
         written = [stored.result] if stored.sums is None else [stored.result, stored.sums]
         self.buffers: dict[str, Buffer] = {
@@ -273,7 +271,9 @@ class _Writer:
 
     def _body(self, loop: Loop) -> str:
         """What a body stores, for the tile of scores at hand; the code generator for loops writes it."""
-        tile = Tile(loop, self.buffers, Tiling((self.rows, self.columns), self.split.warps), self.names, self.index_type)
+        tile = Tile(
+            loop, self.buffers, Tiling((self.rows, self.columns), self.split.warps), self.names, self.index_type
+        )
         tile.depth = self.depth
         both = frozenset(("y", "x"))
         tile.values.update((node, Value("scores", both)) for node in loop.loads if node.buffer == SCORE)

@@ -54,6 +54,16 @@ class Core:
         )
 
 
+class Contractions:
+    """Kernels for contractions that need no measurement."""
+
+    @hookimpl
+    def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:
+        from litz.contractions import core_templates
+
+        return core_templates(options)
+
+
 class EstimatedChoice:
     """The choice where nothing is measured: what is cheaper by its estimate, beyond doubt; else the library call."""
 
@@ -86,6 +96,7 @@ def builtin_plugins() -> tuple[tuple[str, object], ...]:
     triton = TargetSpec("cuda", describe_cuda, TritonCodegen(), packing="litz.runtime.triton_package")
     return (
         ("core", Core()),
+        ("contractions", Contractions()),
         ("library", EstimatedChoice()),
         ("cpp", Device(cpp)),
         ("triton", Device(triton)),

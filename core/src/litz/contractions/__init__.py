@@ -1,2 +1,19 @@
 """Ways to run a contraction other than the library's: in, a Template and where it stands; out, `Choice`s, or why there
 is none. See docs/contractions.md."""
+
+from collections.abc import Sequence
+
+from litz_plugins import OptionsView, TemplateSpec
+
+from .products.gemm import OPERANDS
+from .products.rows import offer_rows
+
+
+def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
+    """What core offers where nothing is measured."""
+    if options.get("max_autotune", False):
+        return []  # litz-autotune offers the same, among others
+    return [TemplateSpec("rows", tuple(OPERANDS), offer_rows)]
+
+
+__all__ = ["core_templates"]

@@ -37,12 +37,6 @@ class Core:
         return core_layout_needs()
 
     @hookimpl
-    def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:
-        from litz.contractions.attention.decode import offer_split
-
-        return [TemplateSpec("attention of few queries", ("attention",), offer_split)]
-
-    @hookimpl
     def litz_register_passes(self, options: OptionsView) -> Sequence[Pass]:
         from litz.capture.passes import default_graph_passes
         from litz.schedule import core_program_passes, core_schedule_passes
@@ -52,6 +46,12 @@ class Core:
             *core_program_passes(),
             *core_schedule_passes(),
         )
+
+    @hookimpl
+    def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:
+        from litz.contractions.attention.offer import KINDS, offer_attention
+
+        return [TemplateSpec("attention", KINDS, offer_attention)]
 
 
 class Contractions:

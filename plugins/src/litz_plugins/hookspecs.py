@@ -84,12 +84,11 @@ def litz_register_lowerings() -> Mapping[OpOverload, Callable[..., Any]] | None:
     """How ops become IR. Since 0.1.
 
     Called: once a compile, before lowering.
-    Combined: merged by op overload. A plugin's lowering replaces core's; two plugins for one op is an error that names
-    both.
+    Combined: merged by op. A plugin's lowering replaces core's; two plugins for one op is an error that names both.
 
-    Returns: overload -> a function as `litz.lower` documents it: it is handed the lowering context and the op's
-    arguments (tensors as IR values) and returns the IR of the result. None or empty: nothing to add. Ops that nobody
-    lowers become `Extern` calls.
+    Returns: overload, or higher-order op, -> a function as `litz.lower` documents it: it is handed the lowering context
+    and the op's arguments (tensors as IR values) and returns the IR of the result. None or empty: nothing to add. Ops
+    that nobody lowers become `Extern` calls.
     """
 
 

@@ -5,15 +5,18 @@ from collections.abc import Sequence
 
 from litz_plugins import OptionsView, TemplateSpec
 
+from .attention.decode import KINDS as DECODED
+from .attention.decode import offer_split
 from .products.gemm import OPERANDS
 from .products.rows import offer_rows
 
 
 def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
     """What core offers where nothing is measured."""
+    attention = TemplateSpec("attention of few queries", DECODED, offer_split)
     if options.get("max_autotune", False):
-        return []  # litz-autotune offers the same, among others
-    return [TemplateSpec("rows", tuple(OPERANDS), offer_rows)]
+        return [attention]  # litz-autotune offers the same products, among others
+    return [attention, TemplateSpec("rows", tuple(OPERANDS), offer_rows)]
 
 
 __all__ = ["core_templates"]

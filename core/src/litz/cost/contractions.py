@@ -28,13 +28,16 @@ SPLIT = 1024
 
 @dataclass(frozen=True)
 class Contraction:
-    """FLOPs, the inputs' dtype, and how many units of a device it can keep busy. alone: bytes that one unit reads by
-    itself, at least; 0 where that is not known."""
+    """FLOPs, the inputs' dtype, and how many units of a device it can keep busy. between: bytes of what the call writes
+    to memory and reads again. launches: kernels that it is. alone: bytes that one unit reads by itself, at least; 0
+    where that is not known."""
 
     use: Use
     flops: float
     dtype: torch.dtype
     pieces: float
+    between: float = 0.0
+    launches: int = 1
     alone: float = 0.0
 
 
@@ -61,7 +64,10 @@ class _Call:
 def count_contraction(extern: Extern, program: Program) -> Contraction | None:
     """The FLOPs of a library call that contracts; None for any other (or with arguments unlike the op's schema)."""
     schema = getattr(extern.target, "_schema", None)
-    formula = _FORMULAS.get(schema.name) if schema is not None else None
+    if isinstance(extern.target, torch._ops.HigherOrderOperator):
+        formula = _FORMULAS.get(f"higher_order::{extern.target_name}")
+    else:
+        formula = _FORMULAS.get(schema.name) if schema is not None else None
     if formula is None:
         return None
     try:
@@ -154,9 +160,28 @@ def _attention(times: float, heads_last: bool = False, whole: bool = False) -> C
         flops = 2.0 * prod(batch) * queries * keys * (width + value_width) * share * times / 2
         dtype, pieces = call.dtype("query"), prod(batch) * ceil(queries / TILE)
         alone = keys * (width + value_width) * dtype.itemsize if whole and share == 1.0 else 0.0
-        return Contraction("attention", flops, dtype, pieces, alone)
+        return Contraction("attention", flops, dtype, pieces, alone=alone)
 
     return formula
+
+
+SCORE_BYTES = 64
+"""Bytes that eager's flex_attention moves for each score, at least: the product writes it in float32, the scale, the mask,
+each step of softmax and logsumexp reads and writes all scores (4 + 8 + 9 + 20 + 23 are counted), what a score_mod does
+not counted."""
+SCORE_LAUNCHES = 20
+"""Kernels that it is, at least: counted likewise."""
+
+
+def _flex_attention(call: _Call) -> Contraction:
+    """Eager's: two products, and the scores between them in memory."""
+    query, _, value = call.extern.args[:3]
+    *batch, queries, width = (call.program.hint(extent) for extent in query.layout.size)
+    keys, value_width = (call.program.hint(extent) for extent in value.layout.size[-2:])
+    scores = float(prod(batch) * queries * keys)
+    flops, pieces = 2.0 * scores * (width + value_width), prod(batch) * ceil(queries / TILE)
+    dtype = call.program.buffers[query.buffer].dtype
+    return Contraction("attention", flops, dtype, pieces, SCORE_BYTES * scores, SCORE_LAUNCHES)
 
 
 _KERNELS = (
@@ -187,6 +212,7 @@ _FORMULAS: Mapping[str, Callable[[_Call], Contraction | None]] = {
     "aten::convolution": _convolution,
     "aten::_convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
+    "higher_order::flex_attention": _flex_attention,
     "aten::scaled_dot_product_attention": _attention(2),
     **{f"aten::_scaled_dot_product_{kind}": _attention(2) for kind in _KERNELS},
     "aten::_scaled_dot_product_efficient_attention": _attention(2, whole=True),

@@ -6,7 +6,7 @@ take their strides from that node's fake tensor, so that everything lies in memo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -62,6 +62,8 @@ class LoweringContext:
         self.needs = needs
         self.node: torch.fx.Node
         """That is being lowered."""
+        self.lowerings: Mapping[Any, Callable[..., Any]] = {}
+        """Of this compile, for a lowering that goes through a graph of its own."""
         self.buffers: dict[str, Buffer] = {}
         self.constants: dict[str, torch.Tensor] = {}
         self.operations: list[Operation] = []

@@ -71,6 +71,7 @@ class _Lowerer:
         note: Callable[[Decision], None] | None,
     ) -> None:
         self.ctx, self.lowerings, self.note = ctx, lowerings, note
+        ctx.lowerings = lowerings
         self.graph = graph = ctx.graph
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Any] = []
@@ -226,7 +227,7 @@ class _Lowerer:
         if not isinstance(target, OpOverload) and not torch_api.is_higher_order(target):
             if isinstance(meta, (int, float, bool)):
                 return meta
-        function = self.lowerings.get(target) if isinstance(target, OpOverload) else None
+        function = self.lowerings.get(target)
         if node.meta.get("unbacked_bindings"):
             function = None  # a size is read off the call's result, so there must be a call
         elif function is not None and is_left_to_eager(target, map(_value, node.args)):
@@ -237,12 +238,14 @@ class _Lowerer:
             if function is not None and (getattr(function, ANY_DTYPE, False) or self.computable(node)):
                 mark = self.ctx.mark()
                 try:
-                    result = function(self.ctx, *_with_a_tensor(target, args), **kwargs)
+                    result = function(self.ctx, *with_a_tensor(target, args), **kwargs)
                     if isinstance(node.meta.get("val"), torch.Tensor) and not isinstance(result, (View, Computed)):
                         raise TypeError(f"its lowering returned {type(result).__name__}, where a tensor is expected")
                     return self.settled(node, result)
-                except NotImplementedError:
+                except NotImplementedError as error:
                     self.ctx.rollback(mark)
+                    if self.note is not None and not isinstance(target, OpOverload):
+                        self.note(Decision("lower", node.name, "the library call", f"not lowered: {error}"))
             made = fallback(self.ctx, args, kwargs)
             return simple(made) if isinstance(made, sympy.Basic) else made
         except LoweringError:
@@ -274,13 +277,7 @@ class _Lowerer:
 
         args = tuple(map_aggregate(node.args, value))  # type: ignore[arg-type]
         kwargs = dict(map_aggregate(node.kwargs, value))  # type: ignore[arg-type, call-overload]
-        if isinstance(node.target, OpOverload):
-            names = [argument.name for argument in node.target._schema.arguments if not argument.kwarg_only]
-            for name in names[len(args) :]:
-                if name not in kwargs:
-                    break
-                args = (*args, kwargs.pop(name))
-        return args, kwargs
+        return positional(node.target, args, kwargs)
 
     def resolved(self, node: torch.fx.Node, value: Any) -> Any:
         """The node's value for one who reads elements. Of a tensor with the negative bit the memory holds the opposite
@@ -440,9 +437,23 @@ def _value(argument: Any) -> Any:
     return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
 
 
-def _with_a_tensor(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def positional(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call with those that an op's schema lets be positional among the positional ones."""
+    named = dict(kwargs)
+    if isinstance(target, OpOverload):
+        names = [argument.name for argument in target._schema.arguments if not argument.kwarg_only]
+        for name in names[len(args) :]:
+            if name not in named:
+                break
+            args = (*args, named.pop(name))
+    return args, named
+
+
+def with_a_tensor(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of an op, of which torch takes numbers for tensors where none is a tensor: vmap in vmap leaves such
     calls in graphs (`_to_copy(2, dtype=torch.float32)`). Beside a tensor a number stays one: it promotes so."""
+    if not isinstance(op, OpOverload):
+        return args
     wanted = [isinstance(argument.type, torch.TensorType) for argument in op._schema.arguments[: len(args)]]
     if not any(wanted) or any(isinstance(arg, Tensor) for arg in args):
         return args

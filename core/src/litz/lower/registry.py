@@ -18,9 +18,11 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 
 Lowering = Callable[..., Any]
+Target = OpOverload | HigherOrderOperator
+"""What a node of a graph calls."""
 _F = TypeVar("_F", bound=Lowering)
 
 MODULES = (
@@ -32,6 +34,7 @@ MODULES = (
     "reduction",
     "creation",
     "contraction",
+    "attention",
     "sdpa",
     "collective",
     "joining",
@@ -53,7 +56,7 @@ it after decomposition: `reshape`, `square` and `true_divide` come from Python s
 """
 
 _TABLE: dict[str, Lowering] = {}
-_FOUND: dict[str, OpOverload] = {}
+_FOUND: dict[str, Target] = {}
 """Ops that were found. Some are defined by torch when they are first used, so others are looked for again."""
 ANY_DTYPE = "_litz_any_dtype"
 """Attribute of lowerings that compute nothing, and so take what Loops cannot compute with (complex, float8)."""
@@ -62,7 +65,7 @@ ANY_DTYPE = "_litz_any_dtype"
 def lowering(*ops: OpOverload | str, any_dtype: bool = False) -> Callable[[_F], _F]:
     """Enter the function below as the lowering of `ops`. Two for one op is a ValueError.
 
-    An op may be named by a string ("aten._softmax.default"). `core_lowerings` leaves out those that torch does not have
+    An op may be named by a string ("aten._softmax.default", "higher_order.flex_attention"). `core_lowerings` leaves out those that torch does not have
     by then: some ops are defined only when a part of torch is first used.
     any_dtype: it only moves elements around by index arithmetic (a view), so that complex and float8 tensors may come.
     """
@@ -91,8 +94,8 @@ def lowering_by_rank(ranks: Sequence[int], *ops: str, **given: Any) -> Callable[
     return enter
 
 
-def find_op(name: str) -> OpOverload | None:
-    """The op that "aten.add.Tensor" names, None if this version of torch has no such op."""
+def find_op(name: str) -> Target | None:
+    """The op that "aten.add.Tensor" or "higher_order.cond" names, None if this version of torch has no such op."""
     try:
         return operator.attrgetter(name)(torch.ops)
     except AttributeError:
@@ -105,7 +108,7 @@ def _load() -> None:
         import_module(f"{__package__}.{name}")
 
 
-def core_lowerings() -> dict[OpOverload, Lowering]:
+def core_lowerings() -> dict[Target, Lowering]:
     """Every lowering that litz itself has; a fresh dict."""
     _load()
     for name in _TABLE.keys() - _FOUND.keys():  # all of them takes milliseconds, and every graph asks

@@ -28,6 +28,7 @@ from ..subprogram import on_device
 from .in_place import InPlace, read_in_place, whole
 from .split import LOG2E, Split, Stored, write_split
 
+KINDS = ("attention", "flex_attention")
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MOST_ROWS = 64
 """Queries of all heads that share a head of the key, at most: beyond that a tile is a product that is worth blocks of
@@ -302,4 +303,4 @@ def _variables(loop: Loop) -> tuple[Symbol, ...]:
     return tuple(r.var for r in loop.ranges)
 
 
-__all__ = ["Meaning", "Unsuitable", "choose_split", "combine", "estimate", "offer_split", "replacement"]
+__all__ = ["KINDS", "Meaning", "Unsuitable", "choose_split", "combine", "estimate", "offer_split", "replacement"]

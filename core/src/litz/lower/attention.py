@@ -1,0 +1,285 @@
+"""Lowering of flex_attention: an `Attention`, or the ordinary operations that it is made of.
+
+Where the device has kernels for it, attention is one operation: a library call that carries, as data, what a kernel needs
+to know. Elsewhere it is two batched products and loops for what stands between them, which fuse as any others do. The
+meaning of both is eager's (torch's `flex_attention` outside of torch.compile): scores are float32 (float64 of float64),
+rows without a key give 0 and a logsumexp of -inf, and logsumexp and maximum count in powers of 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from litz.ir import Attention, Blocks, Loop, Node, Range, Store, Template, TensorRef, build
+from litz.ir.build import call, cast, const
+from litz.ir.attention import SCORE
+from litz.ir.index import ONE, Expr, Ranges, floordiv, loop_var, mod, to_expr
+
+from . import views
+from .access import extents_of
+from .context import Indices, LoweringContext
+from .contraction import matrix
+from .elementwise import scalar
+from .fallback import fallback
+from .registry import lowering
+from .scalar_graph import scalar_graph
+from .view import Computed, Tensor, View
+
+aten = torch.ops.aten
+
+KERNEL_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+"""Of the operands, for which there are kernels."""
+MOST_WIDE = 256
+"""Elements of a head, up to which a tile of queries and its result stay in registers."""
+NO_BLOCKS = 2**30
+"""The block of a mask that has no blocks: torch's `create_block_mask` was not called."""
+
+
+@lowering("higher_order.flex_attention")
+def flex_attention(
+    ctx: LoweringContext,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: torch.fx.GraphModule,
+    block_mask: tuple[Any, ...],
+    scale: float | Expr,
+    kernel_options: dict[str, Any],
+    score_captured: tuple[Any, ...] = (),
+    mask_captured: tuple[Any, ...] = (),
+) -> tuple[Any, ...]:
+    """(out, logsumexp, maxima): as many as this version of torch has."""
+    if any(extent == 0 for extent in (*query.size, *key.size, *value.size)):
+        raise NotImplementedError("attention over nothing, of which eager makes an error or nothing")
+    asked = Asked(score_mod, block_mask[-1], score_captured, mask_captured)
+    if _has_kernel(ctx, query, key, value):
+        given = (query, key, value, score_mod, block_mask, scale, kernel_options, score_captured, mask_captured)
+        return _attention(ctx, asked, given)
+    return _operations(ctx, asked, query, key, value, scale)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What becomes of a score: the graphs, and the tensors and numbers that they read besides."""
+
+    score_mod: torch.fx.GraphModule
+    mask_mod: torch.fx.GraphModule
+    score_captured: Sequence[Any]
+    mask_captured: Sequence[Any]
+
+    def score(self, ctx: LoweringContext, score: Node, at: Indices, extents: Ranges, on: torch.device) -> Node:
+        """What the score at (b, h, q, k) becomes, in its own type."""
+        arguments = [Computed(score.dtype, on, (), score), *_positions(at, on), *self.score_captured]
+        (found,) = scalar_graph(ctx, self.score_mod, arguments, extents)
+        assert found is not None
+        return cast(found, score.dtype)
+
+    def mask(self, ctx: LoweringContext, at: Indices, extents: Ranges, on: torch.device) -> Node | None:
+        """Whether a key is looked at; None if all are."""
+        (found,) = scalar_graph(ctx, self.mask_mod, [*_positions(at, on), *self.mask_captured], extents)
+        assert found is not None
+        found = cast(found, torch.bool)
+        return None if found.op == "const" and found.attrs[0] else found
+
+
+def _positions(at: Indices, on: torch.device) -> list[Computed]:
+    """b, h, q and k, as eager hands them to the graphs: int64."""
+    return [Computed(torch.int64, on, (), build.index(index)) for index in at]
+
+
+def _has_kernel(ctx: LoweringContext, query: Tensor, key: Tensor, value: Tensor) -> bool:
+    widths = (query.size[-1], value.size[-1])
+    return (
+        "attention" in ctx.target_of(query.device).abilities
+        and query.dtype in KERNEL_DTYPES
+        and key.dtype == value.dtype == query.dtype
+        and all(width.is_Integer and int(width) <= MOST_WIDE for width in widths)
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- as one operation
+
+
+def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The library call, with what kernels need to know."""
+    results = fallback(ctx, given, {}, operation=Attention, kind="flex_attention", effect=False)
+    made = ctx.operations.pop()
+    assert isinstance(made, Attention)
+    query, key, value, _, block_mask, scale, _, score_refs, mask_refs = made.args
+    asked = replace(
+        asked,
+        score_captured=_as_passed(ctx, asked.score_captured, score_refs),
+        mask_captured=_as_passed(ctx, asked.mask_captured, mask_refs),
+    )
+    at = tuple(map(loop_var, range(4)))
+    size = (*query.layout.size[:3], key.layout.size[2])
+    extents = dict(zip(at, size, strict=True))
+    score = build.load(SCORE, at, torch.float32)
+    changed, mask = asked.score(ctx, score, at, extents, made.device), asked.mask(ctx, at, extents, made.device)
+
+    def loop(what: str, value: Node) -> Loop:
+        ranges = tuple(Range(var, extent) for var, extent in extents.items())
+        return Loop(f"{made.name}_{what}", made.device, ranges, (), (Store(SCORE, at, value),), made.origins)
+
+    ctx.add(
+        replace(
+            made,
+            query=query,
+            key=key,
+            value=value,
+            scale=scale,
+            score=None if changed is score else loop("score", changed),
+            mask=None if mask is None else loop("mask", mask),
+            blocks=_blocks(block_mask, mask),
+        )
+    )
+    return tuple(results)
+
+
+def _as_passed(ctx: LoweringContext, values: Sequence[Any], refs: Sequence[Any]) -> list[Any]:
+    """The tensors as the call gets them: one that it gets a copy of is read from the copy."""
+
+    def passed(value: Any, ref: Any) -> Any:
+        if not isinstance(value, View) or value.buffer.name == ref.buffer:
+            return value
+        return View.whole(ctx.buffers[ref.buffer])
+
+    return [passed(value, ref) for value, ref in zip(values, refs, strict=True)]
+
+
+def _blocks(block_mask: tuple[Any, ...], mask: Node | None) -> Blocks | None:
+    """A BlockMask's parts: two lengths, four tensors by rows of queries (and more by columns of keys), the extents of a
+    block, and the mask's graph. None where there are no blocks."""
+    queries, keys = (to_expr(extent) for extent in block_mask[-3:-1])
+    counts, indices, full_counts, full_indices = block_mask[2:6]
+    whole = mask is None and all(extent.is_Integer and int(extent) >= NO_BLOCKS for extent in (queries, keys))
+    if whole or not isinstance(counts, TensorRef) or not isinstance(indices, TensorRef):
+        return None
+    return Blocks(queries, keys, counts, indices, full_counts, full_indices)
+
+
+# ------------------------------------------------------------------------------------------------- as many operations
+
+
+def _operations(
+    ctx: LoweringContext, asked: Asked, query: Tensor, key: Tensor, value: Tensor, scale: float | Expr
+) -> tuple[Any, ...]:
+    """Two products, and what stands between them as loops over the scores, which lie in memory."""
+    (batch, heads, rows), keys = query.size[:3], key.size[2]
+    group = floordiv(heads, key.size[1])
+    wide = torch.float64 if query.dtype == torch.float64 else torch.float32
+    # Heads that share a key are rows of one product: no key is repeated.
+    together = (batch * key.size[1], group * rows)
+    left = _flat(ctx, _converted(ctx, query, wide), (*together, query.size[3]))
+    right = _flat(ctx, _spread(_converted(ctx, key, wide), batch), (together[0], keys, key.size[3]))
+    products = _bmm(ctx, left, views.permute(right, (0, 2, 1)))
+    size = (batch, heads, rows, keys)
+    on = query.device
+
+    def product_at(at: Indices) -> Node:
+        b, h, q, k = at
+        extents = extents_of(at, size)
+        return products.load((b * key.size[1] + floordiv(h, group, extents), mod(h, group, extents) * rows + q, k))
+
+    def body(at: Indices) -> Node:
+        extents = extents_of(at, size)
+        score = call("mul", product_at(at), scalar(scale, wide))
+        changed, mask = asked.score(ctx, score, at, extents, on), asked.mask(ctx, at, extents, on)
+        return changed if mask is None else call("where", mask, changed, const(-math.inf, wide))
+
+    scores = ctx.pointwise(size, wide, on, body, stride=_contiguous(size))
+    weights, *others = _softmax(ctx, scores, query.dtype)
+    folded = _flat(ctx, weights, (*together, keys))
+    right = _flat(ctx, _spread(_converted(ctx, value, query.dtype), batch), (together[0], keys, value.size[3]))
+    made = _bmm(ctx, folded, right)
+    out_size = (batch, heads, rows, value.size[3])
+    result = ctx.pointwise(out_size, query.dtype, on, _unfolded(made, key.size[1], group, rows, out_size), output=0)
+    return (result, *others[: len(ctx.meta) - 1])
+
+
+def _unfolded(made: View, key_heads: Expr, group: Expr, rows: Expr, size: tuple[Expr, ...]) -> Any:
+    """The body that reads a product of heads that share a key at (b, h, q, e)."""
+
+    def body(at: Indices) -> Node:
+        b, h, q, e = at
+        extents = extents_of(at, size)
+        return made.load((b * key_heads + floordiv(h, group, extents), mod(h, group, extents) * rows + q, e))
+
+    return body
+
+
+def _softmax(ctx: LoweringContext, scores: View, result: torch.dtype) -> tuple[View, View, View]:
+    """(weights, logsumexp, maxima) of the rows, the latter two in powers of 2. A row of -inf has weights of 0."""
+    *outer, keys = scores.size
+    wide = scores.dtype
+    infinity, log_of_2 = const(-math.inf, wide), const(math.log(2), wide)
+
+    def at_row(x: View, at: Indices) -> Node:
+        return x.load(tuple(at[:3]))
+
+    (maxima,) = ctx.reduction(
+        outer, (keys,), [wide], scores.device, lambda at, inner: build.reduce("max", scores.load((*at, *inner)))
+    )
+
+    def shift(at: Indices) -> Node:
+        """What is subtracted from a row: its maximum, or 0 where that is infinite."""
+        found = at_row(maxima, at)
+        return call("where", call("eq", call("abs", found), const(math.inf, wide)), const(0, wide), found)
+
+    def raised(at: Indices) -> Node:
+        return call("exp", call("sub", scores.load(at), shift(at)))
+
+    (total,) = ctx.reduction(
+        outer, (keys,), [wide], scores.device, lambda at, inner: build.reduce("sum", raised((*at, *inner)))
+    )
+
+    def weight(at: Indices) -> Node:
+        masked = call("eq", at_row(maxima, at), infinity)
+        return call("where", masked, const(0, wide), call("div", raised(at), at_row(total, at)))
+
+    def logsumexp(at: Indices) -> Node:
+        return call("div", call("add", call("log", at_row(total, at)), shift(at)), log_of_2)
+
+    device, metas = scores.device, ctx.meta
+    weights = ctx.pointwise(scores.size, result, device, weight, stride=_contiguous(scores.size))
+    sums = ctx.pointwise(outer, metas[1].dtype, device, logsumexp, output=1)
+    most = ctx.pointwise(
+        outer, metas[-1].dtype, device, lambda at: call("div", at_row(maxima, at), log_of_2), stride=_contiguous(outer)
+    )
+    return weights, sums, most
+
+
+def _contiguous(size: Sequence[Expr]) -> tuple[Expr, ...]:
+    strides: list[Expr] = [ONE]
+    for extent in reversed(size[1:]):
+        strides.insert(0, strides[0] * extent)
+    return tuple(strides)
+
+
+def _converted(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> Tensor:
+    if x.dtype == dtype:
+        return x
+    return ctx.pointwise(x.size, dtype, x.device, x.load, stride=_contiguous(x.size))
+
+
+def _spread(x: Tensor, batch: Expr) -> Tensor:
+    """A key or value of one batch for all."""
+    return x if x.size[0] == batch else views.expand(x, (batch, *x.size[1:]))
+
+
+def _flat(ctx: LoweringContext, x: Tensor, size: Sequence[Expr]) -> Tensor:
+    return views.reshape(x, size, ctx.hint)
+
+
+def _bmm(ctx: LoweringContext, left: Tensor, right: Tensor) -> View:
+    """The product of (n, i, j) and (n, j, k), (n, i, k): as aten.bmm is lowered."""
+    size = (*left.size[:2], right.size[2])
+    operands = (matrix(ctx, left), matrix(ctx, right))
+    kind: dict[str, Any] = {"operation": Template, "kind": "bmm"}
+    given = {"size": size, "dtype": left.dtype, "device": left.device, "stride": _contiguous(size)}
+    return ctx.extern(aten.bmm.default, operands, None, **given, **kind)

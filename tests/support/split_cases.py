@@ -197,6 +197,7 @@ CASES: Mapping[str, Case] = {
     "whole-tiles": Case(efficient, (1, 2, 2, 1, 96, 32)),
     "one-part": Case(efficient, (2, 3, 3, 1, 50, 32), Split(1, 16, 16, 2, 4)),
     "one-part-dynamic": Case(efficient, (2, 3, 3, 1, 50, 32), Split(1, 16, 16, 2, 4), dynamic=KEYS),
+    "many-parts": Case(masked(expanded, 2), (2, 4, 2, 3, 300, 256), Split(19, 16, 16, 2, 4), absorbs=2),
     "more-parts-than-keys": Case(efficient, (2, 2, 2, 1, 20, 32), Split(9, 16, 16, 2, 4)),
     "chosen": Case(efficient, (1, 4, 4, 1, 300, 64), None),
     "bf16": Case(efficient, (1, 2, 2, 1, 70, 64), dtype=BF16, tolerance=HALF),

@@ -13,13 +13,14 @@ from torch._subclasses import FakeTensorMode
 
 pytest.importorskip("triton")
 
+from litz.codegen.wrapper import generate_wrapper
 from litz.contractions.attention.decode import choose_split, estimate, offer_split
 from litz.contractions.attention.in_place import read_in_place
 from litz.ir import Attention, KernelCall, Loop, Store
 from litz.ir.build import const
 from litz.ir.interpret import interpret
 from litz.options import make_options
-from litz.pipeline import schedule_only
+from litz.pipeline import generate, make_compiler, plan_schedule, schedule_only
 from litz.report.log import Log
 from litz.target import target_named
 from litz_plugins import ChoiceContext
@@ -198,8 +199,8 @@ def decisions(fn: Any, *sizes: int, dtype: torch.dtype = BF16, mask: bool = Fals
 def test_decoding_needs_no_copies(batch: int, mask: bool) -> None:
     """The cache of a model with 32 heads, which share 8 of the key: without a measurement."""
     schedule, said = decisions(masked(repeated, 4), batch, 32, 8, 1, 2048, 128, mask=mask)
-    kernel, combine = schedule.steps
-    assert isinstance(kernel, KernelCall) and isinstance(combine.loop, Loop)
+    (kernel,) = schedule.steps
+    assert isinstance(kernel, KernelCall)
     assert len(kernel.reads) == 3 + mask
     assert all(schedule.program.buffers[name].kind == "input" for name in kernel.reads)
     assert any("keys and values once" in line and "at worst" in line for line in said)
@@ -243,3 +244,27 @@ def test_text_has_no_names_of_the_graph() -> None:
     after = CASES["group-mask"].compiled()
     (source,) = (op.source for op in after.operations if isinstance(op, KernelCall))
     assert not re.search(r"\b(arg|buf|op)\d", source.text)
+
+
+def test_parts_are_put_together_in_the_same_launch() -> None:
+    """The wrapper launches one kernel for each attention, and sets the counters of all to zero at once."""
+
+    def two(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        step = masked(repeated, 4)
+        return step(step(q, k, v), k, v)
+
+    schedule, _ = decisions(two, 1, 32, 8, 1, 2048, 128)
+    kernels = [step for step in schedule.steps if isinstance(step, KernelCall)]
+    assert len(kernels) == len(schedule.steps) == 2
+    assert all(kernel.source.settings["counters"] == 8 for kernel in kernels)
+    compiler = make_compiler(None, {"debug": True})
+    plan = plan_schedule(schedule, compiler)
+    text = generate_wrapper(plan, generate(plan, compiler)).text
+    assert text.count("_counters_cuda_0 = ") == 1
+
+
+def test_parts_of_an_unknown_batch_are_put_together_by_a_loop() -> None:
+    after = CASES["group-dynamic"].compiled()
+    kernel, combine = after.operations
+    assert isinstance(kernel, KernelCall) and kernel.source.settings["counters"] == 0
+    assert isinstance(combine, Loop) and combine.is_reduction

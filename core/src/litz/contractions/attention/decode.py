@@ -16,7 +16,7 @@ import sympy
 import torch
 
 from litz.cost.roofline import LAUNCH
-from litz.ir import Attention, Buffer, KernelCall, Layout, Loop, Program, Range, Store, TensorRef
+from litz.ir import Attention, Buffer, KernelCall, Layout, Loop, Operation, Program, Range, Store, TensorRef
 from litz.ir.attention import SCORE
 from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import ONE, ZERO, Expr, Symbol, loop_var, reduction_var
@@ -61,7 +61,8 @@ def offer_split(attention: Attention, context: ChoiceContext) -> Sequence[Choice
     if found.absorbs:
         what += f" with {len(found.absorbs)} producer{'s' if len(found.absorbs) > 1 else ''}"
     recipe = Recipe(found.absorbs, repr(split), lambda: replacement(attention, found, split, program))
-    return [Choice(what, "template", recipe, estimate(found.attention, split, program, context.target))]
+    expected = estimate(found.attention, split, program, context.target, 1 + len(found.absorbs))
+    return [Choice(what, "template", recipe, expected)]
 
 
 def refuse(attention: Attention, original: Attention, program: Program) -> None:
@@ -122,15 +123,18 @@ STEP_US = 0.4
 waiting for the other."""
 START_US = 1.5
 """Until the first tile is there, and from the last to the result, which nothing overlaps with."""
-SPREAD = (0.6, 2.0)
-"""What those two may be off by."""
+FINISH_US = 1.5
+"""To be counted, and to put parts together that others have stored."""
+SPREAD = (0.6, 1.7)
+"""What those may be off by."""
 
 
-def estimate(attention: Attention, split: Split, program: Program, target: Target) -> Estimate:
+def estimate(attention: Attention, split: Split, program: Program, target: Target, replaced: int = 1) -> Estimate:
     """The expected time in µs: keys and values once at the memory's bandwidth, or one tile after the other.
 
-    A launch counts as the cost model of libraries has it. The kernel of the parts and the one that puts them together
-    are two, unless there is one part.
+    A launch counts as the cost model of libraries has it. One sets the counters to zero for all attentions of a call;
+    where a loop puts the parts together, that is one too. At worst, so many launches as are `replaced` count as those
+    do at best, which this is compared with: a host that is slow is slow for both.
     """
     hint = program.hint
     refs = (attention.query, attention.key, attention.value)
@@ -141,7 +145,7 @@ def estimate(attention: Attention, split: Split, program: Program, target: Targe
     batch, heads, queries, _ = map(hint, attention.query.layout.size)
     result = batch * heads * queries * hint(attention.value.layout.size[3])
     moved += result * program.buffers[attention.query.buffer].dtype.itemsize
-    launches = 1 if split.parts == 1 else 2
+    launches = 1 + (split.parts > 1) / (_sharing(program) if finishes(attention) else 1)
     if split.parts > 1:
         moved += 2 * 4 * split.parts * result
     programs = split.parts * batch * hint(attention.key.layout.size[1])
@@ -150,14 +154,25 @@ def estimate(attention: Attention, split: Split, program: Program, target: Targe
     steps = waves * ceil(ceil(hint(attention.key.layout.size[2]) / split.parts) / split.keys)
     share = target.shares["memory"]
 
-    def at(of_peak: float, spread: float, launch: float) -> float:
+    def at(of_peak: float, spread: float, launched: float) -> float:
         memory = moved / (target.bandwidth * of_peak * busy)
-        return max(memory, (START_US + steps * STEP_US) * spread) + launches * launch * target.launch_us
+        alone = START_US + steps * STEP_US + FINISH_US * (split.parts > 1)
+        return max(memory, alone * spread) + launched * target.launch_us
 
-    us = at(share.usual, 1.0, LAUNCH.usual)
-    low, high = at(share.best, SPREAD[0], LAUNCH.best), at(share.worst, SPREAD[1], LAUNCH.worst)
-    why = f"keys and values once: {moved / 1e6:.3g} MB by {programs} programs, {launches} launches"
+    us, low = at(share.usual, 1.0, launches), at(share.best, SPREAD[0], LAUNCH.best * launches)
+    instead = min(launches, replaced)
+    high = at(share.worst, SPREAD[1], LAUNCH.best * instead + LAUNCH.worst * (launches - instead))
+    why = f"keys and values once: {moved / 1e6:.3g} MB by {programs} programs, {launches:.3g} launches"
     return Estimate(us, min(low, us), max(us, high), why)
+
+
+def _sharing(program: Program) -> int:
+    """How many attentions there are, done or still to be chosen."""
+    return max(1, sum(_is_attention(operation) for operation in program.operations))
+
+
+def _is_attention(operation: Operation) -> bool:
+    return isinstance(operation, Attention) or isinstance(getattr(operation, "target", None), Meaning)
 
 
 def _distinct(layout: Layout) -> list[Expr]:
@@ -169,17 +184,34 @@ def _distinct(layout: Layout) -> list[Expr]:
 
 
 def replacement(attention: Attention, found: InPlace, split: Split, program: Program) -> Replacement:
-    """The kernel; with several parts, and the loop that puts them together, which can fuse with what uses it."""
+    """The kernel. Its last programs put several parts together; where nobody knows how many those are, a loop does."""
     changed, out = found.attention, program.buffers[str(attention.outputs[0])]
-    if split.parts == 1:
-        source = write_split(changed, split, program, attention.name, Stored(out))
-        return Replacement((_kernel_call(attention, changed, split, program, (out.name,), source),), (), found.absorbs)
-    size = (sympy.Integer(split.parts), *out.layout.size)
-    result = Buffer(f"{out.name}_parts", torch.float32, out.device, Layout.contiguous(size))
-    sums = Buffer(f"{out.name}_sums", torch.float32, out.device, Layout.contiguous(size[:-1]))
-    source = write_split(changed, split, program, attention.name, Stored(result, sums))
-    kernel = _kernel_call(attention, changed, split, program, (result.name, sums.name), source)
-    return Replacement((kernel, combine(attention, result, sums, out)), (result, sums), found.absorbs)
+    stored = Stored(out)
+    loops: tuple[Loop, ...] = ()
+    if split.parts > 1:
+        size = (sympy.Integer(split.parts), *out.layout.size)
+        result = Buffer(f"{out.name}_parts", torch.float32, out.device, Layout.contiguous(size))
+        sums = Buffer(f"{out.name}_sums", torch.float32, out.device, Layout.contiguous(size[:-1]))
+        at_once = finishes(changed)
+        stored = Stored(result, sums, out if at_once else None)
+        loops = () if at_once else (combine(attention, result, sums, out),)
+    meaning, args = make_meaning(changed, split.parts, stored.out is not None, program)
+    kernel = KernelCall(
+        attention.name,
+        attention.device,
+        meaning,
+        args,
+        outputs=tuple(buffer.name for buffer in stored.buffers),
+        origins=attention.origins,
+        source=write_split(changed, split, program, attention.name, stored),
+    )
+    own = tuple(buffer for buffer in stored.buffers if buffer is not out)
+    return Replacement((kernel, *loops), own, found.absorbs)
+
+
+def finishes(attention: Attention) -> bool:
+    """May the last program of each head of the key put its parts together? They count, so their number is fixed."""
+    return all(size.is_Integer for size in attention.key.layout.size[:2])
 
 
 def combine(attention: Attention, result: Buffer, sums: Buffer, out: Buffer) -> Loop:
@@ -200,33 +232,21 @@ def combine(attention: Attention, result: Buffer, sums: Buffer, out: Buffer) -> 
     return Loop(name, attention.device, ranges, (Range(part, sums.layout.size[0]),), (stored,), attention.origins)
 
 
-def _kernel_call(
-    attention: Attention, changed: Attention, split: Split, program: Program, outputs: tuple[str, ...], source: Any
-) -> KernelCall:
-    meaning, args = make_meaning(changed, split.parts, program)
-    return KernelCall(
-        attention.name,
-        attention.device,
-        meaning,
-        args,
-        outputs=outputs,
-        origins=attention.origins,
-        source=source,
-    )
-
-
 # What the kernel means.
 
 
 @dataclass(frozen=True)
 class Meaning:
     """What the kernel computes, with torch: query, key and value, then what else the bodies load, then sizes. bodies: a
-    Program of the bodies, whose first input are the scores; None where there is none. out: dtype of a whole result."""
+    Program of the bodies, whose first input are the scores; None where there is none. finished: with several parts, the
+    whole comes after them. out: dtype of the whole. order: its dimensions as they lie, the outermost first."""
 
     parts: int
     scale: float
     bodies: Program | None
+    finished: bool
     out: torch.dtype
+    order: tuple[int, ...]
 
     @property
     def __name__(self) -> str:
@@ -245,8 +265,18 @@ class Meaning:
             self._part(*each) for each in zip(scores.tensor_split(self.parts, -1), values.tensor_split(self.parts, 2))
         ]
         if self.parts == 1:
-            return found[0][0].to(self.out)
-        return tuple(map(torch.stack, zip(*found, strict=True)))
+            return self._laid_out(found[0][0])
+        results, sums = map(torch.stack, zip(*found, strict=True))
+        if not self.finished:
+            return results, sums
+        shares = (sums - sums.amax(0).nan_to_num(neginf=0.0)).exp2()
+        total = shares.sum(0)
+        whole = (shares[..., None] * results).sum(0) / torch.where(total == 0, 1.0, total)[..., None]
+        return results, sums, self._laid_out(whole)
+
+    def _laid_out(self, whole: torch.Tensor) -> torch.Tensor:
+        back = sorted(range(len(self.order)), key=self.order.__getitem__)
+        return whole.to(self.out).permute(self.order).contiguous().permute(back)
 
     @staticmethod
     def _part(scores: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -257,12 +287,13 @@ class Meaning:
         return weights @ values, sums * LOG2E
 
 
-def make_meaning(attention: Attention, parts: int, program: Program) -> tuple[Meaning, tuple[Any, ...]]:
+def make_meaning(attention: Attention, parts: int, finished: bool, program: Program) -> tuple[Meaning, tuple[Any, ...]]:
     """The meaning of a kernel, and the arguments of its call."""
     refs: list[TensorRef] = [attention.query, attention.key, attention.value]
-    dtype = program.buffers[attention.query.buffer].dtype
+    out = program.buffers[str(attention.outputs[0])]
+    order = tuple(sorted(range(4), key=lambda dim: -program.hint(out.layout.stride[dim])))
     bodies, others = _bodies(attention, program)
-    return Meaning(parts, float(attention.scale), bodies, dtype), (*refs, *others)
+    return Meaning(parts, float(attention.scale), bodies, finished, out.dtype, order), (*refs, *others)
 
 
 def _bodies(attention: Attention, program: Program) -> tuple[Program | None, tuple[Any, ...]]:

@@ -28,7 +28,7 @@ from litz.ir.attention import SCORE
 from litz.ir.dtypes import short
 from litz.ir.index import Expr, Symbol
 from litz.ir.transform import flatten
-from litz_plugins import KernelSource
+from litz_plugins import COUNTERS, KernelSource
 
 from .in_place import operand_buffers
 
@@ -54,12 +54,22 @@ class Split:
 
 @dataclass(frozen=True)
 class Stored:
-    """Where results go. result: with one part, the layout of the attention's own, (batch, head, query, width); else of
-    (part, batch, head, query, width), float32. sums: (part, batch, head, query), float32: the base-2 logarithm of each
-    part's sum of exponentials, None with one part. Buffers, whose names the kernel writes."""
+    """Where results go. result: with one part the attention's own, (batch, head, query, width); else (part, batch,
+    head, query, width), float32. sums: (part, batch, head, query), float32: the base-2 logarithm of each part's sum of
+    exponentials, None with one part. out: with several parts the attention's own result, which the last program of a
+    head of the key puts together of all parts; None where a loop does that."""
 
     result: Buffer
     sums: Buffer | None = None
+    out: Buffer | None = None
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        return tuple(buffer for buffer in (self.result, self.sums, self.out) if buffer is not None)
+
+
+HELD = 8192
+"""Elements of parts that a program puts together at a time: 64 a thread."""
 
 
 def write_split(attention: Attention, split: Split, program: Program, name: str, stored: Stored) -> KernelSource:
@@ -70,7 +80,7 @@ def write_split(attention: Attention, split: Split, program: Program, name: str,
 class _Writer:
     def __init__(self, attention: Attention, split: Split, program: Program, name: str, stored: Stored) -> None:
         self.attention, self.split, self.program, self.name, self.stored = attention, split, program, name, stored
-        written = [stored.result] if stored.sums is None else [stored.result, stored.sums]
+        written = stored.buffers
         self.buffers: dict[str, Buffer] = {
             **{name: program.buffers[name] for name in operand_buffers(attention)},
             **{buffer.name: buffer for buffer in written},
@@ -119,9 +129,12 @@ class _Writer:
         self._write_query()
         self._write_parts()
         self._write_stores()
+        if self.stored.out is not None:
+            self._write_finish(self.stored.out)
         names = self.names
         limits = tuple(size_text(expr, names.sizes) for expr in dict.fromkeys(self.limits))
-        parameters = [*names.buffers.values(), *names.sizes.values()]
+        counters = self.stored.out is not None
+        parameters = [*names.buffers.values(), *["counters"] * counters, *names.sizes.values()]
         if limits:
             parameters.append("INDEX: tl.constexpr")
         elif self.index_type == "INDEX":
@@ -131,13 +144,13 @@ class _Writer:
         helpers += ["libdevice"] if "libdevice." in body else []
         lines = [f"# attention of few queries: {self.split}"]
         for name, text in names.buffers.items():
-            use = "written" if name in (self.stored.result.name, getattr(self.stored.sums, "name", None)) else "read"
+            use = "written" if name in {buffer.name for buffer in self.stored.buffers} else "read"
             lines.append(f"#   {text}: {short(self.buffers[name].dtype)}, {use}")
         lines += ["import triton", "import triton.language as tl"]
         lines += [f"from litz.runtime.triton_helpers import {', '.join(helpers)}"] if helpers else []
         symbol = f"litz_attention_split_{short(self.dtype)}_{self.split.rows}x{self.split.keys}"
         lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
-        arguments = (*names.buffers, *names.sizes)
+        arguments = (*names.buffers, *[COUNTERS] * counters, *names.sizes)
         return KernelSource(
             self.name, "triton", "\n".join(lines), symbol, arguments, self._settings(limits, body), suffix="py"
         )
@@ -182,9 +195,10 @@ class _Writer:
             f"e = tl.arange(0, EBLOCK){self.wide}",
         )
 
-    def _masked(self, texts: Mapping[str, bool], other: bool = True) -> str:
+    def _masked(self, texts: Mapping[str, bool], other: str = ", other=0") -> str:
+        """The mask of an access, of those texts that are needed."""
         masks = " & ".join(text for text, needed in texts.items() if needed)
-        return f", mask={masks}{', other=0' * other}" if masks else ""
+        return f", mask={masks}{other}" if masks else ""
 
     def _load(self, name: str, pointer: str, shape: str, masks: Mapping[str, bool], ref: TensorRef) -> None:
         """A tile of an operand, in the type that is multiplied in."""
@@ -289,16 +303,75 @@ class _Writer:
         place = ("batch", "head", "query")
         masks = {"ymask": self.rows.masked, f"(e[None, :] < {self._text(self.out_width)})": self._odd_out}
         self._emit("result = result / tl.where(total == 0.0, 1.0, total)[:, None]")
-        pointer = self._stored(result, ((f"part{self.wide}",) if sums is not None else ()) + (*place, "e[None, :]"))
-        mask = self._masked(masks, other=False)
+        part = () if sums is None else (f"part{self.wide}",)
+        pointer = self._pointer(result, (*part, *place, "e[None, :]"), "[YBLOCK, EBLOCK]")
+        mask = self._masked(masks, "")
         self._emit(f"tl.store({pointer}, result.to({ELEMENTS[result.dtype]}){mask})")
         if sums is not None:
-            pointer = self._stored(sums, (f"part{self.wide}", *place))
-            mask = self._masked({"ymask": self.rows.masked}, other=False)
+            pointer = self._pointer(sums, (*part, *place), "[YBLOCK, 1]")
+            mask = self._masked({"ymask": self.rows.masked}, "")
             self._emit(f"tl.store({pointer}, (maximum + tl.log2(total))[:, None]{mask})")
 
-    def _stored(self, buffer: Buffer, index: Sequence[str]) -> str:
-        shape = "[YBLOCK, EBLOCK]" if buffer is self.stored.result else "[YBLOCK, 1]"
+    def _write_finish(self, out: Buffer) -> None:
+        """Count this program; the last one of its head of the key sees what all others have stored, and puts it
+        together."""
+        parts, sums, rows = self.split.parts, self.stored.sums, int(self.rows.size)
+        assert sums is not None
+        height, width = 1 << (rows - 1).bit_length(), self._blocks(self.out_width)
+        depth = max(1, min(1 << (parts - 1).bit_length(), HELD // (height * width)))
+        queries, group = self._text(self.queries), self._text(self.attention.group)
+        self._emit(
+            "# Every thread has stored before this program is counted, and whoever counts the last sees it all.",
+            "tl.debug_barrier()",
+            f'if tl.atomic_add(counters + tl.program_id(0) // {parts}, 1, sem="acq_rel") == {parts} - 1:',
+        )
+        self.depth += 1
+        place = ("batch", f"(shared * {group} + row // {queries})", f"(row % {queries})")
+        masks = {f"(row < {rows})": height != rows}
+        every = self._pointer(sums, ("every", *place), f"[{1 << (parts - 1).bit_length()}, {height}]")
+        known = {f"(every < {parts})": parts & (parts - 1) != 0, **masks}
+        infinite = ', other=float("-inf")'
+        self._emit(
+            f"row = tl.arange(0, {height})[None, :]{self.wide}",
+            f"every = tl.arange(0, {1 << (parts - 1).bit_length()})[:, None]{self.wide}",
+            f"sums = tl.load({every}{self._masked(known, infinite)})",
+            "best = tl.max(sums, 0)",
+            'best = tl.where(best == float("-inf"), 0.0, best)',
+            "sums = tl.sum(tl.exp2(sums - best[None, :]), 0)",
+            f"whole = tl.zeros([{height}, EBLOCK], tl.float32)",
+            f"for first in tl.static_range(0, {parts}, {depth}):",
+        )
+        self.depth += 1
+        known = {f"(every < {parts})": parts % depth != 0, **masks}
+        inner = [text.replace("row", "row[:, :, None]") for text in place]
+        wide = {
+            text.replace("every", "every[:, :, None]").replace("row", "row[:, :, None]"): on
+            for text, on in known.items()
+        }
+        wide[f"(e[None, None, :] < {self._text(self.out_width)})"] = self._odd_out
+        some = self._pointer(sums, ("every", *place), f"[{depth}, {height}]")
+        piece = self._pointer(
+            self.stored.result, ("every[:, :, None]", *inner, "e[None, None, :]"), f"[{depth}, {height}, EBLOCK]"
+        )
+        self._emit(
+            f"every = first + tl.arange(0, {depth})[:, None]{self.wide}",
+            f"shares = tl.exp2(tl.load({some}{self._masked(known, infinite)}) - best[None, :])",
+            f"whole += tl.sum(shares[:, :, None] * tl.load({piece}{self._masked(wide)}), 0)",
+        )
+        self.depth -= 1
+        upright = [text.replace("row", "upright") for text in place]
+        pointer = self._pointer(out, (*upright, "e[None, :]"), f"[{height}, EBLOCK]")
+        ends = {text.replace("row", "upright"): on for text, on in masks.items()}
+        ends[f"(e[None, :] < {self._text(self.out_width)})"] = self._odd_out
+        self._emit(
+            f"upright = tl.arange(0, {height})[:, None]{self.wide}",
+            "whole = whole / tl.where(sums == 0.0, 1.0, sums)[:, None]",
+            f"tl.store({pointer}, whole.to({ELEMENTS[out.dtype]}){self._masked(ends, '')})",
+        )
+        self.depth -= 1
+
+    def _pointer(self, buffer: Buffer, index: Sequence[str], shape: str) -> str:
+        """Pointers to elements of a buffer that is written, for a tile of `shape`."""
         layout = Layout(buffer.layout.size, buffer.layout.stride)
         return f"{self._at(TensorRef(buffer.name, layout), (), index)} + tl.zeros({shape}, {self.index_type})"
 
@@ -313,7 +386,11 @@ class _Writer:
         outer = (self.batch, self.attention.key.layout.size[1])
         grid = " * ".join([*(size_text(size, self.names.sizes) for size in outer), str(self.split.parts)])
         return {
-            "pointers": [POINTER_TYPES[buffer.dtype] for buffer in self.buffers.values()],
+            "pointers": [
+                *(POINTER_TYPES[buffer.dtype] for buffer in self.buffers.values()),
+                *["*i32"] * (self.stored.out is not None),
+            ],
+            "counters": int(outer[0] * outer[1]) if self.stored.out is not None else 0,
             "sizes": len(self.names.sizes),
             "unaligned": [
                 position

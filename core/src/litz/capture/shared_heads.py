@@ -36,7 +36,7 @@ def _repeat(node: torch.fx.Node, unfused: Unfused) -> bool:
     values: Any = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda each: each.meta.get("example_value"))
     args, kwargs = values
     named = {**dict(zip(("query", "key", "value"), args, strict=False)), **kwargs}
-    tensors = [named.get(name) for name in ("query", "key", "value")]
+    tensors: list[Any] = [named.get(name) for name in ("query", "key", "value")]
     if not all(isinstance(each, torch.Tensor) and each.ndim == 4 for each in tensors):
         return False
     query, key, value = tensors

@@ -7,6 +7,7 @@ float64 and prints, for each case, "" or what went wrong, as JSON.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -111,6 +112,10 @@ class Case:
         return ""
 
 
+WIDENED = re.compile(r"(tl\.dot)\((.+?), (\w+)(?=[,)])").sub
+"""The interpreter multiplies the bits of bf16 as if they were integers."""
+
+
 def run(program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The program on CPU tensors: kernels in Triton's interpreter, everything else in the IR's."""
     from litz.runtime.triton_interpret import interpret_source
@@ -134,9 +139,9 @@ def run(program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]
                     .to(program.buffers[str(name)].dtype)
                     .as_strided(*shape)
                 )
-            # The interpreter multiplies the bits of bf16 as if they were integers.
-            text = operation.source.text.replace("tl.dot(a, b,", "tl.dot(a.to(tl.float32), b.to(tl.float32),")
-            source = replace(operation.source, text=text) if "bf16" in text else operation.source
+            text = operation.source.text
+            source = replace(operation.source, text=WIDENED(r"\1((\2).to(tl.float32), (\3).to(tl.float32)", text))
+            source = source if "bf16" in text else operation.source
             count = source.settings.get("counters", 0)
             own = {**memory, COUNTERS: torch.zeros(count, dtype=torch.int32)}
             buffers = [own[item] for item in source.arguments if isinstance(item, str)]

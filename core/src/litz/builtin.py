@@ -25,7 +25,7 @@ class Core:
         return decompositions({})
 
     @hookimpl
-    def litz_register_lowerings(self) -> Mapping[OpOverload, Callable[..., Any]]:
+    def litz_register_lowerings(self) -> Mapping[Any, Callable[..., Any]]:
         from litz.lower import core_lowerings
 
         return core_lowerings()
@@ -46,12 +46,6 @@ class Core:
             *core_program_passes(),
             *core_schedule_passes(),
         )
-
-    @hookimpl
-    def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:
-        from litz.contractions.attention.offer import KINDS, offer_attention
-
-        return [TemplateSpec("attention", KINDS, offer_attention)]
 
 
 class Contractions:

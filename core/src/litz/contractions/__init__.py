@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from litz_plugins import OptionsView, TemplateSpec
 
+from .attention.decode import KINDS as DECODED
+from .attention.decode import offer_split
 from .attention.offer import KINDS, offer_attention
 from .products.gemm import OPERANDS
 from .products.rows import offer_rows
@@ -12,10 +14,13 @@ from .products.rows import offer_rows
 
 def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
     """What core offers: attention always, products where nothing is measured."""
-    attention = TemplateSpec("attention", KINDS, offer_attention)
+    attention = [
+        TemplateSpec("attention", KINDS, offer_attention),
+        TemplateSpec("attention of few queries", DECODED, offer_split),
+    ]
     if options.get("max_autotune", False):
-        return [attention]  # litz-autotune offers the others, among more
-    return [attention, TemplateSpec("rows", tuple(OPERANDS), offer_rows)]
+        return attention  # litz-autotune offers the others, among more
+    return [*attention, TemplateSpec("rows", tuple(OPERANDS), offer_rows)]
 
 
 __all__ = ["core_templates"]

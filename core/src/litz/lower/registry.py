@@ -35,6 +35,7 @@ MODULES = (
     "creation",
     "contraction",
     "attention",
+    "sdpa",
     "collective",
     "joining",
     "indexing",

@@ -35,6 +35,7 @@ MODULES = (
     "creation",
     "contraction",
     "attention",
+    "attention_backward",
     "collective",
     "joining",
     "indexing",

@@ -334,7 +334,7 @@ CASES: Mapping[str, Case] = {
     "bf16-wide": replace(BASE, query=(1, 2, 40, 80), key=(1, 2, 40, 80), dtype=torch.bfloat16, tolerance=3e-2),
     "dynamic": replace(BASE, dynamic=True, score=alibi),
     "dynamic-causal": replace(BASE, dynamic=True, mask=causal, score=soft_cap),
-    "dynamic-group": replace(BASE, dynamic=True, query=(2, 4, 70, 16), key=(2, 2, 50, 16), mask=by_head, lse="both"),
+    "dynamic-group": replace(BASE, dynamic=True, query=(2, 4, 70, 16), key=(2, 2, 50, 16), mask=by_head, mask_for=(True, True), lse="both"),
     "captured-gradient": replace(BASE, score=learned, unfit="captured"),
 }
 

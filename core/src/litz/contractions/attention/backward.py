@@ -212,7 +212,7 @@ class _QueryGradient(_Writer):
         text, sizes = self.text, self.text.sizes
         heads = sizes(text.heads)
         tiles = text.own.tiles
-        text.emit(f"tiles = {sizes(tiles)}", "number = tl.program_id(0)")
+        text.emit("number = tl.program_id(0)", f"tiles = {sizes(tiles)}")
         # The last queries first: under a causal mask they have most to do.
         text.emit("place = tiles - 1 - number % tiles", "number = number // tiles")
         text.emit(f"head = (number % {heads}){text.wide}", f"batch = (number // {heads}){text.wide}")
@@ -276,7 +276,7 @@ class _KeyGradients(_Writer):
         self.begin("key", attention.transposed, results)
         text, sizes = self.text, self.text.sizes
         shared_heads, tiles = attention.key.layout.size[1], text.own.tiles
-        text.emit(f"tiles = {sizes(tiles)}", "number = tl.program_id(0)")
+        text.emit("number = tl.program_id(0)", f"tiles = {sizes(tiles)}")
         text.emit("place = number % tiles", "number = number // tiles")
         text.emit(f"shared = (number % {sizes(shared_heads)}){text.wide}")
         text.emit(f"batch = (number // {sizes(shared_heads)}){text.wide}")

@@ -193,6 +193,12 @@ class ScoreTile:
         self.tile.values = kept
         self.tile.depth -= 1
 
+    def named(self, name: str, expr: Expr) -> str:
+        """A size as a number, or as a variable of the kernel that is set here."""
+        if not expr.is_Integer:
+            self.emit(f"{name} = {self.sizes(expr)}")
+        return str(expr) if expr.is_Integer else name
+
     def element(self, ref: TensorRef, *indices: str) -> str:
         """A pointer to an element of a reference, or to a tile of them: `indices` are texts, "" for index 0."""
         terms = [] if ref.layout.offset == 0 else [self.sizes(ref.layout.offset)]
@@ -230,7 +236,7 @@ class ScoreTile:
         own = self.own
         if own.is_cut:
             assert own.grain is not None
-            parts, grain = self.sizes(own.parts), self.sizes(own.grain)
+            parts, grain = self.named("yparts", own.parts), self.sizes(own.grain)
             self.emit(f"yrow = {tile} // {parts}", f"ystart = (yrow * {grain} + {tile} % {parts} * YBLOCK){self.wide}")
         else:
             self.emit(f"ystart = ({tile} * YBLOCK){self.wide}")
@@ -265,8 +271,8 @@ class ScoreTile:
         lists = [(masked, blocks.counts, blocks.indices)]
         if blocks.full_counts is not None and blocks.full_indices is not None:
             lists.append((False, blocks.full_counts, blocks.full_indices))
-        grain, parts = self.sizes(walked.grain), self.sizes(walked.parts)
-        last = self.sizes(floordiv(walked.size - 1, walked.grain))
+        grain, parts = self.sizes(walked.grain), self.named("parts", walked.parts)
+        last = self.named("last", floordiv(walked.size - 1, walked.grain))
         for is_masked, counts, indices in lists:
             self._write_list(counts, indices)
             with self.indented(f"for step in range(0, count * {parts}):"):

@@ -11,7 +11,7 @@ from typing import Any
 from torch._ops import OpOverload
 
 from litz.target import describe_cpu, describe_cuda, describe_meta
-from litz_plugins import Choice, ChoiceContext, LayoutNeed, Pass, TargetSpec, hookimpl
+from litz_plugins import Choice, ChoiceContext, LayoutNeed, Pass, TargetSpec, TemplateSpec, hookimpl
 from litz_plugins.nouns import OptionsView
 
 
@@ -46,6 +46,12 @@ class Core:
             *core_program_passes(),
             *core_schedule_passes(),
         )
+
+    @hookimpl
+    def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:
+        from litz.contractions.attention.offer import KINDS, offer_attention
+
+        return [TemplateSpec("attention", KINDS, offer_attention)]
 
 
 class EstimatedChoice:

@@ -28,12 +28,15 @@ SPLIT = 1024
 
 @dataclass(frozen=True)
 class Contraction:
-    """FLOPs, the inputs' dtype, and how many units of a device it can keep busy."""
+    """FLOPs, the inputs' dtype, and how many units of a device it can keep busy. between: bytes of what the call writes
+    to memory and reads again. launches: kernels that it is."""
 
     use: Use
     flops: float
     dtype: torch.dtype
     pieces: float
+    between: float = 0.0
+    launches: int = 1
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,10 @@ class _Call:
 def count_contraction(extern: Extern, program: Program) -> Contraction | None:
     """The FLOPs of a library call that contracts; None for any other (or with arguments unlike the op's schema)."""
     schema = getattr(extern.target, "_schema", None)
-    formula = _FORMULAS.get(schema.name) if schema is not None else None
+    if isinstance(extern.target, torch._ops.HigherOrderOperator):
+        formula = _FORMULAS.get(f"higher_order::{extern.target_name}")
+    else:
+        formula = _FORMULAS.get(schema.name) if schema is not None else None
     if formula is None:
         return None
     try:
@@ -154,6 +160,25 @@ def _attention(times: float, heads_last: bool = False) -> Callable[[_Call], Cont
     return formula
 
 
+SCORE_BYTES = 64
+"""Bytes that eager's flex_attention moves for each score, at least: the product writes it in float32, the scale, the mask,
+each step of softmax and logsumexp reads and writes all scores (4 + 8 + 9 + 20 + 23 are counted), what a score_mod does
+not counted."""
+SCORE_LAUNCHES = 20
+"""Kernels that it is, at least: counted likewise."""
+
+
+def _flex_attention(call: _Call) -> Contraction:
+    """Eager's: two products, and the scores between them in memory."""
+    query, _, value = call.extern.args[:3]
+    *batch, queries, width = (call.program.hint(extent) for extent in query.layout.size)
+    keys, value_width = (call.program.hint(extent) for extent in value.layout.size[-2:])
+    scores = float(prod(batch) * queries * keys)
+    flops, pieces = 2.0 * scores * (width + value_width), prod(batch) * ceil(queries / TILE)
+    dtype = call.program.buffers[query.buffer].dtype
+    return Contraction("attention", flops, dtype, pieces, SCORE_BYTES * scores, SCORE_LAUNCHES)
+
+
 _KERNELS = (
     "flash_attention",
     "efficient_attention",
@@ -182,6 +207,7 @@ _FORMULAS: Mapping[str, Callable[[_Call], Contraction | None]] = {
     "aten::convolution": _convolution,
     "aten::_convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
+    "higher_order::flex_attention": _flex_attention,
     "aten::scaled_dot_product_attention": _attention(2),
     **{f"aten::_scaled_dot_product_{kind}": _attention(2) for kind in _KERNELS},
     **{f"aten::_scaled_dot_product_{kind}_backward": _attention(5) for kind in _KERNELS},

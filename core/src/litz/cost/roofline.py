@@ -56,12 +56,13 @@ def estimate_work(work: Work, on: Target) -> Estimate:
     high = max(memory / memory_share.worst, compute / compute_share.worst)
     if work.kind == "other":
         high = max(high, UNKNOWN_CALL * memory)
-    us, low, high = bound + on.launch_us, low + LAUNCH.best * on.launch_us, high + LAUNCH.worst * on.launch_us
+    launch = on.launch_us * work.launches
+    us, low, high = bound + launch, low + LAUNCH.best * launch, high + LAUNCH.worst * launch
     if on.rough:
         low, high = low / CPU_SPREAD, high * CPU_SPREAD
     why = memory_text if memory / memory_share.usual >= compute / compute_share.usual else compute_text
-    if bound < on.launch_us:
-        why = f"launch-bound ({on.launch_us:.3g} µs; {why})"
+    if bound < launch:
+        why = f"launch-bound ({launch:.3g} µs; {why})"
     return Estimate(us, min(low, us), max(high, us), why)
 
 

@@ -50,13 +50,15 @@ _ALLOCATIONS = ("aten::empty", "aten::new_empty")
 @dataclass(frozen=True)
 class Work:
     """What an operation has to do. `flops` by the dtype that they are done in; `pieces` is how many parts of a
-    contraction can run at a time (0: as many as there are units). All zero and kind "none" for a view or a no-op."""
+    contraction can run at a time (0: as many as there are units); `launches` is how many kernels it is. All zero and kind
+    "none" for a view or a no-op."""
 
     kind: Kind
     flops: Mapping[torch.dtype, float] = field(default_factory=dict)
     bytes_read: float = 0.0
     bytes_written: float = 0.0
     pieces: float = 0.0
+    launches: int = 1
 
     @property
     def total_flops(self) -> float:
@@ -201,7 +203,9 @@ def _extern_work(extern: Extern, program: Program) -> Work:
     contraction = None if isinstance(extern, Collective) else count_contraction(extern, program)
     if contraction is None:
         return Work("other", {}, total, written)
-    return Work(contraction.use, {contraction.dtype: contraction.flops}, total, written, contraction.pieces)
+    flops, between = {contraction.dtype: contraction.flops}, contraction.between / 2
+    moved = (total + between, written + between)
+    return Work(contraction.use, flops, *moved, contraction.pieces, contraction.launches)
 
 
 # ------------------------------------------------------------------------------------------------------------ sizes

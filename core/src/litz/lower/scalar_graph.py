@@ -7,7 +7,7 @@ buffer and a loop; what cannot be had so is refused, and the op that carries the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -236,9 +236,20 @@ def _simplified(roots: tuple[Node, ...], extents: Ranges, contents: Contents) ->
             return args[0]
         if node.op == "where" and _never(intervals, args[0]):
             return args[2]
+        if node.op in _OF_POSITIONS and node.dtype == torch.int64 and all(arg.op in ("index", "const") for arg in args):
+            return build.index(_OF_POSITIONS[node.op](*(sympy.sympify(arg.attrs[0]) for arg in args)))
         return _direct(with_args(node, args), extents) if node.op == "load" else with_args(node, args)
 
     return rewrite(roots, change)
+
+
+_OF_POSITIONS: Mapping[str, Callable[..., Expr]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "neg": lambda a: -a,
+}
+"""Sums and products of positions are index expressions too, which kernels compute in 32 bits where that is enough."""
 
 
 def _never(intervals: Intervals, condition: Node) -> bool:

@@ -1,0 +1,110 @@
+"""Offers for attention: in, an `Attention` and its context; out, a choice with the kernel, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil, prod
+
+import torch
+
+from litz.cost import estimate_work
+from litz.cost.work import Work
+from litz.ir import Attention, KernelCall, Program, TensorRef
+from litz.ir.ops import OPS
+from litz.schedule.choices import Recipe, Replacement, needed_outside
+from litz_plugins import Choice, ChoiceContext, Estimate, Target
+
+from ..subprogram import Meaning, cut
+from .forward import check_blocks, write_attention
+from .plan import AttentionPlan, Unsuitable, make_plan
+from .tiles import Tiles, fitting
+
+KINDS = ("flex_attention",)
+
+
+def offer_attention(template: Attention, context: ChoiceContext) -> list[Choice]:
+    """One kernel for an attention; none, with the reason on record, where there cannot be one."""
+    program: Program = context.program
+    if not isinstance(template, Attention) or "attention" not in context.target.abilities:
+        return []
+    try:
+        plan = make_plan(template, program, written(template, program), "matmul" in context.target.tf32)
+        tiles = choose_tiles(plan, context.target)
+    except Unsuitable as why:
+        context.record(template.target_name, f"no kernel: {why}")
+        return []
+    name = f"triton attention {tiles}"
+
+    def make() -> Replacement:
+        return Replacement((kernel_call(plan, tiles),))
+
+    return [Choice(name, "template", Recipe((), name, make), estimate(plan, tiles, context.target))]
+
+
+def written(template: Attention, program: Program) -> tuple[str, ...]:
+    """The results that someone uses, and the first."""
+    needed = needed_outside(program, {template.name})
+    first, *others = (output for output in template.outputs if output is not None)
+    return (first, *(output for output in others if output in needed))
+
+
+def choose_tiles(plan: AttentionPlan, target: Target) -> Tiles:
+    """The best tiles that fit; smaller ones where there are too few programs for all multiprocessors. Unsuitable where
+    none fit."""
+    batch, heads, rows, _ = map(plan.program.hint, plan.size)
+    found = list(_suitable(plan, target))
+    busy = (tiles for tiles in found if batch * heads * ceil(rows / tiles.rows) >= target.units)
+    return next(busy, max(found, key=lambda tiles: -tiles.rows))
+
+
+def _suitable(plan: AttentionPlan, target: Target) -> Iterator[Tiles]:
+    why = Unsuitable(f"heads of {max(plan.widths)} elements do not fit into shared memory")
+    none = True
+    for tiles in fitting(plan.dtype, plan.padded, target.shared_bytes):
+        try:
+            check_blocks(plan.attention.blocks, tiles)
+        except Unsuitable as error:
+            why = error
+            continue
+        none = False
+        yield tiles
+    if none:
+        raise why
+
+
+def kernel_call(plan: AttentionPlan, tiles: Tiles) -> KernelCall:
+    """The kernel in the place of the library call."""
+    attention = plan.attention
+    meaning = Meaning(cut(plan.program, [attention], plan.outputs))
+    return KernelCall(
+        attention.name,
+        attention.device,
+        meaning,
+        meaning.arguments(),
+        outputs=plan.outputs,
+        origins=attention.origins,
+        source=write_attention(plan, tiles, attention.name),
+    )
+
+
+def estimate(plan: AttentionPlan, tiles: Tiles, target: Target) -> Estimate:
+    """Of a kernel that looks at all keys: how many blocks are listed is known at run time only."""
+    program = plan.program
+    batch, heads, rows, keys = map(program.hint, plan.size)
+    scores = float(batch * heads * rows * keys)
+    flops = {plan.dtype: 2 * scores * sum(plan.widths)}
+    each = sum(OPS[node.op].flops for node in plan.body.nodes if node.op in OPS)
+    flops[torch.float32] = flops.get(torch.float32, 0.0) + scores * each
+    reads = sum(_bytes(ref, program) for ref in plan.attention.refs)
+    writes = sum(_bytes(TensorRef(name, program.buffers[name].layout), program) for name in plan.outputs)
+    pieces = batch * heads * ceil(rows / tiles.rows)
+    return estimate_work(Work("attention", flops, reads, writes, pieces), target)
+
+
+def _bytes(ref: TensorRef, program: Program) -> float:
+    extents = zip(ref.layout.size, ref.layout.stride, strict=True)
+    elements = prod(program.hint(size) for size, stride in extents if stride != 0)
+    return float(elements * program.buffers[ref.buffer].dtype.itemsize)
+
+
+__all__ = ["KINDS", "choose_tiles", "estimate", "kernel_call", "offer_attention", "written"]

@@ -1,0 +1,197 @@
+"""What all kernels of one attention share. In: an `Attention` and its program. Out: an `AttentionPlan`: its sizes as
+numbers or expressions, the bodies in flat form, names, and the type of indices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from litz.codegen.triton.dialect import POINTER_TYPES
+from litz.codegen.triton.indices import LIMIT, index_type_of
+from litz.codegen.triton.names import Names
+from litz.codegen.triton.text import IndexText, size_text
+from litz.codegen.triton.tiling import Axis, Tiling
+from litz.codegen.triton.values import Tile
+from litz.ir import Attention, Blocks, Buffer, Layout, Loop, Node, Program, Range, TensorRef
+from litz.ir.attention import SCORE
+from litz.ir.dtypes import short
+from litz.ir.index import Expr, Symbol, is_placeholder, loop_var
+from litz.ir.operation import expressions
+from litz.ir.ops import OPS
+from litz.ir.transform import flatten
+
+from .tiles import padded
+
+B, H, Q, K = map(loop_var, range(4))
+"""The variables of the bodies: batch, head, query, key."""
+
+
+class Unsuitable(Exception):
+    """There is no kernel for this attention; the message says why."""
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """attention: what is computed. body: score and mask as one flat loop over (b, h, q, k), None where there is neither.
+    score, mask: their values in it. outputs: the buffers that are written. index_type, limits: as core's kernels have
+    them (`litz.codegen.triton.indices`)."""
+
+    attention: Attention
+    program: Program
+    body: Loop
+    score: Node | None
+    mask: Node | None
+    outputs: tuple[str, ...]
+    names: Names
+    index_type: str
+    limits: Sequence[Expr]
+    tf32: bool
+
+    @property
+    def size(self) -> tuple[Expr, ...]:
+        """Batches, heads, queries, keys."""
+        query, key = self.attention.query.layout.size, self.attention.key.layout.size
+        return (*query[:3], key[2])
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Elements of a key and of a value."""
+        return int(self.attention.query.layout.size[3]), int(self.attention.value.layout.size[3])
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        return padded(self.widths[0]), padded(self.widths[1])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.program.buffers[self.attention.query.buffer].dtype
+
+    @property
+    def buffers(self) -> Mapping[str, Buffer]:
+        return self.program.buffers
+
+    def text(self, expr: Expr) -> str:
+        """Of an expression over sizes and the variables, in a kernel."""
+        return IndexText(self.names.index_names, self.body.extents)(expr)
+
+    def precision(self) -> str:
+        """tl.dot's last argument, with a comma before it."""
+        if self.dtype != torch.float32:
+            return ""
+        return f', input_precision="{"tf32" if self.tf32 else "ieee"}"'
+
+    def tile(self, rows: Axis, keys: Axis, warps: int) -> Tile:
+        """A tile of scores, whose values core's code generator writes."""
+        return Tile(self.body, self.buffers, Tiling((rows, keys), warps), self.names, self.index_type)
+
+    def settings(self, lines: str, limits: Sequence[str], grid: str, warps: int, stages: int) -> dict[str, Any]:
+        """See `litz.codegen.triton.codegen.make_settings`."""
+        buffers = [self.buffers[name] for name in self.names.buffers]
+        return {
+            "pointers": [POINTER_TYPES[buffer.dtype] for buffer in buffers],
+            "sizes": len(self.names.sizes),
+            "unaligned": [
+                position
+                for position, buffer in enumerate(buffers)
+                if (buffer.kind == "input" and self.program.writers[buffer.name]) or self.program.is_view(buffer.name)
+            ],
+            "num_warps": warps,
+            "num_stages": stages,
+            "grid": grid if self.names.sizes else int(eval(grid, {})),
+            "limits": list(limits),
+            "limit": LIMIT,
+            "asserts": "device_assert" in lines,
+            "host_scalars": [n for n, buffer in enumerate(buffers) if buffer.device.type == "cpu"],
+        }
+
+    def symbol(self, what: str) -> str:
+        """For profiles: "litz_attention_bf16_64_tanh"."""
+        ops = [node.op for node in self.body.nodes if node.op in OPS]
+        widths = "x".join(map(str, dict.fromkeys(self.widths)))
+        return "_".join([f"litz_{what}", short(self.dtype), widths, *list(dict.fromkeys(ops))[:4]])
+
+    def header(self, what: str) -> list[str]:
+        lines = [f"# {what}"]
+        for name, short_name in self.names.buffers.items():
+            use = "written" if name in self.outputs else "read"
+            lines.append(f"#   {short_name}: {short(self.buffers[name].dtype)}, {use}")
+        return lines
+
+    def host_text(self, expr: Expr) -> str:
+        return size_text(expr, self.names.sizes)
+
+    def size_texts(self, exprs: Sequence[Expr]) -> tuple[str, ...]:
+        """For the host."""
+        return tuple(size_text(expr, self.names.sizes) for expr in dict.fromkeys(exprs))
+
+
+def make_plan(
+    attention: Attention, program: Program, outputs: Sequence[str], tf32: bool, others: Sequence[TensorRef] = ()
+) -> AttentionPlan:
+    """The plan of a kernel that writes `outputs`. others: what else it reads. Unsuitable where there is none."""
+    dims = (attention.query.layout.size[3], attention.value.layout.size[3])
+    if not all(width.is_Integer for width in dims):
+        raise Unsuitable("the width of a head is not a number")
+    if not isinstance(attention.scale, (int, float)) and not attention.scale.is_number:
+        raise Unsuitable("the scale is known at run time only")
+    ranges = tuple(
+        Range(var, size)
+        for var, size in zip(
+            (B, H, Q, K), (*attention.query.layout.size[:3], attention.key.layout.size[2]), strict=True
+        )
+    )
+    stores = [loop.stores[0] for loop in (attention.score, attention.mask) if loop is not None]
+    stand_in = Buffer(SCORE, torch.float32, attention.device, Layout.contiguous(tuple(r.size for r in ranges)))
+    body = flatten(
+        Loop(attention.name, attention.device, ranges, (), tuple(stores), attention.origins),
+        {**program.buffers, SCORE: stand_in},
+    )
+    values = iter(store.value for store in body.stores)
+    score = next(values) if attention.score is not None else None
+    mask = next(values) if attention.mask is not None else None
+    refs = [attention.query, attention.key, attention.value, *_of(attention.blocks), *others]
+    loaded = [node.buffer for node in body.loads if node.buffer != SCORE]
+    touched = list(dict.fromkeys([*(ref.buffer for ref in refs), *loaded, *outputs]))
+    if any(program.buffers[name].dtype not in POINTER_TYPES for name in touched):
+        raise Unsuitable("a tensor of a type that kernels do not have")
+    spans = [program.buffers[name].layout.span for name in touched]
+    layouts = [*(ref.layout for ref in refs), *(program.buffers[name].layout for name in outputs)]
+    exprs = [r.size for r in ranges]
+    exprs += [expr for layout in layouts for expr in (*layout.size, *layout.stride, layout.offset)]
+    exprs += spans + [expr for node in body.nodes for expr in expressions(node)]
+    if attention.blocks is not None:
+        exprs += [attention.blocks.queries, attention.blocks.keys]
+    names = _names(touched, exprs)
+    index = index_type_of([*spans, *(r.size for r in ranges)], bool(names.sizes))
+    return AttentionPlan(attention, program, body, score, mask, tuple(outputs), names, *index, tf32)
+
+
+def _of(blocks: Blocks | None) -> list[TensorRef]:
+    if blocks is None:
+        return []
+    found = (blocks.counts, blocks.indices, blocks.full_counts, blocks.full_indices)
+    return [ref for ref in found if ref is not None]
+
+
+def _names(touched: Sequence[str], exprs: Sequence[Expr]) -> Names:
+    variables: dict[Symbol, str] = {B: "b0", H: "h0", Q: "y0", K: "x0"}
+    sizes: dict[Symbol, str] = {}
+    for expr in exprs:
+        for symbol in sorted(expr.free_symbols, key=lambda s: s.name):
+            if symbol not in variables and symbol not in sizes and not is_placeholder(symbol):
+                sizes[symbol] = f"s{len(sizes)}"
+    return Names({name: f"p{n}" for n, name in enumerate(touched)}, variables, sizes)
+
+
+def offset_of(ref: TensorRef, position: Sequence[Expr]) -> Expr:
+    """How far from its buffer's data the element of a reference at `position` is."""
+    found = ref.layout.offset
+    for index, size, stride in zip(position, ref.layout.size, ref.layout.stride, strict=True):
+        found = found + (0 if size == 1 else index * stride)
+    return found
+
+
+__all__ = ["AttentionPlan", "B", "H", "K", "Q", "Unsuitable", "make_plan", "offset_of"]

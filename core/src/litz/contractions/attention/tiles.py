@@ -1,0 +1,66 @@
+"""How much of attention a program does at a time. In: a dtype, the width of a head, a device's shared memory. Out: `Tiles`.
+
+A program has a tile of queries and walks over tiles of keys. What it holds: the result so far and a tile of scores in
+registers, the queries and, for each stage of the pipeline, a tile of keys and one of values in shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from litz.codegen.triton.tiling import power_of_two
+
+LEAST = 16
+"""Elements along each side of a tile that tensor cores multiply."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Queries and keys of a tile, and how the program that works on them runs."""
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.keys} {self.warps}w {self.stages}s"
+
+
+_HALF = {
+    64: (Tiles(128, 64, 4, 3), Tiles(128, 128, 8, 3), Tiles(64, 64, 4, 3)),
+    128: (Tiles(128, 64, 8, 3), Tiles(128, 128, 8, 2), Tiles(64, 64, 4, 3)),
+    256: (Tiles(128, 64, 8, 2), Tiles(64, 64, 4, 2), Tiles(64, 32, 4, 2)),
+}
+_FLOAT = {
+    64: (Tiles(64, 64, 4, 2), Tiles(64, 32, 4, 2), Tiles(32, 32, 4, 2)),
+    128: (Tiles(64, 32, 4, 2), Tiles(32, 32, 4, 2)),
+    256: (Tiles(32, 32, 4, 2), Tiles(32, 16, 4, 2)),
+}
+"""By the width of a head, up to so many elements; the best first. 128 rows are two groups of four warps on Hopper, 64
+each, as its matrix units take them."""
+
+
+def padded(width: int) -> int:
+    """The width of a head as a tile has it."""
+    return max(LEAST, power_of_two(width))
+
+
+def shared_bytes(tiles: Tiles, widths: tuple[int, int], itemsize: int) -> int:
+    """Of a program. widths: of a key and of a value, padded."""
+    return itemsize * (tiles.rows * widths[0] + tiles.stages * tiles.keys * sum(widths))
+
+
+def fitting(dtype: torch.dtype, widths: tuple[int, int], most_shared: int) -> Iterator[Tiles]:
+    """Tiles for heads of the (padded) widths, the best first."""
+    table = _FLOAT if dtype.itemsize > 2 else _HALF
+    width = next((width for width in table if max(widths) <= width), None)
+    for tiles in table[width] if width is not None else ():
+        if shared_bytes(tiles, widths, dtype.itemsize) <= most_shared:
+            yield tiles
+
+
+__all__ = ["LEAST", "Tiles", "fitting", "padded", "shared_bytes"]

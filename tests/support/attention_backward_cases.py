@@ -21,8 +21,9 @@ import torch
 from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from litz.contractions.attention.backward_offer import replacement
-from litz.contractions.attention.backward_tiles import BackwardTile, Pair
+from litz.contractions.attention.backward_offer import plan_for, replacement
+from litz.contractions.attention.backward_tiles import BackwardTile, BackwardTiles
+from litz.contractions.subprogram import on_device
 from litz.ir import AttentionBackward, KernelCall, Loop, Program, TensorRef
 from litz.ir import interpret as ir_interpret
 from litz.ir.interpret import evaluate
@@ -32,8 +33,8 @@ from litz.schedule.choices import substituted
 from support.retarget import to_cuda
 
 Mod = Callable[..., torch.Tensor]
-SMALL: Pair = (BackwardTile(32, 16, 4, 2), BackwardTile(16, 32, 4, 2))
-SQUARE: Pair = (BackwardTile(32, 32, 4, 2), BackwardTile(32, 32, 4, 2))
+SMALL = BackwardTiles(BackwardTile(32, 16, 4, 2), BackwardTile(16, 32, 4, 2))
+SQUARE = BackwardTiles(BackwardTile(32, 32, 4, 2), BackwardTile(32, 32, 4, 2))
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,10 @@ class Case:
     """One attention and its backward.
 
     query: (B, H, Q, D). key: (B', H', K, D). width: of a value's head, that of the key if None. score: score_mod. mask:
-    mask_mod, for which a BlockMask is made with `blocks` for (B, H), each of them or 1 (`mask_for`). lse: the loss reads
-    logsumexp. strides: "transposed" for tensors that lie as (B, length, H, D), "expanded" for a gradient of one number.
-    unfit: there is no kernel for it; part of the reason.
+    mask_mod, for which a BlockMask is made with `blocks` for (B, H), each of them or 1 (`mask_for`). lse: does the loss
+    read logsumexp ("both", "only")? strides: "transposed" for tensors that lie as (B, length, H, D), "expanded" for a
+    gradient of one number. wanted: whose gradients, of query, key and value. unfit: there is no kernel for it; part of
+    the reason.
     """
 
     query: tuple[int, int, int, int]
@@ -57,8 +59,9 @@ class Case:
     lse: str = ""
     strides: str = ""
     dynamic: bool = False
-    tiles: Pair = SMALL
+    tiles: BackwardTiles = SMALL
     tolerance: float = 2e-5
+    wanted: tuple[int, ...] = (0, 1, 2)
     unfit: str = ""
 
     def tensors(self) -> list[torch.Tensor]:
@@ -67,7 +70,9 @@ class Case:
         value = (*self.key[:3], self.width or self.key[3])
         out = (*self.query[:3], value[3])
         found = [self._laid(torch.randn(size)).to(self.dtype) for size in (self.query, self.key, value)]
-        grad = torch.randn(()).to(self.dtype).expand(out) if self.strides == "expanded" else self._laid(torch.randn(out))
+        grad = (
+            torch.randn(()).to(self.dtype).expand(out) if self.strides == "expanded" else self._laid(torch.randn(out))
+        )
         return [*found, grad.to(self.dtype), torch.randn(self.query[:3])]
 
     def _laid(self, x: torch.Tensor) -> torch.Tensor:
@@ -79,23 +84,20 @@ class Case:
         batch, heads = (n if wanted else None for n, wanted in zip(self.query, self.mask_for))
         if self.query[0] != self.key[0]:
             batch = self.query[0]
-        made = create_block_mask(
+        return create_block_mask(
             self.mask, batch, heads, self.query[2], self.key[2], device="cpu", BLOCK_SIZE=self.blocks
         )
-        return made
 
     def step(self, attention: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The gradients of query, key and value. attention: of these, the result and logsumexp (natural)."""
-        query, key, value = (t.detach().clone(memory_format=torch.preserve_format).requires_grad_() for t in tensors[:3])
-        out, lse = attention(query, key, value)
-        # An infinite logsumexp has no gradient to speak of.
+        """The gradients that are wanted. attention: of query, key and value, the result and logsumexp (natural)."""
+        given = [t.detach().clone(memory_format=torch.preserve_format) for t in tensors[:3]]
+        wanted = [given[number].requires_grad_() for number in self.wanted]
+        out, lse = attention(*given)
         parts = [] if self.lse == "only" else [(out, tensors[3].to(out.dtype))]
         if self.lse:
             parts.append((lse, tensors[4].to(lse.dtype)))
-        found = torch.autograd.grad(
-            [x for x, _ in parts], [query, key, value], [g for _, g in parts], allow_unused=True
-        )
-        return [torch.zeros_like(x) if grad is None else grad for x, grad in zip((query, key, value), found)]
+        found = torch.autograd.grad([x for x, _ in parts], wanted, [g for _, g in parts], allow_unused=True)
+        return [torch.zeros_like(x) if grad is None else grad for x, grad in zip(wanted, found)]
 
     def program(self) -> Program:
         """The program of the backward's graph, on CUDA."""
@@ -106,13 +108,11 @@ class Case:
         notes: list[Any] = []
 
         def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
-            found = flex_attention(
+            return flex_attention(
                 q, k, v, score_mod=self.score, block_mask=block_mask, enable_gqa=True, return_lse=True
             )
-            return found
 
         def keep(graph: Any) -> Callable[[list[Any]], Sequence[Any]]:
-            self.inputs: list[Any]
             if graph.kind == "backward":
                 programs.append(lower(to_cuda(graph), None, compiler.options, None, notes.append))
 
@@ -137,8 +137,7 @@ class Case:
         program = self.program()
         operation = attention_of(program)
         assert operation is not None, [note.reason for note in NOTES]
-        precision = ', input_precision="ieee"' if self.dtype == torch.float32 else ""
-        return substituted(program, operation, replacement(operation, program, self.tiles, precision))
+        return substituted(program, operation, replacement(plan_for(operation, program, False), self.tiles))
 
     def expected(self) -> list[torch.Tensor]:
         """The same in float64, by autograd of the formula."""
@@ -163,8 +162,9 @@ class Case:
     def check(self) -> str:
         """ "" or what is wrong with what the kernels compute."""
         program = self.kernels()
-        found = [x for x in run(program, ARGUMENTS) if x is not None][:3]
-        for name, output, wanted in zip(("query", "key", "value"), found, self.expected(), strict=False):
+        found = [x for x in run(program, ARGUMENTS) if x is not None]
+        names = [("query", "key", "value")[number] for number in self.wanted]
+        for name, output, wanted in zip(names, found, self.expected(), strict=True):
             if output.shape != wanted.shape:
                 return f"the {name}'s gradient has shape {tuple(output.shape)}, should have {tuple(wanted.shape)}"
             error = (output.double() - wanted).abs().max() / wanted.abs().max().clamp(min=0.1)
@@ -190,6 +190,11 @@ def attention_of(program: Program) -> AttentionBackward | None:
     return next((op for op in program.operations if isinstance(op, AttentionBackward)), None)
 
 
+def cpu(program: Program) -> Program:
+    """The program with all its buffers on the CPU."""
+    return on_device(program, torch.device("cpu"))
+
+
 def run(program: Program, given: Sequence[Any]) -> list[torch.Tensor | None]:
     """The program on CPU tensors: kernels in Triton's interpreter, everything else in the IR's."""
     from litz.runtime.triton_interpret import interpret_source
@@ -202,12 +207,10 @@ def run(program: Program, given: Sequence[Any]) -> list[torch.Tensor | None]:
             ir_interpret._bind_layout(sizes, program.buffers[item].layout, value)
         elif getattr(item, "is_Symbol", False):
             sizes[item] = int(value)
-    cpu = replace(
-        program, buffers={name: replace(b, device=torch.device("cpu")) for name, b in program.buffers.items()}
-    )
+    here = cpu(program)
     for operation in program.operations:
         if isinstance(operation, Loop):
-            ir_interpret.run_loop(replace(operation, device=torch.device("cpu")), cpu, memory, sizes)
+            ir_interpret.run_loop(replace(operation, device=torch.device("cpu")), here, memory, sizes)
         elif isinstance(operation, KernelCall):
             for name in filter(None, operation.outputs):
                 memory[name] = _allocated(program, name, sizes)
@@ -216,7 +219,7 @@ def run(program: Program, given: Sequence[Any]) -> list[torch.Tensor | None]:
             values = [evaluate(item, sizes) for item in source.arguments if not isinstance(item, str)]
             interpret_source(source, buffers, values)
         else:
-            ir_interpret._run_extern(operation, cpu, memory, sizes)
+            ir_interpret._run_extern(operation, here, memory, sizes)
     return [ir_interpret.view(out, memory, sizes) if isinstance(out, TensorRef) else None for out in program.outputs]
 
 
@@ -287,6 +290,18 @@ def constant_score(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return score * 0 + (q - k) * 0.01
 
 
+BIAS = torch.randn(4, 100, 100)
+TABLE = torch.randn(21)
+
+
+def bias(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score + BIAS[h, q, k].to(score.dtype)
+
+
+def relative(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score * torch.sigmoid(TABLE[(q - k).clamp(-10, 10) + 10].to(score.dtype))
+
+
 LEARNED = torch.randn(4, requires_grad=True)
 
 
@@ -314,6 +329,8 @@ CASES: Mapping[str, Case] = {
     "squared": replace(BASE, score=squared, query=(1, 4, 70, 16), key=(1, 4, 40, 16)),
     "score-of-minus-infinity": replace(BASE, score=masked_score),
     "constant-score": replace(BASE, score=constant_score),
+    "bias": replace(BASE, score=bias),
+    "relative": replace(BASE, score=relative, mask=causal),
     "sliding": replace(BASE, mask=sliding),
     "document": replace(BASE, mask=document, score=soft_cap),
     "padding": replace(BASE, mask=padding, mask_for=(True, False)),
@@ -329,12 +346,18 @@ CASES: Mapping[str, Case] = {
     "one-key-for-all": replace(BASE, query=(2, 4, 50, 16), key=(1, 2, 60, 16), mask=padding, score=alibi),
     "transposed": replace(BASE, strides="transposed", mask=causal),
     "expanded": replace(BASE, strides="expanded", score=soft_cap),
+    "wants-query": replace(BASE, score=soft_cap, mask=causal, wanted=(0,)),
+    "wants-key": replace(BASE, score=soft_cap, mask=causal, wanted=(1,)),
+    "wants-value": replace(BASE, score=soft_cap, mask=causal, wanted=(2,)),
     "fp16": replace(BASE, dtype=torch.float16, mask=causal, score=alibi, tolerance=HALF),
     "bf16": replace(BASE, dtype=torch.bfloat16, mask=causal, score=soft_cap, tolerance=3e-2),
     "bf16-wide": replace(BASE, query=(1, 2, 40, 80), key=(1, 2, 40, 80), dtype=torch.bfloat16, tolerance=3e-2),
     "dynamic": replace(BASE, dynamic=True, score=alibi),
     "dynamic-causal": replace(BASE, dynamic=True, mask=causal, score=soft_cap),
-    "dynamic-group": replace(BASE, dynamic=True, query=(2, 4, 70, 16), key=(2, 2, 50, 16), mask=by_head, mask_for=(True, True), lse="both"),
+    "dynamic-group": replace(
+        BASE, dynamic=True, query=(2, 4, 70, 16), key=(2, 2, 50, 16), mask=by_head, mask_for=(True, True), lse="both"
+    ),
+    "dynamic-bias": replace(BASE, dynamic=True, score=bias, mask=sliding, dtype=torch.float16, tolerance=HALF),
     "captured-gradient": replace(BASE, score=learned, unfit="captured"),
 }
 
@@ -354,4 +377,4 @@ def main(shard: int, shards: int) -> None:
 if __name__ == "__main__":
     main(int(sys.argv[1]), int(sys.argv[2]))
 
-__all__ = ["CASES", "NOTES", "Case", "attention_of", "run"]
+__all__ = ["CASES", "NOTES", "Case", "attention_of", "backward_allowed", "cpu", "run"]

@@ -49,9 +49,11 @@ class Core:
 
     @hookimpl
     def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:
+        from litz.contractions.attention import backward_offer
         from litz.contractions.attention.offer import KINDS, offer_attention
 
-        return [TemplateSpec("attention", KINDS, offer_attention)]
+        backward = TemplateSpec("attention_backward", backward_offer.KINDS, backward_offer.offer_attention_backward)
+        return [TemplateSpec("attention", KINDS, offer_attention), backward]
 
 
 class EstimatedChoice:

@@ -7,8 +7,8 @@ With `raw` the scaled products of queries and keys, `weights` the softmax that `
     grad_raw         = gradient(raw, modified), where mask; 0 where not
 
     grad_query[b, h, q] = scale * sum over k of grad_raw * key[b, h // group, k]
-    grad_key[b', h', k] = scale * sum over h of the group, over q (and over b where b' is one for all) of grad_raw * query
-    grad_value          = the same sum of weights * grad_out
+    grad_key[b', h', k] = scale * sum over h of the group and q (and b, where b' is one for all) of grad_raw * query
+    grad_value          = the same sum of weights * grad_out, without the scale
 
 The weights are computed anew from `logsumexp`, which is to the base of 2: weights = 2 ** (score / log(2) - logsumexp).
 """
@@ -31,7 +31,7 @@ class AttentionBackward(Template):
     query, key, value, scale, score, mask, blocks: as in `Attention`. out (B, H, Q, E), logsumexp (B, H, Q): what the
     forward returned. grad_out, grad_logsumexp: their gradients, None for 0. gradient: a Loop of the ranges of `score`,
     which loads `SCORE`, the raw score, and `GRADIENT`, of what the score became, at them, and stores the raw score's
-    gradient to `GRADIENT` there. None: as it is. transposed: which blocks of queries each block of keys is looked at by:
+    gradient to `GRADIENT` there. None: as it is. transposed: the blocks of queries that look at each block of keys:
     `counts` (B or 1, H or 1, rows of keys), `indices` of blocks of queries. `blocks` and `transposed` say the same.
     """
 

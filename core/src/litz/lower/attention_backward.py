@@ -1,7 +1,7 @@
 """Lowering of flex_attention's backward: an `AttentionBackward`, where the device has kernels for it.
 
-It stays the library call that it is elsewhere: torch has no backward of it on a CPU, and where a tensor that a `score_mod`
-has captured needs a gradient, scores would have to be scattered into it.
+It stays the library call that it is elsewhere: torch has no backward of it on a CPU, and where a tensor that a
+`score_mod` has captured needs a gradient, scores would have to be scattered into it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import torch
 from litz.ir import AttentionBackward, Blocks, Loop, Node, Range, Store, TensorRef, build
 from litz.ir.attention import GRADIENT, SCORE
 from litz.ir.build import cast, const
-from litz.ir.index import Expr, Ranges, loop_var
+from litz.ir.index import Expr, Ranges, loop_var, to_expr
 
-from .attention import Asked, _as_passed as as_passed, _blocks as find_blocks, _has_kernel as has_kernel, _positions as positions
+from .attention import NO_BLOCKS, Asked, as_passed, has_kernel, positions
 from .context import LoweringContext
 from .fallback import fallback
 from .registry import lowering
@@ -49,18 +49,21 @@ def flex_attention_backward(
 ) -> tuple[Any, ...]:
     """(grad_query, grad_key, grad_value, a None for each captured tensor)"""
     _want_kernel(ctx, query, key, value, grad_out, joint_graph, scale)
-    given = (query, key, value, out, logsumexp, grad_out, grad_logsumexp, fw_graph, joint_graph, block_mask, scale)
-    given = (*given, kernel_options, score_captured, mask_captured)
-    results = fallback(ctx, given, {}, operation=AttentionBackward, kind="flex_attention_backward", effect=False)
+    tensors = (query, key, value, out, logsumexp, grad_out, grad_logsumexp)
+    others = (fw_graph, joint_graph, block_mask, scale, kernel_options, score_captured, mask_captured)
+    results = fallback(
+        ctx, (*tensors, *others), {}, operation=AttentionBackward, kind="flex_attention_backward", effect=False
+    )
     made = ctx.operations.pop()
     assert isinstance(made, AttentionBackward)
     for name in made.outputs[RESULTS:]:
         if name is not None:
             del ctx.buffers[name]
-    *tensors, _, _, refs, _, _, score_refs, mask_refs = made.args
+    refs = made.args[: len(tensors)]
+    _, _, block_refs, _, _, score_refs, mask_refs = made.args[len(tensors) :]
     asked = Asked(
         fw_graph,
-        refs[-1],
+        block_refs[-1],
         as_passed(ctx, score_captured, score_refs),
         as_passed(ctx, mask_captured, mask_refs),
     )
@@ -75,12 +78,12 @@ def flex_attention_backward(
         ranges = tuple(Range(var, extent) for var, extent in extents.items())
         return Loop(f"{made.name}_{what}", made.device, ranges, (), (Store(buffer, at, value),), made.origins)
 
-    blocks, transposed = _both_blocks(refs, mask)
+    blocks, transposed = _both_blocks(block_refs, mask)
     named = ("query", "key", "value", "out", "logsumexp", "grad_out", "grad_logsumexp")
     ctx.add(
         replace(
             made,
-            **dict(zip(named, tensors, strict=False)),
+            **dict(zip(named, refs, strict=True)),
             outputs=(*made.outputs[:RESULTS], *(None for _ in made.outputs[RESULTS:])),
             scale=float(scale),
             score=None if changed is score else loop("score", SCORE, changed),
@@ -135,14 +138,15 @@ def _gradient(
 
 
 def _both_blocks(block_mask: tuple[Any, ...], mask: Node | None) -> tuple[Blocks | None, Blocks | None]:
-    """By blocks of queries, and by blocks of keys."""
-    blocks = find_blocks(block_mask, mask)
-    counts, indices, full_counts, full_indices = block_mask[6:10]
-    if blocks is None or not isinstance(counts, TensorRef) or not isinstance(indices, TensorRef):
+    """A BlockMask's lists by blocks of queries, and by blocks of keys; None where there are no blocks. Unlike the
+    forward this takes a block's extents as they are: when a backward is lowered, guards may be written down already."""
+    queries, keys = (to_expr(extent) for extent in block_mask[-3:-1])
+    by_query, by_key = block_mask[2:6], block_mask[6:10]
+    if not all(isinstance(ref, TensorRef) for ref in (*by_query[:2], *by_key[:2])):
         return None, None
-    return blocks, replace(
-        blocks, counts=counts, indices=indices, full_counts=full_counts, full_indices=full_indices
-    )
+    if mask is None and all(extent.is_Integer and int(extent) >= NO_BLOCKS for extent in (queries, keys)):
+        return None, None
+    return Blocks(queries, keys, *by_query), Blocks(queries, keys, *by_key)
 
 
 __all__ = ["flex_attention_backward"]

@@ -24,26 +24,41 @@ from litz.ir.dtypes import short
 from litz.ir.index import ONE, Expr
 from litz_plugins import KernelSource
 
-from .backward_tiles import BackwardTile, padded
+from .backward_tiles import BackwardTile
 from .score_tile import BATCH, HEAD, KEY, QUERY, Bodies, ScoreTile, Side, make_bodies
+from .tiles import padded
 
 LOG2_E = 1 / math.log(2)
 
 
 @dataclass(frozen=True)
 class BackwardPlan:
-    """What the kernels of one backward share. bodies: of its scores. delta: the buffer between the two. precision: what
-    `tl.dot` is told of float32 operands, "" for others."""
+    """What the kernels of one backward share. bodies: of its scores. delta: what the first hands to the second, float32
+    (B, H, Q). outputs: the buffers of the gradients of query, key and value, None for one that nobody uses. tf32: may
+    float32 operands lose bits?"""
 
     attention: AttentionBackward
     program: Program
     bodies: Bodies
     delta: TensorRef
-    precision: str
+    outputs: tuple[str | None, ...]
+    tf32: bool
 
     @property
     def dtype(self) -> torch.dtype:
         return self.program.buffers[self.attention.query.buffer].dtype
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Elements of a key and of a value."""
+        return int(self.attention.query.layout.size[3]), int(self.attention.value.layout.size[3])
+
+    @property
+    def precision(self) -> str:
+        """tl.dot's last argument, with a comma before it."""
+        if self.dtype != torch.float32:
+            return ""
+        return f', input_precision="{"tf32" if self.tf32 else "ieee"}"'
 
     @property
     def shares_keys(self) -> bool:
@@ -53,20 +68,19 @@ class BackwardPlan:
 
     def output(self, number: int) -> TensorRef | None:
         """A result as it lies: the gradient of query, key or value."""
-        name = self.attention.outputs[number]
-        if name is None:
-            return None
-        layout = self.program.buffers[name].layout
-        return TensorRef(name, layout)
+        name = self.outputs[number]
+        return None if name is None else TensorRef(name, self.program.buffers[name].layout)
 
 
-def make_plan(attention: AttentionBackward, program: Program, delta: TensorRef, precision: str) -> BackwardPlan:
-    batches, heads, queries, _ = attention.query.layout.size
-    sizes = (batches, heads, queries, attention.key.layout.size[2])
+def make_plan(
+    attention: AttentionBackward, program: Program, delta: TensorRef, outputs: tuple[str | None, ...], tf32: bool
+) -> BackwardPlan:
+    """program: with the buffer of `delta`."""
+    sizes = (*attention.query.layout.size[:3], attention.key.layout.size[2])
     bodies = make_bodies(
         sizes, program, attention.device, score=attention.score, mask=attention.mask, gradient=attention.gradient
     )
-    return BackwardPlan(attention, program, bodies, delta, precision)
+    return BackwardPlan(attention, program, bodies, delta, outputs, tf32)
 
 
 def write_query_gradient(plan: BackwardPlan, tile: BackwardTile, name: str) -> KernelSource:
@@ -85,7 +99,8 @@ class _Writer:
     def __init__(self, plan: BackwardPlan, tile: BackwardTile, name: str) -> None:
         self.plan, self.attention, self.bodies, self.config = plan, plan.attention, plan.bodies, tile
         self.kernel_name = name
-        self.depth, self.width = (ref.layout.size[3] for ref in (self.attention.query, self.attention.value))
+        self.widths = dict(zip(("depth", "width"), plan.widths))
+        """Elements of a key and of a value, by the name of their index."""
         self.text: ScoreTile
 
     def begin(self, own: str, blocks: Blocks | None, written: tuple[TensorRef | None, ...]) -> None:
@@ -109,15 +124,14 @@ class _Writer:
             self.bodies, self.plan.program, batches, heads, sides[0], sides[1], config.warps, config.stages, refs,
             results,
         )  # fmt: skip
-        self.text.write_blocks(depth=padded(self.depth), width=padded(self.width))
-        for name, size in (("depth", self.depth), ("width", self.width)):
+        self.text.write_blocks(**{name: padded(width) for name, width in self.widths.items()})
+        for name, width in self.widths.items():
             self.text.emit(f"{name} = tl.arange(0, {name.upper()}BLOCK)[None, :]")
             if self.is_padded(name):
-                self.text.emit(f"{name}mask = {name} < {self.text.sizes(size)}")
+                self.text.emit(f"{name}mask = {name} < {width}")
 
     def is_padded(self, columns: str) -> bool:
-        size = {"depth": self.depth, "width": self.width}[columns]
-        return not (size.is_Integer and int(size) == padded(size))
+        return self.widths[columns] != padded(self.widths[columns])
 
     @property
     def scale(self) -> str:
@@ -229,10 +243,10 @@ class _QueryGradient(_Writer):
         self.start("logsumexp", attention.logsumexp, "batch", "head")
         self.load_logsumexp("yindex", mask)
         self._write_delta(mask)
-        text.emit("total = tl.zeros([YBLOCK, DEPTHBLOCK], tl.float32)")
-        text.hoist(self.roots(True), {BATCH, HEAD, QUERY})
-        text.write_walk(attention.blocks, self._step)
         if result is not None:
+            text.emit("total = tl.zeros([YBLOCK, DEPTHBLOCK], tl.float32)")
+            text.hoist(self.roots(True), {BATCH, HEAD, QUERY})
+            text.write_walk(attention.blocks, self._step)
             self.start("result", result, "batch", "head")
             pointers = text.matrix(result, "resultstart", "yindex", "depth", "[YBLOCK, DEPTHBLOCK]")
             given = self.masks(text.stored_mask, "depth")
@@ -285,17 +299,21 @@ class _KeyGradients(_Writer):
         for name, ref, columns in (("key", attention.key, "depth"), ("value", attention.value, "width")):
             self.start(name, ref, "batch", "shared")
             self.load(name, ref, "own", mask, columns)
-        text.emit("keytotal = tl.zeros([YBLOCK, DEPTHBLOCK], tl.float32)")
-        text.emit("valuetotal = tl.zeros([YBLOCK, WIDTHBLOCK], tl.float32)")
+        wanted = [
+            (name, ref, columns, scale)
+            for name, ref, columns, scale in zip(
+                ("key", "value"), results, ("depth", "width"), (f" * {self.scale}", ""), strict=True
+            )
+            if ref is not None
+        ]
+        for name, _, columns, _ in wanted:
+            text.emit(f"{name}total = tl.zeros([YBLOCK, {columns.upper()}BLOCK], tl.float32)")
         self._write_heads()
-        for name, ref, value, columns in zip(
-            ("key", "value"), results, (f"keytotal * {self.scale}", "valuetotal"), ("depth", "width")
-        ):
-            if ref is not None:
-                block = f"[YBLOCK, {columns.upper()}BLOCK]"
-                self.start(f"{name}result", ref, "batch", "shared")
-                pointers = text.matrix(ref, f"{name}resultstart", "yindex", columns, block)
-                text.emit(f"tl.store({pointers}, {value}{self.masks(text.stored_mask, columns)})")
+        for name, ref, columns, scale in wanted:
+            block = f"[YBLOCK, {columns.upper()}BLOCK]"
+            self.start(f"{name}result", ref, "batch", "shared")
+            pointers = text.matrix(ref, f"{name}resultstart", "yindex", columns, block)
+            text.emit(f"tl.store({pointers}, {name}total{scale}{self.masks(text.stored_mask, columns)})")
         batches = ONE if plan.shares_keys else text.batches
         return self.finish("dkdv", (tiles, shared_heads, batches))
 
@@ -336,15 +354,15 @@ class _KeyGradients(_Writer):
         self.load("query", attention.query, "walked", mask, "depth")
         self.load_logsumexp("xindex", "xmask" if text.walked.masked else "")
         condition = self.weights(self.dot("key", "tl.trans(query)"), self.live(masked))
-        dot = ""
         if attention.grad_out is not None:
             self.load("grad", attention.grad_out, "walked", mask, "width")
-            rounded = f"weights.to({ELEMENTS[self.plan.dtype]})"
-            text.emit(f"rounded = {rounded}", f"valuetotal = {self.dot('rounded', 'grad', 'valuetotal')}")
-            dot = self.dot("value", "tl.trans(grad)")
-        self.load_row("delta", self.plan.delta, "xindex", "xmask" if text.walked.masked else "", "0.0")
-        self.gradients(dot, condition)
-        text.emit(f"keytotal = {self.dot('gradients', 'query', 'keytotal')}")
+            if self.plan.output(2) is not None:
+                text.emit(f"rounded = weights.to({ELEMENTS[self.plan.dtype]})")
+                text.emit(f"valuetotal = {self.dot('rounded', 'grad', 'valuetotal')}")
+        if self.plan.output(1) is not None:
+            self.load_row("delta", self.plan.delta, "xindex", "xmask" if text.walked.masked else "", "0.0")
+            self.gradients(self.dot("value", "tl.trans(grad)") if attention.grad_out is not None else "", condition)
+            text.emit(f"keytotal = {self.dot('gradients', 'query', 'keytotal')}")
 
 
 __all__ = ["BackwardPlan", "make_plan", "write_key_gradients", "write_query_gradient"]

@@ -1,139 +1,155 @@
 """The offer for attention's backward. In: an `AttentionBackward` and its context. Out: choices, one for each pair of
-tiles that fits, the one thought best first; none, with the reason on record, where there is no kernel for it.
+tiles that fits, the one thought best first; none, with the reason on record, where there are no kernels for it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from math import ceil, prod
 from typing import Any
 
 import torch
 
-from litz.ir import Buffer, KernelCall, Layout, Program, TensorRef
-from litz.ir.attention_backward import AttentionBackward
-from litz.schedule.choices import Recipe, Replacement
-from litz_plugins import Choice, ChoiceContext, Decision
+from litz.codegen.triton.dialect import POINTER_TYPES
+from litz.cost import estimate_work
+from litz.cost.work import Work
+from litz.ir import AttentionBackward, Buffer, Extern, KernelCall, Layout, Program, TensorRef
+from litz.ir.ops import OPS
+from litz.schedule.choices import Recipe, Replacement, needed_outside
+from litz_plugins import Choice, ChoiceContext, Estimate, KernelSource, Target
 
-from .backward import make_plan, write_key_gradients, write_query_gradient
-from .backward_tiles import Pair, estimate, tiles_for
+from ..subprogram import Meaning, cut
+from .backward import BackwardPlan, make_plan, write_key_gradients, write_query_gradient
+from .backward_tiles import BackwardTiles, fitting
+from .plan import Unsuitable
 
-KIND = "flex_attention_backward"
-LOOKED_AT = 0.5
-"""The part of the scores that a mask is taken to leave: half, as a causal one does."""
-
-
-def offer_attention_backward(operation: AttentionBackward, context: ChoiceContext) -> Sequence[Choice]:
-    """Choices of two kernels each."""
-    program, target = context.program, context.target
-    why = _unsuitable(operation, program, target)
-    if why:
-        context.record(Decision("schedule", operation.name, "no kernels", why))
-        return ()
-    dtype = program.buffers[operation.query.buffer].dtype
-    depth, width = (int(ref.layout.size[3]) for ref in (operation.query, operation.value))
-    precision = _precision(dtype, target)
-    batch, heads, queries, _ = map(program.hint, operation.query.layout.size)
-    keys = program.hint(operation.key.layout.size[2])
-    share = 1.0 if operation.mask is None and operation.blocks is None else LOOKED_AT
-    expected = estimate(batch * heads, queries, keys, (depth, width), dtype, target, share, "tf32" in precision)
-    choices = []
-    for number, pair in enumerate(tiles_for(max(depth, width), dtype)):
-        name = f"triton {KIND} {pair[0]} and {pair[1]}"
-        recipe = Recipe((), f"{pair!r} {precision}", lambda pair=pair: replacement(operation, program, pair, precision))  # type: ignore[misc]
-        choices.append(Choice(name, "template", recipe, expected if number == 0 else _slower(expected, number)))
-    return choices
+KINDS = ("flex_attention_backward",)
 
 
-def _slower(first: Any, number: int) -> Any:
-    from dataclasses import replace
+def offer_attention_backward(template: AttentionBackward, context: ChoiceContext) -> list[Choice]:
+    """Two kernels for a backward, in a choice for each pair of tiles."""
+    program: Program = context.program
+    if not isinstance(template, AttentionBackward) or "attention" not in context.target.abilities:
+        return []
+    tf32 = "matmul" in context.target.tf32
+    try:
+        _check(template, program)
+        plan = plan_for(template, program, tf32)
+        found = list(fitting(plan.dtype, tf32, plan.widths, context.target.shared_bytes))
+        if not found:
+            raise Unsuitable(f"heads of {max(plan.widths)} elements do not fit into shared memory")
+    except Unsuitable as why:
+        context.record(template.target_name, f"no kernel: {why}")
+        return []
 
-    factor = 1 + 0.1 * number
-    return replace(first, us=first.us * factor, low_us=first.low_us * factor, high_us=first.high_us * factor)
+    def choice(tiles: BackwardTiles) -> Choice:
+        name = f"triton attention backward {tiles}"
+        recipe = Recipe((), f"{name} {tf32}", partial(replacement, plan, tiles))
+        return Choice(name, "template", recipe, estimate(plan, tiles, context.target))
+
+    return [choice(tiles) for tiles in found]
 
 
-def _precision(dtype: torch.dtype, target: Any) -> str:
-    """What `tl.dot` is told of float32 operands."""
-    if dtype != torch.float32:
-        return ""
-    return ', input_precision="tf32"' if "matmul" in target.tf32 else ', input_precision="ieee"'
-
-
-def _unsuitable(operation: AttentionBackward, program: Program, target: Any) -> str:
-    """Why there is no kernel; "" if there is."""
-    if target.type != "cuda":
-        return f"no kernels for a {target.type} device"
-    widths = [ref.layout.size[3] for ref in (operation.query, operation.value)]
+def _check(template: AttentionBackward, program: Program) -> None:
+    """Errors: Unsuitable."""
+    widths = [ref.layout.size[3] for ref in (template.query, template.value)]
     if not all(width.is_Integer for width in widths):
-        return "heads of a width that is not known when compiling"
-    dtype = program.buffers[operation.query.buffer].dtype
-    if not tiles_for(max(map(int, widths)), dtype):
-        return f"no tiles for heads of {max(widths)} elements of {dtype}"
-    blocks = operation.blocks
-    if blocks is not None and not (blocks.queries.is_Integer and blocks.keys.is_Integer):
-        return "blocks of a size that is not known when compiling"
-    return ""
+        raise Unsuitable("the width of a head is not a number")
+    if any(program.buffers[ref.buffer].dtype not in POINTER_TYPES for ref in template.refs):
+        raise Unsuitable("a tensor of a type that kernels do not have")
 
 
-def replacement(operation: AttentionBackward, program: Program, pair: Pair, precision: str) -> Replacement:
-    """The two kernels and what is between them: a number for each query."""
-    layout = Layout.contiguous(operation.query.layout.size[:3])
-    delta = Buffer(f"{operation.name}_delta", torch.float32, operation.device, layout)
-    ref = TensorRef(delta.name, layout)
-    from dataclasses import replace
-
+def plan_for(template: AttentionBackward, program: Program, tf32: bool) -> BackwardPlan:
+    """The plan of both kernels, which write the gradients that someone uses, and what is between the two: a number for
+    each query."""
+    layout = Layout.contiguous(template.query.layout.size[:3])
+    delta = Buffer(f"{template.name}_delta", torch.float32, template.device, layout)
     extended = replace(program, buffers={**program.buffers, delta.name: delta})
-    plan = make_plan(operation, extended, ref, precision)
-    query, key, value = operation.outputs[:3]
-    first = KernelCall(
-        f"{operation.name}_query",
-        operation.device,
-        BackwardMeaning(operation.target, (0,), delta=True),
-        operation.args,
-        outputs=(query, delta.name),
-        origins=operation.origins,
-        source=write_query_gradient(plan, pair[0], f"{operation.name}_query"),
-    )
-    second = KernelCall(
-        f"{operation.name}_key",
-        operation.device,
-        BackwardMeaning(operation.target, (1, 2)),
-        (*operation.args, ref),
-        outputs=(key, value),
-        origins=operation.origins,
-        source=write_key_gradients(plan, pair[1], f"{operation.name}_key"),
-    )
-    return Replacement((first, second), (delta,))
+    needed = needed_outside(program, {template.name}) or set(template.writes)
+    outputs = tuple(name if name in needed else None for name in template.outputs[:3])
+    return make_plan(template, extended, TensorRef(delta.name, layout), outputs, tf32)
+
+
+def replacement(plan: BackwardPlan, tiles: BackwardTiles) -> Replacement:
+    """The kernels in the place of the library call."""
+    template, delta = plan.attention, plan.delta
+    query, *others = plan.outputs
+    summed = (template.out, template.logsumexp, template.grad_out, template.grad_logsumexp)
+    between = Extern(f"{template.name}_delta", template.device, sum_delta, summed, outputs=(delta.buffer,))
+    first = Meaning(cut(plan.program, [template, between], [name for name in (query, delta.buffer) if name]))
+    calls = [_call(plan, "query", first, first.arguments(), write_query_gradient(plan, tiles.first, "query"))]
+    wanted = [name for name in others if name]
+    if wanted:
+        second = Meaning(cut(plan.program, [template], wanted))
+        source = write_key_gradients(plan, tiles.second, "key")
+        calls.append(_call(plan, "key", Shortened(second), (*second.arguments(), delta), source))
+    return Replacement(tuple(calls), (plan.program.buffers[delta.buffer],))
+
+
+def _call(plan: BackwardPlan, what: str, meaning: Any, args: tuple[Any, ...], source: KernelSource) -> KernelCall:
+    """meaning: a `Meaning`, perhaps `Shortened`."""
+    template, name = plan.attention, f"{plan.attention.name}_{what}"
+    outputs = tuple(ref.buffer for ref in meaning.program.outputs)
+    fields = {"outputs": outputs, "origins": template.origins, "source": replace(source, name=name)}
+    return KernelCall(name, template.device, meaning, args, **fields)
 
 
 @dataclass(frozen=True)
-class BackwardMeaning:
-    """What a kernel computes: of the library call's results those numbered `results`, and delta if asked for."""
+class Shortened:
+    """The meaning of a kernel whose last argument is what an earlier kernel has made of the others, to save work."""
 
-    target: Any
-    results: tuple[int, ...]
-    delta: bool = False
+    meaning: Meaning
+
+    @property
+    def program(self) -> Program:
+        return self.meaning.program
 
     @property
     def __name__(self) -> str:
-        return f"{KIND} {', '.join(('query', 'key', 'value')[number] for number in self.results)}"
+        return self.meaning.__name__
 
     def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
-        found = self.target(*args[:14])
-        return (*(found[number] for number in self.results), *([_delta(*args[3:7])] if self.delta else []))
+        return self.meaning(*args[:-1])
 
 
-def _delta(
+def sum_delta(
     out: torch.Tensor,
     logsumexp: torch.Tensor,
     grad_out: torch.Tensor | None,
     grad_logsumexp: torch.Tensor | None,
 ) -> torch.Tensor:
-    total = torch.zeros_like(logsumexp)
+    """What the first kernel hands to the second, as `litz.ir.attention_backward` says."""
+    total = torch.zeros(logsumexp.shape, dtype=torch.float32, device=logsumexp.device)
     if grad_out is not None:
-        total = total + (out.float() * grad_out.float()).sum(-1)
+        total = (out.float() * grad_out.float()).sum(-1)
     return total if grad_logsumexp is None else total - grad_logsumexp / math.log(2)
 
 
-__all__ = ["KIND", "BackwardMeaning", "offer_attention_backward", "replacement"]
+def estimate(plan: BackwardPlan, tiles: BackwardTiles, target: Target) -> Estimate:
+    """Of kernels that look at all keys: how many blocks are listed is known at run time only. Of the five products of a
+    backward the second kernel makes four; the first makes its own, and two of those again."""
+    template, program = plan.attention, plan.program
+    batch, heads, queries, _ = map(program.hint, template.query.layout.size)
+    keys = program.hint(template.key.layout.size[2])
+    scores = float(batch * heads * queries * keys)
+    depth, width = plan.widths
+    flops = {plan.dtype: 2 * scores * (4 * depth + 3 * width)}
+    each = sum(OPS[node.op].flops for node in plan.bodies.loop.nodes if node.op in OPS)
+    flops[torch.float32] = flops.get(torch.float32, 0.0) + 2 * scores * each
+    reads = 2 * sum(_bytes(ref, program) for ref in template.refs)
+    results = (TensorRef(name, program.buffers[name].layout) for name in plan.outputs if name)
+    shared = program.hint(template.key.layout.size[0] * template.key.layout.size[1])
+    programs = min(batch * heads * ceil(queries / tiles.first.queries), shared * ceil(keys / tiles.second.keys))
+    writes = sum(_bytes(ref, program) for ref in results)
+    return estimate_work(Work("attention", flops, reads, writes, programs, launches=2), target)
+
+
+def _bytes(ref: TensorRef, program: Program) -> float:
+    extents = zip(ref.layout.size, ref.layout.stride, strict=True)
+    elements = prod(program.hint(size) for size, stride in extents if stride != 0)
+    return float(elements * program.buffers[ref.buffer].dtype.itemsize)
+
+
+__all__ = ["KINDS", "Shortened", "offer_attention_backward", "plan_for", "replacement", "sum_delta"]

@@ -36,9 +36,8 @@ BATCH, HEAD, QUERY, KEY = (loop_var(position) for position in range(4))
 
 @dataclass(frozen=True)
 class Bodies:
-    """The bodies of an attention as values of one flat loop over (BATCH, HEAD, QUERY, KEY), so that they share what they
-    have in common. raw, modified: the loads that stand for a score, and for the gradient of what it became; None where no
-    body has them. score, mask, gradient: what the bodies store, None for a body that is not there."""
+    """The bodies of an attention as values of one flat loop over (BATCH, HEAD, QUERY, KEY), so that what they have in
+    common is computed once. score, mask, gradient: what the bodies store, None for a body that is not there."""
 
     loop: Loop
     score: Node | None = None
@@ -218,7 +217,7 @@ class ScoreTile:
         return " + ".join(terms)
 
     def row(self, ref: TensorRef, start: str, index: str) -> str:
-        """The pointers of a vector, the last dimension of a reference of three, likewise. index: "yindex" or "xindex"."""
+        """The pointers of a vector, the last dimension of a reference of three. index: "yindex" or "xindex"."""
         step = ref.layout.stride[2]
         if step == 0:
             return f"{start} + tl.zeros({index}.shape, tl.int32)"
@@ -260,7 +259,7 @@ class ScoreTile:
 
     def write_walk(self, blocks: Blocks | None, body: Callable[[bool], None]) -> None:
         """Loops over what is walked, with the text of `body(masked)` inside. masked: does the mask say more than the
-        lists of blocks? Within, `xindex` (and `xmask`) are there, and `column`, the same as a column, with `columnmask`."""
+        lists of blocks? Within, `xindex` (and `xmask`) are there, and the same as a column: `column`, `columnmask`."""
         walked, masked = self.walked, self.bodies.mask is not None
         if blocks is None:
             with self.indented(f"for start in range(0, {self.sizes(walked.size)}, XBLOCK):"):

@@ -92,8 +92,15 @@ def _call(plan: BackwardPlan, what: str, meaning: Any, args: tuple[Any, ...], so
     """meaning: a `Meaning`, perhaps `Shortened`."""
     template, name = plan.attention, f"{plan.attention.name}_{what}"
     outputs = tuple(ref.buffer for ref in meaning.program.outputs)
-    fields = {"outputs": outputs, "origins": template.origins, "source": replace(source, name=name)}
-    return KernelCall(name, template.device, meaning, args, **fields)
+    return KernelCall(
+        name,
+        template.device,
+        meaning,
+        args,
+        outputs=outputs,
+        origins=template.origins,
+        source=replace(source, name=name),
+    )
 
 
 @dataclass(frozen=True)

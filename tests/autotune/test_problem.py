@@ -23,7 +23,7 @@ with gpu_hidden():
 def problems(fn: Callable[..., Any], *tensors: torch.Tensor, dynamic: bool = False) -> list[Problem]:
     """The problem of each contraction alone."""
     torch._dynamo.reset()
-    compiler = make_compiler(None, {"disable_plugins": ("autotune",)})
+    compiler = make_compiler(None, {"disable_plugins": ("autotune", "contractions")})
     (schedule,) = cuda_schedules(lambda b: torch.compile(fn, backend=b, dynamic=dynamic)(*tensors), compiler)
     program = schedule.program
     templates = [op for op in program.operations if isinstance(op, Template)]

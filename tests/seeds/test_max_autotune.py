@@ -202,7 +202,7 @@ class TestMaxAutotune:
         torch._dynamo.reset()
         (schedule,) = cuda_schedules(
             lambda backend: torch.compile(mm_plus_mm, backend=backend)(*tensors),
-            make_compiler(None, {"disable_plugins": ("autotune",)}),
+            make_compiler(None, {"disable_plugins": ("autotune", "contractions")}),
         )
         before = schedule.program
         return on_device(cut(before, before.operations, before.operations[-1].writes), torch.device(DEVICE))

@@ -7,6 +7,7 @@ float64 and prints, for each case, "" or what went wrong, as JSON.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from litz.contractions.epilogue import fused
 from litz.contractions.products.choice import make_choice
 from litz.contractions.products.configs import Config
 from litz.contractions.products.joined import second_product, with_whole_rows
+from litz.contractions.products.lanes import unpacked
 from litz.contractions.products.offer import KINDS
 from litz.contractions.products.prologue import with_prologues
 from litz.contractions.subprogram import on_device
@@ -30,7 +32,7 @@ from litz.pipeline import make_compiler
 from litz.schedule.choices import Replacement, replacement_of, substituted
 from litz.target import target_of
 from litz_autotune.race import PART, relative_errors
-from litz_plugins import ChoiceContext
+from litz_plugins import COUNTERS, ChoiceContext
 from support.retarget import cuda_schedules
 from support.versions import OLD_TORCH
 
@@ -65,7 +67,7 @@ class Case:
     def programs(self) -> tuple[Program, Program]:
         """The CUDA program as it was captured, and with the template in place of its (first) contraction."""
         torch._dynamo.reset()
-        compiler = make_compiler(None, {"disable_plugins": ("autotune",)})
+        compiler = make_compiler(None, {"disable_plugins": ("autotune", "contractions")})
         tensors = self.make()
         (schedule,) = cuda_schedules(
             lambda backend: torch.compile(self.fn, backend=backend, dynamic=self.dynamic)(*tensors), compiler
@@ -86,7 +88,7 @@ class Case:
             whole = with_whole_rows(KINDS[template.kind].make(template, program, False), template, program)
             assert whole is not None
             gemm = whole
-        gemm = (self.fuse and with_prologues(gemm, template, program)) or gemm
+        gemm = unpacked((self.fuse and with_prologues(gemm, template, program)) or gemm)
         assert len(gemm.epilogue.absorbed) == self.absorbs, gemm.epilogue
         choice = make_choice(gemm, self.config, None, template, program)
         assert choice is not None
@@ -108,6 +110,10 @@ class Case:
             if not (error <= self.tolerance and part <= PART * self.tolerance):
                 return f"output {number}: relative error {error:.2e}, of a row or column {part:.2e}"
         return ""
+
+
+WIDENED = re.compile(r"(tl\.dot)\((.+?), (\w+)(?=[,)])").sub
+"""The interpreter multiplies the bits of bf16 as if they were integers."""
 
 
 def run(program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -133,10 +139,12 @@ def run(program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]
                     .to(program.buffers[str(name)].dtype)
                     .as_strided(*shape)
                 )
-            # The interpreter multiplies the bits of bf16 as if they were integers.
-            text = operation.source.text.replace("tl.dot(a, b,", "tl.dot(a.to(tl.float32), b.to(tl.float32),")
-            source = replace(operation.source, text=text) if "bf16" in text else operation.source
-            buffers = [memory[item] for item in source.arguments if isinstance(item, str)]
+            text = operation.source.text
+            source = replace(operation.source, text=WIDENED(r"\1((\2).to(tl.float32), (\3).to(tl.float32)", text))
+            source = source if "bf16" in text else operation.source
+            count = source.settings.get("counters", 0)
+            own = {**memory, COUNTERS: torch.zeros(count, dtype=torch.int32)}
+            buffers = [own[item] for item in source.arguments if isinstance(item, str)]
             values = [evaluate(item, sizes) for item in source.arguments if not isinstance(item, str)]
             interpret_source(source, buffers, values)
         else:
@@ -227,6 +235,28 @@ def _three_users(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[tor
     x = a @ b
     return x, x.relu(), (x + c).sigmoid()
 
+
+def _linear_int4(block: int, dtype: torch.dtype) -> Callable[..., Any]:
+    """A linear layer whose weights are packed two to a byte, with a scale for each `block` of them."""
+
+    def f(w: torch.Tensor, s: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        values = torch.stack((w & 15, w >> 4), -1).reshape(w.shape[0], -1).to(s.dtype) - 8
+        scaled = values.reshape(w.shape[0], -1, block) * s.unsqueeze(-1)
+        return F.linear(x, scaled.reshape(w.shape[0], -1))
+
+    return f
+
+
+def _int4(m: int, n: int, k: int, block: int) -> Make:
+    return lambda: (
+        torch.randint(0, 255, (n, k // 2), dtype=torch.uint8),
+        randn(n, k // block, dtype=torch.bfloat16),
+        randn(m, k, dtype=torch.bfloat16),
+    )
+
+
+INT4 = Config(16, 32, 16, 3, 4)
+OF_INT4: dict[str, Any] = {"absorbs": 1, "tolerance": HALF}
 
 CASES: Mapping[str, Case] = {
     "mm": Case(torch.mm, _mm(64, 64, 64), SMALL),
@@ -389,6 +419,23 @@ CASES: Mapping[str, Case] = {
         tolerance=HALF,
         reference=lambda w, s, x, b: F.linear(x, w.double() * s[:, None], b).relu(),
     ),
+    "linear-of-int8-split": Case(
+        lambda w, x, s: F.linear(x, w.to(torch.bfloat16)) * s,
+        lambda: (
+            randn(50, 300, dtype=torch.int8),
+            randn(5, 300, dtype=torch.bfloat16),
+            randn(50, dtype=torch.bfloat16),
+        ),
+        replace(WIDE, split=4),
+        absorbs=2,
+        tolerance=HALF,
+        reference=lambda w, x, s: F.linear(x, w.double()) * s,
+    ),
+    "linear-of-int4": Case(_linear_int4(32, torch.bfloat16), _int4(3, 70, 256, 32), INT4, **OF_INT4),
+    "linear-of-int4-split": Case(
+        _linear_int4(128, torch.bfloat16), _int4(1, 40, 512, 128), replace(INT4, split=3), **OF_INT4
+    ),
+    "linear-of-int4-short": Case(_linear_int4(12, torch.bfloat16), _int4(17, 40, 84, 12), INT4, **OF_INT4),
     "linear-3d-of-silu": Case(
         lambda x, r, w, b: F.linear(F.silu(x) * r, w, b),
         lambda: (randn(3, 11, 40), randn(11, 1), randn(50, 40), randn(50)),
@@ -443,7 +490,9 @@ CASES: Mapping[str, Case] = {
     ),
     "conv1d": Case(lambda x, w: F.conv1d(x, w, padding=2), _conv((3, 4, 20), (6, 4, 5)), SMALL),
     "conv3d": Case(lambda x, w: F.conv3d(x, w, padding=1), _conv((1, 3, 5, 4, 6), (4, 3, 3, 3, 3)), SMALL),
-    "conv3d-last": Case(lambda x, w: F.conv3d(x, w), _conv((1, 3, 5, 4, 6), (4, 3, 2, 2, 2), last=True), SMALL),
+    "conv3d-last": Case(
+        lambda x, w: F.conv3d(x, w), _conv((1, 3, 5, 4, 6), (4, 3, 2, 2, 2), last=True), SMALL, absorbs=1
+    ),
     "conv-grouped": Case(
         lambda x, w, b: F.conv2d(x, w, b, padding=1, groups=3).relu(),
         _conv((2, 12, 7, 6), (24, 4, 3, 3), (24,)),

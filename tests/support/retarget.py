@@ -46,11 +46,14 @@ def to_cuda(graph: Graph) -> Graph:
 
 
 def cuda_schedules(
-    run: Callable[[Callable[..., Any]], Any], compiler: Compiler | None = None, decisions: list[Decision] | None = None
+    run: Callable[[Callable[..., Any]], Any],
+    compiler: Compiler | None = None,
+    decisions: list[Decision] | None = None,
+    called: list[list[Any]] | None = None,
 ) -> list[Schedule]:
     """The CUDA schedules of what `run(backend)` compiles on the CPU; the graphs run there as they were captured.
 
-    decisions: a list to append what was decided before scheduling.
+    decisions: a list to append what was decided before scheduling. called: one to append what graphs were called with.
     """
     decisions = [] if decisions is None else decisions
     compiler = compiler or make_compiler()
@@ -63,6 +66,8 @@ def cuda_schedules(
         decisions.extend(log.decisions)
 
         def run(args: list[Any]) -> Sequence[Any]:
+            if called is not None:
+                called.append(list(args))
             return torch.fx.Interpreter(graph.module).run(*args)
 
         run.output_strides = changed_strides(moved, prepared)  # type: ignore[attr-defined]

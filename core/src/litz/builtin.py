@@ -25,7 +25,7 @@ class Core:
         return decompositions({})
 
     @hookimpl
-    def litz_register_lowerings(self) -> Mapping[OpOverload, Callable[..., Any]]:
+    def litz_register_lowerings(self) -> Mapping[Any, Callable[..., Any]]:
         from litz.lower import core_lowerings
 
         return core_lowerings()
@@ -47,13 +47,15 @@ class Core:
             *core_schedule_passes(),
         )
 
+
+class Contractions:
+    """Kernels for contractions that need no measurement."""
+
     @hookimpl
     def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:
-        from litz.contractions.attention import backward_offer
-        from litz.contractions.attention.offer import KINDS, offer_attention
+        from litz.contractions import core_templates
 
-        backward = TemplateSpec("attention_backward", backward_offer.KINDS, backward_offer.offer_attention_backward)
-        return [TemplateSpec("attention", KINDS, offer_attention), backward]
+        return core_templates(options)
 
 
 class EstimatedChoice:
@@ -88,6 +90,7 @@ def builtin_plugins() -> tuple[tuple[str, object], ...]:
     triton = TargetSpec("cuda", describe_cuda, TritonCodegen(), packing="litz.runtime.triton_package")
     return (
         ("core", Core()),
+        ("contractions", Contractions()),
         ("library", EstimatedChoice()),
         ("cpp", Device(cpp)),
         ("triton", Device(triton)),

@@ -1,2 +1,24 @@
 """Ways to run a contraction other than the library's: in, a Template and where it stands; out, `Choice`s, or why there
 is none. See docs/contractions.md."""
+
+from collections.abc import Sequence
+
+from litz_plugins import OptionsView, TemplateSpec
+
+from .attention import backward_offer, offer
+from .products.gemm import OPERANDS
+from .products.rows import offer_rows
+
+
+def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
+    """What core offers: attention always, products where nothing is measured."""
+    attention = (
+        TemplateSpec("attention", offer.KINDS, offer.offer_attention),
+        TemplateSpec("attention_backward", backward_offer.KINDS, backward_offer.offer_attention_backward),
+    )
+    if options.get("max_autotune", False):
+        return attention  # litz-autotune offers the others, among more
+    return (*attention, TemplateSpec("rows", tuple(OPERANDS), offer_rows))
+
+
+__all__ = ["core_templates"]

@@ -14,7 +14,7 @@ import torch
 
 from litz.ir import Buffer, Loop, Node, Operation, Program, Range, Store, Template
 from litz.ir.build import load
-from litz.ir.index import Expr, loop_var
+from litz.ir.index import ONE, ZERO, Expr, loop_var
 from litz.ir.node import intern, with_args
 from litz.ir.transform import flatten, map_stores
 from litz.schedule.choices import check_order, needed_outside
@@ -70,7 +70,12 @@ def accumulator(program: Program, template: Template, dtype: torch.dtype) -> tup
     layout = program.buffers[name].layout
     ranges = tuple(Range(loop_var(n), size) for n, size in enumerate(layout.size))
     buffer = Buffer(ACCUMULATOR, dtype, template.device, layout)
-    return load(ACCUMULATOR, tuple(r.var for r in ranges), dtype), buffer, ranges
+    return load(ACCUMULATOR, place(ranges), dtype), buffer, ranges
+
+
+def place(ranges: Sequence[Range]) -> tuple[Expr, ...]:
+    """The element at the variables of `ranges`, as loops that read it say it: 0 along a dimension of size 1."""
+    return tuple(ZERO if r.size == ONE else r.var for r in ranges)
 
 
 def plain(
@@ -86,7 +91,7 @@ def plain(
     of the result's element, where that is not the variables of `ranges`."""
     (name,) = template.outputs
     assert name is not None
-    store = Store(name, index or tuple(r.var for r in ranges), value)
+    store = Store(name, index or place(ranges), value)
     loop = Loop(template.name, template.device, ranges, (), (store,), template.origins)
     return Epilogue(loop, buffers=views)
 

@@ -161,9 +161,8 @@ def _attention(times: float, heads_last: bool = False) -> Callable[[_Call], Cont
 
 
 SCORE_BYTES = 64
-"""Bytes that eager's flex_attention moves for each score, at least: the product writes it in float32, the scale, the mask,
-each step of softmax and logsumexp reads and writes all scores (4 + 8 + 9 + 20 + 23 are counted), what a score_mod does
-not counted."""
+"""Bytes that eager's flex_attention moves for each score, at least: the product writes it in float32; the scale, the
+mask, logsumexp and softmax read and write all scores: 4 + 8 + 9 + 20 + 23. What a score_mod does is not counted."""
 SCORE_LAUNCHES = 20
 """Kernels that it is, at least: counted likewise."""
 

@@ -1,9 +1,9 @@
 """Lowering of flex_attention: an `Attention`, or the ordinary operations that it is made of.
 
-Where the device has kernels for it, attention is one operation: a library call that carries, as data, what a kernel needs
-to know. Elsewhere it is two batched products and loops for what stands between them, which fuse as any others do. The
-meaning of both is eager's (torch's `flex_attention` outside of torch.compile): scores are float32 (float64 of float64),
-rows without a key give 0 and a logsumexp of -inf, and logsumexp and maximum count in powers of 2.
+Where the device has kernels for it, attention is one operation: a library call that carries, as data, what a kernel
+needs to know. Elsewhere it is two batched products and loops for what stands between them, which fuse as any others do.
+The meaning of both is eager's (torch's `flex_attention` outside of torch.compile): scores are float32 (float64 of
+float64), rows without a key give 0 and a logsumexp of -inf, and logsumexp and maximum count in powers of 2.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import sympy
 import torch
 
 from litz.ir import Attention, Blocks, Loop, Node, Range, Store, Template, TensorRef, build
-from litz.ir.build import call, cast, const
 from litz.ir.attention import SCORE
+from litz.ir.build import call, cast, const
 from litz.ir.index import ONE, Expr, Ranges, floordiv, loop_var, mod, to_expr
 
 from . import views
@@ -135,7 +136,7 @@ def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tu
             scale=scale,
             score=None if changed is score else loop("score", changed),
             mask=None if mask is None else loop("mask", mask),
-            blocks=_blocks(block_mask, mask),
+            blocks=_blocks(ctx, block_mask, mask),
         )
     )
     return tuple(results)
@@ -152,15 +153,22 @@ def as_passed(ctx: LoweringContext, values: Sequence[Any], refs: Sequence[Any]) 
     return [passed(value, ref) for value, ref in zip(values, refs, strict=True)]
 
 
-def _blocks(block_mask: tuple[Any, ...], mask: Node | None) -> Blocks | None:
+def _blocks(ctx: LoweringContext, block_mask: tuple[Any, ...], mask: Node | None) -> Blocks | None:
     """A BlockMask's parts: two lengths, four tensors by rows of queries (and more by columns of keys), the extents of a
     block, and the mask's graph. None where there are no blocks."""
-    queries, keys = (to_expr(extent) for extent in block_mask[-3:-1])
     counts, indices, full_counts, full_indices = block_mask[2:6]
-    whole = mask is None and all(extent.is_Integer and int(extent) >= NO_BLOCKS for extent in (queries, keys))
-    if whole or not isinstance(counts, TensorRef) or not isinstance(indices, TensorRef):
+    if not isinstance(counts, TensorRef) or not isinstance(indices, TensorRef):
+        return None
+    queries, keys = (_constant(ctx, to_expr(extent)) for extent in block_mask[-3:-1])
+    if mask is None and all(extent.is_Integer and int(extent) >= NO_BLOCKS for extent in (queries, keys)):
         return None
     return Blocks(queries, keys, counts, indices, full_counts, full_indices)
+
+
+def _constant(ctx: LoweringContext, extent: Expr) -> Expr:
+    """The extent of a block as a number, with a guard: kernels are made for one, and masks hardly ever have others."""
+    likely = to_expr(ctx.hint(extent))
+    return likely if ctx.decide(sympy.Eq(extent, likely)) else extent
 
 
 # ------------------------------------------------------------------------------------------------- as many operations
@@ -280,6 +288,13 @@ def _bmm(ctx: LoweringContext, left: Tensor, right: Tensor) -> View:
     """The product of (n, i, j) and (n, j, k), (n, i, k): as aten.bmm is lowered."""
     size = (*left.size[:2], right.size[2])
     operands = (matrix(ctx, left), matrix(ctx, right))
-    kind: dict[str, Any] = {"operation": Template, "kind": "bmm"}
-    given = {"size": size, "dtype": left.dtype, "device": left.device, "stride": _contiguous(size)}
-    return ctx.extern(aten.bmm.default, operands, None, **given, **kind)
+    return ctx.extern(
+        aten.bmm.default,
+        operands,
+        size=size,
+        dtype=left.dtype,
+        device=left.device,
+        stride=_contiguous(size),
+        operation=Template,
+        kind="bmm",
+    )

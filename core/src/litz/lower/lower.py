@@ -43,7 +43,7 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 def lower(
     graph: Graph,
-    lowerings: Mapping[OpOverload, Lowering] | None = None,
+    lowerings: Mapping[Any, Lowering] | None = None,
     options: Any = None,
     needs: Needs | None = None,
     note: Callable[[Decision], None] | None = None,
@@ -67,7 +67,7 @@ class _Lowerer:
     def __init__(
         self,
         ctx: LoweringContext,
-        lowerings: Mapping[OpOverload, Lowering],
+        lowerings: Mapping[Any, Lowering],
         note: Callable[[Decision], None] | None,
     ) -> None:
         self.ctx, self.lowerings, self.note = ctx, lowerings, note

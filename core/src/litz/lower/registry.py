@@ -65,8 +65,8 @@ ANY_DTYPE = "_litz_any_dtype"
 def lowering(*ops: OpOverload | str, any_dtype: bool = False) -> Callable[[_F], _F]:
     """Enter the function below as the lowering of `ops`. Two for one op is a ValueError.
 
-    An op may be named by a string ("aten._softmax.default", "higher_order.flex_attention"). `core_lowerings` leaves out those that torch does not have
-    by then: some ops are defined only when a part of torch is first used.
+    An op may be named by a string ("aten._softmax.default", "higher_order.flex_attention"). `core_lowerings` leaves out
+    those that torch does not have by then: some ops are defined only when a part of torch is first used.
     any_dtype: it only moves elements around by index arithmetic (a view), so that complex and float8 tensors may come.
     """
 

@@ -75,9 +75,11 @@ _OPS: Mapping[str, Text] = {
 }
 
 _SINGLE = frozenset({torch.float32})
+_BYTES = frozenset({torch.int8, torch.uint8})
 _CASTS: Casts = (
     (ANY, BOOL, "{0} != 0"),
     (HALF | _SINGLE, HALF, "{0}.to({M}).to(tl.float32)"),
+    (_BYTES, HALF, "{0}.to(tl.float32)"),  # exact in either
     (ANY, HALF, "{0}.to(tl.float32).to({M}).to(tl.float32)"),
     (FLOAT, NARROW, "{0}.to(tl.int32).to({T})"),
     (HALF, _SINGLE, "{0}"),

@@ -53,8 +53,15 @@ class Tile:
     """The kernel while its body is written: lines, names, the tile's axes and the values so far."""
 
     def __init__(
-        self, loop: Loop, buffers: Mapping[str, Buffer], tiling: Tiling, names: Names, index_type: str
+        self,
+        loop: Loop,
+        buffers: Mapping[str, Buffer],
+        tiling: Tiling,
+        names: Names,
+        index_type: str,
+        prefix: str = "",
     ) -> None:
+        """prefix: of the names of values, where a kernel has several tiles."""
         self.loop, self.buffers, self.tiling, self.names = loop, buffers, tiling, names
         self.index_type = index_type
         self.lines: list[str] = []
@@ -68,7 +75,7 @@ class Tile:
         self.eviction: Mapping[Node, str] = {}
         self.functions: dict[str, str] = {}
         """Functions that the kernel calls, by name, which are written before it."""
-        self._counter = 0
+        self._counter, self._prefix = 0, prefix
 
     # Lines, names, shapes.
 
@@ -77,7 +84,7 @@ class Tile:
 
     def fresh(self, prefix: str = "tmp") -> str:
         self._counter += 1
-        return f"{prefix}{self._counter - 1}"
+        return f"{self._prefix}{prefix}{self._counter - 1}"
 
     def shape(self, axes: Iterable[str]) -> str:
         """The shape of a tensor that varies along `axes`, as text."""

@@ -3,7 +3,7 @@
 A program has a tile of queries of one head and walks over tiles of keys, with the softmax's maximum and sum so far of
 each row: what was added up before is scaled down when a greater score comes (Milakov and Gimelshein, 2018; Dao et al.,
 2022). No score is ever in memory. What becomes of a score is core's own text (`litz.codegen.triton.values`), on a tile
-whose axis y are the queries and whose axis x are the keys; what does not vary along the keys is computed before the walk.
+whose axis y are the queries and whose axis x are the keys; what does not vary along the keys is computed before.
 
 With `Blocks` the walk goes over the listed blocks of keys: with the mask over those that are partly masked, without it
 over the full ones.
@@ -48,8 +48,8 @@ class KeyAxis(Axis):
 
 
 def write_attention(plan: AttentionPlan, tiles: Tiles, name: str) -> KernelSource:
-    """The kernel that writes `plan.outputs`: the result, and perhaps logsumexp and maxima. Unsuitable where tiles do not
-    fit the blocks."""
+    """The kernel that writes `plan.outputs`: the result, and perhaps logsumexp and maxima. Unsuitable where a tile may
+    be part of two blocks."""
     return Forward(plan, tiles).source(name)
 
 
@@ -110,7 +110,7 @@ class Forward:
         batch, heads, rows, _ = map(self.plan.host_text, self.plan.size)
         return f"(-(-{rows} // {self.tiles.rows})) * {heads} * {batch}"
 
-    # ------------------------------------------------------------------------------------------- what a program works on
+    # ----------------------------------------------------------------------------------------- what a program works on
 
     def write_place(self) -> None:
         """Programs of one head are neighbours, as they read the same keys. The last queries come first: where a mask is
@@ -130,7 +130,7 @@ class Forward:
 
     def write_operands(self) -> None:
         """The queries, and where the tiles of keys and values begin. Keys lie transposed in their tile."""
-        attention, plan, emit = self.attention, self.plan, self.tile.emit
+        attention, emit = self.attention, self.tile.emit
         query, key, value = attention.query, attention.key, attention.value
         group = floordiv(query.layout.size[1], key.layout.size[1])
         shared = floordiv(H, group, {H: query.layout.size[1]})

@@ -35,9 +35,9 @@ class Unsuitable(Exception):
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """attention: what is computed. body: score and mask as one flat loop over (b, h, q, k), None where there is neither.
-    score, mask: their values in it. outputs: the buffers that are written. index_type, limits: as core's kernels have
-    them (`litz.codegen.triton.indices`)."""
+    """attention: what is computed. body: score and mask as one flat loop over (b, h, q, k). score, mask: their values
+    there, None where there are none. outputs: the buffers that are written. index_type, limits: as core's kernels have
+    them (`litz.codegen.triton.indices`). tf32: may float32 lose bits?"""
 
     attention: Attention
     program: Program

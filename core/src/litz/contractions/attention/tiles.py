@@ -1,4 +1,4 @@
-"""How much of attention a program does at a time. In: a dtype, the width of a head, a device's shared memory. Out: `Tiles`.
+"""How much of attention a program does at a time. In: a dtype, a head's width, a device's shared memory. Out: `Tiles`.
 
 A program has a tile of queries and walks over tiles of keys. What it holds: the result so far and a tile of scores in
 registers, the queries and, for each stage of the pipeline, a tile of keys and one of values in shared memory.

@@ -1,13 +1,15 @@
 """A configuration of a product as a choice. In: a `Gemm` and a `Config`. Out: a `Choice` whose kernel's text is written
 when it is needed: most candidates are only looked up.
 
-A product whose depth is split is two operations: partial sums in a kernel, their sum and the epilogue in one of core's.
+A product whose depth is split into parts is one kernel, where the number of its tiles is known: the last program of a
+tile adds the parts. Else there are two operations: partial sums in a kernel, their sum and the epilogue in core's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import sympy
 import torch
@@ -25,7 +27,7 @@ from ..epilogue import ACCUMULATOR, others
 from ..subprogram import Meaning, cut
 from .configs import Config
 from .gemm import OPERANDS, Gemm
-from .kernel import write_gemm
+from .kernel import tiles_of, workspace_size, write_gemm
 from .plan import GemmPlan, make_plan
 
 
@@ -72,12 +74,15 @@ def make_choice(
     name = f"triton {template.kind} {config}"
     if absorbs:
         name += f" with {shared.others}"
-    if config.split > 1 and not _can_split(gemm):
+    counted = bool(tiles_of(gemm, config).is_Integer)
+    if config.split > 1 and not counted and not _can_split(gemm):
         return None
 
     def make() -> Replacement:
-        if config.split > 1:
+        if config.split > 1 and not counted:
             return _split(gemm, config, template, program)
+        if config.split > 1:
+            return _in_parts(gemm, config, template, program, shared)
         return Replacement((_kernel_call(gemm, config, template, program, shared),), absorbs=absorbs)
 
     return Choice(name, "template", Recipe(absorbs, f"{config!r} {shared.key}", make), estimate)
@@ -94,6 +99,40 @@ def _kernel_call(gemm: Gemm, config: Config, template: Template, program: Progra
         origins=gemm.epilogue.loop.origins,
         source=write_gemm(gemm, config, program, template.name, plan=shared.plan),
     )
+
+
+def _in_parts(gemm: Gemm, config: Config, template: Template, program: Program, shared: Shared) -> Replacement:
+    """One kernel, and the buffer for its partial sums."""
+    name = f"{template.outputs[0]}_parts"
+    buffer = Buffer(name, gemm.accumulate, template.device, Layout.contiguous((workspace_size(gemm, config),)))
+    extended = replace(program, buffers={**program.buffers, name: buffer})
+    call = KernelCall(
+        template.name,
+        template.device,
+        WithWorkspace(shared.meaning, buffer),
+        shared.meaning.arguments(),
+        outputs=(*gemm.epilogue.writes, name),
+        origins=gemm.epilogue.loop.origins,
+        source=write_gemm(gemm, config, extended, template.name, workspace=name),
+    )
+    return Replacement((call,), (buffer,), gemm.epilogue.absorbed)
+
+
+@dataclass(frozen=True)
+class WithWorkspace:
+    """The meaning of a kernel that has a buffer to itself: what is in that afterwards means nothing."""
+
+    meaning: Meaning
+    buffer: Buffer
+
+    @property
+    def __name__(self) -> str:
+        return self.meaning.__name__
+
+    def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
+        results = self.meaning(*args)
+        size = tuple(map(int, self.buffer.layout.size))
+        return (*results, torch.zeros(size, dtype=self.buffer.dtype, device=results[0].device))
 
 
 def _can_split(gemm: Gemm) -> bool:

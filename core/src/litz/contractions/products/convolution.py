@@ -21,7 +21,7 @@ from litz.cost.contractions import argument_names
 from litz.ir import Buffer, Program, Range, Template, TensorRef
 from litz.ir.build import call, cast, load
 from litz.ir.dtypes import SUPPORTED
-from litz.ir.index import ONE, Expr, floordiv, loop_var, mod
+from litz.ir.index import ONE, ZERO, Expr, floordiv, loop_var, mod
 
 from ..epilogue import ACCUMULATOR, accumulator, plain
 from .gemm import ACCUMULATE, Gemm, Operand, Product, Unsuitable, depth_var
@@ -91,7 +91,10 @@ def make_convolution(template: Template, program: Program, tf32: bool = False) -
         channel = Range(channel.var, sympy.Integer(int(channel.size) // groups))
         place, first = group.var * channel.size + channel.var, group.var * channels
     pixels = tuple(walk.pixel for walk in walks)
-    index = (number.var, place, *(walk.out for walk in walks))
+    index = tuple(
+        ZERO if size == ONE else at
+        for size, at in zip(given.out.layout.size, (number.var, place, *(walk.out for walk in walks)), strict=True)
+    )
     value = load(ACCUMULATOR, index, value.dtype)
     depth = (*(walk.tap for walk in walks), Range(depth_var(len(walks)), channels))
     inner = depth[-1].var

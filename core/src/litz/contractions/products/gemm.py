@@ -57,11 +57,13 @@ class Operand:
 
 @dataclass(frozen=True)
 class Product:
-    """left times right, summed over the depth's ranges, the last of which is walked fastest."""
+    """left times right, summed over the depth's ranges, the last of which is walked fastest. joins: walked together
+    with the product before, which has the same depth."""
 
     left: Operand
     right: Operand
     depth: tuple[Range, ...]
+    joins: bool = False
 
     @property
     def k(self) -> Expr:

@@ -14,7 +14,7 @@ from litz.ir.build import cast
 from litz.ir.node import Node, with_args
 from litz.ir.transform import map_stores
 
-from ..epilogue import ACCUMULATOR, Epilogue, fused_rows, stands
+from ..epilogue import ACCUMULATOR, Epilogue, fused_rows, place, stands
 from .gemm import Gemm, Operand, make_product
 
 MOST_COLUMNS = 256
@@ -70,7 +70,7 @@ def second_product(gemm: Gemm, epilogues: Sequence[Epilogue], template: Template
         second = writers[0]
         assert isinstance(second, Template)
         absorbed = (second.name, *epilogue.absorbed)
-        position = tuple(r.var for r in epilogue.loop.ranges)
+        position = place(epilogue.loop.ranges)
         readers = {operation.name for operation in program.readers[other.buffer]}
         if other.index != position or other.buffer in program.output_buffers or not readers <= set(absorbed):
             continue

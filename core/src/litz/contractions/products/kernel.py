@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from sympy import ceiling
 
 from litz.codegen.triton.dialect import ELEMENTS, POINTER_TYPES
 from litz.codegen.triton.indices import LIMIT, write_axis
@@ -21,11 +22,12 @@ from litz.codegen.triton.passes import write_body
 from litz.codegen.triton.text import IndexText, size_text
 from litz.codegen.triton.tiling import Axis, Tiling
 from litz.codegen.triton.values import Tile, Value
-from litz.ir import Loop, Program
+from litz.ir import Loop, Program, Range
 from litz.ir.dtypes import short
 from litz.ir.index import ONE, Expr, Symbol, stride_of
+from litz.ir.index import product as product_of
 from litz.ir.ops import OPS
-from litz_plugins import KernelSource
+from litz_plugins import COUNTERS, KernelSource
 
 from ..epilogue import ACCUMULATOR
 from .configs import Config
@@ -40,11 +42,33 @@ MOST_UNROLLED = 4
 
 
 def write_gemm(
-    gemm: Gemm, config: Config, program: Program, name: str, partial: str | None = None, plan: GemmPlan | None = None
+    gemm: Gemm,
+    config: Config,
+    program: Program,
+    name: str,
+    partial: str | None = None,
+    plan: GemmPlan | None = None,
+    workspace: str | None = None,
 ) -> KernelSource:
-    """The kernel of a product. partial: the buffer that takes the partial sums where `config` splits k; its dimensions
-    are (part, batch, m, n) and the epilogue is left to someone else. plan: of this product, if it is there already."""
-    return _Writer(gemm, config, program, name, partial, plan or make_plan(gemm, program, partial)).source()
+    """The kernel of a product. plan: of this product, if it is there already.
+
+    Where `config` splits k, one of two buffers takes the partial sums. partial: its dimensions are (part, batch, m, n),
+    and the epilogue is left to someone else. workspace: of `workspace_size` elements; the last program of a tile adds
+    its parts up, in their order, and runs the epilogue.
+    """
+    plan = plan or make_plan(gemm, program, partial or workspace, bool(workspace))
+    return _Writer(gemm, config, program, name, partial, workspace, plan).source()
+
+
+def tiles_of(gemm: Gemm, config: Config) -> Expr:
+    """How many tiles a product's result has."""
+    rows, columns = (ceiling(size / block) for size, block in ((gemm.m, config.m), (gemm.n, config.n)))
+    return gemm.count * rows * columns
+
+
+def workspace_size(gemm: Gemm, config: Config) -> Expr:
+    """Elements of the buffer that takes partial sums: a tile for each part of each tile."""
+    return tiles_of(gemm, config) * config.split * config.m * config.n
 
 
 @dataclass(frozen=True)
@@ -66,10 +90,13 @@ class _Writer:
     program: Program
     name: str
     partial: str | None
+    workspace: str | None
     plan: GemmPlan
 
     def __post_init__(self) -> None:
         gemm, config, plan = self.gemm, self.config, self.plan
+        self.splits = self.partial is not None or self.workspace is not None
+        self.uniform: frozenset[Symbol] = frozenset()
         self.loop, self.row, self.column, self.names = plan.loop, plan.row, plan.column, plan.names
         self.index_type, self.limits = plan.index_type, plan.limits
         axes = Axis(self.row, gemm.rows, config.m), Axis(self.column, gemm.columns, config.n)
@@ -84,12 +111,15 @@ class _Writer:
             self._write_persistent()
         else:
             self.tile.emit("number = tl.program_id(0)")
+            self._write_part()
             self._write_place()
             self._write_sum()
+            self._write_finish()
             self._write_stores()
         tile, names = self.tile, self.names
         limits = tuple(size_text(e, names.sizes) for e in dict.fromkeys([*self.limits, *tile.limits]))
-        parameters = [*names.buffers.values(), *names.sizes.values()]
+        counters = [] if self.workspace is None else [COUNTERS]
+        parameters = [*names.buffers.values(), *("counters" for _ in counters), *names.sizes.values()]
         if limits:
             parameters.append("INDEX: tl.constexpr")
         elif self.index_type == "INDEX":
@@ -102,7 +132,7 @@ class _Writer:
         if helpers:
             lines.append(f"from litz.runtime.triton_helpers import {', '.join(helpers)}")
         lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
-        arguments = (*names.buffers, *names.sizes)
+        arguments = (*names.buffers, *counters, *names.sizes)
         settings = self._settings(limits, body)
         return KernelSource(self.name, "triton", "\n".join(lines), symbol, arguments, settings, suffix="py")
 
@@ -140,16 +170,42 @@ class _Writer:
         emit(f"rows = {self._blocks(gemm.m, config.m)}")
         emit(f"columns = {self._blocks(gemm.n, config.n)}")
 
+    def _write_part(self) -> None:
+        """Which part of the depth: programs of one tile are neighbours."""
+        if self.splits:
+            wide = "" if self.index_type == "tl.int32" else f".to({self.index_type})"
+            self.tile.emit(f"part = (number % {self.config.split}){wide}")
+            self.tile.emit(f"number = number // {self.config.split}")
+        if self.workspace is not None:
+            self.tile.emit("whole = number")
+
+    def _write_finish(self) -> None:
+        """Store this part of the sum; the program that is last to do so for its tile adds up all parts, in order."""
+        if self.workspace is None:
+            return
+        emit, config, tile = self.tile.emit, self.config, self.tile
+        row, column = f"{self.row.upper()}BLOCK", f"{self.column.upper()}BLOCK"
+        masks = " & ".join(tile.tile_mask((self.row, self.column)))
+        mask = f", mask={masks}" if masks else ""
+        emit(f"inside = tl.arange(0, {row})[:, None] * {column} + tl.arange(0, {column})[None, :]")
+        emit(f"parts = {self.names.buffers[self.workspace]} + whole * {config.split * config.m * config.n} + inside")
+        emit(f"tl.store(parts + part * {config.m * config.n}, accumulator{mask})")
+        emit("# Every thread has stored before this program is counted, and whoever counts the last sees it all.")
+        emit("tl.debug_barrier()")
+        emit(f'if tl.atomic_add(counters + whole, 1, sem="acq_rel") == {config.split - 1}:')
+        tile.depth += 1
+        self._write_zeros()
+        emit(f"for part in range({config.split}):")
+        other = ", other=0" if masks else ""
+        emit(f'    accumulator += tl.load(parts + part * {config.m * config.n}{mask}{other}, cache_modifier=".cg")')
+
     def _write_place(self) -> None:
         """Which tile `number` is. Tiles are walked in groups of rows, so that both operands stay in the L2."""
         emit, config, gemm = self.tile.emit, self.config, self.gemm
         wide = "" if self.index_type == "tl.int32" else f".to({self.index_type})"
-        if self.partial is not None or gemm.batch:
+        if gemm.batch:
             emit("outer = number // (rows * columns)")
             emit("number = number % (rows * columns)")
-        if self.partial is not None:
-            emit(f"part = (outer % {config.split}){wide}")
-            emit(f"outer = outer // {config.split}")
         for position, r in reversed(list(enumerate(gemm.batch))):
             size = self._text(r.size)
             emit(f"batch{position} = {'outer' if position == 0 else f'(outer % {size})'}{wide}")
@@ -196,79 +252,100 @@ class _Writer:
         emit = self.tile.emit
         self._write_zeros()
         emit(f"depth = tl.arange(0, KBLOCK){'' if self.index_type == 'tl.int32' else f'.to({self.index_type})'}")
-        for number, product in enumerate(self.gemm.products):
-            self._write_product(product, number)
+        walks: list[list[Product]] = []
+        for product in self.gemm.products:
+            if product.joins:
+                walks[-1].append(product)
+            else:
+                walks.append([product])
+        for number, walk in enumerate(walks):
+            self._write_walk(walk, number)
 
-    def _write_product(self, product: Product, number: int) -> None:
-        tile, config = self.tile, self.config
-        start, end = "0", self._text(product.k)
-        if self.partial is not None:
+    def _write_walk(self, products: Sequence[Product], number: int) -> None:
+        """Products that share a depth, in one walk along it."""
+        tile, config, first = self.tile, self.config, products[0]
+        self.uniform = frozenset(r.var for r in first.depth if self._is_uniform(r, first))
+        start, end = "0", self._text(first.k)
+        if self.splits:
             tile.emit(f"length = tl.cdiv({end}, {config.split * config.k}) * KBLOCK")
             tile.emit("start = (part * length).to(tl.int32)")
             tile.emit(f"end = tl.minimum(start + length, {end})")
             start, end = "start", "end"
-        elif product.k.is_Integer and int(product.k) > MOST_UNROLLED * config.k:
+        elif first.k.is_Integer and int(first.k) > MOST_UNROLLED * config.k:
             # Always times one, which ptxas does not know: it unrolls a loop of known length for up to four seconds.
             tile.emit(f"end = {end} * tl.num_programs(1)")
             end = "end"
-        whole = product.k.is_Integer and int(product.k) % (config.k * config.split) == 0
+        whole = first.k.is_Integer and int(first.k) % config.k == 0  # each step is within the depth
         row, column = self.row.upper(), self.column.upper()
-        sides = (
-            _Side("a", f"left{number}", product.left, "[None, :]", f"{row}BLOCK, KBLOCK", self.row),
-            _Side("b", f"right{number}", product.right, "[:, None]", f"KBLOCK, {column}BLOCK", self.column),
-        )
-        steps = {s.name: self._step(s.operand, product) for s in sides if s.operand.prologue is None}
-        for side in sides:
-            if steps.get(side.name):
-                depth = f"depth{side.expand}" if start == "0" else f"({start} + depth{side.expand})"
-                names = {product.depth[0].var: depth}
-                tile.emit(f"{side.pointer} = {self._pointer(side, names)}")
+        pairs = [
+            (
+                _Side("a", f"left{number}_{lane}", p.left, "[None, :]", f"{row}BLOCK, KBLOCK", self.row),
+                _Side("b", f"right{number}_{lane}", p.right, "[:, None]", f"KBLOCK, {column}BLOCK", self.column),
+            )
+            for lane, p in enumerate(products)
+        ]
+        steps = {s.pointer: self._step(s.operand, first) for pair in pairs for s in pair if not s.operand.prologue}
+        for pair in pairs:
+            for side in pair:
+                if steps.get(side.pointer):
+                    depth = f"depth{side.expand}" if start == "0" else f"({start} + depth{side.expand})"
+                    tile.emit(f"{side.pointer} = {self._pointer(side, {first.depth[0].var: depth})}")
         tile.emit(f"for offset in range({start}, {end}, KBLOCK):")
         tile.depth += 1
-        for side in sides:
-            if side.operand.prologue is not None:
-                self._write_prologue(side, side.operand.prologue, product, "" if whole else f"{end} - offset")
-                continue
-            masks = [f"{side.axis}mask"] if self._masked(side.axis) else []
-            masks += [] if whole else [f"(depth{side.expand} < {end} - offset)"]
-            pointer = side.pointer
-            if not steps[side.name]:
-                names = self._write_depth(side, product)
-                masks += self._inside(side.operand, names)
-                pointer = self._pointer(side, names)
-            mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
-            tile.emit(f"{side.name} = tl.load({pointer}{mask})")
-        tile.emit(f"accumulator = tl.dot(a, b, accumulator{self._precision()})")
-        for side in sides:
-            if steps.get(side.name):
-                tile.emit(f"{side.pointer} += {steps[side.name]}")
+        made: dict[str, Tile] = {}
+        for pair in pairs:
+            for side in pair:
+                if side.operand.prologue is not None:
+                    left = "" if whole else f"{end} - offset"
+                    self._write_prologue(side, side.operand.prologue, first, left, made)
+                    continue
+                masks = [f"{side.axis}mask"] if self._masked(side.axis) else []
+                masks += [] if whole else [f"(depth{side.expand} < {end} - offset)"]
+                pointer = side.pointer
+                if not steps[side.pointer]:
+                    names = self._write_depth(side, first)
+                    masks += self._inside(side.operand, names)
+                    pointer = self._pointer(side, names)
+                mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
+                tile.emit(f"{side.name} = tl.load({pointer}{mask})")
+            tile.emit(f"accumulator = tl.dot(a, b, accumulator{self._precision()})")
+        for pointer, step in steps.items():
+            if step:
+                tile.emit(f"{pointer} += {step}")
         tile.depth -= 1
 
-    def _write_prologue(self, side: _Side, prologue: Loop, product: Product, left: str) -> None:
-        """An operand's tile as it is made. left: how much of the depth is left, "" where every step is a whole one."""
-        names = {**self.names.variables, **self._write_depth(side, product)}
-        depth, across = Axis("k", product.depth, self.config.k), self.tiling.axis(side.axis)
+    def _write_prologue(self, side: _Side, prologue: Loop, product: Product, left: str, made: dict[str, Tile]) -> None:
+        """An operand's tile as it is made. left: how much of the depth is left, "" where every step is a whole one.
+        made: the tiles of this step so far, by side: what the products of a walk share is computed once."""
+        across = self.tiling.axis(side.axis)
         assert across is not None
-        axes = (across, depth) if side.axis == self.row else (depth, across)
-        # A tile of its own: its axes are the depth's and one of the result's.
-        tile = Tile(
-            prologue,
-            self.program.buffers,
-            Tiling(axes, self.config.warps),
-            replace(self.names, variables=names),
-            self.index_type,
-        )
-        tile.depth = self.tile.depth
-        if left:
-            tile.emit(f"kmask = depth{side.expand} < {left}")
+        tile = made.get(side.name)
+        if tile is None:
+            names = {**self.names.variables, **self._write_depth(side, product)}
+            depth = Axis("k", tuple(r for r in product.depth if r.var not in self.uniform), self.config.k)
+            axes = (across, depth) if side.axis == self.row else (depth, across)
+            # A tile of its own: its axes are the depth's and one of the result's.
+            tile = Tile(
+                prologue,
+                self.program.buffers,
+                Tiling(axes, self.config.warps),
+                replace(self.names, variables=names),
+                self.index_type,
+                prefix=side.name,
+            )
+            tile.depth = self.tile.depth
+            if left:
+                tile.emit(f"kmask = depth{side.expand} < {left}")
+            made[side.name] = tile
         (store,) = prologue.stores
         tile.compute([store.value])
-        value = tile.full(store.value, frozenset(axis.name for axis in axes))
+        value = tile.full(store.value, frozenset(("k", side.axis)))
         if left:
             value = f"tl.where(kmask, {value}, 0)"
         tile.emit(f"{side.name} = {value}.to({ELEMENTS[side.operand.dtype]})")
         self.tile.lines += tile.lines
         self.tile.limits += tile.limits
+        tile.lines, tile.limits = [], []
 
     def _step(self, operand: Operand, product: Product) -> str:
         """By how much the pointers of an operand grow from one step along the depth to the next; "" if they have to be
@@ -280,14 +357,21 @@ class _Writer:
             return ""
         return str(int(stride) * self.config.k) if stride.is_Integer else f"KBLOCK * {self._text(stride)}"
 
+    def _is_uniform(self, r: Range, product: Product) -> bool:
+        """Does a variable of the depth have one value in all of a step? Steps begin at multiples of KBLOCK."""
+        inner = product_of(each.size for each in product.depth[product.depth.index(r) + 1 :])
+        return r != product.depth[-1] and bool(inner.is_Integer) and int(inner) % self.config.k == 0
+
     def _write_depth(self, side: _Side, product: Product) -> dict[Symbol, str]:
         """The depth's variables at this step, as text."""
-        index = f"(offset + depth{side.expand})"
         names: dict[Symbol, str] = {}
         inner: Expr = ONE
         for position, r in reversed(list(enumerate(product.depth))):
+            index = "offset" if r.var in self.uniform else f"(offset + depth{side.expand})"
             text = index if inner == 1 else f"({index} // {self._text(inner)})"
-            if position > 0:
+            if self.uniform and r == product.depth[-1]:
+                text = f"(offset % {self._text(r.size)} + depth{side.expand})"  # contiguous, which `%` would hide
+            elif position > 0:
                 text = f"({text} % {self._text(r.size)})"
             name = f"{side.name}k{position}"
             self.tile.emit(f"{name} = {text}")
@@ -320,7 +404,7 @@ class _Writer:
         text = IndexText({**self.names.index_names, **names}, {})(position)
         axis = self.tiling.axis(side.axis)
         assert axis is not None
-        along = [{r.var for r in axis.ranges}, set(names)]
+        along = [{r.var for r in axis.ranges}, set(names) - self.uniform]
         if any(position.free_symbols.isdisjoint(variables) for variables in along):
             text = f"({text} + tl.zeros([{side.shape}], {self.index_type}))"
         return f"{self.names.buffers[side.operand.buffer]} + {text}"
@@ -339,13 +423,17 @@ class _Writer:
         buffers = [self.program.buffers[name] for name in self.names.buffers]
         grid = " * ".join(
             [f"(-(-{size_text(size, self.names.sizes)} // {block}))" for size, block in self._grid()]
-            + [size_text(self.gemm.count, self.names.sizes), str(self.config.split if self.partial else 1)]
+            + [size_text(self.gemm.count, self.names.sizes), str(self.config.split if self.splits else 1)]
         )
         if self.config.programs:
             grid = f"min({grid}, {self.config.programs})"
         static = all(size.is_Integer for size in (self.gemm.count, self.gemm.m, self.gemm.n))
         return {
-            "pointers": [FLOAT8.get(buffer.dtype) or POINTER_TYPES[buffer.dtype] for buffer in buffers],
+            "pointers": [
+                *(FLOAT8.get(buffer.dtype) or POINTER_TYPES[buffer.dtype] for buffer in buffers),
+                *(["*i32"] if self.workspace else []),
+            ],
+            "counters": int(tiles_of(self.gemm, self.config)) if self.workspace else 0,
             "sizes": len(self.names.sizes),
             "unaligned": [
                 position

@@ -21,6 +21,7 @@ from .convolution import make_convolution
 from .descriptors import can_use_descriptors
 from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm
 from .joined import second_product, with_whole_rows
+from .lanes import unpacked
 from .prologue import with_prologues
 
 
@@ -73,10 +74,22 @@ def offer_gemm(template: Template, context: ChoiceContext, count: int, most: int
         choices += _choices(rows, spread(whole, count), template, program)
     made = with_prologues(replace(gemm, epilogue=[gemm.epilogue, *epilogues][-1]), template, program)
     if made is not None:
-        choices += _choices(made, spread(rank(shape_of(made, program), target, False).best, count), template, program)
+        made = unpacked(made)
+        best = rank(shape_of(made, program), target, kind.splits).best
+        choices += _choices(made, spread(_within_blocks(made, best), count), template, program)
     for epilogue, share in _variants(gemm.epilogue, epilogues, count):
         choices += _choices(replace(gemm, epilogue=epilogue), spread(ranked.best, share), template, program)
     return Offer(tuple(choices), ranked.rejected)
+
+
+def _within_blocks(gemm: Gemm, configs: Sequence[tuple[Config, Estimate]]) -> Sequence[tuple[Config, Estimate]]:
+    """Those whose steps along the depth stay within one block of scales, where an operand has such blocks."""
+    depth = gemm.products[0].depth
+    if not gemm.products[0].right.prologue or len(depth) == 1 or not depth[-1].size.is_Integer:
+        return configs
+    inner = int(depth[-1].size)
+    shorter = [(replace(config, k=min(config.k, inner & -inner)), estimate) for config, estimate in configs]
+    return [item for item in dict(shorter).items() if item[0].k >= 16]
 
 
 def _choices(

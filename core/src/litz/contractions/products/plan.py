@@ -31,15 +31,18 @@ class GemmPlan:
     limits: Sequence[Expr]
 
 
-def make_plan(gemm: Gemm, program: Program, partial: str | None = None) -> GemmPlan:
-    """The plan of a product's kernels. partial: as in `write_gemm`."""
-    loop = _stored(gemm, program, partial)
+def make_plan(gemm: Gemm, program: Program, parts: str | None = None, finishes: bool = False) -> GemmPlan:
+    """The plan of a product's kernels. parts: the buffer of partial sums, if there is one. finishes: does the kernel
+    add them up itself?"""
+    loop = _stored(gemm, program, None if finishes else parts)
     # A row that is reduced lies along core's axis r, whole.
     row, column = ("x", "r") if loop.reduction_ranges else ("y", "x")
     operands = [operand for p in gemm.products for operand in (p.left, p.right)]
     loaded = [node.buffer for node in loop.loads if node.buffer != ACCUMULATOR]
     read = [name for operand in operands for name in operand.reads]
-    touched = list(dict.fromkeys([*read, *loaded, *(store.buffer for store in loop.stores)]))
+    touched = list(
+        dict.fromkeys([*read, *loaded, *(store.buffer for store in loop.stores), *([parts] if parts else [])])
+    )
     # How far offsets reach: every buffer.
     spans = [program.buffers[name].layout.span for name in touched]
     exprs = [*gemm.sizes, *spans, *(e for operand in operands for e in operand.expressions), *loop.expressions]

@@ -1,0 +1,182 @@
+"""The kernel of attention: in Triton's interpreter against float64, compiled for sm_90, and when it is taken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from litz.contractions.attention.offer import choose_tiles, offer_attention, written
+from litz.contractions.attention.plan import Unsuitable, make_plan
+from litz.contractions.attention.tiles import Tiles, fitting, shared_bytes
+from litz.cost import count_work, estimate
+from litz.ir import Attention, KernelCall, Program
+from litz.ir.interpret import interpret
+from litz.options import make_options
+from litz.pipeline import make_compiler
+from litz.runtime.triton_build import Variant, compile_kernel, make_target
+from litz.target import target_named, target_of
+from litz_plugins import ChoiceContext, Decision
+from support.attention_cases import CASES, Case, causal, operands, soft_cap, window
+from support.gemm_cases import cpu
+from support.interpreted import interpreted
+from support.retarget import cuda_schedules
+
+pytestmark = [
+    pytest.mark.xdist_group("attention interpreter"),  # the cases run once
+    pytest.mark.filterwarnings("ignore:.*flex_attention called without torch.compile.*"),
+]
+SM_90 = make_target((9, 0))
+H100 = target_named("H100")
+
+
+@pytest.fixture(scope="session")
+def problems() -> Mapping[str, str]:
+    """For each case "" or what went wrong."""
+    return interpreted("support.attention_cases")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gives_what_float64_gives(name: str, problems: Mapping[str, str]) -> None:
+    assert problems[name] == ""
+
+
+@pytest.mark.parametrize("name", ["plain", "causal-soft-cap", "prefix-grouped"])
+def test_the_meaning_of_the_kernel_is_what_it_replaces(name: str) -> None:
+    before, after, given = CASES[name].programs()
+    assert any(isinstance(operation, KernelCall) for operation in after.operations)
+    expected = interpret(cpu(before), given)
+    for output, wanted in zip(interpret(cpu(after), given), expected, strict=True):
+        torch.testing.assert_close(output, wanted)
+
+
+# ----------------------------------------------------------------------------------------------------------- compiled
+
+COMPILED = ["packed", "odd-widths", "causal-odd", "dynamic", "dynamic-relative", "dynamic-causal", "fp16", "maxima"]
+
+
+@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("variant", [Variant(), Variant(multiples=True), Variant(wide=True)])
+def test_kernels_compile(name: str, variant: Variant) -> None:
+    source = CASES[name].kernel().source
+    if (variant.wide or variant.multiples) and not source.settings["sizes"]:
+        pytest.skip("sizes are static")
+    assert compile_kernel(source, SM_90, variant).asm["cubin"]
+
+
+@pytest.mark.parametrize("width", [64, 128, 256])
+@pytest.mark.parametrize("mask", [None, causal])
+def test_on_hopper_it_multiplies_in_groups_of_warps_and_loads_ahead(width: int, mask: Any) -> None:
+    dtype = torch.bfloat16
+    for tiles in fitting(dtype, (width, width), H100.shared_bytes):
+        case = Case(operands(1, 2, 512, 512, width, dtype=dtype), mask=mask, block=128, tiles=tiles)
+        compiled = compile_kernel(case.kernel().source, SM_90)
+        ptx = compiled.asm["ptx"]
+        loads = re.findall(r"cp\.async\.\w+\.shared\.global \[[^]]*\], \[[^]]*\], (\w+)", ptx)
+        assert "wgmma.mma_async" in ptx and "mma.sync" not in ptx
+        assert loads.count("0x10") > len(loads) // 2
+        assert compiled.metadata.shared <= H100.shared_bytes, tiles
+
+
+def test_the_table_counts_shared_memory() -> None:
+    assert shared_bytes(Tiles(128, 64, 4, 3), (64, 64), 2) == 65536
+    few = list(fitting(torch.bfloat16, (256, 256), 100 << 10))
+    assert few == [tiles for tiles in few if shared_bytes(tiles, (256, 256), 2) <= 100 << 10]
+    assert not list(fitting(torch.bfloat16, (512, 512), H100.shared_bytes))
+
+
+def test_evenly_divided_keys_have_no_masks() -> None:
+    text = Case(operands(1, 2, 64, 64, 16), tiles=Tiles(32, 32, 4, 2)).kernel().source.text
+    assert "mask" not in text and "where(greatest" in text
+    assert "xmask" in Case(operands(1, 2, 64, 50, 16), tiles=Tiles(32, 32, 4, 2)).kernel().source.text
+
+
+def test_full_blocks_are_walked_without_the_mask() -> None:
+    source = Case(operands(1, 2, 64, 64, 16), mask=causal, tiles=Tiles(32, 32, 4, 2)).kernel().source
+    partial, full = source.text.split("for step in range")[1:]
+    assert 'float("-inf"))\n        greatest' in partial and 'float("-inf"))\n        greatest' not in full
+
+
+# ----------------------------------------------------------------------------------------------------- when it is taken
+
+
+def context(program: Program, template: Attention, notes: list[Decision], device: str = "cuda") -> ChoiceContext:
+    options = make_options(None, {})
+    return ChoiceContext(template, target_of(device, options), options, program, note=notes.append)
+
+
+def attention(case: Case) -> tuple[Program, Attention]:
+    program = case.programs()[0]
+    (found,) = (op for op in program.operations if isinstance(op, Attention))
+    return program, found
+
+
+LARGE = Case(operands(2, 8, 1024, 1024, 64, dtype=torch.bfloat16), tiles=Tiles(64, 64, 4, 2))
+
+
+def test_one_choice_with_an_estimate() -> None:
+    program, template = attention(LARGE)
+    notes: list[Decision] = []
+    (choice,) = offer_attention(template, context(program, template, notes))
+    assert choice.name.startswith("triton attention 64x64") and choice.estimate is not None
+    library = estimate(template, H100, program)
+    assert library is not None and choice.estimate.high_us < library.low_us
+    assert not notes
+
+
+def test_what_eager_does_is_counted() -> None:
+    program, template = attention(LARGE)
+    work = count_work(template, program)
+    scores = 2 * 8 * 1024 * 1024
+    assert work.kind == "attention" and work.total_flops == 4 * 64 * scores
+    assert work.total_bytes >= 64 * scores and work.launches == 20
+
+
+@pytest.mark.parametrize(
+    ("dtype", "queries"),
+    [(torch.bfloat16, 1), (torch.bfloat16, 16), (torch.bfloat16, 512), (torch.float32, 1), (torch.float32, 512)],
+)
+def test_it_is_taken_without_a_measurement(dtype: torch.dtype, queries: int) -> None:
+    case = Case(operands(2, 8, queries, 512, 64, dtype=dtype), mask=window if queries == 512 else None, block=128)
+    decisions: list[Decision] = []
+    tensors, fn = case.make(), case.function()
+    (schedule,) = cuda_schedules(
+        lambda backend: torch.compile(fn, backend=backend)(*tensors), make_compiler(None, {}), decisions
+    )
+    calls = [op for op in schedule.program.operations if isinstance(op, KernelCall)]
+    assert len(calls) == 1 and len(calls[0].outputs) == 1
+    chosen = [d for d in decisions if "triton attention" in d.chosen]
+    assert any("at worst" in d.reason for d in chosen)
+
+
+def test_blocks_that_no_tile_divides_are_left_to_the_library() -> None:
+    program, template = attention(replace(CASES["window"], tiles=Tiles(32, 16, 4, 2)))
+    assert template.blocks is not None
+    odd = replace(template, blocks=replace(template.blocks, queries=template.blocks.queries * 0 + 24))
+    notes: list[Decision] = []
+    assert offer_attention(odd, context(program, odd, notes)) == []
+    assert "blocks of 24" in notes[0].reason
+
+
+def test_small_blocks_have_small_tiles() -> None:
+    program, template = attention(replace(LARGE, mask=window, block=64))
+    plan = make_plan(template, program, written(template, program), False)
+    tiles = choose_tiles(plan, H100)
+    assert 64 % tiles.rows == 0 and 64 % tiles.keys == 0
+
+
+def test_a_scale_that_only_a_run_knows_is_unsuitable() -> None:
+    program, template = attention(CASES["dynamic"])
+    later = replace(template, scale=template.query.layout.size[2] * 0.5)
+    with pytest.raises(Unsuitable, match="scale"):
+        make_plan(later, program, written(later, program), False)
+
+
+def test_a_soft_cap_is_in_the_profile_s_name() -> None:
+    assert "tanh" in replace(CASES["plain"], score_mod=soft_cap).kernel().source.symbol

@@ -1,0 +1,271 @@
+"""Attention for core's kernel: each case as a function, its inputs and tiles.
+
+`python -m support.attention_cases SHARD SHARDS` (with TRITON_INTERPRET=1) runs the kernels in Triton's interpreter
+against float64 and prints, for each case, "" or what went wrong, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch._higher_order_ops.flex_attention import math_attention
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+from litz.contractions.attention.offer import kernel_call, written
+from litz.contractions.attention.plan import make_plan
+from litz.contractions.attention.tiles import Tiles
+from litz.ir import Attention, KernelCall, Program, TensorRef
+from litz.pipeline import make_compiler
+from litz.schedule.choices import Replacement, substituted
+from support.gemm_cases import run
+from support.retarget import cuda_schedules
+
+warnings.filterwarnings("ignore", message=".*flex_attention called without torch.compile.*")
+SMALL = Tiles(32, 16, 4, 2)
+TALL = Tiles(16, 32, 4, 2)
+HALF = 8e-3
+
+Make = Callable[[], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+
+
+def operands(
+    batch: int = 2,
+    heads: int = 2,
+    queries: int = 40,
+    keys: int = 50,
+    width: int = 16,
+    value_width: int | None = None,
+    shared: int = 1,
+    key_batch: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Make:
+    """Query, key and value. shared: heads of the query that share one of the key."""
+
+    def make() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        others = (key_batch or batch, heads // shared, keys)
+        sizes = (batch, heads, queries, width), (*others, width), (*others, value_width or width)
+        query, key, value = (torch.randn(size).to(dtype) for size in sizes)
+        return query, key, value
+
+    return make
+
+
+ORDINARY = operands()
+
+
+def transposed(make: Make) -> Make:
+    """The same with heads behind positions in memory, as a linear layer leaves them."""
+
+    def made() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        query, key, value = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in make())
+        return query, key, value
+
+    return made
+
+
+def packed(make: Make) -> Make:
+    """The same as slices of one tensor."""
+
+    def made() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        query, key, value = torch.stack(make(), 3).unbind(3)
+        return query, key, value
+
+    return made
+
+
+@dataclass(frozen=True)
+class Case:
+    """What flex_attention is given. mask, block, per_batch, per_head: of the BlockMask. lse: is the logsumexp a result?
+    most: are the maxima checked, which flex_attention does not return on a CPU?"""
+
+    make: Make = ORDINARY
+    score_mod: Callable[..., torch.Tensor] | None = None
+    mask: Callable[..., torch.Tensor] | None = None
+    block: int | tuple[int, int] = 32
+    tiles: Tiles = SMALL
+    dynamic: bool = False
+    lse: bool = False
+    most: bool = False
+    tolerance: float = 2e-6
+    scale: float | None = None
+    per_head: bool = False
+    per_batch: bool = False
+
+    def block_mask(self) -> BlockMask | None:
+        if self.mask is None:
+            return None
+        query, key, _ = self.make()
+        batch, heads = (query.shape[0] if self.per_batch else None), (query.shape[1] if self.per_head else None)
+        sizes = (batch, heads, query.shape[2], key.shape[2])
+        return create_block_mask(self.mask, *sizes, device="cpu", BLOCK_SIZE=self.block)
+
+    def function(self) -> Callable[..., Any]:
+        block_mask, lse = self.block_mask(), self.lse
+
+        def f(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
+            given = {"score_mod": self.score_mod, "block_mask": block_mask, "scale": self.scale}
+            gqa = query.shape[1] != key.shape[1]
+            return flex_attention(query, key, value, return_lse=lse, enable_gqa=gqa, **given)
+
+        return f
+
+    def programs(self) -> tuple[Program, Program, list[torch.Tensor]]:
+        """The CUDA program as it was captured, the same with the kernel in place of the library call, and its inputs,
+        captured tensors among them."""
+        torch._dynamo.reset()
+        compiler = make_compiler(None, {"disable_plugins": ("autotune", "library")})
+        torch.manual_seed(0)
+        tensors, fn, called = self.make(), self.function(), list[list[Any]]()
+
+        def compiled(backend: Any) -> Any:
+            return torch.compile(fn, backend=backend, dynamic=self.dynamic)(*tensors)
+
+        (schedule,) = cuda_schedules(compiled, compiler, called=called)
+        program = schedule.program
+        (attention,) = (op for op in program.operations if isinstance(op, Attention))
+        if self.most:
+            name = str(attention.outputs[2])
+            program = replace(program, outputs=(*program.outputs, TensorRef(name, program.buffers[name].layout)))
+        plan = make_plan(attention, program, written(attention, program), False)
+        replaced = substituted(program, attention, Replacement((kernel_call(plan, self.tiles),)))
+        return program, replaced, [item for item in called[0] if isinstance(item, torch.Tensor)]
+
+    def kernel(self) -> KernelCall:
+        (call,) = (op for op in self.programs()[1].operations if isinstance(op, KernelCall))
+        return call
+
+    def maxima(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """In powers of 2, as the op gives them."""
+        blocks = self.block_mask() or create_block_mask(lambda b, h, q, k: q >= 0, None, None, 1, 1, device="cpu")
+        score_mod = self.score_mod or (lambda score, b, h, q, k: score)
+        scale = tensors[0].shape[-1] ** -0.5 if self.scale is None else self.scale
+        return math_attention(*tensors, score_mod, blocks.as_tuple(), scale, {})[2]
+
+    def check(self) -> str:
+        """ "" or what is wrong with what the kernel computes."""
+        _, program, given = self.programs()
+        outputs = run(program, given)
+        torch.manual_seed(0)
+        tensors = self.make()
+        exact = [tensor.double() for tensor in tensors]
+        expected = self.function()(*exact)
+        expected = expected if isinstance(expected, (tuple, list)) else (expected,)
+        if self.most:
+            expected = (*expected, self.maxima(*exact))
+        for number, (output, wanted) in enumerate(zip(outputs, expected, strict=True)):
+            if output.shape != wanted.shape:
+                return f"output {number} has shape {tuple(output.shape)}, should have {tuple(wanted.shape)}"
+            if not torch.equal(output.isinf(), wanted.isinf()):
+                return f"output {number} is infinite elsewhere"
+            error = (output.double() - wanted).where(wanted.isfinite(), 0.0).abs().max().item()
+            scale = wanted.where(wanted.isfinite(), 0.0).abs().max().item()
+            if not error <= self.tolerance * max(scale, 1.0):
+                return f"output {number}: error {error:.2e} of {scale:.2e}"
+        return ""
+
+
+SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.0625])
+TABLE = torch.randn(4, 200, generator=torch.Generator().manual_seed(1))
+DOCUMENTS = torch.tensor([0] * 7 + [1] * 20 + [2] * 30 + [0] * 20)
+LENGTHS = torch.tensor([33, 0, 1, 50])
+
+
+def causal(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return q >= k
+
+
+def window(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return (q - k).abs() <= 5
+
+
+def document(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return DOCUMENTS[q] == DOCUMENTS[k]
+
+
+def padding(b: Any, h: Any, q: Any, k: Any) -> Any:
+    """A batch without any key among them."""
+    return k < LENGTHS[b]
+
+
+def prefix(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return (k < 9) | (q >= k)
+
+
+def alibi(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score + SLOPES[h] * (k - q)
+
+
+def relative(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score + TABLE[h, q - k + 100]
+
+
+def soft_cap(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return torch.tanh(score / 20) * 20
+
+
+def masked_by_score(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return torch.where(q >= k, score, -float("inf"))
+
+
+CASES: Mapping[str, Case] = {
+    "plain": Case(),
+    "even": Case(operands(queries=64, keys=48), lse=True),
+    "bf16": Case(operands(dtype=torch.bfloat16), tolerance=HALF, lse=True),
+    "fp16": Case(operands(dtype=torch.float16), tolerance=1e-3),
+    "one-query": Case(operands(queries=1), score_mod=alibi),
+    "one-key": Case(operands(keys=1), score_mod=relative, lse=True),
+    "one-batch-one-head": Case(operands(batch=1, heads=1), score_mod=relative, mask=causal),
+    "odd-widths": Case(operands(width=24, value_width=40), lse=True),
+    "narrow": Case(operands(width=3, value_width=5)),
+    "scale": Case(scale=0.3, lse=True),
+    "negative-scale": Case(scale=-0.3, lse=True),
+    "scale-0": Case(scale=0.0),
+    "transposed": Case(transposed(operands())),
+    "packed": Case(packed(operands(queries=50))),
+    "grouped": Case(operands(heads=4, shared=2), lse=True),
+    "grouped-all": Case(operands(heads=4, shared=4), score_mod=alibi),
+    "one-key-batch": Case(operands(batch=3, key_batch=1), mask=prefix, per_batch=True, lse=True),
+    "alibi": Case(operands(heads=4), score_mod=alibi, lse=True),
+    "relative": Case(score_mod=relative, lse=True),
+    "soft-cap": Case(score_mod=soft_cap, tolerance=5e-6),
+    "masked-by-score": Case(operands(queries=50), score_mod=masked_by_score, lse=True),
+    "causal": Case(operands(queries=64, keys=64), mask=causal, lse=True),
+    "causal-odd": Case(mask=causal, lse=True),
+    "causal-large-blocks": Case(mask=causal, block=128, lse=True),
+    "causal-soft-cap": Case(mask=causal, score_mod=soft_cap, tolerance=5e-6),
+    "window": Case(operands(queries=64, keys=64), mask=window, lse=True),
+    "window-uneven-blocks": Case(operands(queries=70, keys=70), mask=window, block=(64, 16), lse=True),
+    "document": Case(mask=document, lse=True),
+    "padding": Case(operands(batch=4), mask=padding, per_batch=True, lse=True),
+    "padding-per-head": Case(operands(batch=4), mask=padding, per_batch=True, per_head=True),
+    "prefix": Case(mask=prefix, tiles=TALL, lse=True),
+    "prefix-grouped": Case(operands(heads=4, shared=2), mask=prefix, score_mod=relative),
+    "maxima": Case(operands(batch=4), mask=padding, per_batch=True, lse=True, most=True),
+    "maxima-alone": Case(score_mod=alibi, most=True),
+    "dynamic": Case(dynamic=True, lse=True),
+    "dynamic-causal": Case(dynamic=True, mask=causal, lse=True),
+    "dynamic-relative": Case(dynamic=True, score_mod=relative, mask=document, block=64),
+    "dynamic-grouped": Case(operands(heads=4, shared=2), dynamic=True, score_mod=alibi, lse=True),
+}
+
+
+def main(shard: int, shards: int) -> None:
+    found = {}
+    for name in list(CASES)[shard::shards]:
+        try:
+            found[name] = CASES[name].check()
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
+
+__all__ = ["CASES", "Case", "operands"]

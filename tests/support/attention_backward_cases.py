@@ -73,7 +73,7 @@ class Case:
         grad = (
             torch.randn(()).to(self.dtype).expand(out) if self.strides == "expanded" else self._laid(torch.randn(out))
         )
-        return [*found, grad.to(self.dtype), torch.randn(self.query[:3])]
+        return [t.to(DEVICE) for t in (*found, grad.to(self.dtype), torch.randn(self.query[:3]))]
 
     def _laid(self, x: torch.Tensor) -> torch.Tensor:
         return x.transpose(1, 2).contiguous().transpose(1, 2) if self.strides == "transposed" else x
@@ -85,7 +85,7 @@ class Case:
         if self.query[0] != self.key[0]:
             batch = self.query[0]
         return create_block_mask(
-            self.mask, batch, heads, self.query[2], self.key[2], device="cpu", BLOCK_SIZE=self.blocks
+            self.mask, batch, heads, self.query[2], self.key[2], device=DEVICE, BLOCK_SIZE=self.blocks
         )
 
     def step(self, attention: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -99,18 +99,23 @@ class Case:
         found = torch.autograd.grad([x for x, _ in parts], wanted, [g for _, g in parts], allow_unused=True)
         return [torch.zeros_like(x) if grad is None else grad for x, grad in zip(wanted, found)]
 
-    def program(self) -> Program:
-        """The program of the backward's graph, on CUDA."""
-        torch._dynamo.reset()
-        tensors, block_mask = self.tensors(), self.block_mask()
-        compiler = make_compiler(None, {"disable_plugins": ("autotune",)})
-        programs: list[Program] = []
-        notes: list[Any] = []
+    def compiled(self, backend: Any) -> Callable[..., Any]:
+        """The attention of (query, key, value): (result, logsumexp). backend: None for eager."""
+        block_mask = self.block_mask()
 
         def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
             return flex_attention(
                 q, k, v, score_mod=self.score, block_mask=block_mask, enable_gqa=True, return_lse=True
             )
+
+        return attention if backend is None else torch.compile(attention, backend=backend, dynamic=self.dynamic)
+
+    def program(self) -> Program:
+        """The program of the backward's graph, on CUDA."""
+        torch._dynamo.reset()
+        compiler = make_compiler(None, {"disable_plugins": ("autotune",)})
+        programs: list[Program] = []
+        notes: list[Any] = []
 
         def keep(graph: Any) -> Callable[[list[Any]], Sequence[Any]]:
             if graph.kind == "backward":
@@ -123,11 +128,8 @@ class Case:
 
             return run
 
-        compiled = torch.compile(
-            attention, backend=partial(capture, compile_graph=keep, compiler=compiler), dynamic=self.dynamic
-        )
         with backward_allowed():
-            self.step(compiled, tensors)
+            self.step(self.compiled(partial(capture, compile_graph=keep, compiler=compiler)), self.tensors())
         NOTES[:] = notes
         (program,) = programs
         return program
@@ -150,7 +152,8 @@ class Case:
         group = heads // key.shape[1]
         key, value = (t.expand(batches, -1, -1, -1).repeat_interleave(group, 1) for t in (key, value))
         scores = query @ key.transpose(-1, -2) / math.sqrt(depth)
-        at = torch.meshgrid(*map(torch.arange, (batches, heads, queries, key.shape[2])), indexing="ij")
+        lengths = (batches, heads, queries, key.shape[2])
+        at = torch.meshgrid(*(torch.arange(n, device=query.device) for n in lengths), indexing="ij")
         if self.score is not None:
             scores = self.score(scores, *at)
         if self.mask is not None:
@@ -240,6 +243,17 @@ def _for_interpreter(text: str) -> str:
 
 
 # Bodies. Tables are those that a user would capture.
+
+DEVICE = "cpu"
+"""Where tensors and tables are."""
+
+
+def place(device: str) -> None:
+    """Move all that."""
+    names = ("SLOPES", "DOCUMENTS", "WORDS", "BIAS", "TABLE")
+    globals().update({name: globals()[name].to(device) for name in names}, DEVICE=device)
+    globals()["LEARNED"] = LEARNED.detach().to(device).requires_grad_()
+
 
 SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.0625])
 DOCUMENTS = torch.arange(100) // 29
@@ -377,4 +391,4 @@ def main(shard: int, shards: int) -> None:
 if __name__ == "__main__":
     main(int(sys.argv[1]), int(sys.argv[2]))
 
-__all__ = ["CASES", "NOTES", "Case", "attention_of", "backward_allowed", "cpu", "run"]
+__all__ = ["CASES", "NOTES", "Case", "attention_of", "backward_allowed", "cpu", "place", "run"]

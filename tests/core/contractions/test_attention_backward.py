@@ -12,8 +12,6 @@ import torch
 
 pytest.importorskip("triton")
 
-from torch.nn.attention.flex_attention import flex_attention
-
 from litz.contractions.attention.backward_offer import plan_for, replacement
 from litz.contractions.attention.backward_tiles import fitting
 from litz.ir import AttentionBackward, Extern, KernelCall, Program
@@ -150,14 +148,10 @@ def test_every_pair_of_tiles_compiles_and_fits(width: int, dtype: torch.dtype, t
 
 def schedules(case: Case, decisions: list[Decision], wanted: Callable[[Schedule], bool]) -> list[Schedule]:
     torch._dynamo.reset()
-    tensors, mask = case.tensors(), case.block_mask()
     compiler = make_compiler(None, {"debug": True, "disable_plugins": ("autotune",)})
 
-    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
-        return flex_attention(q, k, v, score_mod=case.score, block_mask=mask, enable_gqa=True, return_lse=True)
-
     def run(backend: Callable[..., Any]) -> None:
-        case.step(torch.compile(attention, backend=backend, dynamic=case.dynamic), tensors)
+        case.step(case.compiled(backend), case.tensors())
 
     with backward_allowed():
         return list(filter(wanted, cuda_schedules(run, compiler, decisions)))

@@ -250,7 +250,7 @@ DEVICE = "cpu"
 
 def place(device: str) -> None:
     """Move all that."""
-    names = ("SLOPES", "DOCUMENTS", "WORDS", "BIAS", "TABLE")
+    names = ("SLOPES", "DOCUMENTS", "WORDS", "BIAS", "TABLE", "DIVISORS")
     globals().update({name: globals()[name].to(device) for name in names}, DEVICE=device)
     globals()["LEARNED"] = LEARNED.detach().to(device).requires_grad_()
 
@@ -316,6 +316,14 @@ def relative(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return score * torch.sigmoid(TABLE[(q - k).clamp(-10, 10) + 10].to(score.dtype))
 
 
+DIVISORS = torch.arange(1, 101) * 0.1
+
+
+def divided(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    """Beyond the ends a kernel has 0 / 0."""
+    return score / DIVISORS[q].to(score.dtype) / DIVISORS[k].to(score.dtype)
+
+
 LEARNED = torch.randn(4, requires_grad=True)
 
 
@@ -360,6 +368,8 @@ CASES: Mapping[str, Case] = {
     "one-key-for-all": replace(BASE, query=(2, 4, 50, 16), key=(1, 2, 60, 16), mask=padding, score=alibi),
     "transposed": replace(BASE, strides="transposed", mask=causal),
     "expanded": replace(BASE, strides="expanded", score=soft_cap),
+    "divided": replace(BASE, score=divided),
+    "dynamic-divided": replace(BASE, dynamic=True, score=divided, mask=sliding),
     "wants-query": replace(BASE, score=soft_cap, mask=causal, wanted=(0,)),
     "wants-key": replace(BASE, score=soft_cap, mask=causal, wanted=(1,)),
     "wants-value": replace(BASE, score=soft_cap, mask=causal, wanted=(2,)),

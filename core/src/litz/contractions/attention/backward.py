@@ -94,7 +94,12 @@ def write_key_gradients(plan: BackwardPlan, tile: BackwardTile, name: str) -> Ke
 
 
 class _Writer:
-    """What both kernels have in common: a step of the walk, from scores to their gradients."""
+    """What both kernels have in common: a step of the walk, from scores to their gradients.
+
+    tells_outside: must what is walked beyond the end be told from the rest?
+    """
+
+    tells_outside = True
 
     def __init__(self, plan: BackwardPlan, tile: BackwardTile, name: str) -> None:
         self.plan, self.attention, self.bodies, self.config = plan, plan.attention, plan.bodies, tile
@@ -202,7 +207,7 @@ class _Writer:
             found.append(self.text.value(self.bodies.mask))
         if self.text.walked.is_cut:
             found.append("xinside")
-        if self.text.walked.masked:
+        if self.text.walked.masked and self.tells_outside:
             found.append("xmask")
         return found
 
@@ -284,6 +289,11 @@ class _QueryGradient(_Writer):
 
 
 class _KeyGradients(_Writer):
+    @property
+    def tells_outside(self) -> bool:  # type: ignore[override]
+        """A query beyond the end has scores of 0 and weights of 0, unless a body makes something of them, NaN say."""
+        return self.bodies.score is not None or self.bodies.gradient is not None
+
     def write(self) -> KernelSource:
         attention, plan = self.attention, self.plan
         results = plan.output(1), plan.output(2)

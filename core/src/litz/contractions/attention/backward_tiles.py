@@ -42,7 +42,8 @@ class BackwardTiles:
     def shared_bytes(self, widths: tuple[int, int], itemsize: int) -> int:
         """Of a program of either kernel: its own tiles, and those on their way. widths: of a key and of a value."""
         first, second = self.first, self.second
-        rows = first.queries + first.stages * first.keys, second.keys + second.stages * second.queries
+        # What is not loaded ahead goes through shared memory on its way to the tensor cores.
+        rows = first.queries + max(2, first.stages) * first.keys, second.keys + max(2, second.stages) * second.queries
         return max(rows) * sum(map(padded, widths)) * itemsize + 2048
 
 

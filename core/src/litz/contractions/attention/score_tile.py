@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sympy
@@ -80,9 +80,11 @@ def make_bodies(sizes: tuple[Expr, ...], program: Program, device: torch.device,
 
 @dataclass(frozen=True)
 class Side(Axis):
-    """An axis of the tile, of one range. grain: elements of a block of the block mask along it, None without one."""
+    """An axis of the tile, of one range. grain: elements of a block of the block mask along it, None without one. inner:
+    is the tile known to lie inside?"""
 
     grain: Expr | None = None
+    inner: bool = False
 
     @property
     def is_cut(self) -> bool:
@@ -94,6 +96,8 @@ class Side(Axis):
     @property
     def masked(self) -> bool:
         """May a tile reach beyond the end?"""
+        if self.inner:
+            return False
         if self.is_cut or not self._divides(self.block, self.size):
             return True
         return self.grain is not None and not (self._divides(self.grain, self.size) or self.size <= self.grain)
@@ -262,9 +266,7 @@ class ScoreTile:
         lists of blocks? Within, `xindex` (and `xmask`) are there, and the same as a column: `column`, `columnmask`."""
         walked, masked = self.walked, self.bodies.mask is not None
         if blocks is None:
-            with self.indented(f"for start in range(0, {self.sizes(walked.size)}, XBLOCK):"):
-                self._write_walked("start")
-                body(masked)
+            self._write_all(masked, body)
             return
         assert walked.grain is not None
         lists = [(masked, blocks.counts, blocks.indices)]
@@ -284,6 +286,26 @@ class ScoreTile:
                 if walked.is_cut:
                     self.emit(f"xinside = xindex < (block + 1) * {grain}")
                 body(is_masked)
+
+    def _write_all(self, masked: bool, body: Callable[[bool], None]) -> None:
+        """Over whole tiles, and one that reaches beyond the end where there is one."""
+        walked, start, end = self.walked, "0", self.sizes(self.walked.size)
+        if walked.masked:
+            start = self.named("whole", floordiv(walked.size, sympy.Integer(walked.block)) * walked.block)
+            if start != "0":
+                self._use(replace(walked, inner=True))
+                with self.indented(f"for start in range(0, {start}, XBLOCK):"):
+                    self._write_walked("start")
+                    body(masked)
+                self._use(walked)
+        with self.indented(f"for start in range({start}, {end}, XBLOCK):"):
+            self._write_walked("start")
+            body(masked)
+
+    def _use(self, walked: Side) -> None:
+        """Write for this walked axis from here on."""
+        self.walked = walked
+        self.tile.tiling = replace(self.tile.tiling, axes=(self.own, walked))
 
     def _write_list(self, counts: TensorRef, indices: TensorRef) -> None:
         """`count`: how many blocks the list has for this row, at most as many as it has room for."""

@@ -19,7 +19,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "part",
         nargs="?",
-        choices=("models", "layouts", "convolutions", "kernels", "host", "compile", "growth", "autotune", "all"),
+        choices=(
+            "models",
+            "layouts",
+            "convolutions",
+            "kernels",
+            "host",
+            "compile",
+            "growth",
+            "autotune",
+            "decode",
+            "attention",
+            "all",
+        ),
         default="all",
     )
     parser.add_argument("--out", help="write the figures to this file, as JSON")
@@ -51,6 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         from benchmarks import compile_time
 
         compile_time.main([])
+    if args.part == "decode":
+        from benchmarks import decode
+
+        decode.main(out)
+    if args.part == "attention":  # 168 rows, each compiled by everyone: half an hour
+        from benchmarks import attention
+
+        attention.main(out)
     if args.part == "growth":  # programs of up to 1600 parts: most of an hour
         from benchmarks import growth
 

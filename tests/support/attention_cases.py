@@ -82,7 +82,8 @@ def packed(make: Make) -> Make:
 @dataclass(frozen=True)
 class Case:
     """What flex_attention is given. mask, block, per_batch, per_head: of the BlockMask. lse: is the logsumexp a result?
-    most: are the maxima checked, which flex_attention does not return on a CPU?"""
+    most: are the maxima checked, which flex_attention does not return on a CPU? listed: are the mask's blocks for the
+    kernel to look at?"""
 
     make: Make = ORDINARY
     score_mod: Callable[..., torch.Tensor] | None = None
@@ -96,6 +97,7 @@ class Case:
     scale: float | None = None
     per_head: bool = False
     per_batch: bool = False
+    listed: bool = True
 
     def block_mask(self) -> BlockMask | None:
         if self.mask is None:
@@ -129,6 +131,8 @@ class Case:
         (schedule,) = cuda_schedules(compiled, compiler, called=called)
         program = schedule.program
         (attention,) = (op for op in program.operations if isinstance(op, Attention))
+        if not self.listed:
+            program, attention = unlisted(program, attention)
         if self.most:
             name = str(attention.outputs[2])
             program = replace(program, outputs=(*program.outputs, TensorRef(name, program.buffers[name].layout)))
@@ -170,6 +174,13 @@ class Case:
         return ""
 
 
+def unlisted(program: Program, attention: Attention) -> tuple[Program, Attention]:
+    """The same attention with a mask, and no list of blocks."""
+    bare = replace(attention, blocks=None)
+    operations = tuple(bare if op is attention else op for op in program.operations)
+    return replace(program, operations=operations), bare
+
+
 SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.0625])
 TABLE = torch.randn(4, 200, generator=torch.Generator().manual_seed(1))
 DOCUMENTS = torch.tensor([0] * 7 + [1] * 20 + [2] * 30 + [0] * 20)
@@ -191,6 +202,15 @@ def document(b: Any, h: Any, q: Any, k: Any) -> Any:
 def padding(b: Any, h: Any, q: Any, k: Any) -> Any:
     """A batch without any key among them."""
     return k < LENGTHS[b]
+
+
+def far(b: Any, h: Any, q: Any, k: Any) -> Any:
+    """Windows that end before and begin behind some queries' keys: rows without a key."""
+    return (k - q >= 20) & (k < 45) & (h >= 0)
+
+
+def near(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return (q - k < 7) & (q + 3 >= k)
 
 
 def prefix(b: Any, h: Any, q: Any, k: Any) -> Any:
@@ -248,6 +268,18 @@ CASES: Mapping[str, Case] = {
     "prefix-grouped": Case(operands(heads=4, shared=2), mask=prefix, score_mod=relative),
     "maxima": Case(operands(batch=4), mask=padding, per_batch=True, lse=True, most=True),
     "maxima-alone": Case(score_mod=alibi, most=True),
+    "bounded-causal": Case(operands(queries=64, keys=64), mask=causal, listed=False, lse=True),
+    "bounded-causal-odd": Case(mask=causal, listed=False, lse=True),
+    "bounded-causal-more-queries": Case(operands(queries=70, keys=30), mask=causal, listed=False, lse=True),
+    "bounded-near": Case(operands(queries=64, keys=96), mask=near, listed=False, lse=True),
+    "bounded-near-odd": Case(operands(queries=70, keys=90), mask=near, listed=False, tiles=TALL, lse=True),
+    "bounded-far": Case(operands(queries=64, keys=64), mask=far, listed=False, lse=True),
+    "bounded-far-odd": Case(operands(queries=70, keys=60), mask=far, listed=False, tiles=TALL, lse=True),
+    "bounded-window": Case(operands(queries=70, keys=60), mask=window, listed=False, lse=True),
+    "bounded-document": Case(mask=document, listed=False, lse=True),
+    "bounded-padding": Case(operands(batch=4), mask=padding, listed=False, per_batch=True, lse=True),
+    "bounded-dynamic": Case(operands(queries=70, keys=60), dynamic=True, mask=near, listed=False, lse=True),
+    "bounded-dynamic-causal": Case(dynamic=True, mask=causal, listed=False, score_mod=alibi, lse=True),
     "dynamic": Case(dynamic=True, lse=True),
     "dynamic-causal": Case(dynamic=True, mask=causal, lse=True),
     "dynamic-relative": Case(dynamic=True, score_mod=relative, mask=document, block=64),

@@ -236,7 +236,7 @@ def _three_users(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[tor
     return x, x.relu(), (x + c).sigmoid()
 
 
-def _linear_int4(block: int, dtype: torch.dtype) -> Callable[..., Any]:
+def _linear_int4(block: int) -> Callable[..., Any]:
     """A linear layer whose weights are packed two to a byte, with a scale for each `block` of them."""
 
     def f(w: torch.Tensor, s: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -247,11 +247,11 @@ def _linear_int4(block: int, dtype: torch.dtype) -> Callable[..., Any]:
     return f
 
 
-def _int4(m: int, n: int, k: int, block: int) -> Make:
+def _int4(m: int, n: int, k: int, block: int, dtype: torch.dtype = torch.float16) -> Make:
     return lambda: (
         torch.randint(0, 255, (n, k // 2), dtype=torch.uint8),
-        randn(n, k // block, dtype=torch.bfloat16),
-        randn(m, k, dtype=torch.bfloat16),
+        randn(n, k // block, dtype=dtype),
+        randn(m, k, dtype=dtype),
     )
 
 
@@ -431,11 +431,9 @@ CASES: Mapping[str, Case] = {
         tolerance=HALF,
         reference=lambda w, x, s: F.linear(x, w.double()) * s,
     ),
-    "linear-of-int4": Case(_linear_int4(32, torch.bfloat16), _int4(3, 70, 256, 32), INT4, **OF_INT4),
-    "linear-of-int4-split": Case(
-        _linear_int4(128, torch.bfloat16), _int4(1, 40, 512, 128), replace(INT4, split=3), **OF_INT4
-    ),
-    "linear-of-int4-short": Case(_linear_int4(12, torch.bfloat16), _int4(17, 40, 84, 12), INT4, **OF_INT4),
+    "linear-of-int4": Case(_linear_int4(32), _int4(3, 70, 256, 32), INT4, **OF_INT4),
+    "linear-of-int4-split": Case(_linear_int4(128), _int4(1, 40, 512, 128), replace(INT4, split=3), **OF_INT4),
+    "linear-of-int4-short": Case(_linear_int4(12), _int4(17, 40, 84, 12), INT4, **OF_INT4),
     "linear-3d-of-silu": Case(
         lambda x, r, w, b: F.linear(F.silu(x) * r, w, b),
         lambda: (randn(3, 11, 40), randn(11, 1), randn(50, 40), randn(50)),

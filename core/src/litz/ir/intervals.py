@@ -237,7 +237,8 @@ class Intervals:
             return Interval(ZERO, None if divisor.high is None else divisor.high - 1) if positive else UNKNOWN
         if node.op == "bitwise_and" and node.dtype != torch.bool:
             limits = [arg.high for arg in args if arg.known and known_nonnegative(arg.low)]
-            return Interval(ZERO, limits[0]) if limits else UNKNOWN
+            known = [limit for limit in limits if limit is not None and limit.is_Integer]
+            return Interval(ZERO, min(known, default=limits[0])) if limits else UNKNOWN
         if not all(arg.known for arg in args):
             # A sum with one end open may have wrapped around, and then the other end does not hold either.
             return UNKNOWN
@@ -461,6 +462,9 @@ def _combined(op: str, args: Sequence[tuple[Expr, Expr]]) -> Interval:
             return Interval(to_expr(int(low) // int(divisor)), to_expr(int(high) // int(divisor)))
         if divisor.is_Integer and int(divisor) > 0:
             return Interval(ZERO, high)
+    if op == "shift_right" and all(end.is_Integer for pair in args for end in pair) and args[1][0] == args[1][1]:
+        bits = int(args[1][0])
+        return Interval(to_expr(int(low) >> bits), to_expr(int(high) >> bits)) if 0 <= bits < 64 else UNKNOWN
     return UNKNOWN
 
 

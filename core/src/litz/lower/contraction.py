@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
-from litz.ir import Layout, Template, TensorRef
+from litz.ir import Layout, Node, Template, TensorRef
+from litz.ir.build import call
+from litz.ir.dtypes import SUPPORTED
 
-from .context import LoweringContext
+from .context import Indices, LoweringContext
 from .fallback import fallback
 from .registry import lowering
 from .strides import layout_of
@@ -68,8 +70,6 @@ def product_and_bias(ctx: LoweringContext, bias: Tensor, a: Tensor, b: Tensor, *
     "aten._scaled_mm.default",
     "aten._grouped_mm.default",
     "aten._scaled_grouped_mm.default",
-    aten.convolution.default,
-    aten._convolution.default,
     aten.convolution_backward.default,
     "aten._cslt_sparse_mm.default",
     any_dtype=True,
@@ -77,3 +77,44 @@ def product_and_bias(ctx: LoweringContext, bias: Tensor, a: Tensor, b: Tensor, *
 def strided_contraction(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     """Those whose kernels look at the operands' strides: they get the strides of the trace."""
     return fallback(ctx, args, kwargs, operation=Template, kind=ctx.op_name.removeprefix("_"))
+
+
+@lowering(aten.convolution.default, aten._convolution.default, any_dtype=True)
+def convolution(ctx: LoweringContext, x: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> Any:
+    """A convolution; the bias is a Loop's where the library would add it by a kernel of its own, so that it fuses with
+    what follows. Both round the convolution's result to its dtype before they add."""
+    if bias is None or not _adds_bias_apart(ctx, x, weight, *rest):
+        return strided_contraction(ctx, x, weight, bias, *rest)
+    bare = strided_contraction(ctx, x, weight, None, *rest)
+
+    def biased(indices: Indices) -> Node:
+        return call("add", bare.load(indices), bias.load((indices[1],)))
+
+    return ctx.pointwise(bare.size, bare.dtype, bare.device, biased, stride=bare.buffer.layout.stride)
+
+
+def _adds_bias_apart(
+    ctx: LoweringContext,
+    x: Tensor,
+    weight: Tensor,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    *settings: Any,
+) -> bool:
+    """Whether the library adds a convolution's bias by a kernel of its own: see the ability `separate_bias`."""
+    if "separate_bias" not in ctx.target_of(x.device).abilities:
+        return False
+    if x.dtype not in SUPPORTED or x.ndim != weight.ndim:  # complex numbers, and images without a batch
+        return False
+    depthwise = not transposed and groups > 1 and x.size[1] == groups
+    return not depthwise or _channels_last(layout_of(ctx.meta))
+
+
+def _channels_last(layout: Layout) -> bool:
+    """Do an element's channels lie side by side, where they could lie otherwise?"""
+    channels, pixels = layout.stride[1], layout.stride[-1]
+    return channels == 1 and pixels != 1

@@ -5,7 +5,7 @@ python -m litz_testing.fuzz --seed 1 --programs 1000
 inputs.py     InputSpec: a tensor of some shape, strides, dtype and values
 program.py    FuzzProgram: inputs, statements and outputs; its text as a function or a stand-alone script
 reference.py  what a program means: eager, float64 and float64 with noise, statement by statement
-operations.py what a statement may be; views.py, pointwise.py, reducing.py, indexing.py, mutating.py by kind
+operations.py what a statement may be; views.py, pointwise.py, reducing.py, contracting.py, ... by kind
 generate.py   a random program
 cpp_batch.py  the C++ kernels of many programs, built at once
 execute.py    a program through AOTAutograd and litz, without dynamo

@@ -13,7 +13,7 @@ from .inputs import is_inexact
 from .reference import parts, same_specials
 
 ROUNDINGS = {torch.float16: 4, torch.bfloat16: 4, torch.float32: 64, torch.float64: 64,
-             torch.complex64: 64, torch.complex128: 64}  # fmt: skip
+             torch.complex64: 64, torch.complex128: 64, torch.float8_e4m3fn: 0, torch.float8_e5m2: 0}  # fmt: skip
 """Roundings that a result may be off by, beyond what the judges say: long sums have many, and halves sum in float32."""
 
 

@@ -64,7 +64,13 @@ class Executable:
         and dynamo looks at its own."""
         if self.shape_env is None:
             return True
-        return bool(self.shape_env.evaluate_guards_for_args(self.placeholders, list(inputs), ignore_static=False))
+        from torch._dynamo.source import LocalSource
+
+        sources = [LocalSource(f"t{number}") for number in range(len(self.placeholders))]
+        guards = self.shape_env.produce_guards(self.placeholders, sources, ignore_static=False)
+        # torch's own `evaluate_guards_for_args` joins them without parentheses: one that is an "or" undoes the others.
+        code = " and ".join(f"({guard})" for guard in guards)
+        return not code or bool(self.shape_env.evaluate_guards_expression(code, list(inputs)))
 
 
 class FuzzCompiler:

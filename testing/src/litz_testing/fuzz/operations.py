@@ -204,6 +204,15 @@ def _broadcasts(a: Sequence[int], b: Sequence[int]) -> bool:
 
 def load_table() -> list[Row]:
     """The table, with all makers in it."""
-    from . import data, indexing, mutating, pointwise, raising, reducing, views  # noqa: F401  (they register themselves)
+    from . import (  # noqa: F401  (they register themselves)
+        contracting,
+        data,
+        indexing,
+        mutating,
+        pointwise,
+        raising,
+        reducing,
+        views,
+    )
 
     return TABLE

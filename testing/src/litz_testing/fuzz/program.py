@@ -145,7 +145,7 @@ class FuzzProgram:
         return "\n".join([f"def {name}():", *(f"    {line}" for line in lines), "", "", ""])
 
 
-_HEAD = "import math\n\nimport torch\nfrom torch import inf, nan\n\n\n"
+_HEAD = "import math\n\nimport torch\nimport torch.nn.attention.flex_attention\nfrom torch import inf, nan\n\n\n"
 _DATA = """\
 torch._dynamo.config.capture_dynamic_output_shape_ops = torch._dynamo.config.capture_scalar_outputs = True
 """

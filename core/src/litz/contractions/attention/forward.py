@@ -6,7 +6,7 @@ each row: what was added up before is scaled down when a greater score comes (Mi
 whose axis y are the queries and whose axis x are the keys; what does not vary along the keys is computed before.
 
 With `Blocks` the walk goes over the listed blocks of keys: with the mask over those that are partly masked, without it
-over the full ones.
+over the full ones. Without, the bounds that a mask's comparisons say (`bounds.py`) tell which tiles need it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from litz.codegen.triton.dialect import ELEMENTS
 from litz.codegen.triton.indices import write_axis
+from litz.codegen.triton.text import IndexText
 from litz.codegen.triton.tiling import Axis
 from litz.codegen.triton.values import Value
 from litz.ir import Blocks, Layout, Node, Range, TensorRef
@@ -27,6 +28,7 @@ from litz.ir.index import ZERO, Expr, floordiv
 from litz.ir.node import walk
 from litz_plugins import KernelSource
 
+from .bounds import Bounds, find_bounds
 from .plan import AttentionPlan, B, H, K, Q, Unsuitable, offset_of
 from .tiles import Tiles
 
@@ -170,7 +172,12 @@ class Forward:
         emit("accumulator = tl.zeros([YBLOCK, EBLOCK], tl.float32)")
         blocks = self.attention.blocks
         if blocks is None:
-            self.walk_all()
+            emit("zero = h0 * 0")  # of the type of indices
+            bounds = find_bounds(self.plan.mask, Q, K)
+            if bounds:
+                self.walk_between(bounds)
+            else:
+                self.walk_all()
             return
         self.walk_blocks(blocks, blocks.counts, blocks.indices, True)
         if blocks.full_counts is not None and blocks.full_indices is not None:
@@ -195,24 +202,55 @@ class Forward:
 
     def walk_all(self) -> None:
         """Over all keys: whole tiles, and one that reaches beyond the end where there is one."""
-        plan, emit, block = self.plan, self.tile.emit, self.tiles.keys
-        keys = plan.size[3]
-        text = plan.text(keys)
-        emit("zero = h0 * 0")  # of the type of indices
-        whole = bool(keys.is_Integer) and int(keys) % block == 0
+        text, keys = self.plan.text(self.plan.size[3]), self.plan.size[3]
+        block = self.tiles.keys
         if keys.is_Integer:
             # Always times one, which ptxas does not know: it unrolls a loop of known length for seconds.
-            emit(f"end = {int(keys) // block * block} * tl.num_programs(1)")
+            self.tile.emit(f"end = {int(keys) // block * block} * tl.num_programs(1)")
         else:
-            emit(f"end = {text} // XBLOCK * XBLOCK")
+            self.tile.emit(f"end = {text} // XBLOCK * XBLOCK")
         if not keys.is_Integer or int(keys) >= block:
-            with self.loop("for place in range(0, end, XBLOCK):"):
-                emit("start = place + zero")
-                self.step(True, False)
-        if not whole:
-            with self.loop(f"for place in range(end, {text}, XBLOCK):"):
-                emit("start = place + zero")
-                self.step(True, True)
+            self.walk("0", "end", True, False)
+        if self.uneven:
+            self.walk("end", text, True, True)
+
+    def walk_between(self, bounds: Bounds) -> None:
+        """Over the tiles that the mask's bounds leave: with the mask where a bound goes through a tile, without it in
+        between. For queries beyond the last there is no tighter bound than for others."""
+        emit, keys = self.tile.emit, self.plan.text(self.plan.size[3])
+        emit(f"yfirst = row{self.wide} * YBLOCK", "ylast = yfirst + YBLOCK - 1")
+        begin, opened = (self.limit(bounds.lower, greatest, "tl.maximum", "zero") for greatest in (False, True))
+        end, closed = (self.limit(bounds.upper, greatest, "tl.minimum", f"{keys} - 1") for greatest in (True, False))
+        emit(f"begin = {begin} // XBLOCK * XBLOCK", f"end = {end} + 1")
+        if not bounds.exact:
+            self.walk("begin", "end", True, self.uneven)
+            return
+        emit(f"opened = tl.cdiv({opened}, XBLOCK) * XBLOCK")
+        emit(f"closed = tl.maximum({closed} + 1, 0) // XBLOCK * XBLOCK")
+        if bounds.lower:
+            self.walk("begin", "tl.minimum(opened, end)", True, self.uneven)
+        self.walk("opened", "closed", False, False)
+        if bounds.upper or self.uneven:
+            self.walk("tl.maximum(opened, closed)", "end", True, self.uneven)
+
+    def limit(self, limits: tuple[Expr, ...], greatest: bool, combine: str, found: str) -> str:
+        """The text of the least or greatest value of each limit among the tile's queries, and `found`, combined."""
+        for limit in limits:
+            last = (limit.coeff(Q) > 0) == greatest
+            names = {**self.plan.names.index_names, Q: "ylast" if last else "yfirst"}
+            found = f"{combine}({IndexText(names, self.plan.body.extents)(limit)} + zero, {found})"
+        return found
+
+    def walk(self, begin: str, end: str, with_mask: bool, beyond: bool) -> None:
+        with self.loop(f"for place in range({begin}, {end}, XBLOCK):"):
+            self.tile.emit("start = place + zero")
+            self.step(with_mask, beyond)
+
+    @property
+    def uneven(self) -> bool:
+        """May the last tile reach beyond the last key?"""
+        keys = self.plan.size[3]
+        return not (keys.is_Integer and int(keys) % self.tiles.keys == 0)
 
     def walk_blocks(self, blocks: Blocks, counts: TensorRef, indices: TensorRef, with_mask: bool) -> None:
         """Over the blocks that are listed for the program's queries."""

@@ -30,9 +30,12 @@ from litz.ir.ops import OPS
 from litz_plugins import COUNTERS, KernelSource
 
 from ..epilogue import ACCUMULATOR
+from . import half_tile
 from .configs import Config
 from .descriptors import descriptor_texts
 from .gemm import Gemm, Operand, Product
+from .half_tile import HalfTile
+from .interleaved import WIDE, split_lines, wide_position
 from .plan import GemmPlan, make_plan
 
 FLOAT8: Mapping[torch.dtype, str] = {torch.float8_e4m3fn: "*fp8e4nv", torch.float8_e5m2: "*fp8e5"}
@@ -284,17 +287,26 @@ class _Writer:
             )
             for lane, p in enumerate(products)
         ]
-        steps = {s.pointer: self._step(s.operand, first) for pair in pairs for s in pair if not s.operand.prologue}
+        together = wide_position(products)
+        plain = [s for pair in pairs for s in pair if not s.operand.prologue and not (together and s.name == "a")]
+        steps = {s.pointer: self._step(s.operand, first) for s in plain}
         for pair in pairs:
             for side in pair:
                 if steps.get(side.pointer):
                     depth = f"depth{side.expand}" if start == "0" else f"({start} + depth{side.expand})"
                     tile.emit(f"{side.pointer} = {self._pointer(side, {first.depth[0].var: depth})}")
+        if together is not None:
+            tile.emit(f"wide = tl.arange(0, {len(products)} * KBLOCK)[None, :]")
         tile.emit(f"for offset in range({start}, {end}, KBLOCK):")
         tile.depth += 1
         made: dict[str, Tile] = {}
+        if together is not None:
+            self._write_interleaved(together, products, "" if whole else end)
         for pair in pairs:
             for side in pair:
+                if together is not None and side.name == "a":
+                    tile.emit(f"a = lane{side.pointer.rpartition('_')[2]}")
+                    continue
                 if side.operand.prologue is not None:
                     left = "" if whole else f"{end} - offset"
                     self._write_prologue(side, side.operand.prologue, first, left, made)
@@ -314,6 +326,22 @@ class _Writer:
                 tile.emit(f"{pointer} += {step}")
         tile.depth -= 1
 
+    def _write_interleaved(self, position: Expr, products: Sequence[Product], end: str) -> None:
+        """The left operands of products that are walked together, by one load. end: of the depth, "" where every step
+        is a whole one."""
+        tile, first, count = self.tile, products[0], len(products)
+        side = _Side("a", "", first.left, "[None, :]", "", self.row)
+        names = self._write_depth(side, first)
+        inner = first.depth[-1].size
+        start = "offset" if not self.uniform else f"(offset % {inner})" if inner != self.config.k else ""
+        names[WIDE] = f"({count} * {start} + wide)" if start else "wide"
+        text = IndexText({**self.names.index_names, **names}, {})(position)
+        masks = [f"{self.row}mask"] if self._masked(self.row) else []
+        masks += [f"({count} * offset + wide < {count} * {end})"] if end else []
+        mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
+        tile.emit(f"every = tl.load({self.names.buffers[first.left.buffer]} + {text}{mask})")
+        tile.emit(*split_lines("every", f"{self.row.upper()}BLOCK", count))
+
     def _write_prologue(self, side: _Side, prologue: Loop, product: Product, left: str, made: dict[str, Tile]) -> None:
         """An operand's tile as it is made. left: how much of the depth is left, "" where every step is a whole one.
         made: the tiles of this step so far, by side: what the products of a walk share is computed once."""
@@ -325,7 +353,7 @@ class _Writer:
             depth = Axis("k", tuple(r for r in product.depth if r.var not in self.uniform), self.config.k)
             axes = (across, depth) if side.axis == self.row else (depth, across)
             # A tile of its own: its axes are the depth's and one of the result's.
-            tile = Tile(
+            tile = (HalfTile if half_tile.pays(prologue) else Tile)(
                 prologue,
                 self.program.buffers,
                 Tiling(axes, self.config.warps),
@@ -341,8 +369,9 @@ class _Writer:
         tile.compute([store.value])
         value = tile.full(store.value, frozenset(("k", side.axis)))
         if left:
-            value = f"tl.where(kmask, {value}, 0)"
-        tile.emit(f"{side.name} = {value}.to({ELEMENTS[side.operand.dtype]})")
+            value = f"tl.where(kmask, {value}, 0).to({ELEMENTS[side.operand.dtype]})"
+        own = "" if isinstance(tile, HalfTile) else f".to({ELEMENTS[side.operand.dtype]})"
+        tile.emit(f"{side.name} = {value}{own}")
         self.tile.lines += tile.lines
         self.tile.limits += tile.limits
         tile.lines, tile.limits = [], []
@@ -370,7 +399,9 @@ class _Writer:
             index = "offset" if r.var in self.uniform else f"(offset + depth{side.expand})"
             text = index if inner == 1 else f"({index} // {self._text(inner)})"
             if self.uniform and r == product.depth[-1]:
-                text = f"(offset % {self._text(r.size)} + depth{side.expand})"  # contiguous, which `%` would hide
+                # Contiguous and at a multiple of KBLOCK, which `%` hides from the compiler.
+                start = "" if r.size == self.config.k else f"tl.multiple_of(offset % {r.size}, KBLOCK) + "
+                text = f"({start}depth{side.expand})"
             elif position > 0:
                 text = f"({text} % {self._text(r.size)})"
             name = f"{side.name}k{position}"

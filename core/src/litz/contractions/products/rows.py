@@ -33,7 +33,7 @@ LEAST_STEPS = 4
 
 REACHED = (0.85, 0.75, 0.6)
 """Of the memory's bandwidth: at best, usually, at worst."""
-INSTRUCTIONS = 2
+INSTRUCTIONS = 1
 """Per node of the body that makes a weight."""
 
 

@@ -1,0 +1,92 @@
+"""The benchmarks of decoding and of attention run in small on the CPU, and measure what they say."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from support.no_gpu import gpu_hidden
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+with gpu_hidden():
+    from benchmarks import attention, decode
+
+CPU = torch.device("cpu")
+
+
+def test_decode_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.json"
+    small = ["--layers", "1", "--width", "256", "--length", "64", "--device", "cpu", "--seconds", "0", "--batch", "2"]
+    decode.main([*small, "--backends", "eager", "litz", "--kernels", "--out", str(out)])
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["weights"], row["backend"]) for row in rows] == [
+        (weights, backend) for weights in decode.WEIGHTS for backend in ("eager", "litz")
+    ]
+    for row in rows:
+        assert not row["problem"] and row["ms"] > 0 and 0 < row["share"] < 10 and row["kernel_count"] > 0
+        assert 0 < row["error"] < 3e-2
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_a_model_of_eight_layers_reads_what_the_table_says() -> None:
+    with torch.device("meta"):
+        model = decode.Decoder(decode.Sizes(), "bf16", torch.device("meta"))
+    layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336
+    cache = 2 * 8 * 2048 * 128
+    assert model.bytes_read() == pytest.approx(8 * 2 * (layer + cache), rel=1e-3)
+    assert sum(tensor.dtype == torch.bfloat16 for tensor in model.buffers()) == 8 * 11 + 1
+
+
+@pytest.mark.parametrize(("weights", "bound"), [("int8", 0.005), ("int4", 0.08)])
+def test_quantised_weights_are_close_to_the_full_ones(weights: str, bound: float) -> None:
+    torch.manual_seed(0)
+    weight, x = torch.randn(24, 256), torch.randn(3, 256).double()
+    exact = x @ weight.double().t()
+    got = decode.WEIGHTS[weights](weight, torch.float64)(x)
+    assert float((got - exact).norm() / exact.norm()) < 2 * bound
+
+
+def test_the_mask_hides_the_last_position() -> None:
+    """Its key and value are large: a step without the mask would be far off."""
+    torch.manual_seed(0)
+    model = decode.Decoder(decode.Sizes(1, 256, 64, 1), "bf16", CPU).double()
+    x, position = torch.randn(1, 1, 256).double(), torch.tensor([62])
+    masked = model(x, position)
+    model.positions[-1] = 0
+    assert float((model(x, position) - masked).abs().max()) > 0.1 * float(masked.abs().max())
+
+
+@pytest.mark.parametrize("name", attention.VARIANTS)
+def test_the_float64_reference_is_flex_attention(name: str) -> None:
+    """Eager's flex_attention, forward, and its gradients by the reference's own arithmetic against SDPA's."""
+    case = attention.make_case(attention.VARIANTS[name], 16, 200, False, 400, 64, CPU)
+    exact = attention.reference(case, rows=64)
+    assert attention.distance(case.step(case.flex)(), exact) < 2e-2
+    if case.variant.library:
+        both = attention.make_case(attention.VARIANTS[name], 16, 200, True, 400, 64, CPU)
+        assert attention.distance(both.step(both.sdpa)(), attention.reference(both, rows=64)) < 4e-2
+
+
+def test_flops_are_those_of_unmasked_blocks() -> None:
+    full, causal = (
+        attention.make_case(attention.VARIANTS[name], 16, 512, False, 512, 64, CPU) for name in ("full", "causal")
+    )
+    assert full.flops == 4 * 512 * 512 * 4 * 16
+    assert causal.flops == full.flops * 10 / 16  # 4 of 16 blocks on the diagonal, 6 below it
+
+
+def test_attention_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.json"
+    small = ["--dims", "32", "--lengths", "128", "--tokens", "128", "--width", "64", "--device", "cpu"]
+    only = ["--only", "causal forward", "alibi n128 forward", "--backends", "sdpa", "litz", "--seconds", "0"]
+    attention.main([*small, *only, "--out", str(out)])
+    rows = json.loads(out.read_text())["rows"]
+    assert {row["variant"]: set(row["ms"]) for row in rows} == {"causal": {"sdpa", "litz"}, "alibi": {"litz"}}
+    for row in rows:
+        assert not row["problems"] and max(row["error"].values()) < 2e-2 and min(row["tflops"].values()) > 0
+    printed = capsys.readouterr().out
+    assert "litz against sdpa, forward" in printed and max(map(len, printed.splitlines()[1:])) <= 80

@@ -2,8 +2,8 @@
 
     python -m benchmarks.attention_backward_tiles [--only "causal 128" ...] [--dtype bf16] [--best N]
 
-TFLOP/s count, over the blocks of keys that the mask leaves, the products that a kernel makes: of the two widths of a head
-(here equal) the query's has three, that of key and value four. The median of 20 launches counts.
+TFLOP/s count the products that a kernel makes, three of the query's and four of that of key and value, over the blocks of
+keys that the mask leaves. The median of 20 launches counts.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ def captured(function: Callable[..., Any], given: Sequence[torch.Tensor]) -> tup
             if program is None:
                 return torch.fx.Interpreter(graph.module).run(*args)
             found.append((program, list(args)))
-            outputs = graph.outputs  # what the gradients are does not matter
-            return [None if item is None else torch.zeros_like(item.meta["val"], device="cuda") for item in outputs]
+            fakes = [None if item is None else item.meta["val"] for item in graph.outputs]
+            # What the gradients are does not matter.
+            return [x if x is None else torch.zeros(x.shape, dtype=x.dtype, device=given[0].device) for x in fakes]
 
         return run
 

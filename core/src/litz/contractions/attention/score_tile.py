@@ -80,8 +80,8 @@ def make_bodies(sizes: tuple[Expr, ...], program: Program, device: torch.device,
 
 @dataclass(frozen=True)
 class Side(Axis):
-    """An axis of the tile, of one range. grain: elements of a block of the block mask along it, None without one. inner:
-    is the tile known to lie inside?"""
+    """An axis of the tile, of one range. grain: elements of a block of the block mask along it, None without one.
+    inner: is the tile known to lie inside?"""
 
     grain: Expr | None = None
     inner: bool = False

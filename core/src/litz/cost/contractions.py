@@ -9,7 +9,7 @@ backward (the forward's first again, as the flash algorithm does: Dao et al., 20
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, prod
 from typing import Any, Literal
@@ -64,7 +64,7 @@ class _Call:
 def count_contraction(extern: Extern, program: Program) -> Contraction | None:
     """The FLOPs of a library call that contracts; None for any other (or with arguments unlike the op's schema)."""
     schema = getattr(extern.target, "_schema", None)
-    if isinstance(extern.target, torch._ops.HigherOrderOperator):
+    if isinstance(getattr(extern.target, "target", extern.target), torch._ops.HigherOrderOperator):
         formula = _FORMULAS.get(f"higher_order::{extern.target_name}")
     else:
         formula = _FORMULAS.get(schema.name) if schema is not None else None
@@ -183,6 +183,18 @@ def _flex_attention(call: _Call) -> Contraction:
     return Contraction("attention", flops, dtype, pieces, SCORE_BYTES * scores, SCORE_LAUNCHES)
 
 
+BACKWARD_SCORE_BYTES = 110
+"""The same of the backward: the scores again (25), the weights (24), their gradients from those of the result (32), the
+gradients of the scores, scaled, converted and masked (21), and what its five products read and write of them."""
+BACKWARD_SCORE_LAUNCHES = 35
+
+
+def _flex_attention_backward(call: _Call) -> Contraction:
+    forward = _flex_attention(call)
+    flops, scores = forward.flops * 2.5, forward.between / SCORE_BYTES
+    return replace(forward, flops=flops, between=BACKWARD_SCORE_BYTES * scores, launches=BACKWARD_SCORE_LAUNCHES)
+
+
 _KERNELS = (
     "flash_attention",
     "efficient_attention",
@@ -212,6 +224,7 @@ _FORMULAS: Mapping[str, Callable[[_Call], Contraction | None]] = {
     "aten::_convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
     "higher_order::flex_attention": _flex_attention,
+    "higher_order::flex_attention_backward": _flex_attention_backward,
     "aten::scaled_dot_product_attention": _attention(2),
     **{f"aten::_scaled_dot_product_{kind}": _attention(2) for kind in _KERNELS},
     "aten::_scaled_dot_product_efficient_attention": _attention(2, whole=True),

@@ -36,6 +36,7 @@ MODULES = (
     "contraction",
     "attention",
     "sdpa",
+    "attention_backward",
     "collective",
     "joining",
     "indexing",

@@ -178,5 +178,20 @@ def test_a_scale_that_only_a_run_knows_is_unsuitable() -> None:
         make_plan(later, program, written(later, program), False)
 
 
+def test_a_division_by_a_number_is_a_multiplication() -> None:
+    text = replace(CASES["plain"], score_mod=soft_cap).kernel().source.text
+    assert "_div(" not in text and "* 0.05" in text
+
+
 def test_a_soft_cap_is_in_the_profile_s_name() -> None:
     assert "tanh" in replace(CASES["plain"], score_mod=soft_cap).kernel().source.symbol
+
+
+def test_the_kernel_costs_its_flops_and_no_scores() -> None:
+    case = replace(LARGE, tiles=Tiles(64, 64, 4, 2))
+    program = case.programs()[1]
+    (call,) = (op for op in program.operations if isinstance(op, KernelCall))
+    work = count_work(call, program)
+    assert (work.kind, work.launches) == ("attention", 1)
+    assert work.total_flops == 4 * 64 * 2 * 8 * 1024 * 1024
+    assert work.total_bytes == pytest.approx(4 * 2 * 2 * 8 * 1024 * 64, rel=1e-4)  # and the mask's one block

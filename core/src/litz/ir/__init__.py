@@ -1,6 +1,7 @@
 """The IR: buffers and operations as frozen data. Imports nothing of litz's."""
 
 from .attention import Attention, Blocks
+from .attention_backward import AttentionBackward
 from .buffer import Buffer, Layout, TensorRef
 from .node import Node
 from .operation import (
@@ -20,6 +21,7 @@ from .program import Opaque, Program
 
 __all__ = [
     "Attention",
+    "AttentionBackward",
     "Blocks",
     "Buffer",
     "Check",

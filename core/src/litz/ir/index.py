@@ -20,6 +20,7 @@ from typing import Literal, TypeAlias
 import sympy
 from torch.utils._sympy.functions import FloorDiv as FloorDiv
 from torch.utils._sympy.functions import Max as Max
+from torch.utils._sympy.functions import Min as Min
 from torch.utils._sympy.functions import Mod as Mod
 from torch.utils._sympy.functions import PythonMod as PythonMod
 from torch.utils._sympy.functions import ToFloat as ToFloat

@@ -58,7 +58,7 @@ def flex_attention(
     if any(extent == 0 for extent in (*query.size, *key.size, *value.size)):
         raise NotImplementedError("attention over nothing, of which eager makes an error or nothing")
     asked = Asked(score_mod, block_mask[-1], score_captured, mask_captured)
-    if _has_kernel(ctx, query, key, value):
+    if has_kernel(ctx, query, key, value):
         given = (query, key, value, score_mod, block_mask, scale, kernel_options, score_captured, mask_captured)
         return _attention(ctx, asked, given)
     return _operations(ctx, asked, query, key, value, scale)
@@ -75,25 +75,25 @@ class Asked:
 
     def score(self, ctx: LoweringContext, score: Node, at: Indices, extents: Ranges, on: torch.device) -> Node:
         """What the score at (b, h, q, k) becomes, in its own type."""
-        arguments = [Computed(score.dtype, on, (), score), *_positions(at, on), *self.score_captured]
+        arguments = [Computed(score.dtype, on, (), score), *positions(at, on), *self.score_captured]
         (found,) = scalar_graph(ctx, self.score_mod, arguments, extents)
         assert found is not None
         return cast(found, score.dtype)
 
     def mask(self, ctx: LoweringContext, at: Indices, extents: Ranges, on: torch.device) -> Node | None:
         """Whether a key is looked at; None if all are."""
-        (found,) = scalar_graph(ctx, self.mask_mod, [*_positions(at, on), *self.mask_captured], extents)
+        (found,) = scalar_graph(ctx, self.mask_mod, [*positions(at, on), *self.mask_captured], extents)
         assert found is not None
         found = cast(found, torch.bool)
         return None if found.op == "const" and found.attrs[0] else found
 
 
-def _positions(at: Indices, on: torch.device) -> list[Computed]:
+def positions(at: Indices, on: torch.device) -> list[Computed]:
     """b, h, q and k, as eager hands them to the graphs: int64."""
     return [Computed(torch.int64, on, (), build.index(index)) for index in at]
 
 
-def _has_kernel(ctx: LoweringContext, query: Tensor, key: Tensor, value: Tensor) -> bool:
+def has_kernel(ctx: LoweringContext, query: Tensor, key: Tensor, value: Tensor) -> bool:
     widths = (query.size[-1], value.size[-1])
     return (
         "attention" in ctx.target_of(query.device).abilities
@@ -114,8 +114,8 @@ def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tu
     query, key, value, _, block_mask, scale, _, score_refs, mask_refs = made.args
     asked = replace(
         asked,
-        score_captured=_as_passed(ctx, asked.score_captured, score_refs),
-        mask_captured=_as_passed(ctx, asked.mask_captured, mask_refs),
+        score_captured=as_passed(ctx, asked.score_captured, score_refs),
+        mask_captured=as_passed(ctx, asked.mask_captured, mask_refs),
     )
     at = tuple(map(loop_var, range(4)))
     size = (*query.layout.size[:3], key.layout.size[2])
@@ -142,7 +142,7 @@ def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tu
     return tuple(results)
 
 
-def _as_passed(ctx: LoweringContext, values: Sequence[Any], refs: Sequence[Any]) -> list[Any]:
+def as_passed(ctx: LoweringContext, values: Sequence[Any], refs: Sequence[Any]) -> list[Any]:
     """The tensors as the call gets them: one that it gets a copy of is read from the copy."""
 
     def passed(value: Any, ref: Any) -> Any:

@@ -35,6 +35,8 @@ MODULES = (
     "creation",
     "contraction",
     "attention",
+    "sdpa",
+    "attention_backward",
     "collective",
     "joining",
     "indexing",

@@ -1,0 +1,90 @@
+"""Tiles of attention's backward. In: how wide the heads are, their type, and how float32 is multiplied. Out: pairs of
+tiles, the one thought best first.
+
+The table is for Hopper: what fits into 255 registers a thread and 227 KiB of shared memory, as Triton 3.7 compiles it
+for sm_90. The first kernel holds a tile of the query's gradient, the second one of the key's and one of the value's, in
+float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from .tiles import padded
+
+
+@dataclass(frozen=True)
+class BackwardTile:
+    """queries, keys: edges of a tile of scores. warps: of a program. stages: of loads under way."""
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+
+    def __str__(self) -> str:
+        return f"{self.queries}x{self.keys} {self.warps}w {self.stages}s"
+
+
+@dataclass(frozen=True)
+class BackwardTiles:
+    """first: of the kernel of the query's gradient. second: of that of the gradients of key and value."""
+
+    first: BackwardTile
+    second: BackwardTile
+
+    def __str__(self) -> str:
+        return f"{self.first}, {self.second}"
+
+    def shared_bytes(self, widths: tuple[int, int], itemsize: int) -> int:
+        """Of a program of either kernel: its own tiles, and those on their way. widths: of a key and of a value."""
+        first, second = self.first, self.second
+        # What is not loaded ahead goes through shared memory on its way to the tensor cores.
+        rows = first.queries + max(2, first.stages) * first.keys, second.keys + max(2, second.stages) * second.queries
+        return max(rows) * sum(map(padded, widths)) * itemsize + 2048
+
+
+def _pair(first: tuple[int, int, int, int], second: tuple[int, int, int, int]) -> BackwardTiles:
+    return BackwardTiles(BackwardTile(*first), BackwardTile(*second))
+
+
+_HALF = {
+    64: (
+        _pair((128, 64, 8, 3), (64, 128, 8, 3)),
+        _pair((64, 64, 4, 3), (64, 64, 4, 3)),
+        _pair((64, 32, 4, 2), (32, 64, 4, 2)),
+    ),
+    128: (
+        _pair((128, 64, 8, 2), (64, 128, 8, 2)),
+        _pair((64, 64, 4, 2), (64, 64, 8, 2)),
+        _pair((64, 32, 4, 2), (32, 64, 4, 2)),
+    ),
+    256: (_pair((64, 32, 8, 2), (32, 64, 8, 2)), _pair((32, 32, 4, 1), (16, 32, 4, 1))),
+}
+_TF32 = {
+    64: (_pair((64, 64, 8, 2), (64, 64, 8, 2)), _pair((64, 32, 4, 2), (32, 64, 4, 2))),
+    128: (_pair((64, 32, 8, 2), (32, 64, 8, 2)), _pair((32, 32, 4, 1), (32, 32, 4, 1))),
+    256: (_pair((32, 16, 8, 1), (16, 32, 8, 1)),),
+}
+_SINGLE = {
+    64: (_pair((64, 32, 8, 2), (32, 32, 8, 2)), _pair((32, 32, 4, 2), (32, 32, 8, 2))),
+    128: (_pair((32, 16, 8, 2), (16, 32, 8, 2)),),
+    256: (_pair((16, 16, 8, 1), (16, 16, 8, 1)),),
+}
+Table = Mapping[int, tuple[BackwardTiles, ...]]
+"""By the width of a head, up to so many elements."""
+
+
+def fitting(dtype: torch.dtype, tf32: bool, widths: tuple[int, int], most_shared: int) -> Iterator[BackwardTiles]:
+    """Tiles for heads of the widths, of a key and of a value, the best first."""
+    table: Table = _HALF if dtype.itemsize == 2 else _TF32 if tf32 else _SINGLE
+    width = next((width for width in table if max(widths) <= width), None)
+    for tiles in table[width] if width is not None else ():
+        if tiles.shared_bytes(widths, dtype.itemsize) <= most_shared:
+            yield tiles
+
+
+__all__ = ["BackwardTile", "BackwardTiles", "fitting"]

@@ -1,0 +1,152 @@
+"""Lowering of flex_attention's backward: an `AttentionBackward`, where the device has kernels for it.
+
+It stays the library call that it is elsewhere: torch has no backward of it on a CPU, and where a tensor that a
+`score_mod` has captured needs a gradient, scores would have to be scattered into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import sympy
+import torch
+
+from litz.ir import AttentionBackward, Blocks, Loop, Node, Range, Store, TensorRef, build
+from litz.ir.attention import GRADIENT, SCORE
+from litz.ir.build import cast, const
+from litz.ir.index import Expr, Ranges, loop_var, to_expr
+
+from .attention import NO_BLOCKS, Asked, as_passed, has_kernel, positions
+from .context import LoweringContext
+from .fallback import fallback
+from .registry import lowering
+from .scalar_graph import scalar_graph
+from .view import Computed, Tensor
+
+RESULTS = 3
+"""Gradients of query, key and value; what comes after them are those of captured tensors."""
+
+
+@lowering("higher_order.flex_attention_backward")
+def flex_attention_backward(
+    ctx: LoweringContext,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    grad_out: Tensor | None,
+    grad_logsumexp: Tensor | None,
+    fw_graph: torch.fx.GraphModule,
+    joint_graph: torch.fx.GraphModule | None,
+    block_mask: tuple[Any, ...],
+    scale: float | Expr,
+    kernel_options: dict[str, Any],
+    score_captured: tuple[Any, ...] = (),
+    mask_captured: tuple[Any, ...] = (),
+) -> tuple[Any, ...]:
+    """(grad_query, grad_key, grad_value, a None for each captured tensor)"""
+    _want_kernel(ctx, query, key, value, grad_out, joint_graph, scale)
+    tensors = (query, key, value, out, logsumexp, grad_out, grad_logsumexp)
+    others = (fw_graph, joint_graph, block_mask, scale, kernel_options, score_captured, mask_captured)
+    results = fallback(
+        ctx, (*tensors, *others), {}, operation=AttentionBackward, kind="flex_attention_backward", effect=False
+    )
+    made = ctx.operations.pop()
+    assert isinstance(made, AttentionBackward)
+    for name in made.outputs[RESULTS:]:
+        if name is not None:
+            del ctx.buffers[name]
+    refs = made.args[: len(tensors)]
+    _, _, block_refs, _, _, score_refs, mask_refs = made.args[len(tensors) :]
+    asked = Asked(
+        fw_graph,
+        block_refs[-1],
+        as_passed(ctx, score_captured, score_refs),
+        as_passed(ctx, mask_captured, mask_refs),
+    )
+    at = tuple(map(loop_var, range(4)))
+    extents = dict(zip(at, (*query.size[:3], key.size[2]), strict=True))
+    score = build.load(SCORE, at, torch.float32)
+    changed, mask = asked.score(ctx, score, at, extents, made.device), asked.mask(ctx, at, extents, made.device)
+    modified = build.load(GRADIENT, at, torch.float32)
+    gradient = _gradient(ctx, joint_graph, (score, modified), asked.score_captured, extents, made.device)
+
+    def loop(what: str, buffer: str, value: Node) -> Loop:
+        ranges = tuple(Range(var, extent) for var, extent in extents.items())
+        return Loop(f"{made.name}_{what}", made.device, ranges, (), (Store(buffer, at, value),), made.origins)
+
+    blocks, transposed = _both_blocks(block_refs, mask)
+    named = ("query", "key", "value", "out", "logsumexp", "grad_out", "grad_logsumexp")
+    ctx.add(
+        replace(
+            made,
+            **dict(zip(named, refs, strict=True)),
+            outputs=(*made.outputs[:RESULTS], *(None for _ in made.outputs[RESULTS:])),
+            scale=float(scale),
+            score=None if changed is score else loop("score", SCORE, changed),
+            gradient=None if gradient is modified else loop("gradient", GRADIENT, gradient),
+            mask=None if mask is None else loop("mask", SCORE, mask),
+            blocks=blocks,
+            transposed=transposed,
+        )
+    )
+    return (*results[:RESULTS], tuple(None for _ in score_captured))
+
+
+def _want_kernel(
+    ctx: LoweringContext,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    grad_out: Tensor | None,
+    joint_graph: torch.fx.GraphModule | None,
+    scale: float | Expr,
+) -> None:
+    """NotImplementedError, with the reason, unless there are kernels for it."""
+    if not has_kernel(ctx, query, key, value) or (grad_out is not None and grad_out.dtype != query.dtype):
+        raise NotImplementedError("no kernel of attention's backward for these tensors")
+    if any(extent == 0 for extent in (*query.size, *key.size, *value.size)):
+        raise NotImplementedError("attention over nothing")
+    if query.size[0] != key.size[0] and key.size[0] != 1:
+        raise NotImplementedError("a batch of keys that may or may not be one for all")
+    if joint_graph is None or not isinstance(joint_graph, torch.fx.GraphModule):
+        raise NotImplementedError("a backward without the graph of score_mod's gradient")
+    if isinstance(scale, sympy.Basic) and not scale.is_number:
+        raise NotImplementedError("a scale that is not known when compiling")
+
+
+def _gradient(
+    ctx: LoweringContext,
+    graph: Any,
+    given: tuple[Node, Node],
+    captured: Sequence[Any],
+    extents: Ranges,
+    on: torch.device,
+) -> Node:
+    """The gradient of a raw score, of (raw score, gradient of what it became). The graph's arguments are the score,
+    four positions, the gradient and the captured tensors; its results the gradients of all but the gradient."""
+    score, modified = (Computed(torch.float32, on, (), node) for node in given)
+    arguments = [score, *positions(tuple(extents), on), modified, *captured]
+    outputs = graph.graph.output_node().args[0]
+    if any(item is not None for item in outputs[1:]):
+        raise NotImplementedError("a tensor captured by score_mod that needs a gradient")
+    found, *_ = scalar_graph(ctx, graph, arguments, extents)
+    return const(0.0, torch.float32) if found is None else cast(found, torch.float32)
+
+
+def _both_blocks(block_mask: tuple[Any, ...], mask: Node | None) -> tuple[Blocks | None, Blocks | None]:
+    """A BlockMask's lists by blocks of queries, and by blocks of keys; None where there are no blocks. Unlike the
+    forward this takes a block's extents as they are: when a backward is lowered, guards may be written down already."""
+    queries, keys = (to_expr(extent) for extent in block_mask[-3:-1])
+    by_query, by_key = block_mask[2:6], block_mask[6:10]
+    if not all(isinstance(ref, TensorRef) for ref in (*by_query[:2], *by_key[:2])):
+        return None, None
+    if mask is None and all(extent.is_Integer and int(extent) >= NO_BLOCKS for extent in (queries, keys)):
+        return None, None
+    return Blocks(queries, keys, *by_query), Blocks(queries, keys, *by_key)
+
+
+__all__ = ["flex_attention_backward"]

@@ -1,0 +1,404 @@
+"""flex_attention's backward, for its kernels: each case as functions, sizes and a pair of tiles.
+
+`python -m support.attention_backward_cases SHARD SHARDS` (with TRITON_INTERPRET=1) runs the kernels in Triton's
+interpreter against float64 autograd of the dense formula and prints, for each case, "" or what went wrong, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.nn.attention import flex_attention as flex
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from litz.contractions.attention.backward_offer import plan_for, replacement
+from litz.contractions.attention.backward_tiles import BackwardTile, BackwardTiles
+from litz.contractions.subprogram import on_device
+from litz.ir import AttentionBackward, KernelCall, Loop, Program, TensorRef
+from litz.ir import interpret as ir_interpret
+from litz.ir.interpret import evaluate
+from litz.lower import lower
+from litz.pipeline import capture, make_compiler
+from litz.schedule.choices import substituted
+from support.retarget import to_cuda
+
+Mod = Callable[..., torch.Tensor]
+SMALL = BackwardTiles(BackwardTile(32, 16, 4, 2), BackwardTile(16, 32, 4, 2))
+SQUARE = BackwardTiles(BackwardTile(32, 32, 4, 2), BackwardTile(32, 32, 4, 2))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One attention and its backward.
+
+    query: (B, H, Q, D). key: (B', H', K, D). width: of a value's head, that of the key if None. score: score_mod. mask:
+    mask_mod, for which a BlockMask is made with `blocks` for (B, H), each of them or 1 (`mask_for`). lse: does the loss
+    read logsumexp ("both", "only")? strides: "transposed" for tensors that lie as (B, length, H, D), "expanded" for a
+    gradient of one number. wanted: whose gradients, of query, key and value. unfit: there is no kernel for it; part of
+    the reason.
+    """
+
+    query: tuple[int, int, int, int]
+    key: tuple[int, int, int, int]
+    width: int | None = None
+    score: Mod | None = None
+    mask: Mod | None = None
+    blocks: int | tuple[int, int] = 32
+    mask_for: tuple[bool, bool] = (False, False)
+    dtype: torch.dtype = torch.float32
+    lse: str = ""
+    strides: str = ""
+    dynamic: bool = False
+    tiles: BackwardTiles = SMALL
+    tolerance: float = 2e-5
+    wanted: tuple[int, ...] = (0, 1, 2)
+    unfit: str = ""
+
+    def tensors(self) -> list[torch.Tensor]:
+        """query, key, value, the gradients of the result and of logsumexp."""
+        torch.manual_seed(0)
+        value = (*self.key[:3], self.width or self.key[3])
+        out = (*self.query[:3], value[3])
+        found = [self._laid(torch.randn(size)).to(self.dtype) for size in (self.query, self.key, value)]
+        grad = (
+            torch.randn(()).to(self.dtype).expand(out) if self.strides == "expanded" else self._laid(torch.randn(out))
+        )
+        return [t.to(DEVICE) for t in (*found, grad.to(self.dtype), torch.randn(self.query[:3]))]
+
+    def _laid(self, x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(1, 2).contiguous().transpose(1, 2) if self.strides == "transposed" else x
+
+    def block_mask(self) -> Any:
+        if self.mask is None:
+            return None
+        batch, heads = (n if wanted else None for n, wanted in zip(self.query, self.mask_for))
+        if self.query[0] != self.key[0]:
+            batch = self.query[0]
+        return create_block_mask(
+            self.mask, batch, heads, self.query[2], self.key[2], device=DEVICE, BLOCK_SIZE=self.blocks
+        )
+
+    def step(self, attention: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The gradients that are wanted. attention: of query, key and value, the result and logsumexp (natural)."""
+        given = [t.detach().clone(memory_format=torch.preserve_format) for t in tensors[:3]]
+        wanted = [given[number].requires_grad_() for number in self.wanted]
+        out, lse = attention(*given)
+        parts = [] if self.lse == "only" else [(out, tensors[3].to(out.dtype))]
+        if self.lse:
+            parts.append((lse, tensors[4].to(lse.dtype)))
+        found = torch.autograd.grad([x for x, _ in parts], wanted, [g for _, g in parts], allow_unused=True)
+        return [torch.zeros_like(x) if grad is None else grad for x, grad in zip(wanted, found)]
+
+    def compiled(self, backend: Any) -> Callable[..., Any]:
+        """The attention of (query, key, value): (result, logsumexp). backend: None for eager."""
+        block_mask = self.block_mask()
+
+        def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+            return flex_attention(
+                q, k, v, score_mod=self.score, block_mask=block_mask, enable_gqa=True, return_lse=True
+            )
+
+        return attention if backend is None else torch.compile(attention, backend=backend, dynamic=self.dynamic)
+
+    def program(self) -> Program:
+        """The program of the backward's graph, on CUDA."""
+        torch._dynamo.reset()
+        compiler = make_compiler(None, {"disable_plugins": ("autotune",)})
+        programs: list[Program] = []
+        notes: list[Any] = []
+
+        def keep(graph: Any) -> Callable[[list[Any]], Sequence[Any]]:
+            if graph.kind == "backward":
+                programs.append(lower(to_cuda(graph), None, compiler.options, None, notes.append))
+
+            def run(args: list[Any]) -> Sequence[Any]:
+                if graph.kind == "backward":
+                    ARGUMENTS[:] = args
+                return torch.fx.Interpreter(graph.module).run(*args)
+
+            return run
+
+        with backward_allowed():
+            self.step(self.compiled(partial(capture, compile_graph=keep, compiler=compiler)), self.tensors())
+        NOTES[:] = notes
+        (program,) = programs
+        return program
+
+    def kernels(self) -> Program:
+        """The program with kernels in place of the library call."""
+        program = self.program()
+        operation = attention_of(program)
+        assert operation is not None, [note.reason for note in NOTES]
+        return substituted(program, operation, replacement(plan_for(operation, program, False), self.tiles))
+
+    def expected(self) -> list[torch.Tensor]:
+        """The same in float64, by autograd of the formula."""
+        wide = [t.double() for t in self.tensors()]
+        return self.step(self.dense, wide)
+
+    def dense(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The formula: (result, logsumexp)."""
+        batches, heads, queries, depth = query.shape
+        group = heads // key.shape[1]
+        key, value = (t.expand(batches, -1, -1, -1).repeat_interleave(group, 1) for t in (key, value))
+        scores = query @ key.transpose(-1, -2) / math.sqrt(depth)
+        lengths = (batches, heads, queries, key.shape[2])
+        at = torch.meshgrid(*(torch.arange(n, device=query.device) for n in lengths), indexing="ij")
+        if self.score is not None:
+            scores = self.score(scores, *at)
+        if self.mask is not None:
+            scores = scores.masked_fill(~self.mask(*at), -math.inf)
+        empty = (scores == -math.inf).all(-1, keepdim=True)
+        weights = torch.where(empty, 0.0, scores.masked_fill(empty, 0.0)).softmax(-1).masked_fill(empty, 0.0)
+        return weights @ value, scores.masked_fill(empty, 0.0).logsumexp(-1).masked_fill(empty[..., 0], 0.0)
+
+    def check(self) -> str:
+        """ "" or what is wrong with what the kernels compute."""
+        program = self.kernels()
+        found = [x for x in run(program, ARGUMENTS) if x is not None]
+        names = [("query", "key", "value")[number] for number in self.wanted]
+        for name, output, wanted in zip(names, found, self.expected(), strict=True):
+            if output.shape != wanted.shape:
+                return f"the {name}'s gradient has shape {tuple(output.shape)}, should have {tuple(wanted.shape)}"
+            error = (output.double() - wanted).abs().max() / wanted.abs().max().clamp(min=0.1)
+            if not error <= self.tolerance:
+                return f"the {name}'s gradient: relative error {error:.2e}"
+        return ""
+
+
+ARGUMENTS: list[Any] = []
+"""What the backward's graph was last called with."""
+NOTES: list[Any] = []
+"""What was decided when it was lowered."""
+
+
+@contextmanager
+def backward_allowed() -> Iterator[None]:
+    """torch refuses to trace the backward on a CPU, though what runs it there is right."""
+    with mock.patch.object(flex, "_validate_device", lambda *_: None):
+        yield
+
+
+def attention_of(program: Program) -> AttentionBackward | None:
+    return next((op for op in program.operations if isinstance(op, AttentionBackward)), None)
+
+
+def cpu(program: Program) -> Program:
+    """The program with all its buffers on the CPU."""
+    return on_device(program, torch.device("cpu"))
+
+
+def run(program: Program, given: Sequence[Any]) -> list[torch.Tensor | None]:
+    """The program on CPU tensors: kernels in Triton's interpreter, everything else in the IR's."""
+    from litz.runtime.triton_interpret import interpret_source
+
+    memory: dict[str, torch.Tensor] = dict(program.constants)
+    sizes: dict[Any, int] = {}
+    for item, value in zip(program.inputs, given, strict=True):
+        if isinstance(item, str):
+            memory[item] = value
+            ir_interpret._bind_layout(sizes, program.buffers[item].layout, value)
+        elif getattr(item, "is_Symbol", False):
+            sizes[item] = int(value)
+    here = cpu(program)
+    for operation in program.operations:
+        if isinstance(operation, Loop):
+            ir_interpret.run_loop(replace(operation, device=torch.device("cpu")), here, memory, sizes)
+        elif isinstance(operation, KernelCall):
+            for name in filter(None, operation.outputs):
+                memory[name] = _allocated(program, name, sizes)
+            source = replace(operation.source, text=_for_interpreter(operation.source.text))
+            buffers = [memory[item] for item in source.arguments if isinstance(item, str)]
+            values = [evaluate(item, sizes) for item in source.arguments if not isinstance(item, str)]
+            interpret_source(source, buffers, values)
+        else:
+            ir_interpret._run_extern(operation, here, memory, sizes)
+    return [ir_interpret.view(out, memory, sizes) if isinstance(out, TensorRef) else None for out in program.outputs]
+
+
+def _allocated(program: Program, name: str, sizes: Mapping[Any, int]) -> torch.Tensor:
+    """Memory with numbers in it that would be noticed."""
+    buffer = program.buffers[name]
+    shape, stride = ([evaluate(e, sizes) for e in part] for part in (buffer.layout.size, buffer.layout.stride))
+    room = max(1, evaluate(buffer.layout.span, sizes))
+    return torch.full((room,), 123).to(buffer.dtype).as_strided(shape, stride)
+
+
+def _for_interpreter(text: str) -> str:
+    """It multiplies the bits of bf16 as if they were integers."""
+    if "bf16" not in text:
+        return text
+    found = re.sub(r"tl\.dot\((\w+), (tl\.trans\(\w+\)|\w+)", r"tl.dot(\1.to(tl.float32), \2.to(tl.float32)", text)
+    return found
+
+
+# Bodies. Tables are those that a user would capture.
+
+DEVICE = "cpu"
+"""Where tensors and tables are."""
+
+
+def place(device: str) -> None:
+    """Move all that."""
+    names = ("SLOPES", "DOCUMENTS", "WORDS", "BIAS", "TABLE", "DIVISORS")
+    globals().update({name: globals()[name].to(device) for name in names}, DEVICE=device)
+    globals()["LEARNED"] = LEARNED.detach().to(device).requires_grad_()
+
+
+SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.0625])
+DOCUMENTS = torch.arange(100) // 29
+WORDS = torch.tensor([13, 70])
+
+
+def causal(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return q >= k
+
+
+def sliding(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return (q >= k) & (q - k < 24)
+
+
+def document(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return causal(b, h, q, k) & (DOCUMENTS[q] == DOCUMENTS[k])
+
+
+def padding(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return k < WORDS[b]
+
+
+def by_head(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return (h % 2 == 0) | (q >= k)
+
+
+def empty_rows(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return (q >= k) & (q % 3 != 0) & (q < 50)
+
+
+def alibi(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score + SLOPES[h].to(score.dtype) * (k - q)
+
+
+def soft_cap(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return 5 * torch.tanh(score / 5)
+
+
+def squared(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return torch.where(q >= k, score * score * 0.3, score)
+
+
+def masked_score(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return torch.where(q >= k, score, -math.inf)
+
+
+def constant_score(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score * 0 + (q - k) * 0.01
+
+
+BIAS = torch.randn(4, 100, 100)
+TABLE = torch.randn(21)
+
+
+def bias(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score + BIAS[h, q, k].to(score.dtype)
+
+
+def relative(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score * torch.sigmoid(TABLE[(q - k).clamp(-10, 10) + 10].to(score.dtype))
+
+
+DIVISORS = torch.arange(1, 101) * 0.1
+
+
+def divided(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    """Beyond the ends a kernel has 0 / 0."""
+    return score / DIVISORS[q].to(score.dtype) / DIVISORS[k].to(score.dtype)
+
+
+LEARNED = torch.randn(4, requires_grad=True)
+
+
+def learned(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score + LEARNED[h]
+
+
+BASE = Case((2, 4, 100, 16), (2, 4, 100, 16))
+HALF = 1e-2
+
+CASES: Mapping[str, Case] = {
+    "plain": replace(BASE, query=(2, 4, 64, 16), key=(2, 4, 64, 16)),
+    "odd": replace(BASE, query=(1, 2, 37, 20), key=(1, 2, 51, 20), width=9),
+    "one": replace(BASE, query=(1, 1, 1, 16), key=(1, 1, 1, 16)),
+    "one-query": replace(BASE, query=(2, 2, 1, 16), key=(2, 2, 70, 16), score=alibi),
+    "causal": replace(BASE, mask=causal),
+    "causal-whole-blocks": replace(BASE, query=(1, 2, 128, 16), key=(1, 2, 128, 16), mask=causal, tiles=SQUARE),
+    "causal-blocks-of-tiles": replace(BASE, query=(1, 2, 128, 16), key=(1, 2, 128, 16), mask=causal, blocks=64),
+    "cut-blocks": replace(BASE, mask=causal, blocks=(24, 40)),
+    "cut-blocks-sliding": replace(BASE, mask=sliding, blocks=(20, 12), tiles=SQUARE),
+    "alibi": replace(BASE, score=alibi),
+    "alibi-causal": replace(BASE, score=alibi, mask=causal),
+    "soft-cap": replace(BASE, score=soft_cap),
+    "soft-cap-lse": replace(BASE, score=soft_cap, mask=causal, lse="both"),
+    "squared": replace(BASE, score=squared, query=(1, 4, 70, 16), key=(1, 4, 40, 16)),
+    "score-of-minus-infinity": replace(BASE, score=masked_score),
+    "constant-score": replace(BASE, score=constant_score),
+    "bias": replace(BASE, score=bias),
+    "relative": replace(BASE, score=relative, mask=causal),
+    "sliding": replace(BASE, mask=sliding),
+    "document": replace(BASE, mask=document, score=soft_cap),
+    "padding": replace(BASE, mask=padding, mask_for=(True, False)),
+    "by-head": replace(BASE, mask=by_head, mask_for=(False, True)),
+    "by-both": replace(BASE, mask=by_head, mask_for=(True, True)),
+    "empty-rows": replace(BASE, mask=empty_rows, score=soft_cap),
+    "empty-rows-lse": replace(BASE, mask=causal, lse="both"),
+    "lse": replace(BASE, lse="both"),
+    "lse-only": replace(BASE, lse="only", score=soft_cap),
+    "group": replace(BASE, query=(2, 4, 100, 16), key=(2, 2, 60, 16), score=alibi),
+    "group-causal": replace(BASE, query=(1, 4, 100, 16), key=(1, 1, 100, 16), mask=causal, score=alibi),
+    "group-by-head": replace(BASE, query=(2, 4, 64, 16), key=(2, 2, 64, 16), mask=by_head, mask_for=(True, True)),
+    "one-key-for-all": replace(BASE, query=(2, 4, 50, 16), key=(1, 2, 60, 16), mask=padding, score=alibi),
+    "transposed": replace(BASE, strides="transposed", mask=causal),
+    "expanded": replace(BASE, strides="expanded", score=soft_cap),
+    "divided": replace(BASE, score=divided),
+    "dynamic-divided": replace(BASE, dynamic=True, score=divided, mask=sliding),
+    "wants-query": replace(BASE, score=soft_cap, mask=causal, wanted=(0,)),
+    "wants-key": replace(BASE, score=soft_cap, mask=causal, wanted=(1,)),
+    "wants-value": replace(BASE, score=soft_cap, mask=causal, wanted=(2,)),
+    "fp16": replace(BASE, dtype=torch.float16, mask=causal, score=alibi, tolerance=HALF),
+    "bf16": replace(BASE, dtype=torch.bfloat16, mask=causal, score=soft_cap, tolerance=3e-2),
+    "bf16-wide": replace(BASE, query=(1, 2, 40, 80), key=(1, 2, 40, 80), dtype=torch.bfloat16, tolerance=3e-2),
+    "dynamic": replace(BASE, dynamic=True, score=alibi),
+    "dynamic-causal": replace(BASE, dynamic=True, mask=causal, score=soft_cap),
+    "dynamic-group": replace(
+        BASE, dynamic=True, query=(2, 4, 70, 16), key=(2, 2, 50, 16), mask=by_head, mask_for=(True, True), lse="both"
+    ),
+    "dynamic-bias": replace(BASE, dynamic=True, score=bias, mask=sliding, dtype=torch.float16, tolerance=HALF),
+    "captured-gradient": replace(BASE, score=learned, unfit="captured"),
+}
+
+
+def main(shard: int, shards: int) -> None:
+    found = {}
+    for name in list(CASES)[shard::shards]:
+        if CASES[name].unfit:
+            continue
+        try:
+            found[name] = CASES[name].check()
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
+
+__all__ = ["CASES", "NOTES", "Case", "attention_of", "backward_allowed", "cpu", "place", "run"]

@@ -164,6 +164,17 @@ def test_blocks_that_no_tile_divides_are_left_to_the_library() -> None:
     assert "blocks of 24" in notes[0].reason
 
 
+@pytest.mark.parametrize(("block", "most"), [(128, (128, 128)), (96, (32, 32)), (48, (16, 16)), ((64, 16), (64, 16))])
+def test_a_tile_lies_in_one_block(block: Any, most: tuple[int, int]) -> None:
+    program, template = attention(replace(LARGE, mask=window, block=block, tiles=Tiles(16, 16, 4, 2)))
+    notes: list[Decision] = []
+    (choice,) = offer_attention(template, context(program, template, notes))
+    rows, keys = map(int, choice.name.split()[2].split("x"))
+    assert rows <= most[0] and keys <= most[1] and min(rows, keys) >= 16
+    first, second = (block, block) if isinstance(block, int) else block
+    assert first % rows == 0 and second % keys == 0
+
+
 def test_small_blocks_have_small_tiles() -> None:
     program, template = attention(replace(LARGE, mask=window, block=64))
     plan = make_plan(template, program, written(template, program), False)

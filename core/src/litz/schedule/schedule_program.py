@@ -26,13 +26,15 @@ from .reduce_in_place import reduce_in_place
 from .schedule import Kernel, Schedule, Steps
 from .simplify import remove_dead_operations
 from .split import split_reductions
+from .write_in_place import write_in_place
 
 
 def core_program_passes() -> tuple[Pass, ...]:
     """Core's own passes of stage "program"."""
     return (
         Pass("remove_dead_operations", "program", remove_dead_operations),
-        Pass("split_reductions", "program", split_reductions, ("remove_dead_operations",)),
+        Pass("write_in_place", "program", write_in_place, ("remove_dead_operations",)),
+        Pass("split_reductions", "program", split_reductions, ("write_in_place",)),
         Pass("inline_pointwise", "program", inline_pointwise, ("split_reductions",)),
         Pass("simplify_bodies", "program", simplify_bodies, ("inline_pointwise",)),
     )

@@ -1,0 +1,123 @@
+"""Writes into an input where it lies, of what functionalization made a copy, writes into the copy and a copy back.
+
+In and out: a Program. `cache.index_copy_(2, position, key)` becomes, as AOTAutograd has it, a new tensor with all of
+the cache and the new keys, and at the end all of it is copied to the cache: twice the cache is read and written for one
+row. Where nobody wants the old values any more once the new ones are written, the copy is the input. Where inputs lie, and
+that they share no memory but as they were traced, is looked at on each call (`litz.capture.aliasing`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from litz.ir import Blocks, Extern, Loop, Node, Program, TensorRef
+from litz.ir.arguments import rebuild
+from litz.ir.index import ONE
+from litz.ir.node import intern, with_args
+from litz.ir.transform import map_stores
+from litz_plugins import PassContext
+
+
+def write_in_place(program: Program, context: PassContext) -> Program:
+    """The pass."""
+    if not getattr(context.options, "memory_planning", True):
+        return program
+    for name in list(program.input_buffers):
+        copy = _copy_of(name, program)
+        if copy is None or _may_fail(copy, program, context):
+            continue
+        first, last = program.writers[copy][0].name, program.writers[name][0].name
+        context.record(name, "written in place", f"nobody reads what {first} copied once that is written")
+        operations = (renamed(op, copy, name) for op in program.operations if op.name not in (first, last))
+        buffers = {each: buffer for each, buffer in program.buffers.items() if each != copy}
+        program = replace(program, operations=tuple(operations), buffers=buffers)
+    return program
+
+
+def _copy_of(name: str, program: Program) -> str | None:
+    """The temporary that all of an input is copied to, and that is copied back to it at the end; None if there is none,
+    or the two are needed at the same time."""
+    roots = {*program.roots, *program.roots.values()}
+    writers = program.writers[name]
+    if len(writers) != 1 or not isinstance(writers[0], Loop) or name in roots:
+        return None
+    last = writers[0]
+    copy = _source(last, name, program)
+    if copy is None or copy in roots or copy in program.output_buffers:
+        return None
+    mine, own = program.buffers[copy], program.buffers[name]
+    if mine.kind != "temporary" or mine.layout != own.layout or mine.dtype != own.dtype or mine.device != own.device:
+        return None
+    first, *others = program.writers[copy]
+    if not isinstance(first, Loop) or _source(first, copy, program) != name:
+        return None
+    if any(isinstance(op, Extern) and copy in op.outputs for op in others):
+        return None  # the call makes a tensor of its own
+    at = program.positions
+    begin, end = (at[op.name] for op in ((*others, last)[0], last))
+    if any(at[op.name] > end for op in others):
+        return None
+    olds = (op for op in program.readers[name] if op is not first)
+    return copy if all(at[op.name] < begin for op in olds) else None
+
+
+def _may_fail(copy: str, program: Program, context: PassContext) -> bool:
+    """May an index out of range be an error that one survives, on a device that the host waits for? The input has its
+    old values then, as in eager."""
+    writers = [op for op in program.writers[copy] if isinstance(op, Loop)]
+    checks = any(node.op == "bounded" for op in writers for node in op.nodes)
+    return checks and not context.target_of(program.buffers[copy].device).asynchronous
+
+
+def _source(loop: Loop, target: str, program: Program) -> str | None:
+    """The buffer that a loop copies, element for element, all of `target` from; None if it does anything else."""
+    if loop.is_reduction or len(loop.stores) != 1:
+        return None
+    (store,) = loop.stores
+    value = store.value
+    if store.buffer != target or not store.is_plain or value.op != "load" or value.indirect or value.mask is not None:
+        return None
+    if value.index != store.index or program.buffers[value.buffer].layout.size != program.buffers[target].layout.size:
+        return None
+    walked = [
+        index for index, size in zip(store.index, program.buffers[target].layout.size, strict=True) if size != ONE
+    ]
+    extents = [size for size in program.buffers[target].layout.size if size != ONE]
+    if len(set(walked)) != len(walked) or [loop.extents.get(index) for index in walked] != extents:
+        return None
+    return value.buffer
+
+
+def renamed(value: Any, old: str, new: str) -> Any:
+    """An operation, or what one holds, on another buffer."""
+    if isinstance(value, TensorRef):
+        return replace(value, buffer=new) if value.buffer == old else value
+    if isinstance(value, Loop):
+        return _renamed_loop(value, old, new)
+    if isinstance(value, Extern):
+        found = _renamed_fields(value, old, new)
+        return replace(found, mutates=tuple(new if name == old else name for name in found.mutates))
+    if isinstance(value, (tuple, list, dict)):
+        return rebuild(value, lambda leaf: renamed(leaf, old, new))
+    return _renamed_fields(value, old, new) if isinstance(value, Blocks) else value
+
+
+def _renamed_fields(value: Any, old: str, new: str) -> Any:
+    return replace(value, **{each.name: renamed(getattr(value, each.name), old, new) for each in fields(value)})
+
+
+def _renamed_loop(loop: Loop, old: str, new: str) -> Loop:
+    if old not in loop.reads and old not in loop.writes:
+        return loop
+
+    def change(node: Node, args: tuple[Node, ...]) -> Node:
+        if node.op != "load" or node.buffer != old:
+            return with_args(node, args)
+        return intern("load", node.dtype, args, (new, *node.attrs[1:]))
+
+    stores = map_stores(loop.stores, change)
+    return replace(loop, stores=tuple(replace(s, buffer=new if s.buffer == old else s.buffer) for s in stores))
+
+
+__all__ = ["renamed", "write_in_place"]

@@ -2,8 +2,8 @@
 
 In and out: a Program. `cache.index_copy_(2, position, key)` becomes, as AOTAutograd has it, a new tensor with all of
 the cache and the new keys, and at the end all of it is copied to the cache: twice the cache is read and written for one
-row. Where nobody wants the old values any more once the new ones are written, the copy is the input. Where inputs lie, and
-that they share no memory but as they were traced, is looked at on each call (`litz.capture.aliasing`).
+row. Where nobody wants the old values any more once the new ones are written, the copy is the input. Where inputs lie,
+and that they share no memory but as they were traced, is looked at on each call (`litz.capture.aliasing`).
 """
 
 from __future__ import annotations

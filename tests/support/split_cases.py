@@ -15,14 +15,16 @@ from typing import Any
 
 import torch
 from torch._subclasses import FakeTensorMode
+from torch.nn.attention.flex_attention import flex_attention as flex
 
 from litz.contractions.attention.decode import choose_split, refuse, replacement
 from litz.contractions.attention.in_place import InPlace, read_in_place
 from litz.contractions.attention.split import Split
 from litz.ir import Attention, KernelCall, Program
-from litz.pipeline import schedule_only
+from litz.pipeline import make_compiler, schedule_only
 from litz.schedule.choices import substituted
 from litz.target import target_named
+from support.retarget import cuda_schedules
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -84,7 +86,7 @@ class Case:
     """fn: of q, k, v and what else there is. sizes: batch, heads, heads of the key, queries, keys, width, and the
     value's. split: None for what is chosen. more: makes what comes after v. view: of q, k and v: how they come to lie.
     reference: `exactly`, of the same arguments. absorbs: how many operations the kernel takes over. dynamic: (tensor,
-    dimension) of sizes that are symbols."""
+    dimension) of sizes that are symbols. on_cpu: captured there, as what it calls needs."""
 
     fn: Fn
     sizes: tuple[int, ...]
@@ -95,6 +97,7 @@ class Case:
     reference: Fn = exactly
     absorbs: int = 0
     dynamic: Sequence[tuple[int, int]] = ()
+    on_cpu: bool = False
     tolerance: float = 1e-5
 
     def tensors(self) -> list[Tensor]:
@@ -118,11 +121,17 @@ class Case:
         tensors = self.tensors()
         # Without the plugin that chooses, the library call stays.
         options = {"disable_plugins": ("library", "autotune")}
-        with FakeTensorMode(), torch.no_grad():
-            fakes = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda") for t in tensors]
+        if self.on_cpu:
             for tensor, dim in self.dynamic:
-                torch._dynamo.mark_dynamic(fakes[tensor], dim)
-            (schedule,) = schedule_only(self._in_order, fakes, options)
+                torch._dynamo.mark_dynamic(tensors[tensor], dim)
+            compiler = make_compiler(None, options)
+            (schedule,) = cuda_schedules(lambda own: torch.compile(self._in_order, backend=own)(*tensors), compiler)
+        else:
+            with FakeTensorMode(), torch.no_grad():
+                fakes = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda") for t in tensors]
+                for tensor, dim in self.dynamic:
+                    torch._dynamo.mark_dynamic(fakes[tensor], dim)
+                (schedule,) = schedule_only(self._in_order, fakes, options)
         (attention,) = (op for op in schedule.program.operations if isinstance(op, Attention))
         return schedule.program, attention
 
@@ -189,6 +198,15 @@ def masked(repeat: Callable[[Tensor, int], Tensor], times: int) -> Fn:
     return call
 
 
+def _tilted(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return score + (k - q) * (h + 1) * 0.01
+
+
+def _tilt(heads: int, queries: int, keys: int) -> Tensor:
+    distance = torch.arange(keys)[None, None] - torch.arange(queries)[None, :, None]
+    return distance * (torch.arange(heads)[:, None, None] + 1) * 0.01
+
+
 HALF = 8e-3
 BATCH, KEYS = ((0, 0), (1, 0), (2, 0)), ((1, 2), (2, 2))
 CASES: Mapping[str, Case] = {
@@ -229,6 +247,13 @@ CASES: Mapping[str, Case] = {
         (2, 3, 3, 2, 37, 16),
         more=_bias(2, 1, 2, 48),
         reference=lambda q, k, v, b: exactly(q, k, v, b[..., 3:40]),
+    ),
+    # As torch aligns what it makes of a mask.
+    "bias-padded": Case(
+        lambda q, k, v, m: efficient(q, k, v, torch.nn.functional.pad(as_bias(m, q), (0, 11)).narrow(-1, 0, 37)),
+        (2, 3, 3, 2, 37, 16),
+        more=_mask(2, 1, 2, 37),
+        absorbs=1,
     ),
     "bias-computed": Case(
         lambda q, k, v, b: efficient(q, k, v, b.cos() * 2),
@@ -288,6 +313,19 @@ CASES: Mapping[str, Case] = {
         (2, 8, 2, 1, 37, 16),
         reference=lambda q, k, v: exactly(q, k[:, :, 5:30], v[:, :, 5:30]),
         absorbs=2,
+    ),
+    "flex": Case(
+        lambda q, k, v: flex(q, k, v, score_mod=_tilted, enable_gqa=True),
+        (2, 8, 2, 1, 37, 16),
+        reference=lambda q, k, v: exactly(q, k, v, _tilt(8, 1, 37)),
+        on_cpu=True,
+    ),
+    "flex-dynamic": Case(
+        lambda q, k, v: flex(q, k, v, score_mod=_tilted, enable_gqa=True),
+        (2, 8, 2, 3, 37, 16),
+        reference=lambda q, k, v: exactly(q, k, v, _tilt(8, 3, 37)),
+        dynamic=KEYS,
+        on_cpu=True,
     ),
     "narrowed": Case(
         lambda q, k, v: efficient(q, k.to(F16), v.to(F16)).float(),

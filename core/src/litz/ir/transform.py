@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
-from .attention import Blocks
-from .buffer import Buffer, TensorRef
+from .buffer import Buffer
 from .build import index as index_node
 from .index import ONE, ZERO, Expr, Ranges, Symbol, flat_index, stride_of, substitute
 from .node import Node, intern, rewrite, with_args
-from .operation import Extern, Loop, Range, Store, expressions
+from .operation import Loop, Range, Store, expressions
 
 
 def rename(node: Node, args: tuple[Node, ...], mapping: Mapping[Symbol, Expr], ranges: Ranges) -> Node:
@@ -74,38 +72,6 @@ def replace_loads(stores: tuple[Store, ...], value: Callable[[Node], Node | None
         return (value(new) or new) if new.op == "load" else new
 
     return map_stores(stores, change)
-
-
-def rename_buffers(value: Any, names: Mapping[str, str]) -> Any:
-    """An operation, or a part of one, with buffers under other names: in loops, references, and lists of either."""
-    if isinstance(value, Loop):
-
-        def change(node: Node, args: tuple[Node, ...]) -> Node:
-            if node.op != "load" or node.buffer not in names:
-                return with_args(node, args)
-            return intern("load", node.dtype, args, (names[node.buffer], *node.attrs[1:]))
-
-        stores = map_stores(value.stores, change)
-        return replace(value, stores=tuple(replace(s, buffer=names.get(s.buffer, s.buffer)) for s in stores))
-    if isinstance(value, TensorRef):
-        return replace(value, buffer=names.get(value.buffer, value.buffer))
-    if isinstance(value, Extern):
-        renamed = {f.name: rename_buffers(getattr(value, f.name), names) for f in fields(value) if f.name not in _NAMES}
-        outputs = tuple(name if name is None else names.get(name, name) for name in value.outputs)
-        mutates = tuple(names.get(name, name) for name in value.mutates)
-        aliases = {names.get(name, name): names.get(base, base) for name, base in value.aliases.items()}
-        return replace(value, **renamed, outputs=outputs, mutates=mutates, aliases=aliases)
-    if isinstance(value, Blocks):
-        return replace(value, **{f.name: rename_buffers(getattr(value, f.name), names) for f in fields(value)})
-    if isinstance(value, (tuple, list)):
-        return type(value)(rename_buffers(item, names) for item in value)
-    if isinstance(value, dict):
-        return {key: rename_buffers(item, names) for key, item in value.items()}
-    return value
-
-
-_NAMES = frozenset({"name", "origins", "outputs", "mutates", "aliases"})
-"""Fields of an Extern that hold names."""
 
 
 def flatten(loop: Loop, buffers: Mapping[str, Buffer]) -> Loop:

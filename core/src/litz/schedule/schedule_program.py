@@ -33,8 +33,8 @@ def core_program_passes() -> tuple[Pass, ...]:
     """Core's own passes of stage "program"."""
     return (
         Pass("remove_dead_operations", "program", remove_dead_operations),
-        Pass("write_in_place", "program", write_in_place, ("remove_dead_operations",), ("split_reductions",)),
-        Pass("split_reductions", "program", split_reductions, ("remove_dead_operations",)),
+        Pass("write_in_place", "program", write_in_place, ("remove_dead_operations",)),
+        Pass("split_reductions", "program", split_reductions, ("write_in_place",)),
         Pass("inline_pointwise", "program", inline_pointwise, ("split_reductions",)),
         Pass("simplify_bodies", "program", simplify_bodies, ("inline_pointwise",)),
     )

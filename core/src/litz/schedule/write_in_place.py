@@ -1,100 +1,123 @@
-"""Writes into a part of a tensor, done where the tensor lies.
+"""Writes into an input where it lies, of what functionalization made a copy, writes into the copy and a copy back.
 
-In and out: a Program. `cache.index_copy_(...)` arrives as a copy of the input, a scatter into the copy, and the copy
-written back at the end. Where the input is not looked at in between except through the copy, the scatter writes the
-input itself and both copies go: a decoding step moves a row of its cache and not all of it.
+In and out: a Program. `cache.index_copy_(2, position, key)` becomes, as AOTAutograd has it, a new tensor with all of
+the cache and the new keys, and at the end all of it is copied to the cache: twice the cache is read and written for one
+row. Where nobody wants the old values any more once the new ones are written, the copy is the input. Where inputs lie,
+and that they share no memory but as they were traced, is looked at on each call (`litz.capture.aliasing`).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
-from litz.ir import Loop, Operation, Program
-from litz.ir.index import ONE, ZERO
-from litz.ir.transform import rename_buffers
+from litz.ir import Blocks, Extern, Loop, Node, Program, TensorRef
+from litz.ir.arguments import rebuild
+from litz.ir.index import ONE
+from litz.ir.node import intern, with_args
+from litz.ir.transform import map_stores
 from litz_plugins import PassContext
 
 
 def write_in_place(program: Program, context: PassContext) -> Program:
     """The pass."""
-    while (found := _next(program, context)) is not None:
-        copy, back, old, new = found
-        kept = [op for op in program.operations if op.name not in (copy.name, back.name)]
-        names = {new: old}
-        buffers = {name: buffer for name, buffer in program.buffers.items() if name != new}
-        program = replace(program, operations=tuple(rename_buffers(op, names) for op in kept), buffers=buffers)
-        context.record(copy.name, "in place", f"{new} is {old} from here on, and nothing reads what {old} was")
+    if not getattr(context.options, "memory_planning", True):
+        return program
+    for name in list(program.input_buffers):
+        copy = _copy_of(name, program)
+        if copy is None or _may_fail(copy, program, context):
+            continue
+        first, last = program.writers[copy][0].name, program.writers[name][0].name
+        context.record(name, "written in place", f"nobody reads what {first} copied once that is written")
+        operations = (renamed(op, copy, name) for op in program.operations if op.name not in (first, last))
+        buffers = {each: buffer for each, buffer in program.buffers.items() if each != copy}
+        program = replace(program, operations=tuple(operations), buffers=buffers)
     return program
 
 
-def _next(program: Program, context: PassContext) -> tuple[Loop, Loop, str, str] | None:
-    """A copy of an input, its way back, the input's name and the copy's."""
-    inputs = frozenset(program.input_buffers)
-    for operation in program.operations:
-        pair = _copied(operation, program)
-        if pair is None or pair[0] not in inputs:
-            continue
-        old, new = pair
-        back = _way_back(program, old, new)
-        if back is not None and _may_be_one(program, operation, back, old, new, context):
-            assert isinstance(operation, Loop)
-            return operation, back, old, new
-    return None
-
-
-def _copied(operation: Operation, program: Program) -> tuple[str, str] | None:
-    """(source, copy) where an operation does nothing but store each element of one buffer at its place in another that
-    lies likewise."""
-    if not isinstance(operation, Loop) or len(operation.stores) != 1 or operation.is_reduction:
+def _copy_of(name: str, program: Program) -> str | None:
+    """The temporary that all of an input is copied to, and that is copied back to it at the end; None if there is none,
+    or the two are needed at the same time."""
+    roots = {*program.roots, *program.roots.values()}
+    writers = program.writers[name]
+    if len(writers) != 1 or not isinstance(writers[0], Loop) or name in roots:
         return None
-    (store,) = operation.stores
+    last = writers[0]
+    copy = _source(last, name, program)
+    if copy is None or copy in roots or copy in program.output_buffers:
+        return None
+    mine, own = program.buffers[copy], program.buffers[name]
+    if mine.kind != "temporary" or mine.layout != own.layout or mine.dtype != own.dtype or mine.device != own.device:
+        return None
+    first, *others = program.writers[copy]
+    if not isinstance(first, Loop) or _source(first, copy, program) != name:
+        return None
+    if any(isinstance(op, Extern) and copy in op.outputs for op in others):
+        return None  # the call makes a tensor of its own
+    at = program.positions
+    begin, end = (at[op.name] for op in ((*others, last)[0], last))
+    if any(at[op.name] > end for op in others):
+        return None
+    olds = (op for op in program.readers[name] if op is not first)
+    return copy if all(at[op.name] < begin for op in olds) else None
+
+
+def _may_fail(copy: str, program: Program, context: PassContext) -> bool:
+    """May an index out of range be an error that one survives, on a device that the host waits for? The input has its
+    old values then, as in eager."""
+    writers = [op for op in program.writers[copy] if isinstance(op, Loop)]
+    checks = any(node.op == "bounded" for op in writers for node in op.nodes)
+    return checks and not context.target_of(program.buffers[copy].device).asynchronous
+
+
+def _source(loop: Loop, target: str, program: Program) -> str | None:
+    """The buffer that a loop copies, element for element, all of `target` from; None if it does anything else."""
+    if loop.is_reduction or len(loop.stores) != 1:
+        return None
+    (store,) = loop.stores
     value = store.value
-    if not store.is_plain or value.op != "load" or value.indirect or value.mask is not None:
+    if store.buffer != target or not store.is_plain or value.op != "load" or value.indirect or value.mask is not None:
         return None
-    source, copy = program.buffers[value.buffer], program.buffers[store.buffer]
-    if source.layout != copy.layout or source.dtype != copy.dtype or source.device != copy.device:
+    if value.index != store.index or program.buffers[value.buffer].layout.size != program.buffers[target].layout.size:
         return None
-    sizes = {r.var: r.size for r in operation.ranges}
-    whole = len(set(store.index) - {ZERO}) == sum(size != ONE for size in copy.layout.size) and all(
-        size == ONE if at == ZERO else sizes.get(at) == size
-        for at, size in zip(store.index, copy.layout.size, strict=True)
-    )
-    return (value.buffer, store.buffer) if whole and value.index == store.index else None
-
-
-def _way_back(program: Program, old: str, new: str) -> Loop | None:
-    """The copy of `new` to `old`, the only write of it."""
-    writers = program.writers[old]
-    if len(writers) != 1 or not isinstance(writers[0], Loop) or _copied(writers[0], program) != (new, old):
+    walked = [
+        index for index, size in zip(store.index, program.buffers[target].layout.size, strict=True) if size != ONE
+    ]
+    extents = [size for size in program.buffers[target].layout.size if size != ONE]
+    if len(set(walked)) != len(walked) or [loop.extents.get(index) for index in walked] != extents:
         return None
-    return writers[0]
+    return value.buffer
 
 
-def _may_be_one(program: Program, copy: Operation, back: Loop, old: str, new: str, context: PassContext) -> bool:
-    """May a copy and its original be one buffer? Whoever else reads the original comes before the copy is changed,
-    whoever changes it before the way back, and nobody knows either by another name."""
-    if new in program.output_buffers or program.buffers[new].kind != "temporary" or _shared(program, old, new):
-        return False
-    place = program.positions
-    changes = [op for op in program.writers[new] if op.name != copy.name]
-    if not changes or any(not _only_stores(op, old, new, program, context) for op in changes):
-        return False
-    first, last = place[changes[0].name], place[changes[-1].name]
-    others = [op for op in program.readers[old] if op.name != copy.name]
-    return all(place[op.name] < first for op in others) and place[copy.name] < first and last < place[back.name]
+def renamed(value: Any, old: str, new: str) -> Any:
+    """An operation, or what one holds, on another buffer."""
+    if isinstance(value, TensorRef):
+        return replace(value, buffer=new) if value.buffer == old else value
+    if isinstance(value, Loop):
+        return _renamed_loop(value, old, new)
+    if isinstance(value, Extern):
+        found = _renamed_fields(value, old, new)
+        return replace(found, mutates=tuple(new if name == old else name for name in found.mutates))
+    if isinstance(value, (tuple, list, dict)):
+        return rebuild(value, lambda leaf: renamed(leaf, old, new))
+    return _renamed_fields(value, old, new) if isinstance(value, Blocks) else value
 
 
-def _shared(program: Program, *names: str) -> bool:
-    return any(name in names or base in names for name, base in program.roots.items() if name != base)
+def _renamed_fields(value: Any, old: str, new: str) -> Any:
+    return replace(value, **{each.name: renamed(getattr(value, each.name), old, new) for each in fields(value)})
 
 
-def _only_stores(operation: Operation, old: str, new: str, program: Program, context: PassContext) -> bool:
-    """Does a loop that changes the copy read neither, and is no check of a position left to fail while it runs? Where
-    the host waits for the loop, a failed check is an error that a program may catch, and the input must be whole."""
-    if not isinstance(operation, Loop) or {old, new} & {node.buffer for node in operation.loads}:
-        return False
-    checked = any(node.op == "bounded" for node in operation.nodes)
-    return not checked or context.target_of(operation.device).asynchronous
+def _renamed_loop(loop: Loop, old: str, new: str) -> Loop:
+    if old not in loop.reads and old not in loop.writes:
+        return loop
+
+    def change(node: Node, args: tuple[Node, ...]) -> Node:
+        if node.op != "load" or node.buffer != old:
+            return with_args(node, args)
+        return intern("load", node.dtype, args, (new, *node.attrs[1:]))
+
+    stores = map_stores(loop.stores, change)
+    return replace(loop, stores=tuple(replace(s, buffer=new if s.buffer == old else s.buffer) for s in stores))
 
 
-__all__ = ["write_in_place"]
+__all__ = ["renamed", "write_in_place"]

@@ -2,8 +2,8 @@
 
     python -m benchmarks.attention_backward_tiles [--only "causal 128" ...] [--dtype bf16] [--best N]
 
-TFLOP/s count the products that a kernel makes, three of the query's and four of that of key and value, over the blocks of
-keys that the mask leaves. The median of 20 launches counts.
+TFLOP/s count the products that a kernel makes, three of the query's and four of that of key and value, over the blocks
+of keys that the mask leaves. The median of 20 launches counts.
 """
 
 from __future__ import annotations

@@ -108,6 +108,7 @@ COMPILED = [
     "one-key-for-all",
     "bf16",
     "dynamic-group",
+    "dynamic-one-key-for-all",
     "lse-only",
 ]
 

@@ -143,7 +143,7 @@ def sweep(function: Callable[..., Any], given: Sequence[torch.Tensor], cache: Ca
     widest = power_of_two(max(plan.widths))
     for rows, keys, warps, stages in product((64, 128), (32, 64, 128), (4, 8), (2, 3, 4)):
         tiles = Tiles(rows, keys, warps, stages)
-        if shared_bytes(tiles, plan.padded, plan.dtype.itemsize) > target.shared_bytes or rows * widest > 2**15:
+        if shared_bytes(tiles, plan.held, plan.dtype.itemsize) > target.shared_bytes or rows * widest > 2**15:
             continue
         try:
             source = write_attention(plan, tiles, "attention")

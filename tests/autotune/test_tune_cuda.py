@@ -258,6 +258,34 @@ def test_a_convolution_and_its_activation_become_one_kernel(tmp_path: Path) -> N
     assert isinstance(call, KernelCall) and "convolution" in call.target_name
 
 
+def test_a_bias_is_part_of_a_convolutions_kernel_or_one_of_its_own(tmp_path: Path) -> None:
+    """The library is called without it, and timed together with the kernel that adds it."""
+    x, w, b = torch.randn(2, 16, 8, 8), torch.randn(32, 16, 3, 3), torch.randn(32)
+
+    def fn(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, w, b, padding=1)
+
+    (call,) = FakeGpu(tmp_path / "a", triton_wins).schedule(fn, x, w, b).steps
+    assert isinstance(call, KernelCall)
+    gpu = FakeGpu(tmp_path / "b", library_wins)
+    call, kernel = gpu.schedule(fn, x, w, b).steps
+    assert isinstance(call, Template) and call.args[2] is None and isinstance(kernel, Kernel)
+    assert any(name.startswith("library with 1 user") for names in gpu.runner.raced for name in names)
+
+
+def test_channels_last_depthwise_with_a_bias_is_one_loop(tmp_path: Path) -> None:
+    x = torch.randn(2, 6, 9, 8).contiguous(memory_format=torch.channels_last)
+    w, b = torch.randn(6, 1, 3, 3), torch.randn(6)
+    gpu = FakeGpu(tmp_path, lambda name: 50.0 if name.startswith("depthwise") else 100.0)
+
+    def fn(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.silu(F.conv2d(x, w, b, groups=6))
+
+    torch.testing.assert_close(gpu.compile(fn)(x, w, b), fn(x, w, b), atol=1e-5, rtol=1e-5)
+    (kernel,) = gpu.schedules[0].steps
+    assert isinstance(kernel, Kernel)
+
+
 def test_groups_of_few_channels_stay_with_the_library(tmp_path: Path) -> None:
     x, w = torch.randn(2, 4, 8, 8), torch.randn(8, 2, 3, 3)
     gpu = FakeGpu(tmp_path, triton_wins)

@@ -436,3 +436,33 @@ def test_a_worker_that_dies_is_on_record(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert record.counts["static"] + record.counts["dynamic"] == 2 and "die: 2 programs" in record.summary()
     assert [(f["label"], f["kind"]) for f in record.failures] == [("die:1", "crash -6")]
     assert "Fatal Python error: Aborted" in Path(record.failures[0]["script"]).read_text()
+
+
+def test_guards_hold_together() -> None:
+    """take_along_dim fixes x0's size; unflatten's guard is an "or", which torch joins to the rest without parentheses:
+    other sizes were then taken for accepted."""
+    inputs = (
+        InputSpec((6,), torch.int64, 1, "index", 6),
+        InputSpec((7,), torch.int64, 2, "index", 6),
+        InputSpec((4, 32), F32, 3),
+    )
+    program = FuzzProgram(
+        inputs,
+        (Statement("v0", "torch.take_along_dim(x0, x1, 0)"), Statement("v1", "x2.unflatten(1, (-1, 16))")),
+        ("v0", "v1"),
+        dynamic=True,
+    )
+    executable = execute.FuzzCompiler(compiled=False).compile(program, make_inputs(inputs))
+    assert executable.accepts(make_inputs(inputs))
+    assert executable.accepts(make_inputs((*inputs[:2], InputSpec((5, 64), F32, 3))))
+    assert not executable.accepts(make_inputs((InputSpec((26,), torch.int64, 1, "index", 6), *inputs[1:])))
+
+
+def test_contractions_are_among_the_statements() -> None:
+    """Programs store weights in 8 and 4 bits, attend with masks and bodies, and convolve with a bias."""
+    programs = [generate(f"contracting:{number}")[0] for number in range(150)]
+    texts = [statement.text for program in programs for statement in program.statements]
+    for what in ("& 15", "scaled_dot_product_attention", "flex_attention", "repeat_interleave", "conv2d", ".expand("):
+        assert any(what in text for text in texts), what
+    dtypes = {spec.dtype for program in programs for spec in program.inputs}
+    assert {torch.float8_e4m3fn, torch.int8, torch.uint8} <= dtypes

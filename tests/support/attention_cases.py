@@ -242,6 +242,8 @@ CASES: Mapping[str, Case] = {
     "one-key": Case(operands(keys=1), score_mod=relative, lse=True),
     "one-batch-one-head": Case(operands(batch=1, heads=1), score_mod=relative, mask=causal),
     "odd-widths": Case(operands(width=24, value_width=40), lse=True),
+    "two-parts": Case(operands(width=96, value_width=80), score_mod=alibi, mask=causal, lse=True),
+    "two-parts-masked": Case(operands(width=70, value_width=36), lse=True),
     "narrow": Case(operands(width=3, value_width=5)),
     "scale": Case(scale=0.3, lse=True),
     "negative-scale": Case(scale=-0.3, lse=True),

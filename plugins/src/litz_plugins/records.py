@@ -71,9 +71,8 @@ class Target:
     abilities: words. "blocks": kernels run as blocks of threads, of which a unit takes a few at a time, and memory
     is read in lines that neighbouring threads share. "finish": the last block of a kernel can combine what all have
     stored (`Kernel.finish`). "arena": small buffers are worth having fixed places in one allocation. "recording":
-    CUDA graphs can record a call. "attention": core has kernels of attention for it. "separate_bias": the library adds a
-    convolution's bias by a kernel of its own (unless it is depthwise and channels first), so that a Loop does as well and
-    may fuse.
+    CUDA graphs can record a call. "separate_bias": the library adds a convolution's bias by a kernel of its own (unless
+    it is depthwise and channels first), so that a Loop does as well and may fuse. "attention": core has kernels of it.
 
     What the wrapper does for it: allocator, "torch" (`torch.empty_strided`), "pool" (litz's pool of host memory) or
     "cuda" (torch's CUDA allocator, of the current device); guard, a context manager around a call that makes the device

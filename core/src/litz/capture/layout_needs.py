@@ -26,6 +26,10 @@ _ROWS: Mapping[str, Row] = {
     # Their CUDA kernels lay out the gradient as `self` lies and then index it row-major: pytorch issue 120759.
     "nll_loss2d_forward": {"self": "contiguous", "target": "contiguous"},
     "nll_loss2d_backward": {"self": "contiguous", "grad_output": "contiguous", "target": "contiguous"},
+    # Attention wants widths that lie in order, and says so only where it runs.
+    "_scaled_dot_product_efficient_attention": "traced",
+    "_scaled_dot_product_flash_attention": "traced",
+    "_scaled_dot_product_cudnn_attention": "traced",
     # Kernels that look at the strides and take what comes.
     "convolution": "any",
     "_convolution": "any",

@@ -5,20 +5,21 @@ from collections.abc import Sequence
 
 from litz_plugins import OptionsView, TemplateSpec
 
-from .attention import backward_offer, offer
+from .attention import backward_offer, decode, offer
 from .products.gemm import OPERANDS
 from .products.rows import offer_rows
 
 
 def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
     """What core offers: attention always, products where nothing is measured."""
-    attention = (
+    attention = [
         TemplateSpec("attention", offer.KINDS, offer.offer_attention),
-        TemplateSpec("attention_backward", backward_offer.KINDS, backward_offer.offer_attention_backward),
-    )
+        TemplateSpec("attention of few queries", decode.KINDS, decode.offer_split),
+        TemplateSpec("attention's backward", backward_offer.KINDS, backward_offer.offer_attention_backward),
+    ]
     if options.get("max_autotune", False):
         return attention  # litz-autotune offers the others, among more
-    return (*attention, TemplateSpec("rows", tuple(OPERANDS), offer_rows))
+    return [*attention, TemplateSpec("rows", tuple(OPERANDS), offer_rows)]
 
 
 __all__ = ["core_templates"]

@@ -29,7 +29,8 @@ SPLIT = 1024
 @dataclass(frozen=True)
 class Contraction:
     """FLOPs, the inputs' dtype, and how many units of a device it can keep busy. between: bytes of what the call writes
-    to memory and reads again. launches: kernels that it is."""
+    to memory and reads again. launches: kernels that it is. alone: bytes that one unit reads by itself, at least; 0
+    where that is not known."""
 
     use: Use
     flops: float
@@ -37,6 +38,7 @@ class Contraction:
     pieces: float
     between: float = 0.0
     launches: int = 1
+    alone: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -144,8 +146,9 @@ def _convolution_backward(call: _Call) -> Contraction | None:
     return _convolve(call, call.size("input"), call.size("grad_output"), times)
 
 
-def _attention(times: float, heads_last: bool = False) -> Callable[[_Call], Contraction]:
-    """`times`: matmuls done, where the forward is 2. heads_last: tensors are (batch, sequence, heads, width)."""
+def _attention(times: float, heads_last: bool = False, whole: bool = False) -> Callable[[_Call], Contraction]:
+    """`times`: matmuls done, where the forward is 2. heads_last: tensors are (batch, sequence, heads, width). whole: a
+    unit reads all keys and values of a head, however few queries there are: they are not split."""
 
     def formula(call: _Call) -> Contraction:
         *batch, queries, width = call.size("query")
@@ -155,7 +158,9 @@ def _attention(times: float, heads_last: bool = False) -> Callable[[_Call], Cont
         keys, value_width = call.size("key")[-3 if heads_last else -2], call.size("value")[-1]
         share = 0.5 if call.arguments.get("is_causal") else 1.0
         flops = 2.0 * prod(batch) * queries * keys * (width + value_width) * share * times / 2
-        return Contraction("attention", flops, call.dtype("query"), prod(batch) * ceil(queries / TILE))
+        dtype, pieces = call.dtype("query"), prod(batch) * ceil(queries / TILE)
+        alone = keys * (width + value_width) * dtype.itemsize if whole and share == 1.0 else 0.0
+        return Contraction("attention", flops, dtype, pieces, alone=alone)
 
     return formula
 
@@ -222,6 +227,7 @@ _FORMULAS: Mapping[str, Callable[[_Call], Contraction | None]] = {
     "higher_order::flex_attention_backward": _flex_attention_backward,
     "aten::scaled_dot_product_attention": _attention(2),
     **{f"aten::_scaled_dot_product_{kind}": _attention(2) for kind in _KERNELS},
+    "aten::_scaled_dot_product_efficient_attention": _attention(2, whole=True),
     **{f"aten::_scaled_dot_product_{kind}_backward": _attention(5) for kind in _KERNELS},
     "aten::_flash_attention_forward": _attention(2, heads_last=True),
     "aten::_flash_attention_backward": _attention(5, heads_last=True),

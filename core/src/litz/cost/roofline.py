@@ -24,6 +24,10 @@ CACHED = 2.0
 """How much faster data arrive that the kernel before left in the cache: L2 gives an H100 5.5 to 7 TB/s against 3.35
 from memory (Chips and Cheese, "Nvidia's H100: Microbenchmarks", 2023). Counts for the best case only."""
 
+UNIT = 4.3
+"""How much faster than memory all units together take data from the L2 at most: on an H100 64 bytes a cycle each, 14
+TB/s against 3.35. One unit takes its share of that."""
+
 LAUNCH = Share(0.4, 1.0, 2.0)
 """Of a launch: replayed from a CUDA graph it takes 1.0 µs of the table's 2.5, from a slow host twice as much."""
 
@@ -54,6 +58,9 @@ def estimate_work(work: Work, on: Target) -> Estimate:
     cached = memory / CACHED if work.total_bytes <= on.cache_bytes else memory
     low = max(cached / memory_share.best, compute / compute_share.best)
     high = max(memory / memory_share.worst, compute / compute_share.worst)
+    # The rest waits for what one unit has to do alone.
+    alone = work.alone * on.units / (UNIT * on.bandwidth)
+    bound, low, high = max(bound, alone), max(low, alone), max(high, alone)
     if work.kind == "other":
         high = max(high, UNKNOWN_CALL * memory)
     launch = on.launch_us * work.launches
@@ -61,6 +68,8 @@ def estimate_work(work: Work, on: Target) -> Estimate:
     if on.rough:
         low, high = low / CPU_SPREAD, high * CPU_SPREAD
     why = memory_text if memory / memory_share.usual >= compute / compute_share.usual else compute_text
+    if alone > max(memory / memory_share.usual, compute / compute_share.usual):
+        why = f"one unit alone reads {_scaled(work.alone, 'B')}"
     if bound < launch:
         why = f"launch-bound ({launch:.3g} µs; {why})"
     return Estimate(us, min(low, us), max(high, us), why)

@@ -50,8 +50,8 @@ _ALLOCATIONS = ("aten::empty", "aten::new_empty")
 @dataclass(frozen=True)
 class Work:
     """What an operation has to do. `flops` by the dtype that they are done in; `pieces` is how many parts of a
-    contraction can run at a time (0: as many as there are units); `launches` is how many kernels it is. All zero and
-    kind "none" for a view or a no-op."""
+    contraction can run at a time (0: as many as there are units); `launches` is how many kernels it is; `alone`: bytes
+    that one unit reads by itself, at least. All zero and kind "none" for a view or a no-op."""
 
     kind: Kind
     flops: Mapping[torch.dtype, float] = field(default_factory=dict)
@@ -59,6 +59,7 @@ class Work:
     bytes_written: float = 0.0
     pieces: float = 0.0
     launches: int = 1
+    alone: float = 0.0
 
     @property
     def total_flops(self) -> float:
@@ -205,7 +206,7 @@ def _extern_work(extern: Extern, program: Program) -> Work:
         return Work("other", {}, total, written)
     flops, between = {contraction.dtype: contraction.flops}, contraction.between / 2
     moved = (total + between, written + between)
-    return Work(contraction.use, flops, *moved, contraction.pieces, contraction.launches)
+    return Work(contraction.use, flops, *moved, contraction.pieces, contraction.launches, contraction.alone)
 
 
 # ------------------------------------------------------------------------------------------------------------ sizes

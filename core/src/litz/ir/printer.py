@@ -83,7 +83,13 @@ def _container(given: Any, parts: list[str]) -> str:
     return f"[{', '.join(parts)}]"
 
 
-_KINDS = {Extern: "extern", Template: "template", KernelCall: "kernel", Collective: "collective", Wait: "wait"}
+_KINDS: Mapping[type, str] = {
+    Extern: "extern",
+    Template: "template",
+    KernelCall: "kernel",
+    Collective: "collective",
+    Wait: "wait",
+}
 
 
 def extern_line(extern: Extern, buffers: Mapping[str, Buffer]) -> str:
@@ -92,7 +98,7 @@ def extern_line(extern: Extern, buffers: Mapping[str, Buffer]) -> str:
     arguments = [_argument(value) for value in extern.args]
     arguments += [f"{key}={_argument(value)}" for key, value in extern.kwargs.items()]
     outputs = ", ".join("_" if name is None else name for name in extern.outputs)
-    kind = _KINDS.get(type(extern), "extern")
+    kind = next(_KINDS[each] for each in type(extern).__mro__ if each in _KINDS)
     text = f"{kind} {extern.name} {outputs} = {extern.target_name}({', '.join(arguments)})"
     if extern.mutates:
         text += f" mutates {', '.join(extern.mutates)}"

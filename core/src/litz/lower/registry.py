@@ -35,6 +35,7 @@ MODULES = (
     "creation",
     "contraction",
     "attention",
+    "sdpa",
     "attention_backward",
     "collective",
     "joining",

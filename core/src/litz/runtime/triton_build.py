@@ -179,7 +179,7 @@ def make_target(capability: tuple[int, int]) -> Any:
 @cache
 def _toolchain() -> str:
     """What besides the source decides how a kernel comes out: Triton's version and the helpers' text."""
-    helpers = Path(__file__).with_name("triton_helpers.py").read_text()
+    helpers = "".join(Path(__file__).with_name(f"triton_{name}.py").read_text() for name in ("helpers", "bytes"))
     return digest(FORMAT, importlib.metadata.version("triton"), helpers)
 
 

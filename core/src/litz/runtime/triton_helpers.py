@@ -8,6 +8,15 @@ as IEEE 754 asks. Importing this module needs Triton but no GPU. Under TRITON_IN
 import triton
 import triton.language as tl
 
+from litz.runtime.triton_bytes import (  # noqa: F401
+    _nibbles_bf16,
+    _nibbles_f16,
+    _signed_bf16,
+    _signed_f16,
+    _unsigned_bf16,
+    _unsigned_f16,
+)
+
 if triton.knobs.runtime.interpret:
     from litz.runtime.triton_interpret import libdevice
 else:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 
 from litz.codegen.triton.dialect import ELEMENTS
 from litz.codegen.triton.indices import write_axis
@@ -30,12 +31,38 @@ from litz_plugins import KernelSource
 
 from .bounds import Bounds, find_bounds
 from .plan import AttentionPlan, B, H, K, Q, Unsuitable, offset_of
-from .tiles import Tiles
+from .tiles import Tiles, parts
 
 LOG2_E = 1 / math.log(2)
 TILE = frozenset("yx")
-LANES = {"lane": "XBLOCK", "d": "DBLOCK", "e": "EBLOCK"}
-"""Along the keys of a tile, the elements of a key and those of a value."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the elements of a key or value. name: of their positions, in the kernel. start: the first. size: how many
+    a tile has. width: of the key or value."""
+
+    name: str
+    number: int
+    start: int
+    size: int
+    width: int
+
+    @property
+    def block(self) -> str:
+        """The tile's extent."""
+        return f"{self.name.upper()}BLOCK"
+
+    def mask(self, expand: str) -> list[str]:
+        """What keeps the tile within the key or value."""
+        return [] if self.start + self.size <= self.width else [f"({self.name}{expand} < {self.width})"]
+
+    @staticmethod
+    def all(name: str, width: int) -> tuple[Part, ...]:
+        sizes = parts(width)
+        starts = accumulate(sizes, initial=0)
+        found = zip(starts, sizes)
+        return tuple(Part(f"{name}{number}", number, start, size, width) for number, (start, size) in enumerate(found))
 
 
 @dataclass(frozen=True)
@@ -76,6 +103,7 @@ class Forward:
         self.wide = "" if plan.index_type == "tl.int32" else f".to({plan.index_type})"
         self.rows = Axis("y", (Range(Q, plan.size[2]),), tiles.rows)
         self.tile = plan.tile(self.rows, self.keys(False), tiles.warps)
+        self.depth, self.across = Part.all("d", plan.widths[0]), Part.all("e", plan.widths[1])
         self.folded = plan.score is None and float(self.attention.scale) > 0
         """Is the scale part of the exponent's factor? Scores are then what the product gives."""
         self.factor = (float(self.attention.scale) if self.folded else 1.0) * LOG2_E
@@ -120,12 +148,15 @@ class Forward:
         emit, plan, wide = self.tile.emit, self.plan, self.wide
         _, heads, rows, _ = plan.size
         emit(f"YBLOCK: tl.constexpr = {self.tiles.rows}", f"XBLOCK: tl.constexpr = {self.tiles.keys}")
-        emit(f"DBLOCK: tl.constexpr = {plan.padded[0]}", f"EBLOCK: tl.constexpr = {plan.padded[1]}")
+        for part in (*self.depth, *self.across):
+            emit(f"{part.block}: tl.constexpr = {part.size}")
         emit(f"columns = {self.blocks_of(rows, self.tiles.rows)}")
         emit("row = columns - 1 - tl.program_id(0) % columns", "outer = tl.program_id(0) // columns")
         emit(f"h0 = (outer % {plan.text(heads)}){wide}", f"b0 = (outer // {plan.text(heads)}){wide}")
         write_axis(self.tile, self.rows, f"row{wide} * YBLOCK + tl.arange(0, YBLOCK)[:, None]")
-        emit(*(f"{name} = tl.arange(0, {size}){wide}" for name, size in LANES.items()))
+        emit(f"lane = tl.arange(0, XBLOCK){wide}")
+        for part in (*self.depth, *self.across):
+            emit(f"{part.name} = {f'{part.start} + ' if part.start else ''}tl.arange(0, {part.block}){wide}")
 
     def blocks_of(self, size: Expr, block: int) -> str:
         return str(-(-int(size) // block)) if size.is_Integer else f"tl.cdiv({self.plan.text(size)}, {block})"
@@ -136,15 +167,18 @@ class Forward:
         query, key, value = attention.query, attention.key, attention.value
         group = floordiv(query.layout.size[1], key.layout.size[1])
         shared = floordiv(H, group, {H: query.layout.size[1]})
-        place = self.pointer(query, (B, H, ZERO, ZERO))
-        offset = f"y0 * {self.stride(query, 2)} + d[None, :] * {self.stride(query, 3)}"
-        masks = [*self.row_masks(), *self.width_mask("d[None, :]", 0)]
-        emit(f"query = tl.load({place} + {offset}{self.given(masks)})")
-        for name, ref, tile in (
-            ("key", key, f"d[:, None] * {self.stride(key, 3)} + lane[None, :] * {self.stride(key, 2)}"),
-            ("value", value, f"lane[:, None] * {self.stride(value, 2)} + e[None, :] * {self.stride(value, 3)}"),
-        ):
-            emit(f"{name}s = {self.pointer(ref, (B, shared, ZERO, ZERO))}", f"{name}tile = {tile}")
+        emit(f"queries = {self.pointer(query, (B, H, ZERO, ZERO))} + y0 * {self.stride(query, 2)}")
+        for d in self.depth:
+            masks = [*self.row_masks(), *d.mask("[None, :]")]
+            emit(f"query{d.number} = tl.load(queries + {d.name}[None, :] * {self.stride(query, 3)}{self.given(masks)})")
+        emit(f"keys = {self.pointer(key, (B, shared, ZERO, ZERO))}")
+        emit(f"values = {self.pointer(value, (B, shared, ZERO, ZERO))}")
+        for d in self.depth:
+            along, across = f"{d.name}[:, None] * {self.stride(key, 3)}", f"lane[None, :] * {self.stride(key, 2)}"
+            emit(f"keytile{d.number} = {along} + {across}")
+        for e in self.across:
+            along, across = f"lane[:, None] * {self.stride(value, 2)}", f"{e.name}[None, :] * {self.stride(value, 3)}"
+            emit(f"valuetile{e.number} = {along} + {across}")
 
     def pointer(self, ref: TensorRef, position: tuple[Expr, ...]) -> str:
         return f"{self.plan.names.buffers[ref.buffer]} + {self.plan.text(offset_of(ref, position))}"
@@ -154,10 +188,6 @@ class Forward:
 
     def row_masks(self) -> list[str]:
         return ["ymask"] if self.rows.masked else []
-
-    def width_mask(self, index: str, which: int) -> list[str]:
-        width, block = self.plan.widths[which], self.plan.padded[which]
-        return [] if width == block else [f"({index} < {width})"]
 
     @staticmethod
     def given(masks: list[str]) -> str:
@@ -169,7 +199,7 @@ class Forward:
         emit = self.tile.emit
         self.write_outside()
         emit('maximum = tl.full([YBLOCK], float("-inf"), tl.float32)', "total = tl.zeros([YBLOCK], tl.float32)")
-        emit("accumulator = tl.zeros([YBLOCK, EBLOCK], tl.float32)")
+        emit(*(f"accumulator{e.number} = tl.zeros([YBLOCK, {e.block}], tl.float32)" for e in self.across))
         blocks = self.attention.blocks
         if blocks is None:
             emit("zero = h0 * 0")  # of the type of indices
@@ -298,9 +328,13 @@ class Forward:
         write_axis(tile, axis, "start + lane[None, :]")
         outside = ["(start + lane[:, None] < " + plan.text(plan.size[3]) + ")"] if beyond else []
         key, value = self.attention.key, self.attention.value
-        masks = [*(["xmask"] if beyond else []), *self.width_mask("d[:, None]", 0)]
-        emit(f"key = tl.load(keys + start * {self.stride(key, 2)} + keytile{self.given(masks)})")
-        emit(f"scores = tl.dot(query, key{plan.precision()})")
+        for d in self.depth:
+            masks = [*(["xmask"] if beyond else []), *d.mask("[:, None]")]
+            emit(
+                f"key{d.number} = tl.load(keys + start * {self.stride(key, 2)} + keytile{d.number}{self.given(masks)})"
+            )
+            so_far = ", scores" if d.number else ""
+            emit(f"scores = tl.dot(query{d.number}, key{d.number}{so_far}{plan.precision()})")
         if not self.folded:
             emit(f"scores = scores * {float(self.attention.scale)!r}")
         self.write_body(with_mask, beyond)
@@ -312,12 +346,15 @@ class Forward:
             f"weights = tl.exp2(scores * {factor} - shift[:, None])",
             f"smaller = tl.exp2(maximum * {factor} - shift)",
             "total = total * smaller + tl.sum(weights, 1)",
-            "accumulator = accumulator * smaller[:, None]",
         )
-        masks = [*outside, *self.width_mask("e[None, :]", 1)]
-        emit(f"value = tl.load(values + start * {self.stride(value, 2)} + valuetile{self.given(masks)})")
         element = ELEMENTS[plan.dtype]
-        emit(f"accumulator = tl.dot(weights.to({element}), value, accumulator{plan.precision()})")
+        for e in self.across:
+            masks = [*outside, *e.mask("[None, :]")]
+            place = f"values + start * {self.stride(value, 2)} + valuetile{e.number}"
+            emit(f"value{e.number} = tl.load({place}{self.given(masks)})")
+            emit(f"accumulator{e.number} = accumulator{e.number} * smaller[:, None]")
+            product = f"weights.to({element}), value{e.number}, accumulator{e.number}{plan.precision()}"
+            emit(f"accumulator{e.number} = tl.dot({product})")
         emit("maximum = greatest")
 
     def use(self, axis: Axis) -> None:
@@ -344,28 +381,35 @@ class Forward:
     def write_results(self) -> None:
         """A row without a key gives 0, and -inf as its logsumexp and maximum, both of which count in powers of 2."""
         attention, plan, emit = self.attention, self.plan, self.tile.emit
-        emit("result = accumulator / tl.where(total == 0.0, 1.0, total)[:, None]")
+        emit("divisor = tl.where(total == 0.0, 1.0, total)[:, None]")
         out, *others = attention.outputs
-        for name, text in zip((out, *others), ("result", "sums[:, None]", "most[:, None]")):
-            if name not in plan.outputs or name is None:
-                continue
-            if text.startswith("sums"):
-                emit(f'shift = tl.where(maximum == float("-inf"), 0.0, maximum) * {self.factor!r}')
-                emit("sums = shift + tl.log2(total)")
-            elif text.startswith("most"):
-                # The maximum of a row with a NaN is NaN.
-                emit('nan = (total != total) & (maximum != float("inf"))')
-                emit(f"most = tl.where(nan, total, maximum * {self.factor!r})")
-            self.store(name, text)
+        assert out is not None
+        for e in self.across:
+            masks = [*self.row_masks(), *e.mask("[None, :]")]
+            place = f"{self.rows_of(out)} + {e.name}[None, :] * {self.plan.text(plan.buffers[out].layout.stride[3])}"
+            self.store(place, f"accumulator{e.number} / divisor", masks)
+        for name, write in zip(others, (self.write_sums, self.write_maxima)):
+            if name is not None and name in plan.outputs:
+                self.store(self.rows_of(name), write(), self.row_masks())
 
-    def store(self, name: str, text: str) -> None:
-        buffer = self.plan.buffers[name]
-        whole = TensorRef(name, Layout(buffer.layout.size, buffer.layout.stride))
-        place = f"{self.pointer(whole, (B, H, *(ZERO for _ in buffer.layout.size[2:])))} + y0 * {self.stride(whole, 2)}"
-        masks = self.row_masks()
-        if len(buffer.layout.size) == 4:
-            place += f" + e[None, :] * {self.stride(whole, 3)}"
-            masks += self.width_mask("e[None, :]", 1)
+    def write_sums(self) -> str:
+        self.tile.emit(f'shift = tl.where(maximum == float("-inf"), 0.0, maximum) * {self.factor!r}')
+        return "(shift + tl.log2(total))[:, None]"
+
+    def write_maxima(self) -> str:
+        # The maximum of a row with a NaN is NaN.
+        self.tile.emit('nan = (total != total) & (maximum != float("inf"))')
+        return f"tl.where(nan, total, maximum * {self.factor!r})[:, None]"
+
+    def rows_of(self, name: str) -> str:
+        """Pointers to the program's rows of a result."""
+        layout = self.plan.buffers[name].layout
+        place = self.pointer(
+            TensorRef(name, Layout(layout.size, layout.stride)), (B, H, *(ZERO for _ in layout.size[2:]))
+        )
+        return f"{place} + y0 * {self.plan.text(layout.stride[2])}"
+
+    def store(self, place: str, text: str, masks: list[str]) -> None:
         given = f", {' & '.join(masks)}" if masks else ""
         self.tile.emit(f"tl.store({place}, {text}{given})")
 

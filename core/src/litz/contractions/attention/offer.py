@@ -60,7 +60,7 @@ def choose_tiles(plan: AttentionPlan, target: Target) -> Tiles:
 def _suitable(plan: AttentionPlan, target: Target) -> Iterator[Tiles]:
     why = Unsuitable(f"heads of {max(plan.widths)} elements do not fit into shared memory")
     none = True
-    for tiles in fitting(plan.dtype, plan.padded, target.shared_bytes):
+    for tiles in fitting(plan.dtype, plan.held, target.shared_bytes):
         try:
             check_blocks(plan.attention.blocks, tiles)
         except Unsuitable as error:

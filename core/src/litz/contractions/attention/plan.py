@@ -23,7 +23,7 @@ from litz.ir.operation import expressions
 from litz.ir.ops import OPS
 from litz.ir.transform import flatten
 
-from .tiles import padded
+from .tiles import padded, parts
 
 B, H, Q, K = map(loop_var, range(4))
 """The variables of the bodies: batch, head, query, key."""
@@ -63,7 +63,13 @@ class AttentionPlan:
 
     @property
     def padded(self) -> tuple[int, int]:
+        """The same as powers of two."""
         return padded(self.widths[0]), padded(self.widths[1])
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """The same as tiles have them."""
+        return sum(parts(self.widths[0])), sum(parts(self.widths[1]))
 
     @property
     def dtype(self) -> torch.dtype:

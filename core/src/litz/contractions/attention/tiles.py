@@ -45,8 +45,19 @@ each, as its matrix units take them."""
 
 
 def padded(width: int) -> int:
-    """The width of a head as a tile has it."""
+    """The least power of two that a head of this width fits into."""
     return max(LEAST, power_of_two(width))
+
+
+def parts(width: int) -> tuple[int, ...]:
+    """A head's width as tiles have it: one power of two, or two of them where that is less to multiply (96 as 64 and
+    32)."""
+    whole = padded(width)
+    first = whole // 2
+    if width <= LEAST or width == whole:
+        return (whole,)
+    second = padded(width - first)
+    return (first, second) if second < first else (whole,)
 
 
 def shared_bytes(tiles: Tiles, widths: tuple[int, int], itemsize: int) -> int:
@@ -63,4 +74,4 @@ def fitting(dtype: torch.dtype, widths: tuple[int, int], most_shared: int) -> It
             yield tiles
 
 
-__all__ = ["LEAST", "Tiles", "fitting", "padded", "shared_bytes"]
+__all__ = ["LEAST", "Tiles", "fitting", "padded", "parts", "shared_bytes"]

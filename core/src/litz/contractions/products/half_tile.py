@@ -18,10 +18,11 @@ import torch
 from litz.codegen.triton.dialect import ELEMENTS, TRITON, literal
 from litz.codegen.triton.values import Tile, op_text
 from litz.ir import Loop, Node
-from litz.ir.dtypes import HALF, INTEGER
+from litz.ir.dtypes import HALF, INTEGER, short
 from litz.ir.intervals import Intervals
 
 NATIVE: Mapping[str, str] = {"add": "+", "sub": "-", "mul": "*"}
+_BYTES = frozenset({torch.int8, torch.uint8})
 UNIT: Mapping[torch.dtype, int] = {torch.bfloat16: 128, torch.float16: 1024}
 """2**n: numbers from here to twice this are a distance of 1 apart."""
 
@@ -34,6 +35,11 @@ def pays(prologue: Loop) -> bool:
 
 class HalfTile(Tile):
     """Values of half types are held in their own type."""
+
+    @cached_property
+    def _halves(self) -> dict[Node, tuple[str, str]]:
+        """2**n + v of the low and the high 4 bits of packed bytes, so far."""
+        return {}
 
     @cached_property
     def _intervals(self) -> Intervals:
@@ -51,6 +57,9 @@ class HalfTile(Tile):
         if arg.dtype == node.dtype:
             return self.get(arg).text, self.get(arg).axes
         bits = self._bits(node)
+        if bits is None and arg.dtype in _BYTES:
+            sign = "signed" if arg.dtype == torch.int8 else "unsigned"
+            return f"_{sign}_{short(node.dtype)}({self.get(arg).text})", self.get(arg).axes
         if bits is not None:
             return f"{bits} - {self._constant(UNIT[node.dtype], node.dtype)}", self.get(arg).axes
         wide, axes = self._wide(arg)
@@ -92,6 +101,13 @@ class HalfTile(Tile):
             return None
         if int(found.low) < 0 or int(found.high) >= unit:
             return None
+        packed = _nibble(arg)
+        if packed is not None and self.get(packed).axes == frozenset(axis.name for axis in self.tiling.axes):
+            if packed not in self._halves:
+                low, high = self.fresh("low"), self.fresh("high")
+                self.emit(f"{low}, {high} = _nibbles_{short(cast.dtype)}({self.get(packed).text})")
+                self._halves[packed] = low, high
+            return self._halves[packed][arg.op == "shift_right"]
         one = torch.tensor(unit, dtype=cast.dtype).view(torch.int16).item()
         return f"({self.get(arg).text}.to(tl.uint16) | {one}).to({ELEMENTS[cast.dtype]}, bitcast=True)"
 
@@ -107,6 +123,13 @@ class HalfTile(Tile):
     @staticmethod
     def _constant(value: float, dtype: torch.dtype) -> str:
         return f"tl.full([], {literal(float(value))}, {ELEMENTS[dtype]})"
+
+
+def _nibble(node: Node) -> Node | None:
+    """The bytes whose low or high 4 bits a node is; None if it is something else."""
+    if node.dtype != torch.uint8 or node.op not in ("bitwise_and", "shift_right") or node.args[1].op != "const":
+        return None
+    return node.args[0] if node.args[1].attrs[0] == (15 if node.op == "bitwise_and" else 4) else None
 
 
 __all__ = ["HalfTile", "pays"]

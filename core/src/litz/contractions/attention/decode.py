@@ -1,0 +1,337 @@
+"""Attention of few queries as a choice (decoding). In: an `Attention` where it stands. Out: kernels that split the keys
+over the device, or why there are none.
+
+The library's kernels have a program for each block of queries of each head, which keep few multiprocessors busy with
+one query; and they take keys and values that were repeated for the heads that share them, and a bias in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil, prod
+from typing import Any
+
+import sympy
+import torch
+
+from litz.cost.roofline import LAUNCH
+from litz.ir import Attention, Buffer, KernelCall, Layout, Loop, Operation, Program, Range, Store, TensorRef
+from litz.ir.attention import SCORE
+from litz.ir.build import call, cast, const, load, reduce
+from litz.ir.index import ONE, ZERO, Expr, Symbol, loop_var, reduction_var
+from litz.ir.interpret import interpret
+from litz.schedule.choices import Recipe, Replacement
+from litz_plugins import Choice, ChoiceContext, Estimate, Target
+
+from ..subprogram import on_device
+from .in_place import InPlace, read_in_place, whole
+from .split import LOG2E, Split, Stored, write_split
+
+KINDS = ("attention", "flex_attention")
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+MOST_ROWS = 64
+"""Queries of all heads that share a head of the key, at most: beyond that a tile is a product that is worth blocks of
+its own."""
+MOST_WIDTH = 512
+"""Elements of a query, or of a value: what a program holds in registers."""
+TILE_BYTES = 16 << 10
+"""Of a tile of keys, about: three of keys and three of values in flight leave room for a second program."""
+LEAST_KEYS = 128
+"""Of a part: what it costs to put parts together is worth no fewer."""
+RESIDENT = 2
+"""Programs that a multiprocessor works on at a time."""
+
+
+class Unsuitable(ValueError):
+    """An attention that the kernel does not do; the message says why."""
+
+
+def offer_split(attention: Attention, context: ChoiceContext) -> Sequence[Choice]:
+    """The kernel for few queries, where it suits; else nothing, with the reason on record."""
+    program: Program = context.program
+    try:
+        found = read_in_place(attention, program)
+        refuse(found.attention, attention, program)
+    except Unsuitable as why:
+        context.record(attention.target_name, f"keys are not split: {why}")
+        return ()
+    split = choose_split(found.attention, program, context.target)
+    what = f"triton attention in {split}"
+    if found.absorbs:
+        what += f" with {len(found.absorbs)} producer{'s' if len(found.absorbs) > 1 else ''}"
+    recipe = Recipe(found.absorbs, repr(split), lambda: replacement(attention, found, split, program))
+    expected = estimate(found.attention, split, program, context.target, 1 + len(found.absorbs))
+    return [Choice(what, "template", recipe, expected)]
+
+
+def refuse(attention: Attention, original: Attention, program: Program) -> None:
+    """Errors: Unsuitable, for what the kernel does not do."""
+    query, key, value = attention.query.layout, attention.key.layout, attention.value.layout
+    buffers = [program.buffers[ref.buffer] for ref in (attention.query, attention.key, attention.value)]
+    out = program.buffers[str(original.outputs[0])] if original.outputs[0] is not None else None
+    if out is None or any(_is_used(name, program) for name in original.outputs[1:]):
+        raise Unsuitable("someone reads more than the result (training: the logarithms of the sums)")
+    if attention.blocks is not None:
+        raise Unsuitable("it looks at some blocks of keys only")
+    if buffers[0].dtype not in DTYPES or any(not b.dtype.is_floating_point or b.dtype.itemsize > 4 for b in buffers):
+        raise Unsuitable(f"no kernel for {buffers[0].dtype}")
+    if any(size == 0 for layout in (query, key, value) for size in layout.size):
+        raise Unsuitable("there are no elements")
+    widths = (query.size[3], value.size[3])
+    if not all(width.is_Integer and int(width) <= MOST_WIDTH for width in widths):
+        raise Unsuitable(f"a width of {' and '.join(map(str, widths))}, where at most {MOST_WIDTH} is")
+    if sympy.sympify(attention.scale).free_symbols:
+        raise Unsuitable("the scale is a symbol")
+    rows = attention.group * query.size[2]
+    if not rows.is_Integer:
+        raise Unsuitable(f"how many queries there are is not known when compiling: {rows}")
+    if int(rows) > MOST_ROWS:
+        raise Unsuitable(f"{rows} queries for a head of the key, of at most {MOST_ROWS}")
+    if key.size[:3] != value.size[:3] or key.size[0] != query.size[0]:
+        raise Unsuitable("keys and values have other batches or heads, or nobody knows that they do not")
+
+
+def _is_used(name: str | None, program: Program) -> bool:
+    return name is not None and (bool(program.readers.get(name)) or name in program.output_buffers)
+
+
+# How it is split.
+
+
+def choose_split(attention: Attention, program: Program, target: Target) -> Split:
+    """Parts enough to keep the device busy, for the likely sizes; each of some hundred keys at least."""
+    hint, query, key = program.hint, attention.query.layout, attention.key.layout
+    rows = int(attention.group * query.size[2])
+    width = max(int(query.size[3]), int(attention.value.layout.size[3]))
+    row_bytes = _power(width) * max(
+        program.buffers[ref.buffer].dtype.itemsize for ref in (attention.key, attention.query)
+    )
+    keys = max(16, min(128, TILE_BYTES // row_bytes))
+    pairs = max(1, hint(key.size[0]) * hint(key.size[1]))
+    wanted = RESIDENT * target.units // pairs
+    parts = max(1, min(wanted, ceil(hint(key.size[2]) / LEAST_KEYS)))
+    return Split(parts, max(16, _power(rows)), keys, 3 if width <= 256 else 2, 4)
+
+
+def _power(value: int) -> int:
+    return 1 << (value - 1).bit_length()
+
+
+STEP_US = 0.4
+"""From one tile of keys to the next where its operands are there already: two products and a softmax in between, one
+waiting for the other."""
+START_US = 1.5
+"""Until the first tile is there, and from the last to the result, which nothing overlaps with."""
+FINISH_US = 1.5
+"""To be counted, and to put parts together that others have stored."""
+SPREAD = (0.6, 1.7)
+"""What those may be off by."""
+
+
+def estimate(attention: Attention, split: Split, program: Program, target: Target, replaced: int = 1) -> Estimate:
+    """The expected time in µs: keys and values once at the memory's bandwidth, or one tile after the other.
+
+    A launch counts as the cost model of libraries has it. One sets the counters to zero for all attentions of a call;
+    where a loop puts the parts together, that is one too. At worst, so many launches as are `replaced` count as those
+    do at best, which this is compared with: a host that is slow is slow for both.
+    """
+    hint = program.hint
+    refs = (attention.query, attention.key, attention.value)
+    moved = sum(prod(map(hint, _distinct(r.layout))) * program.buffers[r.buffer].dtype.itemsize for r in refs)
+    for body in (attention.score, attention.mask):
+        names = () if body is None else [name for name in body.reads if name in program.buffers]
+        moved += sum(hint(program.buffers[name].nbytes) for name in names)
+    batch, heads, queries, _ = map(hint, attention.query.layout.size)
+    result = batch * heads * queries * hint(attention.value.layout.size[3])
+    moved += result * program.buffers[attention.query.buffer].dtype.itemsize
+    launches = 1 + (split.parts > 1) / (_sharing(program) if finishes(attention) else 1)
+    if split.parts > 1:
+        moved += 2 * 4 * split.parts * result
+    programs = split.parts * batch * hint(attention.key.layout.size[1])
+    busy = min(1.0, programs / target.units)
+    waves = ceil(programs / (target.units * RESIDENT))
+    steps = waves * ceil(ceil(hint(attention.key.layout.size[2]) / split.parts) / split.keys)
+    share = target.shares["memory"]
+
+    def at(of_peak: float, spread: float, launched: float) -> float:
+        memory = moved / (target.bandwidth * of_peak * busy)
+        alone = START_US + steps * STEP_US + FINISH_US * (split.parts > 1)
+        return max(memory, alone * spread) + launched * target.launch_us
+
+    us, low = at(share.usual, 1.0, launches), at(share.best, SPREAD[0], LAUNCH.best * launches)
+    instead = min(launches, replaced)
+    high = at(share.worst, SPREAD[1], LAUNCH.best * instead + LAUNCH.worst * (launches - instead))
+    why = f"keys and values once: {moved / 1e6:.3g} MB by {programs} programs, {launches:.3g} launches"
+    return Estimate(us, min(low, us), max(us, high), why)
+
+
+def _sharing(program: Program) -> int:
+    """How many attentions there are, done or still to be chosen."""
+    return max(1, sum(_is_attention(operation) for operation in program.operations))
+
+
+def _is_attention(operation: Operation) -> bool:
+    return isinstance(operation, Attention) or isinstance(getattr(operation, "target", None), Meaning)
+
+
+def _distinct(layout: Layout) -> list[Expr]:
+    """The sizes of the dimensions along which elements differ."""
+    return [size for size, step in zip(layout.size, layout.stride, strict=True) if step != 0]
+
+
+# What takes the call's place.
+
+
+def replacement(attention: Attention, found: InPlace, split: Split, program: Program) -> Replacement:
+    """The kernel. Its last programs put several parts together; where nobody knows how many those are, a loop does."""
+    changed, out = found.attention, program.buffers[str(attention.outputs[0])]
+    stored = Stored(out)
+    loops: tuple[Loop, ...] = ()
+    if split.parts > 1:
+        size = (sympy.Integer(split.parts), *out.layout.size)
+        result = Buffer(f"{out.name}_parts", torch.float32, out.device, Layout.contiguous(size))
+        sums = Buffer(f"{out.name}_sums", torch.float32, out.device, Layout.contiguous(size[:-1]))
+        at_once = finishes(changed)
+        stored = Stored(result, sums, out if at_once else None)
+        loops = () if at_once else (combine(attention, result, sums, out),)
+    meaning, args = make_meaning(changed, split.parts, stored.out is not None, program)
+    kernel = KernelCall(
+        attention.name,
+        attention.device,
+        meaning,
+        args,
+        outputs=tuple(buffer.name for buffer in stored.buffers),
+        origins=attention.origins,
+        source=write_split(changed, split, program, attention.name, stored),
+    )
+    own = tuple(buffer for buffer in stored.buffers if buffer is not out)
+    return Replacement((kernel, *loops), own, found.absorbs)
+
+
+def finishes(attention: Attention) -> bool:
+    """May the last program of each head of the key put its parts together? They count, so their number is fixed."""
+    return all(size.is_Integer for size in attention.key.layout.size[:2])
+
+
+def combine(attention: Attention, result: Buffer, sums: Buffer, out: Buffer) -> Loop:
+    """The loop that puts the parts together, each weighed by its sum of exponentials."""
+    size = out.layout.size
+    index = tuple(ZERO if extent == ONE else loop_var(dim) for dim, extent in enumerate(size))
+    ranges = tuple(Range(var, extent) for var, extent in zip(index, size, strict=True) if var is not ZERO)
+    part = reduction_var(0)
+    own = load(sums.name, (part, *index[:-1]), sums.dtype)
+    none = call("eq", own, const(float("-inf"), own.dtype))
+    shifted = call("sub", own, reduce("max", own))
+    weight = call("where", none, const(0.0, own.dtype), call("exp2", shifted))
+    total = reduce("sum", weight)
+    value = reduce("sum", call("mul", weight, load(result.name, (part, *index), result.dtype)))
+    divisor = call("where", call("eq", total, const(0.0, own.dtype)), const(1.0, own.dtype), total)
+    stored = Store(out.name, index, cast(call("div", value, divisor), out.dtype))
+    name = f"{attention.name}_sum"
+    return Loop(name, attention.device, ranges, (Range(part, sums.layout.size[0]),), (stored,), attention.origins)
+
+
+# What the kernel means.
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What the kernel computes, with torch: query, key and value, then what else the bodies load, then sizes. bodies: a
+    Program of the bodies, whose first input are the scores; None where there is none. finished: with several parts, the
+    whole comes after them. out: dtype of the whole. order: its dimensions as they lie, the outermost first."""
+
+    parts: int
+    scale: float
+    bodies: Program | None
+    finished: bool
+    out: torch.dtype
+    order: tuple[int, ...]
+
+    @property
+    def __name__(self) -> str:
+        return f"attention in {self.parts} parts"
+
+    def __call__(self, query: Any, key: Any, value: Any, *others: Any) -> Any:
+        # Where the cuts lie does not matter: what reads the parts puts them together.
+        group = query.shape[1] // key.shape[1]
+        keys, values = (each.float().repeat_interleave(group, 1) for each in (key, value))
+        scores = (query.float() @ keys.transpose(-1, -2)) * self.scale
+        if self.bodies is not None:
+            bodies = on_device(self.bodies, query.device)
+            scores, *mask = interpret(bodies, [scores.contiguous(), *others])
+            scores = scores.masked_fill(~mask[0], float("-inf")) if mask else scores
+        found = [
+            self._part(*each) for each in zip(scores.tensor_split(self.parts, -1), values.tensor_split(self.parts, 2))
+        ]
+        if self.parts == 1:
+            return self._laid_out(found[0][0])
+        results, sums = map(torch.stack, zip(*found, strict=True))
+        if not self.finished:
+            return results, sums
+        shares = (sums - sums.amax(0).nan_to_num(neginf=0.0)).exp2()
+        total = shares.sum(0)
+        whole = (shares[..., None] * results).sum(0) / torch.where(total == 0, 1.0, total)[..., None]
+        return results, sums, self._laid_out(whole)
+
+    def _laid_out(self, whole: torch.Tensor) -> torch.Tensor:
+        back = sorted(range(len(self.order)), key=self.order.__getitem__)
+        return whole.to(self.out).permute(self.order).contiguous().permute(back)
+
+    @staticmethod
+    def _part(scores: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if scores.shape[-1] == 0:
+            return scores.sum(-1, keepdim=True) @ values.sum(2, keepdim=True), scores.sum(-1).fill_(float("-inf"))
+        sums = torch.logsumexp(scores, -1)
+        weights = (scores - torch.where(sums.isneginf(), 0.0, sums)[..., None]).exp()
+        return weights @ values, sums * LOG2E
+
+
+def make_meaning(attention: Attention, parts: int, finished: bool, program: Program) -> tuple[Meaning, tuple[Any, ...]]:
+    """The meaning of a kernel, and the arguments of its call."""
+    refs: list[TensorRef] = [attention.query, attention.key, attention.value]
+    out = program.buffers[str(attention.outputs[0])]
+    order = tuple(sorted(range(4), key=lambda dim: -program.hint(out.layout.stride[dim])))
+    bodies, others = _bodies(attention, program)
+    return Meaning(parts, float(attention.scale), bodies, finished, out.dtype, order), (*refs, *others)
+
+
+def _bodies(attention: Attention, program: Program) -> tuple[Program | None, tuple[Any, ...]]:
+    loops = [loop for loop in (attention.score, attention.mask) if loop is not None]
+    if not loops:
+        return None, ()
+    read = dict.fromkeys(name for loop in loops for name in loop.reads if name != SCORE)
+    size = (*attention.query.layout.size[:3], attention.key.layout.size[2])
+    device = attention.device
+    scores, scored, counts = (
+        Buffer(name, dtype, device, Layout.contiguous(size), kind)  # type: ignore[arg-type]
+        for name, dtype, kind in (
+            (SCORE, torch.float32, "input"),
+            ("scored", torch.float32, "temporary"),
+            ("counts", torch.bool, "temporary"),
+        )
+    )
+    buffers = {SCORE: scores, **{name: replace(program.buffers[name], kind="input") for name in read}}
+    operations, outputs = [], []
+    unchanged = replace(
+        loops[0], stores=(Store(SCORE, _variables(loops[0]), load(SCORE, _variables(loops[0]), torch.float32)),)
+    )
+    for loop, target in ((attention.score or unchanged, scored), (attention.mask, counts)):
+        if loop is not None:
+            (store,) = loop.stores
+            operations.append(replace(loop, name=target.name, stores=(replace(store, buffer=target.name),)))
+            buffers[target.name] = target
+            outputs.append(whole(target))
+    found: set[Symbol] = {s for buffer in buffers.values() for s in buffer.layout.free_symbols}
+    found |= {s for loop in operations for s in loop.free_symbols}
+    symbols = sorted(found, key=lambda s: s.name)
+    hints = {symbol: program.hint(symbol) for symbol in symbols}
+    made = Program("bodies", (SCORE, *read, *symbols), buffers, tuple(operations), tuple(outputs), hints=hints)
+    return made, (*(whole(program.buffers[name]) for name in read), *symbols)
+
+
+def _variables(loop: Loop) -> tuple[Symbol, ...]:
+    return tuple(r.var for r in loop.ranges)
+
+
+__all__ = ["KINDS", "Meaning", "Unsuitable", "choose_split", "combine", "estimate", "offer_split", "replacement"]

@@ -1,0 +1,222 @@
+"""Operands of attention read where they come from: what a copy would write out is looked up in what was copied.
+
+In: an `Attention` of a program. Out: the same on other operands, and the operations that nobody needs any more. Keys
+and values that were repeated for the heads that share them (repeat_interleave, expand and reshape), moved or converted
+are read from before that; what computes a bias or a mask becomes a part of the body that adds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import sympy
+
+from litz.ir import Attention, Buffer, Layout, Loop, Program, Range, TensorRef
+from litz.ir.attention import SCORE
+from litz.ir.build import load
+from litz.ir.dtypes import SUPPORTED
+from litz.ir.index import ONE, ZERO, Expr, FloorDiv, Symbol, flat_index, floordiv, loop_var, mod, stride_of, substitute
+from litz.schedule.inline import Body, TooComplex
+
+from ..epilogue import stands
+
+MOST_NODES = 60
+MOST_LOADS = 6
+"""Beyond so many values or loads a body takes longer than the bytes that it saves."""
+
+_HEAD, _MEMBER = (sympy.Symbol(name, integer=True, nonnegative=True) for name in ("head", "member"))
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """attention: on operands as they were before the copies. Key and value may be of another dtype than the library
+    takes them in: a kernel converts what it loads to the query's. absorbs: names of operations that only it needed."""
+
+    attention: Attention
+    absorbs: tuple[str, ...] = ()
+
+
+def read_in_place(attention: Attention, program: Program) -> InPlace:
+    """The attention with all that can be read in place. The call and its arguments are left as they are."""
+    key, value = (_behind(ref, attention, program) for ref in (attention.key, attention.value))
+    if key.layout.size[1] != value.layout.size[1]:  # one of them was repeated otherwise
+        key, value = attention.key, attention.value
+    changed = replace(
+        attention,
+        key=key,
+        value=value,
+        score=_inlined(attention.score, attention, program),
+        mask=_inlined(attention.mask, attention, program),
+    )
+    return InPlace(changed, _unneeded(changed, attention, program))
+
+
+def operand_buffers(attention: Attention) -> tuple[str, ...]:
+    """The buffers that a kernel reads, each once: query, key, value, then what the bodies load."""
+    own = (ref.buffer for ref in (attention.query, attention.key, attention.value))
+    loaded = (name for body in (attention.score, attention.mask) if body is not None for name in body.reads)
+    return tuple(dict.fromkeys((*own, *(name for name in loaded if name != SCORE))))
+
+
+# Keys and values.
+
+
+def _behind(ref: TensorRef, attention: Attention, program: Program) -> TensorRef:
+    """The tensor that one of keys or values was copied from, by head of the key; the same where it was not copied."""
+    while True:
+        found = _source(ref, attention, program)
+        if found is None:
+            return ref
+        ref = found
+
+
+def _source(ref: TensorRef, attention: Attention, program: Program) -> TensorRef | None:
+    buffer = program.buffers[ref.buffer]
+    body = _body(buffer.name, attention, program)
+    variables = tuple(map(loop_var, range(4)))
+    ranges = [Range(var, size) for var, size in zip(variables, ref.layout.size, strict=True)]
+    extents = {r.var: r.size for r in ranges}
+    index = position_in(ref.layout, buffer.layout, ranges)
+    if body is None or index is None:
+        return None
+    value = body.at(load(ref.buffer, index, buffer.dtype), extents)
+    while value.op == "cast" and value.dtype.is_floating_point and value.args[0].dtype.is_floating_point:
+        if value.dtype.itemsize > value.args[0].dtype.itemsize:
+            break  # it was widened: a kernel that multiplies the narrow type rounds what the library does not
+        value = value.args[0]
+    if value.op != "load" or value.indirect or value.mask is not None or not value.dtype.is_floating_point:
+        return None
+    flat = flat_index(value.index, program.buffers[value.buffer].layout.stride, ZERO)
+    layout = _strided(flat, ref.layout.size, variables, extents)
+    return None if layout is None else TensorRef(value.buffer, layout)
+
+
+def _strided(
+    flat: Expr, size: tuple[Expr, ...], variables: Sequence[Symbol], extents: Mapping[Symbol, Expr]
+) -> Layout | None:
+    """The layout (batch, heads of the key, keys, width) of what lies at `flat`, an expression over (b, h, k, d) in
+    which neighbouring heads may share what they read."""
+    batch, head, *inner = variables
+    group = ONE
+    for division in sorted(flat.atoms(FloorDiv), key=str):
+        if head in division.free_symbols:
+            if division.args[0] != head or group not in (ONE, division.args[1]):
+                return None
+            group = division.args[1]
+    heads = floordiv(size[1], group)
+    if group != ONE:
+        if heads * group != size[1]:
+            return None
+        own = {**extents, _HEAD: heads, _MEMBER: group}
+        flat = sympy.expand(substitute(flat, {head: group * _HEAD + _MEMBER}, own))
+        head = _HEAD
+    steps = [stride_of(flat, var) for var in (batch, head, *inner)]
+    offset = flat.subs(dict.fromkeys((batch, head, *inner), ZERO))
+    if any(step is None for step in steps) or _MEMBER in flat.free_symbols or offset.free_symbols & extents.keys():
+        return None
+    return Layout((size[0], heads, *size[2:]), tuple(step for step in steps if step is not None), offset)
+
+
+def position_in(view: Layout, own: Layout, ranges: Sequence[Range]) -> tuple[Expr, ...] | None:
+    """Where in a buffer's dimensions the element of a view at the variables of `ranges` is; None where a dimension of
+    the view is not made of whole dimensions of the buffer."""
+    if view.offset != 0:
+        return None
+    extents = {r.var: r.size for r in ranges}
+    free = [dim for dim, size in enumerate(own.size) if size != ONE]
+    index: list[Expr] = [ZERO] * len(own.size)
+    for size, stride, r in zip(view.size, view.stride, ranges, strict=True):
+        inner, walked = ONE, stride
+        while size != ONE and inner != size:
+            dim = next((dim for dim in free if own.stride[dim] == walked), None)
+            if dim is None:
+                return None
+            free.remove(dim)
+            index[dim] = floordiv(r.var, inner, extents)
+            inner, walked = sympy.expand(inner * own.size[dim]), sympy.expand(walked * own.size[dim])
+            if inner != size:
+                index[dim] = mod(index[dim], own.size[dim], extents)
+    return None if free else tuple(index)
+
+
+# Bodies.
+
+
+def _inlined(loop: Loop | None, attention: Attention, program: Program) -> Loop | None:
+    """A body with what makes the buffers that it loads, as far as that is pointwise."""
+    kept: set[str] = set()
+    while loop is not None:
+        name = next((name for name in loop.reads if name in program.buffers and name not in kept), None)
+        if name is None:
+            break
+        kept.add(name)
+        body = _body(name, attention, program)
+        if body is None or not _is_small(program.writers[name][0], name, program):
+            continue
+        try:
+            wider = body.into(loop)
+        except TooComplex:
+            continue
+        if len(wider.nodes) <= MOST_NODES and len(wider.loads) <= MOST_LOADS:
+            loop = wider
+    return loop
+
+
+def _is_small(loop: object, name: str, program: Program) -> bool:
+    """Does a loop read no more bytes than it writes?"""
+    assert isinstance(loop, Loop)
+    read = sum(program.hint(program.buffers[each].nbytes) for each in loop.reads)
+    return read <= program.hint(program.buffers[name].nbytes)
+
+
+def _body(name: str, attention: Attention, program: Program) -> Body | None:
+    """What is stored in a buffer, where it is one loop that stores it and the same would be read again at the
+    attention's place."""
+    writers = program.writers.get(name, ())
+    if program.buffers[name].kind != "temporary" or len(writers) != 1 or not isinstance(writers[0], Loop):
+        return None
+    loop = writers[0]
+    if name in program.roots or len(loop.nodes) > MOST_NODES:
+        return None
+    if any(node.op == "bounded" or (node.op == "load" and node.indirect) for node in loop.nodes):
+        return None
+    if any(program.buffers[each].dtype not in SUPPORTED for each in loop.reads):
+        return None
+    return Body.of(loop) if _is_unchanged(loop, attention, program) else None
+
+
+def _is_unchanged(loop: Loop, attention: Attention, program: Program) -> bool:
+    """Does nothing between a loop and the attention write what the loop reads?"""
+    between = program.operations[program.positions[loop.name] + 1 : program.positions[attention.name]]
+    roots = program.roots
+    written = {roots.get(name, name) for operation in between for name in operation.writes}
+    return written.isdisjoint(roots.get(name, name) for name in loop.reads)
+
+
+def _unneeded(changed: Attention, attention: Attention, program: Program) -> tuple[str, ...]:
+    """The operations that made what the changed attention does not read and nobody else does either."""
+    still = set(operand_buffers(changed))
+    gone: list[str] = []
+    waiting = [ref.buffer for ref in attention.refs if ref.buffer not in still]
+    for name in waiting:
+        writers, readers = program.writers.get(name, ()), program.readers.get(name, ())
+        if len(writers) != 1 or not isinstance(writers[0], Loop) or writers[0].name in gone:
+            continue
+        (loop,) = writers
+        inside = {attention.name, *gone}
+        alone = all(reader.name in inside for reader in readers) and loop.writes == (name,)
+        if not alone or program.buffers[name].kind != "temporary" or name in program.output_buffers:
+            continue
+        if stands(program, attention, (*gone, loop.name)):
+            gone.append(loop.name)
+            waiting += [each for each in loop.reads if each not in still]
+    return tuple(sorted(gone, key=program.positions.__getitem__))
+
+
+def whole(buffer: Buffer) -> TensorRef:
+    """All of a buffer: a reference counts its offset from the buffer's own start."""
+    return TensorRef(buffer.name, Layout(buffer.layout.size, buffer.layout.stride))
+
+
+__all__ = ["InPlace", "operand_buffers", "position_in", "read_in_place", "whole"]

@@ -1,0 +1,95 @@
+"""What torch's scaled_dot_product_attention calls on CUDA: a library call that is an `Attention` of the IR.
+
+In: the call as it was captured. Out: a Template with the same call on the same arguments, which says in data what is
+computed. Calls that drop out weights, or that run elsewhere, stay plain library calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import sympy
+import torch
+
+from litz.ir import Attention, Loop, Node, Range, Store, TensorRef, build
+from litz.ir.attention import SCORE
+from litz.ir.dtypes import SUPPORTED
+from litz.ir.index import Expr, loop_var
+
+from .context import LoweringContext
+from .fallback import fallback
+from .registry import lowering
+from .view import Tensor, View
+
+KIND = "attention"
+
+
+@lowering(
+    "aten._scaled_dot_product_efficient_attention.default",
+    "aten._scaled_dot_product_flash_attention.default",
+    "aten._scaled_dot_product_cudnn_attention.default",
+)
+def attention(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
+    """Any of the fused kernels. All align the diagonal of a causal mask with the first query and the first key."""
+    named = {**dict(zip(_names(ctx), args, strict=False)), **kwargs}
+    query, bias = named["query"], named.get("attn_bias")
+    if query.device.type != "cuda" or query.ndim != 4:
+        raise NotImplementedError("attention of four dimensions on CUDA")
+    if named.get("dropout_p", 0.0) != 0:
+        raise NotImplementedError("attention that drops out weights")
+    if query.dtype not in SUPPORTED or (bias is not None and bias.dtype not in SUPPORTED):
+        raise NotImplementedError(f"attention of {query.dtype}")
+
+    # What the call would draw, it draws for the weights that it drops; without them it may be left out or moved.
+    results = fallback(ctx, args, kwargs, operation=Attention, kind=KIND, effect=False)
+    made = ctx.operations.pop()
+    assert isinstance(made, Attention)
+    ctx.add(replace(made, **_meaning(ctx, named, dict(zip(_names(ctx), made.args, strict=False)))))
+    return results
+
+
+def _names(ctx: LoweringContext) -> tuple[str, ...]:
+    return tuple(argument.name for argument in ctx.node.target._schema.arguments)  # type: ignore[union-attr]
+
+
+def _meaning(ctx: LoweringContext, named: Mapping[str, Any], passed: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an `Attention`. named: the arguments as tensors; passed: as the library call takes them."""
+    query, key = passed["query"], passed["key"]
+    size = (*query.layout.size[:3], key.layout.size[2])
+    scale, bias = named.get("scale"), named.get("attn_bias")
+    score = mask = None
+    if bias is not None:
+        score = _body(ctx, size, lambda *at: _biased(bias, passed["attn_bias"], at))
+    if named.get("is_causal", False):
+        mask = _body(ctx, size, lambda b, h, q, k: build.call("le", build.index(k), build.index(q)))
+    return {
+        "query": query,
+        "key": key,
+        "value": passed["value"],
+        # As torch does: float(1 / sqrt(D)), where D may be a symbol.
+        "scale": 1 / sympy.sqrt(query.layout.size[3]) if scale is None else scale,
+        "score": score,
+        "mask": mask,
+    }
+
+
+def _body(ctx: LoweringContext, size: tuple[Expr, ...], value: Callable[..., Node]) -> Loop:
+    """A Loop over (b, h, q, k), of `size`, that stores `value(b, h, q, k)`."""
+    at = tuple(map(loop_var, range(4)))
+    ranges = tuple(Range(var, extent) for var, extent in zip(at, size, strict=True))
+    device = ctx.meta[0].device
+    return Loop(SCORE, device, ranges, (), (Store(SCORE, at, value(*at)),), ctx.origins)
+
+
+def _biased(bias: Tensor, ref: TensorRef, at: tuple[Expr, ...]) -> Node:
+    """The score and an element of what is added to it, which is expanded as torch expands."""
+    own = at[len(at) - bias.ndim :]
+    position = tuple(sympy.Integer(0) if extent == 1 else var for extent, var in zip(bias.size, own, strict=True))
+    if isinstance(bias, View) and bias.buffer.name == ref.buffer:
+        element = bias.load(position)
+    else:  # it was copied into a buffer of its own
+        element = build.load(ref.buffer, position, bias.dtype)
+    score = build.load(SCORE, at, torch.float32)
+    return build.call("add", score, build.cast(element, torch.float32))

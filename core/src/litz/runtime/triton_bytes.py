@@ -1,0 +1,102 @@
+"""Integers of 4 and 8 bits as half types, four bytes at a time: device functions that generated kernels call.
+
+The bits of 2**n are those of a half type whose last bit counts 1 (0x4300 is 128 in bfloat16, 0x6400 is 1024 in
+float16), so `2**n | v` are the bits of 2**n + v. `prmt` spreads two bytes over a register and `lop3` masks and marks
+both: one instruction for a value, where Triton's own conversion takes five. Under TRITON_INTERPRET=1, which knows no
+assembly, the functions say the same in Triton.
+"""
+
+# The functions below are Triton's language, not Python: a type hint would mean something else there.
+import triton
+import triton.language as tl
+
+
+def _code(constants, *registers):
+    """Assembly that spreads the bytes of one register and fills, for each of `registers` and each pair of bytes, a
+    register of results by those lines. In them {in} is the pair, {out} the result, t a spare register."""
+    lines = [f".reg .b32 low, high, t, {', '.join(constants)};"]
+    lines += [f"mov.b32 {name}, 0x{value:08X};" for name, value in constants.items()]
+    count = 2 * len(registers)
+    lines += [f"prmt.b32 low, ${count}, 0, 0x4140;", f"prmt.b32 high, ${count}, 0, 0x4342;"]
+    for number, register in enumerate(registers):
+        for half, name in enumerate(("low", "high")):
+            lines += [line.format(**{"in": name, "out": f"${2 * number + half}"}) for line in register]
+    return tl.constexpr("\n".join(["{", *lines, "}"]))
+
+
+_MARKED = "0xEA;"  # of lop3: (a & b) | c
+_NIBBLES = (
+    ("lop3.b32 {out}, {in}, 0x000F000F, c, " + _MARKED,),
+    (
+        "shr.u32 t, {in}, 4;",
+        "lop3.b32 {out}, t, 0x000F000F, c, " + _MARKED,
+    ),
+)
+# 128 + the low 7 bits; 128 or, where the highest bit is set, 256. The first less the second is a signed byte, their sum
+# less 256 an unsigned one.
+_PARTS = ("lop3.b32 {out}, {in}, 0x007F007F, c, " + _MARKED, "lop3.b32 t, {in}, 0x00800080, c, " + _MARKED)
+
+_NIBBLES_BF16 = _code({"c": 0x43004300}, *_NIBBLES)
+_NIBBLES_F16 = _code({"c": 0x64006400}, *_NIBBLES)
+_SIGNED_BF16 = _code({"c": 0x43004300, "d": 0xBF80BF80}, (*_PARTS, "fma.rn.bf16x2 {out}, t, d, {out};"))
+_UNSIGNED_BF16 = _code(
+    {"c": 0x43004300, "d": 0x3F803F80, "e": 0xC380C380},
+    (*_PARTS, "fma.rn.bf16x2 {out}, {out}, d, t;", "fma.rn.bf16x2 {out}, {out}, d, e;"),
+)
+# 1024 + a byte, its sign turned round where it has one, less 1024 (and 128).
+_SIGNED_F16 = _code(
+    {"c": 0x64006400, "d": 0x64806480},
+    ("and.b32 t, {in}, 0x00FF00FF;", "lop3.b32 {out}, t, 0x00800080, c, 0xBE;", "sub.rn.f16x2 {out}, {out}, d;"),
+)  # 0xBE: (a ^ b) | c
+_UNSIGNED_F16 = _code(
+    {"c": 0x64006400}, ("lop3.b32 {out}, {in}, 0x00FF00FF, c, " + _MARKED, "sub.rn.f16x2 {out}, {out}, c;")
+)
+
+
+@triton.jit
+def _nibbles_bf16(packed):
+    """128 + the low and 128 + the high 4 bits of each byte."""
+    return tl.inline_asm_elementwise(_NIBBLES_BF16, "=r,=r,=r,=r,r", [packed], (tl.bfloat16, tl.bfloat16), True, 4)
+
+
+if triton.knobs.runtime.interpret:  # which has no arithmetic of bfloat16 either: it stays in float32
+
+    @triton.jit
+    def _signed_bf16(value):
+        return value.to(tl.float32)
+
+    _unsigned_bf16 = _signed_bf16
+
+    @triton.jit
+    def _nibbles_f16(packed):
+        low, high = (packed & 15).to(tl.uint16) | 0x6400, (packed >> 4).to(tl.uint16) | 0x6400
+        return low.to(tl.float16, bitcast=True), high.to(tl.float16, bitcast=True)
+
+    @triton.jit
+    def _signed_f16(value):
+        return value.to(tl.float16)
+
+    _unsigned_f16 = _signed_f16
+
+else:
+
+    @triton.jit
+    def _signed_bf16(value):
+        return tl.inline_asm_elementwise(_SIGNED_BF16, "=r,=r,r", [value], tl.bfloat16, True, 4)
+
+    @triton.jit
+    def _unsigned_bf16(value):
+        return tl.inline_asm_elementwise(_UNSIGNED_BF16, "=r,=r,r", [value], tl.bfloat16, True, 4)
+
+    @triton.jit
+    def _nibbles_f16(packed):
+        """1024 + the low and 1024 + the high 4 bits of each byte."""
+        return tl.inline_asm_elementwise(_NIBBLES_F16, "=r,=r,=r,=r,r", [packed], (tl.float16, tl.float16), True, 4)
+
+    @triton.jit
+    def _signed_f16(value):
+        return tl.inline_asm_elementwise(_SIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)
+
+    @triton.jit
+    def _unsigned_f16(value):
+        return tl.inline_asm_elementwise(_UNSIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)

@@ -1,0 +1,97 @@
+"""Attention whose heads share keys: repeated where that makes it one call of torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from litz.capture import torch_api
+from litz.capture.shared_heads import repeat_shared_heads
+
+Q, K, V = torch.randn(2, 8, 3, 16), torch.randn(2, 2, 10, 16), torch.randn(2, 2, 10, 16)
+MASK = torch.rand(2, 1, 3, 10) < 0.7
+
+
+def captured(fn: Any, *args: Any) -> torch.fx.GraphModule:
+    """Dynamo's graph."""
+    found: list[torch.fx.GraphModule] = []
+
+    def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        found.append(gm)
+        return gm
+
+    torch._dynamo.reset()
+    torch.compile(fn, backend=backend)(*args)
+    (gm,) = found
+    return gm
+
+
+def only_repeated(*args: Any, **kwargs: Any) -> bool:
+    """As torch has it for a mask: there is a fused kernel for keys that were repeated."""
+    return bool(kwargs["enable_gqa"])
+
+
+def calls(gm: torch.fx.GraphModule) -> list[str]:
+    return [str(node.target) for node in gm.graph.nodes if node.op.startswith("call")]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m, enable_gqa=True),
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m, enable_gqa=True, scale=0.3),
+        lambda q, k, v, m: F.scaled_dot_product_attention(query=q, key=k, value=v, attn_mask=m, enable_gqa=True),
+    ],
+)
+def test_keys_and_values_are_repeated(fn: Any) -> None:
+    gm = captured(fn, Q, K, V, MASK)
+    repeat_shared_heads(gm, only_repeated)
+    assert calls(gm)[:2] == ["repeat_interleave"] * 2 and len(calls(gm)) == 3
+    (attention,) = gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention)
+    assert attention.kwargs["enable_gqa"] is False
+    torch.testing.assert_close(gm(Q, K, V, MASK)[0], fn(Q, K, V, MASK))
+
+
+@pytest.mark.parametrize(
+    ("fn", "key", "unfused"),
+    [
+        # There is a fused kernel as it is; there is none either way; heads share nothing.
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), K, lambda *a, **k: False),
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), K, lambda *a, **k: True),
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), Q, only_repeated),
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), Q, only_repeated),
+    ],
+)
+def test_what_it_would_not_help_stays(fn: Any, key: torch.Tensor, unfused: Any) -> None:
+    gm = captured(fn, Q, key, key)
+    before = str(gm.graph)
+    repeat_shared_heads(gm, unfused)
+    assert str(gm.graph) == before
+
+
+def test_nobody_knows_what_torch_would_pick_elsewhere() -> None:
+    assert not torch_api.is_unfused(Q, K, V, enable_gqa=True)
+    with torch._subclasses.FakeTensorMode():
+        fakes = [torch.empty(each.shape, device="cuda") for each in (Q, K, V)]
+        if not torch.backends.cuda.is_built():
+            assert not torch_api.is_unfused(*fakes, enable_gqa=True)
+
+
+def test_gradients_of_what_was_repeated_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("litz.capture.aot.repeat_shared_heads", lambda gm: repeat_shared_heads(gm, only_repeated))
+
+    def fn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=MASK, enable_gqa=True).square().sum()
+
+    found = []
+    for function in (fn, torch.compile(fn, backend="litz")):
+        torch._dynamo.reset()
+        leaves = [each.clone().requires_grad_() for each in (Q, K, V)]
+        function(*leaves).backward()
+        found.append([leaf.grad for leaf in leaves])
+    for ours, eager in zip(*found, strict=True):
+        torch.testing.assert_close(ours, eager, atol=1e-5, rtol=1e-4)

@@ -1,0 +1,317 @@
+"""Attention of few queries for the kernel that splits the keys: each as a function of what it is called with.
+
+`python -m support.split_cases SHARD SHARDS` (with TRITON_INTERPRET=1) runs the kernels in Triton's interpreter against
+float64 and prints, for each case, "" or what went wrong, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensorMode
+
+from litz.contractions.attention.decode import choose_split, refuse, replacement
+from litz.contractions.attention.in_place import InPlace, read_in_place
+from litz.contractions.attention.split import Split
+from litz.ir import Attention, KernelCall, Program
+from litz.pipeline import schedule_only
+from litz.schedule.choices import substituted
+from litz.target import target_named
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+
+
+def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, **kwargs: Any) -> Tensor:
+    """What torch calls where there is a mask."""
+    if bias is not None:
+        bias = bias.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    causal = kwargs.pop("is_causal", False)
+    return aten._scaled_dot_product_efficient_attention(q, k, v, bias, False, 0.0, causal, **kwargs)[0]
+
+
+def flash(q: Tensor, k: Tensor, v: Tensor, **kwargs: Any) -> Tensor:
+    return aten._scaled_dot_product_flash_attention(q, k, v, **kwargs)[0]
+
+
+def cudnn(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, **kwargs: Any) -> Tensor:
+    return aten._scaled_dot_product_cudnn_attention(q, k, v, bias, False, **kwargs)[0]
+
+
+def repeated(x: Tensor, times: int) -> Tensor:
+    return x.repeat_interleave(times, 1)
+
+
+def expanded(x: Tensor, times: int) -> Tensor:
+    batch, heads, keys, width = x.shape
+    return x.unsqueeze(2).expand(batch, heads, times, keys, width).reshape(batch, heads * times, keys, width)
+
+
+def as_bias(mask: Tensor, q: Tensor) -> Tensor:
+    """As torch makes a bias of a mask."""
+    return torch.where(mask, 0.0, float("-inf")).to(q.dtype)
+
+
+def exactly(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, is_causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """In float64. bias: may be a mask. Queries without a key get 0."""
+    q, k, v = q.double(), k.double(), v.double()
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if bias is not None:
+        scores = scores.masked_fill(~bias, float("-inf")) if bias.dtype == torch.bool else scores + bias.double()
+    if is_causal:
+        scores = scores.masked_fill(~torch.ones_like(scores, dtype=torch.bool).tril(), float("-inf"))
+    return torch.where(scores.isneginf().all(-1, True), 0.0, scores.softmax(-1)) @ v
+
+
+Fn = Callable[..., Any]
+
+
+SMALL = Split(3, 16, 16, 2, 4)
+
+
+@dataclass(frozen=True)
+class Case:
+    """fn: of q, k, v and what else there is. sizes: batch, heads, heads of the key, queries, keys, width, and the
+    value's. split: None for what is chosen. more: makes what comes after v. view: of q, k and v: how they come to lie.
+    reference: `exactly`, of the same arguments. absorbs: how many operations the kernel takes over. dynamic: (tensor,
+    dimension) of sizes that are symbols."""
+
+    fn: Fn
+    sizes: tuple[int, ...]
+    split: Split | None = SMALL
+    dtype: torch.dtype = F32
+    more: Callable[[Tensor, Tensor], Sequence[Tensor]] = lambda q, k: ()
+    view: Callable[[Tensor], Tensor] = lambda x: x
+    reference: Fn = exactly
+    absorbs: int = 0
+    dynamic: Sequence[tuple[int, int]] = ()
+    tolerance: float = 1e-5
+
+    def tensors(self) -> list[Tensor]:
+        batch, heads, shared, queries, keys, width, *out = self.sizes
+        shapes = (heads, queries, width), (shared, keys, width), (shared, keys, out[0] if out else width)
+        q, k, v = (torch.randn(batch, *shape).to(self.dtype) for shape in shapes)
+        return [*map(self.view, (q, k, v)), *self.more(q, k)]
+
+    def _in_order(self, *tensors: Tensor) -> Any:
+        """A graph's inputs come in the order in which they are first used. Sizes are checked as torch's front door does
+        that."""
+        q, k, v = tensors[:3]
+        torch._check(q.shape[0] == k.shape[0])
+        torch._check(k.shape[0] == v.shape[0])
+        torch._check(k.shape[2] == v.shape[2])
+        return self.fn(*[tensor.view(tensor.shape) for tensor in tensors])
+
+    def capture(self) -> tuple[Program, Attention]:
+        """The CUDA program with the library call."""
+        torch._dynamo.reset()
+        tensors = self.tensors()
+        # Without the plugin that chooses, the library call stays.
+        options = {"disable_plugins": ("library", "autotune")}
+        with FakeTensorMode(), torch.no_grad():
+            fakes = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda") for t in tensors]
+            for tensor, dim in self.dynamic:
+                torch._dynamo.mark_dynamic(fakes[tensor], dim)
+            (schedule,) = schedule_only(self._in_order, fakes, options)
+        (attention,) = (op for op in schedule.program.operations if isinstance(op, Attention))
+        return schedule.program, attention
+
+    def found(self) -> tuple[Program, Attention, InPlace]:
+        program, attention = self.capture()
+        found = read_in_place(attention, program)
+        refuse(found.attention, attention, program)
+        return program, attention, found
+
+    def compiled(self) -> Program:
+        """The CUDA program with the kernel."""
+        program, attention, found = self.found()
+        split = self.split or choose_split(found.attention, program, target_named("H100"))
+        return substituted(program, attention, replacement(attention, found, split, program))
+
+    def check(self) -> str:
+        """ "" or what is wrong with what the kernel computes."""
+        from support.gemm_cases import run
+
+        torch.manual_seed(0)
+        tensors = self.tensors()
+        program = self.compiled()
+        (output,) = run(replace(program, operations=tuple(map(_readable, program.operations))), tensors)
+        wanted = self.reference(*tensors)
+        if output.shape != wanted.shape:
+            return f"shape {tuple(output.shape)}, should be {tuple(wanted.shape)}"
+        error = (output.double() - wanted).abs().max().item() / max(1e-9, wanted.abs().max().item())
+        return "" if error <= self.tolerance else f"relative error {error:.2e}"
+
+
+def _readable(operation: Any) -> Any:
+    """Triton's interpreter multiplies the bits of bfloat16 as if they were integers."""
+    if not isinstance(operation, KernelCall):
+        return operation
+    text = re.sub(
+        r"tl\.dot\(([\w.()]+), (\w+)", r"tl.dot((\1).to(tl.float32), (\2).to(tl.float32)", operation.source.text
+    )
+    return replace(operation, source=replace(operation.source, text=text))
+
+
+def _bias(*size: int, dtype: torch.dtype | None = None) -> Callable[[Tensor, Tensor], Sequence[Tensor]]:
+    return lambda q, k: (torch.randn(size).to(dtype or q.dtype),)
+
+
+def _mask(*size: int, none: bool = False) -> Callable[[Tensor, Tensor], Sequence[Tensor]]:
+    """none: the first query has no key."""
+
+    def make(q: Tensor, k: Tensor) -> Sequence[Tensor]:
+        mask = torch.rand(size) < 0.7
+        if none:
+            mask[0] = False
+        return (mask,)
+
+    return make
+
+
+def masked(repeat: Callable[[Tensor, int], Tensor], times: int) -> Fn:
+    """Keys and values repeated, and a mask made a bias."""
+
+    def call(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        bias = as_bias(mask, q) if mask is not None and mask.dtype == torch.bool else mask
+        return efficient(q, repeat(k, times), repeat(v, times), bias)
+
+    return call
+
+
+HALF = 8e-3
+BATCH, KEYS = ((0, 0), (1, 0), (2, 0)), ((1, 2), (2, 2))
+CASES: Mapping[str, Case] = {
+    "one": Case(efficient, (1, 1, 1, 1, 1, 16)),
+    "plain": Case(efficient, (2, 3, 3, 1, 50, 32)),
+    "whole-tiles": Case(efficient, (1, 2, 2, 1, 96, 32)),
+    "one-part": Case(efficient, (2, 3, 3, 1, 50, 32), Split(1, 16, 16, 2, 4)),
+    "one-part-dynamic": Case(efficient, (2, 3, 3, 1, 50, 32), Split(1, 16, 16, 2, 4), dynamic=KEYS),
+    "many-parts": Case(masked(expanded, 2), (2, 4, 2, 3, 300, 256), Split(19, 16, 16, 2, 4), absorbs=2),
+    "more-parts-than-keys": Case(efficient, (2, 2, 2, 1, 20, 32), Split(9, 16, 16, 2, 4)),
+    "chosen": Case(efficient, (1, 4, 4, 1, 300, 64), None),
+    "bf16": Case(efficient, (1, 2, 2, 1, 70, 64), dtype=BF16, tolerance=HALF),
+    "f16": Case(efficient, (1, 2, 2, 1, 70, 64), dtype=F16, tolerance=HALF),
+    "odd-width": Case(efficient, (2, 2, 2, 2, 37, 24, 40)),
+    "few-queries": Case(efficient, (1, 3, 3, 5, 37, 16)),
+    "scale": Case(
+        lambda q, k, v: efficient(q, k, v, scale=0.3), (1, 2, 2, 1, 37, 16), reference=lambda *t: exactly(*t, scale=0.3)
+    ),
+    "causal": Case(
+        lambda q, k, v: efficient(q, k, v, is_causal=True),
+        (1, 2, 2, 5, 37, 16),
+        reference=lambda *t: exactly(*t, is_causal=True),
+    ),
+    "flash": Case(flash, (2, 4, 2, 1, 37, 16), dtype=F16, tolerance=HALF),
+    "flash-causal": Case(
+        lambda q, k, v: flash(q, k, v, is_causal=True),
+        (1, 4, 2, 6, 6, 16),
+        dtype=F16,
+        tolerance=HALF,
+        reference=lambda *t: exactly(*t, is_causal=True),
+    ),
+    "cudnn-bias": Case(cudnn, (2, 4, 2, 3, 37, 16), dtype=F16, tolerance=HALF, more=_bias(3, 37)),
+    "bias": Case(efficient, (2, 3, 3, 2, 37, 16), more=_bias(2, 3, 2, 37)),
+    "bias-row": Case(efficient, (2, 3, 3, 2, 37, 16), more=_bias(37)),
+    "bias-of-heads": Case(efficient, (2, 3, 3, 2, 37, 16), more=_bias(3, 1, 1)),
+    "bias-sliced": Case(
+        lambda q, k, v, b: efficient(q, k, v, b.narrow(-1, 3, 37)),
+        (2, 3, 3, 2, 37, 16),
+        more=_bias(2, 1, 2, 48),
+        reference=lambda q, k, v, b: exactly(q, k, v, b[..., 3:40]),
+    ),
+    "bias-computed": Case(
+        lambda q, k, v, b: efficient(q, k, v, b.cos() * 2),
+        (2, 3, 3, 2, 37, 16),
+        more=_bias(2, 1, 2, 37),
+        reference=lambda q, k, v, b: exactly(q, k, v, b.cos() * 2),
+        absorbs=1,
+    ),
+    "bias-infinite": Case(
+        lambda q, k, v, m: efficient(q, k, v, as_bias(m, q)), (2, 2, 2, 3, 37, 16), more=_mask(2, 1, 3, 37), absorbs=1
+    ),
+    "no-key": Case(
+        lambda q, k, v, m: efficient(q, k, v, as_bias(m, q)),
+        (2, 2, 2, 3, 37, 16),
+        more=_mask(2, 1, 3, 37, none=True),
+        absorbs=1,
+    ),
+    "no-key-one-part": Case(
+        lambda q, k, v, m: efficient(q, k, v, as_bias(m, q)),
+        (2, 2, 2, 3, 37, 16),
+        Split(1, 16, 16, 2, 4),
+        more=_mask(2, 1, 3, 37, none=True),
+        absorbs=1,
+    ),
+    "group": Case(masked(repeated, 4), (2, 8, 2, 1, 37, 16), absorbs=2),
+    "group-expanded": Case(masked(expanded, 4), (2, 8, 2, 1, 37, 16), absorbs=2),
+    "group-of-queries": Case(masked(expanded, 3), (2, 6, 2, 5, 37, 16), absorbs=2),
+    "group-mask": Case(masked(repeated, 4), (2, 8, 2, 1, 37, 16), more=_mask(2, 1, 1, 37), absorbs=3),
+    "group-mask-bf16": Case(
+        masked(repeated, 4), (1, 8, 2, 1, 70, 64), dtype=BF16, tolerance=HALF, more=_mask(70), absorbs=3
+    ),
+    "group-one-head": Case(masked(repeated, 6), (2, 6, 1, 1, 37, 16), absorbs=2),
+    "group-one-batch": Case(masked(repeated, 2), (1, 4, 2, 1, 37, 16), absorbs=2),
+    "group-dynamic": Case(masked(expanded, 4), (2, 8, 2, 1, 37, 16), absorbs=2, dynamic=BATCH + KEYS),
+    "mask-of-keys-dynamic": Case(
+        lambda q, k, v, m: efficient(q, k, v, as_bias(m, q)),
+        (2, 2, 2, 3, 37, 16),
+        more=_mask(37),
+        absorbs=1,
+        dynamic=(*KEYS, (3, 0)),
+    ),
+    "group-mask-dynamic": Case(
+        masked(expanded, 4),
+        (2, 8, 2, 1, 37, 16),
+        more=_mask(2, 1, 1, 37),
+        absorbs=3,
+        dynamic=(*BATCH, *KEYS, (3, 0), (3, 3)),
+    ),
+    "cache": Case(  # (batch, keys, heads, width), as some caches lie
+        masked(expanded, 4),
+        (2, 8, 2, 1, 37, 16),
+        view=lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+        absorbs=2,
+    ),
+    "cache-slice": Case(
+        lambda q, k, v: masked(expanded, 4)(q, k.narrow(2, 5, 25), v.narrow(2, 5, 25)),
+        (2, 8, 2, 1, 37, 16),
+        reference=lambda q, k, v: exactly(q, k[:, :, 5:30], v[:, :, 5:30]),
+        absorbs=2,
+    ),
+    "narrowed": Case(
+        lambda q, k, v: efficient(q, k.to(F16), v.to(F16)).float(),
+        (1, 2, 2, 1, 37, 16),
+        dtype=F16,
+        tolerance=HALF,
+        view=lambda x: x.float() if x.shape[2] > 1 else x,
+        absorbs=2,
+    ),
+}
+
+
+def main() -> None:
+    shard, shards = map(int, sys.argv[1:])
+    chosen = list(CASES)[shard::shards]
+    print(json.dumps({name: _checked(name) for name in chosen}))
+
+
+def _checked(name: str) -> str:
+    try:
+        return CASES[name].check()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+if __name__ == "__main__":
+    main()

@@ -183,6 +183,14 @@ def _numel(program: Program, name: str) -> int:
     return program.hint(program.buffers[name].layout.numel)
 
 
+def test_tiles_are_as_small_as_the_blocks() -> None:
+    case = replace(BASE, query=(2, 8, 2048, 64), key=(2, 8, 2048, 64), mask=causal, dtype=torch.bfloat16)
+    for blocks, expected in ((128, "128x64"), ((64, 64), "64x64"), (32, "32x32")):
+        (schedule,) = schedules(replace(case, blocks=blocks), [], backward)  # type: ignore[arg-type]
+        first, _ = (step.source.symbol for step in schedule.steps if isinstance(step, KernelCall))
+        assert expected in first, blocks
+
+
 def test_tuning_leaves_it_to_the_estimate(tmp_path: Path) -> None:
     case = replace(BASE, query=(2, 4, 512, 64), key=(2, 4, 512, 64), mask=causal, dtype=torch.bfloat16, blocks=128)
     gpu = FakeGpu(tmp_path, lambda name: 1.0)

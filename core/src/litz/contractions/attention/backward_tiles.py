@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import ceil
 
 import torch
 
@@ -27,6 +28,11 @@ class BackwardTile:
 
     def __str__(self) -> str:
         return f"{self.queries}x{self.keys} {self.warps}w {self.stages}s"
+
+    def excess(self, queries: int, keys: int) -> float:
+        """How much more than a block of so many queries and keys its tiles are: 1 where they fill it."""
+        tiles = ceil(queries / self.queries) * ceil(keys / self.keys)
+        return tiles * self.queries * self.keys / (queries * keys)
 
 
 @dataclass(frozen=True)
@@ -56,11 +62,13 @@ _HALF = {
         _pair((128, 64, 8, 3), (64, 128, 8, 3)),
         _pair((64, 64, 4, 3), (64, 64, 4, 3)),
         _pair((64, 32, 4, 2), (32, 64, 4, 2)),
+        _pair((32, 32, 4, 2), (32, 32, 4, 2)),
     ),
     128: (
         _pair((128, 64, 8, 2), (64, 128, 8, 2)),
         _pair((64, 64, 4, 2), (64, 64, 8, 2)),
         _pair((64, 32, 4, 2), (32, 64, 4, 2)),
+        _pair((32, 32, 4, 2), (32, 32, 4, 2)),
     ),
     256: (_pair((64, 32, 8, 2), (32, 64, 8, 2)), _pair((32, 32, 4, 1), (16, 32, 4, 1))),
 }

@@ -157,7 +157,7 @@ def make_plan(
         Loop(attention.name, attention.device, ranges, (), tuple(stores), attention.origins),
         {**program.buffers, SCORE: stand_in},
     )
-    body = replace(body, stores=map_stores(body.stores, _multiplied))
+    body = replace(body, stores=map_stores(body.stores, multiplied))
     values = iter(store.value for store in body.stores)
     score = next(values) if attention.score is not None else None
     mask = next(values) if attention.mask is not None else None
@@ -178,7 +178,7 @@ def make_plan(
     return AttentionPlan(attention, program, body, score, mask, tuple(outputs), names, *index, tf32)
 
 
-def _multiplied(node: Node, args: tuple[Node, ...]) -> Node:
+def multiplied(node: Node, args: tuple[Node, ...]) -> Node:
     """A division by a number as a multiplication, which is eight times as fast: the weights are made of the scores, and
     one bit of a score is far below what the exponential does to it."""
     if node.op == "div" and node.dtype == torch.float32 and args[1].op == "const":

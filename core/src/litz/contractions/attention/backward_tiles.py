@@ -29,10 +29,16 @@ class BackwardTile:
     def __str__(self) -> str:
         return f"{self.queries}x{self.keys} {self.warps}w {self.stages}s"
 
-    def excess(self, queries: int, keys: int) -> float:
-        """How much more than a block of so many queries and keys its tiles are: 1 where they fill it."""
-        tiles = ceil(queries / self.queries) * ceil(keys / self.keys)
-        return tiles * self.queries * self.keys / (queries * keys)
+    def effort(self, queries: int, keys: int) -> float:
+        """How much longer it takes for a block of so many queries and keys than a large tile that fills it."""
+        tiles, area = ceil(queries / self.queries) * ceil(keys / self.keys), self.queries * self.keys
+        filled = queries * keys / (tiles * area)
+        return 1 / (filled * next((part for least, part in _REACHED.items() if area >= least), 0.25))
+
+
+_REACHED = {8192: 1.0, 4096: 0.85, 2048: 0.65, 1024: 0.45}
+"""What part of a large tile's speed a smaller one has, by its scores: it loads more for each product, and below 64 rows
+Hopper's tensor cores are not fully used. An estimate; see `benchmarks.attention_backward_tiles`."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from litz.codegen.triton.values import Tile
 from litz.ir import Attention, Blocks, Buffer, Layout, Loop, Node, Program, Range, TensorRef
 from litz.ir.attention import SCORE
 from litz.ir.build import call, const
-from litz.ir.dtypes import short
+from litz.ir.dtypes import compute_dtype, short
 from litz.ir.index import Expr, Symbol, is_placeholder, loop_var
 from litz.ir.node import with_args
 from litz.ir.operation import expressions
@@ -157,7 +157,7 @@ def make_plan(
         Loop(attention.name, attention.device, ranges, (), tuple(stores), attention.origins),
         {**program.buffers, SCORE: stand_in},
     )
-    body = replace(body, stores=map_stores(body.stores, _multiplied))
+    body = replace(body, stores=map_stores(body.stores, multiplied))
     values = iter(store.value for store in body.stores)
     score = next(values) if attention.score is not None else None
     mask = next(values) if attention.mask is not None else None
@@ -178,13 +178,13 @@ def make_plan(
     return AttentionPlan(attention, program, body, score, mask, tuple(outputs), names, *index, tf32)
 
 
-def _multiplied(node: Node, args: tuple[Node, ...]) -> Node:
+def multiplied(node: Node, args: tuple[Node, ...]) -> Node:
     """A division by a number as a multiplication, which is eight times as fast: the weights are made of the scores, and
     one bit of a score is far below what the exponential does to it."""
-    if node.op == "div" and node.dtype == torch.float32 and args[1].op == "const":
+    if node.op == "div" and compute_dtype(node.dtype) == torch.float32 and args[1].op == "const":
         divisor = float(args[1].attrs[0])
         if 1e-30 < abs(divisor) < 1e30:
-            return call("mul", args[0], const(1 / divisor, torch.float32))
+            return call("mul", args[0], const(1 / divisor, node.dtype))
     return with_args(node, args)
 
 

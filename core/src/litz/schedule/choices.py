@@ -69,9 +69,9 @@ def fits(choice: Choice, template: Template, program: Program, most: int | None)
 
 
 def by_estimate(choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
-    """The choice with the lowest estimate, where that at its worst is below the library call, and what the choice
-    absorbs, at their best. None where there is no such choice, or nobody knows what those take. Puts on record what
-    was compared."""
+    """The choice that saves most by its estimate, where that at its worst is below the library call, and what the
+    choice absorbs, at their best. None where there is no such choice, or nobody knows what those take. Puts on record
+    what was compared."""
     program: Program = context.program
     found: list[tuple[Estimate, float, Choice]] = []
     for choice in choices:
@@ -81,7 +81,7 @@ def by_estimate(choices: Sequence[Choice], context: ChoiceContext) -> Choice | N
             found.append((choice.estimate, sum(0.0 if each is None else each.low_us for each in known), choice))
     if not found:
         return None
-    estimate, library, choice = min(found, key=lambda item: item[0].us)
+    estimate, library, choice = max(found, key=lambda item: item[1] - item[0].us)
     gains = estimate.high_us < library
     sign, chosen = ("<", choice.name) if gains else (">=", choices[0].name)
     reason = (
@@ -106,22 +106,25 @@ def substituted(program: Program, template: Template, replacement: Replacement) 
     """The program with a contraction, and what the replacement absorbs, replaced.
 
     ValueError if the replacement does not write what others need, or if no place in the program's order is right for
-    it: it stands where the last of what it replaces stood.
+    it: it stands where the last of what it replaces stood, and before whatever depends on it.
     """
     gone = {template.name, *replacement.absorbs}
     if not gone <= program.positions.keys():
         raise ValueError(f"{', '.join(gone)}: not all are operations of the program")
     numbers = sorted(program.positions[name] for name in gone)
     _check_writes(program, template, replacement, gone)
-    check_order(program, numbers)
-    operations: list[Operation] = []
-    for number, operation in enumerate(program.operations):
-        if number == numbers[-1]:
-            operations += replacement.operations
-        elif number not in numbers:
-            operations.append(operation)
+    start, end = numbers[0], numbers[-1] + 1
+    later = check_order(program, numbers)
+    span = [(number, op) for number, op in enumerate(program.operations[start:end], start) if number not in numbers]
+    operations = (
+        *program.operations[:start],
+        *(op for number, op in span if number not in later),
+        *replacement.operations,
+        *(op for number, op in span if number in later),
+        *program.operations[end:],
+    )
     buffers = {**program.buffers, **{buffer.name: buffer for buffer in replacement.buffers}}
-    return replace(program, operations=tuple(operations), buffers=buffers)
+    return replace(program, operations=operations, buffers=buffers)
 
 
 def needed_outside(program: Program, inside: Collection[str]) -> frozenset[str]:
@@ -144,20 +147,23 @@ def _check_writes(program: Program, template: Template, replacement: Replacement
         raise ValueError(f"in place of {template.name} the payload must be an operation that writes {wanted}; {given}")
 
 
-def check_order(program: Program, numbers: Sequence[int]) -> None:
-    """Nothing between the first and the last of the positions `numbers`, ascending, may depend on one of them: else
-    nothing could take the place of all these operations. Errors: ValueError."""
+def check_order(program: Program, numbers: Sequence[int]) -> frozenset[int]:
+    """The positions, between the first and the last of `numbers` (ascending), of what depends on one of them and has to
+    come after what takes the place of all these operations. ValueError if one of them depends on such an operation:
+    then nothing could."""
     if len(numbers) == 1:
-        return
+        return frozenset()
     start = numbers[0]
     span = program.operations[start : numbers[-1] + 1]
     before = dependences(span, program.buffers, program.roots)
-    gone = {0}
+    own = {number - start for number in numbers}
+    later: set[int] = set()
     for place, operation in enumerate(span):
-        if place + start in numbers:
-            gone.add(place)
-        elif before[place] & gone:
-            raise ValueError(f"{operation.name} stands between what is replaced and depends on it")
+        if place in own and before[place] & later:
+            raise ValueError(f"{operation.name} needs what depends on {span[0].name}, which it would be done with")
+        if place not in own and before[place] & (own | later):
+            later.add(place)
+    return frozenset(place + start for place in later)
 
 
 def choose_templates(

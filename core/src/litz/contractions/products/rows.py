@@ -10,22 +10,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from litz.cost.contractions import argument_names
 from litz.ir import Program, Template
+from litz.schedule.choices import replacement_of
 from litz.schedule.fusion_size import most_operations
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
-from ..epilogue import fused
+from ..epilogue import fused, stands
 from .choice import make_choice
 from .configs import Config
 from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm
 from .lanes import unpacked
 from .prologue import with_prologues
+from .together import together
 
 MOST_ROWS = 16
 """Rows of the smallest tile that tensor cores multiply."""
 COLUMNS, STEP_BYTES, STAGES, WARPS = 64, 128, 4, 4
 """The tile, bytes of the depth in storage: the fastest or within 3 % of it for weights of 8 bits, of 4096 x 4096 to
 28672 x 4096, with 1 and 8 rows, among nine (H200, 2026-11-22)."""
+MOST_TOGETHER = 4
+"""Products in one launch."""
 PER_UNIT = 3
 """Programs that a multiprocessor should have: each has its loads on the way."""
 LEAST_STEPS = 4
@@ -38,29 +43,81 @@ INSTRUCTIONS = 1
 
 
 def offer_rows(template: Template, context: ChoiceContext) -> Sequence[Choice]:
-    """A kernel for a product of few rows whose weights are converted for it."""
+    """A kernel for a product of few rows whose weights are converted for it, and for those products of the same
+    activation that may run beside it."""
     program: Program = context.program
     if context.target.type != "cuda" or template.kind not in OPERANDS:
         return ()
-    try:
-        gemm = make_gemm(template, program, "matmul" in context.target.tf32)
-    except Unsuitable:
+    own = _gemm(template, context, frozenset())
+    if own is None:
         return ()
-    if not (gemm.m.is_Integer and gemm.n.is_Integer and 0 < int(gemm.m) <= MOST_ROWS) or gemm.n == 0:
-        return ()
-    epilogues = fused(program, template, gemm.epilogue, most_operations(context.options))
-    whole = replace(gemm, epilogue=[gemm.epilogue, *epilogues][-1])
-    made = next(filter(None, (with_prologues(each, template, program) for each in (whole, gemm))), None)
-    if made is None or made.products[0].right.prologue is None:
-        return ()
-    made = unpacked(made)
-    config = _config(made, program, context.target)
-    choice = make_choice(made, config, _estimate(made, program, context.target), template, program)
+    joint = _with_mates(template, own, context)
+    if joint is not None:
+        return (joint,)
+    choice = make_choice(own, _config(own, program, context.target), _estimate([own], context), template, program)
     return () if choice is None else (choice,)
 
 
-def _config(gemm: Gemm, program: Program, target: Target) -> Config:
-    """The tile, and parts of the depth enough to keep every multiprocessor busy."""
+def _gemm(template: Template, context: ChoiceContext, unread: frozenset[str]) -> Gemm | None:
+    """A product of few rows with what makes its weights, and its users, where none of those reads one of the buffers
+    `unread`; None where there is nothing to convert."""
+    program: Program = context.program
+    try:
+        gemm = make_gemm(template, program, "matmul" in context.target.tf32)
+    except Unsuitable:
+        return None
+    if not (gemm.m.is_Integer and gemm.n.is_Integer and 0 < int(gemm.m) <= MOST_ROWS) or gemm.n == 0:
+        return None
+    epilogues = [gemm.epilogue, *fused(program, template, gemm.epilogue, most_operations(context.options))]
+    free = [each for each in epilogues if unread.isdisjoint(each.loop.reads)]
+    for epilogue in dict.fromkeys((free[-1].absorbed, ())):
+        chosen = next(each for each in free if each.absorbed == epilogue)
+        made = with_prologues(replace(gemm, epilogue=chosen), template, program)
+        if made is not None and made.products[0].right.prologue is not None:
+            return unpacked(made)
+    return None
+
+
+def _with_mates(template: Template, own: Gemm, context: ChoiceContext) -> Choice | None:
+    """One launch for all products of the same activation; None where there are no others, or where more launches are
+    lost, of users that no longer go along, than won."""
+    program: Program = context.program
+    left = _left(template)
+    later = program.operations[program.positions[template.name] + 1 :]
+    mates = [op for op in later if isinstance(op, Template) and op.kind in OPERANDS and _left(op) == left]
+    group = [template, *mates[: MOST_TOGETHER - 1]]
+    outputs = frozenset(str(each.outputs[0]) for each in group)
+    gemms: list[Gemm] = []
+    for each in group:
+        gemm = _gemm(each, context, outputs - set(each.outputs))
+        if gemm is None:
+            return None
+        gemms.append(gemm)
+    absorbed = [name for gemm in gemms for name in gemm.epilogue.absorbed]
+    names = [each.name for each in group]
+    alone = [_gemm(each, context, frozenset()) for each in group]
+    lost = sum(len(a.epilogue.absorbed) > len(b.epilogue.absorbed) for a, b in zip(alone, gemms) if a is not None)
+    if len(group) == 1 or lost > len(group) - 1 or len(set(absorbed)) < len(absorbed):
+        return None
+    if not stands(program, template, [*names[1:], *absorbed]):
+        return None
+    configs = [_config(gemm, program, context.target, len(group)) for gemm in gemms]
+    choices = [make_choice(*each[:2], None, each[2], program) for each in zip(gemms, configs, group, strict=True)]
+    made = [choice for choice in choices if choice is not None]
+    whole = together([replacement_of(choice) for choice in made], names) if len(made) == len(group) else None
+    if whole is None:
+        return None
+    name = f"triton {len(group)} {template.kind} {configs[0]}"
+    return Choice(name, "template", whole, _estimate(gemms, context))
+
+
+def _left(template: Template) -> object:
+    """The activation that a product multiplies."""
+    return argument_names(template).get(OPERANDS[template.kind][0])
+
+
+def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1) -> Config:
+    """The tile, and parts of the depth enough to keep every multiprocessor busy. beside: products in the launch."""
     product = gemm.products[0]
     stored = max(program.buffers[name].dtype.itemsize for name in product.right.reads[:1])
     depth, inner = program.hint(product.k), program.hint(product.depth[-1].size)
@@ -69,21 +126,23 @@ def _config(gemm: Gemm, program: Program, target: Target) -> Config:
         step = next((size for size in (128, 64, 32, 16) if size <= step and inner % size == 0), step)
     tiles = program.hint(gemm.count) * -(-program.hint(gemm.n) // COLUMNS)
     split = 1
-    while tiles * split < PER_UNIT * target.units and depth // (2 * split * step) >= LEAST_STEPS:
+    while tiles * split * beside < PER_UNIT * target.units and depth // (2 * split * step) >= LEAST_STEPS:
         split *= 2
     return Config(MOST_ROWS, COLUMNS, step, STAGES, WARPS, split=split)
 
 
-def _estimate(gemm: Gemm, program: Program, target: Target) -> Estimate:
+def _estimate(gemms: Sequence[Gemm], context: ChoiceContext) -> Estimate:
     """What is read and written, once, and what it takes to convert each weight."""
-    operands = [operand for product in gemm.products for operand in (product.left, product.right)]
-    touched = {name for operand in operands for name in operand.reads}
-    touched |= {name for name in (*gemm.epilogue.loop.reads, *gemm.epilogue.writes) if name in program.buffers}
-    moved = sum(program.hint(program.buffers[name].nbytes) for name in touched)
-    weights = program.hint(gemm.count * gemm.n) * sum(program.hint(product.k) for product in gemm.products)
-    prologue = gemm.products[0].right.prologue
-    nodes = 0 if prologue is None else len(prologue.nodes)
-    convert = weights * nodes * INSTRUCTIONS / (target.vector["fp32"] / 2)
+    program, target = context.program, context.target
+    moved = convert = 0.0
+    for gemm in gemms:
+        touched = {name for product in gemm.products for o in (product.left, product.right) for name in o.reads}
+        touched |= {name for name in (*gemm.epilogue.loop.reads, *gemm.epilogue.writes) if name in program.buffers}
+        moved += sum(program.hint(program.buffers[name].nbytes) for name in touched)
+        weights = program.hint(gemm.count * gemm.n) * sum(program.hint(product.k) for product in gemm.products)
+        prologue = gemm.products[0].right.prologue
+        nodes = 0 if prologue is None else len(prologue.nodes)
+        convert += weights * nodes * INSTRUCTIONS / (target.vector["fp32"] / 2)
     best, usual, worst = (max(moved / (target.bandwidth * share), convert) for share in REACHED)
     why = f"{moved / 1e6:.3g} MB at {target.bandwidth / 1e3:.4g} GB/s"
     return Estimate(usual + target.launch_us, best + target.launch_us, worst + target.launch_us, why)

@@ -47,7 +47,7 @@ def test_gives_what_float64_gives(name: str, problems: Mapping[str, str]) -> Non
 @pytest.mark.parametrize("name", CASES)
 def test_takes_over_what_nobody_else_needs(name: str) -> None:
     program, attention, found = CASES[name].found()
-    assert len(found.absorbs) == CASES[name].absorbs
+    assert CASES[name].absorbs in (None, len(found.absorbs))
     after = CASES[name].compiled()
     kept = {op.name for op in program.operations} - {attention.name, *found.absorbs}
     assert kept <= {op.name for op in after.operations}

@@ -84,7 +84,7 @@ def sweep(program: Program, args: Sequence[Any], cache: Cache) -> Iterator[tuple
                 launch = load_kernel(source, context)
                 addresses = [memory[str(buffer)].data_ptr() for buffer in source.arguments]
                 yield name, products, tile, timed(lambda launch=launch, to=addresses: launch(*to))  # type: ignore[misc]
-            except RuntimeError as why:
+            except Exception as why:
                 print(f"    {name} {tile}: {str(why).splitlines()[0]}")
 
 

@@ -44,8 +44,8 @@ class Case:
     query: (B, H, Q, D). key: (B', H', K, D). width: of a value's head, that of the key if None. score: score_mod. mask:
     mask_mod, for which a BlockMask is made with `blocks` for (B, H), each of them or 1 (`mask_for`). lse: does the loss
     read logsumexp ("both", "only")? strides: "transposed" for tensors that lie as (B, length, H, D), "expanded" for a
-    gradient of one number. wanted: whose gradients, of query, key and value. unfit: there is no kernel for it; part of
-    the reason.
+    gradient of one number. loss_scale: of the gradients that come in. wanted: whose gradients, of query, key and value.
+    unfit: there is no kernel for it; part of the reason.
     """
 
     query: tuple[int, int, int, int]
@@ -61,6 +61,7 @@ class Case:
     dynamic: bool = False
     tiles: BackwardTiles = SMALL
     tolerance: float = 2e-5
+    loss_scale: float = 1.0
     wanted: tuple[int, ...] = (0, 1, 2)
     unfit: str = ""
 
@@ -73,6 +74,7 @@ class Case:
         grad = (
             torch.randn(()).to(self.dtype).expand(out) if self.strides == "expanded" else self._laid(torch.randn(out))
         )
+        grad = grad * self.loss_scale if self.loss_scale != 1 else grad
         return [t.to(DEVICE) for t in (*found, grad.to(self.dtype), torch.randn(self.query[:3]))]
 
     def _laid(self, x: torch.Tensor) -> torch.Tensor:
@@ -374,6 +376,10 @@ CASES: Mapping[str, Case] = {
     "wants-key": replace(BASE, score=soft_cap, mask=causal, wanted=(1,)),
     "wants-value": replace(BASE, score=soft_cap, mask=causal, wanted=(2,)),
     "fp16": replace(BASE, dtype=torch.float16, mask=causal, score=alibi, tolerance=HALF),
+    "fp16-large": replace(BASE, dtype=torch.float16, score=soft_cap, tolerance=HALF, loss_scale=8192.0),
+    "dynamic-one-key-for-all": replace(
+        BASE, dynamic=True, query=(3, 4, 50, 16), key=(1, 2, 60, 16), mask=causal, score=alibi
+    ),
     "bf16": replace(BASE, dtype=torch.bfloat16, mask=causal, score=soft_cap, tolerance=3e-2),
     "bf16-wide": replace(BASE, query=(1, 2, 40, 80), key=(1, 2, 40, 80), dtype=torch.bfloat16, tolerance=3e-2),
     "dynamic": replace(BASE, dynamic=True, score=alibi),

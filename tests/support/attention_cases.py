@@ -263,6 +263,7 @@ CASES: Mapping[str, Case] = {
     "causal-soft-cap": Case(mask=causal, score_mod=soft_cap, tolerance=5e-6),
     "window": Case(operands(queries=64, keys=64), mask=window, lse=True),
     "window-uneven-blocks": Case(operands(queries=70, keys=70), mask=window, block=(64, 16), lse=True),
+    "odd-blocks": Case(mask=window, block=48, tiles=Tiles(16, 16, 4, 2), lse=True),
     "document": Case(mask=document, lse=True),
     "padding": Case(operands(batch=4), mask=padding, per_batch=True, lse=True),
     "padding-per-head": Case(operands(batch=4), mask=padding, per_batch=True, per_head=True),

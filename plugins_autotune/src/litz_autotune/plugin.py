@@ -10,7 +10,7 @@ import torch
 from litz.contractions.products.depthwise import offer_depthwise
 from litz.contractions.products.library import offer_library
 from litz.contractions.products.offer import KINDS, Offer, offer_gemm
-from litz.ir import Attention, KernelCall
+from litz.ir import Attention, AttentionBackward, KernelCall
 from litz.schedule.choices import fits
 from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, TemplateSpec, hookimpl
 from litz_plugins.records import Choice
@@ -84,7 +84,7 @@ class Autotune:
     def litz_select_choice(self, choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
         if not is_decided(context.options, context.operation.kind):
             return None
-        if isinstance(context.operation, Attention):
+        if isinstance(context.operation, (Attention, AttentionBackward)):
             return None  # it is measured with made-up tensors, and lists of blocks cannot be made up
         return self.tuner.select(choices, context)
 

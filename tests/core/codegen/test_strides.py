@@ -74,7 +74,7 @@ def test_a_call_that_surprises(shape, given, dynamic, monkeypatch):
         torch._dynamo.mark_dynamic(x, 0 if shape[0] > 1 else 2)
 
     def inside(x):
-        return torch.conv2d(x, weight).relu() + 1
+        return torch.conv2d(x, weight).relu().double() + 1  # not in the memory of the call's result, which callers see
 
     def seen(x):
         return torch.conv2d(x, weight)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from litz.target import target_named
 from litz_plugins import Decision
 from support import attention_backward_cases as cases
 from support.attention_backward_cases import BASE, CASES, Case, alibi, attention_of, backward_allowed, causal, cpu
+from support.fake_gpu import FakeGpu
 from support.interpreted import interpreted
 from support.retarget import cuda_schedules
 
@@ -108,6 +110,7 @@ COMPILED = [
     "one-key-for-all",
     "bf16",
     "dynamic-group",
+    "dynamic-one-key-for-all",
     "lse-only",
 ]
 
@@ -178,6 +181,24 @@ def test_the_estimate_chooses_kernels_and_memory_is_linear_in_length() -> None:
 
 def _numel(program: Program, name: str) -> int:
     return program.hint(program.buffers[name].layout.numel)
+
+
+def test_tiles_are_as_small_as_the_blocks() -> None:
+    case = replace(BASE, query=(2, 8, 2048, 64), key=(2, 8, 2048, 64), mask=causal, dtype=torch.bfloat16)
+    for blocks, expected in ((128, "128x64"), ((64, 64), "64x64"), (32, "32x32")):
+        (schedule,) = schedules(replace(case, blocks=blocks), [], backward)  # type: ignore[arg-type]
+        first, _ = (step.source.symbol for step in schedule.steps if isinstance(step, KernelCall))
+        assert expected in first, blocks
+
+
+def test_tuning_leaves_it_to_the_estimate(tmp_path: Path) -> None:
+    case = replace(BASE, query=(2, 4, 512, 64), key=(2, 4, 512, 64), mask=causal, dtype=torch.bfloat16, blocks=128)
+    gpu = FakeGpu(tmp_path, lambda name: 1.0)
+    with backward_allowed():
+        torch._dynamo.reset()
+        found = cuda_schedules(lambda backend: case.step(case.compiled(backend), case.tensors()), gpu.compiler)
+    (schedule,) = filter(backward, found)
+    assert sum(isinstance(step, KernelCall) for step in schedule.steps) == 2
 
 
 def test_a_gradient_that_nobody_uses_is_not_computed() -> None:

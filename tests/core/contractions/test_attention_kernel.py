@@ -164,6 +164,17 @@ def test_blocks_that_no_tile_divides_are_left_to_the_library() -> None:
     assert "blocks of 24" in notes[0].reason
 
 
+@pytest.mark.parametrize(("block", "most"), [(128, (128, 128)), (96, (32, 32)), (48, (16, 16)), ((64, 16), (64, 16))])
+def test_a_tile_lies_in_one_block(block: Any, most: tuple[int, int]) -> None:
+    program, template = attention(replace(LARGE, mask=window, block=block, tiles=Tiles(16, 16, 4, 2)))
+    notes: list[Decision] = []
+    (choice,) = offer_attention(template, context(program, template, notes))
+    rows, keys = map(int, choice.name.split()[2].split("x"))
+    assert rows <= most[0] and keys <= most[1] and min(rows, keys) >= 16
+    first, second = (block, block) if isinstance(block, int) else block
+    assert first % rows == 0 and second % keys == 0
+
+
 def test_small_blocks_have_small_tiles() -> None:
     program, template = attention(replace(LARGE, mask=window, block=64))
     plan = make_plan(template, program, written(template, program), False)
@@ -178,5 +189,20 @@ def test_a_scale_that_only_a_run_knows_is_unsuitable() -> None:
         make_plan(later, program, written(later, program), False)
 
 
+def test_a_division_by_a_number_is_a_multiplication() -> None:
+    text = replace(CASES["plain"], score_mod=soft_cap).kernel().source.text
+    assert "_div(" not in text and "* 0.05" in text
+
+
 def test_a_soft_cap_is_in_the_profile_s_name() -> None:
     assert "tanh" in replace(CASES["plain"], score_mod=soft_cap).kernel().source.symbol
+
+
+def test_the_kernel_costs_its_flops_and_no_scores() -> None:
+    case = replace(LARGE, tiles=Tiles(64, 64, 4, 2))
+    program = case.programs()[1]
+    (call,) = (op for op in program.operations if isinstance(op, KernelCall))
+    work = count_work(call, program)
+    assert (work.kind, work.launches) == ("attention", 1)
+    assert work.total_flops == 4 * 64 * 2 * 8 * 1024 * 1024
+    assert work.total_bytes == pytest.approx(4 * 2 * 2 * 8 * 1024 * 64, rel=1e-4)  # and the mask's one block

@@ -17,14 +17,14 @@ from litz_plugins import Estimate, KernelSource
 
 
 def calls(value: float = 2.0) -> Writer:
-    """A loop, a call of its result with a constant, and a loop that adds both."""
+    """A loop, a call of its result with a constant, and a loop that adds both, one of them transposed."""
     w = Writer()
     w.input("x", 32, 32)
     w.pointwise("a", (32, 32), lambda i, j: call("exp", w.load("x", i, j)))
     w.call("c", torch.ops.aten.pow.Tensor_Scalar, "a")
     (power,) = (n for n, operation in enumerate(w.operations) if operation.writes == ("c",))
     w.operations[power] = replace(w.operations[power], args=(*w.operations[power].args, value))
-    w.pointwise("y", (32, 32), lambda i, j: call("add", w.load("c", i, j), w.load("a", i, j)))
+    w.pointwise("y", (32, 32), lambda i, j: call("add", w.load("c", j, i), w.load("a", i, j)))
     return w
 
 
@@ -51,6 +51,23 @@ def test_a_plan_says_all_that_the_wrapper_does() -> None:
     assert plan.tensors[0].before == (Allocation("a"),) and plan.tensors[0].after == ("x",)
     assert plan.tensors[2].before == (Allocation("y"),) and plan.tensors[2].after == ("a", "c")
     assert "look at the strides of c, inside" in str(plan)
+
+
+def test_an_output_is_written_over_what_a_call_made() -> None:
+    """As a bias is added to a convolution: no second buffer. What a kernel made may lie in an arena."""
+    w = Writer()
+    w.input("x", 32, 32)
+    w.call("c", torch.ops.aten.pow.Tensor_Scalar, "x")
+    (power,) = w.operations
+    w.operations[0] = replace(power, args=(*power.args, 2.0))
+    w.pointwise("y", (32, 32), lambda i, j: call("exp", w.load("c", i, j)))
+    plan = plan_of(w, "y")
+    assert plan.memory.reuse == {"y": "c"} and plan.memory.peak_bytes == 32 * 32 * 4
+    (result,) = plan.results["op0"]
+    assert result.strides == "every", "the caller sees them"
+    check_plan(plan)
+    kept = plan_of(w, "y", "c")
+    assert not kept.memory.reuse
 
 
 def test_a_schedule_has_no_names_to_patch() -> None:

@@ -62,7 +62,11 @@ class _Call:
 
 
 def count_contraction(extern: Extern, program: Program) -> Contraction | None:
-    """The FLOPs of a library call that contracts; None for any other (or with arguments unlike the op's schema)."""
+    """The FLOPs of a library call that contracts, or of a kernel in the place of such calls; None for any other (or
+    with arguments unlike the op's schema)."""
+    meaning = getattr(extern.target, "program", None)
+    if isinstance(meaning, Program):
+        return _in_one_kernel(meaning)
     schema = getattr(extern.target, "_schema", None)
     if isinstance(getattr(extern.target, "target", extern.target), torch._ops.HigherOrderOperator):
         formula = _FORMULAS.get(f"higher_order::{extern.target_name}")
@@ -75,6 +79,16 @@ def count_contraction(extern: Extern, program: Program) -> Contraction | None:
     except (KeyError, AttributeError, IndexError, StopIteration, ValueError):
         # A call with arguments in places where the formula does not look for them is counted by its bytes.
         return None
+
+
+def _in_one_kernel(meaning: Program) -> Contraction | None:
+    """Of a kernel that does what the program does, and keeps to itself what is between its operations."""
+    calls = (operation for operation in meaning.operations if isinstance(operation, Extern))
+    found = [contraction for call in calls if (contraction := count_contraction(call, meaning)) is not None]
+    if not found:
+        return None
+    flops, pieces = sum(each.flops for each in found), sum(each.pieces for each in found)
+    return Contraction(found[0].use, flops, found[0].dtype, pieces)
 
 
 def argument_names(extern: Extern) -> dict[str, Any]:

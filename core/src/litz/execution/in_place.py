@@ -8,23 +8,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from litz.ir import Loop, Node, Program
+from litz.ir import Extern, Loop, Node, Program
 from litz.schedule.lifetimes import Lifetimes
 from litz.schedule.schedule import Kernel, Step
 
 
 def work_in_place(program: Program, steps: Sequence[Step], lifetimes: Lifetimes) -> tuple[Step, ...]:
     found: list[Step] = []
+    called = frozenset(name for step in steps if isinstance(step, Extern) for name in step.writes)
     for number, step in enumerate(steps):
         # Where a `finish` runs, other programs may still be in the first.
         if isinstance(step, Kernel) and not step.finish:
-            pairs = _in_place_pairs(step, number, program, lifetimes)
+            pairs = _in_place_pairs(step, number, program, lifetimes, called)
             step = replace(step, inplace=pairs) if pairs else step
         found.append(step)
     return tuple(found)
 
 
-def _in_place_pairs(kernel: Kernel, number: int, program: Program, lifetimes: Lifetimes) -> dict[str, str]:
+def _in_place_pairs(
+    kernel: Kernel, number: int, program: Program, lifetimes: Lifetimes, called: frozenset[str]
+) -> dict[str, str]:
+    """called: what library calls made. An output takes over no other memory: that of kernels may lie in an arena."""
     loop = kernel.loop
     pairs: dict[str, str] = {}
     dying = [
@@ -33,11 +37,12 @@ def _in_place_pairs(kernel: Kernel, number: int, program: Program, lifetimes: Li
         if name not in kernel.writes and lifetimes.may_be_taken(name) and lifetimes.last[name] == number
     ]
     for new in kernel.writes:
-        if new in lifetimes.fixed or new in lifetimes.roots or lifetimes.first.get(new) != number:
+        owned = program.buffers[new].kind == "temporary" and new not in lifetimes.roots
+        if not owned or lifetimes.first.get(new) != number:
             continue
         if new in kernel.reads:  # combined into: it has a value before
             continue
-        for old in dying:
+        for old in dying if new not in lifetimes.fixed else [name for name in dying if name in called]:
             if old not in pairs.values() and same_memory(old, new, program) and same_positions(loop, old, new):
                 pairs[new] = old
                 break

@@ -139,6 +139,16 @@ class _Writer:
         return self.widths[columns] != padded(self.widths[columns])
 
     @property
+    def scales_early(self) -> bool:
+        """Are gradients of scores scaled before they are rounded? As eager does; in float16 they may not fit else."""
+        return self.plan.dtype == torch.float16
+
+    @property
+    def scaled(self) -> str:
+        """What a sum of gradients is multiplied by, with the sign before it."""
+        return "" if self.scales_early else f" * {self.scale}"
+
+    @property
     def scale(self) -> str:
         return repr(float(self.attention.scale))
 
@@ -190,7 +200,7 @@ class _Writer:
         return condition
 
     def gradients(self, dot: str, condition: str) -> None:
-        """Emit `gradients`, of the scores before they are scaled, in the operands' type."""
+        """Emit `gradients`, of the raw scores, in the operands' type."""
         text, body = self.text, self.bodies.gradient
         text.emit(f"gradients = weights * ({dot} - delta)" if dot else "gradients = weights * (0.0 - delta)")
         if body is not None:
@@ -198,6 +208,8 @@ class _Writer:
             text.emit(f"gradients = {text.value(body)}")
         if condition:
             text.emit("gradients = tl.where(live, gradients, 0.0)")
+        if self.scales_early:
+            text.emit(f"gradients = gradients * {self.scale}")
         text.emit(f"gradients = gradients.to({ELEMENTS[self.plan.dtype]})")
 
     def live(self, masked: bool) -> list[str]:
@@ -255,7 +267,7 @@ class _QueryGradient(_Writer):
             self.start("result", result, "batch", "head")
             pointers = text.matrix(result, "resultstart", "yindex", "depth", "[YBLOCK, DEPTHBLOCK]")
             given = self.masks(text.stored_mask, "depth")
-            text.emit(f"tl.store({pointers}, total * {self.scale}{given})")
+            text.emit(f"tl.store({pointers}, total{self.scaled}{given})")
         return self.finish("dq", (tiles, text.heads, text.batches))
 
     def _write_delta(self, mask: str) -> None:
@@ -312,7 +324,7 @@ class _KeyGradients(_Writer):
         wanted = [
             (name, ref, columns, scale)
             for name, ref, columns, scale in zip(
-                ("key", "value"), results, ("depth", "width"), (f" * {self.scale}", ""), strict=True
+                ("key", "value"), results, ("depth", "width"), (self.scaled, ""), strict=True
             )
             if ref is not None
         ]
@@ -341,7 +353,7 @@ class _KeyGradients(_Writer):
         with text.indented(f"for turn in range(0, {count}):"):
             text.emit(f"head = shared * {group} + turn % {group}" if shares else f"head = shared * {group} + turn")
             if shares:
-                text.emit(f"batch = (turn // {group}){text.wide}")
+                text.emit(f"batch = tl.full([], 0, {text.index_type}) + turn // {group}")
             self._write_head()
 
     def _write_head(self) -> None:

@@ -136,13 +136,18 @@ def sum_delta(
 
 def estimate(plan: BackwardPlan, tiles: BackwardTiles, target: Target) -> Estimate:
     """Of kernels that look at all keys: how many blocks are listed is known at run time only. Of the five products of a
-    backward the second kernel makes four; the first makes its own, and two of those again."""
+    backward the second kernel makes four; the first makes its own, and two of those again. Small tiles, and tiles that
+    do not fill the mask's blocks, take longer."""
     template, program = plan.attention, plan.program
     batch, heads, queries, _ = map(program.hint, template.query.layout.size)
     keys = program.hint(template.key.layout.size[2])
     scores = float(batch * heads * queries * keys)
     depth, width = plan.widths
-    flops = {plan.dtype: 2 * scores * (4 * depth + 3 * width)}
+    block = queries, keys
+    if template.blocks is not None:
+        block = tuple(map(min, block, map(program.hint, (template.blocks.queries, template.blocks.keys))))  # type: ignore[assignment]
+    first, second = (tile.effort(*block) for tile in (tiles.first, tiles.second))
+    flops = {plan.dtype: 2 * scores * (first * (2 * depth + width) + second * (2 * depth + 2 * width))}
     each = sum(OPS[node.op].flops for node in plan.bodies.loop.nodes if node.op in OPS)
     flops[torch.float32] = flops.get(torch.float32, 0.0) + 2 * scores * each
     reads = 2 * sum(_bytes(ref, program) for ref in template.refs)

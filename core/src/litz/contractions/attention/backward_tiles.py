@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import ceil
 
 import torch
 
@@ -27,6 +28,17 @@ class BackwardTile:
 
     def __str__(self) -> str:
         return f"{self.queries}x{self.keys} {self.warps}w {self.stages}s"
+
+    def effort(self, queries: int, keys: int) -> float:
+        """How much longer it takes for a block of so many queries and keys than a large tile that fills it."""
+        tiles, area = ceil(queries / self.queries) * ceil(keys / self.keys), self.queries * self.keys
+        filled = queries * keys / (tiles * area)
+        return 1 / (filled * next((part for least, part in _REACHED.items() if area >= least), 0.25))
+
+
+_REACHED = {8192: 1.0, 4096: 0.85, 2048: 0.65, 1024: 0.45}
+"""What part of a large tile's speed a smaller one has, by its scores: it loads more for each product, and below 64 rows
+Hopper's tensor cores are not fully used. An estimate; see `benchmarks.attention_backward_tiles`."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +68,13 @@ _HALF = {
         _pair((128, 64, 8, 3), (64, 128, 8, 3)),
         _pair((64, 64, 4, 3), (64, 64, 4, 3)),
         _pair((64, 32, 4, 2), (32, 64, 4, 2)),
+        _pair((32, 32, 4, 2), (32, 32, 4, 2)),
     ),
     128: (
         _pair((128, 64, 8, 2), (64, 128, 8, 2)),
         _pair((64, 64, 4, 2), (64, 64, 8, 2)),
         _pair((64, 32, 4, 2), (32, 64, 4, 2)),
+        _pair((32, 32, 4, 2), (32, 32, 4, 2)),
     ),
     256: (_pair((64, 32, 8, 2), (32, 64, 8, 2)), _pair((32, 32, 4, 1), (16, 32, 4, 1))),
 }

@@ -31,7 +31,7 @@ from litz_plugins import KernelSource
 
 from .bounds import Bounds, find_bounds
 from .plan import AttentionPlan, B, H, K, Q, Unsuitable, offset_of
-from .tiles import Tiles, parts
+from .tiles import LEAST, Tiles, parts
 
 LOG2_E = 1 / math.log(2)
 TILE = frozenset("yx")
@@ -92,6 +92,24 @@ def check_blocks(blocks: Blocks | None, tiles: Tiles) -> None:
             raise Unsuitable("a mask whose blocks are not of a constant size")
         if int(extent) % tile and listed.layout.size[dim] != 1:
             raise Unsuitable(f"a mask of blocks of {extent}, of which {tile} is not a divisor")
+
+
+def within_blocks(blocks: Blocks | None, tiles: Tiles) -> Tiles:
+    """The tiles, or the largest parts of them of which each lies in one block. Unsuitable where there are none."""
+    if blocks is None or not (blocks.queries.is_Integer and blocks.keys.is_Integer):
+        check_blocks(blocks, tiles)
+        return tiles
+
+    def divisor(tile: int, extent: Expr, count: Expr) -> int:
+        while count != 1 and int(extent) % tile and tile > LEAST:
+            tile //= 2
+        return tile
+
+    rows = divisor(tiles.rows, blocks.queries, blocks.counts.layout.size[2])
+    keys = divisor(tiles.keys, blocks.keys, blocks.indices.layout.size[3])
+    found = Tiles(rows, keys, tiles.warps if rows == tiles.rows else min(tiles.warps, 4), tiles.stages)
+    check_blocks(blocks, found)
+    return found
 
 
 class Forward:

@@ -15,7 +15,7 @@ from litz.schedule.choices import Recipe, Replacement, needed_outside
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..subprogram import Meaning, cut
-from .forward import check_blocks, write_attention
+from .forward import within_blocks, write_attention
 from .plan import AttentionPlan, Unsuitable, make_plan
 from .tiles import Tiles, fitting
 
@@ -60,9 +60,9 @@ def choose_tiles(plan: AttentionPlan, target: Target) -> Tiles:
 def _suitable(plan: AttentionPlan, target: Target) -> Iterator[Tiles]:
     why = Unsuitable(f"heads of {max(plan.widths)} elements do not fit into shared memory")
     none = True
-    for tiles in fitting(plan.dtype, plan.held, target.shared_bytes):
+    for table in fitting(plan.dtype, plan.held, target.shared_bytes):
         try:
-            check_blocks(plan.attention.blocks, tiles)
+            tiles = within_blocks(plan.attention.blocks, table)
         except Unsuitable as error:
             why = error
             continue

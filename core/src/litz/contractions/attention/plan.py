@@ -4,7 +4,7 @@ numbers or expressions, the bodies in flat form, names, and the type of indices.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,11 +17,13 @@ from litz.codegen.triton.tiling import Axis, Tiling
 from litz.codegen.triton.values import Tile
 from litz.ir import Attention, Blocks, Buffer, Layout, Loop, Node, Program, Range, TensorRef
 from litz.ir.attention import SCORE
-from litz.ir.dtypes import short
+from litz.ir.build import call, const
+from litz.ir.dtypes import compute_dtype, short
 from litz.ir.index import Expr, Symbol, is_placeholder, loop_var
+from litz.ir.node import with_args
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
-from litz.ir.transform import flatten
+from litz.ir.transform import flatten, map_stores
 
 from .tiles import padded, parts
 
@@ -155,6 +157,7 @@ def make_plan(
         Loop(attention.name, attention.device, ranges, (), tuple(stores), attention.origins),
         {**program.buffers, SCORE: stand_in},
     )
+    body = replace(body, stores=map_stores(body.stores, multiplied))
     values = iter(store.value for store in body.stores)
     score = next(values) if attention.score is not None else None
     mask = next(values) if attention.mask is not None else None
@@ -173,6 +176,16 @@ def make_plan(
     names = _names(touched, exprs)
     index = index_type_of([*spans, *(r.size for r in ranges)], bool(names.sizes))
     return AttentionPlan(attention, program, body, score, mask, tuple(outputs), names, *index, tf32)
+
+
+def multiplied(node: Node, args: tuple[Node, ...]) -> Node:
+    """A division by a number as a multiplication, which is eight times as fast: the weights are made of the scores, and
+    one bit of a score is far below what the exponential does to it."""
+    if node.op == "div" and compute_dtype(node.dtype) == torch.float32 and args[1].op == "const":
+        divisor = float(args[1].attrs[0])
+        if 1e-30 < abs(divisor) < 1e30:
+            return call("mul", args[0], const(1 / divisor, node.dtype))
+    return with_args(node, args)
 
 
 def _of(blocks: Blocks | None) -> list[TensorRef]:

@@ -27,8 +27,10 @@ from litz.ir.attention import GRADIENT, SCORE
 from litz.ir.dtypes import short
 from litz.ir.index import Expr, Min, Symbol, floordiv, loop_var
 from litz.ir.node import rewrite
-from litz.ir.transform import flatten, rename
+from litz.ir.transform import flatten, map_stores, rename
 from litz_plugins import KernelSource
+
+from .plan import multiplied
 
 BATCH, HEAD, QUERY, KEY = (loop_var(position) for position in range(4))
 """The variables of every body here."""
@@ -75,6 +77,7 @@ def make_bodies(sizes: tuple[Expr, ...], program: Program, device: torch.device,
     stand_ins = (*given, SCORE, GRADIENT)
     buffers = {name: Buffer(name, torch.float32, device, Layout.contiguous(sizes)) for name in stand_ins}
     flat = flatten(Loop("scores", device, ranges, (), tuple(stores)), {**program.buffers, **buffers})
+    flat = replace(flat, stores=map_stores(flat.stores, multiplied))
     return Bodies(flat, **{store.buffer: store.value for store in flat.stores})
 
 

@@ -151,3 +151,14 @@ def test_training_stays_with_the_library() -> None:
     found, q.grad = q.grad, None
     F.scaled_dot_product_attention(q, k, v).sum().backward()
     torch.testing.assert_close(found, q.grad, atol=1e-2, rtol=1e-2)
+
+
+def test_flash_attention_takes_keys_in_place() -> None:
+    """Many queries: the library's kernel on the keys that were to be repeated."""
+    q, k, v = tensors(2, 32, 8, 700, 700, 128, BF16)
+
+    def step(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+            return F.scaled_dot_product_attention(q, repeated(k, 4), repeated(v, 4), is_causal=True)
+
+    check(step, [q, k, v], exactly(q, k, v, is_causal=True), kernel=False)

@@ -85,8 +85,9 @@ SMALL = Split(3, 16, 16, 2, 4)
 class Case:
     """fn: of q, k, v and what else there is. sizes: batch, heads, heads of the key, queries, keys, width, and the
     value's. split: None for what is chosen. more: makes what comes after v. view: of q, k and v: how they come to lie.
-    reference: `exactly`, of the same arguments. absorbs: how many operations the kernel takes over. dynamic: (tensor,
-    dimension) of sizes that are symbols. on_cpu: captured there, as what it calls needs."""
+    reference: `exactly`, of the same arguments. absorbs: how many operations the kernel takes over, None for any
+    number (the lists of blocks that nobody asked for). dynamic: (tensor, dimension) of sizes that are symbols. on_cpu:
+    captured there, as what it calls needs."""
 
     fn: Fn
     sizes: tuple[int, ...]
@@ -95,7 +96,7 @@ class Case:
     more: Callable[[Tensor, Tensor], Sequence[Tensor]] = lambda q, k: ()
     view: Callable[[Tensor], Tensor] = lambda x: x
     reference: Fn = exactly
-    absorbs: int = 0
+    absorbs: int | None = 0
     dynamic: Sequence[tuple[int, int]] = ()
     on_cpu: bool = False
     tolerance: float = 1e-5
@@ -319,6 +320,7 @@ CASES: Mapping[str, Case] = {
         (2, 8, 2, 1, 37, 16),
         reference=lambda q, k, v: exactly(q, k, v, _tilt(8, 1, 37)),
         on_cpu=True,
+        absorbs=None,
     ),
     "flex-dynamic": Case(
         lambda q, k, v: flex(q, k, v, score_mod=_tilted, enable_gqa=True),
@@ -326,6 +328,7 @@ CASES: Mapping[str, Case] = {
         reference=lambda q, k, v: exactly(q, k, v, _tilt(8, 3, 37)),
         dynamic=KEYS,
         on_cpu=True,
+        absorbs=None,
     ),
     "narrowed": Case(
         lambda q, k, v: efficient(q, k.to(F16), v.to(F16)).float(),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -23,10 +23,11 @@ from litz.codegen.triton.names import Names
 from litz.codegen.triton.text import IndexText, size_text
 from litz.codegen.triton.tiling import Axis, Tiling
 from litz.codegen.triton.values import Tile, Value
-from litz.ir import Attention, Buffer, Layout, Loop, Program, Range, TensorRef
+from litz.ir import Attention, Buffer, Layout, Loop, Node, Program, Range, TensorRef
 from litz.ir.attention import SCORE
 from litz.ir.dtypes import short
 from litz.ir.index import Expr, Symbol
+from litz.ir.node import walk
 from litz.ir.transform import flatten
 from litz_plugins import COUNTERS, KernelSource
 
@@ -68,6 +69,8 @@ class Stored:
         return tuple(buffer for buffer in (self.result, self.sums, self.out) if buffer is not None)
 
 
+BOTH = frozenset(("y", "x"))
+"""The axes of a tile of scores."""
 HELD = 8192
 """Elements of parts that a program puts together at a time: 64 a thread."""
 
@@ -93,12 +96,15 @@ class _Writer:
         texts = dict(zip(variables, ("batch", "head", "query", "key"), strict=True))
         self.rows = Axis("y", (Range(variables[1], attention.group), Range(variables[2], self.queries)), split.rows)
         self.columns = Axis("x", (Range(variables[3], self.keys),), split.keys)
-        self.score, self.mask = (self._flat(loop, size) for loop in (attention.score, attention.mask))
+        self.body = self._flat(size)
+        values = [] if self.body is None else [store.value for store in self.body.stores]
+        self.mask = values.pop() if attention.mask is not None else None
+        self.score = values.pop() if attention.score is not None else None
         refs = (attention.query, attention.key, attention.value)
         exprs = [expr for ref in refs for expr in (*ref.layout.size, *ref.layout.stride, ref.layout.offset)]
         exprs += [step for buffer in written for step in buffer.layout.stride]
         spans = [buffer.layout.span for buffer in self.buffers.values()]
-        exprs += [expr for loop in (self.score, self.mask) if loop is not None for expr in loop.expressions]
+        exprs += [] if self.body is None else self.body.expressions
         exprs += spans
         sizes: dict[Symbol, str] = {}
         for expr in exprs:
@@ -112,15 +118,15 @@ class _Writer:
         self.depth = 1
         self.dtype = program.buffers[attention.query.buffer].dtype
 
-    def _flat(self, loop: Loop | None, size: tuple[Expr, ...]) -> Loop | None:
-        if loop is None:
+    def _flat(self, size: tuple[Expr, ...]) -> Loop | None:
+        """Score and mask as one loop in flat form; None where there is neither."""
+        loops = [loop for loop in (self.attention.score, self.attention.mask) if loop is not None]
+        if not loops:
             return None
-        (store,) = loop.stores
-        stand_ins = {
-            each: Buffer(each, dtype, loop.device, Layout.contiguous(size))
-            for each, dtype in ((store.buffer, store.value.dtype), (SCORE, torch.float32))
-        }
-        return flatten(loop, {**self.program.buffers, **stand_ins})
+        both = replace(loops[0], stores=tuple(store for loop in loops for store in loop.stores))
+        scores = Buffer(SCORE, torch.float32, both.device, Layout.contiguous(size))
+        stand_ins = {SCORE: scores, **{store.buffer: scores for store in both.stores}}
+        return flatten(both, {**self.program.buffers, **stand_ins})
 
     # The text.
 
@@ -268,35 +274,46 @@ class _Writer:
         if self.columns.masked:
             self._emit(f"xmask = xindex < {keys}")
             masks["xmask"] = True
+        # What bodies load is on its way while the keys are waited for.
+        tile = None if self.body is None else self._tile(self.body)
         masks[f"(d[:, None] < {self._text(self.width)})"] = self._odd
         pointer = self._at(ref, ("batch", "shared"), ("xindex", "d[:, None]"))
         self._load("keys", pointer, "[DBLOCK, XBLOCK]", masks, ref)
         scale = float(self.attention.scale)
         factor = scale if self.score is not None else scale * LOG2E
         self._emit(f"scores = tl.dot(queries, keys{self._precision()}) * {factor!r}")
-        if self.score is not None:
-            self._emit(f"scores = {self._body(self.score)} * {LOG2E!r}")
         valid = ["xmask"] if self.columns.masked else []
-        if self.mask is not None:
-            self._emit(f"counts = {self._body(self.mask)}")
+        if tile is not None and self.score is not None:
+            self._emit(f"scores = {self._value(tile, self.score)} * {LOG2E!r}")
+        if tile is not None and self.mask is not None:
+            self._emit(f"counts = {self._value(tile, self.mask)}")
             valid.append("counts")
         if valid:
             self._emit(f'scores = tl.where({" & ".join(valid)}, scores, float("-inf"))')
 
-    def _body(self, loop: Loop) -> str:
-        """What a body stores, for the tile of scores at hand; the code generator for loops writes it."""
+    def _tile(self, body: Loop) -> Tile:
+        """The tile of scores for which the code generator for loops writes a body, with what the body loads."""
         tile = Tile(
-            loop, self.buffers, Tiling((self.rows, self.columns), self.split.warps), self.names, self.index_type
+            body, self.buffers, Tiling((self.rows, self.columns), self.split.warps), self.names, self.index_type
         )
         tile.depth = self.depth
-        both = frozenset(("y", "x"))
-        tile.values.update((node, Value("scores", both)) for node in loop.loads if node.buffer == SCORE)
-        (store,) = loop.stores
-        tile.compute([store.value])
-        text = tile.full(store.value, both)
+        loads = [node for node in body.loads if node.buffer != SCORE]
+        tile.values.update((node, Value("scores", BOTH)) for node in body.loads if node.buffer == SCORE)
+        tile.compute(node for node in loads if all(each.op != "load" or each in loads for each in walk(node)))
+        self._take(tile)
+        return tile
+
+    def _value(self, tile: Tile, node: Node) -> str:
+        tile.compute([node])
+        text = tile.full(node, BOTH)
+        self._take(tile)
+        return text
+
+    def _take(self, tile: Tile) -> None:
+        """What was written to a tile, as the next lines."""
         self.lines += tile.lines
         self.limits = [*self.limits, *tile.limits]
-        return text
+        tile.lines, tile.limits = [], []
 
     def _write_stores(self) -> None:
         result, sums = self.stored.result, self.stored.sums

@@ -1,0 +1,67 @@
+"""The library's call on keys and values as they were before they were repeated. In: an `Attention` where it stands.
+Out: a choice, where the library's kernel takes heads that share keys.
+
+It is for many queries: for few there is a kernel that splits the keys (`decode`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from litz.cost.contractions import argument_names
+from litz.ir import Attention, Extern, Program
+from litz.schedule.choices import Replacement
+from litz_plugins import Choice, ChoiceContext, Estimate
+
+from .decode import MOST_ROWS
+from .in_place import read_in_place
+
+KINDS = ("attention",)
+GROUPED = ("aten::_scaled_dot_product_flash_attention",)
+"""Library calls whose kernels take fewer heads of the key than of the query."""
+
+
+def offer_in_place(attention: Attention, context: ChoiceContext) -> Sequence[Choice]:
+    """The same call without the copies before it."""
+    program: Program = context.program
+    schema = getattr(attention.target, "_schema", None)
+    if schema is None or schema.name not in GROUPED:
+        return ()
+    found = read_in_place(attention, program)
+    changed, dtype = found.attention, program.buffers[attention.query.buffer].dtype
+    rows = changed.group * changed.query.layout.size[2]
+    operands = {"query": changed.query, "key": changed.key, "value": changed.value}
+    if not found.absorbs or (rows.is_Integer and int(rows) <= MOST_ROWS):
+        return ()
+    if any(program.buffers[ref.buffer].dtype != dtype or ref.layout.stride[3] != 1 for ref in operands.values()):
+        return ()
+    names = list(argument_names(attention))
+    args = tuple(operands.get(name, given) for name, given in zip(names, attention.args, strict=False))
+    call = Extern(
+        attention.name,
+        attention.device,
+        attention.target,
+        args,
+        attention.kwargs,
+        outputs=attention.outputs,
+        origins=attention.origins,
+    )
+    return [
+        Choice(
+            "the library call, keys in place",
+            "template",
+            Replacement((call,), (), found.absorbs),
+            _no_longer(attention, context),
+        )
+    ]
+
+
+def _no_longer(attention: Attention, context: ChoiceContext) -> Estimate | None:
+    """The same kernel on the same values takes no longer than it did, which it is compared with at its best."""
+    call = context.estimate(attention)
+    return (
+        None if call is None else Estimate(call.low_us, call.low_us, call.low_us, f"at most what it took: {call.why}")
+    )
+
+
+__all__ = ["GROUPED", "KINDS", "offer_in_place"]

@@ -31,8 +31,11 @@ MOST_LOADS = 4
 """Beyond so many values or loads the tile takes longer to make than to multiply."""
 
 
-def with_prologues(gemm: Gemm, template: Template, program: Program) -> Gemm | None:
-    """The product with what makes its operands; None where neither operand has a prologue."""
+def with_prologues(
+    gemm: Gemm, template: Template, program: Program, sides: tuple[str, ...] = ("left", "right")
+) -> Gemm | None:
+    """The product with what makes its operands; None where no operand has a prologue. sides: which operands are looked
+    at."""
     if template.kind not in OPERANDS or len(gemm.products) != 1:
         return None
     (product,) = gemm.products
@@ -44,6 +47,7 @@ def with_prologues(gemm: Gemm, template: Template, program: Program) -> Gemm | N
         "left": _prologue(left, (*gemm.batch, *gemm.rows, *product.depth), template, program),
         "right": _prologue(right, (*gemm.batch, *product.depth, *gemm.columns), template, program),
     }
+    found |= {side: None for side in found if side not in sides}
     taken = {side: prologue for side, prologue in found.items() if prologue is not None}
     if not taken:
         return None

@@ -72,8 +72,9 @@ def _gemm(template: Template, context: ChoiceContext, unread: frozenset[str]) ->
     free = [each for each in epilogues if unread.isdisjoint(each.loop.reads)]
     for epilogue in dict.fromkeys((free[-1].absorbed, ())):
         chosen = next(each for each in free if each.absorbed == epilogue)
-        made = with_prologues(replace(gemm, epilogue=chosen), template, program)
-        if made is not None and made.products[0].right.prologue is not None:
+        # Every tile of columns would make the activation anew; the few rows of it are made once by a kernel before.
+        made = with_prologues(replace(gemm, epilogue=chosen), template, program, sides=("right",))
+        if made is not None:
             return unpacked(made)
     return None
 
@@ -95,9 +96,9 @@ def _with_mates(template: Template, own: Gemm, context: ChoiceContext) -> Choice
         gemms.append(gemm)
     absorbed = [name for gemm in gemms for name in gemm.epilogue.absorbed]
     names = [each.name for each in group]
-    alone = [_gemm(each, context, frozenset()) for each in group]
-    lost = sum(len(a.epilogue.absorbed) > len(b.epilogue.absorbed) for a, b in zip(alone, gemms) if a is not None)
-    if len(group) == 1 or lost > len(group) - 1 or len(set(absorbed)) < len(absorbed):
+    alone = [gemm for gemm in (_gemm(each, context, frozenset()) for each in group) if gemm is not None]
+    lost = {name for gemm in alone for name in gemm.epilogue.absorbed} - set(absorbed)
+    if len(group) == 1 or len(lost) > len(group) - 1 or len(set(absorbed)) < len(absorbed):
         return None
     if not stands(program, template, [*names[1:], *absorbed]):
         return None

@@ -1,0 +1,149 @@
+"""Products of few rows with converted weights: each as a function of what it is called with.
+
+`python -m support.rows_cases SHARD SHARDS` (with TRITON_INTERPRET=1) runs their kernels in Triton's interpreter against
+float64 and prints, for each case, "" or what went wrong, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from litz.contractions.products.rows import offer_rows
+from litz.ir import Program, Template
+from litz.pipeline import make_compiler
+from litz.schedule.choices import replacement_of, substituted
+from support.gemm_cases import context, randn, run
+from support.retarget import cuda_schedules
+
+Tensor = torch.Tensor
+HALF = torch.float16
+
+
+@dataclass(frozen=True)
+class Case:
+    """fn: of tensors in the order of their first use. kernels: calls of kernels that take the place of its products."""
+
+    fn: Callable[..., Any]
+    make: Callable[[], tuple[Tensor, ...]]
+    kernels: int
+    dynamic: bool = False
+
+    def programs(self) -> tuple[Program, Program]:
+        """As it was captured, and with the kernels in place."""
+        torch._dynamo.reset()
+        compiler = make_compiler(None, {"disable_plugins": ("autotune", "contractions")})
+        tensors = self.make()
+        with torch.no_grad():
+            (schedule,) = cuda_schedules(
+                lambda backend: torch.compile(self.fn, backend=backend, dynamic=self.dynamic)(*tensors), compiler
+            )
+        program = before = schedule.program
+        for name in [op.name for op in before.operations if isinstance(op, Template)]:
+            template = next((op for op in program.operations if op.name == name), None)
+            if isinstance(template, Template):
+                for choice in offer_rows(template, context(program, template)):
+                    program = substituted(program, template, replacement_of(choice))
+        return before, program
+
+    def check(self) -> str:
+        """ "" or what is wrong with what the kernels compute."""
+        torch.manual_seed(0)
+        tensors = self.make()
+        _, program = self.programs()
+        outputs = run(program, tensors)
+        expected = self.fn(*(t.double() if t.is_floating_point() else t for t in tensors))
+        expected = expected if isinstance(expected, (tuple, list)) else (expected,)
+        for number, (output, wanted) in enumerate(zip(outputs, expected, strict=True)):
+            error = (output.double() - wanted.double()).norm() / wanted.double().norm().clamp_min(1e-9)
+            if output.shape != wanted.shape or not error < 4e-3:
+                return f"output {number}: {tuple(output.shape)}, relative error {error:.2e}"
+        return ""
+
+
+def scaled(w: Tensor, x: Tensor, s: Tensor) -> Tensor:
+    return F.linear(x, w.to(x.dtype)) * s
+
+
+def swiglu(w1: Tensor, x: Tensor, s1: Tensor, w2: Tensor, s2: Tensor) -> Tensor:
+    return F.silu(scaled(w1, x, s1)) * scaled(w2, x, s2)
+
+
+def queries_keys_values(
+    w1: Tensor, x: Tensor, s1: Tensor, w2: Tensor, s2: Tensor, w3: Tensor, s3: Tensor
+) -> tuple[Tensor, ...]:
+    """The first is used before the second is there."""
+    q = scaled(w1, x, s1).relu().amax(-1, keepdim=True)
+    return q, scaled(w2, x, s2), scaled(w3, x, s3)
+
+
+def unpacked(w: Tensor, s: Tensor, block: int) -> Tensor:
+    values = torch.stack((w & 15, w >> 4), -1).reshape(w.shape[0], -1).to(s.dtype) - 8
+    return (values.reshape(w.shape[0], -1, block) * s.unsqueeze(-1)).reshape(w.shape[0], -1)
+
+
+def two_of_int4(w1: Tensor, s1: Tensor, x: Tensor, w2: Tensor, s2: Tensor) -> tuple[Tensor, Tensor]:
+    return F.linear(x, unpacked(w1, s1, 32)) + 1, F.linear(x, unpacked(w2, s2, 32))
+
+
+def chained(w1: Tensor, x: Tensor, s1: Tensor, w2: Tensor) -> tuple[Tensor, Tensor]:
+    """The second product's weights are made of the first product."""
+    y = scaled(w1, x, s1)
+    return y, F.linear(x, w2.to(x.dtype) * y.amax())
+
+
+def _int8(*size: int) -> Tensor:
+    return randn(*size, dtype=torch.int8)
+
+
+def _linear(n: int, k: int) -> tuple[Tensor, Tensor]:
+    return _int8(n, k), randn(n, dtype=HALF)
+
+
+def _three(m: int) -> tuple[Tensor, ...]:
+    (w1, s1), (w2, s2), (w3, s3) = _linear(130, 96), _linear(40, 96), _linear(40, 96)
+    return w1, randn(m, 96, dtype=HALF), s1, w2, s2, w3, s3
+
+
+def _int4(n: int, k: int) -> tuple[Tensor, Tensor]:
+    return torch.randint(0, 255, (n, k // 2), dtype=torch.uint8), randn(n, k // 32, dtype=HALF)
+
+
+CASES: Mapping[str, Case] = {
+    "one": Case(scaled, lambda: (_int8(70, 200), randn(1, 200, dtype=HALF), randn(70, dtype=HALF)), 1),
+    "sixteen": Case(scaled, lambda: (_int8(70, 200), randn(16, 200, dtype=HALF), randn(70, dtype=HALF)), 1),
+    "seventeen": Case(scaled, lambda: (_int8(70, 200), randn(17, 200, dtype=HALF), randn(70, dtype=HALF)), 0),
+    "one-column": Case(scaled, lambda: (_int8(1, 64), randn(3, 64, dtype=HALF), randn(1, dtype=HALF)), 1),
+    "unsigned": Case(
+        scaled,
+        lambda: (torch.randint(0, 255, (40, 96), dtype=torch.uint8), randn(2, 96, dtype=HALF), randn(40, dtype=HALF)),
+        1,
+    ),
+    "batch": Case(scaled, lambda: (_int8(70, 96), randn(2, 3, 96, dtype=HALF), randn(70, dtype=HALF)), 1),
+    "swiglu": Case(
+        swiglu, lambda: (_int8(70, 96), randn(2, 96, dtype=HALF), *_linear(70, 96)[1:], *_linear(70, 96)), 1
+    ),
+    "three-of-one-row": Case(queries_keys_values, lambda: _three(1), 1),
+    "three-of-eight-rows": Case(queries_keys_values, lambda: _three(8), 1),
+    "two-of-int4": Case(two_of_int4, lambda: (*_int4(70, 128), randn(3, 128, dtype=HALF), *_int4(33, 128)), 1),
+    "chained": Case(
+        chained, lambda: (_int8(40, 64), randn(2, 64, dtype=HALF), randn(40, dtype=HALF), _int8(24, 64)), 1
+    ),
+}
+
+
+if __name__ == "__main__":
+    shard, shards = int(sys.argv[1]), int(sys.argv[2])
+    found = {}
+    for name in list(CASES)[shard::shards]:
+        try:
+            found[name] = CASES[name].check()
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    print(json.dumps(found))

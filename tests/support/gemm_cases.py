@@ -470,10 +470,12 @@ CASES: Mapping[str, Case] = {
     ),
     "scaled-mm": Case(_scaled_mm, _scaled((1,), (1,)), SMALL, tolerance=HALF, reference=_scaled_exactly),
     "scaled-mm-rows": Case(_scaled_mm, _scaled((64, 1), (1, 96)), SMALL, tolerance=HALF, reference=_scaled_exactly),
-    "conv1x1": Case(F.conv2d, _conv((2, 5, 7, 6), (9, 5, 1, 1), (9,)), SMALL),
-    "conv1x1-last": Case(F.conv2d, _conv((2, 5, 7, 6), (9, 5, 1, 1), (9,), last=True), SMALL),
+    "conv1x1": Case(F.conv2d, _conv((2, 5, 7, 6), (9, 5, 1, 1), (9,)), SMALL, absorbs=1),
+    "conv1x1-last": Case(F.conv2d, _conv((2, 5, 7, 6), (9, 5, 1, 1), (9,), last=True), SMALL, absorbs=1),
     "conv1x1-stride": Case(lambda x, w: F.conv2d(x, w, stride=2), _conv((2, 5, 7, 6), (9, 5, 1, 1)), SMALL),
-    "conv3x3": Case(lambda x, w, b: F.conv2d(x, w, b, padding=1), _conv((2, 5, 7, 6), (9, 5, 3, 3), (9,)), SMALL),
+    "conv3x3": Case(
+        lambda x, w, b: F.conv2d(x, w, b, padding=1), _conv((2, 5, 7, 6), (9, 5, 3, 3), (9,)), SMALL, absorbs=1
+    ),
     "conv3x3-last-relu": Case(
         lambda x, w, b: F.conv2d(x, w, b, padding=1).relu(),
         _conv((2, 16, 7, 6), (9, 16, 3, 3), (9,), last=True),

@@ -10,6 +10,7 @@ import torch
 from litz.contractions.products.depthwise import offer_depthwise
 from litz.contractions.products.library import offer_library
 from litz.contractions.products.offer import KINDS, Offer, offer_gemm
+from litz.contractions.products.rows import offer_rows
 from litz.ir import Attention, AttentionBackward, KernelCall
 from litz.schedule.choices import fits
 from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, TemplateSpec, hookimpl
@@ -123,6 +124,7 @@ def _offered(operation: Any, context: ChoiceContext) -> Sequence[Choice]:
     if operation.device.type != "cuda" or TEMPLATE_BACKEND not in context.options["autotune.backends"]:
         return ()
     choices = (*offer_depthwise(operation, context.program), *_kernels(operation, context).choices)
+    choices = (*choices, *offer_rows(operation, context, measured=True))
     if LIBRARY_BACKEND in context.options["autotune.backends"]:
         choices = (*offer_library(operation, context.program), *choices)
     most = most_in_one_kernel(context.options)

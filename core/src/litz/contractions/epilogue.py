@@ -185,6 +185,8 @@ def shared_users(program: Program, template: Template, absorbed: Sequence[str]) 
     def is_shared(name: str) -> bool:
         nonlocal before
         operation = program.operations[program.positions[name]]
+        if not isinstance(operation, Loop):
+            return False  # another contraction
         readers = [op for buffer in operation.writes for op in program.readers[buffer]]
         if any(isinstance(op, Loop) and op.name not in inside for op in readers):
             return True

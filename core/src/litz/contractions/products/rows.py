@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from litz.cost.contractions import argument_names
-from litz.ir import Program, Template
+from litz.ir import Program, Template, TensorRef
+from litz.ir.index import ZERO
 from litz.schedule.choices import replacement_of
 from litz.schedule.fusion_size import most_operations
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
@@ -42,31 +43,38 @@ INSTRUCTIONS = 1
 """Per node of the body that makes a weight."""
 
 
-def offer_rows(template: Template, context: ChoiceContext) -> Sequence[Choice]:
+def offer_rows(template: Template, context: ChoiceContext, measured: bool = False) -> Sequence[Choice]:
     """A kernel for a product of few rows whose weights are converted for it, and for those products of the same
-    activation that may run beside it."""
+    activation that may run beside it. measured: is what is offered measured? Then weights need not be converted for
+    products to run side by side, and alone they have other kernels."""
     program: Program = context.program
-    if context.target.type != "cuda" or template.kind not in OPERANDS:
+    if context.target.type != "cuda" or template.kind not in OPERANDS or not _has_few_rows(template):
         return ()
-    own = _gemm(template, context, frozenset())
-    if own is None:
-        return ()
-    joint = _with_mates(template, own, context)
+    joint = _with_mates(template, context, measured)
     if joint is not None:
         return (joint,)
+    own = None if measured else _gemm(template, context, frozenset())
+    if own is None:
+        return ()
     choice = make_choice(own, _config(own, program, context.target), _estimate([own], context), template, program)
     return () if choice is None else (choice,)
 
 
-def _gemm(template: Template, context: ChoiceContext, unread: frozenset[str]) -> Gemm | None:
+def _has_few_rows(template: Template) -> bool:
+    left = _left(template)
+    rows = left.layout.size[-2] if isinstance(left, TensorRef) else ZERO
+    return bool(rows.is_Integer) and 0 < int(rows) <= MOST_ROWS
+
+
+def _gemm(template: Template, context: ChoiceContext, unread: frozenset[str], measured: bool = False) -> Gemm | None:
     """A product of few rows with what makes its weights, and its users, where none of those reads one of the buffers
-    `unread`; None where there is nothing to convert."""
+    `unread`; None where there is nothing to convert and nothing is measured."""
     program: Program = context.program
     try:
         gemm = make_gemm(template, program, "matmul" in context.target.tf32)
     except Unsuitable:
         return None
-    if not (gemm.m.is_Integer and gemm.n.is_Integer and 0 < int(gemm.m) <= MOST_ROWS) or gemm.n == 0:
+    if not gemm.n.is_Integer or gemm.n == 0:
         return None
     epilogues = [gemm.epilogue, *fused(program, template, gemm.epilogue, most_operations(context.options))]
     free = [each for each in epilogues if unread.isdisjoint(each.loop.reads)]
@@ -76,10 +84,10 @@ def _gemm(template: Template, context: ChoiceContext, unread: frozenset[str]) ->
         made = with_prologues(replace(gemm, epilogue=chosen), template, program, sides=("right",))
         if made is not None:
             return unpacked(made)
-    return None
+    return replace(gemm, epilogue=free[-1]) if measured else None
 
 
-def _with_mates(template: Template, own: Gemm, context: ChoiceContext) -> Choice | None:
+def _with_mates(template: Template, context: ChoiceContext, measured: bool) -> Choice | None:
     """One launch for all products of the same activation; None where there are no others, or where more launches are
     lost, of users that no longer go along, than won."""
     program: Program = context.program
@@ -87,18 +95,20 @@ def _with_mates(template: Template, own: Gemm, context: ChoiceContext) -> Choice
     later = program.operations[program.positions[template.name] + 1 :]
     mates = [op for op in later if isinstance(op, Template) and op.kind in OPERANDS and _left(op) == left]
     group = [template, *mates[: MOST_TOGETHER - 1]]
+    if len(group) == 1:
+        return None
     outputs = frozenset(str(each.outputs[0]) for each in group)
     gemms: list[Gemm] = []
     for each in group:
-        gemm = _gemm(each, context, outputs - set(each.outputs))
+        gemm = _gemm(each, context, outputs - set(each.outputs), measured)
         if gemm is None:
             return None
         gemms.append(gemm)
     absorbed = [name for gemm in gemms for name in gemm.epilogue.absorbed]
     names = [each.name for each in group]
-    alone = [gemm for gemm in (_gemm(each, context, frozenset()) for each in group) if gemm is not None]
+    alone = [gemm for gemm in (_gemm(each, context, frozenset(), measured) for each in group) if gemm is not None]
     lost = {name for gemm in alone for name in gemm.epilogue.absorbed} - set(absorbed)
-    if len(group) == 1 or len(lost) > len(group) - 1 or len(set(absorbed)) < len(absorbed):
+    if len(lost) > len(group) - 1 or len(set(absorbed)) < len(absorbed):
         return None
     if not stands(program, template, [*names[1:], *absorbed]):
         return None

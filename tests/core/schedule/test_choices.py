@@ -19,9 +19,10 @@ from litz.ir.build import call, load, reduce
 from litz.ir.index import loop_var, reduction_var
 from litz.ir.interpret import interpret
 from litz.ir.verify import verify
-from litz.schedule.choices import Replacement, choose_templates, needed_outside, substituted
+from litz.schedule.choices import Replacement, by_estimate, choose_templates, needed_outside, substituted
 from litz.schedule.schedule import Kernel
-from litz_plugins import Choice, ChoiceContext, CodegenContext, TemplateSpec, hookimpl
+from litz.target import target_of
+from litz_plugins import Choice, ChoiceContext, CodegenContext, Estimate, TemplateSpec, hookimpl
 from litz_plugins.manager import make_plugins
 
 CPU = torch.device("cpu")
@@ -201,3 +202,38 @@ def test_kernel_calls_print_and_interpret() -> None:
     assert "kernel m c = mm(" in str(program)
     a, b = torch.randn(4, 4), torch.randn(4, 4)
     torch.testing.assert_close(interpret(program, [a, b])[0], a @ b)
+
+
+LIBRARY_US, USER_US = Estimate(20.0, 10.0, 30.0, "told"), Estimate(5.0, 4.0, 6.0, "told")
+
+
+@pytest.mark.parametrize(
+    ("estimates", "expected"),
+    [
+        ([Estimate(8.0, 7.0, 9.5, "told")], 1),  # at its worst below the library at its best
+        ([Estimate(8.0, 7.0, 10.0, "told")], None),
+        ([None], None),
+        ([Estimate(9.0, 8.0, 9.5, "told"), Estimate(6.0, 5.0, 7.0, "told")], 2),  # the one that saves more
+    ],
+)
+def test_without_a_measurement_the_estimate_decides(estimates: list[Estimate | None], expected: int | None) -> None:
+    program = program_of(mm("m", "a", "b", "c"), pointwise("use", "d", "c", "c"), outputs="d")
+    noted: list[Any] = []
+    template = program.operations[0]
+    known = lambda operation: LIBRARY_US if operation is template else USER_US
+    context = ChoiceContext(template, target_of(CPU), {}, program, note=noted.append, estimate=known)
+    offers = [Choice(f"t{n}", "template", template, estimate) for n, estimate in enumerate(estimates, 1)]
+    choices = [Choice("library", "extern", template), *offers]
+    found = by_estimate(choices, context)
+    assert found is (None if expected is None else choices[expected])
+    assert len(noted) == (estimates != [None]) and all("µs" in decision.reason for decision in noted)
+
+
+def test_what_a_choice_absorbs_counts_as_saved() -> None:
+    """13 µs at worst is more than the library alone at best, and less than it with its user."""
+    program = program_of(mm("m", "a", "b", "c"), pointwise("use", "d", "c", "c"), outputs="d")
+    template = program.operations[0]
+    known = lambda operation: LIBRARY_US if operation is template else USER_US
+    context = ChoiceContext(template, target_of(CPU), {}, program, estimate=known)
+    both = Choice("both", "template", Replacement((template,), absorbs=("use",)), Estimate(12.0, 11.0, 13.0, "told"))
+    assert by_estimate([Choice("library", "extern", template), both], context) is both

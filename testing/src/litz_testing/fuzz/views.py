@@ -208,6 +208,7 @@ def copy(draw: Draw, name: str) -> Draft | None:
 def cast(draw: Draw, name: str) -> Draft | None:
     value, dtype = draw.value(name), draw.rng.choice((*FLOATS, *INTS[:2], torch.uint8, torch.int8, torch.bool))
     if value.dtype.is_floating_point and not dtype.is_floating_point:
+        value = value.float() if value.dtype.itemsize == 1 else value  # float8 has no isfinite, abs or min
         # Beyond the range of the integers the result is the processor's.
         if not bool(value.isfinite().all()) or (
             dtype != torch.bool and value.numel() and float(value.abs().max()) > 120

@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 
 from litz.contractions.attention.offer import choose_tiles, offer_attention, written
 from litz.contractions.attention.plan import Unsuitable, make_plan
-from litz.contractions.attention.tiles import Tiles, fitting, shared_bytes
+from litz.contractions.attention.tiles import LEAST, LEAST_SECOND, Tiles, fitting, parts, shared_bytes
 from litz.cost import count_work, estimate
 from litz.ir import Attention, KernelCall, Program
 from litz.ir.interpret import interpret
@@ -89,6 +89,16 @@ def test_the_table_counts_shared_memory() -> None:
     few = list(fitting(torch.bfloat16, (256, 256), 100 << 10))
     assert few == [tiles for tiles in few if shared_bytes(tiles, (256, 256), 2) <= 100 << 10]
     assert not list(fitting(torch.bfloat16, (512, 512), H100.shared_bytes))
+
+
+def test_a_width_is_one_part_or_two_of_which_the_second_is_not_small() -> None:
+    assert [parts(width) for width in (80, 96, 128, 130, 192, 193)] == [
+        (128,), (128,), (128,), (128, 64), (128, 64), (256,)
+    ]  # fmt: skip
+    for width in range(1, 257):
+        first, *rest = parts(width)
+        assert sum(parts(width)) >= width and first >= LEAST and first & first - 1 == 0
+        assert not rest or (rest == [LEAST_SECOND] and width > first > LEAST_SECOND)
 
 
 def test_evenly_divided_keys_have_no_masks() -> None:

@@ -165,6 +165,16 @@ def test_it_is_taken_without_a_measurement(dtype: torch.dtype, queries: int) -> 
     assert any("at worst" in d.reason for d in chosen)
 
 
+def test_a_test_can_have_the_kernel_at_any_size(kernels_win: None) -> None:
+    """As the tests on a GPU do."""
+    case = Case(operands(1, 2, 3, 1, 96))
+    tensors, fn = case.make(), case.function()
+    torch._dynamo.reset()
+    (schedule,) = cuda_schedules(lambda backend: torch.compile(fn, backend=backend)(*tensors), make_compiler(None, {}))
+    (call,) = (op for op in schedule.program.operations if isinstance(op, KernelCall))
+    assert call.source.symbol.startswith("litz_attention_f32_96")
+
+
 def test_blocks_that_no_tile_divides_are_left_to_the_library() -> None:
     program, template = attention(replace(CASES["window"], tiles=Tiles(32, 16, 4, 2)))
     assert template.blocks is not None

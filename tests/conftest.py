@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.no_gpu import gpu_hidden
 from support.ranks import Ranks
+
+if TYPE_CHECKING:
+    from litz_plugins import Choice, ChoiceContext
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,3 +41,15 @@ def ranks() -> Iterator[Ranks]:
     the mark `xdist_group("ranks")`, so that one worker has them all."""
     with Ranks(2) as found:
         yield found
+
+
+@pytest.fixture
+def kernels_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing is measured, the first template that is offered for a contraction is taken, whatever its estimate says:
+    for tests of a kernel at sizes at which the library's may be quicker. What no template is offered for stays the library
+    call."""
+
+    def first(choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
+        return next((choice for choice in choices if choice.kind == "template"), None)
+
+    monkeypatch.setattr("litz.schedule.choices.by_estimate", first)

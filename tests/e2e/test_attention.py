@@ -76,11 +76,11 @@ def test_scores_and_masks(device: str, mask: str, score: str) -> None:
 @pytest.mark.parametrize("width", [16, 40, 96, 128, 192, 256])
 @pytest.mark.gpu
 @NO_GPU
-def test_widths_on_a_gpu(width: int, dtype: torch.dtype) -> None:
-    for queries, keys in ((1, 257), (384, 256), (130, 1)):
+def test_widths_on_a_gpu(width: int, dtype: torch.dtype, kernels_win: None) -> None:
+    for queries, keys in ((1, 257), (384, 256), (130, 1), (130, 40)):
         given = tensors("cuda", dtype, queries, keys, width, shared=2)
         found = check(attention("cuda", "alibi", "none", queries, keys), *given)
-        assert kernels(found) or queries < 384  # the library may be quicker for few
+        assert len(kernels(found)) == 1
 
 
 @pytest.mark.gpu

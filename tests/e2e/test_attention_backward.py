@@ -47,13 +47,13 @@ def run(case: Case) -> int:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_cases(name: str) -> None:
+def test_cases(name: str, kernels_win: None) -> None:
     assert run(CASES[name]) == (0 if CASES[name].unfit else 1 if CASES[name].wanted == (0,) else 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("width", [16, 40, 64, 96, 128, 192, 256])
-def test_widths(width: int, dtype: torch.dtype) -> None:
+def test_widths(width: int, dtype: torch.dtype, kernels_win: None) -> None:
     tolerance = 1e-4 if dtype == torch.float32 else 8e-3
     for queries, keys in ((300, 300), (384, 256), (65, 130)):
         case = replace(BASE, query=(2, 4, queries, width), key=(2, 2, keys, width), dtype=dtype, tolerance=tolerance)

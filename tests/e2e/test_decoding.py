@@ -43,7 +43,7 @@ def check(fn: Callable[..., Tensor], given: list[Tensor], wanted: Tensor, kernel
 @pytest.mark.parametrize("dtype", [BF16, F16, F32])
 @pytest.mark.parametrize("repeat", [repeated, expanded])
 @pytest.mark.parametrize("batch", [1, 8])
-def test_a_cache_with_a_mask(batch: int, repeat: Any, dtype: torch.dtype) -> None:
+def test_a_cache_with_a_mask(batch: int, repeat: Any, dtype: torch.dtype, kernels_win: None) -> None:
     q, k, v = tensors(batch, 32, 8, 1, 2048, 128, dtype)
     mask = torch.rand(batch, 1, 1, 2048, device="cuda") < 0.6
 

@@ -344,6 +344,27 @@ CASES: Mapping[str, Case] = {
     "causal": replace(BASE, mask=causal),
     "causal-whole-blocks": replace(BASE, query=(1, 2, 128, 16), key=(1, 2, 128, 16), mask=causal, tiles=SQUARE),
     "causal-blocks-of-tiles": replace(BASE, query=(1, 2, 128, 16), key=(1, 2, 128, 16), mask=causal, blocks=64),
+    "block-larger-than-all": replace(
+        BASE, query=(1, 2, 64, 16), key=(1, 2, 64, 16), mask=causal, score=alibi, blocks=128
+    ),
+    "block-larger-than-the-queries": replace(
+        BASE, query=(1, 2, 64, 16), key=(1, 2, 256, 16), mask=sliding, blocks=128, tiles=SQUARE
+    ),
+    "block-larger-than-the-keys": replace(
+        BASE, query=(1, 2, 160, 16), key=(1, 2, 32, 16), mask=causal, score=soft_cap, blocks=(64, 128), tiles=SQUARE
+    ),
+    "block-larger-than-all-odd": replace(
+        BASE, query=(1, 2, 37, 16), key=(1, 2, 75, 16), mask=empty_rows, score=soft_cap, blocks=128, lse="both"
+    ),
+    "block-larger-than-all-cut": replace(
+        BASE, query=(1, 2, 64, 16), key=(1, 2, 32, 16), mask=causal, score=alibi, blocks=(100, 72)
+    ),
+    "block-larger-than-all-group": replace(
+        BASE, query=(2, 4, 32, 16), key=(2, 2, 64, 16), mask=by_head, mask_for=(True, True), blocks=128, lse="both"
+    ),
+    "dynamic-block-larger-than-all": replace(
+        BASE, dynamic=True, query=(1, 2, 64, 16), key=(1, 2, 32, 16), mask=causal, score=alibi, blocks=128
+    ),
     "cut-blocks": replace(BASE, mask=causal, blocks=(24, 40)),
     "cut-blocks-sliding": replace(BASE, mask=sliding, blocks=(20, 12), tiles=SQUARE),
     "alibi": replace(BASE, score=alibi),

@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 
 from litz.contractions.attention.offer import choose_tiles, offer_attention, written
 from litz.contractions.attention.plan import Unsuitable, make_plan
-from litz.contractions.attention.tiles import Tiles, fitting, shared_bytes
+from litz.contractions.attention.tiles import LEAST, LEAST_SECOND, Tiles, fitting, parts, shared_bytes
 from litz.cost import count_work, estimate
 from litz.ir import Attention, KernelCall, Program
 from litz.ir.interpret import interpret
@@ -91,6 +91,16 @@ def test_the_table_counts_shared_memory() -> None:
     assert not list(fitting(torch.bfloat16, (512, 512), H100.shared_bytes))
 
 
+def test_a_width_is_one_part_or_two_of_which_the_second_is_not_small() -> None:
+    assert [parts(width) for width in (80, 96, 128, 130, 192, 193)] == [
+        (128,), (128,), (128,), (128, 64), (128, 64), (256,)
+    ]  # fmt: skip
+    for width in range(1, 257):
+        first, *rest = parts(width)
+        assert sum(parts(width)) >= width and first >= LEAST and first & first - 1 == 0
+        assert not rest or (rest == [LEAST_SECOND] and width > first > LEAST_SECOND)
+
+
 def test_evenly_divided_keys_have_no_masks() -> None:
     text = Case(operands(1, 2, 64, 64, 16), tiles=Tiles(32, 32, 4, 2)).kernel().source.text
     assert "mask" not in text and "where(greatest" in text
@@ -153,6 +163,16 @@ def test_it_is_taken_without_a_measurement(dtype: torch.dtype, queries: int) -> 
     assert len(calls) == 1 and len(calls[0].outputs) == 1
     chosen = [d for d in decisions if "triton attention" in d.chosen]
     assert any("at worst" in d.reason for d in chosen)
+
+
+def test_a_test_can_have_the_kernel_at_any_size(kernels_win: None) -> None:
+    """As the tests on a GPU do."""
+    case = Case(operands(1, 2, 3, 1, 96))
+    tensors, fn = case.make(), case.function()
+    torch._dynamo.reset()
+    (schedule,) = cuda_schedules(lambda backend: torch.compile(fn, backend=backend)(*tensors), make_compiler(None, {}))
+    (call,) = (op for op in schedule.program.operations if isinstance(op, KernelCall))
+    assert call.source.symbol.startswith("litz_attention_f32_96")
 
 
 def test_blocks_that_no_tile_divides_are_left_to_the_library() -> None:

@@ -91,6 +91,23 @@ def test_the_table_counts_shared_memory() -> None:
     assert not list(fitting(torch.bfloat16, (512, 512), H100.shared_bytes))
 
 
+BIAS = torch.randn(2, 512, 512)
+
+
+@pytest.mark.parametrize("width", [64, 128, 256])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_bodies_read_for_each_score_fits_into_shared_memory(width: int, dtype: torch.dtype) -> None:
+    bias = BIAS.to(dtype)
+    score_mod = lambda score, b, h, q, k: score + bias[h, q, k]
+    case = Case(operands(1, 2, 512, 512, width, dtype=torch.bfloat16), score_mod=score_mod)
+    program, template = attention(case)
+    plan = make_plan(template, program, written(template, program), False)
+    assert plan.read == (dtype.itemsize, 0)
+    for tiles in list(fitting(plan.dtype, plan.held, H100.shared_bytes, plan.read))[:2]:
+        compiled = compile_kernel(replace(case, tiles=tiles).kernel().source, SM_90)
+        assert compiled.metadata.shared <= shared_bytes(tiles, plan.held, 2, plan.read) <= H100.shared_bytes
+
+
 def test_a_width_is_one_part_or_two_of_which_the_second_is_not_small() -> None:
     assert [parts(width) for width in (80, 96, 128, 130, 192, 193)] == [
         (128,), (128,), (128,), (128, 64), (128, 64), (256,)
@@ -134,7 +151,7 @@ def test_one_choice_with_an_estimate() -> None:
     program, template = attention(LARGE)
     notes: list[Decision] = []
     (choice,) = offer_attention(template, context(program, template, notes))
-    assert choice.name.startswith("triton attention 64x64") and choice.estimate is not None
+    assert choice.name.startswith("triton attention 64x128") and choice.estimate is not None
     library = estimate(template, H100, program)
     assert library is not None and choice.estimate.high_us < library.low_us
     assert not notes

@@ -146,7 +146,7 @@ def estimate(plan: BackwardPlan, tiles: BackwardTiles, target: Target) -> Estima
     block = queries, keys
     if template.blocks is not None:
         block = tuple(map(min, block, map(program.hint, (template.blocks.queries, template.blocks.keys))))  # type: ignore[assignment]
-    first, second = (tile.effort(*block) for tile in (tiles.first, tiles.second))
+    first, second = (tile.effort(*block, max(plan.widths)) for tile in (tiles.first, tiles.second))
     flops = {plan.dtype: 2 * scores * (first * (2 * depth + width) + second * (2 * depth + 2 * width))}
     each = sum(OPS[node.op].flops for node in plan.bodies.loop.nodes if node.op in OPS)
     flops[torch.float32] = flops.get(torch.float32, 0.0) + 2 * scores * each

@@ -2,7 +2,8 @@
 tiles, the one thought best first.
 
 The table is for Hopper: what fits into 255 registers a thread and 227 KiB of shared memory, as Triton 3.7 compiles it
-for sm_90. The first kernel holds a tile of the query's gradient, the second one of the key's and one of the value's, in
+for sm_90. Measured on an H200 (2026-11-22, Triton 3.6), in TFLOP/s, are half types and heads of 64: the first kernel with
+64x64 4w 3s 621 and with 128x64 8w 3s 600, the second with 32x64 4w 3s 497 and with 64x64 4w 3s 469. The first kernel holds a tile of the query's gradient, the second one of the key's and one of the value's, in
 float32.
 """
 
@@ -29,16 +30,21 @@ class BackwardTile:
     def __str__(self) -> str:
         return f"{self.queries}x{self.keys} {self.warps}w {self.stages}s"
 
-    def effort(self, queries: int, keys: int) -> float:
-        """How much longer it takes for a block of so many queries and keys than a large tile that fills it."""
+    def effort(self, queries: int, keys: int, width: int) -> float:
+        """How much longer it takes for a block of so many queries and keys than a large tile that fills it. width: of a
+        head."""
         tiles, area = ceil(queries / self.queries) * ceil(keys / self.keys), self.queries * self.keys
         filled = queries * keys / (tiles * area)
-        return 1 / (filled * next((part for least, part in _REACHED.items() if area >= least), 0.25))
+        reached = _NARROW if width <= 64 else _WIDE
+        return 1 / (filled * next((part for least, part in reached.items() if area >= least), 0.25))
 
 
-_REACHED = {8192: 1.0, 4096: 0.85, 2048: 0.65, 1024: 0.45}
+_WIDE = {8192: 1.0, 4096: 0.85, 2048: 0.65, 1024: 0.45}
 """What part of a large tile's speed a smaller one has, by its scores: it loads more for each product, and below 64 rows
 Hopper's tensor cores are not fully used. An estimate; see `benchmarks.attention_backward_tiles`."""
+_NARROW = {2048: 1.0, 1024: 0.55}
+"""The same for heads of up to 64 elements. From 2048 scores on size gains nothing, as was measured; the order of the table
+decides. Below it is an estimate."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,7 @@ def _pair(first: tuple[int, int, int, int], second: tuple[int, int, int, int]) -
 
 _HALF = {
     64: (
+        _pair((64, 64, 4, 3), (32, 64, 4, 3)),
         _pair((128, 64, 8, 3), (64, 128, 8, 3)),
         _pair((64, 64, 4, 3), (64, 64, 4, 3)),
         _pair((64, 32, 4, 2), (32, 64, 4, 2)),

@@ -74,6 +74,14 @@ class AttentionPlan:
         return sum(parts(self.widths[0])), sum(parts(self.widths[1]))
 
     @property
+    def read(self) -> tuple[int, int]:
+        """Bytes that the bodies read for each score, and for each key."""
+        variables = self.body.variables
+        inside = [node for node in self.body.loads if node.buffer != SCORE and K in variables[node]]
+        sizes = [(Q in variables[node], self.buffers[node.buffer].dtype.itemsize) for node in inside]
+        return sum(size for each, size in sizes if each), sum(size for each, size in sizes if not each)
+
+    @property
     def dtype(self) -> torch.dtype:
         return self.program.buffers[self.attention.query.buffer].dtype
 

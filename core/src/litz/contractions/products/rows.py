@@ -28,8 +28,8 @@ from .together import together
 MOST_ROWS = 16
 """Rows of the smallest tile that tensor cores multiply."""
 COLUMNS, STEP_BYTES, STAGES, WARPS = 64, 128, 4, 4
-"""The tile, bytes of the depth in storage: the fastest or within 3 % of it for weights of 8 bits, of 4096 x 4096 to
-28672 x 4096, with 1 and 8 rows, among nine (H200, 2026-11-22)."""
+"""The tile, bytes of the depth in storage: within 5 % of the fastest of eight for weights of 8 and of 4 bits, of 4096 x
+4096 and 28672 x 4096, with one row (H200, 2026-11-22)."""
 MOST_TOGETHER = 4
 """Products in one launch."""
 PER_UNIT = 3

@@ -16,10 +16,11 @@ from litz.ir import Attention, Buffer, Layout, Loop, Program, Range, TensorRef
 from litz.ir.attention import SCORE
 from litz.ir.build import load
 from litz.ir.dtypes import SUPPORTED
-from litz.ir.index import ONE, ZERO, Expr, FloorDiv, Symbol, flat_index, floordiv, loop_var, mod, stride_of, substitute
+from litz.ir.index import ONE, ZERO, Expr, FloorDiv, Symbol, flat_index, floordiv, loop_var, stride_of, substitute
 from litz.schedule.inline import Body, TooComplex
 
 from ..epilogue import stands
+from ..views import position_in
 
 MOST_NODES = 60
 MOST_LOADS = 6
@@ -118,28 +119,6 @@ def _strided(
     return Layout((size[0], heads, *size[2:]), tuple(step for step in steps if step is not None), offset)
 
 
-def position_in(view: Layout, own: Layout, ranges: Sequence[Range]) -> tuple[Expr, ...] | None:
-    """Where in a buffer's dimensions the element of a view at the variables of `ranges` is; None where a dimension of
-    the view is not made of whole dimensions of the buffer."""
-    if view.offset != 0:
-        return None
-    extents = {r.var: r.size for r in ranges}
-    free = [dim for dim, size in enumerate(own.size) if size != ONE]
-    index: list[Expr] = [ZERO] * len(own.size)
-    for size, stride, r in zip(view.size, view.stride, ranges, strict=True):
-        inner, walked = ONE, stride
-        while size != ONE and inner != size:
-            dim = next((dim for dim in free if own.stride[dim] == walked), None)
-            if dim is None:
-                return None
-            free.remove(dim)
-            index[dim] = floordiv(r.var, inner, extents)
-            inner, walked = sympy.expand(inner * own.size[dim]), sympy.expand(walked * own.size[dim])
-            if inner != size:
-                index[dim] = mod(index[dim], own.size[dim], extents)
-    return None if free else tuple(index)
-
-
 # Bodies.
 
 
@@ -219,4 +198,4 @@ def whole(buffer: Buffer) -> TensorRef:
     return TensorRef(buffer.name, Layout(buffer.layout.size, buffer.layout.stride))
 
 
-__all__ = ["InPlace", "operand_buffers", "position_in", "read_in_place", "whole"]
+__all__ = ["InPlace", "operand_buffers", "read_in_place", "whole"]

@@ -7,21 +7,18 @@ could not have fused what makes it with anything before it. What it is rounded t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-
-import sympy
 
 from litz.cost.contractions import argument_names
 from litz.ir import Buffer, Layout, Loop, Program, Range, Store, Template, TensorRef
 from litz.ir.build import load
 from litz.ir.dtypes import SUPPORTED
-from litz.ir.index import ONE, ZERO, Expr, floordiv, mod
 from litz.ir.transform import flatten
 from litz.schedule.inline import Body
 
 from ..epilogue import stands
+from ..views import position_in
 from .gemm import OPERANDS, Gemm
 
 OPERAND = "operand"
@@ -68,7 +65,7 @@ def _prologue(ref: TensorRef, ranges: Sequence[Range], template: Template, progr
     buffer = program.buffers[ref.buffer]
     body = _body(buffer, template, program)
     extents = {r.var: r.size for r in ranges}
-    index = _index(ref.layout, buffer.layout, ranges, extents)
+    index = position_in(ref.layout, buffer.layout, ranges)
     if body is None or index is None:
         return None
     value = body.at(load(ref.buffer, index, buffer.dtype), extents)
@@ -94,29 +91,6 @@ def _body(buffer: Buffer, template: Template, program: Program) -> Body | None:
     if any(isinstance(writer, Loop) for name in loop.reads for writer in program.writers.get(name, ())):
         return None  # core fuses the two
     return Body.of(loop)
-
-
-def _index(view: Layout, own: Layout, ranges: Sequence[Range], extents: Mapping[Any, Expr]) -> tuple[Expr, ...] | None:
-    """Where in a buffer's dimensions the element of a view at the variables of `ranges` is; None where a dimension of
-    the view is not made of whole dimensions of the buffer."""
-    if view.offset != 0:
-        return None
-    free = [dim for dim, size in enumerate(own.size) if size != ONE]
-    index: list[Expr] = [ZERO] * len(own.size)
-    for size, stride, r in zip(view.size, view.stride, ranges, strict=True):
-        if size == ONE:
-            continue
-        inner, walked = ONE, stride
-        while inner != size:
-            dim = next((dim for dim in free if own.stride[dim] == walked), None)
-            if dim is None:
-                return None
-            free.remove(dim)
-            index[dim] = floordiv(r.var, inner, extents)
-            inner, walked = sympy.expand(inner * own.size[dim]), sympy.expand(walked * own.size[dim])
-            if inner != size:
-                index[dim] = mod(index[dim], own.size[dim], extents)
-    return None if free else tuple(index)
 
 
 __all__ = ["with_prologues"]

@@ -6,9 +6,7 @@ float64 and prints, for each case, "" or what went wrong, as JSON.
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,6 +31,7 @@ from litz.schedule.choices import Replacement, replacement_of, substituted
 from litz.target import target_of
 from litz_autotune.race import PART, relative_errors
 from litz_plugins import COUNTERS, ChoiceContext
+from support.interpreted import print_share
 from support.retarget import cuda_schedules
 from support.versions import OLD_TORCH
 
@@ -562,17 +561,7 @@ def case_params(names: Iterable[str]) -> list[Any]:
     ]
 
 
-def main(shard: int, shards: int) -> None:
-    found = {}
-    for name in list(CASES)[shard::shards]:
-        try:
-            found[name] = CASES[name].check()
-        except Exception as error:
-            found[name] = f"{type(error).__name__}: {error}"
-    print(json.dumps(found))
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    print_share(CASES)
 
 __all__ = ["CASES", "Case", "case_params", "context", "randn", "run"]

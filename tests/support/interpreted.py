@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 SHARDS = 4
 ROOT = Path(__file__).parents[2]
@@ -33,3 +34,22 @@ def interpreted(module: str) -> Mapping[str, str]:
         assert worker.returncode == 0, err[-3000:]
         found.update(json.loads(out.splitlines()[-1]))
     return found
+
+
+class Checked(Protocol):
+    """A case."""
+
+    def check(self) -> str:
+        """ "" or what went wrong."""
+
+
+def print_share(cases: Mapping[str, Checked]) -> None:
+    """`python -m module SHARD OF`: each OF-th case from the SHARD-th on, checked."""
+    shard, shards = map(int, sys.argv[1:])
+    found = {}
+    for name in list(cases)[shard::shards]:
+        try:
+            found[name] = cases[name].check()
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    print(json.dumps(found))

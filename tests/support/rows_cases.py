@@ -6,8 +6,6 @@ float64 and prints, for each case, "" or what went wrong, as JSON.
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +18,7 @@ from litz.ir import Program, Template
 from litz.pipeline import make_compiler
 from litz.schedule.choices import replacement_of, substituted
 from support.gemm_cases import context, randn, run
+from support.interpreted import print_share
 from support.retarget import cuda_schedules
 
 Tensor = torch.Tensor
@@ -139,11 +138,4 @@ CASES: Mapping[str, Case] = {
 
 
 if __name__ == "__main__":
-    shard, shards = int(sys.argv[1]), int(sys.argv[2])
-    found = {}
-    for name in list(CASES)[shard::shards]:
-        try:
-            found[name] = CASES[name].check()
-        except Exception as error:
-            found[name] = f"{type(error).__name__}: {error}"
-    print(json.dumps(found))
+    print_share(CASES)

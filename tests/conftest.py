@@ -45,9 +45,9 @@ def ranks() -> Iterator[Ranks]:
 
 @pytest.fixture
 def kernels_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing is measured, the first template that is offered for a contraction is taken, whatever its estimate says:
-    for tests of a kernel at sizes at which the library's may be quicker. What no template is offered for stays the library
-    call."""
+    """Where nothing is measured, the first template that is offered for a contraction is taken, whatever its estimate
+    says: for tests of a kernel at sizes at which the library's may be quicker. What no template is offered for stays
+    the library call."""
 
     def first(choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
         return next((choice for choice in choices if choice.kind == "template"), None)

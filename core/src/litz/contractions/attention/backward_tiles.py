@@ -2,9 +2,11 @@
 tiles, the one thought best first.
 
 The table is for Hopper: what fits into 255 registers a thread and 227 KiB of shared memory, as Triton 3.7 compiles it
-for sm_90. Measured on an H200 (2026-11-22, Triton 3.6), in TFLOP/s, are half types and heads of 64: the first kernel with
-64x64 4w 3s 621 and with 128x64 8w 3s 600, the second with 32x64 4w 3s 497 and with 64x64 4w 3s 469. The first kernel holds a tile of the query's gradient, the second one of the key's and one of the value's, in
+for sm_90. The first kernel holds a tile of the query's gradient, the second one of the key's and one of the value's, in
 float32.
+
+Measured on an H200 (2026-11-22, Triton 3.6), in TFLOP/s, are half types and heads of 64: the first kernel with 64x64 4w
+3s 621 and with 128x64 8w 3s 600, the second with 32x64 4w 3s 497 and with 64x64 4w 3s 469.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ _WIDE = {8192: 1.0, 4096: 0.85, 2048: 0.65, 1024: 0.45}
 """What part of a large tile's speed a smaller one has, by its scores: it loads more for each product, and below 64 rows
 Hopper's tensor cores are not fully used. An estimate; see `benchmarks.attention_backward_tiles`."""
 _NARROW = {2048: 1.0, 1024: 0.55}
-"""The same for heads of up to 64 elements. From 2048 scores on size gains nothing, as was measured; the order of the table
-decides. Below it is an estimate."""
+"""The same for heads of up to 64 elements. From 2048 scores on size gains nothing, as was measured; the order of the
+table decides. Below it is an estimate."""
 
 
 @dataclass(frozen=True)

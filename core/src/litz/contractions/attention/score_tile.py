@@ -108,7 +108,7 @@ class Side(Axis):
     @property
     def parts(self) -> Expr:
         """Tiles of a block of the mask; of all there is, where a block is longer than that: a tile that lies wholly
-        beyond the end has no mask (`masked`). A short block of a size that is not known is walked to its end, masked."""
+        beyond the end has no mask (`masked`). A short block of an unknown size is walked to its end, masked."""
         assert self.grain is not None
         return self._tiles(self.grain if self._is_short and not self.size.is_Integer else Min(self.grain, self.size))
 

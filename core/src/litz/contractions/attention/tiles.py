@@ -17,9 +17,10 @@ LEAST = 16
 """Elements along each side of a tile that tensor cores multiply."""
 
 LEAST_SECOND = 64
-"""Elements of the second part of a head's width, at least. On an H200 (2026-11-22, Triton 3.6, torch 2.11) heads of 96 as
-64 and 32 had wrong scores of one key in float16 and bfloat16, as if the second part were not there; gradients of heads of
-80 (64 and 16, 40 keys) were wrong too. 192 as 128 and 64 was right. In Triton's interpreter all are; why is not known."""
+"""Elements of the second part of a head's width, at least. On an H200 (2026-11-22, Triton 3.6, torch 2.11) heads of 96
+as 64 and 32 had wrong scores of one key in float16 and bfloat16, as if the second part were not there; gradients of
+heads of 80 (64 and 16, 40 keys) were wrong too. 192 as 128 and 64 was right. In Triton's interpreter all are; why is
+not known."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ _FLOAT = {
 """By the width of a head, up to so many elements; the best first. 128 rows are two groups of four warps on Hopper, 64
 each, as its matrix units take them.
 
-Measured on an H200 (2026-11-22, Triton 3.6), bfloat16, 4096 queries and keys, TFLOP/s without a mask and causal: width 64:
-64x128 4w 2s 432 and 376, 128x64 4w 3s 402; width 128: 128x128 8w 3s 502 and 399, 128x64 8w 3s 489. The rest is not.
+Measured on an H200 (2026-11-22, Triton 3.6), bfloat16, 4096 queries and keys, TFLOP/s without a mask and causal: width
+64: 64x128 4w 2s 432 and 376, 128x64 4w 3s 402; width 128: 128x128 8w 3s 502 and 399, 128x64 8w 3s 489. The rest is not.
 """
 
 

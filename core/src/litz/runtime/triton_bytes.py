@@ -32,16 +32,27 @@ _NIBBLES = (
         "lop3.b32 {out}, t, 0x000F000F, c, " + _MARKED,
     ),
 )
-# 128 + the low 7 bits; 128 or, where the highest bit is set, 256. The first less the second is a signed byte, their sum
-# less 256 an unsigned one.
-_PARTS = ("lop3.b32 {out}, {in}, 0x007F007F, c, " + _MARKED, "lop3.b32 t, {in}, 0x00800080, c, " + _MARKED)
+# 128 + the low 7 bits.
+_LOW = "lop3.b32 {out}, {in}, 0x007F007F, c, " + _MARKED
 
 _NIBBLES_BF16 = _code({"c": 0x43004300}, *_NIBBLES)
 _NIBBLES_F16 = _code({"c": 0x64006400}, *_NIBBLES)
-_SIGNED_BF16 = _code({"c": 0x43004300, "d": 0xBF80BF80}, (*_PARTS, "fma.rn.bf16x2 {out}, t, d, {out};"))
+# Less 128 or, where the highest bit is set, 256.
+_SIGNED_BF16 = _code(
+    {"c": 0x43004300, "d": 0xBF80BF80},
+    (_LOW, "lop3.b32 t, {in}, 0x00800080, c, " + _MARKED, "fma.rn.bf16x2 {out}, t, d, {out};"),
+)
+# Less 128, and then 128 where the highest bit is set: 0x80 * 0x86 are the bits of 128. (256 + an odd number would be
+# rounded.)
 _UNSIGNED_BF16 = _code(
-    {"c": 0x43004300, "d": 0x3F803F80, "e": 0xC380C380},
-    (*_PARTS, "fma.rn.bf16x2 {out}, {out}, d, t;", "fma.rn.bf16x2 {out}, {out}, d, e;"),
+    {"c": 0x43004300, "d": 0x3F803F80, "e": 0xC300C300},
+    (
+        _LOW,
+        "and.b32 t, {in}, 0x00800080;",
+        "mul.lo.u32 t, t, 0x86;",
+        "fma.rn.bf16x2 {out}, {out}, d, e;",
+        "fma.rn.bf16x2 {out}, {out}, d, t;",
+    ),
 )
 # 1024 + a byte, its sign turned round where it has one, less 1024 (and 128).
 _SIGNED_F16 = _code(

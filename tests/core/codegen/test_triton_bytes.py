@@ -1,0 +1,97 @@
+"""The assembly that makes half types of bytes, run instruction by instruction in Python, for every byte."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+pytest.importorskip("triton")
+
+import torch
+
+from litz.runtime import triton_bytes
+
+BYTES = torch.arange(256)
+SIGNED = torch.arange(256).to(torch.uint8).view(torch.int8).to(torch.int64)
+
+
+def lanes(word: int, dtype: torch.dtype) -> torch.Tensor:
+    """The two halves of a register."""
+    halves = torch.tensor([word & 0xFFFF, word >> 16], dtype=torch.int32).to(torch.uint16)
+    return halves.view(dtype).double()
+
+
+def word(values: torch.Tensor, dtype: torch.dtype) -> int:
+    low, high = values.to(dtype).view(torch.int16).tolist()
+    return (low & 0xFFFF) | (high & 0xFFFF) << 16
+
+
+def permuted(a: int, selector: int) -> int:
+    """prmt of a register and 0: the digits of the selector say which byte goes where."""
+    source = a.to_bytes(4, "little") + bytes(4)
+    return int.from_bytes(bytes(source[(selector >> 4 * n) & 7] for n in range(4)), "little")
+
+
+def looked_up(a: int, b: int, c: int, table: int) -> int:
+    """lop3: each bit by the table of all functions of three."""
+    return sum(((table >> ((a >> n & 1) * 4 + (b >> n & 1) * 2 + (c >> n & 1))) & 1) << n for n in range(32))
+
+
+def run(code: str, given: int, results: int) -> list[int]:
+    """The registers that a piece of assembly fills, of the one that it reads."""
+    registers = {f"${results}": given}
+
+    def value(text: str) -> int:
+        return registers[text] if text in registers else int(text, 0)
+
+    for line in code.splitlines():
+        match = re.fullmatch(r"([\w.]+) (.*);", line.strip())
+        if match is None or match[1] == ".reg":
+            continue
+        to, *texts = match[2].split(", ")
+        values = [value(text) for text in texts]
+        kind = match[1]
+        dtype = torch.bfloat16 if "bf16" in kind else torch.float16
+        if kind == "mov.b32":
+            found = values[0]
+        elif kind == "prmt.b32":
+            found = permuted(values[0], values[2])
+        elif kind == "lop3.b32":
+            found = looked_up(*values)
+        elif kind == "and.b32":
+            found = values[0] & values[1]
+        elif kind == "shr.u32":
+            found = values[0] >> values[1]
+        elif kind == "mul.lo.u32":
+            found = values[0] * values[1] & 0xFFFFFFFF
+        elif kind.startswith("fma.rn."):
+            a, b, c = (lanes(each, dtype) for each in values)
+            found = word(a * b + c, dtype)
+        else:
+            assert kind == "sub.rn.f16x2", kind
+            found = word(lanes(values[0], dtype) - lanes(values[1], dtype), dtype)
+        registers[to] = found
+    return [registers[f"${n}"] for n in range(results)]
+
+
+def converted(code: str, dtype: torch.dtype, results: int = 1) -> Sequence[torch.Tensor]:
+    """What becomes of each byte, by result."""
+    found: list[list[float]] = [[] for _ in range(results)]
+    for first in range(0, 256, 4):
+        registers = run(code, int.from_bytes(bytes(range(first, first + 4)), "little"), 2 * results)
+        for number in range(results):
+            for register in registers[2 * number : 2 * number + 2]:
+                found[number] += lanes(register, dtype).tolist()
+    return [torch.tensor(values, dtype=torch.float64) for values in found]
+
+
+@pytest.mark.parametrize(("name", "dtype", "unit"), [("BF16", torch.bfloat16, 128), ("F16", torch.float16, 1024)])
+def test_every_byte(name: str, dtype: torch.dtype, unit: int) -> None:
+    low, high = converted(getattr(triton_bytes, f"_NIBBLES_{name}").value, dtype, 2)
+    assert torch.equal(low, (unit + BYTES % 16).double()) and torch.equal(high, (unit + BYTES // 16).double())
+    (signed,) = converted(getattr(triton_bytes, f"_SIGNED_{name}").value, dtype)
+    assert torch.equal(signed, SIGNED.double())
+    (unsigned,) = converted(getattr(triton_bytes, f"_UNSIGNED_{name}").value, dtype)
+    assert torch.equal(unsigned, BYTES.double())

@@ -91,6 +91,17 @@ def two_of_int4(w1: Tensor, s1: Tensor, x: Tensor, w2: Tensor, s2: Tensor) -> tu
     return F.linear(x, unpacked(w1, s1, 32)) + 1, F.linear(x, unpacked(w2, s2, 32))
 
 
+def of_two_bits(w: Tensor, s: Tensor, x: Tensor) -> Tensor:
+    values = torch.stack([(w >> 2 * n) & 3 for n in range(4)], -1).reshape(w.shape[0], -1).to(s.dtype) - 1
+    return F.linear(x, values * s.unsqueeze(-1))
+
+
+def packed_by_halves(w: Tensor, s: Tensor, x: Tensor) -> Tensor:
+    """The low bits are the first half of the depth, the high bits the second."""
+    values = torch.cat([w & 15, w >> 4], -1).to(s.dtype) - 8
+    return F.linear(x, values * s.unsqueeze(-1))
+
+
 def chained(w1: Tensor, x: Tensor, s1: Tensor, w2: Tensor) -> tuple[Tensor, Tensor]:
     """The second product's weights are made of the first product."""
     y = scaled(w1, x, s1)
@@ -131,6 +142,16 @@ CASES: Mapping[str, Case] = {
     "three-of-one-row": Case(queries_keys_values, lambda: _three(1), 1),
     "three-of-eight-rows": Case(queries_keys_values, lambda: _three(8), 1),
     "two-of-int4": Case(two_of_int4, lambda: (*_int4(70, 128), randn(3, 128, dtype=HALF), *_int4(33, 128)), 1),
+    "two-bits": Case(
+        of_two_bits,
+        lambda: (torch.randint(0, 255, (40, 32), dtype=torch.uint8), randn(40, dtype=HALF), randn(5, 128, dtype=HALF)),
+        1,
+    ),
+    "packed-by-halves": Case(
+        packed_by_halves,
+        lambda: (torch.randint(0, 255, (40, 64), dtype=torch.uint8), randn(40, dtype=HALF), randn(5, 128, dtype=HALF)),
+        1,
+    ),
     "chained": Case(
         chained, lambda: (_int8(40, 64), randn(2, 64, dtype=HALF), randn(40, dtype=HALF), _int8(24, 64)), 1
     ),

@@ -91,6 +91,10 @@ def _folded(node: Node) -> Node:
     known = [_number(arg) for arg in node.args]
     if node.op in _COMPARE and None not in known:
         return const(_COMPARE[node.op](*known), torch.bool)
+    if node.op == "bitwise_and" and node.dtype == torch.bool and known != [None, None]:
+        first, second = node.args
+        chosen, other = (first, second) if known[0] is not None else (second, first)
+        return other if _number(chosen) else const(False, torch.bool)
     if node.op == "where" and known[0] is not None:
         return node.args[1] if known[0] else node.args[2]
     if node.op == "load" and node.mask is not None and _number(node.mask) is not None:

@@ -84,7 +84,8 @@ def _body(buffer: Buffer, template: Template, program: Program) -> Body | None:
     if [reader.name for reader in readers] != [template.name] or buffer.name in program.output_buffers:
         return None
     loop = writers[0]
-    if not loop.loads or len(loop.nodes) > MOST_NODES or len(loop.loads) > MOST_LOADS:
+    places = {(node.buffer, node.index) for node in loop.loads}  # packed values are several loads of one place
+    if not places or len(loop.nodes) > MOST_NODES or len(places) > MOST_LOADS:
         return None
     if any(node.indirect or program.buffers[node.buffer].dtype not in SUPPORTED for node in loop.loads):
         return None

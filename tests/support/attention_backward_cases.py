@@ -6,10 +6,8 @@ interpreter against float64 autograd of the dense formula and prints, for each c
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,6 +28,7 @@ from litz.ir.interpret import evaluate
 from litz.lower import lower
 from litz.pipeline import capture, make_compiler
 from litz.schedule.choices import substituted
+from support.interpreted import print_share
 from support.retarget import to_cuda
 
 Mod = Callable[..., torch.Tensor]
@@ -413,19 +412,7 @@ CASES: Mapping[str, Case] = {
 }
 
 
-def main(shard: int, shards: int) -> None:
-    found = {}
-    for name in list(CASES)[shard::shards]:
-        if CASES[name].unfit:
-            continue
-        try:
-            found[name] = CASES[name].check()
-        except Exception as error:
-            found[name] = f"{type(error).__name__}: {error}"
-    print(json.dumps(found))
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    print_share({name: case for name, case in CASES.items() if not case.unfit})
 
 __all__ = ["CASES", "NOTES", "Case", "attention_of", "backward_allowed", "cpu", "place", "run"]

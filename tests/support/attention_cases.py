@@ -6,8 +6,6 @@ against float64 and prints, for each case, "" or what went wrong, as JSON.
 
 from __future__ import annotations
 
-import json
-import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -24,6 +22,7 @@ from litz.ir import Attention, KernelCall, Program, TensorRef
 from litz.pipeline import make_compiler
 from litz.schedule.choices import Replacement, substituted
 from support.gemm_cases import run
+from support.interpreted import print_share
 from support.retarget import cuda_schedules
 
 warnings.filterwarnings("ignore", message=".*flex_attention called without torch.compile.*")
@@ -121,7 +120,7 @@ class Case:
         """The CUDA program as it was captured, the same with the kernel in place of the library call, and its inputs,
         captured tensors among them."""
         torch._dynamo.reset()
-        compiler = make_compiler(None, {"disable_plugins": ("autotune", "library")})
+        compiler = make_compiler(None, {"disable_plugins": ("autotune", "estimate")})
         torch.manual_seed(0)
         tensors, fn, called = self.make(), self.function(), list[list[Any]]()
 
@@ -295,17 +294,7 @@ CASES: Mapping[str, Case] = {
 }
 
 
-def main(shard: int, shards: int) -> None:
-    found = {}
-    for name in list(CASES)[shard::shards]:
-        try:
-            found[name] = CASES[name].check()
-        except Exception as error:
-            found[name] = f"{type(error).__name__}: {error}"
-    print(json.dumps(found))
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    print_share(CASES)
 
 __all__ = ["CASES", "Case", "operands"]

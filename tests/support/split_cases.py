@@ -6,9 +6,7 @@ float64 and prints, for each case, "" or what went wrong, as JSON.
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +22,7 @@ from litz.ir import Attention, KernelCall, Program
 from litz.pipeline import make_compiler, schedule_only
 from litz.schedule.choices import substituted
 from litz.target import target_named
+from support.interpreted import print_share
 from support.retarget import cuda_schedules
 
 aten = torch.ops.aten
@@ -121,7 +120,7 @@ class Case:
         torch._dynamo.reset()
         tensors = self.tensors()
         # Without the plugin that chooses, the library call stays.
-        options = {"disable_plugins": ("library", "autotune")}
+        options = {"disable_plugins": ("estimate", "autotune")}
         if self.on_cpu:
             for tensor, dim in self.dynamic:
                 torch._dynamo.mark_dynamic(tensors[tensor], dim)
@@ -341,18 +340,5 @@ CASES: Mapping[str, Case] = {
 }
 
 
-def main() -> None:
-    shard, shards = map(int, sys.argv[1:])
-    chosen = list(CASES)[shard::shards]
-    print(json.dumps({name: _checked(name) for name in chosen}))
-
-
-def _checked(name: str) -> str:
-    try:
-        return CASES[name].check()
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-
-
 if __name__ == "__main__":
-    main()
+    print_share(CASES)

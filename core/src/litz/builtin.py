@@ -91,7 +91,7 @@ def builtin_plugins() -> tuple[tuple[str, object], ...]:
     return (
         ("core", Core()),
         ("contractions", Contractions()),
-        ("library", EstimatedChoice()),
+        ("estimate", EstimatedChoice()),
         ("cpp", Device(cpp)),
         ("triton", Device(triton)),
         ("meta", Device(TargetSpec("meta", describe_meta, MetaCodegen()))),

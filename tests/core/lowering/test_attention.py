@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*flex_attention called without 
 def program_of(case: Case, decisions: list[Any] | None = None) -> Program:
     """For CUDA, as it was lowered: contractions stay library calls."""
     torch._dynamo.reset()
-    compiler = make_compiler(None, {"disable_plugins": ("autotune", "library")})
+    compiler = make_compiler(None, {"disable_plugins": ("autotune", "estimate")})
     tensors, fn = case.make(), case.function()
     (schedule,) = cuda_schedules(
         lambda backend: torch.compile(fn, backend=backend, dynamic=case.dynamic)(*tensors), compiler, decisions

@@ -83,7 +83,7 @@ class FuzzCompiler:
         if device == "cpu":
             own = [
                 ("core", Core()),
-                ("library", EstimatedChoice()),
+                ("estimate", EstimatedChoice()),
                 ("cpp", _Cpp(self.batch)),
                 ("roofline", Roofline()),
             ]

@@ -25,7 +25,7 @@ from litz.runtime.cuda_graphs import replayed
 from litz.runtime.pool import Pool, shared_pool
 from litz.runtime.wrapper_support import support
 from litz.schedule.schedule import Kernel
-from litz_plugins import CodegenContext, Decision, KernelSource
+from litz_plugins import Codegen, CodegenContext, Decision, JoiningCodegen, KernelSource
 from litz_plugins.errors import LitzError, describe
 
 
@@ -58,13 +58,22 @@ def generate(
             )
         try:
             context = replace(_codegen_context(kernel, variant, compiler), safe_forms=safe_forms)
-            sources[kernel.name] = spec.codegen.generate(_plan(kernel, variant.program, compiler), context)
+            parts = [spec.codegen.generate(_plan(part, variant.program, compiler), context) for part in kernel.parts]
+            sources[kernel.name] = parts[0] if len(parts) == 1 else _join(parts, kernel, spec.codegen)
         except Exception as cause:
             if isinstance(cause, LitzError):
                 raise
             problem = f"no code for {' + '.join(kernel.origins)}: {describe(cause)}"
             raise CodegenError(kernel.name, problem, device=str(kernel.device)) from cause
     return sources
+
+
+def _join(parts: list[KernelSource], kernel: Kernel, codegen: Codegen) -> KernelSource:
+    if not isinstance(codegen, JoiningCodegen):
+        problem = 'its target has the ability "beside", and its code generator no method `join`'
+        raise CodegenError(kernel.name, problem, device=str(kernel.device))
+    joined: KernelSource = codegen.join(parts, kernel.name)
+    return joined
 
 
 def _plan(kernel: Kernel, program: Program, compiler: Compiler) -> KernelPlan:

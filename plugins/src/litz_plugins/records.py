@@ -73,6 +73,7 @@ class Target:
     stored (`Kernel.finish`). "arena": small buffers are worth having fixed places in one allocation. "recording":
     CUDA graphs can record a call. "separate_bias": the library adds a convolution's bias by a kernel of its own (unless
     it is depthwise and channels first), so that a Loop does as well and may fuse. "attention": core has kernels of it.
+    "beside": the code generator's `join` puts the sources of several kernels in one launch (`Kernel.beside`).
 
     What the wrapper does for it: allocator, "torch" (`torch.empty_strided`), "pool" (litz's pool of host memory) or
     "cuda" (torch's CUDA allocator, of the current device); guard, a context manager around a call that makes the device
@@ -500,6 +501,14 @@ class Codegen(Protocol):
 
     def load(self, source: Any, context: Any) -> Callable[..., Any]:
         """Build (or fetch from the cache) and load; returns the function that launches the kernel."""
+
+
+@runtime_checkable
+class JoiningCodegen(Codegen, Protocol):
+    """A code generator of a target with the ability "beside"."""
+
+    def join(self, sources: Sequence[Any], name: str) -> Any:
+        """One `KernelSource` that does what several do, in one launch."""
 
 
 @dataclass(frozen=True)

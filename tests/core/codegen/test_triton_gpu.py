@@ -15,6 +15,7 @@ from litz.runtime.cache import Cache
 from litz.runtime.triton_build import load
 from litz.target import target_of
 from litz_plugins import CodegenContext
+from support.joined_cases import JOINED
 from support.triton_cases import CASES, Case
 
 pytestmark = [
@@ -47,6 +48,16 @@ def test_gives_what_the_ir_means(name: str, cache: Cache) -> None:
     launch()
     torch.cuda.synchronize()
     case.check(memory)
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_several_in_one_launch_give_what_each_gives_alone(name: str, cache: Cache) -> None:
+    joined, program = JOINED[name], CASES[JOINED[name].names[0]]().program
+    context = CodegenContext(None, target_of("cuda:0"), program, cache)  # type: ignore[arg-type]
+    memories = joined.memories("cuda")
+    load(joined.source, context)(*(tensor.data_ptr() for tensor in joined.arguments(memories)))
+    torch.cuda.synchronize()
+    joined.compare(memories)
 
 
 @pytest.fixture(params=["native", "ctypes"])

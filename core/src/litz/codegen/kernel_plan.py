@@ -101,8 +101,8 @@ class KernelPlan:
 
 
 def plan_kernel(kernel: Kernel, program: Program) -> KernelPlan:
-    """The plan of a kernel."""
-    named, buffers, host = name_sizes(kernel.loops, program.buffers)
+    """The plan of a kernel, without those beside it, which have plans of their own."""
+    named, buffers, host = name_sizes((kernel.loop, *kernel.finish), program.buffers)
     flat = [flatten(loop, buffers) for loop in named]
     loops, pieces = _aligned(flat) if len(flat) > 1 else ((collapse(flat[0]),), ())
     touched = dict.fromkeys(access.buffer for loop in loops for access in loop.accesses)

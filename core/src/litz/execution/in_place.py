@@ -17,8 +17,8 @@ def work_in_place(program: Program, steps: Sequence[Step], lifetimes: Lifetimes)
     found: list[Step] = []
     called = frozenset(name for step in steps if isinstance(step, Extern) for name in step.writes)
     for number, step in enumerate(steps):
-        # Where a `finish` runs, other programs may still be in the first.
-        if isinstance(step, Kernel) and not step.finish:
+        # Where a `finish` runs, other programs may still be in the first; what runs beside may read what dies here.
+        if isinstance(step, Kernel) and not step.finish and not step.beside:
             pairs = _in_place_pairs(step, number, program, lifetimes, called)
             step = replace(step, inplace=pairs) if pairs else step
         found.append(step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import torch
@@ -26,6 +26,9 @@ class Kernel:
     they reduce over. Of the programs that work on the same outputs of them, the last one to end its part runs them.
     None touches what another of them writes.
 
+    `beside` are kernels that run in the same launch, by programs of their own, at the same time as far as anyone knows:
+    none of them, nor this one, touches what another writes. `fused` has their operations as well.
+
     `inplace` maps a buffer that the kernel writes to a buffer that it reads and whose memory it takes over: every
     element is read, by the iteration that writes it, before it is written.
     """
@@ -35,6 +38,7 @@ class Kernel:
     fused: tuple[str, ...] = ()
     inplace: Mapping[str, str] = field(default_factory=dict)
     finish: tuple[Loop, ...] = ()
+    beside: tuple[Kernel, ...] = ()
 
     @property
     def device(self) -> torch.device:
@@ -42,14 +46,20 @@ class Kernel:
 
     @property
     def loops(self) -> tuple[Loop, ...]:
-        """What the kernel runs, one after the other."""
-        return (self.loop, *self.finish)
+        """What the kernel runs: its loop, those of its `finish` after that, and those beside it."""
+        return (self.loop, *self.finish, *(loop for kernel in self.beside for loop in kernel.loops))
+
+    @property
+    def parts(self) -> tuple[Kernel, ...]:
+        """The kernels of the launch, each alone."""
+        return (replace(self, beside=()), *self.beside) if self.beside else (self,)
 
     @property
     def reads(self) -> tuple[str, ...]:
         """Buffers that must be there before the kernel runs."""
         later = (name for loop in self.finish for name in loop.reads if name not in self.loop.writes)
-        return tuple(dict.fromkeys((*self.loop.reads, *later)))
+        others = (name for kernel in self.beside for name in kernel.reads)
+        return tuple(dict.fromkeys((*self.loop.reads, *later, *others)))
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -115,6 +125,9 @@ def step_lines(step: Step, buffers: Mapping[str, Buffer]) -> list[str]:
     for loop in step.finish:
         lines.append("  then, by the last of the programs that have a piece of its outputs:")
         lines += ["  " + line for line in loop_lines(loop, buffers)]
+    for kernel in step.beside:
+        lines.append("  beside it, by other programs:")
+        lines += ["  " + line for line in loop_lines(kernel.loop, buffers)]
     return lines
 
 

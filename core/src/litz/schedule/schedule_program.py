@@ -15,6 +15,7 @@ from litz.ir import Program
 from litz.target import target_of
 from litz_plugins import Ask, Decision, Pass, PassContext, TargetOf
 
+from .beside import run_beside
 from .bodies import simplify_bodies
 from .estimate import CostModel
 from .finish import finish_in_one_launch
@@ -46,6 +47,7 @@ def core_schedule_passes() -> tuple[Pass, ...]:
         Pass("finish_in_one_launch", "schedule", finish_in_one_launch),
         Pass("order_steps", "schedule", order_steps, after=("finish_in_one_launch",)),
         Pass("reduce_in_place", "schedule", reduce_in_place, after=("order_steps",)),
+        Pass("run_beside", "schedule", run_beside, after=("reduce_in_place",)),
     )
 
 

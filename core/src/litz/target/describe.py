@@ -37,7 +37,7 @@ _KINDS = {
 
 Describe = Callable[[torch.device, OptionsView | None], Target]
 
-GPU_ABILITIES = frozenset({"blocks", "finish", "arena", "recording", "separate_bias", "attention"})
+GPU_ABILITIES = frozenset({"blocks", "finish", "arena", "recording", "separate_bias", "attention", "beside"})
 
 
 def rate_kind(dtype: torch.dtype) -> str:

@@ -10,16 +10,18 @@ The text depends on nothing but the loop and the target, so equal kernels of a g
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+from litz.errors import CodegenError
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 
 from ..kernel_plan import KernelPlan
 from .dialect import POINTER_TYPES
 from .finish import choose_tilings
 from .indices import LIMIT, choose_index_type
+from .join import join_sources
 from .kernel import KernelText, Part, write_kernel
 from .names import Names, make_names
 from .tiling import Tiling
@@ -49,6 +51,13 @@ class TritonCodegen:
             settings=make_settings(written, kernel, tilings[0], names[0]),
             suffix="py",
         )
+
+    def join(self, sources: Sequence[KernelSource], name: str) -> KernelSource:
+        """One kernel of several small ones, whose sizes are known. CodegenError where they cannot be joined."""
+        joined = join_sources(sources, name)
+        if joined is None:
+            raise CodegenError(name, f"{', '.join(source.name for source in sources)} cannot share a launch")
+        return joined
 
     def load(self, source: KernelSource, context: CodegenContext) -> Callable[..., None]:
         """Build (or fetch from the cache) and load; the result launches the kernel on the current stream.

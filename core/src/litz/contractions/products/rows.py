@@ -2,13 +2,17 @@
 most one choice, with an estimate.
 
 Such a product takes as long as its weights take to arrive. Where weights are stored in fewer bits than they are
-multiplied in, the library needs them written out first; the kernel converts them on their way to the registers.
+multiplied in, the library needs them written out first; the kernel converts them on their way to the registers. Where
+they are not, the kernel reads them no faster than the library does; it wins what products in one launch, and what an
+epilogue saves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
 
 from litz.cost.contractions import argument_names
 from litz.ir import Program, Template, TensorRef
@@ -43,6 +47,26 @@ INSTRUCTIONS = 1
 """Per node of the body that makes a weight."""
 
 
+@dataclass(frozen=True)
+class AsStored:
+    """What the kernel takes of the library's time, at most, where weights are multiplied as they are stored: alone;
+    alone with weights of less than `LARGE`; with a result whose rows do not begin at multiples of 16 bytes; several
+    products in one launch."""
+
+    alone: float
+    small: float
+    unaligned: float
+    together: float
+
+
+ALIGNED, LARGE = 16, 8 << 20
+"""Bytes."""
+AS_STORED: Mapping[int, AsStored] = {90: AsStored(1.0, 1.12, 0.8, 0.92)}
+"""By compute capability times ten (`benchmarks.few_rows`, H200). Elsewhere nobody measured, and the library stays."""
+PLAIN = (torch.bfloat16, torch.float16)
+"""Types of such weights."""
+
+
 def offer_rows(template: Template, context: ChoiceContext, measured: bool = False) -> Sequence[Choice]:
     """A kernel for a product of few rows whose weights are converted for it, and for those products of the same
     activation that may run beside it. measured: is what is offered measured? Then weights need not be converted for
@@ -50,13 +74,15 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
     program: Program = context.program
     if context.target.type != "cuda" or template.kind not in OPERANDS or not _has_few_rows(template):
         return ()
-    joint = _with_mates(template, context, measured)
+    plain = measured or context.target.capability in AS_STORED
+    joint = _with_mates(template, context, plain)
     if joint is not None:
         return (joint,)
-    own = None if measured else _gemm(template, context, frozenset())
-    if own is None:
+    own = None if measured else _gemm(template, context, frozenset(), plain)
+    estimate = None if own is None else _estimate([own], [template], context)
+    if own is None or estimate is None:
         return ()
-    choice = make_choice(own, _config(own, program, context.target), _estimate([own], context), template, program)
+    choice = make_choice(own, _config(own, program, context.target), estimate, template, program)
     return () if choice is None else (choice,)
 
 
@@ -66,9 +92,9 @@ def _has_few_rows(template: Template) -> bool:
     return bool(rows.is_Integer) and 0 < int(rows) <= MOST_ROWS
 
 
-def _gemm(template: Template, context: ChoiceContext, unread: frozenset[str], measured: bool = False) -> Gemm | None:
+def _gemm(template: Template, context: ChoiceContext, unread: frozenset[str], plain: bool) -> Gemm | None:
     """A product of few rows with what makes its weights, and its users, where none of those reads one of the buffers
-    `unread`; None where there is nothing to convert and nothing is measured."""
+    `unread`; None where there is nothing to convert. plain: such products as well."""
     program: Program = context.program
     try:
         gemm = make_gemm(template, program, "matmul" in context.target.tf32)
@@ -84,10 +110,10 @@ def _gemm(template: Template, context: ChoiceContext, unread: frozenset[str], me
         made = with_prologues(replace(gemm, epilogue=chosen), template, program, sides=("right",))
         if made is not None:
             return unpacked(made)
-    return replace(gemm, epilogue=free[-1]) if measured else None
+    return replace(gemm, epilogue=free[-1]) if plain and gemm.dtype in PLAIN else None
 
 
-def _with_mates(template: Template, context: ChoiceContext, measured: bool) -> Choice | None:
+def _with_mates(template: Template, context: ChoiceContext, plain: bool) -> Choice | None:
     """One launch for all products of the same activation; None where there are no others, or where more launches are
     lost, of users that no longer go along, than won."""
     program: Program = context.program
@@ -100,13 +126,13 @@ def _with_mates(template: Template, context: ChoiceContext, measured: bool) -> C
     outputs = frozenset(str(each.outputs[0]) for each in group)
     gemms: list[Gemm] = []
     for each in group:
-        gemm = _gemm(each, context, outputs - set(each.outputs), measured)
+        gemm = _gemm(each, context, outputs - set(each.outputs), plain)
         if gemm is None:
             return None
         gemms.append(gemm)
     absorbed = [name for gemm in gemms for name in gemm.epilogue.absorbed]
     names = [each.name for each in group]
-    alone = [gemm for gemm in (_gemm(each, context, frozenset(), measured) for each in group) if gemm is not None]
+    alone = [gemm for gemm in (_gemm(each, context, frozenset(), plain) for each in group) if gemm is not None]
     lost = {name for gemm in alone for name in gemm.epilogue.absorbed} - set(absorbed)
     if len(lost) > len(group) - 1 or len(set(absorbed)) < len(absorbed):
         return None
@@ -116,10 +142,10 @@ def _with_mates(template: Template, context: ChoiceContext, measured: bool) -> C
     choices = [make_choice(*each[:2], None, each[2], program) for each in zip(gemms, configs, group, strict=True)]
     made = [choice for choice in choices if choice is not None]
     whole = together([replacement_of(choice) for choice in made], names) if len(made) == len(group) else None
-    if whole is None:
+    estimate = _estimate(gemms, group, context)
+    if whole is None or estimate is None:
         return None
-    name = f"triton {len(group)} {template.kind} {configs[0]}"
-    return Choice(name, "template", whole, _estimate(gemms, context))
+    return Choice(f"triton {len(group)} {template.kind} {configs[0]}", "template", whole, estimate)
 
 
 def _left(template: Template) -> object:
@@ -142,21 +168,42 @@ def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1) -> Co
     return Config(MOST_ROWS, COLUMNS, step, STAGES, WARPS, split=split)
 
 
-def _estimate(gemms: Sequence[Gemm], context: ChoiceContext) -> Estimate:
-    """What is read and written, once, and what it takes to convert each weight."""
+def _estimate(gemms: Sequence[Gemm], templates: Sequence[Template], context: ChoiceContext) -> Estimate | None:
+    """What the products take in one launch; None where nobody knows what the library takes for some of them."""
+    parts = [_part(*each, context, len(gemms) > 1) for each in zip(gemms, templates, strict=True)]
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts):
+        return None
+    converted = sum(gemm.products[0].right.prologue is not None for gemm in gemms)
+    saved = max(0, converted - 1) * context.target.launch_us  # the other measurement is of one launch
+    us, low, high = (sum(getattr(part, name) for part in found) - saved for name in ("us", "low_us", "high_us"))
+    return Estimate(us, low, high, " + ".join(dict.fromkeys(part.why for part in found)))
+
+
+def _part(gemm: Gemm, template: Template, context: ChoiceContext, together: bool) -> Estimate | None:
+    """What one product takes: a launch, what is read and written, once, and what it takes to convert weights;
+    where nothing is converted, what was measured of the time that the library takes at its best."""
     program, target = context.program, context.target
-    moved = convert = 0.0
-    for gemm in gemms:
-        touched = {name for product in gemm.products for o in (product.left, product.right) for name in o.reads}
-        touched |= {name for name in (*gemm.epilogue.loop.reads, *gemm.epilogue.writes) if name in program.buffers}
-        moved += sum(program.hint(program.buffers[name].nbytes) for name in touched)
-        weights = program.hint(gemm.count * gemm.n) * sum(program.hint(product.k) for product in gemm.products)
-        prologue = gemm.products[0].right.prologue
-        nodes = 0 if prologue is None else len(prologue.nodes)
-        convert += weights * nodes * INSTRUCTIONS / (target.vector["fp32"] / 2)
-    best, usual, worst = (max(moved / (target.bandwidth * share), convert) for share in REACHED)
-    why = f"{moved / 1e6:.3g} MB at {target.bandwidth / 1e3:.4g} GB/s"
-    return Estimate(usual + target.launch_us, best + target.launch_us, worst + target.launch_us, why)
+    prologue = gemm.products[0].right.prologue
+    if prologue is None:
+        measured, call = AS_STORED.get(target.capability), context.estimate(template)
+        if measured is None or call is None:
+            return None
+        columns, depth = (program.hint(size) * gemm.dtype.itemsize for size in (gemm.n, gemm.products[0].k))
+        if depth % ALIGNED:
+            return None
+        share = measured.alone if program.hint(gemm.count * gemm.n) * depth >= LARGE else measured.small
+        share = measured.together if together else measured.unaligned if columns % ALIGNED else share
+        us = share * call.low_us
+        return Estimate(us, us, us, f"{share} of the library at its best, as measured")
+    touched = {name for product in gemm.products for o in (product.left, product.right) for name in o.reads}
+    touched |= {name for name in (*gemm.epilogue.loop.reads, *gemm.epilogue.writes) if name in program.buffers}
+    moved = sum(program.hint(program.buffers[name].nbytes) for name in touched)
+    weights = program.hint(gemm.count * gemm.n) * sum(program.hint(product.k) for product in gemm.products)
+    convert = weights * len(prologue.nodes) * INSTRUCTIONS / (target.vector["fp32"] / 2)
+    times = (max(moved / (target.bandwidth * share), convert) for share in REACHED)
+    best, usual, worst = (time + target.launch_us for time in times)
+    return Estimate(usual, best, worst, f"{moved / 1e6:.3g} MB at {target.bandwidth / 1e3:.4g} GB/s")
 
 
 __all__ = ["offer_rows"]

@@ -1,0 +1,114 @@
+"""Small kernels that need nothing of each other, in one launch.
+
+In and out: a Schedule. A launch takes one to two microseconds of the device in a CUDA graph, and more of the host
+without one, however little the kernel does: a rotation of queries, one of keys, an update of each small parameter.
+Where such kernels could run at the same time they become one `Kernel`, with the others `beside` the first: its first
+programs run the first loop, the next ones the second, and so on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from litz.ir import Collective, Program, Wait
+from litz_plugins import PassContext, Target, TargetOf
+
+from .contracted import ContractedGraph
+from .dependences import dependences
+from .fusion_size import exceeds, most_operations
+from .schedule import Kernel, Schedule, Step
+
+ABILITY = "beside"
+
+PART = 0.5
+"""Of a launch's time: a kernel whose bytes take longer is not small. What two such kernels save is a launch, and what
+they may lose is that both are compiled for the registers and warps of the larger."""
+
+MOST = 8
+"""Kernels in a launch."""
+
+NEAR = 24
+"""Steps between the first kernel and the last, at most: what the first makes is in memory for as long."""
+
+REASON = "small, and they need nothing of each other: one launch for all"
+
+
+def run_beside(schedule: Schedule, context: PassContext) -> Schedule:
+    """The pass, for devices whose code generator can `join` sources."""
+    if not getattr(context.options, "fusion", True):
+        return schedule
+    found = _Found(schedule.steps, schedule.program, context.target_of, most_operations(context.options))
+    for first, others in found.others.items():
+        steps = (schedule.steps[first], *(schedule.steps[n] for n in others))
+        context.record(" and ".join(step.name for step in steps), "one launch", REASON)
+    return replace(schedule, steps=tuple(found.steps[n] for n in found.order())) if found.others else schedule
+
+
+class _Found:
+    """Which kernels run beside which, and the `steps` once those are joined, by their old positions.
+
+    `others`: for the first kernel of a launch, by position, the positions of those beside it. `held`: for each step a
+    bit for each wait for communication that comes before it: what could run at once does not wait for what cannot.
+    """
+
+    def __init__(self, steps: tuple[Step, ...], program: Program, target_of: TargetOf, most: int | None) -> None:
+        self.steps, self.most = list(steps), most
+        self.others: dict[int, list[int]] = {}
+        small = [isinstance(step, Kernel) and is_small(step, program, target_of(step.device)) for step in steps]
+        if sum(small) < 2:
+            return
+        self.graph = ContractedGraph(dependences(steps, program.buffers))
+        waits = sum(1 << n for n, step in enumerate(steps) if isinstance(step, Wait))
+        self.held = [above & waits for above in self.graph.ancestors]
+        firsts: list[int] = []
+        for position, step in enumerate(steps):
+            if isinstance(step, (Collective, Wait)):
+                firsts = []  # when a transfer begins and ends is decided elsewhere
+            if not small[position]:
+                continue
+            firsts = [first for first in firsts if position - first <= NEAR]
+            most = target_of(step.device).most_buffers
+            mate = next((first for first in reversed(firsts) if self._join(first, position, most)), None)
+            if mate is None:
+                firsts.append(position)
+
+    def _join(self, first: int, second: int, most_buffers: int) -> bool:
+        a, b = self.steps[first], self.steps[second]
+        assert isinstance(a, Kernel) and isinstance(b, Kernel)
+        if a.device != b.device or len(a.beside) + 1 >= MOST:
+            return False
+        if self.held[first] != self.held[second] or exceeds(self.most, *a.loops, *b.loops):
+            return False
+        if len({*a.reads, *a.writes, *b.reads, *b.writes}) > most_buffers:
+            return False
+        if self.graph.precedes(first, second) or not self.graph.is_contractible(first, second):
+            return False
+        self.graph.contract(first, second)
+        self.steps[first] = replace(a, fused=(*a.fused, *b.fused), beside=(*a.beside, b))
+        self.others.setdefault(first, []).append(second)
+        return True
+
+    def order(self) -> list[int]:
+        """Positions of the steps that are left; a launch stands where its last kernel stood."""
+        return self.graph.order({first: others[-1] for first, others in self.others.items()})
+
+
+def is_small(kernel: Kernel, program: Program, target: Target) -> bool:
+    """Is a launch most of what the kernel takes, and are its sizes known?"""
+    if ABILITY not in target.abilities or kernel.finish or kernel.beside:
+        return False
+    loop = kernel.loop
+    if any(not r.size.is_Integer for r in loop.all_ranges):
+        return False
+    buffers = [program.buffers[name] for name in (*kernel.reads, *kernel.writes)]
+    if any(buffer.device != kernel.device or buffer.layout.free_symbols for buffer in buffers):
+        return False
+    outer, inner = (program.hint(size) for size in (loop.numel, loop.numel * loop.reduction_numel))
+    moved = 0
+    for access in loop.accesses:
+        touched = (inner if access.inner else outer) * access.itemsize
+        moved += min(touched, program.hint(program.buffers[access.buffer].nbytes))
+    return moved / target.usual_bandwidth <= PART * target.launch_us
+
+
+__all__ = ["is_small", "run_beside"]

@@ -1,0 +1,106 @@
+"""Small kernels that need nothing of each other, in one launch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from core.schedule.harness import CPU, GPU, OPTIONS, check, plan_of
+from core.schedule.programs import Writer, call
+from litz.execution import ExecutionPlan
+from litz.schedule import beside
+from litz_plugins import Decision
+
+
+def apart(*sizes: int, of: str | None = None) -> Writer:
+    """Kernels that do not fuse: each over a size of its own, of an input of its own; or all of the input `of`."""
+    w = Writer()
+    for number, size in enumerate(sizes):
+        source = w.input(f"x{number}", size, 8)
+        w.reduce(f"y{number}", "sum", (size,), (8,), lambda i, r, source=source: w.load(source, i, r))
+    return w
+
+
+def launches(plan: ExecutionPlan) -> list[int]:
+    """How many kernels each launch has."""
+    return [len(kernel.parts) for kernel in plan.kernels]
+
+
+def test_small_kernels_run_in_one_launch():
+    w, decisions = apart(16, 24, 40), list[Decision]()
+    program = w.program("y0", "y1", "y2")
+    plan = check(program, w.args(), GPU)
+    assert launches(plan) == [3]
+    (kernel,) = plan.kernels
+    assert set(kernel.reads) == {"x0", "x1", "x2"} and set(kernel.writes) == {"y0", "y1", "y2"}
+    assert str(plan).count("beside it, by other programs:") == 2
+    plan_of(program, GPU, decisions=decisions)
+    assert any(each.chosen == "one launch" and beside.REASON in each.reason for each in decisions)
+
+
+def test_what_needs_another_waits_for_it():
+    w = apart(16, 24)
+    w.pointwise("z", (24, 16), lambda i, j: call("add", w.load("y0", j), w.load("y1", i)))
+    plan = check(w.program("z"), w.args(), GPU)
+    assert launches(plan) == [2, 1]
+
+
+def test_a_call_between_them_keeps_two_apart_that_need_it_and_are_needed():
+    w = apart(16, 24)
+    w.call("called", torch.ops.aten.relu.default, "y0")
+    w.pointwise("z", (16, 5), lambda i, j: w.load("called", i))
+    w.pointwise("late", (24, 3), lambda i, j: w.load("y1", i))
+    plan = check(w.program("z", "late"), w.args(), GPU)
+    for kernel in plan.kernels:
+        names = {name for part in kernel.parts for name in part.writes}
+        assert not {"y0", "z"} <= names and not {"y1", "late"} <= names
+    assert sum(launches(plan)) == 4 and len(launches(plan)) == 2
+
+
+@pytest.mark.parametrize(
+    "target, options",
+    [
+        (CPU, OPTIONS),
+        (GPU, type(OPTIONS)(fusion=False, memory_planning=True)),
+        (replace(GPU, abilities=GPU.abilities - {beside.ABILITY}), OPTIONS),
+        (replace(GPU, most_buffers=3), OPTIONS),
+    ],
+)
+def test_not_where_the_device_or_the_user_does_not_want_it(target, options):
+    assert launches(plan_of(apart(16, 24).program("y0", "y1"), target, options)) == [1, 1]
+
+
+def test_large_kernels_stay_alone():
+    w = apart(16, 24, 1 << 20)
+    assert sorted(launches(plan_of(w.program("y0", "y1", "y2"), GPU))) == [1, 2]
+
+
+def test_a_small_part_of_a_large_buffer_is_small():
+    w = Writer()
+    w.input("x", 1 << 20, 8)
+    w.input("other", 24)
+    w.pointwise("row", (8,), lambda j: w.load("x", 5, j))
+    w.pointwise("twice", (24,), lambda i: call("mul", w.load("other", i), 2.0))
+    assert launches(plan_of(w.program("row", "twice"), GPU)) == [2]
+
+
+def test_no_more_than_so_many():
+    sizes = [16 + 8 * n for n in range(beside.MOST + 2)]
+    w = apart(*sizes)
+    plan = check(w.program(*(f"y{n}" for n in range(len(sizes)))), w.args(), GPU)
+    assert launches(plan) == [beside.MOST, 2]
+
+
+def test_a_launch_works_over_nothing_that_another_of_its_kernels_reads():
+    """Both read what dies here; one alone would write over it."""
+    w = Writer()
+    w.input("x", 16, 8)
+    w.reduce("t", "sum", (16,), (8,), lambda i, r: w.load("x", i, r))
+    w.call("u", torch.ops.aten.relu.default, "t")
+    w.pointwise("a", (16,), lambda i: call("mul", w.load("u", i), 2.0))
+    w.reduce("b", "sum", (5,), (16,), lambda i, r: w.load("u", r))
+    plan = check(w.program("a", "b"), w.args(), GPU, element_wise=True)
+    for kernel in plan.kernels:
+        assert not kernel.inplace or not kernel.beside

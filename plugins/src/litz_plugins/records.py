@@ -73,6 +73,7 @@ class Target:
     stored (`Kernel.finish`). "arena": small buffers are worth having fixed places in one allocation. "recording":
     CUDA graphs can record a call. "separate_bias": the library adds a convolution's bias by a kernel of its own (unless
     it is depthwise and channels first), so that a Loop does as well and may fuse. "attention": core has kernels of it.
+    "float8": kernels load and store float8, and convert it.
 
     What the wrapper does for it: allocator, "torch" (`torch.empty_strided`), "pool" (litz's pool of host memory) or
     "cuda" (torch's CUDA allocator, of the current device); guard, a context manager around a call that makes the device

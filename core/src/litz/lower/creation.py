@@ -37,7 +37,7 @@ def _stored(node: Node, dtype: torch.dtype) -> Node:
     return cast(node, dtype)
 
 
-@lowering(aten.full.default, aten.full_like.default, aten.scalar_tensor.default)
+@lowering(aten.full.default, aten.full_like.default, aten.scalar_tensor.default, moves=True)
 def full(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     """The value comes last."""
     return like_meta(ctx, args[-1])
@@ -51,6 +51,7 @@ def full(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     "aten.empty_permuted.default",
     "prims.empty_strided.default",
     "prims.empty_permuted.default",
+    moves=True,
 )
 def zeros(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     return like_meta(ctx, 0)

@@ -18,7 +18,7 @@ import torch
 from litz.cost.contractions import argument_names
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Template, TensorRef
 from litz.ir.build import call, cast, const, load
-from litz.ir.dtypes import SUPPORTED
+from litz.ir.dtypes import STORED, SUPPORTED
 from litz.ir.index import ZERO, Expr, Symbol, product
 
 from ..epilogue import ACCUMULATOR, Epilogue, accumulator, plain
@@ -135,7 +135,7 @@ def make_gemm(template: Template, program: Program, tf32: bool = False) -> Gemm:
     if left not in ACCUMULATE or ACCUMULATE.get(right) != ACCUMULATE[left] or left.itemsize != right.itemsize:
         raise Unsuitable(f"no template for {left} times {right}")
     out = program.buffers[str(template.outputs[0])].dtype
-    if out not in SUPPORTED:
+    if out not in STORED:
         raise Unsuitable(f"no epilogue stores {out}")
     value, buffer, ranges = accumulator(program, template, ACCUMULATE[left])
     if any(r.size == 0 for r in ranges):

@@ -43,14 +43,16 @@ class Storage:
     """A type as it is stored.
 
     dtype: torch's. name: litz's, for names and reports. kind: of number. computed: the dtype that its values are held
-    in between a load and a store, which rounds. only_stored: is it moved and converted, but not computed with? bits:
-    how its 8 bits are read, where no language has the type.
+    in between a load and a store, which rounds. sums: the dtype in which tensor cores sum its products; None where they
+    have none, or kernels leave those to the library (float64). only_stored: is it moved and converted, but not computed
+    with? bits: how its 8 bits are read, where no language has the type.
     """
 
     dtype: torch.dtype
     name: str
     kind: Kind
     computed: torch.dtype
+    sums: torch.dtype | None = None
     only_stored: bool = False
     bits: Bits | None = None
 
@@ -62,27 +64,28 @@ class Storage:
         return int(byte)
 
 
-def _own(dtype: torch.dtype, name: str, kind: Kind) -> Storage:
-    return Storage(dtype, name, kind, dtype)
+def _own(dtype: torch.dtype, name: str, kind: Kind, sums: torch.dtype | None = None) -> Storage:
+    return Storage(dtype, name, kind, dtype, sums)
 
 
-def _float8(name: str, bits: Bits | None) -> Storage:
+def _float8(name: str, bits: Bits | None, sums: torch.dtype | None = None) -> Storage:
     dtype = getattr(torch, f"float8_{name}")
-    return Storage(dtype, f"f8{name}", "float", torch.float32, only_stored=True, bits=bits)
+    return Storage(dtype, f"f8{name}", "float", torch.float32, sums, only_stored=True, bits=bits)
 
 
 _ROWS = (
-    Storage(torch.float16, "f16", "float", torch.float32),
-    Storage(torch.bfloat16, "bf16", "float", torch.float32),
-    _own(torch.float32, "f32", "float"),
+    Storage(torch.float16, "f16", "float", torch.float32, torch.float32),
+    Storage(torch.bfloat16, "bf16", "float", torch.float32, torch.float32),
+    _own(torch.float32, "f32", "float", torch.float32),
     _own(torch.float64, "f64", "float"),
     # 464 and 61440 lie halfway between the greatest number and the next power's; the former rounds down to even.
-    _float8("e4m3fn", Bits(3, 7, 0x7F, 0x43E80001)),
-    _float8("e5m2", Bits(2, 15, 0x7C, 0x47700000)),
+    _float8("e4m3fn", Bits(3, 7, 0x7F, 0x43E80001), torch.float32),
+    _float8("e5m2", Bits(2, 15, 0x7C, 0x47700000), torch.float32),
     _float8("e4m3fnuz", Bits(3, 8, 0x80, 0x43780000, signed_zero=False)),
     _float8("e5m2fnuz", Bits(2, 16, 0x80, 0x47700000, signed_zero=False)),
     _float8("e8m0fnu", None),  # a power of two alone
-    *(_own(getattr(torch, f"int{n}"), f"i{n}", "signed") for n in (8, 16, 32, 64)),
+    _own(torch.int8, "i8", "signed", torch.int32),
+    *(_own(getattr(torch, f"int{n}"), f"i{n}", "signed") for n in (16, 32, 64)),
     *(_own(getattr(torch, f"uint{n}"), f"u{n}", "unsigned") for n in (8, 16, 32, 64)),
     _own(torch.bool, "bool", "bool"),
 )

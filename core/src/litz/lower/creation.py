@@ -9,6 +9,7 @@ import torch
 
 from litz.ir import Node, build
 from litz.ir.build import cast, const
+from litz.ir.dtypes import ROUNDED
 from litz.ir.index import to_expr
 
 from .context import LoweringContext
@@ -32,7 +33,7 @@ def like_meta(ctx: LoweringContext, value: Any) -> Computed:
 
 def _stored(node: Node, dtype: torch.dtype) -> Node:
     """A value as memory of `dtype` would hold it: a number in a half type is rounded when it is stored, so here too."""
-    if node.op == "const" and dtype.itemsize == 2 and dtype.is_floating_point:
+    if node.op == "const" and dtype in ROUNDED:
         return const(torch.tensor(node.attrs[0], dtype=dtype).item(), dtype)
     return cast(node, dtype)
 

@@ -23,7 +23,7 @@ from litz.ir.intervals import Intervals
 
 NATIVE: Mapping[str, str] = {"add": "+", "sub": "-", "mul": "*"}
 _BYTES = frozenset({torch.int8, torch.uint8})
-UNIT: Mapping[torch.dtype, int] = {torch.bfloat16: 128, torch.float16: 1024}
+UNIT: Mapping[torch.dtype, int] = {dtype: round(1 / torch.finfo(dtype).eps) for dtype in HALF}
 """2**n: numbers from here to twice this are a distance of 1 apart."""
 
 

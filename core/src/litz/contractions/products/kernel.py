@@ -322,13 +322,30 @@ class _Writer:
                     names = self._write_depth(side, first)
                     masks += self._inside(side.operand, names)
                     pointer = self._pointer(side, names)
-                mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
+                none = "0.0" if side.operand.dtype in FLOAT8_TYPES else "0"
+                mask = f", mask={' & '.join(masks)}, other={none}" if masks else ""
                 tile.emit(f"{side.name} = tl.load({pointer}{mask})")
-            tile.emit(f"accumulator = tl.dot(a, b, accumulator{self._precision()})")
+            if first.scale is None:
+                tile.emit(f"accumulator = tl.dot(a, b, accumulator{self._precision()})")
+            else:
+                self._write_scaled(first.scale, self._write_depth(pairs[0][0], first))
         for pointer, step in steps.items():
             if step:
                 tile.emit(f"{pointer} += {step}")
         tile.depth -= 1
+
+    def _write_scaled(self, scale: Loop, depth: Mapping[Symbol, str]) -> None:
+        """Add the product of this step, which is within a block of the depth, times the scale of the block."""
+        if not self.uniform:
+            raise ValueError(f"steps of {self.config.k} are not within one block of scales")
+        names = replace(self.names, variables={**self.names.variables, **depth})
+        made = Tile(scale, self.program.buffers, self.tiling, names, self.index_type, prefix="scale")
+        made.depth = self.tile.depth
+        (store,) = scale.stores
+        made.compute([store.value])
+        self.tile.lines += made.lines
+        self.tile.limits += made.limits
+        self.tile.emit(f"accumulator += tl.dot(a, b) * {made.get(store.value).text}")
 
     def _write_interleaved(self, position: Expr, products: Sequence[Product], end: str) -> None:
         """The left operands of products that are walked together, by one load. end: of the depth, "" where every step

@@ -33,7 +33,7 @@ def with_prologues(
 ) -> Gemm | None:
     """The product with what makes its operands; None where no operand has a prologue. sides: which operands are looked
     at."""
-    if template.kind not in OPERANDS or len(gemm.products) != 1:
+    if template.kind not in OPERANDS or len(gemm.products) != 1 or gemm.products[0].scale is not None:
         return None
     (product,) = gemm.products
     arguments = argument_names(template)

@@ -147,7 +147,7 @@ def _estimate(gemms: Sequence[Gemm], context: ChoiceContext) -> Estimate:
     program, target = context.program, context.target
     moved = convert = 0.0
     for gemm in gemms:
-        touched = {name for product in gemm.products for o in (product.left, product.right) for name in o.reads}
+        touched = {name for product in gemm.products for name in product.reads}
         touched |= {name for name in (*gemm.epilogue.loop.reads, *gemm.epilogue.writes) if name in program.buffers}
         moved += sum(program.hint(program.buffers[name].nbytes) for name in touched)
         weights = program.hint(gemm.count * gemm.n) * sum(program.hint(product.k) for product in gemm.products)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 from litz.contractions.epilogue import fused
 from litz.contractions.products.choice import make_choice
@@ -26,7 +27,7 @@ from litz.ir import KernelCall, Loop, Program, Template, TensorRef
 from litz.ir import interpret as ir_interpret
 from litz.ir.interpret import evaluate
 from litz.options import make_options
-from litz.pipeline import make_compiler
+from litz.pipeline import make_compiler, schedule_only
 from litz.schedule.choices import Replacement, replacement_of, substituted
 from litz.target import target_of
 from litz_autotune.race import PART, relative_errors
@@ -62,15 +63,21 @@ class Case:
     tolerance: float = 1e-5
     reference: Callable[..., Any] | None = None
     rows: bool = False
+    fake: bool = False
 
     def programs(self) -> tuple[Program, Program]:
         """The CUDA program as it was captured, and with the template in place of its (first) contraction."""
         torch._dynamo.reset()
         compiler = make_compiler(None, {"disable_plugins": ("autotune", "contractions")})
         tensors = self.make()
-        (schedule,) = cuda_schedules(
-            lambda backend: torch.compile(self.fn, backend=backend, dynamic=self.dynamic)(*tensors), compiler
-        )
+        if self.fake:
+            with FakeTensorMode(), torch.no_grad():
+                fakes = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda") for t in tensors]
+                (schedule,) = schedule_only(self.fn, fakes, {"disable_plugins": ("autotune", "contractions")})
+        else:
+            (schedule,) = cuda_schedules(
+                lambda backend: torch.compile(self.fn, backend=backend, dynamic=self.dynamic)(*tensors), compiler
+            )
         program = schedule.program
         template = next(op for op in program.operations if isinstance(op, Template))
         return program, substituted(program, template, self.replacement(program, template))
@@ -224,6 +231,48 @@ def _scaled(*scales: Sequence[int]) -> Make:
 
 def _scaled_mm(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
     return torch._scaled_mm(a, b, scale_a=scales[0], scale_b=scales[1], out_dtype=torch.bfloat16)
+
+
+def _in_blocks(block_a: Sequence[int], block_b: Sequence[int], m: int = 70, n: int = 192, k: int = 256) -> Make:
+    """float8 operands with a scale for each block, of (rows, depth)."""
+
+    def make() -> tuple[torch.Tensor, ...]:
+        a, b = randn(m, k).to(torch.float8_e4m3fn), randn(n, k).to(torch.float8_e4m3fn)
+        scales = [randn(k // each[1], -(-rows // each[0])).abs() for each, rows in ((block_a, m), (block_b, n))]
+        return a, b.t(), scales[0].t(), scales[1]
+
+    return make
+
+
+def _by_blocks(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
+    """In float64."""
+    wide = []
+    for scale, rows in ((scale_a, a.shape[0]), (scale_b.t(), b.shape[1])):
+        each = scale if scale.shape[0] == rows else scale.repeat_interleave(128, 0)[:rows]
+        wide.append(each.repeat_interleave(128, 1))
+    return (a * wide[0]) @ (b * wide[1].t())
+
+
+def _quantised(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
+    """A product and what makes float8 of it again."""
+    y = torch._scaled_mm(a, b, scale_a=scales[0], scale_b=scales[1], out_dtype=torch.bfloat16)
+    return (F.silu(y.float()) / 8).to(torch.float8_e4m3fn)
+
+
+def _made_and_scaled(x: torch.Tensor, s: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    made = (x.float() * 8).clamp(-448, 448).to(torch.float8_e4m3fn)
+    one = torch.full_like(s, 0.125)
+    return F.relu(torch._scaled_mm(made, w, scale_a=one, scale_b=s, out_dtype=torch.bfloat16))
+
+
+def _scaled_v2(recipe: int) -> Callable[..., torch.Tensor]:
+    def call(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
+        x, y = a.view(a.shape), b.view(b.shape)  # a graph's inputs come in the order of their first use
+        return torch.ops.aten._scaled_mm_v2(
+            x, y, [scale_a], [recipe], [0], [scale_b], [recipe], [0], None, torch.bfloat16
+        )
+
+    return call
 
 
 def _scaled_exactly(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
@@ -469,6 +518,35 @@ CASES: Mapping[str, Case] = {
     ),
     "scaled-mm": Case(_scaled_mm, _scaled((1,), (1,)), SMALL, tolerance=HALF, reference=_scaled_exactly),
     "scaled-mm-rows": Case(_scaled_mm, _scaled((64, 1), (1, 96)), SMALL, tolerance=HALF, reference=_scaled_exactly),
+    "scaled-mm-f8-out": Case(
+        _quantised,
+        _scaled((64, 1), (1, 96)),
+        SMALL,
+        absorbs=1,
+        tolerance=5e-2,
+        reference=lambda *t: F.silu(_scaled_exactly(*t)) / 8,
+    ),
+    "scaled-mm-made": Case(  # the activation is quantised as it is loaded
+        _made_and_scaled,
+        lambda: (randn(40, 80, dtype=torch.bfloat16), torch.rand(()) + 1, randn(48, 80).to(torch.float8_e4m3fn).t()),
+        SMALL,
+        absorbs=2,
+        tolerance=5e-2,
+        reference=lambda x, s, w: F.relu(x @ w) * s,
+    ),
+    "scaled-mm-v2": Case(_scaled_v2(0), _scaled((), ()), SMALL, tolerance=HALF, reference=_scaled_exactly),
+    "scaled-mm-v2-rows": Case(
+        _scaled_v2(1), _scaled((64, 1), (1, 96)), SMALL, tolerance=HALF, reference=_scaled_exactly
+    ),
+    **{
+        f"scaled-mm-{name}": Case(_scaled_mm, make, config, tolerance=HALF, reference=_by_blocks, fake=True)
+        for name, make, config in (
+            ("1x128-128x128", _in_blocks((1, 128), (128, 128)), SMALL),
+            ("1x128-1x128", _in_blocks((1, 128), (1, 128)), Config(32, 32, 128, 2, 4)),
+            ("128x128-1x128", _in_blocks((128, 128), (1, 128), m=256), Config(32, 64, 64, 2, 4)),
+            ("1x128-split", _in_blocks((1, 128), (128, 128), m=8, k=1024), Config(16, 64, 128, 2, 4, split=4)),
+        )
+    },
     "conv1x1": Case(F.conv2d, _conv((2, 5, 7, 6), (9, 5, 1, 1), (9,)), SMALL, absorbs=1),
     "conv1x1-last": Case(F.conv2d, _conv((2, 5, 7, 6), (9, 5, 1, 1), (9,), last=True), SMALL, absorbs=1),
     "conv1x1-stride": Case(lambda x, w: F.conv2d(x, w, stride=2), _conv((2, 5, 7, 6), (9, 5, 1, 1)), SMALL),
@@ -549,7 +627,8 @@ CASES: Mapping[str, Case] = {
     ),
 }
 
-UNSUPPORTED = {"scaled-mm-rows": "torch 2.11's CPU has one scale a tensor only"} if OLD_TORCH else {}
+ONE_SCALE = "torch 2.11's CPU has one scale a tensor only"
+UNSUPPORTED = dict.fromkeys(("scaled-mm-rows", "scaled-mm-v2-rows", "scaled-mm-f8-out"), ONE_SCALE) if OLD_TORCH else {}
 """Cases that eager cannot run on a CPU, and why."""
 
 

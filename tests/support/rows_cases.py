@@ -61,7 +61,7 @@ class Case:
         expected = expected if isinstance(expected, (tuple, list)) else (expected,)
         for number, (output, wanted) in enumerate(zip(outputs, expected, strict=True)):
             error = (output.double() - wanted.double()).norm() / wanted.double().norm().clamp_min(1e-9)
-            if output.shape != wanted.shape or not error < 4e-3:
+            if output.shape != wanted.shape or not error < (1e-2 if output.dtype == torch.bfloat16 else 4e-3):
                 return f"output {number}: {tuple(output.shape)}, relative error {error:.2e}"
         return ""
 
@@ -125,7 +125,39 @@ def _int4(n: int, k: int) -> tuple[Tensor, Tensor]:
     return torch.randint(0, 255, (n, k // 2), dtype=torch.uint8), randn(n, k // 32, dtype=HALF)
 
 
+def float8_scaled(w: Tensor, x: Tensor, s: Tensor) -> Tensor:
+    """As a weight of float8 with a scale for each row of it is dequantised."""
+    return F.linear(x, w.to(x.dtype) * s[:, None])
+
+
+def float8_blocks(s: Tensor, w: Tensor, x: Tensor) -> Tensor:
+    """A scale for each 32 x 32 block."""
+    wide = s.repeat_interleave(32, 0).repeat_interleave(32, 1)
+    return F.linear(x, (w.to(s.dtype) * wide).to(x.dtype))
+
+
+def _float8(m: int, dtype: torch.dtype, n: int = 70, k: int = 200, half: torch.dtype = HALF) -> tuple[Tensor, ...]:
+    return randn(n, k).to(dtype), randn(m, k, dtype=half), randn(n, dtype=half)
+
+
 CASES: Mapping[str, Case] = {
+    "float8": Case(scaled, lambda: _float8(1, torch.float8_e4m3fn), 1),
+    "float8-bf16": Case(scaled, lambda: _float8(3, torch.float8_e4m3fn, half=torch.bfloat16), 1),
+    "float8-e5m2": Case(scaled, lambda: _float8(2, torch.float8_e5m2), 1),
+    "float8-e5m2-bf16": Case(scaled, lambda: _float8(2, torch.float8_e5m2, half=torch.bfloat16), 1),
+    "float8-fnuz": Case(scaled, lambda: _float8(2, torch.float8_e4m3fnuz), 1),
+    "float8-scaled-first": Case(float8_scaled, lambda: _float8(4, torch.float8_e4m3fn), 1),
+    "float8-split": Case(scaled, lambda: _float8(1, torch.float8_e4m3fn, n=64, k=4096), 1),
+    "float8-swiglu": Case(
+        swiglu,
+        lambda: (*_float8(3, torch.float8_e4m3fn, n=64, k=96), *_float8(3, torch.float8_e4m3fn, n=64, k=96)[::2]),
+        1,
+    ),
+    "float8-blocks": Case(
+        float8_blocks,
+        lambda: (randn(2, 3).abs() + 0.1, randn(64, 96).to(torch.float8_e4m3fn), randn(2, 96, dtype=HALF)),
+        1,
+    ),
     "one": Case(scaled, lambda: (_int8(70, 200), randn(1, 200, dtype=HALF), randn(70, dtype=HALF)), 1),
     "sixteen": Case(scaled, lambda: (_int8(70, 200), randn(16, 200, dtype=HALF), randn(70, dtype=HALF)), 1),
     "seventeen": Case(scaled, lambda: (_int8(70, 200), randn(17, 200, dtype=HALF), randn(70, dtype=HALF)), 0),

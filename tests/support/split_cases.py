@@ -329,6 +329,21 @@ CASES: Mapping[str, Case] = {
         on_cpu=True,
         absorbs=None,
     ),
+    **{
+        f"float8-{name}-{str(stored)[-4:]}": Case(
+            lambda q, k, v: masked(expanded, 4)(q, k.to(q.dtype), v.to(q.dtype)),
+            (2, 8, 2, 1, 37, 16),
+            dtype=dtype,
+            tolerance=HALF,
+            view=lambda x, stored=stored: x.to(stored) if x.shape[2] > 1 else x,
+            absorbs=2,
+        )
+        for name, dtype, stored in (
+            ("bf16", BF16, torch.float8_e4m3fn),
+            ("f16", F16, torch.float8_e5m2),
+            ("f32", F32, torch.float8_e4m3fn),
+        )
+    },
     "narrowed": Case(
         lambda q, k, v: efficient(q, k.to(F16), v.to(F16)).float(),
         (1, 2, 2, 1, 37, 16),

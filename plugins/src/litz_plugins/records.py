@@ -74,6 +74,7 @@ class Target:
     CUDA graphs can record a call. "separate_bias": the library adds a convolution's bias by a kernel of its own (unless
     it is depthwise and channels first), so that a Loop does as well and may fuse. "attention": core has kernels of it.
     "beside": the code generator's `join` puts the sources of several kernels in one launch (`Kernel.beside`).
+    "float8": kernels load and store float8, and convert it.
 
     What the wrapper does for it: allocator, "torch" (`torch.empty_strided`), "pool" (litz's pool of host memory) or
     "cuda" (torch's CUDA allocator, of the current device); guard, a context manager around a call that makes the device

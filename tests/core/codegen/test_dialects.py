@@ -10,7 +10,7 @@ import torch
 from litz.codegen.cpp.dialect import CPP
 from litz.codegen.dialect import Dialect
 from litz.codegen.triton.dialect import TRITON
-from litz.ir.dtypes import SUPPORTED
+from litz.ir.dtypes import STORED
 from litz.ir.ops import OPS, Op
 
 DIALECTS = pytest.mark.parametrize("dialect", [CPP, TRITON], ids=lambda dialect: dialect.name)
@@ -43,9 +43,9 @@ def test_a_dialect_has_exactly_the_ops_of_the_ir(dialect: Dialect) -> None:
 
 @DIALECTS
 def test_a_dialect_has_every_type_and_every_cast(dialect: Dialect) -> None:
-    assert set(dialect.elements) == set(dialect.values) == SUPPORTED
-    for source in SUPPORTED:
-        for target in SUPPORTED:
+    assert set(dialect.elements) == set(dialect.values) == STORED
+    for source in STORED:
+        for target in STORED:
             assert "x" in dialect.cast("x", source, target)
             if source.itemsize == target.itemsize:
                 assert "x" in dialect.bitcast("x", source, target)

@@ -47,7 +47,9 @@ def test_the_meaning_of_a_kernel_is_what_it_replaces(name: str) -> None:
         torch.testing.assert_close(output, wanted, atol=2e-2, rtol=2e-2)
 
 
-@pytest.mark.parametrize("name", ["swiglu", "three-of-one-row", "two-of-int4", "unsigned"])
+@pytest.mark.parametrize(
+    "name", ["swiglu", "three-of-one-row", "two-of-int4", "unsigned", "float8", "float8-bf16", "float8-blocks"]
+)
 def test_the_kernels_compile_for_hopper(name: str) -> None:
     _, program = CASES[name].programs()
     for call in program.operations:

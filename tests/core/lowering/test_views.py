@@ -124,9 +124,8 @@ def test_complex_arithmetic_is_an_extern() -> None:
     check(lambda x: (x.t() * 2, torch.view_as_real(x)), torch.randn(3, 4, dtype=torch.complex64), native=False)
 
 
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex64])
-def test_reshape_of_what_loops_cannot_read(dtype: torch.dtype) -> None:
-    program = program_of(lambda x: aten.clone(x.t()).reshape(12), torch.ones(3, 4).to(dtype))
+def test_reshape_of_what_loops_cannot_read() -> None:
+    program = program_of(lambda x: aten.clone(x.t()).reshape(12), torch.ones(3, 4).to(torch.complex64))
     assert program.externs and not program.loops
 
 

@@ -12,6 +12,7 @@ import torch
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.plan_rules import verify_plan
 from litz.ir import Buffer, Layout, Loop, Program, Range, Store, TensorRef
+from litz.ir.dtypes import FLOAT8
 from litz.ir.index import Expr, Symbol, loop_var, placeholder, reduction_var, to_expr
 from litz.ir.interpret import run_loop
 from litz.ir.verify import verify
@@ -98,8 +99,17 @@ class Case:
             loose = {bf16: 1.6e-2, f16: 2e-3, f64: 1e-9}.get(want.dtype, 0.0)
             tolerance = max(self.tolerance, loose) if want.dtype != f64 else max(1e-9, self.tolerance)
             torch.testing.assert_close(
-                got, want, rtol=tolerance, atol=tolerance, equal_nan=True, msg=lambda text, n=name: f"{n}: {text}"
+                *map(comparable, (got, want)),
+                rtol=tolerance,
+                atol=tolerance,
+                equal_nan=True,
+                msg=lambda text, n=name: f"{n}: {text}",
             )
+
+
+def comparable(tensor: torch.Tensor) -> torch.Tensor:
+    """As a type that tensors may be compared in."""
+    return tensor.float() if tensor.dtype in FLOAT8 else tensor
 
 
 def tensor_buffer(name: str, tensor: torch.Tensor, kind: str = "input") -> Buffer:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import torch
 
-from litz.ir.dtypes import FLOAT, INTEGER, SUPPORTED
+from litz.ir.dtypes import INTEGER, STORED
 from litz.ir.reductions import REDUCTIONS
 
 Text = str | Mapping[str, str]
 Casts = tuple[tuple[frozenset[torch.dtype], frozenset[torch.dtype], str], ...]
 
-ANY = SUPPORTED
+ANY = STORED
 BOOL = frozenset({torch.bool})
 NARROW = frozenset(dtype for dtype in INTEGER if dtype.itemsize < 4)
 """Integers that a float out of range may not be converted to at once: through 32 bits it wraps around, as in eager."""
@@ -50,7 +50,7 @@ def family(kind: str, dtype: torch.dtype) -> str:
 
 def category(dtype: torch.dtype) -> str:
     """float, int or bool: what the text of an op may depend on."""
-    if dtype in FLOAT:
+    if dtype.is_floating_point:
         return "float"
     return "bool" if dtype == torch.bool else "int"
 
@@ -60,8 +60,9 @@ class Dialect:
     """The texts of one target.
 
     name: the target's. ops: for each op of `litz.ir.ops` a template, or one for each category of its first argument;
-    `{0}`, `{1}`, ... are the arguments, already parenthesised, in compute types (half types as float), and `{T}` is the
-    result's compute type. elements: the type of an element in memory. values: the type that it is computed in.
+    `{0}`, `{1}`, ... are the arguments, already parenthesised, in compute types (half types and float8 as float), and
+    `{T}` is the result's compute type. elements: the type of an element in memory. values: the type that it is computed
+    in.
     casts, bitcasts: rows (from, to, template), of which the first that fits counts; in the templates `{0}` is the
     value, `{S}` and `{V}` are the source's types in memory and as a value, `{M}` and `{T}` the target's.
     """

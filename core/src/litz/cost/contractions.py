@@ -229,6 +229,7 @@ _FORMULAS: Mapping[str, Callable[[_Call], Contraction | None]] = {
     "aten::addbmm": _summed,
     "aten::_int_mm": _two("self", "mat2"),
     "aten::_scaled_mm": _two("self", "mat2"),
+    "aten::_scaled_mm_v2": _two("self", "mat2"),
     "aten::mv": _two("self", None),
     "aten::addmv": _two("mat", None),
     "aten::dot": _dot,

@@ -18,7 +18,7 @@ from sympy.logic.boolalg import Boolean
 
 from .arguments import rebuild
 from .buffer import Layout, TensorRef
-from .dtypes import HALF, compute_dtype
+from .dtypes import FLOAT8, HALF, compute_dtype
 from .index import Expr, FloorDiv, Mod, PythonMod, Symbol, ToFloat
 from .node import Node
 from .operation import Check, Extern, Loop, Store, Unbacked, require
@@ -150,6 +150,11 @@ def run_loop(loop: Loop, program: Program, memory: dict[str, torch.Tensor], size
         _commit(loop.name, store, _allocate(store.buffer, program, memory, sizes), position, value, mask)
 
 
+def _held(dtype: torch.dtype) -> torch.dtype:
+    """The type of the tensor of a node's values: float8 is not computed with, and NaN keeps its bits."""
+    return dtype if dtype in FLOAT8 else compute_dtype(dtype)
+
+
 class _Body:
     """The values of a loop's nodes while it runs."""
 
@@ -170,21 +175,21 @@ class _Body:
     def value(self, node: Node) -> torch.Tensor:
         args = [self.values[arg] for arg in node.args]
         if node.op in OPS:
-            return self.tensor(OPS[node.op].torch(*args), compute_dtype(node.dtype))
+            return self.tensor(OPS[node.op].torch(*args), _held(node.dtype))
         return getattr(self, f"_{node.op}")(node, *args)
 
     def _const(self, node: Node) -> torch.Tensor:
-        return self.tensor(node.attrs[0], compute_dtype(node.dtype))
+        return self.tensor(node.attrs[0], _held(node.dtype))
 
     def _index(self, node: Node) -> torch.Tensor:
         return self.tensor(evaluate(node.attrs[0], self.env), torch.int64)
 
     def _cast(self, node: Node, value: torch.Tensor) -> torch.Tensor:
-        return value.to(node.dtype).to(compute_dtype(node.dtype))
+        return value.to(node.dtype).to(_held(node.dtype))
 
     def _bitcast(self, node: Node, value: torch.Tensor) -> torch.Tensor:
         stored = value.to(node.args[0].dtype)
-        return stored.contiguous().view(node.dtype).to(compute_dtype(node.dtype))
+        return stored.contiguous().view(node.dtype).to(_held(node.dtype))
 
     def _bounded(self, node: Node, value: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         size, what = evaluate(node.attrs[0], self.env), node.attrs[1]
@@ -203,14 +208,14 @@ class _Body:
             shape = torch.broadcast_shapes(shape, mask.shape)
             position = [torch.where(mask, p, 0) for p in position]
             if base.numel() == 0:
-                return torch.zeros(shape, dtype=compute_dtype(node.dtype), device=self.loop.device)
+                return torch.zeros(shape, dtype=_held(node.dtype), device=self.loop.device)
         if 0 in shape:
-            return torch.empty(shape, dtype=compute_dtype(node.dtype), device=self.loop.device)
+            return torch.empty(shape, dtype=_held(node.dtype), device=self.loop.device)
         _inside(self.loop.name, node.buffer, base, position)
         value = (base[tuple(position)] if position else base.reshape([1] * len(self.extents)).clone()).to(
             self.loop.device
         )
-        value = value.to(compute_dtype(node.dtype))
+        value = value.to(_held(node.dtype))
         return value if mask is None else torch.where(mask, value, torch.zeros((), dtype=value.dtype))
 
     def _flat(self, value: torch.Tensor) -> torch.Tensor:
@@ -259,6 +264,8 @@ def _commit(
     if not position:
         position, target, value = [torch.zeros(value.numel(), dtype=torch.int64)], target.view(1), value.reshape(-1)
     flat = [p.reshape(-1) for p in position]
+    if target.dtype in FLOAT8:  # which torch does not index, all of them
+        target, value = target.view(torch.uint8), value.view(torch.uint8)
     if store.mode == "set":
         target.index_put_(tuple(flat), value.reshape(-1))
         return

@@ -15,7 +15,7 @@ import sympy
 import torch
 
 from .buffer import Buffer
-from .dtypes import INTEGER
+from .dtypes import FLOAT8, INTEGER
 from .index import (
     ONE,
     ZERO,
@@ -266,7 +266,7 @@ class Intervals:
 
     def _float(self, node: Node) -> Span | None:
         """Of a float node whose operands have numeric bounds: a little wider than its values, as each op rounds."""
-        if not node.dtype.is_floating_point:
+        if not node.dtype.is_floating_point or node.dtype in FLOAT8:  # which round coarsely, and overflow early
             return None
         if node.op == "load":
             found = self.contents.floats.get(node.buffer)

@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from .dtypes import HALF
+from .dtypes import FLOAT8, ROUNDED, survives
 from .node import Node, intern
 from .ops import OPS
 
@@ -21,6 +21,8 @@ def const(value: Scalar, dtype: torch.dtype) -> Node:
     wrap: -2 as uint8 is 254."""
     if dtype == torch.bool:
         value = bool(value)
+    elif dtype in FLOAT8:  # nothing computes with them: it is what memory would hold
+        value = float(torch.tensor(float(value)).to(dtype).float())
     elif dtype.is_floating_point:
         value = float(value)
     elif isinstance(value, float) and not math.isfinite(value):
@@ -56,7 +58,7 @@ def cast(value: Node, dtype: torch.dtype) -> Node:
     if value.op == "const" and not (value.dtype.is_floating_point and not dtype.is_floating_point):
         held = torch.tensor(value.attrs[0], dtype=value.dtype).to(dtype)
         return const(held.item(), dtype)
-    if value.op == "cast" and _widens(value.args[0].dtype, value.dtype) and value.args[0].dtype == dtype:
+    if value.op == "cast" and survives(value.args[0].dtype, value.dtype) and value.args[0].dtype == dtype:
         return value.args[0]
     return intern("cast", dtype, (value,), ())
 
@@ -64,13 +66,8 @@ def cast(value: Node, dtype: torch.dtype) -> Node:
 def rounded(value: Node) -> Node:
     """A half value as memory would hold it, though it may have come straight from a computation in float32: for
     comparisons, of which one side may have been stored and the other computed again."""
-    held = value.dtype not in HALF or value.op in ("const", "cast")
+    held = value.dtype not in ROUNDED or value.op in ("const", "cast")
     return value if held else intern("cast", value.dtype, (value,), ())
-
-
-def _widens(small: torch.dtype, large: torch.dtype) -> bool:
-    """Every value of `small` survives a trip through `large`."""
-    return small.is_floating_point and large.is_floating_point and torch.promote_types(small, large) == large
 
 
 def bitcast(value: Node, dtype: torch.dtype) -> Node:

@@ -11,7 +11,7 @@ import torch
 
 from . import build
 from .build import placeholders_in
-from .dtypes import SUPPORTED
+from .dtypes import FLOAT8, STORED
 from .index import kind_of, known_nonnegative, may_be_empty, placeholder
 from .intervals import Contents, Intervals, conditions
 from .node import Node
@@ -21,6 +21,8 @@ from .program import Opaque, Program
 from .reductions import REDUCTIONS, SCANS
 
 Rule = Callable[[Program], Iterator[str]]
+MOVING = ("const", "load", "cast", "bitcast", "where")
+"""Nodes whose values may be of a type that is only stored."""
 
 
 class Illegal(ValueError):
@@ -111,8 +113,10 @@ def _scopes(loop: Loop, node: Node) -> Iterator[str]:
 
 
 def _node(node: Node, program: Program) -> Iterator[str]:
-    if node.dtype not in SUPPORTED:
+    if node.dtype not in STORED:
         yield f"dtype {node.dtype} is for Extern only"
+    if node.dtype in FLOAT8 and node.op not in MOVING:
+        yield f"nothing computes with {node.dtype}: cast it"
     if node.op in OPS:
         try:
             expected = OPS[node.op].rule(tuple(arg.dtype for arg in node.args))

@@ -117,7 +117,7 @@ def shrink_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, limit: float)
     return same(ctx, function, grad, x)
 
 
-@lowering(aten.where.self, "prims.where.default")
+@lowering(aten.where.self, "prims.where.default", moves=True)
 def where(ctx: LoweringContext, condition: Tensor, x: Any, y: Any) -> View:
     dtype = result_type(x, y)
     return elementwise(ctx, op("where"), (condition, x, y), dtype, compute=(torch.bool, dtype, dtype))

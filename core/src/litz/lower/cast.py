@@ -15,13 +15,13 @@ aten = torch.ops.aten
 prims = torch.ops.prims
 
 
-@lowering(prims.convert_element_type.default)
+@lowering(prims.convert_element_type.default, moves=True)
 def converted(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> View:
     """A fresh tensor of another dtype (or the same), laid out as the node's result."""
     return elementwise(ctx, lambda value: cast(value, dtype), (x,), dtype)
 
 
-@lowering(aten._to_copy.default)
+@lowering(aten._to_copy.default, moves=True)
 def to_copy(
     ctx: LoweringContext,
     x: Tensor,
@@ -40,7 +40,7 @@ def to_copy(
     return moved(ctx, x, dtype or x.dtype)
 
 
-@lowering("prims.device_put.default")
+@lowering("prims.device_put.default", moves=True)
 def device_put(ctx: LoweringContext, x: Tensor, device: torch.device, non_blocking: bool = False) -> Tensor:
     return moved(ctx, x, x.dtype)
 
@@ -52,7 +52,7 @@ def moved(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> Computed:
     return Computed(dtype, ctx.meta.device, x.size, cast(x.value, dtype))
 
 
-@lowering(aten.clone.default, "prims.clone.default", aten.lift_fresh_copy.default)
+@lowering(aten.clone.default, "prims.clone.default", aten.lift_fresh_copy.default, moves=True)
 def clone(ctx: LoweringContext, x: Tensor, *, memory_format: torch.memory_format | None = None) -> View:
     """A copy with the strides of the fake result, which say what the memory format means."""
     return ctx.copy(x, ctx.meta_strides(x.size))
@@ -63,7 +63,7 @@ def _travels(source: Tensor, x: Tensor) -> bool:
     return source.device != x.device and bool(source.ndim or source.device.type != "cpu")
 
 
-@lowering(aten.copy.default, "prims.copy_to.default")
+@lowering(aten.copy.default, "prims.copy_to.default", moves=True)
 def copy(ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """The values of `source`, broadcast and cast to what x is; x itself stays as it was."""
     if _travels(source, x):
@@ -71,7 +71,7 @@ def copy(ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = F
     return ctx.pointwise(x.size, x.dtype, x.device, lambda indices: operand(source, indices, x.dtype))
 
 
-@lowering(aten.copy_.default)
+@lowering(aten.copy_.default, moves=True)
 def copy_(ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """Write `source` into x's memory: the update of an input at the end of a graph."""
     if not isinstance(x, View) or _travels(source, x):
@@ -86,7 +86,7 @@ def copy_(ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = 
     return x
 
 
-@lowering(aten.view.dtype)
+@lowering(aten.view.dtype, moves=True)
 def view_dtype(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> Tensor:
     """The same bits as a dtype of the same width."""
     if x.dtype.itemsize != dtype.itemsize or torch.bool in (x.dtype, dtype) or isinstance(x, Computed):

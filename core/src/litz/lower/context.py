@@ -17,7 +17,7 @@ from litz.capture.graph import Graph
 from litz.capture.layout_needs import Needs
 from litz.ir import Buffer, Check, Extern, Layout, Loop, Node, Operation, Range, Store, TensorRef, build, transform
 from litz.ir.buffer import Kind
-from litz.ir.dtypes import SUPPORTED
+from litz.ir.dtypes import FLOAT8, SUPPORTED
 from litz.ir.index import (
     ONE,
     ZERO,
@@ -110,6 +110,10 @@ class LoweringContext:
     def op_name(self) -> str:
         """The name of the node's op, for a lowering that several share: "sum" of aten.sum.dim_IntList."""
         return self.node.target._opname  # type: ignore[union-attr, no-any-return]
+
+    def holds(self, dtype: torch.dtype, device: torch.device) -> bool:
+        """Can Loops on a device move elements of a type, and convert them? Not all targets know float8."""
+        return dtype in SUPPORTED or (dtype in FLOAT8 and "float8" in self.target_of(device).abilities)
 
     def hint(self, expr: Expr) -> int:
         """A likely value of a size; never to be decided by where another value would make the result wrong."""
@@ -302,7 +306,7 @@ class LoweringContext:
     def copy(self, value: Tensor, stride: Size | None = None) -> View:
         """A fresh buffer with the elements of `value`."""
         stride = Layout.contiguous(value.size).stride if stride is None else stride
-        if value.dtype not in SUPPORTED:
+        if not self.holds(value.dtype, value.device):
             return self._copy_extern(value, stride)
         return self.pointwise(value.size, value.dtype, value.device, value.load, stride=stride)
 

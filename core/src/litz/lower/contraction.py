@@ -68,6 +68,7 @@ def product_and_bias(ctx: LoweringContext, bias: Tensor, a: Tensor, b: Tensor, *
     aten.addmv.default,
     "aten._int_mm.default",
     "aten._scaled_mm.default",
+    "aten._scaled_mm_v2.default",
     "aten._grouped_mm.default",
     "aten._scaled_grouped_mm.default",
     aten.convolution_backward.default,

@@ -9,6 +9,7 @@ import torch
 
 from litz.ir import Node, build
 from litz.ir.build import cast, const
+from litz.ir.dtypes import ROUNDED
 from litz.ir.index import to_expr
 
 from .context import LoweringContext
@@ -32,12 +33,12 @@ def like_meta(ctx: LoweringContext, value: Any) -> Computed:
 
 def _stored(node: Node, dtype: torch.dtype) -> Node:
     """A value as memory of `dtype` would hold it: a number in a half type is rounded when it is stored, so here too."""
-    if node.op == "const" and dtype.itemsize == 2 and dtype.is_floating_point:
+    if node.op == "const" and dtype in ROUNDED:
         return const(torch.tensor(node.attrs[0], dtype=dtype).item(), dtype)
     return cast(node, dtype)
 
 
-@lowering(aten.full.default, aten.full_like.default, aten.scalar_tensor.default)
+@lowering(aten.full.default, aten.full_like.default, aten.scalar_tensor.default, moves=True)
 def full(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     """The value comes last."""
     return like_meta(ctx, args[-1])
@@ -51,6 +52,7 @@ def full(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     "aten.empty_permuted.default",
     "prims.empty_strided.default",
     "prims.empty_permuted.default",
+    moves=True,
 )
 def zeros(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     return like_meta(ctx, 0)

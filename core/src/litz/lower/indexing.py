@@ -79,7 +79,7 @@ def advanced(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) 
     return Advanced(x.size, tuple(tensors), shape, place, rest)
 
 
-@lowering(aten.index.Tensor, aten._unsafe_index.Tensor)
+@lowering(aten.index.Tensor, aten._unsafe_index.Tensor, moves=True)
 def index(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """The unsafe form promises positions within x. Its callers clamp them, which is mostly seen; else it is checked."""
     parts = advanced(ctx, x, indices)
@@ -110,7 +110,7 @@ def gather(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, *, sparse_g
     return views.squeeze(result, [0]) if number else result
 
 
-@lowering(aten.index_select.default)
+@lowering(aten.index_select.default, moves=True)
 def index_select(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> Tensor:
     dim = views.canonical_dim(dim, x.ndim)
     if x.ndim == 0:
@@ -126,7 +126,7 @@ def index_select(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> Te
     return ctx.pointwise(size, x.dtype, x.device, body)
 
 
-@lowering(aten.embedding.default)
+@lowering(aten.embedding.default, moves=True)
 def embedding(
     ctx: LoweringContext,
     weight: Tensor,
@@ -166,7 +166,7 @@ def replaced(
     return ctx.pointwise(x.size, x.dtype, x.device, body)
 
 
-@lowering(aten.select_scatter.default)
+@lowering(aten.select_scatter.default, moves=True)
 def select_scatter(ctx: LoweringContext, x: Tensor, source: Tensor, dim: int, index: int | Expr) -> Tensor:
     dim = views.canonical_dim(dim, x.ndim)
     where = selected(ctx, x, dim, index)
@@ -177,7 +177,7 @@ def select_scatter(ctx: LoweringContext, x: Tensor, source: Tensor, dim: int, in
     return replaced(ctx, x, source, at)
 
 
-@lowering(aten.slice_scatter.default)
+@lowering(aten.slice_scatter.default, moves=True)
 def slice_scatter(
     ctx: LoweringContext,
     x: Tensor,
@@ -203,7 +203,7 @@ def slice_scatter(
     return replaced(ctx, x, source, at)
 
 
-@lowering(aten.diagonal_scatter.default)
+@lowering(aten.diagonal_scatter.default, moves=True)
 def diagonal_scatter(
     ctx: LoweringContext, x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
@@ -217,7 +217,7 @@ def diagonal_scatter(
     return replaced(ctx, x, source, at)
 
 
-@lowering(aten.as_strided_scatter.default)
+@lowering(aten.as_strided_scatter.default, moves=True)
 def as_strided_scatter(
     ctx: LoweringContext,
     x: Tensor,

@@ -25,7 +25,7 @@ MAX_JOINED = 8
 """The most inputs of a cat that one loop chooses from; more are copied by the library or written piece by piece."""
 
 
-@lowering(aten.cat.default)
+@lowering(aten.cat.default, moves=True)
 def cat(ctx: LoweringContext, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     size, dtype, device = meta_size(ctx), ctx.meta.dtype, ctx.meta.device
     dim = canonical_dim(dim, len(size))
@@ -80,7 +80,7 @@ def _chosen(
     return result
 
 
-@lowering(aten.constant_pad_nd.default)
+@lowering(aten.constant_pad_nd.default, moves=True)
 def constant_pad_nd(ctx: LoweringContext, x: Tensor, pad: Sequence[int | Expr], value: Any = 0) -> Tensor:
     if not isinstance(value, (bool, int, float)):
         raise NotImplementedError(f"padding with {value}")
@@ -164,7 +164,7 @@ def pad_backward(
     return ctx.pointwise(x.size, x.dtype, x.device, body)
 
 
-@lowering(aten.roll.default)
+@lowering(aten.roll.default, moves=True)
 def roll(ctx: LoweringContext, x: Tensor, shifts: Sequence[int | Expr], dims: Sequence[int] = ()) -> Tensor:
     """A read at positions that wrap around: no copy of its own."""
     if x.ndim == 0 or not dims:

@@ -34,7 +34,7 @@ from .context import LoweringContext, same_strides
 from .elementwise import scalar
 from .fallback import fallback
 from .promotion import is_whole
-from .registry import ANY_DTYPE, Lowering, core_lowerings
+from .registry import ANY_DTYPE, MOVES, Lowering, core_lowerings
 from .strides import layout_of, same_stride
 from .view import Computed, Tensor, View, variables
 
@@ -158,7 +158,11 @@ class _Lowerer:
 
     def written(self, node: torch.fx.Node, value: Any, excess: str | None) -> Any:
         """The value in a buffer of its own, for the reason `excess`; as it is without one, or where it must stay."""
-        if excess is None or value.dtype not in SUPPORTED or (isinstance(value, View) and value.is_whole):
+        if (
+            excess is None
+            or not self.ctx.holds(value.dtype, value.device)
+            or (isinstance(value, View) and value.is_whole)
+        ):
             return value
         owner = torch_api.memory_owner(node)
         if owner is not node and (owner in self.returned or owner in self.written_nodes):
@@ -207,7 +211,7 @@ class _Lowerer:
         value = constant_of(self.graph, node)
         if not isinstance(value, torch.Tensor):
             return value
-        if value.dim() == 0 and value.dtype in SUPPORTED and not torch_api.is_fake(value):
+        if value.dim() == 0 and self.ctx.holds(value.dtype, value.device) and not torch_api.is_fake(value):
             return Computed.full((), value.item(), value.dtype, value.device)
         return self.ctx.constant(value.clone() if value._is_zerotensor() else value)
 
@@ -235,7 +239,7 @@ class _Lowerer:
         if any(map(has_negative_bit, torch_api.written_arguments(node))):
             function = None  # a kernel would store the values without their sign
         try:
-            if function is not None and (getattr(function, ANY_DTYPE, False) or self.computable(node)):
+            if function is not None and (getattr(function, ANY_DTYPE, False) or self.computable(node, function)):
                 mark = self.ctx.mark()
                 try:
                     result = function(self.ctx, *with_a_tensor(target, args), **kwargs)
@@ -316,13 +320,18 @@ class _Lowerer:
         offset = args[3] if len(args) > 3 and args[3] is not None else source.meta["val"].storage_offset()
         return (whole, args[1], args[2], simple(offset))
 
-    def computable(self, node: torch.fx.Node) -> bool:
-        """Can Loops hold every tensor that goes in and comes out?"""
+    def computable(self, node: torch.fx.Node, function: Lowering) -> bool:
+        """Can Loops compute with every tensor that goes in and comes out, or do what the lowering does with them?"""
+        moves = getattr(function, MOVES, False)
+
+        def takes(tensor: torch.Tensor) -> bool:
+            return tensor.dtype in SUPPORTED or (moves and self.ctx.holds(tensor.dtype, tensor.device))
+
         found = [item.meta.get("val") for item in node.all_input_nodes]
         meta = node.meta.get("val")
         found += meta if isinstance(meta, (tuple, list)) else [meta]
         tensors = [value for value in found if isinstance(value, torch.Tensor)]
-        return all(tensor.dtype in SUPPORTED and tensor.layout == torch.strided for tensor in tensors)
+        return all(takes(tensor) and tensor.layout == torch.strided for tensor in tensors)
 
     def settled(self, node: torch.fx.Node, result: Any) -> Any:
         """The result, copied where it reads memory that will be written in place and is no view in eager."""
@@ -410,7 +419,7 @@ class _Lowerer:
         """A copy of `value` with the node's strides, as far from its storage's start as the node's tensor is."""
         stride, offset = _strides(node), _offset(node)
         value = self.resolved(node, value)
-        if offset == 0 or value.dtype not in SUPPORTED:
+        if offset == 0 or not self.ctx.holds(value.dtype, value.device):
             return self.ctx.copy(value, stride)
         layout = Layout(value.size, stride, offset)
         buffer = self.ctx.new_buffer((offset + layout.span,), value.dtype, value.device)

@@ -59,7 +59,8 @@ def result_type(*args: Any) -> torch.dtype:
         elif arg is not None:
             groups[2].append(scalar_dtype(arg))
     met = [reduce(torch.promote_types, group) for group in groups if group]
-    return reduce(lambda first, later: max(first, torch.promote_types(first, later), key=_category), met)
+    # float8 meets nothing but itself and numbers, for which torch has no rule either.
+    return reduce(lambda one, more: one if _category(one) >= _category(more) else torch.promote_types(one, more), met)
 
 
 def to_float(dtype: torch.dtype) -> torch.dtype:

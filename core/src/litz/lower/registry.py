@@ -60,19 +60,23 @@ _TABLE: dict[str, Lowering] = {}
 _FOUND: dict[str, Target] = {}
 """Ops that were found. Some are defined by torch when they are first used, so others are looked for again."""
 ANY_DTYPE = "_litz_any_dtype"
-"""Attribute of lowerings that compute nothing, and so take what Loops cannot compute with (complex, float8)."""
+"""Attribute of lowerings that make no Loops, and so take what Loops cannot hold (complex numbers)."""
+MOVES = "_litz_moves"
+"""Attribute of lowerings that move and convert elements, and so take what nothing computes with (float8)."""
 
 
-def lowering(*ops: OpOverload | str, any_dtype: bool = False) -> Callable[[_F], _F]:
+def lowering(*ops: OpOverload | str, any_dtype: bool = False, moves: bool = False) -> Callable[[_F], _F]:
     """Enter the function below as the lowering of `ops`. Two for one op is a ValueError.
 
     An op may be named by a string ("aten._softmax.default", "higher_order.flex_attention"). `core_lowerings` leaves out
     those that torch does not have by then: some ops are defined only when a part of torch is first used.
-    any_dtype: it only moves elements around by index arithmetic (a view), so that complex and float8 tensors may come.
+    any_dtype: it is index arithmetic alone (a view), so that complex tensors may come. moves: its loops move elements,
+    or convert them, so that float8 tensors may come.
     """
 
     def enter(function: _F) -> _F:
         setattr(function, ANY_DTYPE, any_dtype)
+        setattr(function, MOVES, moves)
         for name in map(str, ops):
             if name in _TABLE:
                 raise ValueError(f"two lowerings for {name}: {_TABLE[name].__module__} and {function.__module__}")

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from litz.ir import Node, build
-from litz.ir.dtypes import compute_dtype, greatest, least
+from litz.ir.dtypes import FLOAT8, compute_dtype, greatest, least
 from litz.ir.index import Expr
 from litz.ir.operation import StoreMode
 
@@ -78,12 +78,14 @@ def overwrite(
 # ----------------------------------------------------------------------------------------------------------- index_put
 
 
-@lowering(aten.index_put.default, aten._unsafe_index_put.default)
+@lowering(aten.index_put.default, aten._unsafe_index_put.default, moves=True)
 def index_put(
     ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
     if values.device != x.device and values.ndim:
         raise NotImplementedError("values on another device")
+    if accumulate and x.dtype in FLOAT8:
+        raise NotImplementedError("sums of float8")
     if any(index is not None and index.dtype == torch.bool for index in indices):
         return _masked_put(ctx, x, indices, values, accumulate)
     parts: Advanced = advanced(ctx, x, indices)
@@ -200,13 +202,15 @@ def scatter_reduce(
 # ------------------------------------------------------------------------------------------- an index for one dimension
 
 
-@lowering(aten.index_add.default, aten.index_copy.default)
+@lowering(aten.index_add.default, aten.index_copy.default, moves=True)
 def index_add_or_copy(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: bool | int | float = 1
 ) -> Tensor:
     """Slice number n of `source` along `dim`, times alpha, goes to slice index[n] of x."""
     if x.ndim == 0:
         raise NotImplementedError("a slice of a number")
+    if x.dtype in FLOAT8 and (ctx.op_name == "index_add" or x.device.type == "cpu"):
+        raise NotImplementedError("what torch has not for float8")
     dim = views.canonical_dim(dim, x.ndim)
     index, source = views.with_dims(index), views.with_dims(source)
     for other in [d for d in range(x.ndim) if d != dim]:

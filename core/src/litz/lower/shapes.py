@@ -14,7 +14,6 @@ import torch
 from torch._ops import OpOverload
 
 from litz.capture.torch_api import sympy_of
-from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import ZERO, Expr, to_expr
 
 from . import views
@@ -67,7 +66,7 @@ def prims_reshape(ctx: LoweringContext, x: Tensor, size: Size) -> Tensor:
 def reshape_or_copy(ctx: LoweringContext, x: Tensor, size: Size) -> Tensor:
     """x reshaped. A copy first where Loops cannot read x and the reshape is not a strided view of it."""
     result = views.reshape(x, size, ctx.hint)
-    if x.dtype in SUPPORTED or not isinstance(result, View) or result.layout() is not None:
+    if ctx.holds(x.dtype, x.device) or not isinstance(result, View) or result.layout() is not None:
         return result
     return views.reshape(ctx.realize(x), size, ctx.hint)
 
@@ -177,6 +176,7 @@ def as_strided(
     aten.view_copy.default,
     aten.detach_copy.default,
     aten.as_strided_copy.default,
+    moves=True,
 )
 def view_copy(ctx: LoweringContext, *args: object, **kwargs: object) -> Tensor:
     """The copying twin of a view op: the view, then a copy of it."""

@@ -14,6 +14,7 @@ KNOWN: Mapping[str, str] = {
     "float16 1": "2b8b0c0fa6ac75a7",
     "bfloat16 1": "9dd0fff497f9b26a",
     "float16 blocks 1": "a607cd7548b823fb",
+    "float8 1": "230edd1fc98fbddc",
     "masked loads 1": "4b55da6491ccb40c",
     "masked loads 2": "d711f76bd738fabb",
     "masked loads 3": "4eefc54e604f661c",

@@ -126,6 +126,14 @@ def _halves(new: New) -> None:
     loop = new("float16 blocks", [LONG])
     x, wide = loop.read(torch.cat([special(F16)] * 12)[:LONG]), loop.read(numbers(F32, LONG) / 3)
     loop.write(call("mul", x, build.const(0.5, F16)), build.cast(wide, F16), build.cast(x, F32))
+    loop = new("float8", [512])
+    every = torch.arange(512).to(U8)
+    # Ties and subnormal numbers, of both signs; what is too large depends on torch's version.
+    spread = torch.arange(1, 9).mul(2.0 ** torch.arange(-12, 4).float()[:, None] / 8).flatten().repeat(4)
+    spread[::2] *= -1
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        loop.write(build.cast(build.bitcast(loop.read(every), dtype), F32))
+        loop.write(build.bitcast(build.cast(loop.read(spread), dtype), U8))
 
 
 def _masks(new: New) -> None:

@@ -179,7 +179,9 @@ def make_target(capability: tuple[int, int]) -> Any:
 @cache
 def _toolchain() -> str:
     """What besides the source decides how a kernel comes out: Triton's version and the helpers' text."""
-    helpers = "".join(Path(__file__).with_name(f"triton_{name}.py").read_text() for name in ("helpers", "bytes"))
+    helpers = "".join(
+        Path(__file__).with_name(f"triton_{name}.py").read_text() for name in ("helpers", "bytes", "float8")
+    )
     return digest(FORMAT, importlib.metadata.version("triton"), helpers)
 
 

@@ -16,6 +16,23 @@ from litz.runtime.triton_bytes import (  # noqa: F401
     _unsigned_bf16,
     _unsigned_f16,
 )
+from litz.runtime.triton_float8 import (  # noqa: F401
+    _from_f8e4m3fn,
+    _from_f8e4m3fnuz,
+    _from_f8e5m2,
+    _from_f8e5m2fnuz,
+    _from_f8e8m0fnu,
+    _half_f8e4m3fn,
+    _half_f8e4m3fnuz,
+    _half_f8e5m2,
+    _half_f8e5m2fnuz,
+    _half_f8e8m0fnu,
+    _to_f8e4m3fn,
+    _to_f8e4m3fnuz,
+    _to_f8e5m2,
+    _to_f8e5m2fnuz,
+    _to_f8e8m0fnu,
+)
 
 if triton.knobs.runtime.interpret:
     from litz.runtime.triton_interpret import libdevice

@@ -83,7 +83,10 @@ def interpret_source(source: KernelSource, tensors: Sequence[torch.Tensor], size
         wide = any(evaluate_host_text(text, sizes) > settings["limit"] for text in settings["limits"])
         extra = [tl.int64 if wide else tl.int32]
     with np.errstate(all="ignore"), _assertions():
-        kernel[(grid,)](*tensors, *sizes, *extra)
+        # Kernels take float8 as bytes, save for tensor cores.
+        taken = zip(tensors, settings["pointers"], strict=False)
+        passed = [t.view(torch.uint8) if kind == "*u8" else t for t, kind in taken]
+        kernel[(grid,)](*passed, *sizes, *extra)
 
 
 @contextmanager

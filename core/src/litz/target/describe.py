@@ -37,7 +37,7 @@ _KINDS = {
 
 Describe = Callable[[torch.device, OptionsView | None], Target]
 
-GPU_ABILITIES = frozenset({"blocks", "finish", "arena", "recording", "separate_bias", "attention", "beside"})
+GPU_ABILITIES = frozenset({"blocks", "finish", "arena", "recording", "separate_bias", "attention", "beside", "float8"})
 
 
 def rate_kind(dtype: torch.dtype) -> str:
@@ -162,6 +162,7 @@ def cpu_target(threads: int) -> Target:
         cache_bytes=32 << 20,
         row_bytes=256 << 10,  # half of an L2 cache
         most_buffers=64,
+        abilities=frozenset({"float8"}),
         allocator="pool",
     )
 

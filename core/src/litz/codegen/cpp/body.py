@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from litz.ir.dtypes import HALF
+from litz.ir.dtypes import FLOAT8, HALF, ROUNDED
 from litz.ir.index import Expr, Symbol, placeholder
 from litz.ir.intervals import SPANS, Span
 from litz.ir.node import Node, walk
@@ -23,7 +23,7 @@ from litz.ir.ops import OPS
 
 from ..dialect import combining
 from ..sizes import INT32
-from .dialect import CPP, VALUES, literal, op_text, read, written
+from .dialect import CPP, ELEMENTS, VALUES, literal, op_text, read, written
 from .text import IndexText
 
 
@@ -57,6 +57,8 @@ class Body:
         self.count = 0
         self.staged: dict[Node, str] = {}
         """Loads whose element was copied to a buffer, and where it is there."""
+        self.stored: dict[str, str] = {}
+        """Values that there are as they lie in memory too: the name of that by the name of the value."""
         self.widened: dict[Node, str] = {}
         """Loads whose value was computed ahead, and where it is."""
         self.bounds: list[tuple[Expr, str]] = []
@@ -118,10 +120,34 @@ class Body:
         if node.op == "bounded":
             self._check(node)
             return
-        text = self.expression(node)
+        held = self._held(node) if node.dtype in FLOAT8 else None
+        text = self.expression(node) if held is None else read(node.dtype, held)
         name = self.name()
         self.lines.add(f"const {self.type_of(node)} {name} = {text};")
+        if held is not None:
+            self.stored[name] = held
         self.visible[node] = name
+
+    def _held(self, node: Node) -> str:
+        """The name of a float8 node's value as it lies in memory, made visible: a copy moves that, and NaN keeps its
+        bits."""
+        dtype = node.dtype
+        if node.op == "where":
+            condition, *both = node.args
+            texts = [self.element(arg) for arg in both]
+            text = f"{self.value(condition)} ? {texts[0]} : {texts[1]}"
+        elif node.op == "load":
+            place = self.staged.get(node) or self.place(node.buffer, node.index, node.indirect)
+            text = place if node.mask is None else f"{self.value(node.mask)} ? {place} : ({ELEMENTS[dtype]})0"
+        elif node.op == "bitcast":
+            text = f"bitcast<{ELEMENTS[dtype]}>({self.element(node.args[0])})"
+        else:
+            (source,) = node.args
+            value = self._operand(source)
+            text = written(dtype, value if VALUES[source.dtype] == "float" else f"(float){value}")
+        name = self.name("b")
+        self.lines.add(f"const {ELEMENTS[dtype]} {name} = {text};")
+        return name
 
     def type_of(self, node: Node) -> str:
         """C++ type of a node's value: `int` for an int64 that is known to be small, so that lanes are 32 bits wide."""
@@ -142,6 +168,8 @@ class Body:
             return self._cast(node)
         if node.op == "bitcast":
             (source,) = node.args
+            if source.dtype in FLOAT8:
+                return f"bitcast<{ELEMENTS[node.dtype]}>({self.element(source)})"
             return CPP.bitcast(self._operand(source), source.dtype, node.dtype)
         raise NotImplementedError(f"no C++ for {node!r}")
 
@@ -204,7 +232,8 @@ class Body:
 
     def element(self, node: Node) -> str:
         """A visible node's value as it is stored."""
-        return written(node.dtype, self.value(node))
+        value = self.value(node)
+        return self.stored[value] if node.dtype in FLOAT8 and value in self.stored else written(node.dtype, value)
 
     def store(self, *stores: Store) -> None:
         """The statements of stores whose nodes are visible."""
@@ -216,18 +245,18 @@ class Body:
         value = self.value(store.value)
         dtype = store.value.dtype
         if store.mode == "set":
-            statement = f"{place} = {written(dtype, value)};"
+            statement = f"{place} = {self.element(store.value)};"
         else:
             statement = self._combine(store.mode, place, value, dtype)
         self.lines.add(statement if store.mask is None else f"if ({self.value(store.mask)}) {statement}")
 
     def _combine(self, mode: str, place: str, value: str, dtype: torch.dtype) -> str:
         kind = combining(mode, dtype)
-        if dtype in HALF:
+        if dtype in ROUNDED:
             change = written(dtype, f"combined_{kind}({read(dtype, 'old')}, {value})")
             if self.threads:
-                return f"atomic_update(&{place}, [=](u16 old) {{ return {change}; }});"
-            return f"{{ auto& place = {place}; const u16 old = place; place = {change}; }}"
+                return f"atomic_update(&{place}, [=]({ELEMENTS[dtype]} old) {{ return {change}; }});"
+            return f"{{ auto& place = {place}; const {ELEMENTS[dtype]} old = place; place = {change}; }}"
         element = "u8" if dtype == torch.bool else VALUES[dtype]
         if self.threads:
             return f"atomic_{kind}(&{place}, ({element}){value});"

@@ -37,6 +37,7 @@ CONSTRUCTS: tuple[Construct, ...] = (
     _row("float16", r"(from|to)_f16\(", "float16 converted by bits"),
     _row("float16 blocks", r"(widen|narrow)_f16\(", "float16 converted a block at a time"),
     _row("bfloat16", r"(from|to)_bf16\(", "bfloat16 converted by bits"),
+    _row("float8", r"(from|to)_f8\w+\(", "float8 converted by bits"),
     _row("masked loads", r"\? (from_\w+\()?p\d+\[", "loads that are made where a mask holds"),
     _row("masked stores", r"if \(\w+\) (\w+\(&|\{ auto& place = )?p\d+\[", "stores that are made where a mask holds"),
     _row("selections", r"\? v\d+ : v\d+", "one of two values that are both there"),

@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from litz.ir.dtypes import FLOAT, HALF, SHORT
+from litz.ir.dtypes import FLOAT, FLOAT8, ROUNDED, SHORT
 from litz.ir.node import Node
 
 from ..dialect import ANY, BOOL, COMPARISONS, NARROW, Dialect, Text, calls
 
 _OWN = {torch.float32: "float", torch.float64: "double", torch.int32: "int", torch.bool: "u8"}
 ELEMENTS: Mapping[torch.dtype, str] = {**SHORT, **_OWN}
-"""What an element in memory is. Half types are 16-bit integers to C++; a bool is a byte."""
+"""What an element in memory is. Half types and float8 are integers to C++; a bool is a byte."""
 
-VALUES: Mapping[torch.dtype, str] = {**ELEMENTS, **dict.fromkeys(HALF, "float"), torch.bool: "bool"}
+VALUES: Mapping[torch.dtype, str] = {**ELEMENTS, **dict.fromkeys(ROUNDED, "float"), torch.bool: "bool"}
 """What a value is held in while it is computed."""
 
 _OPS: Mapping[str, Text] = {
@@ -68,18 +68,18 @@ CPP = Dialect(
     ELEMENTS,
     VALUES,
     casts=(
-        (HALF, HALF, "from_{M}(to_{M}({0}))"),
-        (ANY, HALF, "from_{M}(to_{M}((float){0}))"),
+        (ROUNDED, ROUNDED, "from_{M}(to_{M}({0}))"),
+        (ANY, ROUNDED, "from_{M}(to_{M}((float){0}))"),
         (ANY, BOOL, "{0} != 0"),
-        (FLOAT, NARROW, "({T})(int){0}"),  # out of range is undefined in C++
+        (FLOAT | FLOAT8, NARROW, "({T})(int){0}"),  # out of range is undefined in C++
         (ANY, ANY, "({T}){0}"),
     ),
     bitcasts=(
         (ANY, BOOL, "(u8){0} != 0"),
         (BOOL, ANY, "(u8){0}"),
-        (HALF, HALF, "from_{M}(bitcast<{M}>(to_{S}({0})))"),
-        (HALF, ANY, "bitcast<{T}>(to_{S}({0}))"),
-        (ANY, HALF, "from_{M}(bitcast<{M}>(({V}){0}))"),
+        (ROUNDED, ROUNDED, "from_{M}(bitcast<{M}>(to_{S}({0})))"),
+        (ROUNDED, ANY, "bitcast<{T}>(to_{S}({0}))"),
+        (ANY, ROUNDED, "from_{M}(bitcast<{M}>(({V}){0}))"),
         (ANY, ANY, "bitcast<{T}>(({V}){0})"),
     ),
 )
@@ -96,12 +96,12 @@ def read(dtype: torch.dtype, element: str) -> str:
     """A stored element as a value."""
     if dtype == torch.bool:
         return f"{element} != 0"
-    return f"from_{ELEMENTS[dtype]}({element})" if dtype in HALF else element
+    return f"from_{ELEMENTS[dtype]}({element})" if dtype in ROUNDED else element
 
 
 def written(dtype: torch.dtype, value: str) -> str:
-    """A value as an element to store; this rounds to half types."""
-    return f"to_{ELEMENTS[dtype]}({value})" if dtype in HALF else value
+    """A value as an element to store; this rounds to half types and float8."""
+    return f"to_{ELEMENTS[dtype]}({value})" if dtype in ROUNDED else value
 
 
 def literal(value: bool | int | float, dtype: torch.dtype) -> str:

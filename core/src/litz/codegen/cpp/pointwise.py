@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from litz.ir.dtypes import HALF
+from litz.ir.dtypes import ROUNDED
 from litz.ir.index import ONE, Expr, stride_of
 from litz.ir.operation import Range
 
@@ -44,7 +44,7 @@ def write_pointwise(w: Writer) -> None:
         _write_halves(w, outer, vector, halves)
         return
     apart = w.one_by_one(nodes, [vector]) if is_tiny(vector) else ()
-    half = any(access.dtype in HALF for access in (*w.loop.loads, *(store.value for store in w.final)))
+    half = any(access.dtype in ROUNDED for access in (*w.loop.loads, *(store.value for store in w.final)))
     if outer and is_tiny(vector) and not is_tiny(outer[-1]) and not w.atomic and (half or not apart):
         # Too short for a vector: its few steps are unrolled within the loop around it, whose iterations are the lanes.
         # Steps that must stay apart are vectors all the same, of few lanes: twice as fast as one by one, save for half

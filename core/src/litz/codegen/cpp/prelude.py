@@ -13,6 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from litz.ir.dtypes import FLOAT8, STORAGE
+
+from .float8 import FLOAT8_PIECES
+
 _TYPES = {
     "i8": "signed char",
     "i16": "short",
@@ -23,6 +27,7 @@ _TYPES = {
     "u64": "unsigned long",
     "f16": "unsigned short",
     "bf16": "unsigned short",
+    **{STORAGE[dtype].name: "unsigned char" for dtype in sorted(FLOAT8, key=str)},
 }
 
 _VECTOR = """\
@@ -147,7 +152,7 @@ SIGNS = {"max": ">", "min": "<"}
 EXTREMES = {"max": "greatest", "min": "least"}
 """What `omp simd reduction(...)` calls them."""
 
-_ORDERED = ("float", "double", "int", *(text for name, text in _TYPES.items() if not name.endswith("f16")))
+_ORDERED = ("float", "double", "int", *(text for name, text in _TYPES.items() if "f" not in name))
 _DECLARED = "".join(
     f"#pragma omp declare reduction({EXTREMES[kind]} : {type_} : omp_out = omp_in {sign} omp_out ? omp_in : omp_out) "
     "initializer(omp_priv = omp_orig)\n"
@@ -242,6 +247,7 @@ static inline f16 to_f16(float x) {  // to nearest, ties to even
   return (f16)(h | (b >> 16 & 0x8000));
 }
 """,
+    **FLOAT8_PIECES,
     ("widen_f16", "narrow_f16"): """\
 typedef short Halves __attribute__((vector_size(16)));
 typedef float Floats __attribute__((vector_size(32)));
@@ -289,9 +295,10 @@ static inline bool signbit(double x) { return bits(x) >> 63; }
 template <class T> static inline T sign(T x) { return (T)((x > 0) - (x < 0)); }
 """,
     ("maximum", "minimum"): """\
-// NaN if either argument is NaN. Of two zeros the first: eager's relu and clamp leave -0.0 alone.
-template <class T> static inline T maximum(T a, T b) { return a >= b || a != a ? a : b; }
-template <class T> static inline T minimum(T a, T b) { return a <= b || a != a ? a : b; }
+// NaN if either argument is NaN. Of two zeros the first: eager's relu and clamp leave -0.0 alone. Where b is a
+// constant, as it mostly is, one comparison is left.
+template <class T> static inline T maximum(T a, T b) { return a < b || b != b ? b : a; }
+template <class T> static inline T minimum(T a, T b) { return a > b || b != b ? b : a; }
 """,
     ("fmax", "fmin"): """\
 // The other argument if one is NaN.

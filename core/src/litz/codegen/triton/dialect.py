@@ -7,25 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import product
 
 import torch
 
-from litz.ir.dtypes import FLOAT, HALF, SHORT, SUPPORTED
+from litz.ir.dtypes import FLOAT, FLOAT8, HALF, ROUNDED, SHORT, STORAGE, SUPPORTED
 
 from ..dialect import ANY, BOOL, COMPARISONS, NARROW, Casts, Dialect, Text, calls
 
 ELEMENTS: Mapping[torch.dtype, str] = {
     **{dtype: f"tl.{str(dtype).removeprefix('torch.')}" for dtype in SUPPORTED},
     torch.bool: "tl.int1",
+    # Not every device has a type for them.
+    **dict.fromkeys(FLOAT8, "tl.uint8"),
 }
-VALUES: Mapping[torch.dtype, str] = {**ELEMENTS, **dict.fromkeys(HALF, "tl.float32")}
+VALUES: Mapping[torch.dtype, str] = {**ELEMENTS, **dict.fromkeys(ROUNDED, "tl.float32")}
 """What a value is held in while it is computed."""
 
 POINTER_TYPES: Mapping[torch.dtype, str] = {
     **{dtype: f"*{name.replace('f', 'fp')}" for dtype, name in SHORT.items()},
     torch.bfloat16: "*bf16",
     torch.bool: "*i1",
+    **dict.fromkeys(FLOAT8, "*u8"),
 }
+
+FLOAT8_TYPES: Mapping[torch.dtype, str] = {torch.float8_e4m3fn: "fp8e4nv", torch.float8_e5m2: "fp8e5"}
+"""Triton's own types, for what tensor cores multiply. Kernels take float8 as bytes elsewhere."""
 
 _libdevice = partial(calls, prefix="libdevice.")
 
@@ -74,23 +81,40 @@ _OPS: Mapping[str, Text] = {
     **{f"random_{name}": f"_random_{name}({{0}}, {{1}})" for name in ("uniform", "normal", "bits")},
 }
 
+
+def read(dtype: torch.dtype, bits: str) -> str:
+    """The value of a float8 whose bits are given."""
+    return f"_from_{STORAGE[dtype].name}({bits})"
+
+
+def written(dtype: torch.dtype, value: str) -> str:
+    """The bits of a float8, of a float32."""
+    row = STORAGE[dtype]
+    return f"_to_{row.name}({value}, {row.overflow})"
+
+
 _SINGLE = frozenset({torch.float32})
 _BYTES = frozenset({torch.int8, torch.uint8})
 _CASTS: Casts = (
     (ANY, BOOL, "{0} != 0"),
-    (HALF | _SINGLE, HALF, "{0}.to({M}).to(tl.float32)"),
+    *((ANY, frozenset({dtype}), read(dtype, written(dtype, "{0}.to(tl.float32)"))) for dtype in FLOAT8),
+    (ROUNDED | _SINGLE, HALF, "{0}.to({M}).to(tl.float32)"),
     (_BYTES, HALF, "{0}.to(tl.float32)"),  # exact in either
     (ANY, HALF, "{0}.to(tl.float32).to({M}).to(tl.float32)"),
-    (FLOAT, NARROW, "{0}.to(tl.int32).to({T})"),
-    (HALF, _SINGLE, "{0}"),
+    (FLOAT | FLOAT8, NARROW, "{0}.to(tl.int32).to({T})"),
+    (ROUNDED, _SINGLE, "{0}"),
     (ANY, ANY, "{0}.to({T})"),
 )
 _BITCASTS: Casts = (
+    *((frozenset({dtype}), ANY - FLOAT8, f"{written(dtype, '{0}')}.to({{M}}, bitcast=True)") for dtype in FLOAT8),
+    *((ANY - FLOAT8, frozenset({dtype}), read(dtype, "{0}.to(tl.uint8, bitcast=True)")) for dtype in FLOAT8),
+    *((frozenset({a}), frozenset({b}), read(b, written(a, "{0}"))) for a, b in product(FLOAT8, FLOAT8)),
     (HALF, HALF, "{0}.to({S}).to({M}, bitcast=True).to(tl.float32)"),
     (HALF, ANY, "{0}.to({S}).to({M}, bitcast=True)"),
     (ANY, HALF, "{0}.to({M}, bitcast=True).to(tl.float32)"),
     (ANY, ANY, "{0}.to({M}, bitcast=True)"),
 )
+
 
 TRITON = Dialect("triton", _OPS, ELEMENTS, VALUES, _CASTS, _BITCASTS)
 

@@ -25,7 +25,7 @@ def store_lines(tile: Tile, store: Store, inner: bool = False) -> None:
     if store.mask is not None:
         masks.append(tile.get(store.mask).text)
     masks += tile.not_empty(store.indirect)
-    value = tile.get(store.value).text
+    value = tile.bits(store.value)
     if store.mode == "set":
         given = f", {' & '.join(masks)}" if masks else ""
         tile.emit(f"tl.store({pointer}, {value}{given})")

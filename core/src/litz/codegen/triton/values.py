@@ -2,26 +2,26 @@
 
 In: nodes whose arguments have values. Out: lines `tmp3 = ...` and a `Value` for each node: its name, and the axes of
 the tile that it varies along. A value that varies along one axis only is computed once per position of that axis and
-broadcast where it is used. Half types are held as float32.
+broadcast where it is used. Half types and float8 are held as float32.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from litz.ir import Buffer, Loop, Node
 from litz.ir.build import empty_sizes
-from litz.ir.dtypes import HALF, compute_dtype
+from litz.ir.dtypes import FLOAT8, HALF, compute_dtype
 from litz.ir.index import Expr, Symbol, bounds, placeholder
 from litz.ir.node import walk
 
 from ..dialect import COMPARISONS
 from ..sizes import INT32
-from .dialect import TRITON, VALUES, is_negative_zero, literal, typed
+from .dialect import ELEMENTS, TRITON, VALUES, is_negative_zero, literal, read, typed, written
 from .names import Names
 from .text import IndexText
 from .tiling import Tiling
@@ -67,6 +67,8 @@ class Tile:
         self.lines: list[str] = []
         self.depth = 1
         self.values: dict[Node, Value] = {}
+        self.stored: dict[Node, str] = {}
+        """The bits of float8 values, as memory holds them."""
         self.limits: list[Expr] = []  # each must be at most INT32, or this kernel needs 64-bit indices
         self.axis_of = {r.var: axis.name for axis in tiling.axes for r in axis.ranges}
         self.index_text = IndexText(names.index_names, loop.extents)
@@ -119,9 +121,11 @@ class Tile:
         """The value of a node; a constant has a type of its own."""
         return Value(typed(node.attrs[0], compute_dtype(node.dtype))) if node.op == "const" else self.values[node]
 
-    def full(self, node: Node, axes: frozenset[str]) -> str:
-        """A node's value, spread over all of `axes`."""
+    def full(self, node: Node, axes: frozenset[str], stored: bool = False) -> str:
+        """A node's value, spread over all of `axes`. stored: as memory holds it."""
         value = self.get(node)
+        if stored:
+            value = replace(value, text=self.bits(node))
         if value.axes >= axes:
             return value.text
         text = value.text if value.axes else f"({value.text})"
@@ -129,12 +133,41 @@ class Tile:
 
     def _value(self, node: Node) -> Value:
         handler = getattr(self, f"_{node.op}", None)
+        if node.dtype in FLOAT8:
+            bits, axes = self._bits_of(node)
+            self.stored[node] = self.fresh("bits")
+            self.emit(f"{self.stored[node]} = {bits}")
+            name = self.fresh()
+            self.emit(f"{name} = {read(node.dtype, self.stored[node])}")
+            return Value(name, axes)
         text, axes = handler(node) if handler is not None else self._scalar_op(node)
         if text.isidentifier():
             return Value(text, axes)  # a cast that changes nothing
         name = self.fresh()
         self.emit(f"{name} = {text}")
         return Value(name, axes)
+
+    def _bits_of(self, node: Node) -> tuple[str, frozenset[str]]:
+        """The text of a float8 node's bits, and its axes: a copy moves bits, so that NaN keeps them."""
+        if node.op == "load":
+            return self._load(node)
+        if node.op == "where":
+            condition, *both = node.args
+            texts = [self.bits(arg) for arg in both]
+            axes = frozenset[str]().union(*(self.get(arg).axes for arg in node.args))
+            return f"tl.where({self.get(condition).text}, {texts[0]}, {texts[1]})", axes
+        (arg,) = node.args
+        value = self.get(arg)
+        if node.op == "bitcast":
+            return f"{self.bits(arg)}.to(tl.uint8, bitcast=True)", value.axes
+        text = value.text if VALUES[arg.dtype] == "tl.float32" else f"{value.text}.to(tl.float32)"
+        return written(node.dtype, text), value.axes
+
+    def bits(self, node: Node) -> str:
+        """What memory holds for a node's value: its bits if it is of float8, else the value."""
+        if node.dtype not in FLOAT8:
+            return self.get(node).text
+        return self.stored[node] if node in self.stored else written(node.dtype, self.get(node).text)
 
     def _scalar_op(self, node: Node) -> tuple[str, frozenset[str]]:
         small = self._small_comparison(node)
@@ -208,6 +241,8 @@ class Tile:
     def _bitcast(self, node: Node) -> tuple[str, frozenset[str]]:
         (arg,) = node.args
         value = self.get(arg)
+        if arg.dtype in FLOAT8:
+            return f"{self.bits(arg)}.to({ELEMENTS[node.dtype]}, bitcast=True)", value.axes
         return TRITON.bitcast(value.text, arg.dtype, node.dtype), value.axes
 
     def _bounded(self, node: Node) -> tuple[str, frozenset[str]]:

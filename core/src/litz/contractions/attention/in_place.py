@@ -15,7 +15,7 @@ import sympy
 from litz.ir import Attention, Buffer, Layout, Loop, Program, Range, TensorRef
 from litz.ir.attention import SCORE
 from litz.ir.build import load
-from litz.ir.dtypes import SUPPORTED
+from litz.ir.dtypes import FLOAT8, STORED, survives
 from litz.ir.index import ONE, ZERO, Expr, FloorDiv, Symbol, flat_index, floordiv, loop_var, stride_of, substitute
 from litz.schedule.inline import Body, TooComplex
 
@@ -83,7 +83,9 @@ def _source(ref: TensorRef, attention: Attention, program: Program) -> TensorRef
         return None
     value = body.at(load(ref.buffer, index, buffer.dtype), extents)
     while value.op == "cast" and value.dtype.is_floating_point and value.args[0].dtype.is_floating_point:
-        if value.dtype.itemsize > value.args[0].dtype.itemsize:
+        stored = value.args[0].dtype
+        exact = stored in FLOAT8 and survives(stored, buffer.dtype)
+        if value.dtype.itemsize > stored.itemsize and not exact:
             break  # it was widened: a kernel that multiplies the narrow type rounds what the library does not
         value = value.args[0]
     if value.op != "load" or value.indirect or value.mask is not None or not value.dtype.is_floating_point:
@@ -160,7 +162,7 @@ def _body(name: str, attention: Attention, program: Program) -> Body | None:
         return None
     if any(node.op == "bounded" or (node.op == "load" and node.indirect) for node in loop.nodes):
         return None
-    if any(program.buffers[each].dtype not in SUPPORTED for each in loop.reads):
+    if any(program.buffers[each].dtype not in STORED for each in loop.reads):
         return None
     return Body.of(loop) if _is_unchanged(loop, attention, program) else None
 

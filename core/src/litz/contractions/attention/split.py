@@ -17,7 +17,7 @@ from typing import Any
 import sympy
 import torch
 
-from litz.codegen.triton.dialect import ELEMENTS, POINTER_TYPES
+from litz.codegen.triton.dialect import ELEMENTS, POINTER_TYPES, read
 from litz.codegen.triton.indices import LIMIT, index_type_of
 from litz.codegen.triton.names import Names
 from litz.codegen.triton.text import IndexText, size_text
@@ -25,7 +25,7 @@ from litz.codegen.triton.tiling import Axis, Tiling
 from litz.codegen.triton.values import Tile, Value
 from litz.ir import Attention, Buffer, Layout, Loop, Node, Program, Range, TensorRef
 from litz.ir.attention import SCORE
-from litz.ir.dtypes import short
+from litz.ir.dtypes import FLOAT8, short
 from litz.ir.index import Expr, Symbol
 from litz.ir.node import walk
 from litz.ir.transform import flatten
@@ -208,10 +208,12 @@ class _Writer:
 
     def _load(self, name: str, pointer: str, shape: str, masks: Mapping[str, bool], ref: TensorRef) -> None:
         """A tile of an operand, in the type that is multiplied in."""
-        converted = "" if self.buffers[ref.buffer].dtype == self.dtype else f".to({ELEMENTS[self.dtype]})"
+        stored = self.buffers[ref.buffer].dtype
+        converted = "" if stored == self.dtype else f".to({ELEMENTS[self.dtype]})"
         mask = self._masked(masks)
         zeros = f"tl.zeros({shape}, {self.index_type})"
-        self._emit(f"{name} = tl.load({pointer} + {zeros}{mask}){converted}")
+        text = f"tl.load({pointer} + {zeros}{mask})"
+        self._emit(f"{name} = {read(stored, text) if stored in FLOAT8 else text}{converted}")
 
     @property
     def _odd(self) -> bool:

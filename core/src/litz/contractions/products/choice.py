@@ -55,7 +55,7 @@ class Shared:
     def key(self) -> str:
         """What else decides the kernels' texts but the problem and the configuration."""
         gemm = self._gemm
-        made = [operand.prologue is not None for p in gemm.products for operand in (p.left, p.right)]
+        made = [bool(each) for p in gemm.products for each in (p.left.prologue, p.right.prologue, p.scale)]
         return f"{made} {gemm.tf32} {gemm.epilogue.loop.is_reduction} {len(gemm.epilogue.absorbed)}"
 
 
@@ -136,7 +136,7 @@ class WithWorkspace:
 
 
 def _can_split(gemm: Gemm) -> bool:
-    made = any(operand.prologue is not None for p in gemm.products for operand in (p.left, p.right))
+    made = any(p.scale or o.prologue for p in gemm.products for o in (p.left, p.right))
     plain = set(gemm.epilogue.buffers) == {ACCUMULATOR} and not gemm.epilogue.loop.is_reduction
     return plain and len(gemm.products) == 1 and not made
 

@@ -8,20 +8,22 @@ the pixels of all images. Operands may lie in memory in any way; sizes may be sy
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import sympy
 import torch
 
 from litz.cost.contractions import argument_names
-from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Template, TensorRef
+from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, Template, TensorRef
 from litz.ir.build import call, cast, const, load
-from litz.ir.dtypes import SUPPORTED
-from litz.ir.index import ZERO, Expr, Symbol, product
+from litz.ir.dtypes import STORAGE, STORED, SUPPORTED
+from litz.ir.index import ZERO, Expr, Symbol, product, to_expr
 
 from ..epilogue import ACCUMULATOR, Epilogue, accumulator, plain
+from .scales import BLOCK, Scaling, scalings
 
 
 def depth_var(position: int) -> Symbol:
@@ -58,12 +60,25 @@ class Operand:
 @dataclass(frozen=True)
 class Product:
     """left times right, summed over the depth's ranges, the last of which is walked fastest. joins: walked together
-    with the product before, which has the same depth."""
+    with the product before, which has the same depth. scale: what the sum over a block of the depth, its last range, is
+    multiplied by: a flat loop over the result's variables and the number of the block, with one store."""
 
     left: Operand
     right: Operand
     depth: tuple[Range, ...]
     joins: bool = False
+    scale: Loop | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The buffers that are read for it."""
+        return (*self.left.reads, *self.right.reads, *(() if self.scale is None else self.scale.reads))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """Positions and sizes that loading takes."""
+        own = () if self.scale is None else tuple(self.scale.expressions)
+        return (*self.left.expressions, *self.right.expressions, *own)
 
     @property
     def k(self) -> Expr:
@@ -112,12 +127,7 @@ class Unsuitable(ValueError):
 
 
 ACCUMULATE: Mapping[torch.dtype, torch.dtype] = {
-    torch.float16: torch.float32,
-    torch.bfloat16: torch.float32,
-    torch.float32: torch.float32,
-    torch.int8: torch.int32,
-    torch.float8_e4m3fn: torch.float32,
-    torch.float8_e5m2: torch.float32,
+    row.dtype: row.sums for row in STORAGE.values() if row.sums is not None
 }
 """Operand dtypes that the tensor cores take, and what they sum in. float64 is left to the library."""
 
@@ -135,7 +145,7 @@ def make_gemm(template: Template, program: Program, tf32: bool = False) -> Gemm:
     if left not in ACCUMULATE or ACCUMULATE.get(right) != ACCUMULATE[left] or left.itemsize != right.itemsize:
         raise Unsuitable(f"no template for {left} times {right}")
     out = program.buffers[str(template.outputs[0])].dtype
-    if out not in SUPPORTED:
+    if out not in STORED:
         raise Unsuitable(f"no epilogue stores {out}")
     value, buffer, ranges = accumulator(program, template, ACCUMULATE[left])
     if any(r.size == 0 for r in ranges):
@@ -143,7 +153,14 @@ def make_gemm(template: Template, program: Program, tf32: bool = False) -> Gemm:
     views = {ACCUMULATOR: buffer}
     batch, (row, column) = ranges[:-2], ranges[-2:]
     term = make_product(arguments[names[0]], arguments[names[1]], program, batch, row, column)
-    value = _finish(value, arguments, program, tuple(r.var for r in ranges), views, tuple(r.size for r in ranges))
+    try:
+        scales = scalings(arguments, program, (row.size, column.size), term.k)
+    except ValueError as why:
+        raise Unsuitable(f"no template for {why}") from why
+    if any(scaling.in_blocks for scaling in scales):
+        term = _in_blocks(term, scales, program, batch, row, column)
+    size, position = tuple(r.size for r in ranges), tuple(r.var for r in ranges)
+    value = _finish(value, arguments, program, position, views, size, scales)
     epilogue = plain(program, template, cast(value, out), ranges, views)
     return Gemm(batch, (row,), (column,), (term,), ACCUMULATE[left], epilogue, tf32 and left == torch.float32)
 
@@ -155,6 +172,7 @@ OPERANDS: Mapping[str, tuple[str, str]] = {
     "baddbmm": ("batch1", "batch2"),
     "int_mm": ("self", "mat2"),
     "scaled_mm": ("self", "mat2"),
+    "scaled_mm_v2": ("self", "mat2"),
 }
 """The names of the two matrices in the op's schema, by kind."""
 
@@ -172,6 +190,47 @@ def make_product(
     )
 
 
+SCALE = "scale"
+"""Stands for the factor of a block's sum: a buffer that is never in memory."""
+
+
+def _in_blocks(
+    term: Product, scales: Sequence[Scaling], program: Program, batch: tuple[Range, ...], row: Range, column: Range
+) -> Product:
+    """The product in blocks of the depth that have a scale each."""
+    number, inside = (Range(depth_var(n), size) for n, size in enumerate((term.k // BLOCK, to_expr(BLOCK))))
+    whole = {term.depth[0].var: BLOCK * number.var + inside.var}
+    factors = [
+        load(scaling.ref.buffer, (sympy.expand(scaling.position(own.var, number.var)),), torch.float32)
+        for scaling, own in zip(scales, (row, column), strict=True)
+        if scaling.in_blocks
+    ]
+    value = reduce(lambda one, other: call("mul", one, other), factors)
+    device = program.buffers[term.left.buffer].device
+    ranges = (*batch, row, column, number)
+    scale = Loop(SCALE, device, ranges, (), (Store(SCALE, (ZERO,), value),))
+    left, right = (replace(o, position=sympy.expand(o.position.subs(whole))) for o in (term.left, term.right))
+    return Product(left, right, (number, inside), scale=scale)
+
+
+def _scale(
+    scaling: Scaling,
+    row: Expr,
+    program: Program,
+    position: tuple[Any, ...],
+    size: tuple[Expr, ...],
+    views: dict[str, Buffer],
+) -> Node:
+    """A scale for all elements, or the one of a row or column."""
+    ref, buffer, own = scaling.ref, program.buffers[scaling.ref.buffer], scaling.ref.layout.size
+    turned = len(own) != len(size) or any(extent not in (1, wanted) for extent, wanted in zip(own, size, strict=True))
+    if scaling.rows is None or not turned:
+        return load_view(f"{SCALE}{len(views)}", ref, program, position, size, views)
+    layout = Layout((product(own),), scaling.steps[:1], ref.layout.offset)
+    views[f"{SCALE}{len(views)}"] = Buffer(ref.buffer, buffer.dtype, buffer.device, layout, buffer.kind)
+    return load(f"{SCALE}{len(views) - 1}", (row,), buffer.dtype)
+
+
 def _matrix(ref: TensorRef, program: Program, position: tuple[Expr, ...]) -> Operand:
     flat = sum((step * var for step, var in zip(ref.layout.stride, position, strict=True)), start=ref.layout.offset)
     return Operand(ref.buffer, program.buffers[ref.buffer].dtype, sympy.expand(flat))
@@ -184,12 +243,13 @@ def _finish(
     position: tuple[Any, ...],
     views: dict[str, Buffer],
     size: tuple[Expr, ...],
+    scales: Sequence[Scaling],
 ) -> Node:
     """alpha * value + beta * bias, in the accumulator's dtype; a bias with beta = 0 is not read, as in BLAS. Scales of
     the operands come first."""
-    for name in ("scale_a", "scale_b"):
-        if isinstance(arguments.get(name), TensorRef):
-            value = call("mul", value, _scale(name, arguments[name], program, position, size, views))
+    for scaling, row in zip(scales, position[-2:], strict=False):
+        if not scaling.in_blocks:
+            value = call("mul", value, _scale(scaling, row, program, position, size, views))
     if isinstance(arguments.get("scale_result"), TensorRef):
         raise Unsuitable("no template scales the result")
     alpha, beta = arguments.get("alpha", 1), arguments.get("beta", 1)
@@ -210,25 +270,6 @@ def _bias(arguments: Mapping[str, Any]) -> TensorRef | None:
     """What is added to the product: `self` of addmm and baddbmm, which name their matrices otherwise; else `bias`."""
     found = arguments["self"] if "mat1" in arguments or "batch1" in arguments else arguments.get("bias")
     return found if isinstance(found, TensorRef) else None
-
-
-def _scale(
-    name: str,
-    ref: TensorRef,
-    program: Program,
-    position: tuple[Any, ...],
-    size: tuple[Expr, ...],
-    views: dict[str, Buffer],
-) -> Node:
-    """A scale for all elements, or one for each row or column. Blocks of them are left to the library."""
-    own = ref.layout.size
-    if len(own) not in (0, 1, 2) or any(extent not in (1, wanted) for extent, wanted in zip(own, size)):
-        raise Unsuitable(f"no template scales by {[str(extent) for extent in own]} blocks")
-    if len(own) == 1 and own[0] != 1:
-        raise Unsuitable("a scale that is a vector")
-    if program.buffers[ref.buffer].dtype != torch.float32:
-        raise Unsuitable(f"a scale of {program.buffers[ref.buffer].dtype}")
-    return load_view(name, ref, program, position, size, views)
 
 
 def load_view(

@@ -18,19 +18,20 @@ import torch
 from litz.codegen.triton.dialect import ELEMENTS, TRITON, literal
 from litz.codegen.triton.values import Tile, op_text
 from litz.ir import Loop, Node
-from litz.ir.dtypes import HALF, INTEGER, short
+from litz.ir.dtypes import FLOAT8, HALF, INTEGER, STORAGE, short
 from litz.ir.intervals import Intervals
 
 NATIVE: Mapping[str, str] = {"add": "+", "sub": "-", "mul": "*"}
 _BYTES = frozenset({torch.int8, torch.uint8})
-UNIT: Mapping[torch.dtype, int] = {torch.bfloat16: 128, torch.float16: 1024}
+UNIT: Mapping[torch.dtype, int] = {dtype: round(1 / torch.finfo(dtype).eps) for dtype in HALF}
 """2**n: numbers from here to twice this are a distance of 1 apart."""
 
 
 def pays(prologue: Loop) -> bool:
-    """Does a prologue make values of a half type from small integers?"""
+    """Does a prologue make values of a half type from small integers, or from float8?"""
     (store,) = prologue.stores
-    return store.value.dtype in HALF and any(n.dtype in INTEGER and n.dtype.itemsize == 1 for n in prologue.loads)
+    small = any((n.dtype in INTEGER and n.dtype.itemsize == 1) or n.dtype in FLOAT8 for n in prologue.loads)
+    return store.value.dtype in HALF and small
 
 
 class HalfTile(Tile):
@@ -62,6 +63,8 @@ class HalfTile(Tile):
             return f"_{sign}_{short(node.dtype)}({self.get(arg).text})", self.get(arg).axes
         if bits is not None:
             return f"{bits} - {self._constant(UNIT[node.dtype], node.dtype)}", self.get(arg).axes
+        if arg.dtype in FLOAT8:
+            return f"_half_{STORAGE[arg.dtype].name}({self.bits(arg)}, {ELEMENTS[node.dtype]})", self.get(arg).axes
         wide, axes = self._wide(arg)
         return f"{wide}.to(tl.float32).to({ELEMENTS[node.dtype]})", axes
 

@@ -11,18 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from sympy import ceiling
 
-from litz.codegen.triton.dialect import ELEMENTS, POINTER_TYPES
+from litz.codegen.triton.dialect import ELEMENTS, FLOAT8_TYPES, POINTER_TYPES
 from litz.codegen.triton.indices import LIMIT, write_axis
 from litz.codegen.triton.passes import write_body
 from litz.codegen.triton.text import IndexText, size_text
 from litz.codegen.triton.tiling import Axis, Tiling
 from litz.codegen.triton.values import Tile, Value
-from litz.ir import Loop, Program, Range
+from litz.ir import Buffer, Loop, Program, Range
 from litz.ir.dtypes import short
 from litz.ir.index import ONE, Expr, Symbol, stride_of
 from litz.ir.index import product as product_of
@@ -37,8 +38,6 @@ from .gemm import Gemm, Operand, Product
 from .half_tile import HalfTile
 from .interleaved import WIDE, split_lines, wide_position
 from .plan import GemmPlan, make_plan
-
-FLOAT8: Mapping[torch.dtype, str] = {torch.float8_e4m3fn: "*fp8e4nv", torch.float8_e5m2: "*fp8e5"}
 
 MOST_UNROLLED = 4
 """Steps along the depth up to which a loop may be unrolled as a whole."""
@@ -72,6 +71,11 @@ def tiles_of(gemm: Gemm, config: Config) -> Expr:
 def workspace_size(gemm: Gemm, config: Config) -> Expr:
     """Elements of the buffer that takes partial sums: a tile for each part of each tile."""
     return tiles_of(gemm, config) * config.split * config.m * config.n
+
+
+def _float8(dtype: torch.dtype) -> str:
+    """Triton's type."""
+    return f"tl.{FLOAT8_TYPES[dtype].replace('fp8', 'float8')}"
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,7 @@ class _Writer:
         config = self.config
         ops = [node.op for node in self.loop.nodes if node.op in OPS]
         made = [o.prologue for p in self.gemm.products for o in (p.left, p.right) if o.prologue is not None]
-        parts = ["litz_gemm", short(self.gemm.dtype).replace("float8_", "f8"), f"{config.m}x{config.n}x{config.k}"]
+        parts = ["litz_gemm", short(self.gemm.dtype), f"{config.m}x{config.n}x{config.k}"]
         parts += [f"split{config.split}"] if config.split > 1 else []
         parts += ["tma"] if config.programs else []
         parts += (
@@ -318,13 +322,30 @@ class _Writer:
                     names = self._write_depth(side, first)
                     masks += self._inside(side.operand, names)
                     pointer = self._pointer(side, names)
-                mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
+                none = "0.0" if side.operand.dtype in FLOAT8_TYPES else "0"
+                mask = f", mask={' & '.join(masks)}, other={none}" if masks else ""
                 tile.emit(f"{side.name} = tl.load({pointer}{mask})")
-            tile.emit(f"accumulator = tl.dot(a, b, accumulator{self._precision()})")
+            if first.scale is None:
+                tile.emit(f"accumulator = tl.dot(a, b, accumulator{self._precision()})")
+            else:
+                self._write_scaled(first.scale, self._write_depth(pairs[0][0], first))
         for pointer, step in steps.items():
             if step:
                 tile.emit(f"{pointer} += {step}")
         tile.depth -= 1
+
+    def _write_scaled(self, scale: Loop, depth: Mapping[Symbol, str]) -> None:
+        """Add the product of this step, which is within a block of the depth, times the scale of the block."""
+        if not self.uniform:
+            raise ValueError(f"steps of {self.config.k} are not within one block of scales")
+        names = replace(self.names, variables={**self.names.variables, **depth})
+        made = Tile(scale, self.program.buffers, self.tiling, names, self.index_type, prefix="scale")
+        made.depth = self.tile.depth
+        (store,) = scale.stores
+        made.compute([store.value])
+        self.tile.lines += made.lines
+        self.tile.limits += made.limits
+        self.tile.emit(f"accumulator += tl.dot(a, b) * {made.get(store.value).text}")
 
     def _write_interleaved(self, position: Expr, products: Sequence[Product], end: str) -> None:
         """The left operands of products that are walked together, by one load. end: of the depth, "" where every step
@@ -367,10 +388,13 @@ class _Writer:
             made[side.name] = tile
         (store,) = prologue.stores
         tile.compute([store.value])
-        value = tile.full(store.value, frozenset(("k", side.axis)))
+        dtype = side.operand.dtype
+        value = tile.full(store.value, frozenset(("k", side.axis)), stored=dtype in FLOAT8_TYPES)
         if left:
-            value = f"tl.where(kmask, {value}, 0).to({ELEMENTS[side.operand.dtype]})"
-        own = "" if isinstance(tile, HalfTile) else f".to({ELEMENTS[side.operand.dtype]})"
+            value = f"tl.where(kmask, {value}, 0).to({ELEMENTS[dtype]})"
+        own = "" if isinstance(tile, HalfTile) else f".to({ELEMENTS[dtype]})"
+        if dtype in FLOAT8_TYPES:
+            own += f".to({_float8(dtype)}, bitcast=True)"
         tile.emit(f"{side.name} = {value}{own}")
         self.tile.lines += tile.lines
         self.tile.limits += tile.limits
@@ -438,7 +462,22 @@ class _Writer:
         along = [{r.var for r in axis.ranges}, set(names) - self.uniform]
         if any(position.free_symbols.isdisjoint(variables) for variables in along):
             text = f"({text} + tl.zeros([{side.shape}], {self.index_type}))"
-        return f"{self.names.buffers[side.operand.buffer]} + {text}"
+        base, dtype = self.names.buffers[side.operand.buffer], side.operand.dtype
+        if dtype in FLOAT8_TYPES and side.operand.buffer in self._as_values:
+            base = f"{base}.to(tl.pointer_type({_float8(dtype)}), bitcast=True)"
+        return f"{base} + {text}"
+
+    @cached_property
+    def _as_values(self) -> frozenset[str]:
+        """Buffers that the code generator's loops load from or store to, where float8 are bytes."""
+        operands = [o for p in self.gemm.products for o in (p.left, p.right)]
+        loops = [self.loop, *(o.prologue for o in operands if o.prologue is not None)]
+        return frozenset(name for loop in loops for name in (*loop.reads, *loop.writes))
+
+    def _pointer_type(self, buffer: Buffer) -> str:
+        if buffer.dtype in FLOAT8_TYPES and buffer.name not in self._as_values:
+            return f"*{FLOAT8_TYPES[buffer.dtype]}"
+        return POINTER_TYPES[buffer.dtype]
 
     def _write_stores(self) -> None:
         tile = self.tile
@@ -461,7 +500,7 @@ class _Writer:
         static = all(size.is_Integer for size in (self.gemm.count, self.gemm.m, self.gemm.n))
         return {
             "pointers": [
-                *(FLOAT8.get(buffer.dtype) or POINTER_TYPES[buffer.dtype] for buffer in buffers),
+                *map(self._pointer_type, buffers),
                 *(["*i32"] if self.workspace else []),
             ],
             "counters": int(tiles_of(self.gemm, self.config)) if self.workspace else 0,

@@ -64,11 +64,13 @@ def offer_gemm(template: Template, context: ChoiceContext, count: int, most: int
     ranked = rank(shape, target, kind.splits)
     epilogues = [*fused(program, template, gemm.epilogue, most)]
     choices: list[Choice] = []
-    both = None if not epilogues else second_product(gemm, epilogues, template, program)
+    divided = any(product.scale is not None for product in gemm.products)
+    ranked = replace(ranked, best=tuple(_within_blocks(gemm, ranked.best))) if divided else ranked
+    both = None if not epilogues or divided else second_product(gemm, epilogues, template, program)
     if both is not None:
         double = replace(shape, k=2 * shape.k, tma=False)
         choices += _choices(both, spread(rank(double, target, False).best, count), template, program)
-    rows = with_whole_rows(gemm, template, program)
+    rows = None if divided else with_whole_rows(gemm, template, program)
     if rows is not None:
         whole = [item for item in ranked.best if item[0].n >= shape.n and item[0].split == 1]
         choices += _choices(rows, spread(whole, count), template, program)
@@ -85,7 +87,8 @@ def offer_gemm(template: Template, context: ChoiceContext, count: int, most: int
 def _within_blocks(gemm: Gemm, configs: Sequence[tuple[Config, Estimate]]) -> Sequence[tuple[Config, Estimate]]:
     """Those whose steps along the depth stay within one block of scales, where an operand has such blocks."""
     depth = gemm.products[0].depth
-    if not gemm.products[0].right.prologue or len(depth) == 1 or not depth[-1].size.is_Integer:
+    divided = gemm.products[0].right.prologue or gemm.products[0].scale
+    if not divided or len(depth) == 1 or not depth[-1].size.is_Integer:
         return configs
     inner = int(depth[-1].size)
     shorter = [(replace(config, k=min(config.k, inner & -inner)), estimate) for config, estimate in configs]
@@ -115,7 +118,7 @@ def shape_of(gemm: Gemm, program: Program) -> Shape:
     hint = program.hint
     result = [program.buffers[name] for name in gemm.epilogue.writes]
     read = {node.buffer for node in gemm.epilogue.loop.loads} - set(gemm.epilogue.buffers)
-    operands = {name for product in gemm.products for o in (product.left, product.right) for name in o.reads}
+    operands = {name for product in gemm.products for name in product.reads}
     extra = sum(hint(program.buffers[name].nbytes) for name in read)
     extra += sum(hint(buffer.nbytes) for buffer in result[1:])
     return Shape(

@@ -37,15 +37,14 @@ def make_plan(gemm: Gemm, program: Program, parts: str | None = None, finishes: 
     loop = _stored(gemm, program, None if finishes else parts)
     # A row that is reduced lies along core's axis r, whole.
     row, column = ("x", "r") if loop.reduction_ranges else ("y", "x")
-    operands = [operand for p in gemm.products for operand in (p.left, p.right)]
     loaded = [node.buffer for node in loop.loads if node.buffer != ACCUMULATOR]
-    read = [name for operand in operands for name in operand.reads]
+    read = [name for p in gemm.products for name in p.reads]
     touched = list(
         dict.fromkeys([*read, *loaded, *(store.buffer for store in loop.stores), *([parts] if parts else [])])
     )
     # How far offsets reach: every buffer.
     spans = [program.buffers[name].layout.span for name in touched]
-    exprs = [*gemm.sizes, *spans, *(e for operand in operands for e in operand.expressions), *loop.expressions]
+    exprs = [*gemm.sizes, *spans, *(e for p in gemm.products for e in p.expressions), *loop.expressions]
     variables: dict[Symbol, str] = {_PART: "part"}
     for prefix, ranges in ((row, gemm.rows), (column, gemm.columns), ("batch", gemm.batch)):
         variables |= {r.var: f"{prefix}{number}" for number, r in enumerate(ranges)}

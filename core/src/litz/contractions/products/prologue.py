@@ -13,7 +13,7 @@ from dataclasses import replace
 from litz.cost.contractions import argument_names
 from litz.ir import Buffer, Layout, Loop, Program, Range, Store, Template, TensorRef
 from litz.ir.build import load
-from litz.ir.dtypes import SUPPORTED
+from litz.ir.dtypes import STORED
 from litz.ir.transform import flatten
 from litz.schedule.inline import Body
 
@@ -33,7 +33,7 @@ def with_prologues(
 ) -> Gemm | None:
     """The product with what makes its operands; None where no operand has a prologue. sides: which operands are looked
     at."""
-    if template.kind not in OPERANDS or len(gemm.products) != 1:
+    if template.kind not in OPERANDS or len(gemm.products) != 1 or gemm.products[0].scale is not None:
         return None
     (product,) = gemm.products
     arguments = argument_names(template)
@@ -87,7 +87,7 @@ def _body(buffer: Buffer, template: Template, program: Program) -> Body | None:
     places = {(node.buffer, node.index) for node in loop.loads}  # packed values are several loads of one place
     if not places or len(loop.nodes) > MOST_NODES or len(places) > MOST_LOADS:
         return None
-    if any(node.indirect or program.buffers[node.buffer].dtype not in SUPPORTED for node in loop.loads):
+    if any(node.indirect or program.buffers[node.buffer].dtype not in STORED for node in loop.loads):
         return None
     if any(isinstance(writer, Loop) for name in loop.reads for writer in program.writers.get(name, ())):
         return None  # core fuses the two

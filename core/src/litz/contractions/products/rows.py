@@ -196,7 +196,7 @@ def _part(gemm: Gemm, template: Template, context: ChoiceContext, together: bool
         share = measured.together if together else measured.unaligned if columns % ALIGNED else share
         us = share * call.low_us
         return Estimate(us, us, us, f"{share} of the library at its best, as measured")
-    touched = {name for product in gemm.products for o in (product.left, product.right) for name in o.reads}
+    touched = {name for product in gemm.products for name in product.reads}
     touched |= {name for name in (*gemm.epilogue.loop.reads, *gemm.epilogue.writes) if name in program.buffers}
     moved = sum(program.hint(program.buffers[name].nbytes) for name in touched)
     weights = program.hint(gemm.count * gemm.n) * sum(program.hint(product.k) for product in gemm.products)

@@ -95,3 +95,25 @@ def test_every_byte(name: str, dtype: torch.dtype, unit: int) -> None:
     assert torch.equal(signed, SIGNED.double())
     (unsigned,) = converted(getattr(triton_bytes, f"_UNSIGNED_{name}").value, dtype)
     assert torch.equal(unsigned, BYTES.double())
+
+
+def of_words(code: str, dtype: torch.dtype, results: int) -> Sequence[torch.Tensor]:
+    """What becomes of words whose low byte is each byte in turn, and whose high byte is that byte turned round."""
+    found: list[list[float]] = [[] for _ in range(results)]
+    for first in range(0, 256, 2):
+        given = bytes([first, 255 - first, first + 1, 254 - first])
+        for number, register in enumerate(run(code, int.from_bytes(given, "little"), results)):
+            found[number] += lanes(register, dtype).tolist()
+    return [torch.tensor(values, dtype=torch.float64) for values in found]
+
+
+@pytest.mark.parametrize(("name", "dtype", "unit"), [("BF16", torch.bfloat16, 128), ("F16", torch.float16, 1024)])
+def test_every_byte_of_words(name: str, dtype: torch.dtype, unit: int) -> None:
+    high = BYTES.flip(0)
+    nibbles = of_words(getattr(triton_bytes, f"_WORD_NIBBLES_{name}").value, dtype, 4)
+    for got, wanted in zip(nibbles, (BYTES % 16, BYTES // 16, high % 16, high // 16), strict=True):
+        assert torch.equal(got, (unit + wanted).double())
+    signed = of_words(getattr(triton_bytes, f"_WORD_SIGNED_{name}").value, dtype, 2)
+    assert torch.equal(signed[0], SIGNED.double()) and torch.equal(signed[1], SIGNED.flip(0).double())
+    unsigned = of_words(getattr(triton_bytes, f"_WORD_UNSIGNED_{name}").value, dtype, 2)
+    assert torch.equal(unsigned[0], BYTES.double()) and torch.equal(unsigned[1], high.double())

@@ -2,8 +2,10 @@
 
 The bits of 2**n are those of a half type whose last bit counts 1 (0x4300 is 128 in bfloat16, 0x6400 is 1024 in
 float16), so `2**n | v` are the bits of 2**n + v. `prmt` spreads two bytes over a register and `lop3` masks and marks
-both: one instruction for a value, where Triton's own conversion takes five. Under TRITON_INTERPRET=1, which knows no
-assembly, the functions say the same in Triton.
+both: one instruction for a value, where Triton's own conversion takes five. Bytes that come two at a time, as words of
+16 bits, lie where the values belong: nothing has to be spread, and matrices of words come from shared memory by the
+instruction that brings matrices of half types. Under TRITON_INTERPRET=1, which knows no assembly, the functions say the
+same in Triton.
 """
 
 # The functions below are Triton's language, not Python: a type hint would mean something else there.
@@ -24,6 +26,21 @@ def _code(constants, *registers):
     return tl.constexpr("\n".join(["{", *lines, "}"]))
 
 
+def _word_code(constants, *registers):
+    """Assembly for two words of 16 bits in one register: for their low bytes, then for their high ones, by each of
+    `registers` a register of results."""
+    given = f"${2 * len(registers)}"
+    lines = [f".reg .b32 low, high, t, {', '.join(constants)};"]
+    # Read before a result is written, which may have the same register.
+    lines += [f"mov.b32 low, {given};", f"shr.u32 high, {given}, 8;"]
+    lines += [f"mov.b32 {name}, 0x{value:08X};" for name, value in constants.items()]
+    for half, name in enumerate(("low", "high")):
+        for number, register in enumerate(registers):
+            out = f"${half * len(registers) + number}"
+            lines += [line.format(**{"in": name, "out": out}) for line in register]
+    return tl.constexpr("\n".join(["{", *lines, "}"]))
+
+
 _MARKED = "0xEA;"  # of lop3: (a & b) | c
 _NIBBLES = (
     ("lop3.b32 {out}, {in}, 0x000F000F, c, " + _MARKED,),
@@ -35,16 +52,16 @@ _NIBBLES = (
 # 128 + the low 7 bits.
 _LOW = "lop3.b32 {out}, {in}, 0x007F007F, c, " + _MARKED
 
-_NIBBLES_BF16 = _code({"c": 0x43004300}, *_NIBBLES)
-_NIBBLES_F16 = _code({"c": 0x64006400}, *_NIBBLES)
+_OF_NIBBLES_BF16 = ({"c": 0x43004300}, *_NIBBLES)
+_OF_NIBBLES_F16 = ({"c": 0x64006400}, *_NIBBLES)
 # Less 128 or, where the highest bit is set, 256.
-_SIGNED_BF16 = _code(
+_OF_SIGNED_BF16 = (
     {"c": 0x43004300, "d": 0xBF80BF80},
     (_LOW, "lop3.b32 t, {in}, 0x00800080, c, " + _MARKED, "fma.rn.bf16x2 {out}, t, d, {out};"),
 )
 # Less 128, and then 128 where the highest bit is set: 0x80 * 0x86 are the bits of 128. (256 + an odd number would be
 # rounded.)
-_UNSIGNED_BF16 = _code(
+_OF_UNSIGNED_BF16 = (
     {"c": 0x43004300, "d": 0x3F803F80, "e": 0xC300C300},
     (
         _LOW,
@@ -55,19 +72,34 @@ _UNSIGNED_BF16 = _code(
     ),
 )
 # 1024 + a byte, its sign turned round where it has one, less 1024 (and 128).
-_SIGNED_F16 = _code(
+_OF_SIGNED_F16 = (
     {"c": 0x64006400, "d": 0x64806480},
     ("and.b32 t, {in}, 0x00FF00FF;", "lop3.b32 {out}, t, 0x00800080, c, 0xBE;", "sub.rn.f16x2 {out}, {out}, d;"),
 )  # 0xBE: (a ^ b) | c
-_UNSIGNED_F16 = _code(
-    {"c": 0x64006400}, ("lop3.b32 {out}, {in}, 0x00FF00FF, c, " + _MARKED, "sub.rn.f16x2 {out}, {out}, c;")
+_OF_UNSIGNED_F16 = (
+    {"c": 0x64006400},
+    ("lop3.b32 {out}, {in}, 0x00FF00FF, c, " + _MARKED, "sub.rn.f16x2 {out}, {out}, c;"),
 )
+
+_NIBBLES_BF16, _WORD_NIBBLES_BF16 = _code(*_OF_NIBBLES_BF16), _word_code(*_OF_NIBBLES_BF16)
+_NIBBLES_F16, _WORD_NIBBLES_F16 = _code(*_OF_NIBBLES_F16), _word_code(*_OF_NIBBLES_F16)
+_SIGNED_BF16, _WORD_SIGNED_BF16 = _code(*_OF_SIGNED_BF16), _word_code(*_OF_SIGNED_BF16)
+_UNSIGNED_BF16, _WORD_UNSIGNED_BF16 = _code(*_OF_UNSIGNED_BF16), _word_code(*_OF_UNSIGNED_BF16)
+_SIGNED_F16, _WORD_SIGNED_F16 = _code(*_OF_SIGNED_F16), _word_code(*_OF_SIGNED_F16)
+_UNSIGNED_F16, _WORD_UNSIGNED_F16 = _code(*_OF_UNSIGNED_F16), _word_code(*_OF_UNSIGNED_F16)
 
 
 @triton.jit
 def _nibbles_bf16(packed):
     """128 + the low and 128 + the high 4 bits of each byte."""
     return tl.inline_asm_elementwise(_NIBBLES_BF16, "=r,=r,=r,=r,r", [packed], (tl.bfloat16, tl.bfloat16), True, 4)
+
+
+@triton.jit
+def _word_nibbles_bf16(words):
+    """128 + each of the four times 4 bits of a word, from the lowest on."""
+    types: tl.constexpr = (tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16)
+    return tl.inline_asm_elementwise(_WORD_NIBBLES_BF16, "=r,=r,=r,=r,r", [words], types, True, 2)
 
 
 if triton.knobs.runtime.interpret:  # which has no arithmetic of bfloat16 either: it stays in float32
@@ -88,6 +120,30 @@ if triton.knobs.runtime.interpret:  # which has no arithmetic of bfloat16 either
         return value.to(tl.float16)
 
     _unsigned_f16 = _signed_f16
+
+    @triton.jit
+    def _word_nibbles_f16(words):
+        first, second = _nibbles_f16((words & 255).to(tl.uint8))
+        third, fourth = _nibbles_f16((words >> 8).to(tl.uint8))
+        return first, second, third, fourth
+
+    @triton.jit
+    def _word_signed_f16(words):
+        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
+        return low.to(tl.int8, bitcast=True).to(tl.float16), high.to(tl.int8, bitcast=True).to(tl.float16)
+
+    @triton.jit
+    def _word_unsigned_f16(words):
+        return (words & 255).to(tl.float16), (words >> 8).to(tl.float16)
+
+    @triton.jit
+    def _word_signed_bf16(words):
+        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
+        return low.to(tl.int8, bitcast=True).to(tl.float32), high.to(tl.int8, bitcast=True).to(tl.float32)
+
+    @triton.jit
+    def _word_unsigned_bf16(words):
+        return (words & 255).to(tl.float32), (words >> 8).to(tl.float32)
 
 else:
 
@@ -111,3 +167,27 @@ else:
     @triton.jit
     def _unsigned_f16(value):
         return tl.inline_asm_elementwise(_UNSIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)
+
+    @triton.jit
+    def _word_nibbles_f16(words):
+        """1024 + each of the four times 4 bits of a word, from the lowest on."""
+        types: tl.constexpr = (tl.float16, tl.float16, tl.float16, tl.float16)
+        return tl.inline_asm_elementwise(_WORD_NIBBLES_F16, "=r,=r,=r,=r,r", [words], types, True, 2)
+
+    # Of the low and of the high byte of a word.
+
+    @triton.jit
+    def _word_signed_bf16(words):
+        return tl.inline_asm_elementwise(_WORD_SIGNED_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
+
+    @triton.jit
+    def _word_unsigned_bf16(words):
+        return tl.inline_asm_elementwise(_WORD_UNSIGNED_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
+
+    @triton.jit
+    def _word_signed_f16(words):
+        return tl.inline_asm_elementwise(_WORD_SIGNED_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)
+
+    @triton.jit
+    def _word_unsigned_f16(words):
+        return tl.inline_asm_elementwise(_WORD_UNSIGNED_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)

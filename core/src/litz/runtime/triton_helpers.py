@@ -15,6 +15,12 @@ from litz.runtime.triton_bytes import (  # noqa: F401
     _signed_f16,
     _unsigned_bf16,
     _unsigned_f16,
+    _word_nibbles_bf16,
+    _word_nibbles_f16,
+    _word_signed_bf16,
+    _word_signed_f16,
+    _word_unsigned_bf16,
+    _word_unsigned_f16,
 )
 from litz.runtime.triton_float8 import (  # noqa: F401
     _from_f8e4m3fn,

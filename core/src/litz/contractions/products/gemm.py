@@ -36,13 +36,14 @@ class Operand:
     """A buffer, its dtype, and where an element lies: an expression over the variables of the result and of the depth,
     in elements. inside: (expression, size) pairs; where one is not within 0 <= expression < size the element is 0.
     prologue: instead of a buffer that is read, how its elements are made: a flat loop over those variables, with one
-    store."""
+    store. words: the products that are walked together take both of any two neighbouring bytes that it loads."""
 
     buffer: str
     dtype: torch.dtype
     position: Expr
     inside: tuple[tuple[Expr, Expr], ...] = ()
     prologue: Loop | None = None
+    words: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:

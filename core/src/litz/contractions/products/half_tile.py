@@ -10,15 +10,17 @@ A small integer v becomes a half type without a conversion: the bits of 2**n are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
+import sympy
 import torch
 
 from litz.codegen.triton.dialect import ELEMENTS, TRITON, literal
-from litz.codegen.triton.values import Tile, op_text
+from litz.codegen.triton.values import Tile, Value, op_text
 from litz.ir import Loop, Node
 from litz.ir.dtypes import FLOAT8, HALF, INTEGER, STORAGE, short
+from litz.ir.index import Expr, Symbol, stride_of
 from litz.ir.intervals import Intervals
 
 NATIVE: Mapping[str, str] = {"add": "+", "sub": "-", "mul": "*"}
@@ -34,8 +36,82 @@ def pays(prologue: Loop) -> bool:
     return store.value.dtype in HALF and small
 
 
+def words_of(prologue: Loop | None, depth: Symbol) -> bool:
+    """May bytes be loaded two at a time? Are they neighbours along the variable, and does every use of one make a half
+    type of it, or of its low or high 4 bits?"""
+    if prologue is None or not pays(prologue):
+        return False
+    loads = [node for node in prologue.loads if node.dtype in _BYTES]
+    if any(node.mask is not None or node.indirect or stride_of(node.index[0], depth) != 1 for node in loads):
+        return False
+
+    def is_made(node: Node) -> bool:
+        return node.op == "cast" and node.dtype in HALF
+
+    for node in prologue.nodes:
+        for arg in node.args:
+            if arg in loads and not is_made(node) and _nibble(node) is not arg:
+                return False
+            packed = _nibble(arg)
+            if packed in loads and not is_made(node):
+                return False
+    return True
+
+
 class HalfTile(Tile):
-    """Values of half types are held in their own type."""
+    """Values of half types are held in their own type. words: buffers whose bytes are loaded two at a time, where the
+    two are values of a depth that is walked in steps of two."""
+
+    words: frozenset[str] = frozenset()
+
+    def compute(self, roots: Iterable[Node]) -> None:
+        """Emit what the roots need: of a byte that comes with its word, not the byte itself."""
+        for root in roots:
+            self.get(root)
+
+    def get(self, node: Node) -> Value:
+        if node.op != "const" and node not in self.values:
+            self.values[node] = self._value(node)
+        return super().get(node)
+
+    @cached_property
+    def _every(self) -> frozenset[str]:
+        return frozenset(axis.name for axis in self.tiling.axes)
+
+    @cached_property
+    def _planes(self) -> dict[tuple[str, str, Expr], list[str]]:
+        """What became of words so far: (conversion, buffer, offset) -> the values of a word, one after the other."""
+        return {}
+
+    def _in_word(self, node: Node) -> bool:
+        """Is it a byte at an even place, or the one after that, wherever the loop is?"""
+        if node.op != "load" or node.buffer not in self.words or self.axes_of(node.index[0], []) != self._every:
+            return False
+        varying = node.index[0] - node.index[0].as_coeff_Add()[0]
+        return all(factor.is_Integer and factor % 2 == 0 for factor in varying.as_coefficients_dict().values())
+
+    def _of_word(self, kind: str, node: Node, dtype: torch.dtype) -> list[str] | None:
+        """What a conversion makes of the word that a loaded byte is in, the byte's own results first; None where bytes
+        are loaded one by one."""
+        if not self._in_word(node):
+            return None
+        (offset,) = node.index
+        byte = int(offset.as_coeff_Add()[0]) % 2
+        place = sympy.expand((offset - byte) / 2)
+        key = (kind, node.buffer, place)
+        if key not in self._planes:
+            word, count = self.fresh("word"), 4 if kind == "nibbles" else 2
+            pointer, axes = self.pointer(node.buffer, place, [])
+            base, _, at = pointer.partition(" + ")
+            masks = " & ".join(self.tile_mask(axes))
+            mask = f", {masks}, other=0" if masks else ""
+            self.emit(f"{word} = tl.load({base}.to(tl.pointer_type(tl.uint16), bitcast=True) + {at}{mask})")
+            planes = [self.fresh("plane") for _ in range(count)]
+            self.emit(f"{', '.join(planes)} = _word_{kind}_{short(dtype)}({word})")
+            self._planes[key] = planes
+        planes = self._planes[key]
+        each = len(planes) // 2
+        return planes[byte * each : (byte + 1) * each]
 
     @cached_property
     def _halves(self) -> dict[Node, tuple[str, str]]:
@@ -60,9 +136,14 @@ class HalfTile(Tile):
         bits = self._bits(node)
         if bits is None and arg.dtype in _BYTES:
             sign = "signed" if arg.dtype == torch.int8 else "unsigned"
+            planes = self._of_word(sign, arg, node.dtype)
+            if planes is not None:
+                return planes[0], self._every
             return f"_{sign}_{short(node.dtype)}({self.get(arg).text})", self.get(arg).axes
         if bits is not None:
-            return f"{bits} - {self._constant(UNIT[node.dtype], node.dtype)}", self.get(arg).axes
+            packed = _nibble(arg)
+            axes = self._every if packed is not None and self._in_word(packed) else self.get(arg).axes
+            return f"{bits} - {self._constant(UNIT[node.dtype], node.dtype)}", axes
         if arg.dtype in FLOAT8:
             return f"_half_{STORAGE[arg.dtype].name}({self.bits(arg)}, {ELEMENTS[node.dtype]})", self.get(arg).axes
         wide, axes = self._wide(arg)
@@ -105,7 +186,10 @@ class HalfTile(Tile):
         if int(found.low) < 0 or int(found.high) >= unit:
             return None
         packed = _nibble(arg)
-        if packed is not None and self.get(packed).axes == frozenset(axis.name for axis in self.tiling.axes):
+        planes = None if packed is None else self._of_word("nibbles", packed, cast.dtype)
+        if planes is not None:
+            return planes[arg.op == "shift_right"]
+        if packed is not None and self.get(packed).axes == self._every:
             if packed not in self._halves:
                 low, high = self.fresh("low"), self.fresh("high")
                 self.emit(f"{low}, {high} = _nibbles_{short(cast.dtype)}({self.get(packed).text})")
@@ -135,4 +219,4 @@ def _nibble(node: Node) -> Node | None:
     return node.args[0] if node.args[1].attrs[0] == (15 if node.op == "bitwise_and" else 4) else None
 
 
-__all__ = ["HalfTile", "pays"]
+__all__ = ["HalfTile", "pays", "words_of"]

@@ -328,14 +328,16 @@ class _Writer:
             if first.scale is None:
                 tile.emit(f"accumulator = tl.dot(a, b, accumulator{self._precision()})")
             else:
-                self._write_scaled(first.scale, self._write_depth(pairs[0][0], first))
+                tile.emit(f"block = tl.dot(a, b{'' if pair is pairs[0] else ', block'})")
+        if first.scale is not None:
+            self._write_scaled(first.scale, self._write_depth(pairs[0][0], first))
         for pointer, step in steps.items():
             if step:
                 tile.emit(f"{pointer} += {step}")
         tile.depth -= 1
 
     def _write_scaled(self, scale: Loop, depth: Mapping[Symbol, str]) -> None:
-        """Add the product of this step, which is within a block of the depth, times the scale of the block."""
+        """Add the products of this step, which is within a block of the depth, times the scale of the block."""
         if not self.uniform:
             raise ValueError(f"steps of {self.config.k} are not within one block of scales")
         names = replace(self.names, variables={**self.names.variables, **depth})
@@ -345,7 +347,7 @@ class _Writer:
         made.compute([store.value])
         self.tile.lines += made.lines
         self.tile.limits += made.limits
-        self.tile.emit(f"accumulator += tl.dot(a, b) * {made.get(store.value).text}")
+        self.tile.emit(f"accumulator += block * {made.get(store.value).text}")
 
     def _write_interleaved(self, position: Expr, products: Sequence[Product], end: str) -> None:
         """The left operands of products that are walked together, by one load. end: of the depth, "" where every step
@@ -383,6 +385,8 @@ class _Writer:
                 prefix=side.name,
             )
             tile.depth = self.tile.depth
+            if isinstance(tile, HalfTile) and side.operand.words:
+                tile.words = frozenset(name for name in prologue.reads if not self._may_start_anywhere(name))
             if left:
                 tile.emit(f"kmask = depth{side.expand} < {left}")
             made[side.name] = tile
@@ -488,6 +492,11 @@ class _Writer:
 
     # For the launcher.
 
+    def _may_start_anywhere(self, name: str) -> bool:
+        """May a buffer start elsewhere than at a multiple of 16 bytes?"""
+        buffer = self.program.buffers[name]
+        return (buffer.kind == "input" and bool(self.program.writers[name])) or self.program.is_view(name)
+
     def _settings(self, limits: Sequence[str], body: str) -> dict[str, Any]:
         """See `litz.codegen.triton.codegen.make_settings`."""
         buffers = [self.program.buffers[name] for name in self.names.buffers]
@@ -505,11 +514,7 @@ class _Writer:
             ],
             "counters": int(tiles_of(self.gemm, self.config)) if self.workspace else 0,
             "sizes": len(self.names.sizes),
-            "unaligned": [
-                position
-                for position, buffer in enumerate(buffers)
-                if (buffer.kind == "input" and self.program.writers[buffer.name]) or self.program.is_view(buffer.name)
-            ],
+            "unaligned": [n for n, buffer in enumerate(buffers) if self._may_start_anywhere(buffer.name)],
             "num_warps": self.config.warps,
             "num_stages": self.config.stages,
             "grid": int(eval(grid, {})) if static else grid,

@@ -2,8 +2,8 @@
 
 In: a product whose operand is computed from a buffer at `depth // n` and `depth % n`. Out: n products, walked together,
 over the depth's n-ths: value j of each element is a value of its own, so no element is loaded twice, and which bits of
-it count is known when compiling. Scales of blocks of the depth become scales of a range of their own, which are loaded
-once a block.
+it count is known when compiling. Bytes that are neighbours are taken two at a time, so that there are twice as many
+products. Scales of blocks of the depth become scales of a range of their own, which are loaded once a block.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ from dataclasses import replace
 import sympy
 import torch
 
-from litz.ir import Loop, Node, Range
-from litz.ir.build import const, load
-from litz.ir.index import Expr, FloorDiv, Mod, PythonMod, Symbol, substitute
-from litz.ir.node import with_args
+from litz.ir import Loop, Node, Range, Store
+from litz.ir.build import cast, const, load
+from litz.ir.dtypes import HALF
+from litz.ir.index import ZERO, Expr, FloorDiv, Mod, PythonMod, Symbol, substitute, symbols_in
+from litz.ir.node import walk, with_args
 from litz.ir.operation import expressions
 from litz.ir.transform import map_stores, rename
 
-from .gemm import Gemm, Operand, Product, depth_var
+from .gemm import SCALE, Gemm, Operand, Product, depth_var
+from .half_tile import words_of
 
 MOST_LANES = 8
 """Values of one bit in a byte."""
+LEAST_PLACES = 16
+"""Steps along the depth that tensor cores take at once."""
 LEAST_BLOCK = 32
 """Blocks of the depth that share a scale have at least so many values: of fewer, a tile holds several."""
 
@@ -36,12 +40,68 @@ def unpacked(gemm: Gemm) -> Gemm:
     (product,) = gemm.products
     (depth,) = product.depth
     divisors = sorted(set(_divisors(product, depth.var)))
-    if not depth.size.is_Integer or not divisors:
+    if not depth.size.is_Integer:
         return gemm
     length = int(depth.size)
     lanes = next((n for n in divisors if n <= MOST_LANES and length % n == 0), 1)
     blocks = [n for n in divisors if n >= LEAST_BLOCK * lanes and length % n == 0 and n % lanes == 0 and n < length]
     block = blocks[0] if blocks else length
+    split = _split(gemm, lanes, length, block)
+    first = split.products[0]
+    if words_of(first.right.prologue, first.depth[-1].var) and _fits(2 * lanes, block):
+        pairs = _split(gemm, 2 * lanes, length, block).products
+        split = replace(gemm, products=tuple(replace(p, right=replace(p.right, words=True)) for p in pairs))
+    elif not divisors:
+        return gemm
+    steps = blocks and int(split.products[0].depth[-1].size) % LEAST_PLACES == 0  # whole steps in a block
+    return replace(split, products=_scaled(split.products)) if steps else split
+
+
+def _scaled(products: tuple[Product, ...]) -> tuple[Product, ...]:
+    """The same, with a factor of the right operand that does not vary within a block applied to the block's sum: once
+    for all values, and without rounding each."""
+    factors = [_factor(product.right, product.depth[-1].var) for product in products]
+    first = factors[0]
+    if first is None or any(other is None or other[1] != first[1] for other in factors):
+        return products
+    made = []
+    for product, found in zip(products, factors, strict=True):
+        prologue = product.right.prologue
+        assert found is not None and prologue is not None
+        (store,) = prologue.stores
+        rest = replace(prologue, stores=(replace(store, value=found[0]),))
+        ranges = tuple(r for r in prologue.ranges if r != product.depth[-1])
+        factor = Store(SCALE, (ZERO,), cast(found[1], torch.float32))
+        scale = replace(prologue, name=SCALE, ranges=ranges, stores=(factor,))
+        made.append(replace(product, right=replace(product.right, prologue=rest), scale=scale))
+    return tuple(made)
+
+
+def _factor(right: Operand, place: Symbol) -> tuple[Node, Node] | None:
+    """(what a right operand is, but for a factor that does not vary with `place`; the factor); None where there is
+    none."""
+    if right.prologue is None:
+        return None
+    (store,) = right.prologue.stores
+    value = store.value
+    if value.op != "mul" or value.dtype not in HALF:
+        return None
+    varies = [any(place in symbols_in(expressions(node)) for node in walk(arg)) for arg in value.args]
+    if varies == [True, False]:
+        return value.args[0], value.args[1]
+    return (value.args[1], value.args[0]) if varies == [False, True] else None
+
+
+def _fits(lanes: int, block: int) -> bool:
+    return lanes <= MOST_LANES and block % lanes == 0 and block // lanes >= LEAST_PLACES
+
+
+def _split(gemm: Gemm, lanes: int, length: int, block: int) -> Gemm:
+    """So many products, each over a `lanes`-th of the depth, which is (blocks, place in a block) where it has several
+    blocks."""
+    (product,) = gemm.products
+    (depth,) = product.depth
+    blocks = block < length
     outer, inner = (
         Range(depth_var(number), sympy.Integer(size)) for number, size in enumerate((length // block, block // lanes))
     )

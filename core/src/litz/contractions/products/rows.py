@@ -156,7 +156,7 @@ def _left(template: Template) -> object:
 def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1) -> Config:
     """The tile, and parts of the depth enough to keep every multiprocessor busy. beside: products in the launch."""
     product = gemm.products[0]
-    stored = max(program.buffers[name].dtype.itemsize for name in product.right.reads[:1])
+    stored = max(program.buffers[name].dtype.itemsize for name in product.right.reads[:1]) << product.right.words
     depth, inner = program.hint(product.k), program.hint(product.depth[-1].size)
     step = STEP_BYTES // stored
     if len(product.depth) > 1:  # a step within one block of scales

@@ -125,6 +125,10 @@ class Forward:
         self.folded = plan.score is None and float(self.attention.scale) > 0
         """Is the scale part of the exponent's factor? Scores are then what the product gives."""
         self.factor = (float(self.attention.scale) if self.folded else 1.0) * LOG2_E
+        self.subtracts_first = plan.score is not None and math.isnan(plan.attention.nothing)
+        """Is the greatest score subtracted before the factor? Masks of softmaxes that are written out are the least
+        number there is, which times the factor is -inf: a row of nothing else would be NaN. It costs a subtraction a
+        score."""
 
     def keys(self, beyond: bool) -> KeyAxis:
         return KeyAxis("x", (Range(K, self.plan.size[3]),), self.tiles.keys, beyond)
@@ -357,14 +361,22 @@ class Forward:
             emit(f"scores = scores * {float(self.attention.scale)!r}")
         self.write_body(with_mask, beyond)
         factor = repr(self.factor)
-        emit(
-            "greatest = tl.maximum(maximum, tl.max(scores, 1))",
-            # A row without a key so far has -inf, and -inf - -inf would be NaN.
-            f'shift = tl.where(greatest == float("-inf"), 0.0, greatest) * {factor}',
-            f"weights = tl.exp2(scores * {factor} - shift[:, None])",
-            f"smaller = tl.exp2(maximum * {factor} - shift)",
-            "total = total * smaller + tl.sum(weights, 1)",
-        )
+        emit("greatest = tl.maximum(maximum, tl.max(scores, 1))")
+        # A row without a key so far has -inf, and -inf - -inf would be NaN.
+        finite = 'tl.where(greatest == float("-inf"), 0.0, greatest)'
+        if self.subtracts_first:
+            emit(
+                f"shift = {finite}",
+                f"weights = tl.exp2((scores - shift[:, None]) * {factor})",
+                f"smaller = tl.exp2((maximum - shift) * {factor})",
+            )
+        else:
+            emit(
+                f"shift = {finite} * {factor}",
+                f"weights = tl.exp2(scores * {factor} - shift[:, None])",
+                f"smaller = tl.exp2(maximum * {factor} - shift)",
+            )
+        emit("total = total * smaller + tl.sum(weights, 1)")
         element = ELEMENTS[plan.dtype]
         for e in self.across:
             masks = [*outside, *e.mask("[None, :]")]
@@ -397,9 +409,11 @@ class Forward:
     # -------------------------------------------------------------------------------------------------------- results
 
     def write_results(self) -> None:
-        """A row without a key gives 0, and -inf as its logsumexp and maximum, both of which count in powers of 2."""
+        """A row without a key gives 0 (or 0 / 0), and -inf as its logsumexp and maximum, both of which count in powers
+        of 2."""
         attention, plan, emit = self.attention, self.plan, self.tile.emit
-        emit("divisor = tl.where(total == 0.0, 1.0, total)[:, None]")
+        empty = "total" if math.isnan(attention.nothing) else "tl.where(total == 0.0, 1.0, total)"
+        emit(f"divisor = ({empty})[:, None]")
         out, *others = attention.outputs
         assert out is not None
         for e in self.across:

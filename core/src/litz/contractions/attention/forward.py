@@ -35,6 +35,8 @@ from .tiles import LEAST, Tiles, parts
 
 LOG2_E = 1 / math.log(2)
 TILE = frozenset("yx")
+LEAST_SCALED = -2.3e38
+"""The least score that is finite when it counts in powers of 2."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,11 @@ def write_attention(plan: AttentionPlan, tiles: Tiles, name: str) -> KernelSourc
     return Forward(plan, tiles).source(name)
 
 
+def has_least(score: Node) -> bool:
+    """Is a mask of the least number there is part of what becomes of a score?"""
+    return any(node.op == "const" and -math.inf < node.attrs[0] < LEAST_SCALED for node in walk(score))
+
+
 def check_blocks(blocks: Blocks | None, tiles: Tiles) -> None:
     """Unsuitable unless a tile is part of one block. One block for all is as good as none."""
     if blocks is None:
@@ -125,10 +132,11 @@ class Forward:
         self.folded = plan.score is None and float(self.attention.scale) > 0
         """Is the scale part of the exponent's factor? Scores are then what the product gives."""
         self.factor = (float(self.attention.scale) if self.folded else 1.0) * LOG2_E
-        self.subtracts_first = plan.score is not None and math.isnan(plan.attention.nothing)
+        written_out = math.isnan(plan.attention.nothing)
+        self.subtracts_first = plan.score is not None and (written_out or has_least(plan.score))
         """Is the greatest score subtracted before the factor? Masks of softmaxes that are written out are the least
-        number there is, which times the factor is -inf: a row of nothing else would be NaN. It costs a subtraction a
-        score."""
+        number there is, which times the factor is -inf: a row of nothing else has even weights all the same. It costs
+        a subtraction a score."""
 
     def keys(self, beyond: bool) -> KeyAxis:
         return KeyAxis("x", (Range(K, self.plan.size[3]),), self.tiles.keys, beyond)
@@ -363,10 +371,10 @@ class Forward:
         factor = repr(self.factor)
         emit("greatest = tl.maximum(maximum, tl.max(scores, 1))")
         # A row without a key so far has -inf, and -inf - -inf would be NaN.
-        finite = 'tl.where(greatest == float("-inf"), 0.0, greatest)'
+        finite = f"tl.where(greatest < {LEAST_SCALED!r}, 0.0, greatest)"
         if self.subtracts_first:
             emit(
-                f"shift = {finite}",
+                'shift = tl.where(greatest == float("-inf"), 0.0, greatest)',
                 f"weights = tl.exp2((scores - shift[:, None]) * {factor})",
                 f"smaller = tl.exp2((maximum - shift) * {factor})",
             )

@@ -149,14 +149,23 @@ def _estimate(gemms: Sequence[Gemm], context: ChoiceContext) -> Estimate:
     for gemm in gemms:
         touched = {name for product in gemm.products for o in (product.left, product.right) for name in o.reads}
         touched |= {name for name in (*gemm.epilogue.loop.reads, *gemm.epilogue.writes) if name in program.buffers}
-        moved += sum(program.hint(program.buffers[name].nbytes) for name in touched)
+        gathered = _gathered(gemm)
+        moved += sum(program.hint(program.buffers[name].nbytes) for name in touched - gathered)
         weights = program.hint(gemm.count * gemm.n) * sum(program.hint(product.k) for product in gemm.products)
         prologue = gemm.products[0].right.prologue
         nodes = 0 if prologue is None else len(prologue.nodes)
+        for buffer in (program.buffers[name] for name in gathered):
+            moved += min(weights * buffer.dtype.itemsize, program.hint(buffer.nbytes))
         convert += weights * nodes * INSTRUCTIONS / (target.vector["fp32"] / 2)
     best, usual, worst = (max(moved / (target.bandwidth * share), convert) for share in REACHED)
     why = f"{moved / 1e6:.3g} MB at {target.bandwidth / 1e3:.4g} GB/s"
     return Estimate(usual + target.launch_us, best + target.launch_us, worst + target.launch_us, why)
+
+
+def _gathered(gemm: Gemm) -> set[str]:
+    """Buffers of which the weights are some rows."""
+    loops = [product.right.prologue for product in gemm.products if product.right.prologue is not None]
+    return {node.buffer for loop in loops for node in loop.loads if node.indirect}
 
 
 __all__ = ["offer_rows"]

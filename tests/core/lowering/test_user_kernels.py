@@ -25,6 +25,7 @@ import triton.language as tl
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph, make_graph
+from litz.codegen.triton.codegen import TritonCodegen
 from litz.errors import KernelBuildError, PackageError
 from litz.execution import check_plan
 from litz.ir import Extern, KernelCall, Loop, Program
@@ -41,9 +42,11 @@ from litz.pipeline import (
     schedule_graph,
 )
 from litz.runtime import package, triton_package, user_kernels
+from litz.runtime.cache import Cache
 from litz.schedule.schedule import Schedule
 from litz.schedule.schedule_program import unscheduled
-from litz_plugins import Decision, KernelSource
+from litz.target import target_named
+from litz_plugins import CodegenContext, Decision, KernelSource
 from support.gemm_cases import cpu
 from support.retarget import cuda_schedules, to_cuda
 from support.triton_without_gpu import triton_for_h100
@@ -319,6 +322,20 @@ def test_launches_with_grid_pointers_and_numbers(launched: list[Any]) -> None:
     launcher(calls(schedule)[0].source).function(1 << 12, 1 << 13, 1 << 14)
     ((function, grid, values),) = launched
     assert grid == (5, 1, 1) and values == (1 << 12, 1 << 13, 1 << 14, 600) and function.arguments == 4
+
+
+@pytest.mark.parametrize("name", ["chain", "tuned", "op"])
+def test_the_code_generator_loads_it(name: str, launched: list[Any], tmp_path: Path) -> None:
+    """What a compile calls, with what the likely sizes ask for compiled by then."""
+    schedule, _ = scheduled(CASES[name].run, torch.randn(30, 20), torch.randn(30, 20))
+    source, compiler = calls(schedule)[0].source, make_compiler()
+    target = replace(target_named("H100"), index=0)
+    context = CodegenContext(compiler.options, target, schedule.program, Cache(tmp_path))
+    function = TritonCodegen().load(source, context)
+    assert not launched
+    if len(source.settings["grids"]) == 1:
+        function(*range(4096, 4096 + 16 * len(source.arguments), 16))
+        assert len(launched) == 1
 
 
 def test_launches_by_the_sizes_of_a_call(launched: list[Any]) -> None:

@@ -161,6 +161,28 @@ def causal_low(query: Any, key: Any, value: Any) -> torch.Tensor:
     return (raw + torch.zeros_like(raw).masked_fill(~at, torch.finfo(raw.dtype).min)).softmax(-1) @ value
 
 
+def causal_padded(query: Any, key: Any, value: Any, seen: Any) -> torch.Tensor:
+    """As Llama has it with texts that begin later: rows before that see nothing, and all keys count the same."""
+    at = torch.arange(query.shape[-2])[:, None] >= torch.arange(key.shape[-2])
+    raw = scores(query, key) * 0.25
+    bias = torch.where(at & seen[:, None, None, :], 0.0, torch.finfo(torch.bfloat16).min).to(raw.dtype)
+    return (raw + bias).softmax(-1) @ value
+
+
+def causal_where(query: Any, key: Any, value: Any) -> torch.Tensor:
+    """As GPT-2 had it."""
+    at = torch.arange(query.shape[-2])[:, None] >= torch.arange(key.shape[-2])
+    raw = scores(query, key) * 0.25
+    return torch.where(at, raw, torch.full([], torch.finfo(raw.dtype).min, dtype=raw.dtype)).softmax(-1) @ value
+
+
+def late(tensors: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """Texts that begin at 0 and at 21."""
+    found = torch.ones(tensors[0].shape[0], tensors[1].shape[-2], dtype=torch.bool)
+    found[1, :21] = False
+    return found
+
+
 def soft_cap(query: Any, key: Any, value: Any) -> torch.Tensor:
     return (torch.tanh(scores(query, key) * 0.25 / 5) * 5).softmax(-1) @ value
 
@@ -263,6 +285,14 @@ CASES: Mapping[str, Case] = {
     "causal-more-keys": Case(causal, operands(queries=33, keys=70)),
     "causal-low": Case(causal_low, loads=3),
     "causal-low-bf16": Case(causal_low, operands(dtype=BF16), loads=3),
+    "causal-low-even": Case(causal_low, operands(queries=64, keys=64)),
+    "causal-low-more-queries": Case(causal_low, operands(queries=70, keys=33)),
+    "causal-padded": Case(causal_padded, with_more(operands(queries=64, keys=64), late)),
+    "causal-padded-odd": Case(causal_padded, with_more(operands(), late)),
+    "causal-padded-bf16": Case(causal_padded, with_more(operands(dtype=BF16), late)),
+    "causal-where": Case(causal_where),
+    "causal-where-fp16": Case(causal_where, operands(dtype=FP16)),
+    "dynamic-causal-padded": Case(causal_padded, with_more(operands(), late), dynamic=True),
     "soft-cap": Case(soft_cap, tolerance=5e-6, loads=3),
     "t5": Case(t5, with_more(operands(heads=4), bias(15, 4))),
     "t5-bf16": Case(t5, with_more(operands(heads=4, dtype=BF16), bias(15, 4))),

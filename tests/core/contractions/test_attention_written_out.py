@@ -51,7 +51,7 @@ def test_the_meaning_of_the_kernel_is_what_it_replaces(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["plain-fp16", "deberta", "t5-bf16", "filled-rows-are-nan", "dynamic-causal", "matrix"]
+    "name", ["plain-fp16", "deberta", "t5-bf16", "filled-rows-are-nan", "dynamic-causal", "matrix", "causal-padded"]
 )
 @pytest.mark.parametrize("variant", [Variant(), Variant(multiples=True), Variant(wide=True)])
 def test_kernels_compile(name: str, variant: Variant) -> None:
@@ -83,6 +83,18 @@ def test_operands_are_read_where_they_come_from() -> None:
     (projection,) = (op for op in program.operations if isinstance(op, Template) and op.kind == "mm")
     assert {ref.buffer for ref in refs} == set(projection.outputs)
     assert len(found.absorbs) == len(found.loops) + 1 + 3  # the copies of query, key and value
+
+
+@pytest.mark.parametrize("name", ["causal-low", "causal-padded", "causal-where"])
+def test_masked_tiles_are_walked_only_where_nothing_was_seen(name: str) -> None:
+    text = CASES[name].kernel().source.text
+    assert text.count("for place in range(") == 2 and "tl.where(tl.min(maximum, 0) < -1e+37" in text
+
+
+def test_float16s_least_number_is_no_mask() -> None:
+    """A score of 65504 would weigh as much as another of 0: all tiles are walked."""
+    text = CASES["causal-where-fp16"].kernel().source.text
+    assert "tl.min(maximum, 0)" not in text
 
 
 def no_softmax(query: Any, key: Any, value: Any) -> Any:

@@ -268,6 +268,30 @@ def test_what_only_triton_launches_is_a_call_of_triton() -> None:
         package._path_of(call.target)
 
 
+def test_descriptors_made_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton makes and launches; which tensor is read and which written is known."""
+    descriptors = pytest.importorskip("triton.tools.tensor_descriptor")
+    monkeypatch.setattr(torch.utils._triton, "has_triton_tensor_descriptor_host_tma", lambda: True)
+
+    @triton.jit
+    def copied(rows, out, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+        tl.store(out + at * 16 + tl.arange(0, 16)[None, :], rows.load([tl.program_id(0) * BLOCK, 0]))
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        x = x + 1
+        out = torch.empty_like(x)
+        copied[(2,)](descriptors.TensorDescriptor.from_tensor(x, [32, 16]), out, BLOCK=32)
+        return out * 2
+
+    x = torch.randn(64, 16)
+    schedule, called = scheduled(run, x)
+    (call,) = (step for step in schedule.externs if step.target_name == "copied")
+    assert not isinstance(call, KernelCall) and not call.mutates and len(call.reads) == 1 and len(call.outputs) == 1
+    (actual,) = interpret(on_cpu(unscheduled(schedule)), called)
+    torch.testing.assert_close(actual, 2 * (x + 1))
+
+
 def test_a_tensor_on_the_cpu_is_left_to_eager() -> None:
     """Triton says what it thinks of it."""
     compiler, found = make_compiler(), list[Schedule]()

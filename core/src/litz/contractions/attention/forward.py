@@ -26,7 +26,7 @@ from litz.codegen.triton.values import Value
 from litz.ir import Blocks, Layout, Node, Range, TensorRef
 from litz.ir.attention import SCORE
 from litz.ir.index import ZERO, Expr, floordiv
-from litz.ir.node import walk
+from litz.ir.node import uncast, walk
 from litz_plugins import KernelSource
 
 from .bounds import Bounds, find_bounds
@@ -37,6 +37,8 @@ LOG2_E = 1 / math.log(2)
 TILE = frozenset("yx")
 LEAST_SCALED = -2.3e38
 """The least score that is finite when it counts in powers of 2."""
+NOTHING_SEEN = -1e37
+"""A row of no greater score has seen nothing but keys that are masked by the least number."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,27 @@ def write_attention(plan: AttentionPlan, tiles: Tiles, name: str) -> KernelSourc
 
 def has_least(score: Node) -> bool:
     """Is a mask of the least number there is part of what becomes of a score?"""
-    return any(node.op == "const" and -math.inf < node.attrs[0] < LEAST_SCALED for node in walk(score))
+    return any(is_least(node) for node in walk(score))
+
+
+def is_least(node: Node) -> bool:
+    return node.op == "const" and -math.inf < node.attrs[0] < LEAST_SCALED
+
+
+def least_mask(score: Node | None) -> Node | None:
+    """The condition without which a score becomes, or has added to it, the least number there is; None without one."""
+    if score is None:
+        return None
+    score = uncast(score)
+    for node in map(uncast, score.args if score.op == "add" else (score,)):
+        if node.op != "where":
+            continue
+        condition, yes, no = node.args[0], uncast(node.args[1]), uncast(node.args[2])
+        if condition.op == "bitwise_not":
+            condition, yes, no = condition.args[0], no, yes
+        if is_least(no) and (score.op == "where" or (yes.op == "const" and yes.attrs[0] == 0)):
+            return condition
+    return None
 
 
 def check_blocks(blocks: Blocks | None, tiles: Tiles) -> None:
@@ -234,8 +256,11 @@ class Forward:
         if blocks is None:
             emit("zero = h0 * 0")  # of the type of indices
             bounds = find_bounds(self.plan.mask, Q, K)
+            seen = find_bounds(least_mask(self.plan.score) if self.subtracts_first else None, Q, K)
             if bounds:
                 self.walk_between(bounds)
+            elif seen.upper:
+                self.walk_seen(seen)
             else:
                 self.walk_all()
             return
@@ -292,6 +317,18 @@ class Forward:
         self.walk("opened", "closed", False, False)
         if bounds.upper or self.uneven:
             self.walk("tl.maximum(opened, closed)", "end", True, self.uneven)
+
+    def walk_seen(self, bounds: Bounds) -> None:
+        """Over the tiles up to the last key that a mask of the least number leaves, and over those behind only if some
+        row has seen nothing by then: what is masked weighs nothing beside any other score, but in such a row all keys
+        count."""
+        emit, keys = self.tile.emit, self.plan.text(self.plan.size[3])
+        emit(f"yfirst = row{self.wide} * YBLOCK", "ylast = yfirst + YBLOCK - 1")
+        last = self.limit(bounds.upper, True, "tl.minimum", f"{keys} - 1")
+        emit(f"end = tl.cdiv(tl.maximum({last} + 1, 0), XBLOCK) * XBLOCK")
+        self.walk("0", f"tl.minimum(end, {keys})", True, self.uneven)
+        emit(f"last = tl.where(tl.min(maximum, 0) < {NOTHING_SEEN!r}, {keys}, 0)")
+        self.walk("end", "last", True, self.uneven)
 
     def limit(self, limits: tuple[Expr, ...], greatest: bool, combine: str, found: str) -> str:
         """The text of the least or greatest value of each limit among the tile's queries, and `found`, combined."""

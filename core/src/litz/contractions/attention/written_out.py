@@ -21,7 +21,7 @@ from litz.ir import Attention, Layout, Loop, Node, Operation, Program, Range, St
 from litz.ir.attention import SCORE
 from litz.ir.build import call, load
 from litz.ir.index import ONE, ZERO, Expr, Symbol, flat_index, loop_var, stride_of
-from litz.ir.node import rewrite, walk, with_args
+from litz.ir.node import rewrite, uncast, walk, with_args
 from litz.ir.transform import rename_nodes
 from litz.schedule.inline import Body
 
@@ -206,7 +206,7 @@ class _Softmax:
     def score(self, weights: str) -> Node:
         """The score whose softmax the weights are."""
         (store,) = self.writers[weights].stores
-        quotient = _uncast(self.expanded(store.value, self.axes.mapping))
+        quotient = uncast(self.expanded(store.value, self.axes.mapping))
         if quotient.op != "div":
             raise NotAttention("")
         score, maximum = self.exponent(quotient.args[0])
@@ -219,7 +219,7 @@ class _Softmax:
 
     def exponent(self, node: Node) -> tuple[Node, Node]:
         """Score and maximum of exp(score - maximum)."""
-        node = _uncast(node)
+        node = uncast(node)
         inner = node.args[0] if node.op == "exp" else node
         if node.op != "exp" or inner.op != "sub":
             raise NotAttention("")
@@ -227,12 +227,12 @@ class _Softmax:
 
     def reduced(self, node: Node, kind: str) -> Node:
         """What a load of a reduction's result was reduced from, along the keys."""
-        node = _uncast(node)
+        node = uncast(node)
         loop = self.writers.get(node.buffer) if node.op == "load" else None
         if loop is None or len(loop.stores) != 1 or len(loop.reduction_ranges) != 1 or node.mask is not None:
             raise NotAttention("")
         store, (along,) = loop.stores[0], loop.reduction_ranges
-        value = _uncast(store.value)
+        value = uncast(store.value)
         if value.op != "reduce" or value.attrs[0] != kind or along.size != self.axes.size[3]:
             raise NotAttention("")
         mapping: dict[Symbol, Expr] = {along.var: K}
@@ -269,13 +269,6 @@ class _Softmax:
         return None if loop is None or name == self.scores else Body.of(loop)
 
 
-def _uncast(node: Node) -> Node:
-    """Without conversions from one floating-point type to another."""
-    while node.op == "cast" and node.dtype.is_floating_point and node.args[0].dtype.is_floating_point:
-        node = node.args[0]
-    return node
-
-
 # -------------------------------------------------------------------------------------------------------------- bodies
 
 
@@ -295,7 +288,7 @@ def _bodies(score: Node, axes: Axes, first: Template, program: Program) -> tuple
     (score,) = _replaced((score,), own[0], stand_in)
     mask, score = _masked(score)
     scale, score = _scaled(score, mask, stand_in)
-    return (None if _uncast(score) is stand_in else score), mask, scale
+    return (None if uncast(score) is stand_in else score), mask, scale
 
 
 def _replaced(roots: tuple[Node, ...], old: Node, new: Node) -> tuple[Node, ...]:
@@ -304,7 +297,7 @@ def _replaced(roots: tuple[Node, ...], old: Node, new: Node) -> tuple[Node, ...]
 
 def _masked(score: Node) -> tuple[Node | None, Node]:
     """The condition under which a key is looked at, and the score then."""
-    inner = _uncast(score)
+    inner = uncast(score)
     if inner.op != "where":
         return None, score
     condition, yes, no = inner.args
@@ -317,7 +310,7 @@ def _masked(score: Node) -> tuple[Node | None, Node]:
 
 
 def _is_nothing(node: Node) -> bool:
-    node = _uncast(node)
+    node = uncast(node)
     return node.op == "const" and node.attrs[0] == -math.inf
 
 

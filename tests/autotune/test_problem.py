@@ -12,7 +12,8 @@ from litz.ir import Template
 from litz.pipeline import make_compiler
 from litz.target import target_of
 from litz_autotune.problem import Problem, describe
-from support.gemm_cases import randn
+from litz_autotune.race import make_inputs
+from support.gemm_cases import CASES, cpu, randn
 from support.no_gpu import gpu_hidden
 from support.retarget import cuda_schedules
 
@@ -57,3 +58,11 @@ def test_a_symbolic_problem_has_the_same_key_in_another_graph() -> None:
     (one,) = problems(lambda x, y: x @ y, randn(32, 64), randn(64, 48), dynamic=True)
     *_, two = problems(lambda u, x, y: (u.cos(), x @ y), randn(7), randn(32, 64), randn(64, 48), dynamic=True)
     assert one == two
+
+
+def test_positions_are_made_up_all_over_the_rows() -> None:
+    """Else the rows that are gathered would be one, in the cache."""
+
+    before, _ = CASES["mm-rows-gathered"].programs()
+    rows = [value for value in make_inputs(cpu(before)) if value.dtype == torch.int64]
+    assert len(rows) == 1 and int(rows[0].min()) >= 0 and int(rows[0].max()) < 24 and len(rows[0].unique()) > 5

@@ -50,7 +50,8 @@ class Machine:
 
     def _launch(self, handle: int, *rest: Any) -> int:
         grid, one, two, threads, three, four, shared, stream, places, extra = rest
-        assert (one, two, three, four, extra) == (1, 1, 1, 1, None)
+        assert (three, four, extra) == (1, 1, None)
+        grid = grid if (one, two) == (1, 1) else (grid, one, two)
         values = [ctypes.c_uint64.from_address(places[n]).value for n in range(self.parameters)]
         self.launches.append((handle, grid, threads, shared, stream, values, self.device))
         return self.statuses.pop(0) if self.statuses else 0
@@ -130,6 +131,20 @@ def test_a_kernel_without_arguments_and_one_with_many(machine: Machine, module: 
         machine.parameters = count
         make_launch(_function(machine, count), module)(1, *range(count))
         assert machine.launches[-1][5] == list(range(count))
+
+
+def test_a_grid_of_three_extents(machine: Machine, module: ModuleType | None) -> None:
+    launch = make_launch(_function(machine), module)
+    launch((7, 5, 3), 1, 2, 3)
+    machine.statuses = [201]  # no context: it is launched again, with the same grid
+    launch((7, 5, 3), 1, 2, 3)
+    launch((7, 1, 1), 1, 2, 3)
+    assert [launched[1] for launched in machine.launches] == [(7, 5, 3)] * 3 + [7]
+    with pytest.raises(OverflowError):
+        launch((1, 2**32, 1), 1, 2, 3)
+    if module is not None:
+        with pytest.raises(TypeError, match="3 extents"):
+            launch((1, 2), 1, 2, 3)
 
 
 def test_a_fixed_launch_has_no_python_between(machine: Machine, native: ModuleType) -> None:

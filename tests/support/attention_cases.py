@@ -232,6 +232,18 @@ def masked_by_score(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return torch.where(q >= k, score, -float("inf"))
 
 
+def least_by_score(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    """Tiles of nothing but masked keys come before others, and rows of nothing else have even weights."""
+    return torch.where((k >= 33) & (q != 3), score, torch.finfo(torch.float32).min)
+
+
+LEAST_BIAS = torch.zeros(77).index_fill(0, torch.arange(33), torch.finfo(torch.float32).min)
+
+
+def least_by_bias(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score + LEAST_BIAS[k]
+
+
 CASES: Mapping[str, Case] = {
     "plain": Case(),
     "even": Case(operands(queries=64, keys=48), lse=True),
@@ -257,6 +269,8 @@ CASES: Mapping[str, Case] = {
     "relative": Case(score_mod=relative, lse=True),
     "soft-cap": Case(score_mod=soft_cap, tolerance=5e-6),
     "masked-by-score": Case(operands(queries=50), score_mod=masked_by_score, lse=True),
+    "least-by-score": Case(score_mod=least_by_score),
+    "least-by-bias": Case(score_mod=least_by_bias, lse=True),
     "causal": Case(operands(queries=64, keys=64), mask=causal, lse=True),
     "causal-odd": Case(mask=causal, lse=True),
     "causal-large-blocks": Case(mask=causal, block=128, lse=True),

@@ -188,6 +188,11 @@ def _mm_t(m: int, k: int, n: int) -> Make:
     return lambda: (randn(m, k), randn(n, k))
 
 
+def _gathered(m: int, k: int, n: int, dtype: torch.dtype = torch.float32) -> Make:
+    """Rows of the left operand, some twice."""
+    return lambda: (randn(m - 9, k, dtype=dtype), torch.randint(0, m - 9, (m,)), randn(k, n, dtype=dtype))
+
+
 def _linear(*size: int, out: int, dtype: torch.dtype = torch.float32) -> Make:
     return lambda: (randn(*size, dtype=dtype), randn(out, size[-1], dtype=dtype), randn(out, dtype=dtype))
 
@@ -338,6 +343,18 @@ CASES: Mapping[str, Case] = {
         lambda a, b: (a @ b).relu(), _mm(20, 300, 40, torch.bfloat16), SPLIT, absorbs=1, tolerance=HALF
     ),
     "mm-relu": Case(lambda a, b: (a @ b).relu(), _mm(33, 40, 50), SMALL, absorbs=1),
+    "mm-rows-gathered": Case(lambda a, rows, b: a[rows] @ b, _gathered(33, 40, 50), SMALL, absorbs=1),
+    "mm-rows-gathered-bf16": Case(
+        lambda a, rows, b: (a.index_select(0, rows) @ b).relu(),
+        _gathered(33, 41, 50, torch.bfloat16),
+        SPLIT,
+        absorbs=2,
+        tolerance=HALF,
+    ),
+    "mm-rows-gathered-split": Case(lambda a, rows, b: a[rows] @ b, _gathered(20, 300, 40), SPLIT, absorbs=1),
+    "mm-rows-gathered-dynamic": Case(
+        lambda a, rows, b: a[rows] @ b, _gathered(33, 40, 50), SMALL, dynamic=True, absorbs=1
+    ),
     "mm-gelu-bf16": Case(lambda a, b: F.gelu(a @ b), _mm(33, 40, 50, torch.bfloat16), SMALL, absorbs=1, tolerance=HALF),
     "mm-unfused": Case(lambda a, b: (a @ b).relu(), _mm(33, 40, 50), SMALL, fuse=False),
     "mm-three-users": Case(_three_users, lambda: (randn(33, 40), randn(40, 50), randn(33, 1)), SMALL, absorbs=2),

@@ -102,6 +102,20 @@ def packed_by_halves(w: Tensor, s: Tensor, x: Tensor) -> Tensor:
     return F.linear(x, values * s.unsqueeze(-1))
 
 
+def experts_of_tokens(w: Tensor, chosen: Tensor, x: Tensor) -> Tensor:
+    """The weights of the experts that each token goes to, as gpt-fast has it."""
+    return torch.einsum("ti,taoi->tao", x, w[chosen]).relu()
+
+
+def experts_in_int8(x: Tensor, w: Tensor, chosen: Tensor, s: Tensor) -> Tensor:
+    return torch.bmm(x.unsqueeze(1), w[chosen].to(x.dtype).transpose(1, 2)).squeeze(1) * s[chosen]
+
+
+def elements_gathered(w: Tensor, places: Tensor, x: Tensor) -> Tensor:
+    """Along the depth: each element would be looked for by itself."""
+    return F.linear(x, torch.gather(w, 1, places))
+
+
 def chained(w1: Tensor, x: Tensor, s1: Tensor, w2: Tensor) -> tuple[Tensor, Tensor]:
     """The second product's weights are made of the first product."""
     y = scaled(w1, x, s1)
@@ -183,6 +197,24 @@ CASES: Mapping[str, Case] = {
         packed_by_halves,
         lambda: (torch.randint(0, 255, (40, 64), dtype=torch.uint8), randn(40, dtype=HALF), randn(5, 128, dtype=HALF)),
         1,
+    ),
+    "experts-of-tokens": Case(
+        experts_of_tokens,
+        lambda: (randn(5, 40, 64, dtype=HALF), torch.tensor([[0, 4], [2, 2], [-1, 3]]), randn(3, 64, dtype=HALF)),
+        1,
+    ),
+    "experts-of-one-token": Case(
+        experts_of_tokens, lambda: (randn(5, 40, 64, dtype=HALF), torch.tensor([[3, 1]]), randn(1, 64, dtype=HALF)), 1
+    ),
+    "experts-in-int8": Case(
+        experts_in_int8,
+        lambda: (randn(3, 70, dtype=HALF), _int8(5, 40, 70), torch.tensor([4, 0, 2]), randn(5, 40, dtype=HALF)),
+        1,
+    ),
+    "elements-gathered": Case(
+        elements_gathered,
+        lambda: (randn(40, 64, dtype=HALF), torch.randint(0, 64, (40, 64)), randn(3, 64, dtype=HALF)),
+        0,
     ),
     "chained": Case(
         chained, lambda: (_int8(40, 64), randn(2, 64, dtype=HALF), randn(40, dtype=HALF), _int8(24, 64)), 1

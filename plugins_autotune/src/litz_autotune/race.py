@@ -21,6 +21,7 @@ from litz.codegen.wrapper import generate_wrapper
 from litz.contractions.subprogram import on_device
 from litz.execution import plan_execution
 from litz.ir import Buffer, Program
+from litz.ir.node import walk
 from litz.options import Options
 from litz.pipeline import Compiler, build, generate
 from litz.runtime.cache import Cache
@@ -151,13 +152,33 @@ def core_plugins() -> Plugins:
 
 def make_inputs(program: Program) -> list[Any]:
     """Tensors with the sizes (symbolic ones by their hints), strides and dtypes of the program's inputs, and sizes."""
+    within = _positions(program)
     return [
-        _tensor(program.buffers[item], program.hint) if isinstance(item, str) else program.hint(item)
+        _tensor(program.buffers[item], program.hint, within.get(item)) if isinstance(item, str) else program.hint(item)
         for item in program.inputs
     ]
 
 
-def _tensor(buffer: Buffer, hint: Callable[[Any], int]) -> torch.Tensor:
+def _positions(program: Program) -> dict[str, int]:
+    """Inputs that hold positions, and how many there are to choose from: rows that are gathered come from all over."""
+    found: dict[str, int] = {}
+    for loop in program.loops:
+        for node in loop.nodes:
+            inside = list(walk(*node.args[:1])) if node.op == "bounded" else []
+            names = {each.buffer for each in inside if each.op == "load"}
+            if len(names) == 1 and all(each.op in _WRAPPING for each in inside):
+                (name,) = names
+                size = program.hint(node.attrs[0])
+                found[name] = min(size, found.get(name, size))
+    return found
+
+
+_WRAPPING = frozenset({"load", "const", "lt", "add", "where"})
+"""What a position goes through that may count from the end."""
+
+
+def _tensor(buffer: Buffer, hint: Callable[[Any], int], positions: int | None = None) -> torch.Tensor:
+    """positions: the tensor's elements are positions, of so many."""
     layout = buffer.layout
     count = max(1, hint(layout.span))
     if buffer.dtype.is_floating_point and buffer.dtype.itemsize > 1:
@@ -166,6 +187,8 @@ def _tensor(buffer: Buffer, hint: Callable[[Any], int]) -> torch.Tensor:
         storage = torch.randn(count, device=buffer.device).to(buffer.dtype)
     elif buffer.dtype == torch.int8:
         storage = torch.randint(-8, 8, (count,), dtype=torch.int8, device=buffer.device)
+    elif positions and buffer.dtype in (torch.int32, torch.int64):
+        storage = torch.randint(0, positions, (count,), dtype=buffer.dtype, device=buffer.device)
     else:
         storage = torch.zeros(count, dtype=buffer.dtype, device=buffer.device)  # a position that is in range
     return storage.as_strided([hint(size) for size in layout.size], [hint(step) for step in layout.stride])

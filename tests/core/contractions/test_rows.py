@@ -16,6 +16,7 @@ from litz.ir.verify import verify
 from litz.runtime.triton_build import compile_kernel, make_target
 from support.gemm_cases import cpu
 from support.interpreted import interpreted
+from support.retarget import cuda_schedules
 from support.rows_cases import CASES
 
 pytestmark = pytest.mark.xdist_group("rows interpreter")  # the cases run once
@@ -39,7 +40,7 @@ def test_products_of_one_activation_are_one_launch(name: str) -> None:
     verify(program)
 
 
-@pytest.mark.parametrize("name", ["one", "swiglu", "three-of-one-row", "two-of-int4"])
+@pytest.mark.parametrize("name", ["one", "swiglu", "three-of-one-row", "two-of-int4", "experts-of-tokens"])
 def test_the_meaning_of_a_kernel_is_what_it_replaces(name: str) -> None:
     before, after = CASES[name].programs()
     given = list(CASES[name].make())
@@ -48,10 +49,45 @@ def test_the_meaning_of_a_kernel_is_what_it_replaces(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["swiglu", "three-of-one-row", "two-of-int4", "unsigned", "float8", "float8-bf16", "float8-blocks"]
+    "name",
+    [
+        "swiglu",
+        "three-of-one-row",
+        "two-of-int4",
+        "unsigned",
+        "float8",
+        "float8-bf16",
+        "float8-blocks",
+        "experts-of-tokens",
+        "experts-in-int8",
+    ],
 )
 def test_the_kernels_compile_for_hopper(name: str) -> None:
     _, program = CASES[name].programs()
     for call in program.operations:
         if isinstance(call, KernelCall):
             assert compile_kernel(call.source, make_target((9, 0))).asm["cubin"]
+
+
+def test_the_experts_of_a_token_are_read_where_they_lie() -> None:
+    """By the estimate: only those that are chosen are read, once, and nothing is written out."""
+
+    def run(weights: torch.Tensor, chosen: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("ti,taoi->tao", x, weights[chosen])
+
+    weights, x = torch.zeros(8, 3584, 1024, dtype=torch.bfloat16), torch.zeros(4, 1024, dtype=torch.bfloat16)
+    chosen = torch.tensor([[3, 1], [0, 7], [2, 2], [5, 6]])
+    torch._dynamo.reset()
+    with torch.no_grad():
+        (schedule,) = cuda_schedules(lambda backend: torch.compile(run, backend=backend)(weights, chosen, x))
+    (call,) = schedule.steps
+    assert isinstance(call, KernelCall) and "arg0_1" in call.reads
+    assert sum(int(schedule.program.buffers[name].nbytes) for name in call.writes) < 2**20
+
+
+def test_rows_that_are_gathered_are_looked_up_once_a_tile() -> None:
+    """Before the walk along the depth."""
+    _, program = CASES["experts-of-tokens"].programs()
+    (call,) = (op for op in program.operations if isinstance(op, KernelCall))
+    before, _, walk = call.source.text.partition("for offset in range(")
+    assert "device_assert" in before and "device_assert" not in walk

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from litz_plugins import OptionsView, TemplateSpec
 
-from .attention import backward_offer, decode, library, offer
+from .attention import backward_offer, decode, library, offer, written_offer
 from .products.gemm import OPERANDS
 from .products.rows import offer_rows
 
@@ -16,6 +16,7 @@ def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
         TemplateSpec("attention", offer.KINDS, offer.offer_attention),
         TemplateSpec("attention of few queries", decode.KINDS, decode.offer_split),
         TemplateSpec("attention, keys in place", library.KINDS, library.offer_in_place),
+        TemplateSpec("attention, written out", written_offer.KINDS, written_offer.offer_written_out),
         TemplateSpec("attention's backward", backward_offer.KINDS, backward_offer.offer_attention_backward),
     ]
     if options.get("max_autotune", False):

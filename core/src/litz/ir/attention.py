@@ -44,7 +44,8 @@ class Attention(Template):
 
     query, key, value: as in the module's docstring, as strided references. scale: of the scores. score: a Loop whose
     ranges are (b, h, q, k), which loads `SCORE` at them and stores it there again. None: as it is. mask: a Loop of the
-    same ranges, which stores a bool. None: True. group: heads of the query that share one of the key.
+    same ranges, which stores a bool. None: True. group: heads of the query that share one of the key. nothing: what a
+    row gives that looks at no key: 0, or NaN as a softmax gives that is written out.
     """
 
     query: TensorRef = None  # type: ignore[assignment]
@@ -54,6 +55,7 @@ class Attention(Template):
     score: Loop | None = None
     mask: Loop | None = None
     blocks: Blocks | None = None
+    nothing: float = 0.0
 
     @property
     def group(self) -> Expr:

@@ -106,6 +106,13 @@ def walk(*roots: Node, into: Callable[[Node], bool] | None = None) -> Iterator[N
             stack.extend((arg, False) for arg in reversed(node.args) if arg not in seen)
 
 
+def uncast(node: Node) -> Node:
+    """The node without conversions from one floating-point type to another."""
+    while node.op == "cast" and node.dtype.is_floating_point and node.args[0].dtype.is_floating_point:
+        node = node.args[0]
+    return node
+
+
 def rewrite(roots: tuple[Node, ...], change: Callable[[Node, tuple[Node, ...]], Node]) -> tuple[Node, ...]:
     """The roots with every node replaced by `change(node, new_args)`, from the leaves up."""
     done: dict[Node, Node] = {}

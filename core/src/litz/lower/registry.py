@@ -37,6 +37,7 @@ MODULES = (
     "attention",
     "sdpa",
     "attention_backward",
+    "user_kernels",
     "collective",
     "joining",
     "indexing",

@@ -16,6 +16,9 @@ from typing import Any
 
 import torch
 
+Grid = int | tuple[int, int, int]
+"""Blocks along x, or along x, y and z."""
+
 _INVALID_CONTEXT = 201
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _DEFAULT_SHARED = 48 * 1024
@@ -90,9 +93,9 @@ def load_function(
 def make_launch(function: Function, native: ModuleType | None) -> Callable[..., None]:
     """`launch(grid, *values)`, which launches the kernel on torch's current stream.
 
-    native: `native_launch.load`'s. Values are ints of up to 64 bits, signed or not. TypeError for too few, too many or
-    what is no int; OverflowError for a grid of 2**32 blocks; RuntimeError for what the driver refuses. Threads may call
-    at once.
+    native: `native_launch.load`'s. A grid is a `Grid`. Values are ints of up to 64 bits, signed or not. TypeError for
+    too few, too many or what is no int; OverflowError for a grid of 2**32 blocks; RuntimeError for what the driver
+    refuses. Threads may call at once.
     """
     return _launch_by_ctypes(function) if native is None else _launch_natively(function, native)
 
@@ -116,7 +119,7 @@ def _launch_natively(function: Function, native: ModuleType, **more: Any) -> Cal
     """`native.Launch`, with what it calls when it could not launch: ctypes does it then, or it is an error."""
     slow = _launch_by_ctypes(function)
 
-    def recover(status: int, grid: int, *values: int) -> None:
+    def recover(status: int, grid: Grid, *values: int) -> None:
         if status and status != _INVALID_CONTEXT:
             _check(status, f"launching {function.name}")
         slow(grid, *values)
@@ -148,20 +151,21 @@ def _launch_by_ctypes(function: Function) -> Callable[..., None]:
     device_of = torch._C._cuda_getDevice
     lock = threading.Lock()
 
-    def launch(grid: int, *values: int) -> None:
+    def launch(grid: Grid, *values: int) -> None:
         if len(values) != arguments:
             raise TypeError(f"the kernel takes {arguments} arguments, {len(values)} were given")
-        if grid >> 32:
+        blocks = (grid, 1, 1) if isinstance(grid, int) else grid
+        if any(extent >> 32 for extent in blocks):
             raise OverflowError(f"a grid of {grid} blocks")
         if device_of() != device:
             with torch.cuda.device(device):
                 return launch(grid, *values)
         with lock:  # the slots are shared; the driver copies them before it returns
             slots[:arguments] = values  # type: ignore[call-overload]
-            status = launch_kernel(handle, grid, 1, 1, threads, 1, 1, shared, stream_of(device), pointers, None)
+            status = launch_kernel(handle, *blocks, threads, 1, 1, shared, stream_of(device), pointers, None)
             if status == _INVALID_CONTEXT:
                 _make_current(device)
-                status = launch_kernel(handle, grid, 1, 1, threads, 1, 1, shared, stream_of(device), pointers, None)
+                status = launch_kernel(handle, *blocks, threads, 1, 1, shared, stream_of(device), pointers, None)
         if status:
             _check(status, f"launching {function.name}")
 

@@ -24,7 +24,7 @@ struct Launch {
     LaunchKernel launch_kernel;
     void *function;
     bool fixed;  // the grid is; else it is the first argument
-    unsigned grid, threads, shared;
+    unsigned grid[3], threads, shared;
     Py_ssize_t arguments, parameters;
     long device;
     PyObject *device_number, *device_of, *stream_of, *recover;
@@ -32,10 +32,9 @@ struct Launch {
     PyObject *otherwise;  // called instead, with the same arguments, where they are not
 };
 
-// False, with an exception, if it is none.
-bool read_grid(PyObject *value, unsigned *grid) {
+bool read_extent(PyObject *value, unsigned *grid) {
     if (!PyLong_Check(value)) {
-        PyErr_Format(PyExc_TypeError, "the grid must be an int, not %.100s", Py_TYPE(value)->tp_name);
+        PyErr_Format(PyExc_TypeError, "the grid must be an int, or three, not %.100s", Py_TYPE(value)->tp_name);
         return false;
     }
     const long long number = PyLong_AsLongLong(value);
@@ -48,14 +47,29 @@ bool read_grid(PyObject *value, unsigned *grid) {
     return true;
 }
 
+// Blocks along x, or a tuple of those along x, y and z. False, with an exception, if it is neither.
+bool read_grid(PyObject *value, unsigned grid[3]) {
+    grid[1] = grid[2] = 1;
+    if (!PyTuple_Check(value)) return read_extent(value, grid);
+    if (PyTuple_GET_SIZE(value) != 3) {
+        PyErr_Format(PyExc_TypeError, "a grid has 3 extents, not %zd", PyTuple_GET_SIZE(value));
+        return false;
+    }
+    for (int n = 0; n < 3; n++)
+        if (!read_extent(PyTuple_GET_ITEM(value, n), &grid[n])) return false;
+    return true;
+}
+
 PyObject *wrong_count(const Launch *self, Py_ssize_t given) {
     const Py_ssize_t wanted = self->arguments + !self->fixed;
     return PyErr_Format(PyExc_TypeError, "the kernel takes %zd arguments, %zd were given", wanted, given);
 }
 
 // recover(status, grid, *values): it says what went wrong, or launches after all.
-PyObject *call_recover(const Launch *self, int status, unsigned grid, PyObject *const *values) {
-    PyObject *numbers[] = {PyLong_FromLong(status), PyLong_FromUnsignedLong(grid)};
+PyObject *call_recover(const Launch *self, int status, const unsigned grid[3], PyObject *const *values) {
+    const bool flat = grid[1] == 1 && grid[2] == 1;
+    PyObject *numbers[] = {PyLong_FromLong(status), flat ? PyLong_FromUnsignedLong(grid[0])
+                                                         : Py_BuildValue("(III)", grid[0], grid[1], grid[2])};
     PyObject *result = nullptr;
     if (numbers[0] && numbers[1]) {
         auto given = static_cast<PyObject **>(__builtin_alloca((2 + self->arguments) * sizeof(PyObject *)));
@@ -79,8 +93,8 @@ PyObject *call(PyObject *object, PyObject *const *given, size_t flags, PyObject 
     }
     if (count != self->arguments + !self->fixed) return wrong_count(self, count);
     PyObject *const *values = given;
-    unsigned grid = self->grid;
-    if (!self->fixed && !read_grid(*values++, &grid)) return nullptr;
+    unsigned grid[] = {self->grid[0], self->grid[1], self->grid[2]};
+    if (!self->fixed && !read_grid(*values++, grid)) return nullptr;
 
     // Every argument has a slot of 8 bytes: a 32-bit parameter reads the lower half of its. Those after them are null.
     auto slots = static_cast<uint64_t *>(__builtin_alloca((self->parameters + 1) * sizeof(uint64_t)));
@@ -119,7 +133,8 @@ PyObject *call(PyObject *object, PyObject *const *given, size_t flags, PyObject 
     int status;
     // It blocks while the queue of launches is full, and the values have been read: no other thread need wait.
     Py_BEGIN_ALLOW_THREADS
-    status = self->launch_kernel(self->function, grid, 1, 1, self->threads, 1, 1, self->shared, stream, places, nullptr);
+    status = self->launch_kernel(self->function, grid[0], grid[1], grid[2], self->threads, 1, 1, self->shared, stream,
+                                 places, nullptr);
     Py_END_ALLOW_THREADS
     if (status) return call_recover(self, status, grid, values);
     Py_RETURN_NONE;
@@ -144,8 +159,8 @@ PyObject *make(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
         PyErr_SetString(PyExc_ValueError, "masks are a byte for each argument, and need `otherwise`");
         return nullptr;
     }
-    unsigned blocks = 0;
-    if (grid != Py_None && !read_grid(grid, &blocks)) return nullptr;
+    unsigned blocks[] = {0, 1, 1};
+    if (grid != Py_None && !read_grid(grid, blocks)) return nullptr;
     PyObject *device_number = PyLong_FromLong(device);
     auto self = device_number ? reinterpret_cast<Launch *>(type->tp_alloc(type, 0)) : nullptr;
     if (!self) {
@@ -156,7 +171,7 @@ PyObject *make(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     self->launch_kernel = reinterpret_cast<LaunchKernel>(static_cast<uintptr_t>(launch_kernel));
     self->function = reinterpret_cast<void *>(static_cast<uintptr_t>(function));
     self->fixed = grid != Py_None;
-    self->grid = blocks;
+    for (int n = 0; n < 3; n++) self->grid[n] = blocks[n];
     self->threads = threads;
     self->shared = shared;
     self->arguments = arguments;

@@ -23,3 +23,11 @@ time of `as_strided`.
 def storage_use_count(storage: torch.UntypedStorage) -> int:
     """How many owners a storage has, this Python object included."""
     return int(torch._C._storage_Use_Count(storage._cdata))
+
+
+def user_kernel(number: int, constants_number: int) -> tuple[Any, Any]:
+    """A Triton kernel of the user's, and its arguments that are constant by name, in torch's tables. AssertionError or
+    KeyError where they have none of this number."""
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table as table
+
+    return table.get_kernel(number), table.get_constant_args(constants_number)

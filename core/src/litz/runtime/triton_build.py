@@ -210,7 +210,7 @@ def _make(source: KernelSource, capability: tuple[int, int], variant: Variant, f
         "name": compiled.metadata.name,
         "threads": compiled.metadata.num_warps * 32,
         "shared": compiled.metadata.shared,
-        "parameters": _count_parameters(compiled.asm["ptx"]),
+        "parameters": count_parameters(compiled.asm["ptx"]),
         "scratch": getattr(compiled.metadata, "global_scratch_size", 0) or 0,
     }
     (folder / "kernel.cubin").write_bytes(compiled.asm["cubin"])
@@ -222,7 +222,8 @@ def _problem(error: BaseException) -> str:
     return text if error.__cause__ is None else f"{text}\n{_problem(error.__cause__)}"
 
 
-def _count_parameters(ptx: str) -> int:
+def count_parameters(ptx: str) -> int:
+    """Of the kernel's function in PTX."""
     entry = re.search(r"\.entry\s+\w+\s*\(([^)]*)\)", ptx)
     assert entry is not None
     return entry.group(1).count(".param")
@@ -257,14 +258,13 @@ def load(source: KernelSource, context: CodegenContext) -> Callable[..., None]:
     index = context.target.index
     device = torch.cuda.current_device() if index is None else index
     capability, cache = divmod(context.target.capability, 10), context.cache
-    expected = expected_variant(source, context.program.hint)
     compiler = getattr(context.options, "cpp_compiler", None)
     native_launch.prepare(compiler, cache.counted())
     return Launcher(
         source,
         device,
         lambda variant: build(source, capability, cache, variant),
-        expected,
+        expected_variant(source, context.program.hint),
         lambda: native_launch.load(compiler, cache.counted()),
     ).function
 
@@ -306,7 +306,7 @@ class Launcher:
     def _keep(self, number: int, function: cuda_driver.Function, scratch: int) -> Callable[..., None]:
         launch = cuda_driver.make_launch(function, self.native())
         if scratch:
-            launch = _with_scratch(launch, scratch, self.device)
+            launch = with_scratch(launch, scratch, self.device)
         with self._lock:
             found = self._launches[number] = self._launches[number] or launch
             return found
@@ -346,13 +346,13 @@ class Launcher:
         return made
 
 
-def _with_scratch(launch: Callable[..., None], nbytes: int, device: int) -> Callable[..., None]:
+def with_scratch(launch: Callable[..., None], nbytes: int, device: int) -> Callable[..., None]:
     """A launch that hands the kernel memory of its own. It may be freed at once: the allocator gives it to nobody but
     what follows on the same stream."""
     place = torch.device("cuda", device)
 
-    def launch_with_scratch(grid: int, *values: int) -> None:
+    def launchwith_scratch(grid: int, *values: int) -> None:
         scratch = torch.empty(grid * nbytes, dtype=torch.uint8, device=place)
         launch(grid, *values, scratch.data_ptr())
 
-    return launch_with_scratch
+    return launchwith_scratch

@@ -12,7 +12,7 @@ from typing import Any
 from litz.target import target_of
 from litz_plugins import CodegenContext, KernelSource, Target
 
-from . import native_launch, triton_build
+from . import native_launch, triton_build, user_kernels
 from .triton_build import Binary, Variant
 
 
@@ -29,6 +29,13 @@ def pack(source: KernelSource, context: CodegenContext, folder: Path, common: Pa
     native = native_launch.find(getattr(context.options, "cpp_compiler", None), context.cache)
     if native is not None and not (common / native.name).exists():
         shutil.copyfile(native, common / native.name)
+    if "user_kernel" in source.settings:
+        known, files = user_kernels.pack(
+            source, context.program.hint, lambda *what: user_kernels.compile_user_kernel(source, *what)
+        )
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        return known
     capability = divmod(context.target.capability, 10)
     expected = triton_build.expected_variant(source, context.program.hint).number
     return packed(source, folder, lambda v: triton_build.build(source, capability, context.cache, v), expected)
@@ -45,15 +52,18 @@ def packed(source: KernelSource, folder: Path, binary: Callable[[Variant], Binar
 
 
 def unpack(source: KernelSource, files: Mapping[str, Path], data: Mapping[str, Any]) -> Callable[..., Any]:
+    library = files.get(native_launch.library_name())
+    if "user_kernel" in source.settings:
+        provide = user_kernels.unpacked(source, data, lambda name: files[name].read_bytes())
+        return user_kernels.UserLauncher(source, 0, provide, lambda: _launcher(library)).function
     places = {number: files[f"{number}.cubin"] for number in data["variants"]}
 
     def binary(variant: Variant) -> Binary:
         number = str(variant.number)
         return Binary(places[number].read_bytes(), **data["variants"][number])
 
-    native = files.get(native_launch.library_name())
     expected = Variant.of(data["expected"])
-    return triton_build.Launcher(source, 0, binary, expected, lambda: _launcher(native)).function
+    return triton_build.Launcher(source, 0, binary, expected, lambda: _launcher(library)).function
 
 
 @cache

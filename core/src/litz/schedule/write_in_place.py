@@ -4,6 +4,9 @@ In and out: a Program. `cache.index_copy_(2, position, key)` becomes, as AOTAuto
 the cache and the new keys, and at the end all of it is copied to the cache: twice the cache is read and written for one
 row. Where nobody wants the old values any more once the new ones are written, the copy is the input. Where inputs lie,
 and that they share no memory but as they were traced, is looked at on each call (`litz.capture.aliasing`).
+
+A kernel of the user's writes a copy too. Where what was copied is a temporary that nobody reads afterwards, it is made
+in the copy's place.
 """
 
 from __future__ import annotations
@@ -11,12 +14,12 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from litz.ir import Blocks, Extern, Loop, Node, Program, TensorRef
+from litz.ir import Blocks, Extern, KernelCall, Loop, Node, Program, TensorRef
 from litz.ir.arguments import rebuild
 from litz.ir.index import ONE
 from litz.ir.node import intern, with_args
 from litz.ir.transform import map_stores
-from litz_plugins import PassContext
+from litz_plugins import KernelSource, PassContext
 
 
 def write_in_place(program: Program, context: PassContext) -> Program:
@@ -32,7 +35,30 @@ def write_in_place(program: Program, context: PassContext) -> Program:
         operations = (renamed(op, copy, name) for op in program.operations if op.name not in (first, last))
         buffers = {each: buffer for each, buffer in program.buffers.items() if each != copy}
         program = replace(program, operations=tuple(operations), buffers=buffers)
+    for call in [op for op in program.operations if isinstance(op, KernelCall)]:
+        for name in call.mutates:
+            program = _made_in_place(name, program, context)
     return program
+
+
+def _made_in_place(copy: str, program: Program, context: PassContext) -> Program:
+    """The program without the loop that copies a temporary to `copy`, where nobody reads the temporary after that."""
+    roots, at = {*program.roots, *program.roots.values()}, program.positions
+    first, *others = program.writers[copy]
+    old = _source(first, copy, program) if isinstance(first, Loop) else None
+    if old is None or not others or {old, copy} & roots or old in program.output_buffers:
+        return program
+    mine, own = program.buffers[copy], program.buffers[old]
+    if own.kind != "temporary" or mine.layout != own.layout or mine.dtype != own.dtype or mine.device != own.device:
+        return program
+    begin = min(at[op.name] for op in others)
+    if any(at[op.name] >= begin for op in program.readers[old]) or any(
+        at[op.name] > at[first.name] for op in program.writers[old]
+    ):
+        return program
+    context.record(copy, "made in place", f"nobody reads what {first.name} copied once that is written")
+    operations = tuple(renamed(op, old, copy) for op in program.operations if op.name != first.name)
+    return replace(program, operations=operations, buffers={n: b for n, b in program.buffers.items() if n != old})
 
 
 def _copy_of(name: str, program: Program) -> str | None:
@@ -93,11 +119,14 @@ def renamed(value: Any, old: str, new: str) -> Any:
     """An operation, or what one holds, on another buffer."""
     if isinstance(value, TensorRef):
         return replace(value, buffer=new) if value.buffer == old else value
+    if isinstance(value, KernelSource):
+        return replace(value, arguments=tuple(new if item == old else item for item in value.arguments))
     if isinstance(value, Loop):
         return _renamed_loop(value, old, new)
     if isinstance(value, Extern):
         found = _renamed_fields(value, old, new)
-        return replace(found, mutates=tuple(new if name == old else name for name in found.mutates))
+        own = {each: tuple(new if n == old else n for n in getattr(found, each)) for each in ("mutates", "outputs")}
+        return replace(found, **own)
     if isinstance(value, (tuple, list, dict)):
         return rebuild(value, lambda leaf: renamed(leaf, old, new))
     return _renamed_fields(value, old, new) if isinstance(value, Blocks) else value

@@ -77,3 +77,4 @@ from .shapes import (
     value_ranges,
     without_guards,
 )
+from .user_kernels import UserKernel, is_uninitialized, kernel_writes, launch_user_kernel, user_kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +44,7 @@ def export(
     from torch.utils import _pytree as pytree
 
     program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
-    program = program.run_decompositions(dict(decompositions))
+    program = _decomposed(program, dict(decompositions))
     signature = program.graph_signature
     placeholders = {node.name: node for node in program.graph_module.graph.find_nodes(op="placeholder")}
     inputs, positions = list[dict[str, Any]](), dict[str, int]()
@@ -83,6 +84,14 @@ def export(
         pytree.treespec_dumps(out_spec),
         ranges,
     )
+
+
+def _decomposed(program: Any, table: dict[OpOverload, Callable[..., Any]]) -> Any:
+    """Its ops in pieces. A `torch.library.triton_op` too, where this version of torch says how: the process that loads
+    the package need not have it."""
+    if "decompose_custom_triton_ops" in inspect.signature(program.run_decompositions).parameters:
+        return program.run_decompositions(table, decompose_custom_triton_ops=True)
+    return program.run_decompositions(table)
 
 
 def _ends(bounds: Any) -> tuple[int, int | None]:

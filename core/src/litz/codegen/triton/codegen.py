@@ -65,7 +65,8 @@ class TritonCodegen:
         Safe to call from several threads at a time. KernelBuildError if the kernel does not compile.
         """
         # By name: code generation does not import the runtime.
-        launcher: Callable[..., None] = import_module("litz.runtime.triton_build").load(source, context)
+        module = "litz.runtime.user_kernels" if "user_kernel" in source.settings else "litz.runtime.triton_build"
+        launcher: Callable[..., None] = import_module(module).load(source, context)
         return launcher
 
 

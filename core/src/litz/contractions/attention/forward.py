@@ -26,7 +26,7 @@ from litz.codegen.triton.values import Value
 from litz.ir import Blocks, Layout, Node, Range, TensorRef
 from litz.ir.attention import SCORE
 from litz.ir.index import ZERO, Expr, floordiv
-from litz.ir.node import walk
+from litz.ir.node import uncast, walk
 from litz_plugins import KernelSource
 
 from .bounds import Bounds, find_bounds
@@ -35,6 +35,10 @@ from .tiles import LEAST, Tiles, parts
 
 LOG2_E = 1 / math.log(2)
 TILE = frozenset("yx")
+LEAST_SCALED = -2.3e38
+"""The least score that is finite when it counts in powers of 2."""
+NOTHING_SEEN = -1e37
+"""A row of no greater score has seen nothing but keys that are masked by the least number."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,31 @@ def write_attention(plan: AttentionPlan, tiles: Tiles, name: str) -> KernelSourc
     return Forward(plan, tiles).source(name)
 
 
+def has_least(score: Node) -> bool:
+    """Is a mask of the least number there is part of what becomes of a score?"""
+    return any(is_least(node) for node in walk(score))
+
+
+def is_least(node: Node) -> bool:
+    return node.op == "const" and -math.inf < node.attrs[0] < LEAST_SCALED
+
+
+def least_mask(score: Node | None) -> Node | None:
+    """The condition without which a score becomes, or has added to it, the least number there is; None without one."""
+    if score is None:
+        return None
+    score = uncast(score)
+    for node in map(uncast, score.args if score.op == "add" else (score,)):
+        if node.op != "where":
+            continue
+        condition, yes, no = node.args[0], uncast(node.args[1]), uncast(node.args[2])
+        if condition.op == "bitwise_not":
+            condition, yes, no = condition.args[0], no, yes
+        if is_least(no) and (score.op == "where" or (yes.op == "const" and yes.attrs[0] == 0)):
+            return condition
+    return None
+
+
 def check_blocks(blocks: Blocks | None, tiles: Tiles) -> None:
     """Unsuitable unless a tile is part of one block. One block for all is as good as none."""
     if blocks is None:
@@ -125,6 +154,11 @@ class Forward:
         self.folded = plan.score is None and float(self.attention.scale) > 0
         """Is the scale part of the exponent's factor? Scores are then what the product gives."""
         self.factor = (float(self.attention.scale) if self.folded else 1.0) * LOG2_E
+        written_out = math.isnan(plan.attention.nothing)
+        self.subtracts_first = plan.score is not None and (written_out or has_least(plan.score))
+        """Is the greatest score subtracted before the factor? Masks of softmaxes that are written out are the least
+        number there is, which times the factor is -inf: a row of nothing else has even weights all the same. It costs
+        a subtraction a score."""
 
     def keys(self, beyond: bool) -> KeyAxis:
         return KeyAxis("x", (Range(K, self.plan.size[3]),), self.tiles.keys, beyond)
@@ -222,8 +256,11 @@ class Forward:
         if blocks is None:
             emit("zero = h0 * 0")  # of the type of indices
             bounds = find_bounds(self.plan.mask, Q, K)
+            seen = find_bounds(least_mask(self.plan.score) if self.subtracts_first else None, Q, K)
             if bounds:
                 self.walk_between(bounds)
+            elif seen.upper:
+                self.walk_seen(seen)
             else:
                 self.walk_all()
             return
@@ -280,6 +317,18 @@ class Forward:
         self.walk("opened", "closed", False, False)
         if bounds.upper or self.uneven:
             self.walk("tl.maximum(opened, closed)", "end", True, self.uneven)
+
+    def walk_seen(self, bounds: Bounds) -> None:
+        """Over the tiles up to the last key that a mask of the least number leaves, and over those behind only if some
+        row has seen nothing by then: what is masked weighs nothing beside any other score, but in such a row all keys
+        count."""
+        emit, keys = self.tile.emit, self.plan.text(self.plan.size[3])
+        emit(f"yfirst = row{self.wide} * YBLOCK", "ylast = yfirst + YBLOCK - 1")
+        last = self.limit(bounds.upper, True, "tl.minimum", f"{keys} - 1")
+        emit(f"end = tl.cdiv(tl.maximum({last} + 1, 0), XBLOCK) * XBLOCK")
+        self.walk("0", f"tl.minimum(end, {keys})", True, self.uneven)
+        emit(f"last = tl.where(tl.min(maximum, 0) < {NOTHING_SEEN!r}, {keys}, 0)")
+        self.walk("end", "last", True, self.uneven)
 
     def limit(self, limits: tuple[Expr, ...], greatest: bool, combine: str, found: str) -> str:
         """The text of the least or greatest value of each limit among the tile's queries, and `found`, combined."""
@@ -357,14 +406,22 @@ class Forward:
             emit(f"scores = scores * {float(self.attention.scale)!r}")
         self.write_body(with_mask, beyond)
         factor = repr(self.factor)
-        emit(
-            "greatest = tl.maximum(maximum, tl.max(scores, 1))",
-            # A row without a key so far has -inf, and -inf - -inf would be NaN.
-            f'shift = tl.where(greatest == float("-inf"), 0.0, greatest) * {factor}',
-            f"weights = tl.exp2(scores * {factor} - shift[:, None])",
-            f"smaller = tl.exp2(maximum * {factor} - shift)",
-            "total = total * smaller + tl.sum(weights, 1)",
-        )
+        emit("greatest = tl.maximum(maximum, tl.max(scores, 1))")
+        # A row without a key so far has -inf, and -inf - -inf would be NaN.
+        finite = f"tl.where(greatest < {LEAST_SCALED!r}, 0.0, greatest)"
+        if self.subtracts_first:
+            emit(
+                'shift = tl.where(greatest == float("-inf"), 0.0, greatest)',
+                f"weights = tl.exp2((scores - shift[:, None]) * {factor})",
+                f"smaller = tl.exp2((maximum - shift) * {factor})",
+            )
+        else:
+            emit(
+                f"shift = {finite} * {factor}",
+                f"weights = tl.exp2(scores * {factor} - shift[:, None])",
+                f"smaller = tl.exp2(maximum * {factor} - shift)",
+            )
+        emit("total = total * smaller + tl.sum(weights, 1)")
         element = ELEMENTS[plan.dtype]
         for e in self.across:
             masks = [*outside, *e.mask("[None, :]")]
@@ -397,9 +454,11 @@ class Forward:
     # -------------------------------------------------------------------------------------------------------- results
 
     def write_results(self) -> None:
-        """A row without a key gives 0, and -inf as its logsumexp and maximum, both of which count in powers of 2."""
+        """A row without a key gives 0 (or 0 / 0), and -inf as its logsumexp and maximum, both of which count in powers
+        of 2."""
         attention, plan, emit = self.attention, self.plan, self.tile.emit
-        emit("divisor = tl.where(total == 0.0, 1.0, total)[:, None]")
+        empty = "total" if math.isnan(attention.nothing) else "tl.where(total == 0.0, 1.0, total)"
+        emit(f"divisor = ({empty})[:, None]")
         out, *others = attention.outputs
         assert out is not None
         for e in self.across:

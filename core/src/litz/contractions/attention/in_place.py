@@ -40,15 +40,15 @@ class InPlace:
 
 def read_in_place(attention: Attention, program: Program) -> InPlace:
     """The attention with all that can be read in place. The call and its arguments are left as they are."""
-    key, value = (_behind(ref, attention, program) for ref in (attention.key, attention.value))
+    key, value = (behind(ref, attention, program) for ref in (attention.key, attention.value))
     if key.layout.size[1] != value.layout.size[1]:  # one of them was repeated otherwise
         key, value = attention.key, attention.value
     changed = replace(
         attention,
         key=key,
         value=value,
-        score=_inlined(attention.score, attention, program),
-        mask=_inlined(attention.mask, attention, program),
+        score=inlined(attention.score, attention, program),
+        mask=inlined(attention.mask, attention, program),
     )
     return InPlace(changed, _unneeded(changed, attention, program))
 
@@ -63,7 +63,7 @@ def operand_buffers(attention: Attention) -> tuple[str, ...]:
 # Keys and values.
 
 
-def _behind(ref: TensorRef, attention: Attention, program: Program) -> TensorRef:
+def behind(ref: TensorRef, attention: Attention, program: Program) -> TensorRef:
     """The tensor that one of keys or values was copied from, by head of the key; the same where it was not copied."""
     while True:
         found = _source(ref, attention, program)
@@ -124,7 +124,7 @@ def _strided(
 # Bodies.
 
 
-def _inlined(loop: Loop | None, attention: Attention, program: Program) -> Loop | None:
+def inlined(loop: Loop | None, attention: Attention, program: Program) -> Loop | None:
     """A body with what makes the buffers that it loads, as far as that is pointwise."""
     kept: set[str] = set()
     while loop is not None:
@@ -200,4 +200,4 @@ def whole(buffer: Buffer) -> TensorRef:
     return TensorRef(buffer.name, Layout(buffer.layout.size, buffer.layout.stride))
 
 
-__all__ = ["InPlace", "operand_buffers", "read_in_place", "whole"]
+__all__ = ["InPlace", "behind", "inlined", "operand_buffers", "read_in_place", "whole"]

@@ -72,10 +72,10 @@ def _suitable(plan: AttentionPlan, target: Target) -> Iterator[Tiles]:
         raise why
 
 
-def kernel_call(plan: AttentionPlan, tiles: Tiles) -> KernelCall:
-    """The kernel in the place of the library call."""
+def kernel_call(plan: AttentionPlan, tiles: Tiles, meaning: Meaning | None = None) -> KernelCall:
+    """The kernel in the place of the library call. meaning: of what it stands for instead, which reads the same."""
     attention = plan.attention
-    meaning = Meaning(cut(plan.program, [attention], plan.outputs))
+    meaning = meaning or Meaning(cut(plan.program, [attention], plan.outputs))
     return KernelCall(
         attention.name,
         attention.device,
@@ -87,18 +87,27 @@ def kernel_call(plan: AttentionPlan, tiles: Tiles) -> KernelCall:
     )
 
 
-def estimate(plan: AttentionPlan, tiles: Tiles, target: Target) -> Estimate:
-    """Of a kernel that looks at all keys: how many blocks are listed is known at run time only."""
+def estimate(plan: AttentionPlan, tiles: Tiles, target: Target, with_body: bool = True) -> Estimate:
+    """Of a kernel that looks at all keys: how many blocks are listed is known at run time only. with_body: what becomes
+    of the scores is counted."""
     program = plan.program
-    batch, heads, rows, keys = map(program.hint, plan.size)
-    scores = float(batch * heads * rows * keys)
-    flops = {plan.dtype: 2 * scores * sum(plan.widths)}
-    each = sum(OPS[node.op].flops for node in plan.body.nodes if node.op in OPS)
-    flops[torch.float32] = flops.get(torch.float32, 0.0) + scores * each
+    batch, heads, rows, _ = map(program.hint, plan.size)
+    flops = {plan.dtype: 2 * scores_of(plan) * sum(plan.widths)}
+    flops[torch.float32] = flops.get(torch.float32, 0.0) + (body_flops(plan) if with_body else 0.0)
     reads = sum(_bytes(ref, program) for ref in plan.attention.refs)
     writes = sum(_bytes(TensorRef(name, program.buffers[name].layout), program) for name in plan.outputs)
     pieces = batch * heads * ceil(rows / tiles.rows)
     return estimate_work(Work("attention", flops, reads, writes, pieces), target)
+
+
+def scores_of(plan: AttentionPlan) -> float:
+    """How many there are."""
+    return float(prod(map(plan.program.hint, plan.size)))
+
+
+def body_flops(plan: AttentionPlan) -> float:
+    """Of what becomes of the scores."""
+    return scores_of(plan) * sum(OPS[node.op].flops for node in plan.body.nodes if node.op in OPS)
 
 
 def _bytes(ref: TensorRef, program: Program) -> float:
@@ -107,4 +116,4 @@ def _bytes(ref: TensorRef, program: Program) -> float:
     return float(elements * program.buffers[ref.buffer].dtype.itemsize)
 
 
-__all__ = ["KINDS", "choose_tiles", "estimate", "kernel_call", "offer_attention", "written"]
+__all__ = ["KINDS", "body_flops", "choose_tiles", "estimate", "kernel_call", "offer_attention", "written"]

@@ -23,10 +23,11 @@ from litz.codegen.triton.passes import write_body
 from litz.codegen.triton.text import IndexText, size_text
 from litz.codegen.triton.tiling import Axis, Tiling
 from litz.codegen.triton.values import Tile, Value
-from litz.ir import Buffer, Loop, Program, Range
+from litz.ir import Buffer, Loop, Node, Program, Range
 from litz.ir.dtypes import short
 from litz.ir.index import ONE, Expr, Symbol, stride_of
 from litz.ir.index import product as product_of
+from litz.ir.node import walk
 from litz.ir.ops import OPS
 from litz_plugins import COUNTERS, KernelSource
 
@@ -104,6 +105,7 @@ class _Writer:
         gemm, config, plan = self.gemm, self.config, self.plan
         self.splits = self.partial is not None or self.workspace is not None
         self.uniform: frozenset[Symbol] = frozenset()
+        self.outside: dict[str, dict[Node, Value]] = {}
         self.loop, self.row, self.column, self.names = plan.loop, plan.row, plan.column, plan.names
         self.index_type, self.limits = plan.index_type, plan.limits
         axes = Axis(self.row, gemm.rows, config.m), Axis(self.column, gemm.columns, config.n)
@@ -265,8 +267,8 @@ class _Writer:
                 walks[-1].append(product)
             else:
                 walks.append([product])
-        for number, walk in enumerate(walks):
-            self._write_walk(walk, number)
+        for number, products in enumerate(walks):
+            self._write_walk(products, number)
 
     def _write_walk(self, products: Sequence[Product], number: int) -> None:
         """Products that share a depth, in one walk along it."""
@@ -301,6 +303,9 @@ class _Writer:
                     tile.emit(f"{side.pointer} = {self._pointer(side, {first.depth[0].var: depth})}")
         if together is not None:
             tile.emit(f"wide = tl.arange(0, {len(products)} * KBLOCK)[None, :]")
+        for pair in pairs:
+            for side in pair:
+                self._write_outside(side, first)
         tile.emit(f"for offset in range({start}, {end}, KBLOCK):")
         tile.depth += 1
         made: dict[str, Tile] = {}
@@ -365,28 +370,48 @@ class _Writer:
         tile.emit(f"every = tl.load({self.names.buffers[first.left.buffer]} + {text}{mask})")
         tile.emit(*split_lines("every", f"{self.row.upper()}BLOCK", count))
 
+    def _tile(self, side: _Side, prologue: Loop, product: Product, names: Mapping[Symbol, str], prefix: str) -> Tile:
+        """A tile of its own for a prologue: its axes are the depth's and one of the result's."""
+        across = self.tiling.axis(side.axis)
+        assert across is not None
+        depth = Axis("k", tuple(r for r in product.depth if r.var not in self.uniform), self.config.k)
+        axes = (across, depth) if side.axis == self.row else (depth, across)
+        tile = (HalfTile if half_tile.pays(prologue) else Tile)(
+            prologue,
+            self.program.buffers,
+            Tiling(axes, self.config.warps),
+            replace(self.names, variables=dict(names)),
+            self.index_type,
+            prefix=prefix,
+        )
+        tile.depth = self.tile.depth
+        if isinstance(tile, HalfTile) and side.operand.words:
+            tile.words = frozenset(name for name in prologue.reads if not self._may_start_anywhere(name))
+        return tile
+
+    def _write_outside(self, side: _Side, product: Product) -> None:
+        """Which rows a prologue gathers, before the walk: they are the same at each step."""
+        prologue = side.operand.prologue
+        if prologue is None or not any(node.indirect for node in prologue.loads):
+            return
+        along = {r.var for r in product.depth}
+        positions = walk(*(position for node in prologue.loads for position in node.indirect))
+        outside = [node for node in positions if along.isdisjoint(prologue.variables[node]) and node.op != "const"]
+        tile = self._tile(side, prologue, product, self.names.variables, f"{side.name}row")
+        tile.values.update(self.outside.get(side.name, {}))
+        tile.compute(outside)
+        self.tile.lines += tile.lines
+        self.tile.limits += tile.limits
+        self.outside[side.name] = dict(tile.values)
+
     def _write_prologue(self, side: _Side, prologue: Loop, product: Product, left: str, made: dict[str, Tile]) -> None:
         """An operand's tile as it is made. left: how much of the depth is left, "" where every step is a whole one.
         made: the tiles of this step so far, by side: what the products of a walk share is computed once."""
-        across = self.tiling.axis(side.axis)
-        assert across is not None
         tile = made.get(side.name)
         if tile is None:
             names = {**self.names.variables, **self._write_depth(side, product)}
-            depth = Axis("k", tuple(r for r in product.depth if r.var not in self.uniform), self.config.k)
-            axes = (across, depth) if side.axis == self.row else (depth, across)
-            # A tile of its own: its axes are the depth's and one of the result's.
-            tile = (HalfTile if half_tile.pays(prologue) else Tile)(
-                prologue,
-                self.program.buffers,
-                Tiling(axes, self.config.warps),
-                replace(self.names, variables=names),
-                self.index_type,
-                prefix=side.name,
-            )
-            tile.depth = self.tile.depth
-            if isinstance(tile, HalfTile) and side.operand.words:
-                tile.words = frozenset(name for name in prologue.reads if not self._may_start_anywhere(name))
+            tile = self._tile(side, prologue, product, names, side.name)
+            tile.values.update(self.outside.get(side.name, {}))
             if left:
                 tile.emit(f"kmask = depth{side.expand} < {left}")
             made[side.name] = tile

@@ -1,8 +1,9 @@
 """Prologues: the pointwise operation that makes an operand, as part of the kernel that multiplies it.
 
 In: a matrix product of a program. Out: the same with operands that are computed as they are loaded: a conversion from
-another dtype, a scale, an activation. An operand is taken over only where the product alone reads it, and where core
-could not have fused what makes it with anything before it. What it is rounded to stays the same.
+another dtype, a scale, an activation, rows that are gathered (the tokens of an expert, the experts of a token). An
+operand is taken over only where the product alone reads it, and where core could not have fused what makes it with
+anything before it. What it is rounded to stays the same.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from litz.cost.contractions import argument_names
 from litz.ir import Buffer, Layout, Loop, Program, Range, Store, Template, TensorRef
 from litz.ir.build import load
 from litz.ir.dtypes import STORED
+from litz.ir.node import walk
 from litz.ir.transform import flatten
 from litz.schedule.inline import Body
 
@@ -40,9 +42,13 @@ def with_prologues(
     left, right = (arguments[name] for name in OPERANDS[template.kind])
     if left.buffer == right.buffer:
         return None
+    ranges = {
+        "left": (*gemm.batch, *gemm.rows, *product.depth),
+        "right": (*gemm.batch, *product.depth, *gemm.columns),
+    }
     found = {
-        "left": _prologue(left, (*gemm.batch, *gemm.rows, *product.depth), template, program),
-        "right": _prologue(right, (*gemm.batch, *product.depth, *gemm.columns), template, program),
+        side: _prologue(ref, ranges[side], product.depth, template, program)
+        for side, ref in (("left", left), ("right", right))
     }
     found |= {side: None for side in found if side not in sides}
     taken = {side: prologue for side, prologue in found.items() if prologue is not None}
@@ -60,8 +66,11 @@ def with_prologues(
     return replace(gemm, products=(made,), epilogue=replace(gemm.epilogue, absorbed=absorbed))
 
 
-def _prologue(ref: TensorRef, ranges: Sequence[Range], template: Template, program: Program) -> Loop | None:
-    """What makes the operand's element at the variables of `ranges`, as a flat loop with one store."""
+def _prologue(
+    ref: TensorRef, ranges: Sequence[Range], depth: Sequence[Range], template: Template, program: Program
+) -> Loop | None:
+    """What makes the operand's element at the variables of `ranges`, as a flat loop with one store. None where each
+    element along the depth would be looked for by itself."""
     buffer = program.buffers[ref.buffer]
     body = _body(buffer, template, program)
     extents = {r.var: r.size for r in ranges}
@@ -73,6 +82,9 @@ def _prologue(ref: TensorRef, ranges: Sequence[Range], template: Template, progr
     tile = Buffer(OPERAND, buffer.dtype, buffer.device, Layout.contiguous(size))
     store = Store(OPERAND, tuple(r.var for r in ranges), value)
     loop = Loop(OPERAND, buffer.device, tuple(ranges), (), (store,), body.origins)
+    along = {r.var for r in depth}
+    if any(not along.isdisjoint(loop.variables[position]) for node in loop.loads for position in node.indirect):
+        return None
     return flatten(loop, {**program.buffers, OPERAND: tile})
 
 
@@ -87,9 +99,12 @@ def _body(buffer: Buffer, template: Template, program: Program) -> Body | None:
     places = {(node.buffer, node.index) for node in loop.loads}  # packed values are several loads of one place
     if not places or len(loop.nodes) > MOST_NODES or len(places) > MOST_LOADS:
         return None
-    if any(node.indirect or program.buffers[node.buffer].dtype not in STORED for node in loop.loads):
+    if any(program.buffers[node.buffer].dtype not in STORED for node in loop.loads):
         return None
-    if any(isinstance(writer, Loop) for name in loop.reads for writer in program.writers.get(name, ())):
+    positions = [position for node in loop.loads for position in node.indirect]
+    gathered = {node for node in loop.loads if node.indirect} | {*walk(*positions)}
+    beside = {node.buffer for node in loop.loads if node not in gathered}
+    if any(isinstance(writer, Loop) for name in beside for writer in program.writers.get(name, ())):
         return None  # core fuses the two
     return Body.of(loop)
 

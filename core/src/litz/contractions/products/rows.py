@@ -198,12 +198,21 @@ def _part(gemm: Gemm, template: Template, context: ChoiceContext, together: bool
         return Estimate(us, us, us, f"{share} of the library at its best, as measured")
     touched = {name for product in gemm.products for name in product.reads}
     touched |= {name for name in (*gemm.epilogue.loop.reads, *gemm.epilogue.writes) if name in program.buffers}
-    moved = sum(program.hint(program.buffers[name].nbytes) for name in touched)
+    gathered = _gathered(gemm)
+    moved = sum(program.hint(program.buffers[name].nbytes) for name in touched - gathered)
     weights = program.hint(gemm.count * gemm.n) * sum(program.hint(product.k) for product in gemm.products)
+    for buffer in (program.buffers[name] for name in gathered):
+        moved += min(weights * buffer.dtype.itemsize, program.hint(buffer.nbytes))
     convert = weights * len(prologue.nodes) * INSTRUCTIONS / (target.vector["fp32"] / 2)
     times = (max(moved / (target.bandwidth * share), convert) for share in REACHED)
     best, usual, worst = (time + target.launch_us for time in times)
     return Estimate(usual, best, worst, f"{moved / 1e6:.3g} MB at {target.bandwidth / 1e3:.4g} GB/s")
+
+
+def _gathered(gemm: Gemm) -> set[str]:
+    """Buffers of which the weights are some rows."""
+    loops = [product.right.prologue for product in gemm.products if product.right.prologue is not None]
+    return {node.buffer for loop in loops for node in loop.loads if node.indirect}
 
 
 __all__ = ["offer_rows"]

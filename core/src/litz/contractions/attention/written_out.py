@@ -1,0 +1,378 @@
+"""Attention that a model writes out: a product, what becomes of the scores, a softmax, and a second product.
+
+    weights = softmax(score(query @ key^T)), out = weights @ value
+
+In: the Template of the first product, where it stands. Out: the same as an `Attention`, and the operations that it
+stands for. The softmax is known by what its loops compute, whatever was inlined into which: a maximum and a sum along
+the keys, and a quotient. What becomes of the scores is any pointwise body: a scale, a bias, a mask, a soft cap.
+
+A row that a mask leaves no key is NaN, as in eager. Scores are not rounded to the operands' type in between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import sympy
+
+from litz.ir import Attention, Layout, Loop, Node, Operation, Program, Range, Store, Template, TensorRef
+from litz.ir.attention import SCORE
+from litz.ir.build import call, load
+from litz.ir.index import ONE, ZERO, Expr, Symbol, flat_index, loop_var, stride_of
+from litz.ir.node import rewrite, uncast, walk, with_args
+from litz.ir.transform import rename_nodes
+from litz.schedule.inline import Body
+
+from ..epilogue import stands
+from .in_place import behind, inlined, operand_buffers
+
+PRODUCTS = ("bmm", "mm")
+MOST_LOOPS = 8
+"""Between the two products, at most: a softmax is three."""
+MOST_NODES = 160
+"""Of what becomes of a score. DeBERTa's positions take 60."""
+
+B, H, Q, K = AT = tuple(map(loop_var, range(4)))
+
+
+class NotAttention(Exception):
+    """The product is none of attention's. The message is "" where it is not like one, else what is in the way."""
+
+
+@dataclass(frozen=True)
+class WrittenOut:
+    """attention: what is computed; its name, arguments and result are the second product's. out: how the result's
+    buffer lies as (batch, head, query, element). loops: names of the operations between the products. absorbs: names of
+    all operations that it stands for, but the first product, and that nobody else needs."""
+
+    attention: Attention
+    out: Layout
+    loops: tuple[str, ...]
+    absorbs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The loop that makes the weights: its ranges are the batch's, the heads', the queries' and the keys', where one
+    that it does not have is 1. mapping: of its variables to `AT`."""
+
+    ranges: tuple[Range, ...]
+    mapping: Mapping[Symbol, Expr]
+
+    @property
+    def extents(self) -> dict[Symbol, Expr]:
+        return {r.var: r.size for r in self.ranges}
+
+    @property
+    def size(self) -> tuple[Expr, ...]:
+        return tuple(r.size for r in self.ranges)
+
+    @property
+    def row(self) -> Expr:
+        """Which matrix of a batched product the variables mean."""
+        batch, head = (ZERO if size == ONE else var for size, var in zip(self.size, (B, H)))
+        return self.size[1] * batch + head
+
+    def layout(self, given: Layout, turned: bool = False) -> Layout:
+        """Of an operand of a product, (batch and head, rows, columns) or (rows, columns), as (batch, head, rows,
+        columns). turned: columns before rows."""
+        *outer, rows, columns = range(len(given.size))
+        if turned:
+            rows, columns = columns, rows
+        step = given.stride[outer[0]] if outer else ZERO
+        size = (*self.size[:2], given.size[rows], given.size[columns])
+        return Layout(size, (step * self.size[1], step, given.stride[rows], given.stride[columns]), given.offset)
+
+
+def find_written_out(first: Template, program: Program) -> WrittenOut:
+    """The attention whose scores a product makes. NotAttention where there is none."""
+    if first.kind not in PRODUCTS:
+        raise NotAttention("")
+    between, second = _between(first, program)
+    weights, value = second.args[:2]
+    axes = _axes(weights, between, program)
+    softmax = _Softmax(first, between, axes, program)
+    score, mask, scale = _bodies(softmax.score(weights.buffer), axes, first, program)
+    ranges, device = axes.ranges, first.device
+    operations: tuple[Operation, ...] = (first, *between, second)
+    origins = tuple(dict.fromkeys(name for op in operations for name in op.origins))
+    query, key = first.args[:2]
+
+    def body(node: Node | None) -> Loop | None:
+        return None if node is None else Loop(SCORE, device, ranges, (), (Store(SCORE, AT, node),), origins)
+
+    attention = Attention(
+        second.name,
+        device,
+        second.target,
+        (query, key, value),
+        outputs=second.outputs,
+        origins=origins,
+        kind="attention",
+        query=TensorRef(query.buffer, axes.layout(query.layout)),
+        key=TensorRef(key.buffer, axes.layout(key.layout, turned=True)),
+        value=TensorRef(value.buffer, axes.layout(value.layout)),
+        scale=scale,
+        score=body(score),
+        mask=body(mask),
+        nothing=math.nan,
+    )
+    attention = _in_place(attention, program)
+    (out,) = (name for name in second.outputs if name is not None)
+    loops = tuple(loop.name for loop in between)
+    absorbs = _absorbed(attention, first, (*loops, second.name), program)
+    return WrittenOut(attention, axes.layout(program.buffers[out].layout), loops, absorbs)
+
+
+def _between(first: Template, program: Program) -> tuple[tuple[Loop, ...], Template]:
+    """The loops that read what the product makes, directly or not, and the one product that reads what they make."""
+    made = [name for name in first.outputs if name is not None]
+    loops: list[Loop] = []
+    last: list[Operation] = []
+    for name in made:
+        if program.buffers[name].kind != "temporary" or name in program.output_buffers or name in program.roots:
+            raise NotAttention("")
+        for reader in program.readers[name]:
+            if isinstance(reader, Loop):
+                if reader not in loops:
+                    loops.append(reader)
+                    made += reader.writes
+            elif reader not in last:
+                last.append(reader)
+        if len(loops) > MOST_LOOPS or len(last) > 1:
+            raise NotAttention("")
+    reductions = sum(loop.is_reduction for loop in loops)
+    second = last[0] if last else None
+    if reductions < 2 or not isinstance(second, Template) or second.kind not in PRODUCTS:
+        raise NotAttention("")
+    return tuple(sorted(loops, key=lambda loop: program.positions[loop.name])), second
+
+
+def _axes(weights: TensorRef, between: tuple[Loop, ...], program: Program) -> Axes:
+    """What the variables of the loop that writes the weights mean to the second product."""
+    writer = next((loop for loop in between if weights.buffer in loop.writes), None)
+    if writer is None or writer.is_reduction or len(writer.stores) != 1 or not writer.stores[0].is_plain:
+        raise NotAttention("")
+    flat = flat_index(writer.stores[0].index, program.buffers[weights.buffer].layout.stride, ZERO)
+    *outer, rows, keys = range(len(weights.layout.size))
+    left = [r for r in writer.ranges if r.size != ONE]
+
+    def take(size: Expr, step: Expr) -> Range:
+        for r in left:
+            if _same(r.size, size) and _same(stride_of(flat, r.var), step):
+                left.remove(r)
+                return r
+        raise NotAttention("the softmax is not over the rows that the second product multiplies")
+
+    size, stride = weights.layout.size, weights.layout.stride
+    key, row = take(size[keys], stride[keys]), take(size[rows], stride[rows])
+    count, step = (size[outer[0]], stride[outer[0]]) if outer else (ONE, ZERO)
+    batch = head = None
+    if len(left) == 1:
+        head = take(count, step)
+    elif len(left) == 2:
+        head = next((r for r in left if _same(stride_of(flat, r.var), step)), None)
+        if head is None:
+            raise NotAttention("heads are in no order that the second product has")
+        left.remove(head)
+        batch = take(_divided(count, head.size), step * head.size)
+    if left or flat.subs(dict.fromkeys(writer.extents, ZERO)) != weights.layout.offset:
+        raise NotAttention("the softmax has more dimensions than batch and head")
+    found = (batch, head, row, key)
+    mapping: dict[Symbol, Expr] = {r.var: ZERO for r in writer.ranges if r.size == ONE}
+    mapping |= {r.var: var for r, var in zip(found, AT, strict=True) if r is not None}
+    ranges = tuple(Range(var, ONE if r is None else r.size) for r, var in zip(found, AT, strict=True))
+    return Axes(ranges, mapping)
+
+
+def _divided(count: Expr, by: Expr) -> Expr:
+    return sympy.cancel(count / by)
+
+
+def _same(a: Expr | None, b: Expr) -> bool:
+    return a is not None and bool(sympy.expand(a - b) == 0)
+
+
+class _Softmax:
+    """What the loops between the products compute, in terms of `AT`."""
+
+    def __init__(self, first: Template, between: tuple[Loop, ...], axes: Axes, program: Program) -> None:
+        self.axes, self.program = axes, program
+        (self.scores,) = (name for name in first.outputs if name is not None)
+        self.writers = {name: loop for loop in between for name in loop.writes}
+
+    def score(self, weights: str) -> Node:
+        """The score whose softmax the weights are."""
+        (store,) = self.writers[weights].stores
+        quotient = uncast(self.expanded(store.value, self.axes.mapping))
+        if quotient.op != "div":
+            raise NotAttention("")
+        score, maximum = self.exponent(quotient.args[0])
+        if self.reduced(maximum, "max") is not score:
+            raise NotAttention("what is subtracted is not the greatest score")
+        summed = self.reduced(quotient.args[1], "sum")
+        if self.exponent(summed) != (score, maximum):
+            raise NotAttention("what is divided by is not the sum of the exponentials")
+        return score
+
+    def exponent(self, node: Node) -> tuple[Node, Node]:
+        """Score and maximum of exp(score - maximum)."""
+        node = uncast(node)
+        inner = node.args[0] if node.op == "exp" else node
+        if node.op != "exp" or inner.op != "sub":
+            raise NotAttention("")
+        return inner.args[0], inner.args[1]
+
+    def reduced(self, node: Node, kind: str) -> Node:
+        """What a load of a reduction's result was reduced from, along the keys."""
+        node = uncast(node)
+        loop = self.writers.get(node.buffer) if node.op == "load" else None
+        if loop is None or len(loop.stores) != 1 or len(loop.reduction_ranges) != 1 or node.mask is not None:
+            raise NotAttention("")
+        store, (along,) = loop.stores[0], loop.reduction_ranges
+        value = uncast(store.value)
+        if value.op != "reduce" or value.attrs[0] != kind or along.size != self.axes.size[3]:
+            raise NotAttention("")
+        mapping: dict[Symbol, Expr] = {along.var: K}
+        mapping |= {r.var: ZERO for r in loop.ranges if r.size == ONE}
+        for own, position in zip(store.index, node.index, strict=True):
+            if own in loop.extents:
+                mapping[own] = position
+            elif own != position:
+                raise NotAttention("")
+        if not loop.extents.keys() <= mapping.keys():
+            raise NotAttention("")
+        return self.expanded(value.args[0], mapping)
+
+    def expanded(self, node: Node, mapping: Mapping[Symbol, Expr]) -> Node:
+        """The node in terms of `AT`, with what pointwise loops between the products have stored worked out."""
+        extents = self.axes.extents
+        (node,) = rename_nodes((node,), mapping, extents)
+        for _ in self.writers:
+            bodies = {n.buffer: body for n in walk(node) if n.op == "load" and (body := self.body(n.buffer))}
+            if not bodies:
+                return node
+
+            def value(each: Node, args: tuple[Node, ...], bodies: Mapping[str, Body] = bodies) -> Node:
+                new = with_args(each, args)
+                return bodies[new.buffer].at(new, extents) if new.op == "load" and new.buffer in bodies else new
+
+            (node,) = rewrite((node,), value)
+            if len(list(walk(node))) > MOST_NODES:
+                raise NotAttention("what becomes of a score takes too many operations")
+        return node
+
+    def body(self, name: str) -> Body | None:
+        loop = self.writers.get(name)
+        return None if loop is None or name == self.scores else Body.of(loop)
+
+
+# -------------------------------------------------------------------------------------------------------------- bodies
+
+
+def _bodies(score: Node, axes: Axes, first: Template, program: Program) -> tuple[Node | None, Node | None, float]:
+    """What becomes of a score, which are looked at, and the scale. None for nothing."""
+    (scores,) = (name for name in first.outputs if name is not None)
+    wanted = (axes.row, Q, K) if first.kind == "bmm" else (Q, K)
+    own = [node for node in walk(score) if node.op == "load" and node.buffer == scores]
+    if len(own) != 1 or own[0].indirect or own[0].mask is not None:
+        raise NotAttention("scores are read at other places than their own")
+    if not all(_same(position, at) for position, at in zip(own[0].index, wanted, strict=True)):
+        raise NotAttention("scores are read at other places than their own")
+    if len(list(walk(score))) > MOST_NODES:
+        raise NotAttention("what becomes of a score takes too many operations")
+    # Held as float32, whatever the type is called: nothing rounds it.
+    stand_in = load(SCORE, AT, own[0].dtype)
+    (score,) = _replaced((score,), own[0], stand_in)
+    mask, score = _masked(score)
+    scale, score = _scaled(score, mask, stand_in)
+    return (None if uncast(score) is stand_in else score), mask, scale
+
+
+def _replaced(roots: tuple[Node, ...], old: Node, new: Node) -> tuple[Node, ...]:
+    return rewrite(roots, lambda node, args: new if node is old else with_args(node, args))
+
+
+def _masked(score: Node) -> tuple[Node | None, Node]:
+    """The condition under which a key is looked at, and the score then."""
+    inner = uncast(score)
+    if inner.op != "where":
+        return None, score
+    condition, yes, no = inner.args
+    if _is_nothing(no):
+        return condition, yes
+    if _is_nothing(yes):
+        inverse = condition.args[0] if condition.op == "bitwise_not" else call("bitwise_not", condition)
+        return inverse, no
+    return None, score
+
+
+def _is_nothing(node: Node) -> bool:
+    node = uncast(node)
+    return node.op == "const" and node.attrs[0] == -math.inf
+
+
+def _scaled(score: Node, mask: Node | None, stand_in: Node) -> tuple[float, Node]:
+    """The number that the scores are multiplied by before all else, and the rest."""
+    roots = (score,) if mask is None else (score, mask)
+    users = [node for node in walk(*roots) if stand_in in node.args]
+    if len(users) != 1 or users[0].op not in ("mul", "div") or users[0].args.count(stand_in) != 1:
+        return 1.0, score
+    user = users[0]
+    other = next(arg for arg in user.args if arg is not stand_in)
+    if other.op != "const" or (user.op == "div" and user.args[0] is not stand_in):
+        return 1.0, score
+    number = float(other.attrs[0])
+    if not 1e-30 < abs(number) < 1e30:
+        return 1.0, score
+    (score,) = _replaced((score,), user, stand_in)
+    return (number if user.op == "mul" else 1 / number), score
+
+
+# ------------------------------------------------------------------------------------------------------------ operands
+
+
+def _in_place(attention: Attention, program: Program) -> Attention:
+    """With operands read where they come from, where they are of the same type there, and the loops that make a bias
+    as part of the body."""
+
+    query = behind(attention.query, attention, program)
+    if query.layout.size != attention.query.layout.size or not _same_type(query, attention.query, program):
+        query = attention.query
+    key, value = (behind(ref, attention, program) for ref in (attention.key, attention.value))
+    if key.layout.size[1] != value.layout.size[1]:
+        key, value = attention.key, attention.value
+    if not _same_type(key, attention.key, program) or not _same_type(value, attention.value, program):
+        key, value = attention.key, attention.value
+    score, mask = (inlined(loop, attention, program) for loop in (attention.score, attention.mask))
+    return replace(attention, query=query, key=key, value=value, score=score, mask=mask)
+
+
+def _same_type(a: TensorRef, b: TensorRef, program: Program) -> bool:
+    return program.buffers[a.buffer].dtype == program.buffers[b.buffer].dtype
+
+
+def _absorbed(attention: Attention, first: Template, own: tuple[str, ...], program: Program) -> tuple[str, ...]:
+    """`own`, and the loops that made what nobody reads any more."""
+    gone = list(own)
+    if not stands(program, first, gone):
+        raise NotAttention("something in between needs a part of it")
+    still = {name for name in operand_buffers(attention)}
+    waiting = [name for each in (first.name, *own) for name in program.operations[program.positions[each]].reads]
+    for name in waiting:
+        writers = program.writers.get(name, ())
+        if name in still or len(writers) != 1 or not isinstance(writers[0], Loop) or writers[0].name in gone:
+            continue
+        (loop,) = writers
+        inside = {first.name, *gone}
+        alone = all(each.name in inside for written in loop.writes for each in program.readers.get(written, ()))
+        kept = any(each in program.output_buffers or program.buffers[each].kind != "temporary" for each in loop.writes)
+        if alone and not kept and not still & set(loop.writes) and stands(program, first, (*gone, loop.name)):
+            gone.append(loop.name)
+            waiting += loop.reads
+    return tuple(sorted(gone, key=program.positions.__getitem__))
+
+
+__all__ = ["NotAttention", "WrittenOut", "find_written_out"]

@@ -1,0 +1,236 @@
+"""Attention that a model writes out: found, in Triton's interpreter against float64, compiled for sm_90, and when the
+kernel is taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("triton")
+
+from litz.contractions.attention.written_out import NotAttention, find_written_out
+from litz.ir import KernelCall, Template
+from litz.ir.interpret import interpret
+from litz.pipeline import make_compiler
+from litz.runtime.triton_build import Variant, compile_kernel, make_target
+from litz.schedule.schedule import Schedule
+from litz_plugins import Decision
+from support.eager_models import MODELS, eager_model
+from support.gemm_cases import cpu
+from support.interpreted import interpreted
+from support.retarget import cuda_schedules
+from support.written_out_cases import CASES, attention_of, plain, scores
+
+pytestmark = pytest.mark.xdist_group("written-out interpreter")  # the cases run once
+SM_90 = make_target((9, 0))
+
+
+@pytest.fixture(scope="session")
+def problems() -> Mapping[str, str]:
+    """For each case "" or what went wrong."""
+    return interpreted("support.written_out_cases")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_is_no_worse_than_eager(name: str, problems: Mapping[str, str]) -> None:
+    assert problems[name] == ""
+
+
+@pytest.mark.parametrize("name", ["plain", "filled-rows-are-nan", "t5", "from-linear", "grouped"])
+def test_the_meaning_of_the_kernel_is_what_it_replaces(name: str) -> None:
+    before, after, given = CASES[name].programs()
+    assert not any(isinstance(op, Template) and op.kind == "bmm" for op in after.operations)
+    for output, wanted in zip(interpret(cpu(after), given), interpret(cpu(before), given), strict=True):
+        torch.testing.assert_close(output, wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["plain-fp16", "deberta", "t5-bf16", "filled-rows-are-nan", "dynamic-causal", "matrix", "causal-padded"]
+)
+@pytest.mark.parametrize("variant", [Variant(), Variant(multiples=True), Variant(wide=True)])
+def test_kernels_compile(name: str, variant: Variant) -> None:
+    source = CASES[name].kernel().source
+    if (variant.wide or variant.multiples) and not source.settings["sizes"]:
+        pytest.skip("sizes are static")
+    assert compile_kernel(source, SM_90, variant).asm["cubin"]
+
+
+# ---------------------------------------------------------------------------------------------------------------- found
+
+
+def test_what_is_made_of_it() -> None:
+    """The scale, a mask of -inf as a mask, one of the least number as a part of the body."""
+    _, _, found, _ = CASES["filled"].found()
+    assert found.attention.scale == 0.25 and found.attention.mask is not None and found.attention.score is None
+    _, _, found, _ = CASES["filled-low"].found()
+    assert found.attention.scale == 0.25 and found.attention.mask is None and found.attention.score is not None
+    _, _, found, _ = CASES["plain"].found()
+    assert found.attention.scale == 0.25 and found.attention.mask is None and found.attention.score is None
+    _, _, found, _ = CASES["grouped"].found()
+    assert int(found.attention.group) == 2
+    assert math.isnan(found.attention.nothing)
+
+
+def test_operands_are_read_where_they_come_from() -> None:
+    program, _, found, _ = CASES["from-linear"].found()
+    refs = (found.attention.query, found.attention.key, found.attention.value)
+    (projection,) = (op for op in program.operations if isinstance(op, Template) and op.kind == "mm")
+    assert {ref.buffer for ref in refs} == set(projection.outputs)
+    assert len(found.absorbs) == len(found.loops) + 1 + 3  # the copies of query, key and value
+
+
+@pytest.mark.parametrize("name", ["causal-low", "causal-padded", "causal-where"])
+def test_masked_tiles_are_walked_only_where_nothing_was_seen(name: str) -> None:
+    text = CASES[name].kernel().source.text
+    assert text.count("for place in range(") == 2 and "tl.where(tl.min(maximum, 0) < -1e+37" in text
+
+
+def test_float16s_least_number_is_no_mask() -> None:
+    """A score of 65504 would weigh as much as another of 0: all tiles are walked."""
+    text = CASES["causal-where-fp16"].kernel().source.text
+    assert "tl.min(maximum, 0)" not in text
+
+
+def no_softmax(query: Any, key: Any, value: Any) -> Any:
+    return scores(query, key).relu() @ value
+
+
+def over_queries(query: Any, key: Any, value: Any) -> Any:
+    return scores(query, key).softmax(-2) @ value
+
+
+def returned(query: Any, key: Any, value: Any) -> Any:
+    weights = scores(query, key).softmax(-1)
+    return weights @ value, weights
+
+
+def used_twice(query: Any, key: Any, value: Any) -> Any:
+    weights = scores(query, key).softmax(-1)
+    return weights @ value, weights @ (value + 1)
+
+
+def without_maximum(query: Any, key: Any, value: Any) -> Any:
+    weights = scores(query, key).exp()
+    return (weights / weights.sum(-1, keepdim=True)) @ value
+
+
+def other_maximum(query: Any, key: Any, value: Any) -> Any:
+    raw = scores(query, key)
+    weights = (raw - (raw * 2).amax(-1, keepdim=True)).exp()
+    return (weights / weights.sum(-1, keepdim=True)) @ value
+
+
+def other_sum(query: Any, key: Any, value: Any) -> Any:
+    raw = scores(query, key)
+    weights = (raw - raw.amax(-1, keepdim=True)).exp()
+    return (weights / (weights * 2).sum(-1, keepdim=True)) @ value
+
+
+def turned(query: Any, key: Any, value: Any) -> Any:
+    raw = scores(query, key)
+    return (raw + raw.transpose(-1, -2)).softmax(-1) @ value
+
+
+def dropped(query: Any, key: Any, value: Any) -> Any:
+    return F.dropout(scores(query, key).softmax(-1), 0.5) @ value
+
+
+@pytest.mark.parametrize(
+    "function",
+    [no_softmax, over_queries, returned, used_twice, without_maximum, other_maximum, other_sum, turned, dropped],
+)
+def test_what_is_no_attention(function: Callable[..., Any]) -> None:
+    program, _ = replace(CASES["plain"], function=function, make=square).captured()
+    products = [op for op in program.operations if isinstance(op, Template)]
+    assert len(products) >= 2
+    for product in products:
+        with pytest.raises(NotAttention):
+            find_written_out(product, program)
+
+
+def square() -> tuple[torch.Tensor, ...]:
+    return tuple(torch.randn(2, 2, 48, 48) for _ in range(3))
+
+
+def test_training_stays_as_it_is() -> None:
+    """Someone reads the weights: the backward."""
+    inputs = [torch.randn(2, 2, 48, 16, requires_grad=True) for _ in range(3)]
+    torch._dynamo.reset()
+    found = cuda_schedules(
+        lambda backend: torch.compile(plain, backend=backend)(*inputs).sum().backward(),
+        make_compiler(None, {"disable_plugins": ("autotune", "estimate")}),
+    )
+    assert len(found) == 2
+    for schedule in found:
+        with pytest.raises(NotAttention):
+            attention_of(schedule.program)
+
+
+# --------------------------------------------------------------------------------------------------------------- chosen
+
+
+def scheduled(
+    function: Callable[..., Any], *inputs: torch.Tensor, decisions: list[Decision] | None = None, **options: Any
+) -> Schedule:
+    torch._dynamo.reset()
+
+    def compiled(backend: Any) -> None:
+        with torch.no_grad():
+            torch.compile(function, backend=backend)(*inputs)
+
+    (schedule,) = cuda_schedules(compiled, make_compiler(None, options), decisions)
+    return schedule
+
+
+def test_the_estimate_takes_it_where_scores_are_many() -> None:
+    decisions: list[Decision] = []
+    inputs = [torch.zeros(4, 16, 1024, 64, dtype=torch.bfloat16) for _ in range(3)]
+    schedule = scheduled(plain, *inputs, decisions=decisions)
+    (call,) = (step for step in schedule.steps if isinstance(step, KernelCall))
+    assert not schedule.kernels and not [step for step in schedule.externs if isinstance(step, Template)]
+    assert any("triton attention" in decision.chosen for decision in decisions)
+    assert [step.name for step in schedule.steps] == [call.name]
+
+
+def test_the_estimate_leaves_it_where_they_are_few() -> None:
+    decisions: list[Decision] = []
+    schedule = scheduled(plain, *(torch.zeros(1, 2, 64, 64).half() for _ in range(3)), decisions=decisions)
+    assert not any(isinstance(step, KernelCall) for step in schedule.steps)
+    assert any("written out it takes" in decision.reason for decision in decisions)
+
+
+def test_few_queries_are_left_with_a_reason() -> None:
+    decisions: list[Decision] = []
+    query, key = torch.zeros(4, 16, 8, 64).half(), torch.zeros(4, 16, 1024, 64).half()
+    schedule = scheduled(plain, query, key, key, decisions=decisions)
+    assert not any("attention" in step.name for step in schedule.steps)
+    assert any("queries" in decision.reason for decision in decisions)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_write_no_scores(name: str) -> None:
+    """With `attn_implementation="eager"`: one kernel of attention a layer, and nothing as large as the scores."""
+    model, given = eager_model(name)
+    model = model.eval().to(torch.bfloat16)
+    torch._dynamo.reset()
+
+    def compiled(backend: Any) -> None:
+        with torch.no_grad():
+            torch.compile(model, backend=backend)(**given)
+
+    schedules = cuda_schedules(compiled)
+    written = [
+        (name, int(schedule.program.buffers[name].layout.span))
+        for schedule in schedules
+        for step in schedule.steps
+        for name in step.writes
+    ]
+    symbols = [step.source.symbol for s in schedules for step in s.steps if isinstance(step, KernelCall)]
+    assert any(symbol.startswith("litz_attention") for symbol in symbols), symbols
+    assert not [name for name, span in written if span >= 8 * 8 * 512 * 512]

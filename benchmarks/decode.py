@@ -1,10 +1,11 @@
 """One decoding step of a Llama-like model: eager, TorchInductor and litz in one process, in turn.
 
-    python -m benchmarks.decode [--weights bf16 int8 int4] [--batch 1 8] [--backends NAME ...] [--kernels]
+    python -m benchmarks.decode [--weights bf16 int8 int4 float8] [--batch 1 8] [--backends NAME ...] [--kernels]
                                 [--layers 8] [--width 4096] [--minutes N] [--out FILE]
 
 The model: RMS norm, rotary embedding, grouped queries (4 to 1) over a static cache that is written in place, SwiGLU; no
-vocabulary. Weights are bf16; int8 with a scale for each row; or int4, two to a byte, a scale for each group of 128.
+vocabulary. Weights are bf16; int8 or float8 with a scale for each row; or int4, two to a byte, a scale for each group
+of 128.
 Dequantisation, repeated keys and the mask are ordinary torch code, as users write them. All backends run under CUDA
 graphs: eager by `torch.cuda.graph`, the others by their modes. A step must read all weights and the cache once;
 `share` is that over the time, as a fraction of what a copy of 1 GiB moves in the same run. `error` is the largest
@@ -71,6 +72,19 @@ class Int8(nn.Module):
         return F.linear(x, self.weight.to(x.dtype)) * self.scale
 
 
+class Float8(nn.Module):
+    """Weights in float8_e4m3fn, a scale for each row."""
+
+    def __init__(self, weight: Tensor, dtype: torch.dtype) -> None:
+        super().__init__()
+        scale = weight.abs().amax(1) / 448
+        self.register_buffer("weight", (weight / scale[:, None]).to(torch.float8_e4m3fn))
+        self.register_buffer("scale", scale.to(dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight.to(x.dtype)) * self.scale
+
+
 class Int4(nn.Module):
     """Weights in int4, even columns in a byte's low half; a scale for each group of a row."""
 
@@ -88,7 +102,12 @@ class Int4(nn.Module):
         return F.linear(x, ((groups - 8) * self.scale).flatten(1))
 
 
-WEIGHTS: Mapping[str, Callable[[Tensor, torch.dtype], nn.Module]] = {"bf16": Full, "int8": Int8, "int4": Int4}
+WEIGHTS: Mapping[str, Callable[[Tensor, torch.dtype], nn.Module]] = {
+    "bf16": Full,
+    "int8": Int8,
+    "int4": Int4,
+    "float8": Float8,
+}
 
 
 @dataclass(frozen=True)
@@ -278,7 +297,7 @@ def _graphs_made(backend: str) -> int:
 
 def line(row: Row) -> str:
     """A row of the table."""
-    label = f"{row.weights:5}{row.batch:>3}  {row.backend:13}"
+    label = f"{row.weights:6}{row.batch:>3}  {row.backend:12}"
     if row.problem:
         return f"{label}failed\n    {row.problem}"[:100]
     return (

@@ -278,3 +278,16 @@ def test_what_rounds_otherwise_is_no_other_value(size: tuple[int, ...]) -> None:
     # A user that jumps turns a few over.
     signs = torch.ones(400, 4000, dtype=torch.bfloat16)
     assert mismatch([_few_signs(signs)], [signs]) == ""
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_results_of_float8_may_be_rounded_the_other_way(dtype: torch.dtype) -> None:
+    exact = torch.randn(640, 96, generator=torch.Generator().manual_seed(0)) * 4
+    wanted = exact.to(dtype)
+    beside = (exact * (1 + 1e-3 * torch.randn(640, 96))).to(dtype)
+    assert not torch.equal(beside.float(), wanted.float())
+    assert mismatch([beside], [wanted]) == "" and mismatch([wanted], [wanted]) == ""
+    assert "other values" in mismatch([(exact * 1.3).to(dtype)], [wanted])
+    wrong = exact.clone()
+    wrong[5] = 0
+    assert "in a part" in mismatch([wrong.to(dtype)], [wanted])

@@ -41,7 +41,7 @@ def test_a_model_of_eight_layers_reads_what_the_table_says() -> None:
     assert sum(tensor.dtype == torch.bfloat16 for tensor in model.buffers()) == 8 * 11 + 1
 
 
-@pytest.mark.parametrize(("weights", "bound"), [("int8", 0.005), ("int4", 0.08)])
+@pytest.mark.parametrize(("weights", "bound"), [("int8", 0.005), ("int4", 0.08), ("float8", 0.02)])
 def test_quantised_weights_are_close_to_the_full_ones(weights: str, bound: float) -> None:
     torch.manual_seed(0)
     weight, x = torch.randn(24, 256), torch.randn(3, 256).double()

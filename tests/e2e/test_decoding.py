@@ -53,6 +53,22 @@ def test_a_cache_with_a_mask(batch: int, repeat: Any, dtype: torch.dtype, kernel
     check(step, [q, k, v, mask], exactly(q, k, v, mask))
 
 
+@pytest.mark.parametrize(
+    "dtype, stored", [(BF16, torch.float8_e4m3fn), (F16, torch.float8_e5m2), (BF16, torch.float8_e5m2)]
+)
+def test_a_cache_of_float8(dtype: torch.dtype, stored: torch.dtype, kernels_win: None) -> None:
+    """It is converted as it is loaded."""
+    q, k, v = tensors(2, 32, 8, 1, 2048, 128, dtype)
+    k, v = k.to(stored), v.to(stored)
+    mask = torch.rand(2, 1, 1, 2048, device="cuda") < 0.6
+
+    def step(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        keys, values = (expanded(x.to(q.dtype), 4) for x in (k, v))
+        return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
+
+    check(step, [q, k, v, mask], exactly(q, k, v, mask))
+
+
 def test_a_query_without_a_key() -> None:
     q, k, v = tensors(2, 8, 2, 1, 999, 64, BF16)
     mask = torch.rand(2, 1, 1, 999, device="cuda") < 0.6

@@ -462,6 +462,7 @@ def test_contractions_are_among_the_statements() -> None:
     """Programs store weights in 8 and 4 bits, attend with masks and bodies, and convolve with a bias."""
     programs = [generate(f"contracting:{number}")[0] for number in range(150)]
     texts = [statement.text for program in programs for statement in program.statements]
+    assert any(".to(torch.float8" in text for text in texts)
     for what in ("& 15", "scaled_dot_product_attention", "flex_attention", "repeat_interleave", "conv2d", ".expand("):
         assert any(what in text for text in texts), what
     dtypes = {spec.dtype for program in programs for spec in program.inputs}

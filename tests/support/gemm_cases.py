@@ -645,7 +645,11 @@ CASES: Mapping[str, Case] = {
 }
 
 ONE_SCALE = "torch 2.11's CPU has one scale a tensor only"
-UNSUPPORTED = dict.fromkeys(("scaled-mm-rows", "scaled-mm-v2-rows", "scaled-mm-f8-out"), ONE_SCALE) if OLD_TORCH else {}
+UNSUPPORTED = (
+    dict.fromkeys(("scaled-mm-rows", "scaled-mm-v2", "scaled-mm-v2-rows", "scaled-mm-f8-out"), ONE_SCALE)
+    if OLD_TORCH
+    else {}
+)
 """Cases that eager cannot run on a CPU, and why."""
 
 

@@ -36,6 +36,9 @@ TOLERANCE: Mapping[torch.dtype, float] = {
     torch.float32: 5e-3,  # TF32 has 10 bits of mantissa
     torch.float16: 5e-3,
     torch.bfloat16: 3e-2,
+    # Half of a step, should all elements be rounded the other way.
+    torch.float8_e4m3fn: 6e-2,
+    torch.float8_e5m2: 0.12,
 }
 """How far a result may be from the reference's, relative, in the Euclidean norm; other dtypes must be equal."""
 PART = 8.0
@@ -220,7 +223,7 @@ def relative_errors(output: torch.Tensor, wanted: torch.Tensor) -> tuple[float, 
     A part counts as large as the mean of its like at least: what is near 0 anyway is not judged by itself.
     """
     # In float32 or wider: the squares of large float16 values overflow.
-    wide = torch.promote_types(wanted.dtype, torch.float32)
+    wide = torch.float64 if wanted.dtype == torch.float64 else torch.float32
     error, size = (output.to(wide) - wanted.to(wide)).square(), wanted.to(wide).square()
     total = size.sum().clamp_min(1e-60 if wide == torch.float64 else 1e-37)
     whole = (error.sum() / total).sqrt()

@@ -21,15 +21,13 @@ Kind = Literal["float", "signed", "unsigned", "bool"]
 class Bits:
     """A float of 8 bits: sign, exponent, `mantissa` bits; with exponent e it is 2 ** (e - bias) times 1 + the mantissa.
 
-    special: the bytes without a sign from here on are infinity or NaN. least_overflow: the magnitude from which on a
-    float32 rounds to more than the greatest number, as bits. signed_zero: is there a -0? Where there is none, its byte
-    is NaN.
+    special: the bytes without a sign from here on are infinity or NaN. signed_zero: is there a -0? Where there is none,
+    its byte is NaN.
     """
 
     mantissa: int
     bias: int
     special: int
-    least_overflow: int
     signed_zero: bool = True
 
     @property
@@ -78,11 +76,10 @@ _ROWS = (
     Storage(torch.bfloat16, "bf16", "float", torch.float32, torch.float32),
     _own(torch.float32, "f32", "float", torch.float32),
     _own(torch.float64, "f64", "float"),
-    # 464 and 61440 lie halfway between the greatest number and the next power's; the former rounds down to even.
-    _float8("e4m3fn", Bits(3, 7, 0x7F, 0x43E80001), torch.float32),
-    _float8("e5m2", Bits(2, 15, 0x7C, 0x47700000), torch.float32),
-    _float8("e4m3fnuz", Bits(3, 8, 0x80, 0x43780000, signed_zero=False)),
-    _float8("e5m2fnuz", Bits(2, 16, 0x80, 0x47700000, signed_zero=False)),
+    _float8("e4m3fn", Bits(3, 7, 0x7F), torch.float32),
+    _float8("e5m2", Bits(2, 15, 0x7C), torch.float32),
+    _float8("e4m3fnuz", Bits(3, 8, 0x80, signed_zero=False)),
+    _float8("e5m2fnuz", Bits(2, 16, 0x80, signed_zero=False)),
     _float8("e8m0fnu", None),  # a power of two alone
     _own(torch.int8, "i8", "signed", torch.int32),
     *(_own(getattr(torch, f"int{n}"), f"i{n}", "signed") for n in (16, 32, 64)),

@@ -209,6 +209,7 @@ def load_table() -> list[Row]:
         data,
         indexing,
         mutating,
+        narrowing,
         pointwise,
         raising,
         reducing,

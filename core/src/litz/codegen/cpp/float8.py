@@ -30,16 +30,19 @@ static inline float from_{row.name}({row.name} h) {{
 def _to(row: Storage, bits: Bits) -> str:
     shift, lift = 23 - bits.mantissa, (127 - bits.bias) << 23
     spacing = f"0x1p{24 - bits.bias - bits.mantissa}f"
+    greatest = (row.overflow << shift) + lift
+    nan = "" if row.overflow == bits.nan else f"  h = magnitude > 0x7f800000 ? 0x{bits.nan:x} : h;\n"
     signed = "(h | (b >> 24 & 0x80))"
     return f"""\
 static inline {row.name} to_{row.name}(float x) {{  // to nearest, ties to even
   const u32 b = bits(x), magnitude = b & 0x7fffffff;
-  const u32 normal = (magnitude - 0x{lift:x}u + 0x{(1 << shift - 1) - 1:x} + (magnitude >> {shift} & 1)) >> {shift};
+  // As a number of this type, what is too large would be this.
+  const u32 m = magnitude < 0x{greatest:x}u ? magnitude : 0x{greatest:x}u;
+  const u32 normal = (m - 0x{lift:x}u + 0x{(1 << shift - 1) - 1:x} + (m >> {shift} & 1)) >> {shift};
   // Adding this rounds to multiples of the spacing of subnormal numbers.
-  const u32 subnormal = bits(float_of(magnitude) + {spacing}) - bits({spacing});
-  u32 h = magnitude < 0x{lift + (1 << 23):x}u ? subnormal : normal;
-  h = magnitude >= 0x{bits.least_overflow:x}u ? 0x{row.overflow:x} : h;
-  h = magnitude > 0x7f800000 ? 0x{bits.nan:x} : h;
+  const u32 subnormal = bits(float_of(m) + {spacing}) - bits({spacing});
+  u32 h = m < 0x{lift + (1 << 23):x}u ? subnormal : normal;
+{nan}\
   return ({row.name}){signed if bits.signed_zero else f"(h == 0 ? 0 : {signed})"};
 }}
 """

@@ -8,6 +8,7 @@ from litz_plugins import OptionsView, TemplateSpec
 from .attention import backward_offer, decode, library, offer
 from .products.gemm import OPERANDS
 from .products.rows import offer_rows
+from .products.rows_loop import KINDS, offer_rows_loop
 
 
 def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
@@ -20,7 +21,8 @@ def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
     ]
     if options.get("max_autotune", False):
         return attention  # litz-autotune offers the others, among more
-    return [*attention, TemplateSpec("rows", tuple(OPERANDS), offer_rows)]
+    rows = TemplateSpec("rows", tuple(OPERANDS), offer_rows)
+    return [*attention, rows, TemplateSpec("rows on a processor", KINDS, offer_rows_loop)]
 
 
 __all__ = ["core_templates"]

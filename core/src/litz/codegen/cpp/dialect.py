@@ -20,6 +20,9 @@ _OWN = {torch.float32: "float", torch.float64: "double", torch.int32: "int", tor
 ELEMENTS: Mapping[torch.dtype, str] = {**SHORT, **_OWN}
 """What an element in memory is. Half types are 16-bit integers to C++; a bool is a byte."""
 
+_BYTE = frozenset({torch.int8, torch.uint8, torch.bool})
+"""Whose values are exact in any half type."""
+
 VALUES: Mapping[torch.dtype, str] = {**ELEMENTS, **dict.fromkeys(HALF, "float"), torch.bool: "bool"}
 """What a value is held in while it is computed."""
 
@@ -69,6 +72,7 @@ CPP = Dialect(
     VALUES,
     casts=(
         (HALF, HALF, "from_{M}(to_{M}({0}))"),
+        (_BYTE, HALF, "(float){0}"),  # exact
         (ANY, HALF, "from_{M}(to_{M}((float){0}))"),
         (ANY, BOOL, "{0} != 0"),
         (FLOAT, NARROW, "({T})(int){0}"),  # out of range is undefined in C++

@@ -62,21 +62,31 @@ def with_prologues(
 
 def _prologue(ref: TensorRef, ranges: Sequence[Range], template: Template, program: Program) -> Loop | None:
     """What makes the operand's element at the variables of `ranges`, as a flat loop with one store."""
+    loop = prologue_of(ref, ranges, template, program)
+    if loop is None:
+        return None
     buffer = program.buffers[ref.buffer]
-    body = _body(buffer, template, program)
+    tile = Buffer(OPERAND, buffer.dtype, buffer.device, Layout.contiguous(tuple(r.size for r in ranges)))
+    return flatten(loop, {**program.buffers, OPERAND: tile})
+
+
+def prologue_of(
+    ref: TensorRef, ranges: Sequence[Range], template: Template, program: Program, last: bool = False
+) -> Loop | None:
+    """What makes the operand's element at the variables of `ranges`, as a loop with one store; None where the loop that
+    made it cannot be left out. last: may it be the last of several loops that core left apart?"""
+    buffer = program.buffers[ref.buffer]
+    body = _body(buffer, template, program, last)
     extents = {r.var: r.size for r in ranges}
     index = position_in(ref.layout, buffer.layout, ranges)
     if body is None or index is None:
         return None
     value = body.at(load(ref.buffer, index, buffer.dtype), extents)
-    size = tuple(r.size for r in ranges)
-    tile = Buffer(OPERAND, buffer.dtype, buffer.device, Layout.contiguous(size))
     store = Store(OPERAND, tuple(r.var for r in ranges), value)
-    loop = Loop(OPERAND, buffer.device, tuple(ranges), (), (store,), body.origins)
-    return flatten(loop, {**program.buffers, OPERAND: tile})
+    return Loop(OPERAND, buffer.device, tuple(ranges), (), (store,), body.origins)
 
 
-def _body(buffer: Buffer, template: Template, program: Program) -> Body | None:
+def _body(buffer: Buffer, template: Template, program: Program, last: bool) -> Body | None:
     """What is stored in a buffer, where its writer can be left out."""
     writers, readers = program.writers.get(buffer.name, ()), program.readers.get(buffer.name, ())
     if buffer.kind != "temporary" or len(writers) != 1 or not isinstance(writers[0], Loop):
@@ -89,9 +99,9 @@ def _body(buffer: Buffer, template: Template, program: Program) -> Body | None:
         return None
     if any(node.indirect or program.buffers[node.buffer].dtype not in SUPPORTED for node in loop.loads):
         return None
-    if any(isinstance(writer, Loop) for name in loop.reads for writer in program.writers.get(name, ())):
+    if not last and any(isinstance(writer, Loop) for name in loop.reads for writer in program.writers.get(name, ())):
         return None  # core fuses the two
     return Body.of(loop)
 
 
-__all__ = ["with_prologues"]
+__all__ = ["prologue_of", "with_prologues"]

@@ -158,6 +158,8 @@ def test_left_to_the_library() -> None:
     assert left == 1 and "32 rows are not few" in decisions
     left, decisions = decided(lambda w, x: F.linear(x, w), torch.randn(512, 512), x)
     assert left == 1 and "nothing makes its weights" in decisions
+    left, decisions = decided(scaled, torch.randn(512, 512), x.bfloat16(), s.bfloat16())
+    assert left == 1 and "not stored in fewer bits" in decisions
     left, decisions = decided(scaled, int8(512, 512).t(), x, s)
     assert left == 1 and "do not lie along the depth" in decisions
     left, decisions = decided(scaled, int8(512, 512), x.double(), s.double())
@@ -180,7 +182,7 @@ def test_figures() -> None:
     problem = FewRowsProblem(1, 2048 * 2048, torch.float32, 2)
     for capability, row in processors.PROCESSORS.items():
         target = replace(cpu_target(1), few_rows=row)
-        for dtype, most in ((torch.float32, 8), (torch.bfloat16, 2 if capability == "AVX512" else 16)):
+        for dtype, most in ((torch.float32, 16), (torch.bfloat16, 4 if capability == "AVX512" else 16)):
             for rows in (1, 2, 4, 8, 16):
                 compared = compare(replace(problem, rows=rows, dtype=dtype), target)
                 assert compared is not None

@@ -52,9 +52,9 @@ class FewRows:
     """What products of few rows take on a processor, in nanoseconds of one thread for each weight.
 
     In core's own loop: multiply_add, for each row; node, for each operation that makes a weight of what is stored. In
-    the library's way, at its best: written, to make a weight and write it out; far, the same for each byte written where the
-    last cache does not hold them all; packed, to make one where several lie in an element; library, by kind of dtype,
-    its product of 1, 2, 4, 8 and 16 rows.
+    the library's way, at its best: written, to make a weight and write it out; far, the same for each byte written
+    where the last cache does not hold them all; packed, to make one where several lie in an element; library, by kind
+    of dtype, its product of 1, 2, 4, 8 and 16 rows.
     """
 
     multiply_add: float

@@ -17,7 +17,9 @@ import torch
 from litz.cost.contractions import argument_names
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, Template, TensorRef
 from litz.ir.build import call, cast, load, reduce
+from litz.ir.dtypes import HALF
 from litz.ir.index import ONE, ZERO, Expr, Symbol, reduction_var, stride_of, substitute
+from litz.ir.ops import OPS
 from litz.ir.transform import rename_nodes, replace_loads
 from litz.schedule.choices import Replacement
 from litz.schedule.inline import Body, TooComplex
@@ -25,7 +27,7 @@ from litz_plugins import Choice, ChoiceContext
 
 from ..epilogue import ACCUMULATOR, stands
 from ..views import position_in
-from .few_rows import FewRowsProblem, compare
+from .few_rows import AT_A_TIME, FewRowsProblem, compare
 from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm
 from .lanes import unpacked
 from .prologue import MOST_NODES, prologue_of
@@ -34,6 +36,12 @@ from .rows import MOST_ROWS
 KINDS = ("mm", "addmm")
 MARCHES = ("native", "x86-64-v3", "x86-64-v4")
 """What code has to be made for to be as fast as was measured."""
+ROUNDING = 8
+"""Operations that round a number to a half type."""
+GAP = 16
+"""Elements: a line of the cache."""
+SEVERAL = 5
+"""Rows from which on walks along an activation as it is get in each other's way."""
 MOST_SUMS = 16
 """Sums that a walk keeps: of each row one for each of the weights in an element."""
 
@@ -95,16 +103,19 @@ def make_rows_loop(template: Template, program: Program) -> RowsLoop:
     # Positions of the activation are worked out below: the buffer that holds it is not there yet.
     bare = replace(product, left=replace(product.left, position=ZERO), right=replace(product.right, prologue=prologue))
     split = unpacked(replace(gemm, products=(bare,)))
-    if not _along_depth(split, program):
+    walking = _along_depth(split, program)
+    if not walking:
         raise Unsuitable("its weights do not lie along the depth")
+    if max(node.dtype.itemsize for node in walking) >= gemm.dtype.itemsize:
+        raise Unsuitable("its weights are not stored in fewer bits")
     lanes, walked = len(split.products), split.products[0].depth
-    if lanes * int(rows) > MOST_SUMS:
+    if lanes * min(int(rows), AT_A_TIME) > MOST_SUMS:
         raise Unsuitable(f"{rows} rows of {lanes} sums do not fit in the registers")
     wide = None
     position = position_in(left.layout, program.buffers[left.buffer].layout, (gemm.rows[0], product.depth[0]))
     if position is None:
         raise Unsuitable("its activation is a view of a part of a buffer")
-    if len(walked) > 1 or lanes > 1 or program.buffers[left.buffer].dtype != torch.float32:
+    if len(walked) > 1 or lanes > 1 or int(rows) >= SEVERAL or program.buffers[left.buffer].dtype != torch.float32:
         wide = _wide(left, lanes, walked, split, template, program)
     ranges = tuple(Range(reduction_var(number), r.size) for number, r in enumerate(walked))
     renamed: dict[Symbol, Expr] = {old.var: new.var for old, new in zip(walked, ranges, strict=True)}
@@ -135,7 +146,7 @@ def make_rows_loop(template: Template, program: Program) -> RowsLoop:
         origins=tuple(dict.fromkeys((*prologue.origins, *template.origins))),
     )
     makers = {node for each in split.products if each.right.prologue for node in each.right.prologue.nodes}
-    made = sum(node.op not in ("const", "index") for node in makers) / lanes
+    made = sum(map(_operations, makers)) / lanes
     problem = FewRowsProblem(int(rows), int(depth) * int(gemm.n), gemm.dtype, made, lanes)
     return RowsLoop(loop, absorbs, wide, problem)
 
@@ -162,8 +173,16 @@ def _with_makers(
             prologue, absorbs = body.into(prologue), (maker, *absorbs)
 
 
-def _along_depth(gemm: Gemm, program: Program) -> bool:
-    """Do neighbours along the depth lie side by side, in each buffer that weights are made of and that has several?"""
+def _operations(node: Node) -> int:
+    """What a node of the body that makes a weight takes, in operations of a vector."""
+    if node.op == "cast" and node.dtype in HALF and node.args[0].dtype.itemsize > 1:
+        return ROUNDING
+    return OPS[node.op].flops if node.op in OPS else int(node.op not in ("const", "index"))
+
+
+def _along_depth(gemm: Gemm, program: Program) -> list[Node]:
+    """The loads that weights are made of and that walk along the depth, in which neighbours have to lie side by side;
+    none where they do not."""
     inner = gemm.products[0].depth[-1].var
     loads = [node for each in gemm.products for node in (each.right.prologue.loads if each.right.prologue else ())]
     walking = [node for node in loads if any(inner in expr.free_symbols for expr in node.index)]
@@ -173,11 +192,11 @@ def _along_depth(gemm: Gemm, program: Program) -> bool:
         total = ZERO
         for step, stride in zip(steps, strides, strict=True):
             if step is None:
-                return False
+                return []
             total = total + step * stride
         if node.args or total != ONE:
-            return False
-    return bool(walking)
+            return []
+    return walking
 
 
 def _wide(
@@ -204,13 +223,21 @@ def _wide(
     name = f"{ref.buffer}_wide_{view}_{'_'.join(map(str, size[1:]))}"
     if _changes(ref.buffer, program):
         name = f"{template.outputs[0]}_{name}"
-    buffer = Buffer(name, torch.float32, own.device, Layout.contiguous(size))
+    buffer = Buffer(name, torch.float32, own.device, _apart(size))
     store = Store(
         name,
         tuple(ZERO if r.size == ONE else r.var for r in ranges),
         cast(load(ref.buffer, index, own.dtype), torch.float32),
     )
     return Loop(name, own.device, ranges, (), (store,)), buffer
+
+
+def _apart(size: tuple[Expr, ...]) -> Layout:
+    """(row, lane, depth...) with a gap after each lane: the walks along all of them would share a few lines of the
+    nearest cache otherwise, where the depth is a multiple of 1024."""
+    inner = Layout.contiguous(size[2:])
+    lane = sympy.prod(size[2:]) + GAP
+    return Layout(size, (size[1] * lane, lane, *inner.stride), ZERO)
 
 
 def _changes(name: str, program: Program) -> bool:

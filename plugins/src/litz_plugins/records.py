@@ -92,7 +92,8 @@ class Target:
     is read in lines that neighbouring threads share. "finish": the last block of a kernel can combine what all have
     stored (`Kernel.finish`). "arena": small buffers are worth having fixed places in one allocation. "recording":
     CUDA graphs can record a call. "separate_bias": the library adds a convolution's bias by a kernel of its own (unless
-    it is depthwise and channels first), so that a Loop does as well and may fuse. "attention": core has kernels of it.
+    it is depthwise and channels first), so that a Loop does as well and may fuse. "attention": core has kernels of it;
+    "attention_blocks": one that calls BLAS on blocks.
 
     What the wrapper does for it: allocator, "torch" (`torch.empty_strided`), "pool" (litz's pool of host memory) or
     "cuda" (torch's CUDA allocator, of the current device); guard, a context manager around a call that makes the device

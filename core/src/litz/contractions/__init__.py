@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from litz_plugins import OptionsView, TemplateSpec
 
-from .attention import backward_offer, decode, library, offer
+from .attention import backward_offer, decode, library, offer, processor
 from .products.gemm import OPERANDS
 from .products.rows import offer_rows
 from .products.rows_loop import KINDS, offer_rows_loop
@@ -14,6 +14,7 @@ from .products.rows_loop import KINDS, offer_rows_loop
 def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
     """What core offers: attention always, products where nothing is measured."""
     attention = [
+        TemplateSpec("attention in blocks", processor.KINDS, processor.offer_blocked),
         TemplateSpec("attention", offer.KINDS, offer.offer_attention),
         TemplateSpec("attention of few queries", decode.KINDS, decode.offer_split),
         TemplateSpec("attention, keys in place", library.KINDS, library.offer_in_place),

@@ -7,7 +7,10 @@ and a margin is left between them (`litz.contractions.products.few_rows`).
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
 
 import torch
 
@@ -30,6 +33,16 @@ PROCESSORS: Mapping[str, FewRows] = {
 }
 """By `torch.backends.cpu.get_cpu_capability()`. The AVX-512 row has the library's bfloat16 with instructions for it,
 the fastest there is short of AMX, which is not in the table."""
+
+
+@lru_cache
+def has_blas() -> bool:
+    """Does torch's library offer BLAS (`sgemm_`) to others? Builds with MKL do."""
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    try:
+        return hasattr(ctypes.CDLL(str(library)), "sgemm_")
+    except OSError:
+        return False
 
 
 def few_rows_here() -> FewRows | None:

@@ -101,7 +101,7 @@ class _Kernel:
             self._items()
             self.lines.add("return 0;")
         text = "\n".join(line.removeprefix("  ") for line in self.lines.text) + "\n"
-        text = text.replace('extern "C" int kernel', f'{_BLAS}extern "C" int kernel', 1)
+        text = text.replace('extern "C" int kernel', f'{_HELPERS}extern "C" int kernel', 1)
         return KernelSource(
             self.name,
             "cpp",
@@ -304,11 +304,11 @@ class _Kernel:
             "float sum = 0;",
             "#pragma omp simd reduction(+ : sum)",
             "for (int j = 0; j < keys; ++j) {",
-            "  const float now = exp(row[j] - shift);",
+            "  const float now = exp_below(row[j] - shift);",
             "  row[j] = now;",
             "  sum += now;",
             "}",
-            "const float fades = exp(top[i] - shift);",
+            "const float fades = exp_below(top[i] - shift);",
             "total[i] = total[i] * fades + sum;",
             "top[i] = most_here;",
             "if (fades != 1) {",
@@ -353,7 +353,22 @@ def _below(node: Node) -> set[Node]:
     return set(walk(node))
 
 
-_BLAS = """\
+_HELPERS = """\
+// exp of what is not above 0, within 2 units in the last place; 0 below the least normal number. Cody and Waite's
+// reduction, and exp's series: what is left of x is at most log(2) / 2.
+static inline float exp_below(float x) {
+  const float shifted = multiply_add(x, 0x1.715476p+0f, 0x1.8p23f), n = shifted - 0x1.8p23f;
+  const float r = multiply_add(n, 0x1.05c61p-29f, multiply_add(n, -0x1.62e43p-1f, x));
+  float y = multiply_add(r, 0x1.a01a02p-13f, 0x1.6c16c2p-10f);
+  y = multiply_add(y, r, 0x1.111112p-7f);
+  y = multiply_add(y, r, 0x1.555556p-5f);
+  y = multiply_add(y, r, 0x1.555556p-3f);
+  y = multiply_add(y, r, 0.5f);
+  y = multiply_add(y, r, 1.0f);
+  y = multiply_add(y, r, 1.0f);
+  const float found = float_of(bits(y) + (bits(shifted) << 23));
+  return x < -87.33f ? 0 : found;
+}
 extern "C" void sgemm_(
   const char*, const char*, const int*, const int*, const int*, const float*, const float*, const int*, const float*,
   const int*, const float*, float*, const int*);

@@ -21,7 +21,7 @@ from litz.codegen.triton import TritonCodegen
 from litz.codegen.triton.reductions import MADE_BY_HAND
 from litz.ir import Store, build
 from litz.ir.interpret import interpret
-from litz.ir.reductions import ROWS
+from litz.ir.reductions import REDUCTIONS, ROWS
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
 from litz_plugins import CodegenContext, KernelSource
@@ -40,7 +40,7 @@ def case_of(kinds: tuple[str, ...], size: tuple[int, int], dtype: torch.dtype) -
     a = random(*size, dtype=dtype)
     a = a.t() if size == SIZES["columns"] else a
     x = build.load("a", (i0, r0), dtype)
-    values = {kind: build.reduce(kind, x) for kind in kinds}
+    values = {kind: build.reduce(kind, *[x] * REDUCTIONS[kind].arity) for kind in kinds}
     outputs = [output(f"o_{kind}", a.shape[:1], value.dtype) for kind, value in values.items()]
     stores = [Store(f"o_{kind}", (i0,), value) for kind, value in values.items()]
     return make({"a": a}, outputs, a.shape[:1], a.shape[1:], stores, tolerance=1e-4)

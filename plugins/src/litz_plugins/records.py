@@ -48,6 +48,25 @@ SHARES: Mapping[str, Share] = {
 
 
 @dataclass(frozen=True)
+class FewRows:
+    """What products of few rows take on a processor, in nanoseconds of one thread for each weight.
+
+    In core's own loop: multiply_add, for each row; node, for each operation that makes a weight of what is stored. In
+    the library's way, at its best: written, to make a weight and write it out; far, the same for each byte written
+    where the last cache does not hold them all; packed, to make one where several lie in an element; library, by kind
+    of dtype, its product of 1, 2, 4, 8 and 16 rows.
+    """
+
+    multiply_add: float
+    node: float
+    written: float
+    far: float
+    packed: float
+    library: Mapping[str, tuple[float, float, float, float, float]] = field(hash=False)
+    source: str = ""
+
+
+@dataclass(frozen=True)
 class Target:
     """A device as data: what it is, how fast it is, what it can do. Made once a compile for each of its devices, and
     read by every pass, cost model and code generator; nobody else asks the driver or has a figure of a device.
@@ -66,13 +85,15 @@ class Target:
 
     Room: cache_bytes, of the last cache; row_bytes, how much of a reduction's row stays close enough for a second pass
     to be free; shared_bytes, of the memory that a block of threads shares; registers (32-bit) and threads of a unit;
-    most_buffers, that one kernel may take.
+    most_buffers, that one kernel may take. few_rows: what products of few rows take, of a processor where that was
+    measured.
 
     abilities: words. "blocks": kernels run as blocks of threads, of which a unit takes a few at a time, and memory
     is read in lines that neighbouring threads share. "finish": the last block of a kernel can combine what all have
     stored (`Kernel.finish`). "arena": small buffers are worth having fixed places in one allocation. "recording":
     CUDA graphs can record a call. "separate_bias": the library adds a convolution's bias by a kernel of its own (unless
-    it is depthwise and channels first), so that a Loop does as well and may fuse. "attention": core has kernels of it.
+    it is depthwise and channels first), so that a Loop does as well and may fuse. "attention": core has kernels of it;
+    "attention_blocks": one that calls BLAS on blocks.
     "beside": the code generator's `join` puts the sources of several kernels in one launch (`Kernel.beside`).
     "float8": kernels load and store float8, and convert it.
 
@@ -104,6 +125,7 @@ class Target:
     registers: int = 0
     threads: int = 1
     most_buffers: int = 48
+    few_rows: FewRows | None = None
     abilities: frozenset[str] = frozenset()
     allocator: Literal["torch", "pool", "cuda"] = "torch"
     guard: str = ""
@@ -331,13 +353,15 @@ class Choice:
     payload: the litz.ir operation that takes the contraction's place and writes the same buffers (a `KernelCall` brings
     its kernel along), or a `litz.schedule.choices.Replacement`, which may do the work of the contraction's users too,
     or a `Recipe` for one.
-    estimate: of the payload, None when unknown.
+    estimate: of the payload, None when unknown. replaced: of what it takes the place of, where the offer knows that
+    better than the cost models do; None asks them.
     """
 
     name: str
     kind: Literal["extern", "template"]
     payload: object = None
     estimate: Estimate | None = None
+    replaced: Estimate | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in ("extern", "template"):

@@ -365,7 +365,7 @@ def reduction_case(name: str, dtype: torch.dtype, kinds: list[str]) -> Case:
 @pytest.mark.parametrize("name", [name for name in SHAPES if name != "empty"])
 @pytest.mark.parametrize("dtype", [F32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_float_reductions(name: str, dtype: torch.dtype) -> None:
-    kinds = ["sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford_mean", "welford_m2"]
+    kinds = ["sum", "prod", "dot", "max", "min", "any", "all", "argmax", "argmin", "welford_mean", "welford_m2"]
     case = reduction_case(name, dtype, kinds)
     case.check(rtol=1e-4 if dtype != torch.float64 else 1e-11, atol=2e-4 if dtype != torch.float64 else 1e-9)
 

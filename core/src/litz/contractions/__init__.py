@@ -5,14 +5,16 @@ from collections.abc import Sequence
 
 from litz_plugins import OptionsView, TemplateSpec
 
-from .attention import backward_offer, decode, library, offer, written_offer
+from .attention import backward_offer, decode, library, offer, processor, written_offer
 from .products.gemm import OPERANDS
 from .products.rows import offer_rows
+from .products.rows_loop import KINDS, offer_rows_loop
 
 
 def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
     """What core offers: attention always, products where nothing is measured."""
     attention = [
+        TemplateSpec("attention in blocks", processor.KINDS, processor.offer_blocked),
         TemplateSpec("attention", offer.KINDS, offer.offer_attention),
         TemplateSpec("attention of few queries", decode.KINDS, decode.offer_split),
         TemplateSpec("attention, keys in place", library.KINDS, library.offer_in_place),
@@ -21,7 +23,8 @@ def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
     ]
     if options.get("max_autotune", False):
         return attention  # litz-autotune offers the others, among more
-    return [*attention, TemplateSpec("rows", tuple(OPERANDS), offer_rows)]
+    rows = TemplateSpec("rows", tuple(OPERANDS), offer_rows)
+    return [*attention, rows, TemplateSpec("rows on a processor", KINDS, offer_rows_loop)]
 
 
 __all__ = ["core_templates"]

@@ -3,8 +3,9 @@
 A `reduce` node takes its values over all the reduction ranges of its loop; its kind is a result of one of the rows.
 Results of one row and the same values share one state: `welford_mean` and `welford_m2` are the mean, and the sum of
 squared deviations from it (Welford, "Note on a method for calculating corrected sums of squares and products", 1962;
-merged as Chan, Golub and LeVeque do, 1979). `argmax` and `argmin` give the row-major position within the reduction
-ranges, the first of equals; NaN is the extreme.
+merged as Chan, Golub and LeVeque do, 1979). `dot` is the sum of products of two values, which need not be rounded
+before they are added: contractions are made of it. `argmax` and `argmin` give the row-major position within the
+reduction ranges, the first of equals; NaN is the extreme.
 
 Adding a reduction is adding a row. The interpreter computes its torch column, `litz.schedule.split` splits it, and code
 generators write it from the row; a faster form that was made by hand is an entry of a target's dialect.
@@ -246,6 +247,11 @@ def _typed(function: Torch, of_bool: Torch) -> Torch:
     return lambda x: of_bool(x, -1) if x.dtype == torch.bool else function(x, -1, dtype=x.dtype)
 
 
+def _dot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    products = a & b if a.dtype == torch.bool else a * b
+    return products.any(-1) if a.dtype == torch.bool else products.sum(-1, dtype=a.dtype)
+
+
 def _merge_moments(a: State, b: State) -> State:
     (mean, m2, weight), (other_mean, other_m2, other_weight) = a, b
     zero, one = const(0, mean.dtype), const(1, mean.dtype)
@@ -267,6 +273,14 @@ ROWS: tuple[Reduction, ...] = (
     _test("all", "bitwise_and", True, lambda x: x.all(-1)),
     _position_of("argmax", "gt", least, lambda x: x.argmax(-1)),
     _position_of("argmin", "lt", greatest, lambda x: x.argmin(-1)),
+    Reduction(
+        "dot",
+        {"dot": Result(_first, _dot, flops=2)},
+        identity=lambda dtype: (const(0, dtype),),
+        merge=lambda a, b: (call("add", a[0], b[0]),),
+        lift=lambda values, position: (call("mul", values[0], values[1]),),
+        arity=2,
+    ),
     Reduction(
         "welford",
         {

@@ -20,6 +20,7 @@ from litz.ir import Attention, Blocks, Loop, Node, Range, Store, Template, Tenso
 from litz.ir.attention import SCORE
 from litz.ir.build import call, cast, const
 from litz.ir.index import ONE, Expr, Ranges, floordiv, loop_var, mod, to_expr
+from litz.ir.node import walk
 
 from . import views
 from .access import extents_of
@@ -58,7 +59,7 @@ def flex_attention(
     if any(extent == 0 for extent in (*query.size, *key.size, *value.size)):
         raise NotImplementedError("attention over nothing, of which eager makes an error or nothing")
     asked = Asked(score_mod, block_mask[-1], score_captured, mask_captured)
-    if has_kernel(ctx, query, key, value):
+    if has_kernel(ctx, query, key, value) or _has_blocks(ctx, asked, query, key, value, scale):
         given = (query, key, value, score_mod, block_mask, scale, kernel_options, score_captured, mask_captured)
         return _attention(ctx, asked, given)
     return _operations(ctx, asked, query, key, value, scale)
@@ -101,6 +102,26 @@ def has_kernel(ctx: LoweringContext, query: Tensor, key: Tensor, value: Tensor) 
         and key.dtype == value.dtype == query.dtype
         and all(width.is_Integer and int(width) <= MOST_WIDE for width in widths)
     )
+
+
+def _has_blocks(
+    ctx: LoweringContext, asked: Asked, query: Tensor, key: Tensor, value: Tensor, scale: float | Expr
+) -> bool:
+    """Has the device a kernel that calls BLAS on blocks, which does all that is asked?"""
+    widths = (query.size[-1], value.size[-1])
+    if (
+        "attention_blocks" not in ctx.target_of(query.device).abilities
+        or query.dtype not in KERNEL_DTYPES
+        or not key.dtype == value.dtype == query.dtype
+        or not all(width.is_Integer and int(width) <= MOST_WIDE for width in widths)
+        or not (isinstance(scale, (int, float)) or scale.is_number)
+    ):
+        return False
+    at = tuple(map(loop_var, range(4)))
+    extents = dict(zip(at, (*query.size[:3], key.size[2]), strict=True))
+    score = build.load(SCORE, at, torch.float32)
+    bodies = asked.score(ctx, score, at, extents, query.device), asked.mask(ctx, at, extents, query.device)
+    return not any(node.op == "bounded" for node in walk(*(body for body in bodies if body is not None)))
 
 
 # ---------------------------------------------------------------------------------------------------- as one operation

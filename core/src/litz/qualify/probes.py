@@ -217,6 +217,22 @@ def _rows(new: New) -> None:
     loop.write(call("div", power, build.reduce("sum", power)), inner=True)
 
 
+def _rows_together(new: New) -> None:
+    for count in (3, 13):
+        loop = new("rows together", [count, 5], [LONG])
+        x = loop.read(numbers(F32, count, LONG), I[0], R[0])
+        for dtype in (I8, BF16):
+            weight = build.cast(loop.read(numbers(dtype, 5, LONG), I[1], R[0]), F32)
+            loop.write(build.reduce("dot", x, weight))
+    for count in (1, 7):
+        loop = new("rows together", [count, 5], [18, 32])
+        low, high = (loop.read(numbers(F32, count, 18, 32, salt=salt), I[0], *R) for salt in (0, 1))
+        packed, scale = loop.read(numbers(U8, 5, 18, 32), I[1], *R), loop.read(numbers(F32, 5, 18), I[1], R[0])
+        halves = call("bitwise_and", packed, build.const(15, U8)), call("shift_right", packed, build.const(4, U8))
+        weights = (call("mul", build.cast(half, F32), scale) for half in halves)
+        loop.write(call("add", *(build.reduce("dot", *pair) for pair in zip((low, high), weights, strict=True))))
+
+
 def _columns(new: New) -> None:
     loop = new("columns", [70], [1030])
     x, n = loop.read(numbers(F32, 1030, 70), R[0], I[0]), loop.read(numbers(I64, 1030, 70), R[0], I[0])
@@ -306,7 +322,7 @@ def _changes(new: New) -> None:
 
 
 _MAKERS: tuple[Callable[[New], None], ...] = (
-    _vectors, _halves, _masks, _short_loops, _tiles, _rows, _columns, _functions, _integers, _changes,
+    _vectors, _halves, _masks, _short_loops, _tiles, _rows, _rows_together, _columns, _functions, _integers, _changes,
 )  # fmt: skip
 
 

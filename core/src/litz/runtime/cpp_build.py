@@ -91,33 +91,38 @@ def command(compiler: Compiler, march: str, forms: tuple[str, ...] = ()) -> tupl
     return (*flags, *(flag for form in FORMS if form in forms for flag in FORMS[form][compiler.clang]))
 
 
-def libraries(compiler: Compiler) -> tuple[str, ...]:
-    """What to link against; these follow the source."""
+def libraries(compiler: Compiler, blas: bool = False) -> tuple[str, ...]:
+    """What to link against; these follow the source. blas: torch's own BLAS too."""
     if sys.platform == "darwin":
         return ()
     found = ["-Wl,--as-needed"]
+    if blas:
+        folder = Path(torch.__file__).parent / "lib"
+        found += [str(folder / "libtorch_cpu.so"), f"-Wl,-rpath,{folder}", "-Wl,--allow-shlib-undefined"]
     openmp = openmp_library()
     if openmp is not None and "libgomp" in openmp.name and not compiler.clang:
         found += [str(openmp), f"-Wl,-rpath,{openmp.parent}"]
     return (*found, *(("-lmvec",) if vector_math() else ()), "-lm")
 
 
-def toolchain(options: Any, forms: Sequence[str] = ()) -> tuple[str, ...]:
+def toolchain(options: Any, forms: Sequence[str] = (), blas: bool = False) -> tuple[str, ...]:
     """What decides what becomes of a text: the compiler, its flags, the libraries and the processor."""
     compiler = find_compiler(options.cpp_compiler)
-    flags, linked = command(compiler, options.cpp_march, tuple(forms)), libraries(compiler)
+    flags, linked = command(compiler, options.cpp_march, tuple(forms)), libraries(compiler, blas)
     return compiler.version, " ".join(flags), " ".join(linked), cpu_flags()
 
 
 def build(source: Any, options: Any, cache: Cache) -> Path:
-    """The shared object of a KernelSource. settings["forms"]: the safe forms that it needs (`FORMS`).
+    """The shared object of a KernelSource. settings["forms"]: the safe forms that it needs (`FORMS`); "blas": does it
+    call BLAS?
 
     Errors: CompilerNotFoundError, KernelBuildError.
     """
     name, text, forms = source.name, source.text, tuple(source.settings.get("forms", ()))
     compiler = find_compiler(options.cpp_compiler)
-    flags, linked = command(compiler, options.cpp_march, forms), libraries(compiler)
-    key = digest(text, *toolchain(options, forms))
+    blas = bool(source.settings.get("blas", False))
+    flags, linked = command(compiler, options.cpp_march, forms), libraries(compiler, blas)
+    key = digest(text, *toolchain(options, forms, blas))
 
     def make(folder: Path) -> None:
         written = folder / SOURCE

@@ -72,13 +72,10 @@ def by_estimate(choices: Sequence[Choice], context: ChoiceContext) -> Choice | N
     """The choice that saves most by its estimate, where that at its worst is below the library call, and what the
     choice absorbs, at their best. None where there is no such choice, or nobody knows what those take. Puts on record
     what was compared."""
-    program: Program = context.program
     found: list[tuple[Estimate, float, Choice]] = []
     for choice in choices:
         if choice.kind != "extern" and choice.estimate is not None:
-            replaced = (context.operation.name, *absorbed_by(choice))
-            known = [context.estimate(program.operations[program.positions[name]]) for name in replaced]
-            found.append((choice.estimate, sum(0.0 if each is None else each.low_us for each in known), choice))
+            found.append((choice.estimate, _replaced_us(choice, context), choice))
     if not found:
         return None
     estimate, library, choice = max(found, key=lambda item: item[1] - item[0].us)
@@ -89,6 +86,16 @@ def by_estimate(choices: Sequence[Choice], context: ChoiceContext) -> Choice | N
     )
     context.record(chosen, reason + ", with what the kernel absorbs, at best" * bool(absorbed_by(choice)))
     return choice if gains else None
+
+
+def _replaced_us(choice: Choice, context: ChoiceContext) -> float:
+    """What the library call, and what a choice absorbs, take at their best; 0 for what nobody knows."""
+    if choice.replaced is not None:
+        return choice.replaced.low_us
+    program: Program = context.program
+    names = (context.operation.name, *absorbed_by(choice))
+    known = [context.estimate(program.operations[program.positions[name]]) for name in names]
+    return sum(0.0 if each is None else each.low_us for each in known)
 
 
 def replacement_of(choice: Choice) -> Replacement:

@@ -23,6 +23,7 @@ from litz_plugins import SHARES, LitzError, OptionsView, Share, Target, unknown_
 
 from .calibration import Calibration, load_calibration
 from .devices import DEFAULT_GPU, DEVICES, LAUNCH_US, REGISTERS, DeviceSpec, find_spec, nearest_family
+from .processors import few_rows_here, has_blas
 
 _KINDS = {
     torch.float64: "fp64",
@@ -94,7 +95,8 @@ def _changed(path: Path) -> int:
 
 def describe_cpu(device: torch.device, options: OptionsView | None = None) -> Target:
     """This processor, with as many threads as torch uses."""
-    return cpu_target(torch.get_num_threads())
+    abilities = frozenset({"attention_blocks"} if has_blas() else ())
+    return replace(cpu_target(torch.get_num_threads()), few_rows=few_rows_here(), abilities=abilities)
 
 
 def describe_cuda(device: torch.device, options: OptionsView | None = None) -> Target:

@@ -23,6 +23,7 @@ from .body import Body, Lines
 from .column import write_column
 from .constructs import constructs_in, find_construct
 from .dialect import ELEMENTS
+from .jammed import write_jammed
 from .loops import Writer
 from .pointwise import write_pointwise
 from .prelude import prelude
@@ -142,7 +143,7 @@ def _write(tiling: Tiling, body: Body) -> None:
                 points = "".join(walked) if loop.levels[node] else ""
                 impossible[f"if ({body.index.text(node.attrs[0])} == 0{points}) return {number};"] = None
         lines.add(*impossible)
-    _WRITERS[tiling.mode](Writer(tiling, body))
+    _writer(tiling)(Writer(tiling, body))
     lines.add("return bad;" if checks else "return 0;")
 
 
@@ -154,13 +155,17 @@ _WRITERS: Mapping[Mode, Callable[[Writer], None]] = {
 }
 
 
+def _writer(tiling: Tiling) -> Callable[[Writer], None]:
+    return write_jammed if tiling.jam is not None else _WRITERS[tiling.mode]
+
+
 def _write_segments(whole: Writer, parts: Sequence[Writer]) -> None:
     """One after the other; threads share each, all within one parallel region."""
     region = f"#pragma omp parallel{whole.worth_it()}"
     with whole.lines.block(*((region, "") if whole.threaded else ("",))):
         for part in parts:
             with whole.lines.block(""):
-                _WRITERS[part.tiling.mode](part)
+                _writer(part.tiling)(part)
     whole.lines.add("return 0;")
 
 

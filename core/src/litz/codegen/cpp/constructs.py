@@ -53,6 +53,7 @@ CONSTRUCTS: tuple[Construct, ...] = (
     _row("tests", r"reduction\([|&] : (any|all|nan)", "any, all, and whether there was a NaN along a row"),
     _row("positions", r"arg(max|min)_block|beats_(max|min)", "where an extreme is"),
     _row("moments", r"welford_", "means and squared deviations"),
+    _row("rows together", r"\bi\d+_g\b|multiply_add\(", "several rows in one walk, and what they share in an array"),
     _row("columns", _ROW + r"(sum|prod|any|all|max|min|best|mean)\d+(_part)?\[", "reductions with an array of lanes"),
     _row("kept rows", _ROW + r"row\d+\[", "values of a row kept for a second walk"),
     _row("scans", r"\brun\d+", "running sums, products and extremes"),

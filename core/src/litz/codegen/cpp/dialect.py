@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from litz.ir.dtypes import FLOAT, FLOAT8, ROUNDED, SHORT
+from litz.ir.dtypes import FLOAT, FLOAT8, HALF, ROUNDED, SHORT
 from litz.ir.node import Node
 
 from ..dialect import ANY, BOOL, COMPARISONS, NARROW, Dialect, Text, calls
@@ -19,6 +19,9 @@ from ..dialect import ANY, BOOL, COMPARISONS, NARROW, Dialect, Text, calls
 _OWN = {torch.float32: "float", torch.float64: "double", torch.int32: "int", torch.bool: "u8"}
 ELEMENTS: Mapping[torch.dtype, str] = {**SHORT, **_OWN}
 """What an element in memory is. Half types and float8 are integers to C++; a bool is a byte."""
+
+_BYTE = frozenset({torch.int8, torch.uint8, torch.bool})
+"""Whose values are exact in any half type."""
 
 VALUES: Mapping[torch.dtype, str] = {**ELEMENTS, **dict.fromkeys(ROUNDED, "float"), torch.bool: "bool"}
 """What a value is held in while it is computed."""
@@ -69,6 +72,7 @@ CPP = Dialect(
     VALUES,
     casts=(
         (ROUNDED, ROUNDED, "from_{M}(to_{M}({0}))"),
+        (_BYTE, HALF, "(float){0}"),  # exact
         (ANY, ROUNDED, "from_{M}(to_{M}((float){0}))"),
         (ANY, BOOL, "{0} != 0"),
         (FLOAT | FLOAT8, NARROW, "({T})(int){0}"),  # out of range is undefined in C++

@@ -8,7 +8,7 @@ state that is merged in, and {at} is the position of the value.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -72,6 +72,12 @@ def _accumulated(name: str, dtype: torch.dtype) -> Form:
     type_, (sign, start) = VALUES[dtype], _operator(name, dtype)
     update = f"{{0}} {sign}= {{v0}};" if dtype.is_floating_point else f"{{0}} = ({type_})({{0}} {sign} {{v0}});"
     return Form((State(name, type_, start, sign),), (update,), (f"{{0}} {sign}= {{p0}};",), widens=True)
+
+
+def _dot(name: str, dtype: torch.dtype) -> Form:
+    if not dtype.is_floating_point:
+        return derived(REDUCTIONS[name], dtype)
+    return replace(_accumulated("sum", dtype), update=("{0} = multiply_add({v0}, {v1}, {0});",))
 
 
 def _tested(name: str, dtype: torch.dtype) -> Form:
@@ -147,6 +153,7 @@ FORMS: Mapping[str, Callable[[str, torch.dtype], Form]] = {
     **dict.fromkeys(("any", "all"), _tested),
     **dict.fromkeys(("max", "min"), _extreme),
     **dict.fromkeys(("argmax", "argmin"), _position),
+    "dot": _dot,
     "welford": _moments,
     "welford_combine": _moments_of_states,
 }

@@ -276,6 +276,15 @@ static inline void narrow_f16(const float* from, f16* to, i64 count) {
   for (; k < count; ++k) to[k] = to_f16(from[k]);
 }
 """,
+    ("multiply_add",): """\
+// a * b + c, rounded once where the processor does that in one instruction.
+#if __FMA__ || __aarch64__
+static inline float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+static inline double multiply_add(double a, double b, double c) { return __builtin_fma(a, b, c); }
+#else
+template <class T> static inline T multiply_add(T a, T b, T c) { return a * b + c; }
+#endif
+""",
     ("abs",): """\
 static inline float abs(float x) { return __builtin_fabsf(x); }
 static inline double abs(double x) { return __builtin_fabs(x); }

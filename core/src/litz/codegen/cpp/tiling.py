@@ -45,6 +45,7 @@ from litz.ir.stages import Stages, find_stages
 from litz.ir.transform import map_stores, rename_loop
 
 from ..kernel_plan import KernelPlan
+from .jam import Jam, find_jam
 
 Mode = Literal["pointwise", "row", "column", "small"]
 
@@ -70,7 +71,7 @@ class Tiling:
 
     `scratch` are values at reduction level that are kept for later
     stages. `swap` is the other range of a transpose, None if there is none. `work` is a number of element-operations,
-    symbolic where sizes are.
+    symbolic where sizes are. `jam` are outputs of a row's reduction that are made at a time.
     """
 
     loop: Loop
@@ -80,6 +81,7 @@ class Tiling:
     scratch: frozenset[Node] = frozenset()
     swap: Range | None = None
     work: Expr = ZERO
+    jam: Jam | None = None
 
 
 def tile_kernel(kernel: KernelPlan) -> Tiling:
@@ -101,7 +103,9 @@ def tile_loop(loop: Loop, kernel: KernelPlan) -> Tiling:
     stages = kernel.stages(loop)
     mode, loop, vector = _reduction_mode(loop)
     tiling = Tiling(loop, mode, vector, stages, work=work)
-    return replace(tiling, scratch=_scratch(tiling)) if mode == "row" else tiling
+    if mode != "row":
+        return tiling
+    return replace(tiling, scratch=_scratch(tiling), jam=None if kernel.inplace else find_jam(loop, stages))
 
 
 # ---------------------------------------------------------------------- ranges

@@ -33,8 +33,9 @@ LEAST_BLOCK = 32
 """Blocks of the depth that share a scale have at least so many values: of fewer, a tile holds several."""
 
 
-def unpacked(gemm: Gemm) -> Gemm:
-    """The same product with the depth split as its operands are packed; as it is where they are not."""
+def unpacked(gemm: Gemm, words: bool = False) -> Gemm:
+    """The same product with the depth split as its operands are packed; as it is where they are not. words: for a
+    kernel that takes neighbouring bytes two at a time, and multiplies a block's sum by its scale."""
     if len(gemm.products) != 1 or len(gemm.products[0].depth) != 1:
         return gemm
     (product,) = gemm.products
@@ -48,12 +49,12 @@ def unpacked(gemm: Gemm) -> Gemm:
     block = blocks[0] if blocks else length
     split = _split(gemm, lanes, length, block)
     first = split.products[0]
-    if words_of(first.right.prologue, first.depth[-1].var) and _fits(2 * lanes, block):
+    if words and words_of(first.right.prologue, first.depth[-1].var) and _fits(2 * lanes, block):
         pairs = _split(gemm, 2 * lanes, length, block).products
         split = replace(gemm, products=tuple(replace(p, right=replace(p.right, words=True)) for p in pairs))
     elif not divisors:
         return gemm
-    steps = blocks and int(split.products[0].depth[-1].size) % LEAST_PLACES == 0  # whole steps in a block
+    steps = words and blocks and int(split.products[0].depth[-1].size) % LEAST_PLACES == 0  # whole steps in a block
     return replace(split, products=_scaled(split.products)) if steps else split
 
 

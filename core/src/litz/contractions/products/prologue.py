@@ -71,24 +71,34 @@ def _prologue(
 ) -> Loop | None:
     """What makes the operand's element at the variables of `ranges`, as a flat loop with one store. None where each
     element along the depth would be looked for by itself."""
+    loop = prologue_of(ref, ranges, template, program)
+    if loop is None:
+        return None
+    along = {r.var for r in depth}
+    if any(not along.isdisjoint(loop.variables[position]) for node in loop.loads for position in node.indirect):
+        return None
     buffer = program.buffers[ref.buffer]
-    body = _body(buffer, template, program)
+    tile = Buffer(OPERAND, buffer.dtype, buffer.device, Layout.contiguous(tuple(r.size for r in ranges)))
+    return flatten(loop, {**program.buffers, OPERAND: tile})
+
+
+def prologue_of(
+    ref: TensorRef, ranges: Sequence[Range], template: Template, program: Program, last: bool = False
+) -> Loop | None:
+    """What makes the operand's element at the variables of `ranges`, as a loop with one store; None where the loop that
+    made it cannot be left out. last: may it be the last of several loops that core left apart?"""
+    buffer = program.buffers[ref.buffer]
+    body = _body(buffer, template, program, last)
     extents = {r.var: r.size for r in ranges}
     index = position_in(ref.layout, buffer.layout, ranges)
     if body is None or index is None:
         return None
     value = body.at(load(ref.buffer, index, buffer.dtype), extents)
-    size = tuple(r.size for r in ranges)
-    tile = Buffer(OPERAND, buffer.dtype, buffer.device, Layout.contiguous(size))
     store = Store(OPERAND, tuple(r.var for r in ranges), value)
-    loop = Loop(OPERAND, buffer.device, tuple(ranges), (), (store,), body.origins)
-    along = {r.var for r in depth}
-    if any(not along.isdisjoint(loop.variables[position]) for node in loop.loads for position in node.indirect):
-        return None
-    return flatten(loop, {**program.buffers, OPERAND: tile})
+    return Loop(OPERAND, buffer.device, tuple(ranges), (), (store,), body.origins)
 
 
-def _body(buffer: Buffer, template: Template, program: Program) -> Body | None:
+def _body(buffer: Buffer, template: Template, program: Program, last: bool) -> Body | None:
     """What is stored in a buffer, where its writer can be left out."""
     writers, readers = program.writers.get(buffer.name, ()), program.readers.get(buffer.name, ())
     if buffer.kind != "temporary" or len(writers) != 1 or not isinstance(writers[0], Loop):
@@ -101,12 +111,14 @@ def _body(buffer: Buffer, template: Template, program: Program) -> Body | None:
         return None
     if any(program.buffers[node.buffer].dtype not in STORED for node in loop.loads):
         return None
+    if last and any(node.indirect for node in loop.loads):
+        return None
     positions = [position for node in loop.loads for position in node.indirect]
     gathered = {node for node in loop.loads if node.indirect} | {*walk(*positions)}
     beside = {node.buffer for node in loop.loads if node not in gathered}
-    if any(isinstance(writer, Loop) for name in beside for writer in program.writers.get(name, ())):
+    if not last and any(isinstance(writer, Loop) for name in beside for writer in program.writers.get(name, ())):
         return None  # core fuses the two
     return Body.of(loop)
 
 
-__all__ = ["with_prologues"]
+__all__ = ["prologue_of", "with_prologues"]

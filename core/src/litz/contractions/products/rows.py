@@ -109,7 +109,7 @@ def _gemm(template: Template, context: ChoiceContext, unread: frozenset[str], pl
         # Every tile of columns would make the activation anew; the few rows of it are made once by a kernel before.
         made = with_prologues(replace(gemm, epilogue=chosen), template, program, sides=("right",))
         if made is not None:
-            return unpacked(made)
+            return unpacked(made, words=True)
     return replace(gemm, epilogue=free[-1]) if plain and gemm.dtype in PLAIN else None
 
 

@@ -1,0 +1,251 @@
+"""Products with few rows on a processor. In: a contraction and where it stands. Out: at most one choice.
+
+The product becomes what it means: a loop that reduces over the depth, with whatever makes the weights in it, for core's
+code generator to write (several rows in one walk along the weights: `litz.codegen.cpp.jam`). So weights of 8 or 4 bits
+are never written out. The few rows of the activation are converted once, by a loop before; where weights are packed
+several to an element, value j of each is multiplied with activations that lie together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import sympy
+import torch
+
+from litz.cost.contractions import argument_names
+from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, Template, TensorRef
+from litz.ir.build import call, cast, load, reduce
+from litz.ir.dtypes import HALF
+from litz.ir.index import ONE, ZERO, Expr, Symbol, reduction_var, stride_of, substitute
+from litz.ir.ops import OPS
+from litz.ir.transform import rename_nodes, replace_loads
+from litz.schedule.choices import Replacement
+from litz.schedule.inline import Body, TooComplex
+from litz_plugins import Choice, ChoiceContext
+
+from ..epilogue import ACCUMULATOR, stands
+from ..views import position_in
+from .few_rows import AT_A_TIME, FewRowsProblem, compare
+from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm
+from .lanes import unpacked
+from .prologue import MOST_NODES, prologue_of
+from .rows import MOST_ROWS
+
+KINDS = ("mm", "addmm")
+MARCHES = ("native", "x86-64-v3", "x86-64-v4")
+"""What code has to be made for to be as fast as was measured."""
+ROUNDING = 8
+"""Operations that round a number to a half type."""
+GAP = 16
+"""Elements: a line of the cache."""
+SEVERAL = 5
+"""Rows from which on walks along an activation as it is get in each other's way."""
+MOST_SUMS = 16
+"""Sums that a walk keeps: of each row one for each of the weights in an element."""
+
+
+@dataclass(frozen=True)
+class RowsLoop:
+    """The product as a loop, and what it absorbs. wide: what makes its activation, and the buffer that this fills; None
+    where the activation is read as it is. problem: its sizes."""
+
+    loop: Loop
+    absorbs: tuple[str, ...]
+    wide: tuple[Loop, Buffer] | None
+    problem: FewRowsProblem
+
+
+def offer_rows_loop(template: Template, context: ChoiceContext) -> Sequence[Choice]:
+    """A loop for a product of few rows whose weights are converted for it, where it is surely no slower."""
+    if context.target.type != "cpu" or template.kind not in KINDS:
+        return ()
+    program: Program = context.program
+    name = f"loop {template.kind}"
+    try:
+        made = make_rows_loop(template, program)
+    except (Unsuitable, TooComplex) as why:
+        context.record(template.target_name, f"{name}: {why}")
+        return ()
+    compared = compare(made.problem, context.target)
+    if compared is None or context.options.get("cpp.march", "native") not in MARCHES:
+        context.record(template.target_name, f"{name}: nobody measured such products on this processor")
+        return ()
+    estimate, replaced = compared
+    payload = Replacement((made.loop,), absorbs=made.absorbs)
+    if made.wide is not None and made.wide[1].name not in program.buffers:
+        payload = Replacement((made.wide[0], made.loop), (made.wide[1],), made.absorbs)
+    return (Choice(name, "template", payload, estimate, replaced),)
+
+
+def make_rows_loop(template: Template, program: Program) -> RowsLoop:
+    """The product and what makes its weights as one loop. Errors: Unsuitable."""
+    arguments = argument_names(template)
+    left, right = (arguments[name] for name in OPERANDS[template.kind])
+    rows, depth = left.layout.size
+    if not (rows.is_Integer and 0 < int(rows) <= MOST_ROWS):
+        raise Unsuitable(f"{rows} rows are not few, or not known")
+    if left.buffer == right.buffer:
+        raise Unsuitable("both operands are one buffer")
+    gemm = make_gemm(template, program)
+    if gemm.accumulate != torch.float32 or not depth.is_Integer or not gemm.n.is_Integer or depth == 0:
+        raise Unsuitable(f"sums in {gemm.accumulate} of {depth} products for {gemm.n} columns")
+    if set(gemm.epilogue.buffers) != {ACCUMULATOR}:
+        raise Unsuitable("it adds a view")
+    (product,) = gemm.products
+    prologue = prologue_of(right, (*product.depth, *gemm.columns), template, program, last=True)
+    if prologue is None:
+        raise Unsuitable("nothing makes its weights that it could do on the way")
+    absorbs, prologue = _with_makers(prologue, (program.writers[right.buffer][0].name,), template, program)
+    if not stands(program, template, absorbs):
+        raise Unsuitable("there is no place for it and what makes its weights")
+    # Positions of the activation are worked out below: the buffer that holds it is not there yet.
+    bare = replace(product, left=replace(product.left, position=ZERO), right=replace(product.right, prologue=prologue))
+    split = unpacked(replace(gemm, products=(bare,)))
+    walking = _along_depth(split, program)
+    if not walking:
+        raise Unsuitable("its weights do not lie along the depth")
+    if max(node.dtype.itemsize for node in walking) >= gemm.dtype.itemsize:
+        raise Unsuitable("its weights are not stored in fewer bits")
+    lanes, walked = len(split.products), split.products[0].depth
+    if lanes * min(int(rows), AT_A_TIME) > MOST_SUMS:
+        raise Unsuitable(f"{rows} rows of {lanes} sums do not fit in the registers")
+    wide = None
+    position = position_in(left.layout, program.buffers[left.buffer].layout, (gemm.rows[0], product.depth[0]))
+    if position is None:
+        raise Unsuitable("its activation is a view of a part of a buffer")
+    if len(walked) > 1 or lanes > 1 or int(rows) >= SEVERAL or program.buffers[left.buffer].dtype != torch.float32:
+        wide = _wide(left, lanes, walked, split, template, program)
+    ranges = tuple(Range(reduction_var(number), r.size) for number, r in enumerate(walked))
+    renamed: dict[Symbol, Expr] = {old.var: new.var for old, new in zip(walked, ranges, strict=True)}
+    extents = {r.var: r.size for r in (*gemm.rows, *gemm.columns, *ranges)}
+    row = ZERO if gemm.rows[0].size == ONE else gemm.rows[0].var
+    total: Node | None = None
+    for lane, each in enumerate(split.products):
+        assert each.right.prologue is not None
+        (weight,) = rename_nodes((each.right.prologue.stores[0].value,), renamed, extents)
+        if wide is None:
+            (value,) = rename_nodes((load(left.buffer, position, torch.float32),), renamed, extents)
+        else:
+            place = (row, sympy.Integer(lane), *(r.var if r.size != ONE else ZERO for r in ranges))
+            value = load(wide[1].name, place, torch.float32)
+        term = reduce("dot", value, cast(weight, torch.float32))
+        total = term if total is None else call("add", total, term)
+    assert total is not None
+    whole = total
+
+    def change(node: Node) -> Node | None:
+        return whole if node.buffer == ACCUMULATOR else None
+
+    stores = replace_loads(gemm.epilogue.loop.stores, change)
+    loop = replace(
+        gemm.epilogue.loop,
+        reduction_ranges=ranges,
+        stores=stores,
+        origins=tuple(dict.fromkeys((*prologue.origins, *template.origins))),
+    )
+    makers = {node for each in split.products if each.right.prologue for node in each.right.prologue.nodes}
+    made = sum(map(_operations, makers)) / lanes
+    problem = FewRowsProblem(int(rows), int(depth) * int(gemm.n), gemm.dtype, made, lanes)
+    return RowsLoop(loop, absorbs, wide, problem)
+
+
+def _with_makers(
+    prologue: Loop, absorbs: tuple[str, ...], template: Template, program: Program
+) -> tuple[tuple[str, ...], Loop]:
+    """What makes a weight, with the loops inlined whose results nobody else reads, and the names of all that."""
+    while True:
+        known = {template.name, *absorbs}
+        makers: dict[str, tuple[str, Body]] = {}
+        for name in prologue.reads:
+            writers = program.writers[name]
+            if len(writers) != 1 or not isinstance(writers[0], Loop) or program.buffers[name].kind != "temporary":
+                continue
+            body = Body.of(writers[0])
+            if body is None or name in program.output_buffers or len(writers[0].nodes) > MOST_NODES:
+                continue
+            if all(reader.name in known for reader in program.readers[name]):
+                makers[name] = (writers[0].name, body)
+        if not makers:
+            return absorbs, prologue
+        for maker, body in makers.values():
+            prologue, absorbs = body.into(prologue), (maker, *absorbs)
+
+
+def _operations(node: Node) -> int:
+    """What a node of the body that makes a weight takes, in operations of a vector."""
+    if node.op == "cast" and node.dtype in HALF and node.args[0].dtype.itemsize > 1:
+        return ROUNDING
+    return OPS[node.op].flops if node.op in OPS else int(node.op not in ("const", "index"))
+
+
+def _along_depth(gemm: Gemm, program: Program) -> list[Node]:
+    """The loads that weights are made of and that walk along the depth, in which neighbours have to lie side by side;
+    none where they do not."""
+    inner = gemm.products[0].depth[-1].var
+    loads = [node for each in gemm.products for node in (each.right.prologue.loads if each.right.prologue else ())]
+    walking = [node for node in loads if any(inner in expr.free_symbols for expr in node.index)]
+    for node in walking:
+        steps = [stride_of(expr, inner) for expr in node.index]
+        strides = program.buffers[node.buffer].layout.stride
+        total = ZERO
+        for step, stride in zip(steps, strides, strict=True):
+            if step is None:
+                return []
+            total = total + step * stride
+        if node.args or total != ONE:
+            return []
+    return walking
+
+
+def _wide(
+    ref: TensorRef, lanes: int, walked: tuple[Range, ...], gemm: Gemm, template: Template, program: Program
+) -> tuple[Loop, Buffer]:
+    """The activation in float32, as (row, lane, depth): by a loop into a buffer of its own, which products of the same
+    activation share. Errors: Unsuitable."""
+    own = program.buffers[ref.buffer]
+    (row,) = gemm.rows
+    whole = Range(Symbol("k", integer=True, nonnegative=True), ref.layout.size[1])
+    position = position_in(ref.layout, own.layout, (row, whole))
+    assert position is not None
+    lane = Range(Symbol("lane", integer=True, nonnegative=True), sympy.Integer(lanes))
+    ranges = (row, lane, *walked)
+    extents = {r.var: r.size for r in ranges}
+    along: Expr = ZERO
+    for r in walked:
+        along = along * r.size + r.var
+    mapping = {whole.var: sympy.expand(along * lanes + lane.var)}
+    single: dict[Symbol, Expr] = {r.var: ZERO for r in ranges if r.size == ONE}
+    index = tuple(substitute(substitute(expr, mapping, extents), single, extents) for expr in position)
+    size = tuple(r.size for r in ranges)
+    view = "_".join(map(str, (*ref.layout.size, *ref.layout.stride)))
+    name = f"{ref.buffer}_wide_{view}_{'_'.join(map(str, size[1:]))}"
+    if _changes(ref.buffer, program):
+        name = f"{template.outputs[0]}_{name}"
+    buffer = Buffer(name, torch.float32, own.device, _apart(size))
+    store = Store(
+        name,
+        tuple(ZERO if r.size == ONE else r.var for r in ranges),
+        cast(load(ref.buffer, index, own.dtype), torch.float32),
+    )
+    return Loop(name, own.device, ranges, (), (store,)), buffer
+
+
+def _apart(size: tuple[Expr, ...]) -> Layout:
+    """(row, lane, depth...) with a gap after each lane: the walks along all of them would share a few lines of the
+    nearest cache otherwise, where the depth is a multiple of 1024."""
+    inner = Layout.contiguous(size[2:])
+    lane = sympy.prod(size[2:]) + GAP
+    return Layout(size, (size[1] * lane, lane, *inner.stride), ZERO)
+
+
+def _changes(name: str, program: Program) -> bool:
+    """Is a buffer's memory written after it was made, so that a copy of it may not serve everybody?"""
+    root = program.roots.get(name, name)
+    same = [each for each in program.buffers if program.roots.get(each, each) == root]
+    written = sum(len(program.writers[each]) for each in same)
+    return len(same) > 1 or written > (program.buffers[name].kind == "temporary")
+
+
+__all__ = ["make_rows_loop", "offer_rows_loop"]

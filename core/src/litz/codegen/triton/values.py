@@ -73,6 +73,8 @@ class Tile:
         wide = {symbol: f"{name}.to(tl.int64)" for symbol, name in names.index_names.items()}
         self.wide_text = IndexText(wide, loop.extents)
         self.eviction: Mapping[Node, str] = {}
+        self.texts: Mapping[Node, str] = {}
+        """Templates of some nodes in place of the dialect's."""
         self.functions: dict[str, str] = {}
         """Functions that the kernel calls, by name, which are written before it."""
         self._counter, self._prefix = 0, prefix
@@ -128,13 +130,18 @@ class Tile:
         return f"tl.broadcast_to({text}, {self.shape(axes)})"
 
     def _value(self, node: Node) -> Value:
-        handler = getattr(self, f"_{node.op}", None)
+        handler = self._own_text if node in self.texts else getattr(self, f"_{node.op}", None)
         text, axes = handler(node) if handler is not None else self._scalar_op(node)
         if text.isidentifier():
             return Value(text, axes)  # a cast that changes nothing
         name = self.fresh()
         self.emit(f"{name} = {text}")
         return Value(name, axes)
+
+    def _own_text(self, node: Node) -> tuple[str, frozenset[str]]:
+        values = [self.get(arg) for arg in node.args]
+        axes = frozenset[str]().union(*(value.axes for value in values))
+        return self.texts[node].format(*(value.text for value in values)), axes
 
     def _scalar_op(self, node: Node) -> tuple[str, frozenset[str]]:
         small = self._small_comparison(node)

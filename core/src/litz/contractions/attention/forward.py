@@ -122,9 +122,9 @@ class Forward:
         self.rows = Axis("y", (Range(Q, plan.size[2]),), tiles.rows)
         self.tile = plan.tile(self.rows, self.keys(False), tiles.warps)
         self.depth, self.across = Part.all("d", plan.widths[0]), Part.all("e", plan.widths[1])
-        self.folded = plan.score is None and float(self.attention.scale) > 0
-        """Is the scale part of the exponent's factor? Scores are then what the product gives."""
-        self.factor = (float(self.attention.scale) if self.folded else 1.0) * LOG2_E
+        self.folded = plan.exponent.factor > 0
+        """Is the scale part of the exponent's factor?"""
+        self.factor = (plan.exponent.factor if self.folded else 1.0) * LOG2_E
 
     def keys(self, beyond: bool) -> KeyAxis:
         return KeyAxis("x", (Range(K, self.plan.size[3]),), self.tiles.keys, beyond)
@@ -312,10 +312,16 @@ class Forward:
         emit(f"indices = {self.pointer(indices, (B, H, ZERO, ZERO))} + listed * {place[1]}")
         emit(f"each = {self.tiles_of_block(keys, block)}")
         whole = bool(keys.is_Integer) and int(keys) % block == 0 and block % tiles.keys == 0
+        # The next block is read a step ahead: were keys read from where this step's load says, Triton's pipeline would
+        # hold the list instead of a stage of keys and values.
+        room = f"{plan.text(indices.layout.size[3])} - 1"
+        emit("following = tl.load(indices, mask=count > 0, other=0)")
         with self.loop("for step in range(0, count * each):"):
             # Whatever is listed, no key outside of the tensor is read.
-            emit(f"block = tl.load(indices + step // each * {self.stride(indices, 3)})")
-            emit(f"block = tl.minimum(tl.maximum(block, 0), ({plan.text(keys)} - 1) // {block}){wide}")
+            emit(f"block = tl.minimum(tl.maximum(following, 0), ({plan.text(keys)} - 1) // {block}){wide}")
+            emit(
+                f"following = tl.load(indices + tl.minimum((step + 1) // each, {room}) * {self.stride(indices, 3)})"
+            )
             emit(f"start = tl.multiple_of(block * {block} + step % each * XBLOCK, XBLOCK)")
             self.step(with_mask, not whole)
 
@@ -361,8 +367,8 @@ class Forward:
             "greatest = tl.maximum(maximum, tl.max(scores, 1))",
             # A row without a key so far has -inf, and -inf - -inf would be NaN.
             f'shift = tl.where(greatest == float("-inf"), 0.0, greatest) * {factor}',
-            f"weights = tl.exp2(scores * {factor} - shift[:, None])",
-            f"smaller = tl.exp2(maximum * {factor} - shift)",
+            f"weights = _exp2_flushed(scores * {factor} - shift[:, None])",
+            f"smaller = _exp2_flushed(maximum * {factor} - shift)",
             "total = total * smaller + tl.sum(weights, 1)",
         )
         element = ELEMENTS[plan.dtype]

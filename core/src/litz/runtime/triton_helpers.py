@@ -62,6 +62,10 @@ if triton.knobs.runtime.interpret:  # its Triton has no assembly
     def _tanh_near(a):
         return 1.0 - 2.0 / (1.0 + tl.exp2(a * 2.8853900817779268))
 
+    @triton.jit
+    def _exact_float(a):
+        return a.to(tl.float32)
+
 else:
 
     @triton.jit
@@ -75,6 +79,11 @@ else:
         power = _exp2_flushed(a * 2.8853900817779268) + 1.0
         inverse = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [power], tl.float32, True, 1)
         return 1.0 - 2.0 * inverse
+
+    @triton.jit
+    def _exact_float(a):
+        # Of integers up to 2^24. LLVM would make the sum of two again one conversion, of a sum for each element.
+        return tl.inline_asm_elementwise("cvt.rn.f32.s32 $0, $1;", "=f,r", [a.to(tl.int32)], tl.float32, True, 1)
 
 
 @triton.jit

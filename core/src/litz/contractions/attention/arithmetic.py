@@ -7,7 +7,7 @@ same but for float32's last bits, which are far below what the exponential does 
 | x / c | x * (1 / c) | a division takes eight times as long |
 | x * c * d | x * (c * d) | one multiplication |
 | x * c, as a whole | x, and c part of the exponent's factor | none |
-| x * c + y, as a whole | x + y * (1 / c), and the same | one, unless y varies along queries or keys only: none |
+| x * c + y, as a whole | fma(y, 1 / c, x), and the same | one, or two where y is a product |
 
 A position that becomes a number (k - q, in ALiBi) is the difference of two numbers, one of which is the same for all keys or
 for all queries: both are exact below 2^24, and so is nothing lost (`position_texts`).
@@ -58,9 +58,15 @@ def _constant(node: Node) -> float | None:
 
 def _times(node: Node, factor: float) -> Node:
     """factor * node, as one multiplication."""
+    if node.op == "const":
+        return const(float(node.attrs[0]) * factor, node.dtype)
     if node.op == "mul" and node.dtype == torch.float32:
         inner, known = node.args[0], _constant(node.args[1])
-        if known is not None and (known * factor == 0) == (0.0 in (known, factor)) and 1e-30 < abs(known * factor) < 1e30:
+        if (
+            known is not None
+            and (known * factor == 0) == (0.0 in (known, factor))
+            and 1e-30 < abs(known * factor) < 1e30
+        ):
             return _times(inner, known * factor)
     return call("mul", node, const(factor, node.dtype))
 
@@ -84,7 +90,7 @@ def peeled(score: Node | None, scale: float) -> Exponent:
         for product, rest in (score.args, score.args[::-1]):
             factor = _factor(product)
             if factor is not None and rest.dtype == torch.float32 and _is_score(product.args[0]):
-                return Exponent(call("add", product.args[0], _shared(rest, 1 / factor)), factor)
+                return Exponent(call("fma", *_shared(rest, 1 / factor), product.args[0]), factor)
     return Exponent(score, 1.0)
 
 
@@ -98,14 +104,14 @@ def _factor(node: Node) -> float | None:
     return found if found is not None and 1e-4 < found < 1e4 else None
 
 
-def _shared(node: Node, factor: float) -> Node:
-    """factor * node, where of a product of two the one with fewer variables takes the factor."""
-    if node.op == "mul" and node.dtype == torch.float32 and _constant(node.args[1]) is None:
-        first, second = node.args
-        if first.op == "load" or second.op != "load":
-            return call("mul", _times(first, factor), second)
-        return call("mul", first, _times(second, factor))
-    return _times(node, factor)
+def _shared(node: Node, factor: float) -> tuple[Node, Node]:
+    """Two nodes whose product is factor * node; of a product of two, the one that is loaded takes the factor."""
+    if node.op != "mul" or node.dtype != torch.float32:
+        return node, const(factor, node.dtype)
+    first, second = node.args
+    if second.op in ("const", "load") and first.op != "load":
+        return first, _times(second, factor)
+    return _times(first, factor), second
 
 
 def position_texts(loop: Loop, walked: Symbol, text: Callable[[Expr], str]) -> Mapping[Node, str]:
@@ -121,7 +127,7 @@ def position_texts(loop: Loop, walked: Symbol, text: Callable[[Expr], str]) -> M
         if along == 0 or rest.is_number or rest.free_symbols & {walked}:
             continue
         if all(_is_exact(part, loop) for part in (along, rest)):
-            found[node] = f"({text(along)}).to(tl.float32) + ({text(rest)}).to(tl.float32)"
+            found[node] = f"_exact_float({text(along)}) + _exact_float({text(rest)})"
     return found
 
 

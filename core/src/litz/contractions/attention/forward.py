@@ -319,9 +319,7 @@ class Forward:
         with self.loop("for step in range(0, count * each):"):
             # Whatever is listed, no key outside of the tensor is read.
             emit(f"block = tl.minimum(tl.maximum(following, 0), ({plan.text(keys)} - 1) // {block}){wide}")
-            emit(
-                f"following = tl.load(indices + tl.minimum((step + 1) // each, {room}) * {self.stride(indices, 3)})"
-            )
+            emit(f"following = tl.load(indices + tl.minimum((step + 1) // each, {room}) * {self.stride(indices, 3)})")
             emit(f"start = tl.multiple_of(block * {block} + step % each * XBLOCK, XBLOCK)")
             self.step(with_mask, not whole)
 

@@ -228,7 +228,7 @@ def test_a_scale_that_only_a_run_knows_is_unsuitable() -> None:
 
 def test_a_division_by_a_number_is_a_multiplication() -> None:
     text = replace(CASES["plain"], score_mod=soft_cap).kernel().source.text
-    assert "_div(" not in text and "* 0.05" in text
+    assert "_div(" not in text and "* 0.0125" in text  # 1/20, and the scale of 1/4
 
 
 def test_a_soft_cap_is_in_the_profile_s_name() -> None:

@@ -9,8 +9,8 @@ same but for float32's last bits, which are far below what the exponential does 
 | x * c, as a whole | x, and c part of the exponent's factor | none |
 | x * c + y, as a whole | fma(y, 1 / c, x), and the same | one, or two where y is a product |
 
-A position that becomes a number (k - q, in ALiBi) is the difference of two numbers, one of which is the same for all keys or
-for all queries: both are exact below 2^24, and so is nothing lost (`position_texts`).
+A position that becomes a number (k - q, in ALiBi) is the sum of two numbers, one of which does not change along the
+walk. Both are exact below 2^24, so that nothing is lost (`position_texts`).
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class _Writer:
         )  # fmt: skip
         tile, walked = self.text.tile, self.text.walked.ranges[0].var
         tile.texts = {
-            **near_texts(self.plan.dtype, self.bodies.score, self.bodies.gradient),
+            **near_texts(self.plan.dtype, self.bodies.score, self.bodies.factor, self.bodies.gradient),
             **position_texts(self.bodies.loop, walked, tile.index_text),
         }
         self.text.write_blocks(**{name: padded(width) for name, width in self.widths.items()})

@@ -35,12 +35,15 @@ LEAST = 2.0**-13
 _LINEAR = frozenset({"add", "sub", "neg", "cast"})
 
 
-def near_texts(dtype: torch.dtype, score: Node | None, gradient: Node | None = None) -> Mapping[Node, str]:
-    """dtype: of query, key and value. score, gradient: None for a body that is not there."""
+def near_texts(
+    dtype: torch.dtype, score: Node | None, factor: float, gradient: Node | None = None
+) -> Mapping[Node, str]:
+    """dtype: of query, key and value. score, gradient: None for a body that is not there. factor: what the score is to
+    be multiplied by."""
     if dtype not in HALF:
         return {}
-    roots = [root for root in (score, gradient) if root is not None]
-    gains = [find_gains(root) for root in roots]
+    roots = {root: times for root, times in ((score, factor), (gradient, 1.0)) if root is not None}
+    gains = [find_gains(root, times) for root, times in roots.items()]
     found: dict[Node, str] = {}
     for node in walk(*roots):
         gain = max(each.get(node, 0.0) for each in gains)
@@ -54,12 +57,12 @@ def near_texts(dtype: torch.dtype, score: Node | None, gradient: Node | None = N
     return found
 
 
-def find_gains(root: Node) -> Mapping[Node, float]:
-    """For each node at most how many times an error of it is found in the root, to first order. The gradient that comes
-    in counts as 1; infinite where it is not known."""
+def find_gains(root: Node, factor: float = 1.0) -> Mapping[Node, float]:
+    """For each node at most how many times an error of it is found in factor * root, to first order. The gradient that
+    comes in counts as 1; infinite where it is not known."""
     order = list(walk(root))
     size = _sizes(order)
-    gains = {root: 1.0}
+    gains = {root: abs(factor)}
     for node in reversed(order):
         gain = gains.get(node, 0.0)
         for position, arg in enumerate(node.args):
@@ -72,9 +75,9 @@ def _slope(node: Node, position: int, size: Mapping[Node, float]) -> float:
     """The greatest derivative of a node by one of its arguments."""
     if node.op in _LINEAR or (node.op == "where" and position > 0):
         return 1.0
-    if node.op == "mul":
+    if node.op == "mul" or (node.op == "fma" and position < 2):
         return size[node.args[1 - position]]
-    return math.inf
+    return 1.0 if node.op == "fma" else math.inf
 
 
 def _sizes(order: list[Node]) -> Mapping[Node, float]:

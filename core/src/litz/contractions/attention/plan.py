@@ -37,9 +37,9 @@ class Unsuitable(Exception):
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """attention: what is computed. body: score and mask as one flat loop over (b, h, q, k). exponent: what the body of the
-    score gives. mask: the value of the other, None where there is none. outputs: the buffers that are written. index_type, limits: as core's kernels have
-    them (`litz.codegen.triton.indices`). tf32: may float32 lose bits?"""
+    """attention: what is computed. body: score and mask as one flat loop over (b, h, q, k). exponent: what the body of
+    the score gives. mask: the value of the other, None where there is none. outputs: the buffers that are written.
+    index_type, limits: as core's kernels have them (`litz.codegen.triton.indices`). tf32: may float32 lose bits?"""
 
     attention: Attention
     program: Program
@@ -107,7 +107,10 @@ class AttentionPlan:
     def tile(self, rows: Axis, keys: Axis, warps: int) -> Tile:
         """A tile of scores, whose values core's code generator writes."""
         tile = Tile(self.body, self.buffers, Tiling((rows, keys), warps), self.names, self.index_type)
-        tile.texts = {**near_texts(self.dtype, self.score), **position_texts(self.body, K, tile.index_text)}
+        tile.texts = {
+            **near_texts(self.dtype, self.score, self.exponent.factor),
+            **position_texts(self.body, K, tile.index_text),
+        }
         return tile
 
     def settings(self, lines: str, limits: Sequence[str], grid: str, warps: int, stages: int) -> dict[str, Any]:

@@ -39,8 +39,8 @@ BATCH, HEAD, QUERY, KEY = (loop_var(position) for position in range(4))
 @dataclass(frozen=True)
 class Bodies:
     """The bodies of an attention as values of one flat loop over (BATCH, HEAD, QUERY, KEY), so that what they have in
-    common is computed once. score, mask, gradient: what the bodies store, None for a body that is not there; of the score
-    without its `factor`."""
+    common is computed once. score, mask, gradient: what the bodies store, None for a body that is not there. factor:
+    what a score is to be multiplied by (`arithmetic.py`)."""
 
     loop: Loop
     factor: float

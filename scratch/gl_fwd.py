@@ -105,7 +105,7 @@ def kernel(p0, p1, p2, p3):
         total = held(total * smaller + gl.sum(p, 1))
         top = new
         after = gl.convert_layout(p.to(gl.bfloat16), lhs)
-        if t == last:
+{END}        if t == last:
             # Never: ptxas would wait before the powers, but not move a wait across a jump.
             total = never(total)
         # The weights are among the operands of the wait, so that they are computed before it.
@@ -124,9 +124,11 @@ def kernel(p0, p1, p2, p3):
 '''
 
 
-def text(Y, X, D, N, W, S, C, late=True, barrier="tl.debug_barrier()"):
+def text(Y, X, D, N, W, S, C, late="late", barrier="tl.debug_barrier()"):
     import math
-    t = TEXT.replace("tl.debug_barrier()", barrier).replace("{EARLY}", "" if late else COPIES).replace("{LATE}", COPIES if late else "")
+    t = TEXT.replace("tl.debug_barrier()", barrier)
+    for where in ("early", "late", "end"):
+        t = t.replace("{" + where.upper() + "}", COPIES if late == where else "")
     for k, v in dict(Y=Y, X=X, D=D, N=N, W=W, S=S, C=C, F=repr(1 / math.sqrt(D) / math.log(2))).items():
         t = t.replace("{" + k + "}", str(v))
     return t

@@ -183,8 +183,7 @@ class Forward:
         """The queries, and where the tiles of keys and values begin. Keys lie transposed in their tile."""
         attention, emit = self.attention, self.tile.emit
         query, key, value = attention.query, attention.key, attention.value
-        group = floordiv(query.layout.size[1], key.layout.size[1])
-        shared = floordiv(H, group, {H: query.layout.size[1]})
+        shared = self.shared_head()
         emit(f"queries = {self.pointer(query, (B, H, ZERO, ZERO))} + y0 * {self.stride(query, 2)}")
         for d in self.depth:
             masks = [*self.row_masks(), *d.mask("[None, :]")]
@@ -197,6 +196,11 @@ class Forward:
         for e in self.across:
             along, across = f"lane[:, None] * {self.stride(value, 2)}", f"{e.name}[None, :] * {self.stride(value, 3)}"
             emit(f"valuetile{e.number} = {along} + {across}")
+
+    def shared_head(self) -> Expr:
+        """The head of the key that the program's reads."""
+        heads = self.attention.query.layout.size[1]
+        return floordiv(H, floordiv(heads, self.attention.key.layout.size[1]), {H: heads})
 
     def pointer(self, ref: TensorRef, position: tuple[Expr, ...]) -> str:
         return f"{self.plan.names.buffers[ref.buffer]} + {self.plan.text(offset_of(ref, position))}"

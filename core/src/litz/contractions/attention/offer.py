@@ -16,6 +16,7 @@ from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..subprogram import Meaning, cut
 from .forward import within_blocks, write_attention
+from .overlapped import write_overlapped
 from .plan import AttentionPlan, Unsuitable, make_plan
 from .tiles import Tiles, fitting
 
@@ -83,7 +84,7 @@ def kernel_call(plan: AttentionPlan, tiles: Tiles) -> KernelCall:
         meaning.arguments(),
         outputs=plan.outputs,
         origins=attention.origins,
-        source=write_attention(plan, tiles, attention.name),
+        source=(write_overlapped if tiles.overlapped else write_attention)(plan, tiles, attention.name),
     )
 
 

@@ -113,17 +113,18 @@ class AttentionPlan:
         }
         return tile
 
+    def is_unaligned(self, name: str) -> bool:
+        """May a buffer start elsewhere than at a multiple of 16 bytes?"""
+        written = self.buffers[name].kind == "input" and bool(self.program.writers[name])
+        return written or self.program.is_view(name)
+
     def settings(self, lines: str, limits: Sequence[str], grid: str, warps: int, stages: int) -> dict[str, Any]:
         """See `litz.codegen.triton.codegen.make_settings`."""
         buffers = [self.buffers[name] for name in self.names.buffers]
         return {
             "pointers": [POINTER_TYPES[buffer.dtype] for buffer in buffers],
             "sizes": len(self.names.sizes),
-            "unaligned": [
-                position
-                for position, buffer in enumerate(buffers)
-                if (buffer.kind == "input" and self.program.writers[buffer.name]) or self.program.is_view(buffer.name)
-            ],
+            "unaligned": [n for n, buffer in enumerate(buffers) if self.is_unaligned(buffer.name)],
             "num_warps": warps,
             "num_stages": stages,
             "grid": grid if self.names.sizes else int(eval(grid, {})),

@@ -25,15 +25,17 @@ not known."""
 
 @dataclass(frozen=True)
 class Tiles:
-    """Queries and keys of a tile, and how the program that works on them runs."""
+    """Queries and keys of a tile, and how the program that works on them runs. overlapped: is it Gluon's kernel
+    (`overlapped.py`)?"""
 
     rows: int
     keys: int
     warps: int
     stages: int
+    overlapped: bool = False
 
     def __str__(self) -> str:
-        return f"{self.rows}x{self.keys} {self.warps}w {self.stages}s"
+        return f"{self.rows}x{self.keys} {self.warps}w {self.stages}s{' overlapped' if self.overlapped else ''}"
 
 
 _HALF = {

@@ -79,9 +79,7 @@ def _copy(target: Shared, pointers: Any, mask: Any = None) -> None:
     target.buffers[target.number or 0] = triton.language.load(pointers, mask=mask)
 
 
-async_copy = SimpleNamespace(
-    async_copy_global_to_shared=_copy, commit_group=_no_layout, wait_group=_no_layout
-)
+async_copy = SimpleNamespace(async_copy_global_to_shared=_copy, commit_group=_no_layout, wait_group=_no_layout)
 
 
 def fence_async_shared() -> None:

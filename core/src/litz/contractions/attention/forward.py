@@ -267,8 +267,10 @@ class Forward:
             self.walk("end", text, True, True)
 
     def walk_between(self, bounds: Bounds) -> None:
-        """Over the tiles that the mask's bounds leave: with the mask where a bound goes through a tile, without it in
-        between. For queries beyond the last there is no tighter bound than for others."""
+        """Over the tiles that the mask's bounds leave: with the mask where a bound goes through a tile, then without it
+        those in between. For queries beyond the last there is no tighter bound than for others.
+
+        In the order of keys, ptxas would wait after each instruction of the tensor cores (CUDA 12.8, causal masks)."""
         emit, keys = self.tile.emit, self.plan.text(self.plan.size[3])
         emit(f"yfirst = row{self.wide} * YBLOCK", "ylast = yfirst + YBLOCK - 1")
         begin, opened = (self.limit(bounds.lower, greatest, "tl.maximum", "zero") for greatest in (False, True))
@@ -281,9 +283,9 @@ class Forward:
         emit(f"closed = tl.maximum({closed} + 1, 0) // XBLOCK * XBLOCK")
         if bounds.lower:
             self.walk("begin", "tl.minimum(opened, end)", True, self.uneven)
-        self.walk("opened", "closed", False, False)
         if bounds.upper or self.uneven:
             self.walk("tl.maximum(opened, closed)", "end", True, self.uneven)
+        self.walk("opened", "closed", False, False)
 
     def limit(self, limits: tuple[Expr, ...], greatest: bool, combine: str, found: str) -> str:
         """The text of the least or greatest value of each limit among the tile's queries, and `found`, combined."""

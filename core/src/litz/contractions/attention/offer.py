@@ -64,6 +64,8 @@ def _suitable(plan: AttentionPlan, target: Target) -> Iterator[Tiles]:
     for table in fitting(plan.dtype, plan.held, target.shared_bytes, plan.read):
         try:
             tiles = within_blocks(plan.attention.blocks, table)
+            if table.overlapped:
+                _check_overlapped(plan, tiles, table, target)
         except Unsuitable as error:
             why = error
             continue
@@ -71,6 +73,15 @@ def _suitable(plan: AttentionPlan, target: Target) -> Iterator[Tiles]:
         yield tiles
     if none:
         raise why
+
+
+def _check_overlapped(plan: AttentionPlan, tiles: Tiles, table: Tiles, target: Target) -> None:
+    """Errors: Unsuitable."""
+    if target.capability != 90:
+        raise Unsuitable("groups of four warps multiply on Hopper only")
+    if tiles != table:
+        raise Unsuitable(f"a mask of blocks of which {table} is no part")
+    write_overlapped(plan, tiles, plan.attention.name)
 
 
 def kernel_call(plan: AttentionPlan, tiles: Tiles) -> KernelCall:

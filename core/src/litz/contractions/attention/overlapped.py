@@ -1,7 +1,8 @@
-"""Attention's kernel in Gluon, for Hopper: while the tensor cores multiply for one tile of keys, the softmax of the next
-one is computed (Shah et al., FlashAttention-3, 2024). In: an `AttentionPlan` and `Tiles`. Out: a `KernelSource`.
+"""Attention's kernel in Gluon, for Hopper: while the tensor cores multiply for one tile of keys, the softmax of the
+next one is computed (Shah et al., FlashAttention-3, 2024). In: an `AttentionPlan` and `Tiles`. Out: a `KernelSource`.
 
-Triton waits for every product where it stands, so that its kernel (`forward.py`) does either. Here the walk is a pipeline:
+Triton waits for every product where it stands, so that its kernel (`forward.py`) does either. Here the walk is a
+pipeline:
 
     step t          tensor cores                        other units
     --------------------------------------------------------------------------
@@ -9,8 +10,8 @@ Triton waits for every product where it stands, so that its kernel (`forward.py`
     then            weights(t) * value(t)               softmax of tile t+1
     end             -                                   what was summed is scaled down
 
-Tiles are numbered along the walk: those that need the mask first, then those of full blocks, in one pipeline. Numbers past
-the end stand for the last tile again, whose copies nobody uses.
+Tiles are numbered along the walk: those that need the mask first, then those of full blocks, in one pipeline. Numbers
+past the end stand for the last tile again, whose copies nobody uses.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from litz_plugins import KernelSource
 
 from .bounds import find_bounds
 from .forward import TILE, Forward
-from .plan import B, H, K, Q, AttentionPlan, Unsuitable
+from .plan import AttentionPlan, B, H, K, Q, Unsuitable
 from .tiles import Tiles
 
 KNOWN = frozenset({"_exact_float", "_exp2_flushed", "_kept", "_maximum", "_minimum", "_never", "_tanh_near"})
@@ -71,6 +72,7 @@ class Overlapped(Forward):
     """The text while it is written. first: of the first tile along the keys, with a plus behind it."""
 
     first = ""
+    copies_first = False
 
     def source(self, name: str) -> KernelSource:
         plan = self.plan
@@ -101,7 +103,12 @@ class Overlapped(Forward):
         _, heads, rows, _ = plan.size
         constants = {"YBLOCK": tiles.rows, "XBLOCK": tiles.keys, "STAGES": tiles.stages, "WARPS": tiles.warps}
         depth, width = plan.widths
-        emit(*(f"{name}: tl.constexpr = {value}" for name, value in {**constants, "DEPTH": depth, "WIDTH": width}.items()))
+        emit(
+            *(
+                f"{name}: tl.constexpr = {value}"
+                for name, value in {**constants, "DEPTH": depth, "WIDTH": width}.items()
+            )
+        )
         layouts = {
             "scoresin": "tl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, XBLOCK, 16])",
             "resultin": "tl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, WIDTH, 16])",
@@ -257,12 +264,13 @@ class Overlapped(Forward):
     def write_step(self, with_mask: bool) -> None:
         emit, stages = self.tile.emit, self.tiles.stages
         self.wait(stages - 2)
+        if self.copies_first:
+            self.write_copies()
         emit(self.product("scores", "(turn + 1) % STAGES"))
         emit("accumulator = warpgroup_mma(weights, valuetiles.index(turn % STAGES), accumulator, is_async=True)")
-        # Everyone is done with the key and the value of the step before.
-        self.copy("key", "turn % STAGES", f"place{stages}")
-        self.copy("value", "(turn + STAGES - 1) % STAGES", f"place{stages - 1}")
-        emit("async_copy.commit_group()", "scores = warpgroup_mma_wait(1, deps=[scores])")
+        if not self.copies_first:
+            self.write_copies()
+        emit("scores = warpgroup_mma_wait(1, deps=[scores])")
         self.write_scores("place1", with_mask, "")
         emit(f"coming = tl.convert_layout(weights_of.to({ELEMENTS[self.plan.dtype]}), weightsin)")
         emit("if turn == never:", "    total = _never(total)")
@@ -273,6 +281,13 @@ class Overlapped(Forward):
         for number in range(1, stages):
             emit(f"place{number} = place{number + 1}")
         self.write_position(f"place{stages}", "turn + STAGES + 1")
+
+    def write_copies(self) -> None:
+        """Everyone is done with the key and the value of the step before."""
+        stages = self.tiles.stages
+        self.copy("key", "turn % STAGES", f"place{stages}")
+        self.copy("value", "(turn + STAGES - 1) % STAGES", f"place{stages - 1}")
+        self.tile.emit("async_copy.commit_group()")
 
     def write_scores(self, place: str, with_mask: bool, looked: str) -> None:
         """From `scores` to the weights, and the maximum and the total so far. looked: for the first tile, which may not

@@ -232,16 +232,15 @@ def masked_by_score(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return torch.where(q >= k, score, -float("inf"))
 
 
-def _overlapped(make: Make, tiles: Tiles = Tiles(64, 32, 4, 3, True), **given: Any) -> Case:
+def _overlapped(make: Make, keys: int = 32, stages: int = 3, **given: Any) -> Case:
     """Of half types, by Gluon's kernel."""
-    return Case(make, tiles=tiles, tolerance=1.2e-2, lse=True, **given)
+    return Case(make, tiles=Tiles(64, keys, 4, stages, True), tolerance=1.2e-2, lse=True, **given)
 
 
 def _half(queries: int, keys: int, width: int = 64, dtype: torch.dtype = torch.bfloat16, **given: Any) -> Make:
     return operands(queries=queries, keys=keys, width=width, dtype=dtype, **given)
 
 
-TWO_STAGES = Tiles(64, 64, 4, 2, True)
 OVERLAPPED: Mapping[str, Case] = {
     "plain": _overlapped(_half(70, 128)),
     "one-tile": _overlapped(_half(1, 32)),
@@ -255,10 +254,10 @@ OVERLAPPED: Mapping[str, Case] = {
     "transposed-relative": _overlapped(transposed(_half(100, 64, 128)), score_mod=relative),
     "negative-scale": _overlapped(_half(64, 64), scale=-0.2),
     "bounded-causal": _overlapped(_half(192, 192), mask=causal, listed=False),
-    "bounded-more-queries": _overlapped(_half(200, 64), TWO_STAGES, mask=causal, listed=False),
+    "bounded-more-queries": _overlapped(_half(200, 64), 64, 2, mask=causal, listed=False),
     "bounded-near": _overlapped(_half(130, 192), mask=near, listed=False),
     "bounded-far": _overlapped(_half(130, 128), mask=far, listed=False),
-    "bounded-window": _overlapped(_half(256, 256), TWO_STAGES, mask=window, listed=False),
+    "bounded-window": _overlapped(_half(256, 256), 64, 2, mask=window, listed=False),
 }
 
 CASES: Mapping[str, Case] = {

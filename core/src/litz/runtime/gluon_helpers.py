@@ -1,8 +1,8 @@
 """What generated kernels in Gluon import: the language, Hopper's instructions, and the helpers of Triton's kernels.
 
-Gluon is Triton with layouts, shared memory and waits written out. Under TRITON_INTERPRET=1 there is no Gluon; a stand-in
-then runs the same text in Triton's interpreter, where layouts mean nothing and everything is done when it is asked for.
-So what a kernel computes is tested there; whether it waits for what it uses is not.
+Gluon is Triton with layouts, shared memory and waits written out. Under TRITON_INTERPRET=1 there is no Gluon; a
+stand-in then runs the same text in Triton's interpreter, where layouts mean nothing and everything is done when it is
+asked for. So what a kernel computes is tested there; whether it waits for what it uses is not.
 """
 
 # The functions below are Triton's language, not Python: a type hint would mean something else there.
@@ -21,10 +21,14 @@ if triton.knobs.runtime.interpret:
         warpgroup_mma_wait,
     )
 else:
-    from triton.experimental import gluon
-    from triton.experimental.gluon import language as tl
-    from triton.experimental.gluon.language.nvidia.ampere import async_copy
-    from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
+    from triton.experimental import gluon  # type: ignore[no-redef]
+    from triton.experimental.gluon import language as tl  # type: ignore[no-redef]
+    from triton.experimental.gluon.language.nvidia.ampere import async_copy  # type: ignore[no-redef]
+    from triton.experimental.gluon.language.nvidia.hopper import (  # type: ignore[no-redef]
+        fence_async_shared,
+        warpgroup_mma,
+        warpgroup_mma_wait,
+    )
 
 KNOWN = ("_exact_float", "_exp2_flushed", "_maximum", "_minimum", "_tanh_near")
 """The helpers of Triton's kernels that a kernel in Gluon may call: those without shapes of their own."""

@@ -232,34 +232,6 @@ def masked_by_score(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return torch.where(q >= k, score, -float("inf"))
 
 
-def _overlapped(make: Make, keys: int = 32, stages: int = 3, **given: Any) -> Case:
-    """Of half types, by Gluon's kernel."""
-    return Case(make, tiles=Tiles(64, keys, 4, stages, True), tolerance=1.2e-2, lse=True, **given)
-
-
-def _half(queries: int, keys: int, width: int = 64, dtype: torch.dtype = torch.bfloat16, **given: Any) -> Make:
-    return operands(queries=queries, keys=keys, width=width, dtype=dtype, **given)
-
-
-OVERLAPPED: Mapping[str, Case] = {
-    "plain": _overlapped(_half(70, 128)),
-    "one-tile": _overlapped(_half(1, 32)),
-    "causal": _overlapped(_half(128, 128), mask=causal, block=64),
-    "far": _overlapped(_half(128, 128), mask=far, block=64),
-    "window": _overlapped(_half(256, 256, value_width=128), mask=window, block=64),
-    "capped-prefix": _overlapped(_half(128, 128), score_mod=soft_cap, mask=prefix, block=64),
-    "grouped-alibi": _overlapped(
-        _half(64, 64, dtype=torch.float16, heads=4, shared=2), score_mod=alibi, mask=causal, block=64
-    ),
-    "transposed-relative": _overlapped(transposed(_half(100, 64, 128)), score_mod=relative),
-    "negative-scale": _overlapped(_half(64, 64), scale=-0.2),
-    "bounded-causal": _overlapped(_half(192, 192), mask=causal, listed=False),
-    "bounded-more-queries": _overlapped(_half(200, 64), 64, 2, mask=causal, listed=False),
-    "bounded-near": _overlapped(_half(130, 192), mask=near, listed=False),
-    "bounded-far": _overlapped(_half(130, 128), mask=far, listed=False),
-    "bounded-window": _overlapped(_half(256, 256), 64, 2, mask=window, listed=False),
-}
-
 CASES: Mapping[str, Case] = {
     "plain": Case(),
     "even": Case(operands(queries=64, keys=48), lse=True),
@@ -315,7 +287,6 @@ CASES: Mapping[str, Case] = {
     "bounded-padding": Case(operands(batch=4), mask=padding, listed=False, per_batch=True, lse=True),
     "bounded-dynamic": Case(operands(queries=70, keys=60), dynamic=True, mask=near, listed=False, lse=True),
     "bounded-dynamic-causal": Case(dynamic=True, mask=causal, listed=False, score_mod=alibi, lse=True),
-    **{f"overlapped-{name}": case for name, case in OVERLAPPED.items()},
     "dynamic": Case(dynamic=True, lse=True),
     "dynamic-causal": Case(dynamic=True, mask=causal, lse=True),
     "dynamic-relative": Case(dynamic=True, score_mod=relative, mask=document, block=64),

@@ -26,7 +26,7 @@ from litz.pipeline import make_compiler
 from litz.runtime.triton_build import Variant, compile_kernel, make_target
 from litz.target import target_named, target_of
 from litz_plugins import ChoiceContext, Decision
-from support.attention_cases import CASES, Case, causal, operands, padding, soft_cap, window
+from support.attention_cases import CASES, Case, causal, operands, soft_cap, window
 from support.gemm_cases import cpu
 from support.interpreted import interpreted
 from support.retarget import cuda_schedules
@@ -85,40 +85,6 @@ def test_on_hopper_it_multiplies_in_groups_of_warps_and_loads_ahead(width: int, 
         assert "wgmma.mma_async" in ptx and "mma.sync" not in ptx
         assert loads.count("0x10") > len(loads) // 2
         assert compiled.metadata.shared <= H100.shared_bytes, tiles
-
-
-@pytest.mark.parametrize(
-    ("width", "tiles"), [(64, "64 128 4 2"), (128, "128 128 8 3"), (128, "64 64 4 2"), (256, "128 64 8 2")]
-)
-@pytest.mark.parametrize("mask", [None, causal])
-def test_overlapped_on_hopper_the_softmax_is_computed_while_tensor_cores_work(
-    width: int, tiles: str, mask: Any
-) -> None:
-    rows, keys, warps, stages = map(int, tiles.split())
-    made = operands(1, 2, 512, 512, width, dtype=torch.bfloat16)
-    case = Case(made, mask=mask, block=128, tiles=Tiles(rows, keys, warps, stages, True))
-    compiled = compile_kernel(case.kernel().source, SM_90)
-    steps = compiled.asm["ptx"].split("wgmma.wait_group.sync.aligned 1;")[1:]
-    assert len(steps) == (2 if mask is not None else 1)
-    for step in steps:
-        before = step.split("wgmma.wait_group.sync.aligned 0;")[0]
-        assert before.count("ex2.approx.ftz.f32") >= rows * keys // (32 * warps)
-    assert compiled.metadata.shared <= shared_bytes(case.tiles, (width, width), 2) <= H100.shared_bytes
-
-
-@pytest.mark.parametrize(
-    ("case", "why"),
-    [
-        (Case(operands(keys=64, width=64), listed=False), "half types"),
-        (Case(operands(keys=64, width=80, dtype=torch.bfloat16)), "half types"),
-        (Case(operands(keys=50, width=64, dtype=torch.bfloat16)), "multiple of 64"),
-        (Case(operands(keys=64, width=64, dtype=torch.bfloat16), dynamic=True), "constants"),
-        (Case(operands(4, keys=64, width=64, dtype=torch.bfloat16), mask=padding, per_batch=True), "a body needs"),
-    ],
-)
-def test_what_the_overlapped_kernel_is_not_for(case: Case, why: str) -> None:
-    with pytest.raises(Unsuitable, match=why):
-        replace(case, block=64, tiles=Tiles(64, 64, 4, 2, True)).kernel()
 
 
 TRITON = find_spec("triton")

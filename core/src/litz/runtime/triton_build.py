@@ -146,8 +146,6 @@ def compile_kernel(source: KernelSource, target: Any, variant: Variant = Variant
         # Denormals count, as in eager.
         "enable_reflect_ftz": False,
     }
-    if settings.get("gluon"):
-        from triton.experimental.gluon._runtime import GluonASTSource as ASTSource
     source_ast = ASTSource(kernel, signature, constants, attributes)
     return retried(lambda: triton.compile(source_ast, target=target, options=options))
 
@@ -181,12 +179,11 @@ def make_target(capability: tuple[int, int]) -> Any:
 @cache
 def _toolchain() -> str:
     """What besides the source decides how a kernel comes out: Triton's version and the helpers' text."""
-    names = ("triton_helpers", "triton_bytes", "gluon_helpers")
-    helpers = "".join(Path(__file__).with_name(f"{name}.py").read_text() for name in names)
+    helpers = "".join(Path(__file__).with_name(f"triton_{name}.py").read_text() for name in ("helpers", "bytes"))
     return digest(FORMAT, importlib.metadata.version("triton"), helpers)
 
 
-_BUILD_SETTINGS = ("pointers", "sizes", "unaligned", "num_warps", "num_stages", "limits", "asserts", "gluon")
+_BUILD_SETTINGS = ("pointers", "sizes", "unaligned", "num_warps", "num_stages", "limits", "asserts")
 
 
 def build(source: KernelSource, capability: tuple[int, int], cache: Cache, variant: Variant) -> Binary:

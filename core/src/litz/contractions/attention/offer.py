@@ -16,7 +16,6 @@ from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..subprogram import Meaning, cut
 from .forward import within_blocks, write_attention
-from .overlapped import write_overlapped
 from .plan import AttentionPlan, Unsuitable, make_plan
 from .tiles import Tiles, fitting
 
@@ -64,8 +63,6 @@ def _suitable(plan: AttentionPlan, target: Target) -> Iterator[Tiles]:
     for table in fitting(plan.dtype, plan.held, target.shared_bytes, plan.read):
         try:
             tiles = within_blocks(plan.attention.blocks, table)
-            if table.overlapped:
-                _check_overlapped(plan, tiles, table, target)
         except Unsuitable as error:
             why = error
             continue
@@ -73,15 +70,6 @@ def _suitable(plan: AttentionPlan, target: Target) -> Iterator[Tiles]:
         yield tiles
     if none:
         raise why
-
-
-def _check_overlapped(plan: AttentionPlan, tiles: Tiles, table: Tiles, target: Target) -> None:
-    """Errors: Unsuitable."""
-    if target.capability != 90:
-        raise Unsuitable("groups of four warps multiply on Hopper only")
-    if tiles != table:
-        raise Unsuitable(f"a mask of blocks of which {table} is no part")
-    write_overlapped(plan, tiles, plan.attention.name)
 
 
 def kernel_call(plan: AttentionPlan, tiles: Tiles) -> KernelCall:
@@ -95,7 +83,7 @@ def kernel_call(plan: AttentionPlan, tiles: Tiles) -> KernelCall:
         meaning.arguments(),
         outputs=plan.outputs,
         origins=attention.origins,
-        source=(write_overlapped if tiles.overlapped else write_attention)(plan, tiles, attention.name),
+        source=write_attention(plan, tiles, attention.name),
     )
 
 

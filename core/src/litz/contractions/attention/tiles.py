@@ -25,17 +25,15 @@ not known."""
 
 @dataclass(frozen=True)
 class Tiles:
-    """Queries and keys of a tile, and how the program that works on them runs. overlapped: is it Gluon's kernel
-    (`overlapped.py`)?"""
+    """Queries and keys of a tile, and how the program that works on them runs."""
 
     rows: int
     keys: int
     warps: int
     stages: int
-    overlapped: bool = False
 
     def __str__(self) -> str:
-        return f"{self.rows}x{self.keys} {self.warps}w {self.stages}s{' overlapped' if self.overlapped else ''}"
+        return f"{self.rows}x{self.keys} {self.warps}w {self.stages}s"
 
 
 _HALF = {
@@ -59,8 +57,8 @@ Measured on an H200 (2026-11-22, Triton 3.6), bfloat16, 4096 queries and keys, T
 | 64 | 64x128 4w 2s | 420 | 448 | 301 | 237 | 371 |
 | 128 | 64x64 4w 3s | 454 | 505 | 353 | 343 | 433 |
 | 128 | 128x128 8w 3s | 434 | 516 | 320 | 296 | 407 |
-| 256 | 128x64 8w 2s | 463 | | | | |
-| 256 | 64x32 4w 2s | 370 | | | | |
+| 256 | 128x64 8w 2s | 446 | 499 | 380 | 374 | 428 |
+| 256 | 64x32 4w 2s | 370 | - | - | - | - |
 
 Tiles of floats were not measured.
 """

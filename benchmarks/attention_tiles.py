@@ -110,7 +110,7 @@ def timed(call: Callable[[], Any], times: int = 20) -> float:
 
 def captured(function: Callable[..., Any], given: Sequence[torch.Tensor]) -> tuple[Program, list[Any]]:
     """The program with the attention as it was lowered, and what it is called with."""
-    compiler, log = make_compiler(None, {"disable_plugins": ("library",)}), Log()
+    compiler, log = make_compiler(None, {"disable_plugins": ("autotune", "estimate")}), Log()
     found: list[tuple[Program, list[Any]]] = []
 
     def keep(graph: Graph) -> Callable[[list[Any]], Any]:

@@ -130,3 +130,19 @@ def test_maxima_on_a_gpu() -> None:
         return out, aux.lse, aux.max_scores
 
     check(f, *tensors("cuda", torch.bfloat16))
+
+
+@pytest.mark.gpu
+@NO_GPU
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_soft_cap_of_half_types_is_off_no_more_than_eager_s_on_a_gpu(dtype: torch.dtype) -> None:
+    """Where it saturates, and where it is almost linear: scores up to 60, and below 1."""
+    for factor in (8.0, 0.1):
+        query, key, value = tensors("cuda", dtype, 512, 512)
+        given = query * factor, key, value
+        f = attention("cuda", "soft cap", "causal", 512, 512)
+        exact, exact_sums = f(*(x.double() for x in given))
+        eager = (f(*given)[0].double() - exact).abs().max()
+        found, sums = litz(f)(*given)
+        assert (found.double() - exact).abs().max() <= 1.05 * eager
+        assert (sums.double() - exact_sums).abs().max() < 2.0**-13 + 1e-4

@@ -138,12 +138,13 @@ def test_every_pair_of_tiles_compiles_and_fits(width: int, dtype: torch.dtype, t
     pairs = list(fitting(dtype, tf32, (width, width), most))
     assert pairs
     for tiles in pairs:
-        for call in replacement(plan_for(operation, program, tf32), tiles).operations:
+        calls = replacement(plan_for(operation, program, tf32), tiles).operations
+        for call, tile in zip(calls, (tiles.first, tiles.second), strict=True):
             assert isinstance(call, KernelCall)
             compiled = compile_kernel(call.source, SM_90)
             assert compiled.metadata.shared <= tiles.shared_bytes((width, width), dtype.itemsize) <= most
             if dtype == torch.bfloat16 and tiles is pairs[0]:
-                assert "wgmma" in compiled.asm["ptx"] and "cp.async" in compiled.asm["ptx"]
+                assert "wgmma" in compiled.asm["ptx"] and ("cp.async" in compiled.asm["ptx"]) == (tile.stages > 1)
 
 
 # In a schedule.

@@ -75,6 +75,8 @@ class Tile:
         wide = {symbol: f"{name}.to(tl.int64)" for symbol, name in names.index_names.items()}
         self.wide_text = IndexText(wide, loop.extents)
         self.eviction: Mapping[Node, str] = {}
+        self.texts: Mapping[Node, str] = {}
+        """Templates of some nodes in place of the dialect's."""
         self.functions: dict[str, str] = {}
         """Functions that the kernel calls, by name, which are written before it."""
         self._counter, self._prefix = 0, prefix
@@ -132,7 +134,7 @@ class Tile:
         return f"tl.broadcast_to({text}, {self.shape(axes)})"
 
     def _value(self, node: Node) -> Value:
-        handler = getattr(self, f"_{node.op}", None)
+        handler = self._own_text if node in self.texts else getattr(self, f"_{node.op}", None)
         if node.dtype in FLOAT8:
             bits, axes = self._bits_of(node)
             self.stored[node] = self.fresh("bits")
@@ -168,6 +170,11 @@ class Tile:
         if node.dtype not in FLOAT8:
             return self.get(node).text
         return self.stored[node] if node in self.stored else written(node.dtype, self.get(node).text)
+
+    def _own_text(self, node: Node) -> tuple[str, frozenset[str]]:
+        values = [self.get(arg) for arg in node.args]
+        axes = frozenset[str]().union(*(value.axes for value in values))
+        return self.texts[node].format(*(value.text for value in values)), axes
 
     def _scalar_op(self, node: Node) -> tuple[str, frozenset[str]]:
         small = self._small_comparison(node)

@@ -24,7 +24,9 @@ from litz.ir.dtypes import short
 from litz.ir.index import ONE, Expr
 from litz_plugins import KernelSource
 
+from .arithmetic import position_texts
 from .backward_tiles import BackwardTile
+from .near import near_texts
 from .score_tile import BATCH, HEAD, KEY, QUERY, Bodies, ScoreTile, Side, make_bodies
 from .tiles import padded
 
@@ -78,7 +80,13 @@ def make_plan(
     """program: with the buffer of `delta`."""
     sizes = (*attention.query.layout.size[:3], attention.key.layout.size[2])
     bodies = make_bodies(
-        sizes, program, attention.device, score=attention.score, mask=attention.mask, gradient=attention.gradient
+        sizes,
+        program,
+        attention.device,
+        float(attention.scale),
+        score=attention.score,
+        mask=attention.mask,
+        gradient=attention.gradient,
     )
     return BackwardPlan(attention, program, bodies, delta, outputs, tf32)
 
@@ -129,6 +137,11 @@ class _Writer:
             self.bodies, self.plan.program, batches, heads, sides[0], sides[1], config.warps, config.stages, refs,
             results,
         )  # fmt: skip
+        tile, walked = self.text.tile, self.text.walked.ranges[0].var
+        tile.texts = {
+            **near_texts(self.plan.dtype, self.bodies.score, self.bodies.factor, self.bodies.gradient),
+            **position_texts(self.bodies.loop, walked, tile.index_text),
+        }
         self.text.write_blocks(**{name: padded(width) for name, width in self.widths.items()})
         for name, width in self.widths.items():
             self.text.emit(f"{name} = tl.arange(0, {name.upper()}BLOCK)[None, :]")
@@ -178,22 +191,19 @@ class _Writer:
         self.text.emit(f"{name} = tl.load({pointer}{given}).to(tl.float32)")
 
     def load_logsumexp(self, index: str, mask: str) -> None:
-        """To the base of 2. Infinite for a query that looks at nothing, or that there is none of: its weights are 0."""
+        """To the base of 2. Infinite for a query that looks at nothing, or that there is none of: its weights are 0.
+        Where only the mask decides what is looked at, it decides here too, and no other query has -inf."""
         self.load_row("logsumexp", self.attention.logsumexp, index, mask, 'float("inf")')
-        self.text.emit('logsumexp = tl.where(logsumexp == -float("inf"), float("inf"), logsumexp)')
+        if self.bodies.score is not None:
+            self.text.emit('logsumexp = tl.where(logsumexp == -float("inf"), float("inf"), logsumexp)')
 
     def weights(self, dot: str, live: list[str]) -> str:
         """Emit `weights` from the product of queries and keys; what has to hold for an element to count."""
         text, bodies = self.text, self.bodies
         text.emit(f"products = {dot}")
-        if bodies.load_of(SCORE) is not None:
-            text.emit(f"scores = products * {self.scale}")
-            text.give(SCORE, "scores")
-        if bodies.score is not None:
-            exponent = f"{text.value(bodies.score)} * {LOG2_E!r}"
-        else:
-            exponent = f"products * {float(self.attention.scale) * LOG2_E!r}"
-        text.emit(f"weights = tl.exp2({exponent} - logsumexp)")
+        text.give(SCORE, "products")
+        score = "products" if bodies.score is None else text.value(bodies.score)
+        text.emit(f"weights = _exp2_flushed({score} * {bodies.factor * LOG2_E!r} - logsumexp)")
         condition = " & ".join(live)
         if condition:
             text.emit(f"live = {condition}", "weights = tl.where(live, weights, 0.0)")
@@ -207,7 +217,8 @@ class _Writer:
             text.give(GRADIENT, "gradients")
             text.emit(f"gradients = {text.value(body)}")
         if condition:
-            text.emit("gradients = tl.where(live, gradients, 0.0)")
+            # What does not count has a weight of 0, but perhaps a gradient of NaN. To keep `live` would take more.
+            text.emit("gradients = tl.where(weights == 0.0, 0.0, gradients)")
         if self.scales_early:
             text.emit(f"gradients = gradients * {self.scale}")
         text.emit(f"gradients = gradients.to({ELEMENTS[self.plan.dtype]})")

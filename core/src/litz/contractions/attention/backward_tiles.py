@@ -5,8 +5,15 @@ The table is for Hopper: what fits into 255 registers a thread and 227 KiB of sh
 for sm_90. The first kernel holds a tile of the query's gradient, the second one of the key's and one of the value's, in
 float32.
 
-Measured on an H200 (2026-11-22, Triton 3.6), in TFLOP/s, are half types and heads of 64: the first kernel with 64x64 4w
-3s 621 and with 128x64 8w 3s 600, the second with 32x64 4w 3s 497 and with 64x64 4w 3s 469.
+Measured on an H200 (2026-11-22, Triton 3.6, bfloat16, causal, 4096 queries and keys), in TFLOP/s:
+
+| heads of | the first kernel | the second |
+|---|---|---|
+| 64 | 64x64 4w 3s 532, 64x32 4w 3s 522 | 128x64 4w 2s 492, 32x64 4w 3s 477 |
+| 128 | 128x64 8w 3s 570, 64x64 4w 2s 525 | 64x64 4w 2s 559, 32x64 4w 3s 506 |
+| 256 | 128x64 8w 1s 421, 128x32 8w 2s 392 | 64x64 8w 2s 279, 32x64 8w 2s 215 |
+
+Others are up to five times as slow.
 """
 
 from __future__ import annotations
@@ -31,6 +38,12 @@ class BackwardTile:
 
     def __str__(self) -> str:
         return f"{self.queries}x{self.keys} {self.warps}w {self.stages}s"
+
+    @property
+    def copies(self) -> int:
+        """How many tiles of what is walked are in shared memory. What tensor cores do not take from there (of less than
+        64 rows) goes through it on its way."""
+        return self.stages if min(self.queries, self.keys) >= 64 else max(2, self.stages)
 
     def effort(self, queries: int, keys: int, width: int) -> float:
         """How much longer it takes for a block of so many queries and keys than a large tile that fills it. width: of a
@@ -62,8 +75,7 @@ class BackwardTiles:
     def shared_bytes(self, widths: tuple[int, int], itemsize: int) -> int:
         """Of a program of either kernel: its own tiles, and those on their way. widths: of a key and of a value."""
         first, second = self.first, self.second
-        # What is not loaded ahead goes through shared memory on its way to the tensor cores.
-        rows = first.queries + max(2, first.stages) * first.keys, second.keys + max(2, second.stages) * second.queries
+        rows = first.queries + first.copies * first.keys, second.keys + second.copies * second.queries
         return max(rows) * sum(map(padded, widths)) * itemsize + 2048
 
 
@@ -73,6 +85,7 @@ def _pair(first: tuple[int, int, int, int], second: tuple[int, int, int, int]) -
 
 _HALF = {
     64: (
+        _pair((64, 64, 4, 3), (128, 64, 4, 2)),
         _pair((64, 64, 4, 3), (32, 64, 4, 3)),
         _pair((128, 64, 8, 3), (64, 128, 8, 3)),
         _pair((64, 64, 4, 3), (64, 64, 4, 3)),
@@ -80,12 +93,17 @@ _HALF = {
         _pair((32, 32, 4, 2), (32, 32, 4, 2)),
     ),
     128: (
-        _pair((128, 64, 8, 2), (64, 128, 8, 2)),
-        _pair((64, 64, 4, 2), (64, 64, 8, 2)),
-        _pair((64, 32, 4, 2), (32, 64, 4, 2)),
+        _pair((128, 64, 8, 3), (64, 64, 4, 2)),
+        _pair((64, 64, 4, 2), (64, 64, 4, 2)),
+        _pair((64, 32, 4, 3), (32, 64, 4, 3)),
         _pair((32, 32, 4, 2), (32, 32, 4, 2)),
     ),
-    256: (_pair((64, 32, 8, 2), (32, 64, 8, 2)), _pair((32, 32, 4, 1), (16, 32, 4, 1))),
+    256: (
+        _pair((128, 64, 8, 1), (64, 64, 8, 2)),
+        _pair((128, 32, 8, 2), (32, 64, 8, 2)),
+        _pair((64, 32, 4, 2), (32, 64, 8, 2)),
+        _pair((32, 32, 4, 1), (16, 32, 4, 1)),
+    ),
 }
 _TF32 = {
     64: (_pair((64, 64, 8, 2), (64, 64, 8, 2)), _pair((64, 32, 4, 2), (32, 64, 4, 2))),

@@ -26,17 +26,16 @@ from litz.codegen.triton.values import Value
 from litz.ir import Blocks, Layout, Node, Range, TensorRef
 from litz.ir.attention import SCORE
 from litz.ir.index import ZERO, Expr, floordiv
-from litz.ir.node import uncast, walk
+from litz.ir.node import walk
 from litz_plugins import KernelSource
 
 from .bounds import Bounds, find_bounds
+from .least import LEAST_SCALED, keeps_least, least_mask
 from .plan import AttentionPlan, B, H, K, Q, Unsuitable, offset_of
 from .tiles import LEAST, Tiles, parts
 
 LOG2_E = 1 / math.log(2)
 TILE = frozenset("yx")
-LEAST_SCALED = -2.3e38
-"""The least score that is finite when it counts in powers of 2."""
 NOTHING_SEEN = -1e37
 """A row of no greater score has seen nothing but keys that are masked by the least number."""
 
@@ -86,31 +85,6 @@ def write_attention(plan: AttentionPlan, tiles: Tiles, name: str) -> KernelSourc
     return Forward(plan, tiles).source(name)
 
 
-def has_least(score: Node) -> bool:
-    """Is a mask of the least number there is part of what becomes of a score?"""
-    return any(is_least(node) for node in walk(score))
-
-
-def is_least(node: Node) -> bool:
-    return node.op == "const" and -math.inf < node.attrs[0] < LEAST_SCALED
-
-
-def least_mask(score: Node | None) -> Node | None:
-    """The condition without which a score becomes, or has added to it, the least number there is; None without one."""
-    if score is None:
-        return None
-    score = uncast(score)
-    for node in map(uncast, score.args if score.op == "add" else (score,)):
-        if node.op != "where":
-            continue
-        condition, yes, no = node.args[0], uncast(node.args[1]), uncast(node.args[2])
-        if condition.op == "bitwise_not":
-            condition, yes, no = condition.args[0], no, yes
-        if is_least(no) and (score.op == "where" or (yes.op == "const" and yes.attrs[0] == 0)):
-            return condition
-    return None
-
-
 def check_blocks(blocks: Blocks | None, tiles: Tiles) -> None:
     """Unsuitable unless a tile is part of one block. One block for all is as good as none."""
     if blocks is None:
@@ -151,11 +125,10 @@ class Forward:
         self.rows = Axis("y", (Range(Q, plan.size[2]),), tiles.rows)
         self.tile = plan.tile(self.rows, self.keys(False), tiles.warps)
         self.depth, self.across = Part.all("d", plan.widths[0]), Part.all("e", plan.widths[1])
-        self.folded = plan.score is None and float(self.attention.scale) > 0
-        """Is the scale part of the exponent's factor? Scores are then what the product gives."""
-        self.factor = (float(self.attention.scale) if self.folded else 1.0) * LOG2_E
-        written_out = math.isnan(plan.attention.nothing)
-        self.subtracts_first = plan.score is not None and (written_out or has_least(plan.score))
+        self.folded = plan.exponent.factor > 0
+        """Is the scale part of the exponent's factor?"""
+        self.factor = (plan.exponent.factor if self.folded else 1.0) * LOG2_E
+        self.subtracts_first = plan.score is not None and keeps_least(plan.attention, plan.score)
         """Is the greatest score subtracted before the factor? Masks of softmaxes that are written out are the least
         number there is, which times the factor is -inf: a row of nothing else has even weights all the same. It costs
         a subtraction a score."""
@@ -217,8 +190,7 @@ class Forward:
         """The queries, and where the tiles of keys and values begin. Keys lie transposed in their tile."""
         attention, emit = self.attention, self.tile.emit
         query, key, value = attention.query, attention.key, attention.value
-        group = floordiv(query.layout.size[1], key.layout.size[1])
-        shared = floordiv(H, group, {H: query.layout.size[1]})
+        shared = self.shared_head()
         emit(f"queries = {self.pointer(query, (B, H, ZERO, ZERO))} + y0 * {self.stride(query, 2)}")
         for d in self.depth:
             masks = [*self.row_masks(), *d.mask("[None, :]")]
@@ -231,6 +203,11 @@ class Forward:
         for e in self.across:
             along, across = f"lane[:, None] * {self.stride(value, 2)}", f"{e.name}[None, :] * {self.stride(value, 3)}"
             emit(f"valuetile{e.number} = {along} + {across}")
+
+    def shared_head(self) -> Expr:
+        """The head of the key that the program's reads."""
+        heads = self.attention.query.layout.size[1]
+        return floordiv(H, floordiv(heads, self.attention.key.layout.size[1]), {H: heads})
 
     def pointer(self, ref: TensorRef, position: tuple[Expr, ...]) -> str:
         return f"{self.plan.names.buffers[ref.buffer]} + {self.plan.text(offset_of(ref, position))}"
@@ -300,8 +277,10 @@ class Forward:
             self.walk("end", text, True, True)
 
     def walk_between(self, bounds: Bounds) -> None:
-        """Over the tiles that the mask's bounds leave: with the mask where a bound goes through a tile, without it in
-        between. For queries beyond the last there is no tighter bound than for others."""
+        """Over the tiles that the mask's bounds leave: with the mask where a bound goes through a tile, then without it
+        those in between. For queries beyond the last there is no tighter bound than for others.
+
+        In the order of keys, ptxas would wait after each instruction of the tensor cores (CUDA 12.8, causal masks)."""
         emit, keys = self.tile.emit, self.plan.text(self.plan.size[3])
         emit(f"yfirst = row{self.wide} * YBLOCK", "ylast = yfirst + YBLOCK - 1")
         begin, opened = (self.limit(bounds.lower, greatest, "tl.maximum", "zero") for greatest in (False, True))
@@ -314,9 +293,9 @@ class Forward:
         emit(f"closed = tl.maximum({closed} + 1, 0) // XBLOCK * XBLOCK")
         if bounds.lower:
             self.walk("begin", "tl.minimum(opened, end)", True, self.uneven)
-        self.walk("opened", "closed", False, False)
         if bounds.upper or self.uneven:
             self.walk("tl.maximum(opened, closed)", "end", True, self.uneven)
+        self.walk("opened", "closed", False, False)
 
     def walk_seen(self, bounds: Bounds) -> None:
         """Over the tiles up to the last key that a mask of the least number leaves, and over those behind only if some
@@ -361,10 +340,14 @@ class Forward:
         emit(f"indices = {self.pointer(indices, (B, H, ZERO, ZERO))} + listed * {place[1]}")
         emit(f"each = {self.tiles_of_block(keys, block)}")
         whole = bool(keys.is_Integer) and int(keys) % block == 0 and block % tiles.keys == 0
+        # The next block is read a step ahead: were keys read from where this step's load says, Triton's pipeline would
+        # hold the list instead of a stage of keys and values.
+        room = f"{plan.text(indices.layout.size[3])} - 1"
+        emit("following = tl.load(indices, mask=count > 0, other=0)")
         with self.loop("for step in range(0, count * each):"):
             # Whatever is listed, no key outside of the tensor is read.
-            emit(f"block = tl.load(indices + step // each * {self.stride(indices, 3)})")
-            emit(f"block = tl.minimum(tl.maximum(block, 0), ({plan.text(keys)} - 1) // {block}){wide}")
+            emit(f"block = tl.minimum(tl.maximum(following, 0), ({plan.text(keys)} - 1) // {block}){wide}")
+            emit(f"following = tl.load(indices + tl.minimum((step + 1) // each, {room}) * {self.stride(indices, 3)})")
             emit(f"start = tl.multiple_of(block * {block} + step % each * XBLOCK, XBLOCK)")
             self.step(with_mask, not whole)
 
@@ -412,14 +395,14 @@ class Forward:
         if self.subtracts_first:
             emit(
                 'shift = tl.where(greatest == float("-inf"), 0.0, greatest)',
-                f"weights = tl.exp2((scores - shift[:, None]) * {factor})",
-                f"smaller = tl.exp2((maximum - shift) * {factor})",
+                f"weights = _exp2_flushed((scores - shift[:, None]) * {factor})",
+                f"smaller = _exp2_flushed((maximum - shift) * {factor})",
             )
         else:
             emit(
                 f"shift = {finite} * {factor}",
-                f"weights = tl.exp2(scores * {factor} - shift[:, None])",
-                f"smaller = tl.exp2(maximum * {factor} - shift)",
+                f"weights = _exp2_flushed(scores * {factor} - shift[:, None])",
+                f"smaller = _exp2_flushed(maximum * {factor} - shift)",
             )
         emit("total = total * smaller + tl.sum(weights, 1)")
         element = ELEMENTS[plan.dtype]

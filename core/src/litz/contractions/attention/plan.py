@@ -17,14 +17,15 @@ from litz.codegen.triton.tiling import Axis, Tiling
 from litz.codegen.triton.values import Tile
 from litz.ir import Attention, Blocks, Buffer, Layout, Loop, Node, Program, Range, TensorRef
 from litz.ir.attention import SCORE
-from litz.ir.build import call, const
-from litz.ir.dtypes import compute_dtype, short
+from litz.ir.dtypes import short
 from litz.ir.index import Expr, Symbol, is_placeholder, loop_var
-from litz.ir.node import with_args
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
 from litz.ir.transform import flatten, map_stores
 
+from .arithmetic import Exponent, lighter, peeled, position_texts
+from .least import keeps_least
+from .near import near_texts
 from .tiles import padded, parts
 
 B, H, Q, K = map(loop_var, range(4))
@@ -37,20 +38,25 @@ class Unsuitable(Exception):
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """attention: what is computed. body: score and mask as one flat loop over (b, h, q, k). score, mask: their values
-    there, None where there are none. outputs: the buffers that are written. index_type, limits: as core's kernels have
-    them (`litz.codegen.triton.indices`). tf32: may float32 lose bits?"""
+    """attention: what is computed. body: score and mask as one flat loop over (b, h, q, k). exponent: what the body of
+    the score gives. mask: the value of the other, None where there is none. outputs: the buffers that are written.
+    index_type, limits: as core's kernels have them (`litz.codegen.triton.indices`). tf32: may float32 lose bits?"""
 
     attention: Attention
     program: Program
     body: Loop
-    score: Node | None
+    exponent: Exponent
     mask: Node | None
     outputs: tuple[str, ...]
     names: Names
     index_type: str
     limits: Sequence[Expr]
     tf32: bool
+
+    @property
+    def score(self) -> Node | None:
+        """The body's value of a score but for the exponent's factor, None where there is no body."""
+        return self.exponent.node
 
     @property
     def size(self) -> tuple[Expr, ...]:
@@ -101,7 +107,17 @@ class AttentionPlan:
 
     def tile(self, rows: Axis, keys: Axis, warps: int) -> Tile:
         """A tile of scores, whose values core's code generator writes."""
-        return Tile(self.body, self.buffers, Tiling((rows, keys), warps), self.names, self.index_type)
+        tile = Tile(self.body, self.buffers, Tiling((rows, keys), warps), self.names, self.index_type)
+        tile.texts = {
+            **near_texts(self.dtype, self.score, self.exponent.factor),
+            **position_texts(self.body, K, tile.index_text),
+        }
+        return tile
+
+    def is_unaligned(self, name: str) -> bool:
+        """May a buffer start elsewhere than at a multiple of 16 bytes?"""
+        written = self.buffers[name].kind == "input" and bool(self.program.writers[name])
+        return written or self.program.is_view(name)
 
     def settings(self, lines: str, limits: Sequence[str], grid: str, warps: int, stages: int) -> dict[str, Any]:
         """See `litz.codegen.triton.codegen.make_settings`."""
@@ -109,11 +125,7 @@ class AttentionPlan:
         return {
             "pointers": [POINTER_TYPES[buffer.dtype] for buffer in buffers],
             "sizes": len(self.names.sizes),
-            "unaligned": [
-                position
-                for position, buffer in enumerate(buffers)
-                if (buffer.kind == "input" and self.program.writers[buffer.name]) or self.program.is_view(buffer.name)
-            ],
+            "unaligned": [n for n, buffer in enumerate(buffers) if self.is_unaligned(buffer.name)],
             "num_warps": warps,
             "num_stages": stages,
             "grid": grid if self.names.sizes else int(eval(grid, {})),
@@ -165,10 +177,14 @@ def make_plan(
         Loop(attention.name, attention.device, ranges, (), tuple(stores), attention.origins),
         {**program.buffers, SCORE: stand_in},
     )
-    body = replace(body, stores=map_stores(body.stores, multiplied))
-    values = iter(store.value for store in body.stores)
-    score = next(values) if attention.score is not None else None
-    mask = next(values) if attention.mask is not None else None
+    stores = list(map_stores(body.stores, lighter(float(attention.scale))))
+    score = stores[0].value if attention.score is not None else None
+    whole = score is not None and keeps_least(attention, score)
+    exponent = Exponent(score, 1.0) if whole else peeled(score, float(attention.scale))
+    if exponent.node is not None:
+        stores[0] = replace(stores[0], value=exponent.node)
+    body = replace(body, stores=tuple(stores))
+    mask = stores[-1].value if attention.mask is not None else None
     refs = [attention.query, attention.key, attention.value, *_of(attention.blocks), *others]
     loaded = [node.buffer for node in body.loads if node.buffer != SCORE]
     touched = list(dict.fromkeys([*(ref.buffer for ref in refs), *loaded, *outputs]))
@@ -183,17 +199,7 @@ def make_plan(
         exprs += [attention.blocks.queries, attention.blocks.keys]
     names = _names(touched, exprs)
     index = index_type_of([*spans, *(r.size for r in ranges)], bool(names.sizes))
-    return AttentionPlan(attention, program, body, score, mask, tuple(outputs), names, *index, tf32)
-
-
-def multiplied(node: Node, args: tuple[Node, ...]) -> Node:
-    """A division by a number as a multiplication, which is eight times as fast: the weights are made of the scores, and
-    one bit of a score is far below what the exponential does to it."""
-    if node.op == "div" and compute_dtype(node.dtype) == torch.float32 and args[1].op == "const":
-        divisor = float(args[1].attrs[0])
-        if 1e-30 < abs(divisor) < 1e30:
-            return call("mul", args[0], const(1 / divisor, node.dtype))
-    return with_args(node, args)
+    return AttentionPlan(attention, program, body, exponent, mask, tuple(outputs), names, *index, tf32)
 
 
 def _of(blocks: Blocks | None) -> list[TensorRef]:

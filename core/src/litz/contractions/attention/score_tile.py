@@ -30,7 +30,7 @@ from litz.ir.node import rewrite
 from litz.ir.transform import flatten, map_stores, rename
 from litz_plugins import KernelSource
 
-from .plan import multiplied
+from .arithmetic import lighter, peeled
 
 BATCH, HEAD, QUERY, KEY = (loop_var(position) for position in range(4))
 """The variables of every body here."""
@@ -39,9 +39,11 @@ BATCH, HEAD, QUERY, KEY = (loop_var(position) for position in range(4))
 @dataclass(frozen=True)
 class Bodies:
     """The bodies of an attention as values of one flat loop over (BATCH, HEAD, QUERY, KEY), so that what they have in
-    common is computed once. score, mask, gradient: what the bodies store, None for a body that is not there."""
+    common is computed once. score, mask, gradient: what the bodies store, None for a body that is not there. factor:
+    what a score is to be multiplied by (`arithmetic.py`)."""
 
     loop: Loop
+    factor: float
     score: Node | None = None
     mask: Node | None = None
     gradient: Node | None = None
@@ -60,8 +62,11 @@ class Bodies:
         return frozenset(found)
 
 
-def make_bodies(sizes: tuple[Expr, ...], program: Program, device: torch.device, **bodies: Loop | None) -> Bodies:
-    """The bodies by name (score, mask, gradient), each None or a Loop of four ranges, of the extents `sizes`."""
+def make_bodies(
+    sizes: tuple[Expr, ...], program: Program, device: torch.device, scale: float, **bodies: Loop | None
+) -> Bodies:
+    """The bodies by name (score, mask, gradient), each None or a Loop of four ranges, of the extents `sizes`. scale: of
+    the product of query and key, for which the stand-in `SCORE` is afterwards."""
     ranges = tuple(Range(var, size) for var, size in zip((BATCH, HEAD, QUERY, KEY), sizes, strict=True))
     extents = {r.var: r.size for r in ranges}
     given = {name: loop for name, loop in bodies.items() if loop is not None}
@@ -77,8 +82,12 @@ def make_bodies(sizes: tuple[Expr, ...], program: Program, device: torch.device,
     stand_ins = (*given, SCORE, GRADIENT)
     buffers = {name: Buffer(name, torch.float32, device, Layout.contiguous(sizes)) for name in stand_ins}
     flat = flatten(Loop("scores", device, ranges, (), tuple(stores)), {**program.buffers, **buffers})
-    flat = replace(flat, stores=map_stores(flat.stores, multiplied))
-    return Bodies(flat, **{store.buffer: store.value for store in flat.stores})
+    values = {store.buffer: store for store in map_stores(flat.stores, lighter(scale))}
+    exponent = peeled(values["score"].value if "score" in values else None, scale)
+    if exponent.node is not None:
+        values["score"] = replace(values["score"], value=exponent.node)
+    found = {name: store.value for name, store in values.items()}
+    return Bodies(replace(flat, stores=tuple(values.values())), exponent.factor, **found)
 
 
 @dataclass(frozen=True)
@@ -280,11 +289,12 @@ class ScoreTile:
         last = self.named("last", floordiv(walked.size - 1, walked.grain))
         for is_masked, counts, indices in lists:
             self._write_list(counts, indices)
+            # A step ahead, so that Triton's pipeline holds a stage more of what is walked instead of the list.
+            first, following = (self._listed(indices, parts, step) for step in ("0", "(step + 1)"))
+            self.emit(f"following = tl.load({first}, mask=count > 0, other=0)")
             with self.indented(f"for step in range(0, count * {parts}):"):
-                number = "step" if parts == "1" else f"(step // {parts})"
-                self.emit(f"block = tl.load({self.element(indices, *self._outer(indices), 'yrow', number)})")
                 # Whatever the list says, what is read lies in the operands.
-                self.emit(f"block = tl.minimum(tl.maximum(block, 0), {last})")
+                self.emit(f"block = tl.minimum(tl.maximum(following, 0), {last})", f"following = tl.load({following})")
                 rest = "" if parts == "1" else f" + step % {parts} * XBLOCK"
                 self._write_walked(f"(block * {grain}{rest})")
                 if walked.is_cut:
@@ -317,6 +327,13 @@ class ScoreTile:
         pointer = self.element(counts, *self._outer(counts), "yrow")
         self.emit(f"count = tl.load({pointer}, mask=yrow < {self.sizes(rows)}, other=0)")
         self.emit(f"count = tl.minimum(count, {self.sizes(room)})")
+
+    def _listed(self, indices: TensorRef, parts: str, step: str) -> str:
+        """A pointer to the block of a step; to the last one that there is room for, of steps beyond."""
+        number = step if parts == "1" or step == "0" else f"{step} // {parts}"
+        if step != "0":
+            number = f"tl.minimum({number}, {self.sizes(indices.layout.size[3])} - 1)"
+        return self.element(indices, *self._outer(indices), "yrow", number)
 
     def _outer(self, table: TensorRef) -> tuple[str, str]:
         """The first two indices into a table of blocks, which may be the same for all."""

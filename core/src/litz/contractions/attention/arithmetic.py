@@ -1,0 +1,139 @@
+"""Bodies of an attention with less to compute for each score. In: nodes as lowering made them. Out: nodes that give the
+same but for float32's last bits, which are far below what the exponential does to a score.
+
+| what was | becomes | why |
+|---|---|---|
+| the score | the product of query and key, times the scale | so that the scale meets other constants |
+| x / c | x * (1 / c) | a division takes eight times as long |
+| x * c * d | x * (c * d) | one multiplication |
+| x * c, as a whole | x, and c part of the exponent's factor | none |
+| x * c + y, as a whole | fma(y, 1 / c, x), and the same | one, or two where y is a product |
+
+A position that becomes a number (k - q, in ALiBi) is the sum of two numbers, one of which does not change along the
+walk. Both are exact below 2^24, so that nothing is lost (`position_texts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from litz.ir import Loop, Node
+from litz.ir.attention import SCORE
+from litz.ir.build import call, const
+from litz.ir.dtypes import compute_dtype
+from litz.ir.index import Expr, Symbol, bounds
+from litz.ir.node import with_args
+
+EXACT = 2**24
+"""Integers up to here are float32 numbers."""
+Change = Callable[[Node, tuple[Node, ...]], Node]
+
+
+def lighter(scale: float) -> Change:
+    """For `litz.ir.transform.map_stores`, on float32 bodies. Afterwards the load of `SCORE` is the bare product."""
+
+    def change(node: Node, args: tuple[Node, ...]) -> Node:
+        if _is_score(node):
+            return node if scale == 1.0 else call("mul", node, const(scale, node.dtype))
+        if compute_dtype(node.dtype) == torch.float32 and node.op == "div":
+            divisor = _constant(args[1])
+            if divisor is not None and 1e-30 < abs(divisor) < 1e30:
+                return _times(args[0], 1 / divisor)
+        if node.dtype == torch.float32 and node.op == "mul":
+            for one, other in (args, args[::-1]):
+                factor = _constant(other)
+                if factor is not None:
+                    return _times(one, factor)
+        return with_args(node, args)
+
+    return change
+
+
+def _constant(node: Node) -> float | None:
+    return float(node.attrs[0]) if node.op == "const" else None
+
+
+def _times(node: Node, factor: float) -> Node:
+    """factor * node, as one multiplication."""
+    if node.op == "const":
+        return const(float(node.attrs[0]) * factor, node.dtype)
+    if node.op == "mul" and node.dtype == torch.float32:
+        inner, known = node.args[0], _constant(node.args[1])
+        if (
+            known is not None
+            and (known * factor == 0) == (0.0 in (known, factor))
+            and 1e-30 < abs(known * factor) < 1e30
+        ):
+            return _times(inner, known * factor)
+    return call("mul", node, const(factor, node.dtype))
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """A score is `factor` * `node`. node: None for the bare product of query and key, else factor > 0."""
+
+    node: Node | None
+    factor: float
+
+
+def peeled(score: Node | None, scale: float) -> Exponent:
+    """Of a body's score (after `lighter`), None for a body that is not there. scale: of the bare product."""
+    if score is None:
+        return Exponent(None, scale)
+    factor = _factor(score)
+    if factor is not None:
+        return Exponent(score.args[0], factor)
+    if score.op == "add" and score.dtype == torch.float32:
+        for product, rest in (score.args, score.args[::-1]):
+            factor = _factor(product)
+            if factor is not None and rest.dtype == torch.float32 and _is_score(product.args[0]):
+                return Exponent(call("fma", *_shared(rest, 1 / factor), product.args[0]), factor)
+    return Exponent(score, 1.0)
+
+
+def _is_score(node: Node) -> bool:
+    return node.op == "load" and node.buffer == SCORE
+
+
+def _factor(node: Node) -> float | None:
+    """The positive constant that a product ends with."""
+    found = _constant(node.args[1]) if node.op == "mul" and node.dtype == torch.float32 else None
+    return found if found is not None and 1e-4 < found < 1e4 else None
+
+
+def _shared(node: Node, factor: float) -> tuple[Node, Node]:
+    """Two nodes whose product is factor * node; of a product of two, the one that is loaded takes the factor."""
+    if node.op != "mul" or node.dtype != torch.float32:
+        return node, const(factor, node.dtype)
+    first, second = node.args
+    if second.op in ("const", "load") and first.op != "load":
+        return first, _times(second, factor)
+    return _times(first, factor), second
+
+
+def position_texts(loop: Loop, walked: Symbol, text: Callable[[Expr], str]) -> Mapping[Node, str]:
+    """The texts of positions as float32: of each the part along the walked axis ("x0"), and the rest, which is computed
+    before the walk. text: of an expression as int32."""
+    found: dict[Node, str] = {}
+    for node in loop.nodes:
+        if node.op != "cast" or node.dtype != torch.float32 or node.args[0].op != "index":
+            continue
+        expr = node.args[0].attrs[0].expand()
+        along = expr.coeff(walked) * walked
+        rest = expr - along
+        if along == 0 or rest.is_number or rest.free_symbols & {walked}:
+            continue
+        if all(_is_exact(part, loop) for part in (along, rest)):
+            found[node] = f"_exact_float({text(along)}) + _exact_float({text(rest)})"
+    return found
+
+
+def _is_exact(expr: Expr, loop: Loop) -> bool:
+    ends = bounds(expr, loop.extents)
+    return all(end is not None and end.is_Integer and abs(int(end)) <= EXACT for end in ends)
+
+
+__all__ = ["EXACT", "Exponent", "lighter", "peeled", "position_texts"]

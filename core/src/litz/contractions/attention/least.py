@@ -1,0 +1,48 @@
+"""Masks of the least number there is: what models that write attention out put where others put -inf. In: a body's
+score. Out: is there such a mask, and what does it leave?
+
+Counted in powers of 2 that number is -inf, and divided by a scale too. So a score with such a mask is used as it is.
+"""
+
+from __future__ import annotations
+
+import math
+
+from litz.ir import Attention, Node
+from litz.ir.node import uncast, walk
+
+LEAST_SCALED = -2.3e38
+"""The least score that is finite when it counts in powers of 2."""
+
+
+def keeps_least(attention: Attention, score: Node) -> bool:
+    """May a row have no greater score than the least number, and weights all the same?"""
+    return math.isnan(attention.nothing) or has_least(score)
+
+
+def has_least(score: Node) -> bool:
+    """Is a mask of the least number there is part of what becomes of a score?"""
+    return any(is_least(node) for node in walk(score))
+
+
+def is_least(node: Node) -> bool:
+    return node.op == "const" and -math.inf < node.attrs[0] < LEAST_SCALED
+
+
+def least_mask(score: Node | None) -> Node | None:
+    """The condition without which a score becomes, or has added to it, the least number there is; None without one."""
+    if score is None:
+        return None
+    score = uncast(score)
+    for node in map(uncast, score.args if score.op == "add" else (score,)):
+        if node.op != "where":
+            continue
+        condition, yes, no = node.args[0], uncast(node.args[1]), uncast(node.args[2])
+        if condition.op == "bitwise_not":
+            condition, yes, no = condition.args[0], no, yes
+        if is_least(no) and (score.op == "where" or (yes.op == "const" and yes.attrs[0] == 0)):
+            return condition
+    return None
+
+
+__all__ = ["LEAST_SCALED", "has_least", "keeps_least", "least_mask"]

@@ -157,9 +157,16 @@ class AttentionPlan:
 
 
 def make_plan(
-    attention: Attention, program: Program, outputs: Sequence[str], tf32: bool, others: Sequence[TensorRef] = ()
+    attention: Attention,
+    program: Program,
+    outputs: Sequence[str],
+    tf32: bool,
+    others: Sequence[TensorRef] = (),
+    scaled: bool = False,
 ) -> AttentionPlan:
-    """The plan of a kernel that writes `outputs`. others: what else it reads. Unsuitable where there is none."""
+    """The plan of a kernel that writes `outputs`. others: what else it reads. scaled: bodies get the product times the
+    scale and give the whole score, where else both are part of the exponent's factor. Unsuitable where there is none.
+    """
     dims = (attention.query.layout.size[3], attention.value.layout.size[3])
     if not all(width.is_Integer for width in dims):
         raise Unsuitable("the width of a head is not a number")
@@ -177,9 +184,9 @@ def make_plan(
         Loop(attention.name, attention.device, ranges, (), tuple(stores), attention.origins),
         {**program.buffers, SCORE: stand_in},
     )
-    stores = list(map_stores(body.stores, lighter(float(attention.scale))))
+    stores = list(map_stores(body.stores, lighter(1.0 if scaled else float(attention.scale))))
     score = stores[0].value if attention.score is not None else None
-    whole = score is not None and keeps_least(attention, score)
+    whole = score is not None and (scaled or keeps_least(attention, score))
     exponent = Exponent(score, 1.0) if whole else peeled(score, float(attention.scale))
     if exponent.node is not None:
         stores[0] = replace(stores[0], value=exponent.node)

@@ -46,7 +46,7 @@ def offer_blocked(template: Attention, context: ChoiceContext) -> list[Choice]:
     if not isinstance(template, Attention) or ABILITY not in context.target.abilities:
         return []
     try:
-        plan = make_plan(template, context.program, written_results(template, context.program), False)
+        plan = make_plan(template, context.program, written_results(template, context.program), False, scaled=True)
         source = write_blocked(plan, template.name)
     except Unsuitable as why:
         context.record(template.target_name, f"no kernel: {why}")

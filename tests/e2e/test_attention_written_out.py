@@ -42,21 +42,10 @@ def operands(length: int, dtype: torch.dtype, width: int = 64) -> list[torch.Ten
 @pytest.mark.parametrize("function", [plain, causal_low, soft_cap])
 @pytest.mark.parametrize("mode", [None, "reduce-overhead", "max-autotune"])
 def test_a_kernel_is_no_worse_than_eager(function: Any, width: int, dtype: torch.dtype, mode: str | None) -> None:
-    if function is causal_low:
-        function = on_cuda(function)
     found = judge(function, *operands(1000, dtype, width), mode=mode)
     if mode != "max-autotune":
-        assert "triton attention" in str(found.decisions)
-
-
-def on_cuda(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same with tensors that it makes itself on the GPU."""
-
-    def run(*inputs: Any) -> Any:
-        with torch.device("cuda"):
-            return function(*inputs)
-
-    return run
+        told = str(found.decisions)
+        assert "triton attention" in told or "written out it takes" in told
 
 
 @pytest.mark.parametrize("function", [filled, added_low])
@@ -73,7 +62,7 @@ def test_small_ones_are_right(name: str) -> None:
     """Whichever way is chosen."""
     case = CASES[name]
     inputs = [x.cuda() if isinstance(x, torch.Tensor) else x for x in case.make()]
-    judge(on_cuda(case.function), *inputs)
+    judge(case.function, *inputs)
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5", "deberta"])
@@ -91,4 +80,6 @@ def test_models(name: str) -> None:
         eager, exact = half(**given)[0], exact_model(**given)[0]
     ours, theirs = ((x.double() - exact).square().mean().sqrt().item() for x in (actual, eager))
     assert ours <= 1.1 * theirs, f"{ours:.3e} against eager's {theirs:.3e}"
-    assert any("triton attention" in str(found.decisions) for found in reports)
+    # Which is taken the estimate says.
+    told = str([found.decisions for found in reports])
+    assert "triton attention" in told or "written out it takes" in told

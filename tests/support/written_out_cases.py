@@ -150,20 +150,28 @@ def added_low(query: Any, key: Any, value: Any, mask: Any) -> torch.Tensor:
     return (raw + bias).softmax(-1) @ value
 
 
+def places(query: torch.Tensor, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Positions of queries, as a column, and of keys."""
+    rows, keys = (torch.arange(x.shape[-2], device=query.device) for x in (query, key))
+    return rows[:, None], keys
+
+
 def causal(query: Any, key: Any, value: Any) -> torch.Tensor:
-    mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+    mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
     return scores(query, key).masked_fill(~mask, -math.inf).mul(0.25).softmax(-1) @ value
 
 
 def causal_low(query: Any, key: Any, value: Any) -> torch.Tensor:
-    at = torch.arange(query.shape[-2])[:, None] >= torch.arange(key.shape[-2])
+    rows, keys = places(query, key)
+    at = rows >= keys
     raw = scores(query, key) * 0.25
     return (raw + torch.zeros_like(raw).masked_fill(~at, torch.finfo(raw.dtype).min)).softmax(-1) @ value
 
 
 def causal_padded(query: Any, key: Any, value: Any, seen: Any) -> torch.Tensor:
     """As Llama has it with texts that begin later: rows before that see nothing, and all keys count the same."""
-    at = torch.arange(query.shape[-2])[:, None] >= torch.arange(key.shape[-2])
+    rows, keys = places(query, key)
+    at = rows >= keys
     raw = scores(query, key) * 0.25
     bias = torch.where(at & seen[:, None, None, :], 0.0, torch.finfo(torch.bfloat16).min).to(raw.dtype)
     return (raw + bias).softmax(-1) @ value
@@ -171,9 +179,10 @@ def causal_padded(query: Any, key: Any, value: Any, seen: Any) -> torch.Tensor:
 
 def causal_where(query: Any, key: Any, value: Any) -> torch.Tensor:
     """As GPT-2 had it."""
-    at = torch.arange(query.shape[-2])[:, None] >= torch.arange(key.shape[-2])
+    rows, keys = places(query, key)
+    at = rows >= keys
     raw = scores(query, key) * 0.25
-    return torch.where(at, raw, torch.full([], torch.finfo(raw.dtype).min, dtype=raw.dtype)).softmax(-1) @ value
+    return torch.where(at, raw, raw.new_full([], torch.finfo(raw.dtype).min)).softmax(-1) @ value
 
 
 def late(tensors: tuple[torch.Tensor, ...]) -> torch.Tensor:
@@ -189,14 +198,15 @@ def soft_cap(query: Any, key: Any, value: Any) -> torch.Tensor:
 
 def t5(query: Any, key: Any, value: Any, table: Any) -> torch.Tensor:
     """A bias by relative position, of buckets, which is computed in the graph."""
-    away = torch.arange(key.shape[-2]) - torch.arange(query.shape[-2])[:, None]
+    rows, keys = places(query, key)
+    away = keys - rows
     bias = F.embedding(away.clamp(-7, 7) + 7, table).permute(2, 0, 1)
     return F.softmax((scores(query, key) + bias).float(), dim=-1).type_as(query) @ value
 
 
 def deberta(query: Any, key: Any, value: Any, positions: Any, mask: Any) -> torch.Tensor:
     """Contents to positions and positions to contents, gathered."""
-    rows, keys = torch.arange(query.shape[-2])[:, None], torch.arange(key.shape[-2])
+    rows, keys = places(query, key)
     place = ((rows - keys).clamp(-8, 7) + 8).expand(*query.shape[:2], -1, -1)
     raw = scores(query, key)
     raw = raw + torch.gather(query @ positions.transpose(-1, -2), -1, place)
@@ -280,6 +290,7 @@ CASES: Mapping[str, Case] = {
     "filled-low-rows-are-even": Case(filled_low, with_more(operands(), mask(rows=True, holes=True))),
     "filled-low-rows-bf16": Case(filled_low, with_more(operands(dtype=BF16), mask(rows=True, holes=True))),
     "added-low-rows": Case(added_low, with_more(operands(), mask(rows=True, holes=True))),
+    "added-low-rows-fp16": Case(added_low, with_more(operands(dtype=FP16), mask(rows=True, holes=True))),
     "added-low-rows-bf16": Case(added_low, with_more(operands(dtype=BF16), mask(rows=True, holes=True))),
     "causal": Case(causal, loads=3),
     "causal-more-keys": Case(causal, operands(queries=33, keys=70)),

@@ -19,6 +19,7 @@ from litz.ir import KernelCall, Template
 from litz.ir.interpret import interpret
 from litz.pipeline import make_compiler
 from litz.runtime.triton_build import Variant, compile_kernel, make_target
+from litz.schedule.choices import Replacement, substituted
 from litz.schedule.schedule import Schedule
 from litz_plugins import Decision
 from support.eager_models import MODELS, eager_model
@@ -234,3 +235,19 @@ def test_models_write_no_scores(name: str) -> None:
     symbols = [step.source.symbol for s in schedules for step in s.steps if isinstance(step, KernelCall)]
     assert any(symbol.startswith("litz_attention") for symbol in symbols), symbols
     assert not [name for name, span in written if span >= 8 * 8 * 512 * 512]
+
+
+def test_a_kernel_that_takes_what_its_call_does_not_name_is_refused() -> None:
+    """What reads memory unseen would read it when it is someone else's."""
+    before, after, _ = CASES["plain"].programs()
+    (call,) = (op for op in after.operations if isinstance(op, KernelCall))
+    gone = [
+        op for op in before.operations if op.name not in {op.name for op in after.operations} or op.name == call.name
+    ]
+    first = next(op for op in gone if isinstance(op, Template))
+    absorbs = tuple(op.name for op in gone if op.name != first.name)
+    whole = Replacement((replace(call, name=first.name),), (), absorbs)
+    assert substituted(before, first, whole)
+    forgetful = replace(whole, operations=(replace(call, name=first.name, args=call.args[1:]),))
+    with pytest.raises(ValueError, match="which its call does not name"):
+        substituted(before, first, forgetful)

@@ -1,9 +1,9 @@
 """float8 in Triton: device functions that make float32 of bytes, and bytes of float32, as torch does.
 
-Where the device has instructions for them (compute capability 8.9 and later) those convert; elsewhere, and under
-TRITON_INTERPRET=1, integer arithmetic does. The instructions saturate. torch makes infinity, NaN or the greatest number
-of what is too large, by type and version, so `overflow` is the byte to be made of it. (The sign of NaN is kept by the
-arithmetic alone.)
+By integer arithmetic, on every device. Triton 3.6's own conversions, by the instructions of compute capability 8.9 and
+later, gave wrong values on an H200 (2026-11-22): half of the elements of some tiles of float8_e4m3fn that were read,
+and NaN and small numbers of bfloat16 that were written. torch makes infinity, NaN or the greatest number of what is too
+large, by type and version, so `overflow` is the byte to be made of it.
 """
 
 # The functions below are Triton's language, not Python: a type hint would mean something else there.
@@ -11,9 +11,6 @@ import triton
 import triton.language as tl
 
 if triton.knobs.runtime.interpret:
-
-    def _has_float8():
-        return False
 
     def _has_arithmetic(dtype):
         return dtype != tl.bfloat16
@@ -23,11 +20,6 @@ else:
     @triton.jit
     def _has_arithmetic(dtype: tl.constexpr):
         return True
-
-    @tl.core.builtin
-    def _has_float8(_semantic=None):
-        """Does the device that is compiled for convert float8 by an instruction?"""
-        return tl.constexpr("fp8e4nv" in _semantic.builder.options.supported_fp8_dtypes)
 
 
 @triton.jit
@@ -67,42 +59,22 @@ def _signed_byte(byte, value, nan: tl.constexpr):
 
 @triton.jit
 def _from_f8e4m3fn(byte):
-    if _has_float8():
-        return byte.to(tl.float8e4nv, bitcast=True).to(tl.float32)
-    else:
-        return _float8_read(byte, 20, 1.329227995784916e36, 0x7F)  # 2 ** 120
+    return _float8_read(byte, 20, 1.329227995784916e36, 0x7F)  # 2 ** 120
 
 
 @triton.jit
 def _to_f8e4m3fn(value, overflow: tl.constexpr):
-    if _has_float8():
-        byte = value.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
-        if overflow == 0x7E:
-            return byte
-        else:
-            return tl.where(tl.abs(value) > 464.0, byte | overflow, byte)
-    else:
-        return _signed_byte(_float8_written(value, 20, 120 << 23, 16384.0, 0x43E80001, overflow), value, 0x7F)
+    return _signed_byte(_float8_written(value, 20, 120 << 23, 16384.0, 0x43E80001, overflow), value, 0x7F)
 
 
 @triton.jit
 def _from_f8e5m2(byte):
-    if _has_float8():
-        return byte.to(tl.float8e5, bitcast=True).to(tl.float32)
-    else:
-        return _float8_read(byte, 21, 5.192296858534828e33, 0x7C)  # 2 ** 112
+    return _float8_read(byte, 21, 5.192296858534828e33, 0x7C)  # 2 ** 112
 
 
 @triton.jit
 def _to_f8e5m2(value, overflow: tl.constexpr):
-    if _has_float8():
-        byte = value.to(tl.float8e5).to(tl.uint8, bitcast=True)
-        if overflow == 0x7B:
-            return byte
-        else:
-            return tl.where(tl.abs(value) >= 61440.0, (byte & 0x80) | overflow, byte)
-    else:
-        return _signed_byte(_float8_written(value, 21, 112 << 23, 128.0, 0x47700000, overflow), value, 0x7F)
+    return _signed_byte(_float8_written(value, 21, 112 << 23, 128.0, 0x47700000, overflow), value, 0x7F)
 
 
 # Without infinities and -0, whose byte is NaN.
@@ -168,18 +140,12 @@ def _as_half(value, dtype: tl.constexpr):
 
 @triton.jit
 def _half_f8e4m3fn(byte, dtype: tl.constexpr):
-    if _has_float8():
-        return byte.to(tl.float8e4nv, bitcast=True).to(dtype)
-    else:
-        return _as_half(_from_f8e4m3fn(byte), dtype)
+    return _as_half(_from_f8e4m3fn(byte), dtype)
 
 
 @triton.jit
 def _half_f8e5m2(byte, dtype: tl.constexpr):
-    if _has_float8():
-        return byte.to(tl.float8e5, bitcast=True).to(dtype)
-    else:
-        return _as_half(_from_f8e5m2(byte), dtype)
+    return _as_half(_from_f8e5m2(byte), dtype)
 
 
 @triton.jit

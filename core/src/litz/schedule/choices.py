@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from litz.ir import Buffer, Extern, Loop, Operation, Program, Template
-from litz_plugins import Choice, ChoiceContext, Decision, Estimate
+from litz_plugins import COUNTERS, Choice, ChoiceContext, Decision, Estimate
 
 from .dependences import dependences
 from .fusion_size import exceeds
@@ -152,6 +152,11 @@ def _check_writes(program: Program, template: Template, replacement: Replacement
     if not needed <= replacement.writes <= allowed:
         wanted, given = ", ".join(sorted(needed)), ", ".join(sorted(replacement.writes))
         raise ValueError(f"in place of {template.name} the payload must be an operation that writes {wanted}; {given}")
+    for call in replacement.operations:
+        named = {item for item in getattr(getattr(call, "source", None), "arguments", ()) if isinstance(item, str)}
+        unknown = named - {COUNTERS, *call.reads, *call.writes}
+        if unknown:
+            raise ValueError(f"the kernel {call.name} takes {', '.join(sorted(unknown))}, which its call does not name")
 
 
 def check_order(program: Program, numbers: Sequence[int]) -> frozenset[int]:

@@ -95,8 +95,9 @@ def _changed(path: Path) -> int:
 
 def describe_cpu(device: torch.device, options: OptionsView | None = None) -> Target:
     """This processor, with as many threads as torch uses."""
-    abilities = frozenset({"attention_blocks"} if has_blas() else ())
-    return replace(cpu_target(torch.get_num_threads()), few_rows=few_rows_here(), abilities=abilities)
+    known = cpu_target(torch.get_num_threads())
+    more = {"attention_blocks"} if has_blas() else set[str]()
+    return replace(known, few_rows=few_rows_here(), abilities=known.abilities | more)
 
 
 def describe_cuda(device: torch.device, options: OptionsView | None = None) -> Target:

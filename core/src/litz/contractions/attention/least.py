@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import math
 
-from litz.ir import Attention, Node
-from litz.ir.node import uncast, walk
+import torch
 
+from litz.ir import Attention, Node
+from litz.ir.build import call, const
+from litz.ir.node import rewrite, uncast, walk, with_args
+
+LEAST_HALF = torch.finfo(torch.float16).min
 LEAST_SCALED = -2.3e38
 """The least score that is finite when it counts in powers of 2."""
 
@@ -45,4 +49,33 @@ def least_mask(score: Node | None) -> Node | None:
     return None
 
 
-__all__ = ["LEAST_SCALED", "has_least", "keeps_least", "least_mask"]
+def evened(score: Node) -> Node:
+    """The score with masks of float16's least number put in its place, where they are added to it in float16: there
+    that number and a score are that number, and all keys of a row that is wholly masked weigh the same."""
+
+    def change(node: Node, args: tuple[Node, ...]) -> Node:
+        if node.op == "add" and node.dtype == torch.float16:
+            for mask, other in (args, args[::-1]):
+                chosen = uncast(mask)
+                if chosen.op != "where":
+                    continue
+                condition, yes, no = chosen.args[0], uncast(chosen.args[1]), uncast(chosen.args[2])
+                if _is_zero(yes) and _is_least_half(no):
+                    return call("where", condition, other, const(LEAST_HALF, node.dtype))
+                if _is_zero(no) and _is_least_half(yes):
+                    return call("where", condition, const(LEAST_HALF, node.dtype), other)
+        return with_args(node, args)
+
+    (changed,) = rewrite((score,), change)
+    return changed
+
+
+def _is_zero(node: Node) -> bool:
+    return node.op == "const" and node.attrs[0] == 0
+
+
+def _is_least_half(node: Node) -> bool:
+    return node.op == "const" and -math.inf < node.attrs[0] <= LEAST_HALF
+
+
+__all__ = ["LEAST_SCALED", "evened", "has_least", "keeps_least", "least_mask"]

@@ -14,7 +14,7 @@ import torch
 
 from litz.cost import estimate_work
 from litz.cost.work import Work
-from litz.ir import Loop, Program, Template
+from litz.ir import Loop, Operation, Program, Template
 from litz.schedule.choices import Recipe, Replacement
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
@@ -102,10 +102,23 @@ def _others(first: Template, found: WrittenOut, context: ChoiceContext) -> float
 def replacement(first: Template, found: WrittenOut, plan: AttentionPlan, tiles: Tiles, program: Program) -> Replacement:
     gone = sorted((first.name, *found.absorbs), key=program.positions.__getitem__)
     operations = [program.operations[program.positions[name]] for name in gone]
-    meaning = Meaning(cut(program, operations, plan.outputs))
+    meaning = Meaning(_whole_meaning(operations, plan, program))
     call = kernel_call(plan, tiles, meaning)
     origins = tuple(dict.fromkeys(name for op in operations if not isinstance(op, Loop) for name in op.origins))
     return Replacement((replace(call, origins=origins),), (), found.absorbs)
+
+
+def _whole_meaning(operations: Sequence[Operation], plan: AttentionPlan, program: Program) -> Program:
+    """The operations that the kernel replaces, and the loops that made copies of what it reads in place, which others
+    may need: so it has no input but what the kernel reads."""
+    own = list(operations)
+    while True:
+        meaning = cut(program, sorted(own, key=lambda op: program.positions[op.name]), plan.outputs)
+        copies = (name for name in meaning.inputs if isinstance(name, str) and name not in plan.names.buffers)
+        made = [writer for name in copies for writer in program.writers[name] if isinstance(writer, Loop)]
+        if not made:
+            return meaning
+        own += dict.fromkeys(made)
 
 
 __all__ = ["KINDS", "offer_written_out", "plan_of", "replacement"]

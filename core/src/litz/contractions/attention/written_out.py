@@ -27,6 +27,7 @@ from litz.schedule.inline import Body
 
 from ..epilogue import stands
 from .in_place import behind, inlined, operand_buffers
+from .least import evened
 
 PRODUCTS = ("bmm", "mm")
 MOST_LOOPS = 8
@@ -347,6 +348,9 @@ def _in_place(attention: Attention, program: Program) -> Attention:
     if not _same_type(key, attention.key, program) or not _same_type(value, attention.value, program):
         key, value = attention.key, attention.value
     score, mask = (inlined(loop, attention, program) for loop in (attention.score, attention.mask))
+    if score is not None:
+        (store,) = score.stores
+        score = replace(score, stores=(replace(store, value=evened(store.value)),))
     return replace(attention, query=query, key=key, value=value, score=score, mask=mask)
 
 

@@ -218,7 +218,6 @@ def test_what_makes_an_operand_goes_into_the_kernel(tmp_path: Path) -> None:
         lambda x, w: ((y := x.to(torch.bfloat16)) @ w, y.sum()),  # someone else reads the operand
         lambda x, w: ((y := x.to(torch.bfloat16)) @ w, y),  # it is returned
         lambda x, w: (x - x.sum(-1, keepdim=True)).to(torch.bfloat16) @ w,  # core fuses it with the sum
-        lambda x, w: x.to(torch.bfloat16)[(x[:, 0] > 0).long()] @ w,  # a gather
     ],
 )
 def test_what_else_is_needed_or_better_fused_before_stays(tmp_path: Path, fn: Callable[..., torch.Tensor]) -> None:

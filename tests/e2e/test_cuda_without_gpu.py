@@ -80,7 +80,7 @@ def test_a_language_model_training_step() -> None:
 
     schedules = cuda_schedules(lambda backend: torch.compile(step, backend=backend)(tokens, labels).backward())
     assert [schedule.program.name.rpartition("_")[2] for schedule in schedules] == ["forward", "backward"]
-    assert compile_all(schedules) >= 4
+    assert compile_all(schedules) >= 3  # small ones share a launch
 
 
 def test_dynamic_shapes() -> None:

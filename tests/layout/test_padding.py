@@ -74,7 +74,9 @@ def test_training_pads_all_three_and_the_gradient_once() -> None:
 )
 def test_left_alone(words: int, rows: int, dtype: torch.dtype) -> None:
     _, schedules = cuda_plan(lambda: Head(words, 768, True), (rows, 768), dtype)
-    assert products(schedules) == [((rows, 768), (768, words))]
+    whole = [((rows, 768), (768, words))]
+    # A product of few rows is a kernel of core's, which takes it as it is.
+    assert products(schedules) == ([] if rows == 8 else whole)
 
 
 def test_what_does_not_pay_is_on_record() -> None:

@@ -141,7 +141,7 @@ def test_reductions(dtype, shape, texts, monkeypatch):
             continue
         if dtype == torch.bool and kind in ("argmax", "argmin", "max", "min"):
             continue  # torch has none of bool
-        value = build.reduce(kind, load("x", x, I[0], R[0]))
+        value = build.reduce(kind, *[load("x", x, I[0], R[0])] * row.arity)
         outputs[kind] = torch.empty(shape[0], dtype=value.dtype)
         stores.append(Store(kind, (I[0],), value))
     assert len(outputs) >= 4

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from litz.ir import Attention, Extern, Program, Template
+from litz.ir import Attention, Extern, KernelCall, Program, Template
 from litz.pipeline import make_compiler
 from support.attention_cases import CASES, Case, operands
 from support.compare import check, litz
@@ -42,9 +42,11 @@ def test_on_a_cpu_it_is_as_good_as_eager(name: str) -> None:
     case = CASES[name]
     torch.manual_seed(0)
     (report,) = check(case.function(), *case.make(), dynamic=case.dynamic)
-    calls = [op for op in report.program.operations if isinstance(op, Extern) and not isinstance(op, Template)]
+    externs = [op for op in report.program.operations if isinstance(op, Extern)]
+    calls = [op for op in externs if not isinstance(op, (Template, KernelCall))]
     assert not [op.target_name for op in calls if "flex" in op.target_name]
-    assert [op.kind for op in report.program.operations if isinstance(op, Template)] == ["bmm", "bmm"]
+    kernels = [op for op in externs if isinstance(op, KernelCall)]
+    assert len(kernels) == 1 or [op.kind for op in externs if isinstance(op, Template)] == ["bmm", "bmm"]
 
 
 def test_float64_on_a_cpu() -> None:
@@ -65,8 +67,9 @@ def test_all_results_and_what_is_made_of_them() -> None:
 def test_keys_that_heads_share_are_not_repeated() -> None:
     case = Case(operands(heads=4, shared=4))
     (report,) = check(case.function(), *case.make())
-    largest = max(math.prod(map(int, b.layout.size)) for b in report.program.buffers.values() if b.kind == "temporary")
-    assert largest == 2 * 4 * 40 * 50  # the scores
+    made = [b for b in report.program.buffers.values() if b.kind == "temporary" and report.program.writers[b.name]]
+    largest = max((math.prod(map(int, b.layout.size)) for b in made), default=0)
+    assert largest <= 2 * 4 * 40 * 50  # the scores, where they are made at all
 
 
 # ---------------------------------------------------------------------------------------------------- as one operation

@@ -41,7 +41,7 @@ def unpacked(gemm: Gemm, words: bool = False) -> Gemm:
     (product,) = gemm.products
     (depth,) = product.depth
     divisors = sorted(set(_divisors(product, depth.var)))
-    if not depth.size.is_Integer:
+    if not depth.size.is_Integer or depth.size == 0:
         return gemm
     length = int(depth.size)
     lanes = next((n for n in divisors if n <= MOST_LANES and length % n == 0), 1)

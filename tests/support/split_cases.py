@@ -172,6 +172,17 @@ def _readable(operation: Any) -> Any:
     return replace(operation, source=replace(operation.source, text=text))
 
 
+def _least(*size: int) -> Callable[[Tensor, Tensor], Sequence[Tensor]]:
+    """A bias of 0 and of the least number there is, which is all that the second query has."""
+
+    def made(q: Tensor, k: Tensor) -> Sequence[Tensor]:
+        bias = torch.zeros(size).masked_fill(torch.rand(size) < 0.5, torch.finfo(torch.float32).min)
+        bias[..., 1, :] = torch.finfo(torch.float32).min
+        return (bias,)
+
+    return made
+
+
 def _bias(*size: int, dtype: torch.dtype | None = None) -> Callable[[Tensor, Tensor], Sequence[Tensor]]:
     return lambda q, k: (torch.randn(size).to(dtype or q.dtype),)
 
@@ -262,6 +273,7 @@ CASES: Mapping[str, Case] = {
         reference=lambda q, k, v, b: exactly(q, k, v, b.cos() * 2),
         absorbs=1,
     ),
+    "bias-least": Case(efficient, (2, 2, 2, 3, 48, 16), more=_least(2, 1, 3, 48)),
     "bias-infinite": Case(
         lambda q, k, v, m: efficient(q, k, v, as_bias(m, q)), (2, 2, 2, 3, 37, 16), more=_mask(2, 1, 3, 37), absorbs=1
     ),

@@ -35,6 +35,8 @@ from .in_place import operand_buffers
 
 LOG2E = 1.4426950408889634
 """Weights are powers of two, which the hardware has: exp(x) = exp2(x * LOG2E)."""
+LEAST = -3.3e38
+"""The least score, times LOG2E, but for -inf: the least number of float32 times that would be -inf."""
 
 
 @dataclass(frozen=True)
@@ -286,7 +288,10 @@ class _Writer:
         self._emit(f"scores = tl.dot(queries, keys{self._precision()}) * {factor!r}")
         valid = ["xmask"] if self.columns.masked else []
         if tile is not None and self.score is not None:
-            self._emit(f"scores = {self._value(tile, self.score)} * {LOG2E!r}")
+            self._emit(f"raw = {self._value(tile, self.score)}")
+            # A mask of the least number there is leaves even weights where it leaves no key, and -inf leaves none.
+            finite = f"tl.maximum(raw * {LOG2E!r}, {LEAST!r})"
+            self._emit(f'scores = tl.where(raw == float("-inf"), raw, {finite})')
         if tile is not None and self.mask is not None:
             self._emit(f"counts = {self._value(tile, self.mask)}")
             valid.append("counts")

@@ -106,7 +106,6 @@ def plan_kernel(kernel: Kernel, program: Program) -> KernelPlan:
     flat = [flatten(loop, buffers) for loop in named]
     loops, pieces = _aligned(flat) if len(flat) > 1 else ((collapse(flat[0]),), ())
     touched = dict.fromkeys(access.buffer for loop in loops for access in loop.accesses)
-    written = {name for name in touched if buffers[name].kind == "input" and program.writers[name]}
     return KernelPlan(
         kernel.name,
         kernel.device,
@@ -117,7 +116,7 @@ def plan_kernel(kernel: Kernel, program: Program) -> KernelPlan:
         host,
         _starts(loops),
         kernel.inplace,
-        frozenset(name for name in touched if name in written or program.is_view(name)),
+        frozenset(name for name in touched if program.is_unaligned(name)),
         program.hints,
     )
 

@@ -87,6 +87,12 @@ class Program:
         """Does a buffer lie in another's memory, by an Extern's alias?"""
         return self.roots.get(name, name) != name
 
+    def is_unaligned(self, name: str) -> bool:
+        """May a buffer start elsewhere than at a multiple of 16 bytes? Views may, and inputs that are written: those
+        that are only read are copied where they do. False for a buffer that is not the program's."""
+        buffer = self.buffers.get(name)
+        return buffer is not None and (self.is_view(name) or (buffer.kind == "input" and bool(self.writers[name])))
+
     @cached_property
     def output_buffers(self) -> frozenset[str]:
         return frozenset(output.buffer for output in self.outputs if isinstance(output, TensorRef))

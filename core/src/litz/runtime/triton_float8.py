@@ -136,28 +136,3 @@ def _as_half(value, dtype: tl.constexpr):
         return value.to(dtype)
     else:
         return value
-
-
-@triton.jit
-def _half_f8e4m3fn(byte, dtype: tl.constexpr):
-    return _as_half(_from_f8e4m3fn(byte), dtype)
-
-
-@triton.jit
-def _half_f8e5m2(byte, dtype: tl.constexpr):
-    return _as_half(_from_f8e5m2(byte), dtype)
-
-
-@triton.jit
-def _half_f8e4m3fnuz(byte, dtype: tl.constexpr):
-    return _as_half(_from_f8e4m3fnuz(byte), dtype)
-
-
-@triton.jit
-def _half_f8e5m2fnuz(byte, dtype: tl.constexpr):
-    return _as_half(_from_f8e5m2fnuz(byte), dtype)
-
-
-@triton.jit
-def _half_f8e8m0fnu(byte, dtype: tl.constexpr):
-    return _as_half(_from_f8e8m0fnu(byte), dtype)

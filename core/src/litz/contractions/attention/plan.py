@@ -114,18 +114,13 @@ class AttentionPlan:
         }
         return tile
 
-    def is_unaligned(self, name: str) -> bool:
-        """May a buffer start elsewhere than at a multiple of 16 bytes?"""
-        written = self.buffers[name].kind == "input" and bool(self.program.writers[name])
-        return written or self.program.is_view(name)
-
     def settings(self, lines: str, limits: Sequence[str], grid: str, warps: int, stages: int) -> dict[str, Any]:
         """See `litz.codegen.triton.codegen.make_settings`."""
         buffers = [self.buffers[name] for name in self.names.buffers]
         return {
             "pointers": [POINTER_TYPES[buffer.dtype] for buffer in buffers],
             "sizes": len(self.names.sizes),
-            "unaligned": [n for n, buffer in enumerate(buffers) if self.is_unaligned(buffer.name)],
+            "unaligned": [n for n, buffer in enumerate(buffers) if self.program.is_unaligned(buffer.name)],
             "num_warps": warps,
             "num_stages": stages,
             "grid": grid if self.names.sizes else int(eval(grid, {})),

@@ -395,7 +395,7 @@ class ScoreTile:
         settings: dict[str, Any] = {
             "pointers": [POINTER_TYPES[buffer.dtype] for buffer in buffers],
             "sizes": len(names.sizes),
-            "unaligned": [n for n, buffer in enumerate(buffers) if self._is_unaligned(buffer)],
+            "unaligned": [n for n, buffer in enumerate(buffers) if self.program.is_unaligned(buffer.name)],
             "num_warps": self.warps,
             "num_stages": self.stages,
             "grid": int(sympy.prod(grid)) if static else programs,
@@ -406,7 +406,3 @@ class ScoreTile:
         }
         arguments = (*names.buffers, *names.sizes)
         return KernelSource(name, "triton", "\n".join(lines), symbol, arguments, settings, suffix="py")
-
-    def _is_unaligned(self, buffer: Buffer) -> bool:
-        written = buffer.kind == "input" and bool(self.program.writers[buffer.name])
-        return written or self.program.is_view(buffer.name)

@@ -32,10 +32,11 @@ from litz.ir.transform import flatten
 from litz_plugins import COUNTERS, KernelSource
 
 from .in_place import operand_buffers
+from .least import LEAST_SCALED
 
 LOG2E = 1.4426950408889634
 """Weights are powers of two, which the hardware has: exp(x) = exp2(x * LOG2E)."""
-LEAST = -3.3e38
+LEAST = LEAST_SCALED * LOG2E
 """The least score, times LOG2E, but for -inf: the least number of float32 times that would be -inf."""
 
 
@@ -416,11 +417,7 @@ class _Writer:
             ],
             "counters": int(outer[0] * outer[1]) if self.stored.out is not None else 0,
             "sizes": len(self.names.sizes),
-            "unaligned": [
-                position
-                for position, buffer in enumerate(self.buffers.values())
-                if (buffer.kind == "input" and program.writers[buffer.name]) or program.is_view(buffer.name)
-            ],
+            "unaligned": [n for n, name in enumerate(self.buffers) if program.is_unaligned(name)],
             "num_warps": self.split.warps,
             "num_stages": self.split.stages,
             "grid": int(eval(grid, {})) if all(size.is_Integer for size in outer) else grid,

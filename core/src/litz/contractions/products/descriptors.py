@@ -25,9 +25,8 @@ def can_use_descriptors(gemm: Gemm, program: Program) -> bool:
         (product.right, (*product.depth, gemm.columns[0])),
     ):
         buffer = program.buffers[operand.buffer]
-        moved = program.is_view(buffer.name) or (buffer.kind == "input" and bool(program.writers[buffer.name]))
         if (
-            moved
+            program.is_unaligned(buffer.name)
             or operand.inside
             or operand.prologue is not None
             or len(ranges) != 2

@@ -145,7 +145,8 @@ class HalfTile(Tile):
             axes = self._every if packed is not None and self._in_word(packed) else self.get(arg).axes
             return f"{bits} - {self._constant(UNIT[node.dtype], node.dtype)}", axes
         if arg.dtype in FLOAT8:
-            return f"_half_{STORAGE[arg.dtype].name}({self.bits(arg)}, {ELEMENTS[node.dtype]})", self.get(arg).axes
+            made = f"_from_{STORAGE[arg.dtype].name}({self.bits(arg)})"
+            return f"_as_half({made}, {ELEMENTS[node.dtype]})", self.get(arg).axes
         wide, axes = self._wide(arg)
         return f"{wide}.to(tl.float32).to({ELEMENTS[node.dtype]})", axes
 

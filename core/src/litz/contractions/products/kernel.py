@@ -386,7 +386,7 @@ class _Writer:
         )
         tile.depth = self.tile.depth
         if isinstance(tile, HalfTile) and side.operand.words:
-            tile.words = frozenset(name for name in prologue.reads if not self._may_start_anywhere(name))
+            tile.words = frozenset(name for name in prologue.reads if not self.program.is_unaligned(name))
         return tile
 
     def _write_outside(self, side: _Side, product: Product) -> None:
@@ -517,11 +517,6 @@ class _Writer:
 
     # For the launcher.
 
-    def _may_start_anywhere(self, name: str) -> bool:
-        """May a buffer start elsewhere than at a multiple of 16 bytes?"""
-        buffer = self.program.buffers[name]
-        return (buffer.kind == "input" and bool(self.program.writers[name])) or self.program.is_view(name)
-
     def _settings(self, limits: Sequence[str], body: str) -> dict[str, Any]:
         """See `litz.codegen.triton.codegen.make_settings`."""
         buffers = [self.program.buffers[name] for name in self.names.buffers]
@@ -539,7 +534,7 @@ class _Writer:
             ],
             "counters": int(tiles_of(self.gemm, self.config)) if self.workspace else 0,
             "sizes": len(self.names.sizes),
-            "unaligned": [n for n, buffer in enumerate(buffers) if self._may_start_anywhere(buffer.name)],
+            "unaligned": [n for n, buffer in enumerate(buffers) if self.program.is_unaligned(buffer.name)],
             "num_warps": self.config.warps,
             "num_stages": self.config.stages,
             "grid": int(eval(grid, {})) if static else grid,

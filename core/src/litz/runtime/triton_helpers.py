@@ -317,6 +317,14 @@ def _random_bits(seed, position):
 
 
 @triton.jit
+def _unsigned(bits):
+    if bits.dtype.primitive_bitwidth == 32:
+        return bits.to(tl.uint32, bitcast=True)
+    else:
+        return bits.to(tl.uint64, bitcast=True)
+
+
+@triton.jit
 def _atomic_extreme(place, value, mask, mode: tl.constexpr):
     """The maximum or minimum of what is there, of 32 or 64 bits, and `value`; NaN if either is.
 
@@ -328,25 +336,20 @@ def _atomic_extreme(place, value, mask, mode: tl.constexpr):
     live = mask & (old == old)
     bits = _bits(value)
     words = place.to(tl.pointer_type(bits.dtype), bitcast=True)
-    if bits.dtype == tl.int32:
-        unsigned: tl.constexpr = tl.uint32
-        highest: tl.constexpr = 0x7FFFFFFF
-    else:
-        unsigned: tl.constexpr = tl.uint64
-        highest: tl.constexpr = 0x7FFFFFFFFFFFFFFF
-    others = place.to(tl.pointer_type(unsigned), bitcast=True)
+    highest = tl.full([], -1, bits.dtype).to(_unsigned(bits).dtype, bitcast=True) >> 1
+    others = place.to(tl.pointer_type(_unsigned(bits).dtype), bitcast=True)
     nan = value != value
     if mode == "max":
-        bits = tl.where(nan, highest, bits)
+        bits = tl.where(nan, highest.to(bits.dtype, bitcast=True), bits)
         # What is there is no less already for most: that is looked at first.
         live = live & (nan | (value > old) | ((value == old) & (bits >= 0)))
         tl.atomic_max(words, bits, live & (bits >= 0), sem="relaxed")
-        tl.atomic_min(others, bits.to(unsigned, bitcast=True), live & (bits < 0), sem="relaxed")
+        tl.atomic_min(others, _unsigned(bits), live & (bits < 0), sem="relaxed")
     else:
         bits = tl.where(nan, -1, bits)
         live = live & (nan | (value < old) | ((value == old) & (bits < 0)))
         tl.atomic_min(words, bits, live & (bits >= 0), sem="relaxed")
-        tl.atomic_max(others, bits.to(unsigned, bitcast=True), live & (bits < 0), sem="relaxed")
+        tl.atomic_max(others, _unsigned(bits), live & (bits < 0), sem="relaxed")
 
 
 @triton.jit

@@ -21,7 +21,6 @@ from litz.ir.stages import walks_loading
 from litz.target import target_of
 from litz_plugins import Ask, Target, TargetOf
 
-
 AGAIN = 0.05
 """What each further load of a buffer takes of the first, as it comes from the cache mostly. On an H200 (2026-11-22) a
 step of the shallow-water equations, about 40 further loads of 3 arrays, took 65 us where the arrays alone take 48."""

@@ -19,8 +19,8 @@ from torch._ops import OpOverload
 from litz.capture import torch_api
 from litz.capture.aliasing import beginning_as_traced, left_to_torch, respecting
 from litz.capture.backward_inputs import SavedTensorHooks, as_traced
+from litz.capture.fused_attention import fused_attention
 from litz.capture.graph import Graph, Kind, make_graph
-from litz.capture.shared_heads import repeat_shared_heads
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
 
@@ -68,7 +68,7 @@ def compile_with_aot(
 
     job = _Job(torch_api.compile_label(), compile_graph, graph_passes, count=len(example_inputs))
     if isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper
-        repeat_shared_heads(gm)
+        fused_attention(gm)
         job.messages = tuple(torch_api.assertion_messages(gm))
         job.unclaimed = tuple(torch_api.unclaimed(gm))
         if freezing:

@@ -9,6 +9,7 @@ Sizes: query (B, H, Q, D), key (B', H / group, K, D), value (B', H / group, K, E
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from .buffer import TensorRef
@@ -45,7 +46,8 @@ class Attention(Template):
     query, key, value: as in the module's docstring, as strided references. scale: of the scores. score: a Loop whose
     ranges are (b, h, q, k), which loads `SCORE` at them and stores it there again. None: as it is. mask: a Loop of the
     same ranges, which stores a bool. None: True. group: heads of the query that share one of the key. nothing: what a
-    row gives that looks at no key: 0, or NaN as a softmax gives that is written out.
+    row gives that looks at no key: 0, or NaN as a softmax gives that is written out. hidden: what torch added to the
+    scores of hidden keys where it made the bias of a mask (-65504 for cuDNN, which takes no -inf); else -inf.
     """
 
     query: TensorRef = None  # type: ignore[assignment]
@@ -56,6 +58,7 @@ class Attention(Template):
     mask: Loop | None = None
     blocks: Blocks | None = None
     nothing: float = 0.0
+    hidden: float = -math.inf
 
     @property
     def group(self) -> Expr:

@@ -6,6 +6,7 @@ computed. Calls that drop out weights, or that run elsewhere, stay plain library
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -72,7 +73,33 @@ def _meaning(ctx: LoweringContext, named: Mapping[str, Any], passed: Mapping[str
         "scale": 1 / sympy.sqrt(query.layout.size[3]) if scale is None else scale,
         "score": score,
         "mask": mask,
+        "hidden": _hidden(ctx),
     }
+
+
+_MOVES = ("aten.expand.default", "aten.view.default", "aten.unsqueeze.default", "aten.slice.Tensor",
+          "aten.constant_pad_nd.default", "aten.clone.default")  # fmt: skip
+"""What may lie between the bias that torch made of a mask and the call."""
+
+
+def _hidden(ctx: LoweringContext) -> float:
+    """`Attention.hidden`: what torch put where a mask is False; -inf where the bias is a caller's own."""
+    passed = dict(zip(_names(ctx), ctx.node.args, strict=False)) | dict(ctx.node.kwargs)
+    node = passed.get("attn_bias")
+    while isinstance(node, torch.fx.Node) and str(node.target) in _MOVES:
+        node = node.args[0]
+    if not isinstance(node, torch.fx.Node) or str(node.target) != "aten.where.self" or not _is_of_attention(node):
+        return -math.inf
+    other: Any = node.args[2]
+    if isinstance(other, torch.fx.Node) and str(other.target) in ("aten.scalar_tensor.default", "aten.full.default"):
+        other = other.args[0 if str(other.target) == "aten.scalar_tensor.default" else 1]
+    return float(other) if isinstance(other, (int, float)) else -math.inf
+
+
+def _is_of_attention(node: torch.fx.Node) -> bool:
+    """Is a node part of what scaled_dot_product_attention was traced into?"""
+    stack = node.meta.get("source_fn_stack") or [("", None)]
+    return "scaled_dot_product_attention" in str(getattr(stack[-1][1], "__name__", stack[-1][1]))
 
 
 def _body(ctx: LoweringContext, size: tuple[Expr, ...], value: Callable[..., Node]) -> Loop:

@@ -6,7 +6,8 @@ blocks works out which tiles of keys it need not look at, and which need no mask
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import sympy
@@ -81,8 +82,16 @@ def _at_most(expr: Expr, query: Symbol, key: Symbol) -> Iterator[tuple[Expr, boo
     yield (-rest, True) if slope == 1 else (rest, False)
 
 
+_COMBINED: Mapping[str, Callable[[Expr, Expr], Expr]] = {"add": operator.add, "sub": operator.sub}
+
+
 def _affine(node: Node) -> Expr | None:
-    return sympy.sympify(node.attrs[0]) if node.op in ("index", "const") else None
+    if node.op in ("index", "const"):
+        return sympy.sympify(node.attrs[0])
+    parts = [_affine(arg) for arg in node.args] if node.op in _COMBINED else []
+    if not parts or parts[0] is None or parts[1] is None:
+        return None
+    return _COMBINED[node.op](parts[0], parts[1])
 
 
 __all__ = ["Bounds", "find_bounds"]

@@ -20,8 +20,6 @@ from .plan import AttentionPlan, Unsuitable, make_plan
 from .tiles import Tiles, fitting
 
 KINDS = ("flex_attention",)
-BIAS_FLOPS = 2
-"""Of a score that an element is converted for and added to."""
 
 
 def offer_attention(template: Attention, context: ChoiceContext) -> list[Choice]:
@@ -92,18 +90,10 @@ def kernel_call(plan: AttentionPlan, tiles: Tiles, meaning: Meaning | None = Non
 def estimate(plan: AttentionPlan, tiles: Tiles, target: Target, with_body: bool = True) -> Estimate:
     """Of a kernel that looks at all keys: how many blocks are listed is known at run time only. with_body: what becomes
     of the scores is counted."""
-    return estimate_scores(plan, scores_of(plan), tiles, target, with_body)
-
-
-def estimate_scores(
-    plan: AttentionPlan, scores: float, tiles: Tiles, target: Target, with_body: bool = True, biased: bool = False
-) -> Estimate:
-    """Of a kernel that computes so many scores. biased: what becomes of them is an element that is read and added."""
     program = plan.program
     batch, heads, rows, _ = map(program.hint, plan.size)
-    body = scores * BIAS_FLOPS if biased else scores / scores_of(plan) * body_flops(plan) if with_body else 0.0
-    flops = {plan.dtype: 2 * scores * sum(plan.widths)}
-    flops[torch.float32] = flops.get(torch.float32, 0.0) + body
+    flops = {plan.dtype: 2 * scores_of(plan) * sum(plan.widths)}
+    flops[torch.float32] = flops.get(torch.float32, 0.0) + (body_flops(plan) if with_body else 0.0)
     reads = sum(_bytes(ref, program) for ref in plan.attention.refs)
     writes = sum(_bytes(TensorRef(name, program.buffers[name].layout), program) for name in plan.outputs)
     pieces = batch * heads * ceil(rows / tiles.rows)
@@ -131,7 +121,6 @@ __all__ = [
     "body_flops",
     "choose_tiles",
     "estimate",
-    "estimate_scores",
     "kernel_call",
     "offer_attention",
     "written",

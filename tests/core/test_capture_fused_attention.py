@@ -1,4 +1,4 @@
-"""Attention whose heads share keys: repeated where that makes it one call of torch's."""
+"""Attention whose heads share keys, or whose mask is expanded: changed where that makes it one call of torch's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from litz.capture import torch_api
-from litz.capture.shared_heads import repeat_shared_heads
+from litz.capture.fused_attention import fused_attention
 
 Q, K, V = torch.randn(2, 8, 3, 16), torch.randn(2, 2, 10, 16), torch.randn(2, 2, 10, 16)
 MASK = torch.rand(2, 1, 3, 10) < 0.7
@@ -32,7 +32,7 @@ def captured(fn: Any, *args: Any) -> torch.fx.GraphModule:
 
 def only_repeated(*args: Any, **kwargs: Any) -> bool:
     """As torch has it for a mask: there is a fused kernel for keys that were repeated."""
-    return bool(kwargs["enable_gqa"])
+    return bool(kwargs.get("enable_gqa"))
 
 
 def calls(gm: torch.fx.GraphModule) -> list[str]:
@@ -49,7 +49,7 @@ def calls(gm: torch.fx.GraphModule) -> list[str]:
 )
 def test_keys_and_values_are_repeated(fn: Any) -> None:
     gm = captured(fn, Q, K, V, MASK)
-    repeat_shared_heads(gm, only_repeated)
+    fused_attention(gm, only_repeated)
     assert calls(gm)[:2] == ["repeat_interleave"] * 2 and len(calls(gm)) == 3
     (attention,) = gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention)
     assert attention.kwargs["enable_gqa"] is False
@@ -69,8 +69,32 @@ def test_keys_and_values_are_repeated(fn: Any) -> None:
 def test_what_it_would_not_help_stays(fn: Any, key: torch.Tensor, unfused: Any) -> None:
     gm = captured(fn, Q, key, key)
     before = str(gm.graph)
-    repeat_shared_heads(gm, unfused)
+    fused_attention(gm, unfused)
     assert str(gm.graph) == before
+
+
+def only_dense(*args: Any, **kwargs: Any) -> bool:
+    """As torch has it: there is a fused kernel for masks whose last dimension is contiguous."""
+    return kwargs["attn_mask"].stride(-1) != 1
+
+
+def only_dense_and_repeated(*args: Any, **kwargs: Any) -> bool:
+    return only_dense(**kwargs) or only_repeated(**kwargs)
+
+
+@pytest.mark.parametrize(
+    ("unfused", "wanted"),
+    [(only_dense, ["contiguous"]), (only_dense_and_repeated, ["repeat_interleave", "repeat_interleave", "contiguous"])],
+)
+def test_an_expanded_mask_is_copied(unfused: Any, wanted: list[str]) -> None:
+    def fn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, m.expand(2, 1, 3, 10), enable_gqa=True)
+
+    mask = torch.tensor([True, False, True])[:, None]
+    gm = captured(fn, Q, K, V, mask)
+    fused_attention(gm, unfused)
+    assert [name for name in calls(gm) if name != "expand"][:-1] == wanted
+    torch.testing.assert_close(gm(mask, Q, K, V)[0], fn(Q, K, V, mask))
 
 
 def test_nobody_knows_what_torch_would_pick_elsewhere() -> None:
@@ -82,7 +106,7 @@ def test_nobody_knows_what_torch_would_pick_elsewhere() -> None:
 
 
 def test_gradients_of_what_was_repeated_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("litz.capture.aot.repeat_shared_heads", lambda gm: repeat_shared_heads(gm, only_repeated))
+    monkeypatch.setattr("litz.capture.aot.fused_attention", lambda gm: fused_attention(gm, only_repeated))
 
     def fn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=MASK, enable_gqa=True).square().sum()

@@ -1,0 +1,93 @@
+"""scaled_dot_product_attention in a form that torch has a fused kernel for.
+
+In and out: dynamo's graph. Where torch has no fused kernel it computes scores, weights and results one after the other,
+in float32. It has none for heads that share keys (`enable_gqa=True`) with a mask, and none for a mask whose last
+dimension is not contiguous, as an expanded one's. So keys and values are repeated before the call, which is what
+`enable_gqa` means by its definition, and such a mask is copied, where torch has a fused kernel for that. Attention
+stays one call then; litz reads keys and masks from before the copies where it has a kernel of its own
+(`litz.contractions.attention.in_place`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from litz.capture import torch_api
+
+Unfused = Callable[..., bool]
+"""Of the arguments of scaled_dot_product_attention: has torch no fused kernel for them?"""
+
+
+NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+"""Of positional arguments."""
+
+
+def fused_attention(gm: torch.fx.GraphModule, unfused: Unfused = torch_api.is_unfused) -> None:
+    """Change the graph where that is known to help."""
+    changed = False
+    for node in gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention):
+        changed |= _fuse(node, unfused)
+    if changed:
+        gm.recompile()
+
+
+def _fuse(node: torch.fx.Node, unfused: Unfused) -> bool:
+    values: Any = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda each: each.meta.get("example_value"))
+    args, kwargs = values
+    named = {**dict(zip(NAMES, args, strict=False)), **kwargs}
+    tensors: list[Any] = [named.get(name) for name in NAMES[:3]]
+    if not all(isinstance(each, torch.Tensor) and each.ndim == 4 for each in tensors) or not unfused(**named):
+        return False
+    for change in (_mask_copied(named), _heads_repeated(named), {**_heads_repeated(named), **_mask_copied(named)}):
+        calls = {name: call for name, call in change.items() if call is not None}
+        if calls and not unfused(**_changed(named, calls)):
+            _apply(node, named, calls)
+            return True
+    return False
+
+
+Method = tuple[str, tuple[Any, ...]]
+"""A method of a tensor, and its arguments."""
+
+
+def _mask_copied(named: dict[str, Any]) -> dict[str, Method]:
+    mask = named.get("attn_mask")
+    if not isinstance(mask, torch.Tensor) or mask.ndim == 0 or mask.stride(-1) == 1:
+        return {}
+    return {"attn_mask": ("contiguous", ())}
+
+
+def _heads_repeated(named: dict[str, Any]) -> dict[str, Method]:
+    heads = [named[name].shape[1] for name in NAMES[:3]]
+    if not named.get("enable_gqa") or not all(isinstance(count, int) for count in heads) or heads[1] != heads[2]:
+        return {}
+    if heads[1] == 0 or heads[0] % heads[1] != 0 or heads[0] == heads[1]:
+        return {}
+    repeat = ("repeat_interleave", (heads[0] // heads[1], 1))
+    return {"key": repeat, "value": repeat}
+
+
+def _changed(named: dict[str, Any], calls: dict[str, Method]) -> dict[str, Any]:
+    made = {name: getattr(named[name], method)(*given) for name, (method, given) in calls.items()}
+    return {**named, **made, **({"enable_gqa": False} if "key" in calls else {})}
+
+
+def _apply(node: torch.fx.Node, named: dict[str, Any], calls: dict[str, Method]) -> None:
+    graph: Any = node.graph
+    changed = _changed(named, calls)
+    for name, (method, arguments) in calls.items():
+        position = NAMES.index(name)
+        given = node.args[position] if len(node.args) > position else node.kwargs[name]
+        with graph.inserting_before(node):
+            call = graph.call_method(method, (given, *arguments))
+        call.meta = {**node.meta, "example_value": changed[name]}
+        if len(node.args) > position:
+            node.update_arg(position, call)
+        else:
+            node.update_kwarg(name, call)
+    if "key" in calls:
+        node.update_kwarg("enable_gqa", False)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import json
 import math
 import statistics
 import subprocess
@@ -27,13 +26,16 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.device_time import DeviceKernel, describe, graphs_made, kernels
+from benchmarks.device_time import DeviceKernel, copy_speed, describe, graphs_made, trace
+from benchmarks.own_kernels import own_kernels
+from benchmarks.rows import Figures, Row, read_rows, write_rows
+from benchmarks.rows_table import HEADER, line, summary
 from benchmarks.turns import Turns
 from benchmarks.zoo import ZOO, missing
 from benchmarks.zoo_step import (
@@ -49,52 +51,12 @@ from benchmarks.zoo_step import (
     subject_patches,
     why_not,
 )
+from litz import report as reports
 
 ROUND_S = 0.05
 """Seconds of a round of one peer's steps, about."""
 FEW = ("gpt2", "bert", "vit_b", "resnet50", "dlrm")
 """Models that stand for all of them where time is short."""
-KEPT = 80
-"""Kernels of a peer that are written to the file, the longest."""
-
-
-@dataclass
-class Figures:
-    """One peer. wall_ms: of a step, the host included; gpu_ms: the sum of its kernels, and `launches` their number;
-    first_s: seconds of the first call, dynamo's own work included; peak_mib: of parameters, inputs and what a step
-    takes beyond them (with CUDA graphs: what the peer has reserved); error: against float64. graphs: CUDA graphs
-    recorded by its mode."""
-
-    wall_ms: float = math.nan
-    gpu_ms: float = math.nan
-    launches: float = math.nan
-    first_s: float = math.nan
-    peak_mib: float = math.nan
-    error: float = math.nan
-    graphs: int = 0
-    problem: str = ""
-    kernels: list[DeviceKernel] = field(default_factory=list)
-
-
-@dataclass
-class Row:
-    """One model in one task and mode. seconds: how long all of it took. dynamo_graphs: captured, for each compiler.
-    problem: why there is nothing to be seen of it."""
-
-    model: str
-    task: str
-    mode: str
-    family: str = ""
-    type: str = ""
-    batch: int = 0
-    seconds: float = 0.0
-    dynamo_graphs: float = 0
-    problem: str = ""
-    peers: dict[str, Figures] = field(default_factory=dict)
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return self.model, self.task, self.mode
 
 
 @dataclass(frozen=True)
@@ -147,9 +109,11 @@ def prepare(row: Row, how: How) -> tuple[Subject, dict[str, Step]]:
             step = make_peer_step(subject, peer, row.mode)
             with subject_patches(subject.model):
                 start = time.perf_counter()
-                outputs = patiently(step)
+                with reports.collect() as made:
+                    outputs = patiently(step)
                 _wait(how.device)
                 figures.first_s = time.perf_counter() - start
+                figures.own = own_kernels(made)
                 if expected is not None:
                     figures.error = error(outputs, expected)
                 del outputs
@@ -172,12 +136,12 @@ def take_figures(row: Row, subject: Subject, steps: dict[str, Step], how: How) -
     found: dict[str, list[list[DeviceKernel]]] = {peer: [] for peer in steps}
     for order in (list(steps), list(reversed(steps))):
         for peer in order:
-            found[peer].append(kernels(steps[peer], device, calls=2))
+            found[peer].append(trace(steps[peer], device))
     for peer, (first, second) in found.items():
         figures = row.peers[peer]
         figures.gpu_ms = sum(kernel.us for kernel in (*first, *second)) / 2e3
-        figures.launches = sum(kernel.count for kernel in second)
-        figures.kernels = second[:KEPT]
+        figures.launches = len(second)
+        figures.trace = second
         if device.type == "cuda" and not figures.graphs:
             figures.peak_mib = _peak(steps[peer], subject) / 2**20
     for peer, ms in wall(steps, device, how.seconds).items():
@@ -258,73 +222,6 @@ def _one_line(problem: Exception, trace: bool = False) -> str:
     return f"{type(problem).__name__}: {lines[0]}"[:300]
 
 
-# ------------------------------------------------------------------------------------------------------------ the table
-
-HEADER = (
-    f"{'':26}{'GPU, ms':>24}{'ind/litz':>13}{'kernels':>13}{'memory':>7}{'error':>6}{'first, s':>11}\n"
-    f"{'model':20}{'task':6}{'eager':>8}{'induct.':>8}{'litz':>8}{'GPU':>7}{'wall':>6}{'ind.':>7}{'litz':>6}"
-    f"{'l/ind':>7}{'l/e':>6}{'ind.':>6}{'litz':>5}"
-)
-
-
-def line(row: Row) -> str:
-    """A row of the table, of 100 columns. Ratios above 1 are in litz's favour."""
-    eager, ind, litz = (row.peers.get(peer, Figures()) for peer in PEERS)
-    label = f"{row.model[:19]:20}{row.task[:5]:6}"
-    text = label + "".join(
-        _number(value, width, digits)
-        for value, width, digits in (
-            (eager.gpu_ms, 8, 2), (ind.gpu_ms, 8, 2), (litz.gpu_ms, 8, 2), (_over(ind.gpu_ms, litz.gpu_ms), 7, 2),
-            (_over(ind.wall_ms, litz.wall_ms), 6, 2), (ind.launches, 7, 0), (litz.launches, 6, 0),
-            (_over(litz.peak_mib, ind.peak_mib), 7, 2), (_over(litz.error, eager.error), 6, 1),
-            (ind.first_s, 6, 0), (litz.first_s, 5, 0),
-        )
-    )  # fmt: skip
-    notes = [row.problem] if row.problem else []
-    notes += [f"{peer}: {figures.problem}" for peer, figures in row.peers.items() if figures.problem]
-    if row.mode != "default":
-        notes += [f"{peer} made no CUDA graph" for peer in PEERS[1:] if peer in row.peers and _unrecorded(row, peer)]
-    if row.problem and not row.peers:
-        return f"{label}{row.problem}"[:100]
-    return "\n".join([text, *(f"    {note}"[:100] for note in notes)])
-
-
-def _unrecorded(row: Row, peer: str) -> bool:
-    return not row.peers[peer].graphs and not row.peers[peer].problem and torch.cuda.is_available()
-
-
-def _number(value: float, width: int, digits: int) -> str:
-    return f"{'-':>{width}}" if math.isnan(value) else f"{value:{width}.{digits}f}"
-
-
-def _over(above: float, below: float) -> float:
-    return above / below if below and not math.isnan(below) else math.nan
-
-
-def summary(rows: Sequence[Row]) -> Iterator[str]:
-    """Geometric means, and the worst, by mode and task."""
-    for mode in MODES:
-        for task in TASKS:
-            alike = [row for row in rows if (row.mode, row.task) == (mode, task) and not _lacking(row)]
-            if not alike:
-                continue
-            text = f"{mode}, {task}, {len(alike)} models, geometric means:"
-            for peer in ("inductor", "eager"):
-                for name, get in (("GPU", lambda f: f.gpu_ms), ("wall", lambda f: f.wall_ms)):
-                    both = {row.model: (row.peers.get(peer, Figures()), row.peers["litz"]) for row in alike}
-                    ratios = {model: _over(get(theirs), get(ours)) for model, (theirs, ours) in both.items()}
-                    ratios = {model: ratio for model, ratio in ratios.items() if ratio > 0}
-                    if ratios:
-                        mean = math.exp(statistics.fmean(math.log(ratio) for ratio in ratios.values()))
-                        worst = min(ratios, key=lambda model: ratios[model])
-                        text += f"\n    {peer} / litz, {name:5}{mean:6.3f}   worst {ratios[worst]:.2f} {worst}"
-            yield text
-
-
-def _lacking(row: Row) -> bool:
-    return "litz" not in row.peers or bool(row.peers["litz"].problem)
-
-
 # ------------------------------------------------------------------------------------------------------- many processes
 
 
@@ -367,18 +264,6 @@ def _wave(keys: Sequence[tuple[str, str, str]], args: argparse.Namespace, folder
 def _last_line(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return lines[-1].strip() if lines else ""
-
-
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a file of --out."""
-    rows = []
-    for data in json.loads(path.read_text())["rows"]:
-        peers = {
-            peer: Figures(**{**figures, "kernels": [DeviceKernel(**kernel) for kernel in figures["kernels"]]})
-            for peer, figures in data.pop("peers").items()
-        }
-        rows.append(Row(**data, peers=peers))
-    return rows
 
 
 # ------------------------------------------------------------------------------------------------------ command line
@@ -426,7 +311,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     every = [(n, t, mode) for mode in args.modes for t in args.tasks for n in names if not why_not(ZOO[n], t)]
     keys = [key for key in every if key not in done][part - 1 :: parts]
     where = describe(torch.device(args.device))
-    print(f"{where}{'; small sizes' if args.small else ''}; {len(keys)} rows", flush=True)
+    facts: dict[str, Any] = {"where": where, "small": args.small}
+    if not args.turns:
+        facts["copy_bytes_per_second"] = copy_speed(torch.device(args.device))
+        print(f"{where}{'; small sizes' if args.small else ''}; {len(keys)} rows", flush=True)
     mode = ""
     for row in one_by_one(keys, args) if args.jobs == 1 else apart(keys, args):
         rows.append(row)
@@ -435,8 +323,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(f"mode {mode}\n{HEADER}")
         print(f"{line(row)}", flush=True)
         if out:
-            data = {"where": where, "small": args.small, "rows": [asdict(row) for row in rows]}
-            out.write_text(json.dumps(data, indent=1))
+            write_rows(out, rows, facts)
     for text in summary(rows):
         print(text)
 

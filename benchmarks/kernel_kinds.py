@@ -1,0 +1,53 @@
+"""What a kernel does, told from its name: in, a name as the profiler has it; out, one of `KINDS`.
+
+Names are those of torch's own kernels, of the libraries (cuBLAS, cuDNN, CUTLASS, flash attention), of Inductor's
+(`triton_poi_fused_add_mul_3`) and of litz's (`litz_reduce_sum`). On a CPU names are those of operators.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_PATTERNS: tuple[tuple[str, str], ...] = (
+    # The first that is found counts, so what is special stands before what is general.
+    ("copy", r"^mem(cpy|set)|^aten::(copy_|_to_copy|clone|zero_|fill_)$"),
+    ("attention", r"flash|fmha|litz_attention|scaled_dot_product|native_sdpa|mha_|triton_tem\w*attention"),
+    ("layout", r"nchwTo|nhwcTo|ToNhwc|ToNchw|convertTensor|im2col|col2im|tensorTransform"),
+    ("helper", r"splitK_?reduce|reduce_?splitK|cublasLt.*reduce|offsets?_calc|scalePackedTensor|computeOffsets"),
+    ("convolution", r"conv(?!ert)|fprop|dgrad|wgrad|winograd|depthwise|implicit_gemm|^aten::mkldnn"),
+    ("norm", r"batch_?norm|bn_(fw|bw)|layer_?norm(?!\w*fused)|group_?norm|RowwiseMoments|cudnn::bn"),
+    (
+        "product",
+        r"gemm|gemv|nvjet|cutlass|cublas|matmul|triton_tem|dot_kernel|::(mm|addmm|bmm|baddbmm|linear)$|_grouped",
+    ),
+    ("sort", r"sort|topk|scan|cub::|bitonic|histogram|unique|cumsum"),
+    ("scatter", r"scatter|index_add|embedding_(dense_)?backward|indexFunc|index_put|EmbeddingBag"),
+    ("reduction", r"^litz_(reduce|row)|^triton_(per|red)|reduce_kernel|softmax|cpp_fused_.*(sum|mean|softmax|norm)"),
+    ("pointwise", r"^litz_|^triton_|elementwise|vectorized|CatArray|gather|index|embedding|foreach|pool|upsample|fill"),
+)
+_COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
+KINDS = (*dict.fromkeys(kind for kind, _ in _PATTERNS), "other")
+"""helper: what a library launches around a product. norm: a library's normalization; reduction: everyone else's."""
+ANCHORS = ("product", "convolution", "attention")
+"""Contractions: every backend has them in much the same order, whatever it fuses around them."""
+
+
+@lru_cache(maxsize=4096)
+def kind_of(name: str) -> str:
+    """The kind of a kernel; "other" where its name says nothing."""
+    return next((kind for kind, pattern in _COMPILED if pattern.search(name)), "other")
+
+
+def short(name: str, width: int) -> str:
+    """A name without its template's arguments and namespaces, in so many columns."""
+    name = re.sub(r"^void\s+", "", name)
+    name = re.sub(r"\(anonymous namespace\)::|at::native::|at::cuda::|cutlass::|at_cuda_detail::", "", name)
+    if "elementwise" in name or "reduce_kernel" in name:  # which operation is said inside of the template's arguments
+        inner = re.search(r"(\w+?)(_kernel_cuda|_kernel_impl|Functor|_kernel)\b(?!<)", name.partition("<")[2])
+        head = name.partition("<")[0]
+        name = f"{head} {inner.group(1)}" if inner else head
+    else:
+        name = name.partition("<")[0] if name.partition("<")[0] else name
+        name = name.partition("(")[0]
+    return name if len(name) <= width else name[: width - 1] + "…"

@@ -10,21 +10,24 @@ import re
 from functools import lru_cache
 
 _PATTERNS: tuple[tuple[str, str], ...] = (
-    # The first that is found counts, so what is special stands before what is general.
+    # The first that is found counts. Compilers' own first: their names hold those of all that they fused.
+    ("attention", r"^litz_attention|^triton_tem\w*attention"),
+    ("convolution", r"^triton_tem\w*convolution"),
+    ("product", r"^litz_gemm|^triton_tem"),
+    ("reduction", r"^litz_(reduce|row)|^triton_(per|red)|^cpp_fused\w*(sum|mean|softmax|norm)"),
+    ("scatter", r"^litz_scatter|^triton_poi\w*(scatter|index_put|index_add)"),
+    ("pointwise", r"^litz_|^triton_|^cpp_fused"),
     ("copy", r"^mem(cpy|set)|^aten::(copy_|_to_copy|clone|zero_|fill_)$"),
-    ("attention", r"flash|fmha|litz_attention|scaled_dot_product|native_sdpa|mha_|triton_tem\w*attention"),
+    ("attention", r"flash|fmha|scaled_dot_product|native_sdpa|mha_"),
     ("layout", r"nchwTo|nhwcTo|ToNhwc|ToNchw|convertTensor|im2col|col2im|tensorTransform"),
-    ("helper", r"splitK_?reduce|reduce_?splitK|cublasLt.*reduce|offsets?_calc|scalePackedTensor|computeOffsets"),
+    ("helper", r"splitK_?reduce|reduce_?splitK|cublasLt.*reduce|scalePackedTensor|computeOffsets"),
     ("convolution", r"conv(?!ert)|fprop|dgrad|wgrad|winograd|depthwise|implicit_gemm|^aten::mkldnn"),
-    ("norm", r"batch_?norm|bn_(fw|bw)|layer_?norm(?!\w*fused)|group_?norm|RowwiseMoments|cudnn::bn"),
-    (
-        "product",
-        r"gemm|gemv|nvjet|cutlass|cublas|matmul|triton_tem|dot_kernel|::(mm|addmm|bmm|baddbmm|linear)$|_grouped",
-    ),
+    ("norm", r"batch_?norm|bn_(fw|bw)|layer_?norm|group_?norm|RowwiseMoments|GammaBeta"),
+    ("product", r"gemm|gemv|nvjet|cutlass|cublas|matmul|dot_kernel|::(mm|addmm|bmm|baddbmm|linear)$|grouped_mm"),
     ("sort", r"sort|topk|scan|cub::|bitonic|histogram|unique|cumsum"),
     ("scatter", r"scatter|index_add|embedding_(dense_)?backward|indexFunc|index_put|EmbeddingBag"),
-    ("reduction", r"^litz_(reduce|row)|^triton_(per|red)|reduce_kernel|softmax|cpp_fused_.*(sum|mean|softmax|norm)"),
-    ("pointwise", r"^litz_|^triton_|elementwise|vectorized|CatArray|gather|index|embedding|foreach|pool|upsample|fill"),
+    ("reduction", r"reduce_kernel|softmax"),
+    ("pointwise", r"elementwise|vectorized|CatArray|gather|index|embedding|foreach|pool|upsample|fill"),
 )
 _COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
 KINDS = (*dict.fromkeys(kind for kind, _ in _PATTERNS), "other")

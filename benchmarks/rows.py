@@ -38,7 +38,7 @@ class Figures:
 @dataclass
 class Row:
     """One model in one task and mode. seconds: how long all of it took. dynamo_graphs: captured, for each compiler.
-    problem: why there is nothing to be seen of it."""
+    problem: why there is nothing to be seen of it. note: what else is to be said. alone: nobody compiled meanwhile."""
 
     model: str
     task: str
@@ -49,6 +49,8 @@ class Row:
     seconds: float = 0.0
     dynamo_graphs: float = 0
     problem: str = ""
+    note: str = ""
+    alone: bool = True
     peers: dict[str, Figures] = field(default_factory=dict)
 
     @property

@@ -31,7 +31,7 @@ def line(row: Row) -> str:
             (ind.first_s, 6, 0), (litz.first_s, 5, 0),
         )
     )  # fmt: skip
-    notes = [row.problem] if row.problem else []
+    notes = [note for note in (row.problem, row.note, "" if row.alone else "others compiled meanwhile") if note]
     notes += [f"{peer}: {figures.problem}" for peer, figures in row.peers.items() if figures.problem]
     if row.mode != "default":
         notes += [f"{peer} made no CUDA graph" for peer in PEERS[1:] if peer in row.peers and _unrecorded(row, peer)]

@@ -19,6 +19,7 @@ import argparse
 import contextlib
 import gc
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -81,7 +82,7 @@ def measure(key: tuple[str, str, str], how: How, turns: Turns | None = None) -> 
         try:
             with turns.compiling() if turns else contextlib.nullcontext():
                 subject, steps = prepare(row, how)
-            with turns.measuring() if turns else contextlib.nullcontext():
+            with turns.measuring() if turns else contextlib.nullcontext(True) as row.alone:
                 take_figures(row, subject, steps, how)
         except Exception as problem:
             row.problem = _one_line(problem, how.trace)
@@ -98,7 +99,7 @@ def prepare(row: Row, how: How) -> tuple[Subject, dict[str, Step]]:
     try:
         expected: list[torch.Tensor] | None = patiently(lambda: exact(subject))
     except Exception as problem:  # no judge, but times all the same
-        row.problem, expected = f"no float64: {_one_line(problem, how.trace)}", None
+        row.note, expected = f"no float64: {_one_line(problem, how.trace)}", None
     steps: dict[str, Step] = {}
     compilers = [peer for peer in how.peers if peer != "eager"]
     for peer in how.peers:
@@ -119,7 +120,7 @@ def prepare(row: Row, how: How) -> tuple[Subject, dict[str, Step]]:
                 del outputs
                 for _ in range(2 if row.mode == "default" else 4):  # warm up, record, replay
                     patiently(step)
-            figures.graphs = graphs_made(peer) - recorded
+            figures.graphs = max(0, graphs_made(peer) - recorded)
             _empty(subject)
             if figures.graphs:
                 figures.peak_mib = (_reserved(how.device) - before + subject.bytes) / 2**20
@@ -203,15 +204,14 @@ def _batch(subject: Subject) -> int:
     return int(next(v for v in subject.inputs.values() if isinstance(v, torch.Tensor)).shape[0])
 
 
-def patiently(work: Callable[[], Any], tries: int = 5) -> Any:
+def patiently(work: Callable[[], Any], tries: int = 10) -> Any:
     """What `work` returns. Of --jobs, others may have the device's memory at the moment."""
     for _ in range(tries):
-        try:
+        with contextlib.suppress(torch.OutOfMemoryError):
             return work()
-        except torch.OutOfMemoryError:
-            gc.collect()
-            torch.cuda.empty_cache()
-            time.sleep(2)
+        gc.collect()  # out here, where no traceback holds what there was
+        torch.cuda.empty_cache()
+        time.sleep(2)
     return work()
 
 
@@ -228,23 +228,35 @@ def _one_line(problem: Exception, trace: bool = False) -> str:
 def apart(keys: Sequence[tuple[str, str, str]], args: argparse.Namespace) -> Iterator[Row]:
     """The rows, each of a process of its own, `args.jobs` at a time: all compile, then one after the other measures."""
     with tempfile.TemporaryDirectory(prefix="litz-side-by-side-") as folder:
-        for begin in range(0, len(keys), args.jobs):
+        lots = math.ceil(len(keys) / args.jobs)
+        for number in range(lots):
             if time.monotonic() > args.stop:
                 return
-            yield from _wave(keys[begin : begin + args.jobs], args, Path(folder) / str(begin))
+            # Every so manieth: neighbours are of a family, and take as much time and memory as each other.
+            yield from _lot(keys[number::lots], args, Path(folder) / str(number))
 
 
-def _wave(keys: Sequence[tuple[str, str, str]], args: argparse.Namespace, folder: Path) -> Iterator[Row]:
+def _lot(keys: Sequence[tuple[str, str, str]], args: argparse.Namespace, folder: Path) -> Iterator[Row]:
     folder.mkdir()
     common = ["--turns", f"{folder}:{len(keys)}", "--seconds", str(args.seconds), "--peers", *args.peers]
-    common += ["--device", args.device, *(["--small"] if args.small else []), *(["--trace"] if args.trace else [])]
+    common += [
+        "--patience",
+        str(args.patience),
+        "--device",
+        args.device,
+        *(["--small"] if args.small else []),
+        *(["--trace"] if args.trace else []),
+    ]
+    workers = str(max(1, (os.cpu_count() or 1) // len(keys)))  # each, or there are the square of them
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": workers, "LITZ_BUILD_WORKERS": workers, **os.environ}
     running: dict[tuple[str, str, str], tuple[subprocess.Popen[bytes], Path, Path]] = {}
     for number, key in enumerate(keys):
         out, log = folder / f"{number}.json", folder / f"{number}.log"
         command = [sys.executable, "-m", "benchmarks.side_by_side", *common, "--out", str(out)]
         command += ["--only", key[0], "--tasks", key[1], "--modes", key[2]]
         with log.open("wb") as sink:
-            running[key] = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT), out, log
+            process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT, env=environment)
+            running[key] = process, out, log
     late = time.monotonic() + args.timeout
     while running:
         time.sleep(0.1)
@@ -281,7 +293,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--part", default="1/1", metavar="K/N", help="every Nth row, from the Kth on")
     parser.add_argument("--seconds", type=float, default=1.0, help="of measuring wall times per row")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="rows that compile at once, in processes")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for each lot of --jobs")
+    parser.add_argument("--timeout", type=float, default=450.0, help="seconds for each lot of --jobs")
+    parser.add_argument("--patience", type=float, default=200.0, help="of --jobs: seconds to wait for who compiles")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no row after so many")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--small", action="store_true", help="models in the size for a CPU, which a CPU takes anyway")
@@ -304,7 +317,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args.small = args.small or args.device == "cpu"
     out = Path(args.out) if args.out else None
     rows = read_rows(out) if out and args.resume and out.exists() else []
-    done = {row.key for row in rows if not row.problem}
+    done = {row.key for row in rows if row.peers and row.alone}
     rows = [row for row in rows if row.key in done]
     part, parts = (int(number) for number in args.part.split("/"))
     names = [name for name in args.only if name not in args.skip]
@@ -332,7 +345,7 @@ def one_by_one(keys: Sequence[tuple[str, str, str]], args: argparse.Namespace) -
     """The rows, measured in this process."""
     how = How(tuple(args.peers), torch.device(args.device), args.seconds, args.small, args.trace)
     folder, _, slots = (args.turns or "").rpartition(":")
-    turns = Turns(Path(folder), int(slots)) if folder else None
+    turns = Turns(Path(folder), int(slots), args.patience) if folder else None
     for key in keys:
         if time.monotonic() > args.stop:
             return

@@ -141,10 +141,8 @@ def test_a_model_without_its_library_is_not_passed(
 
 def test_only_what_the_file_lacks_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    done, failed = (
-        Row("sea_water", "inference", "default"),
-        Row("shallow_water", "inference", "default", problem="late"),
-    )
+    done = Row("sea_water", "inference", "default", peers={"eager": Figures()})
+    failed = Row("shallow_water", "inference", "default", problem="late")
     write_rows(out, [done, failed], {})
     measured: list[Any] = []
 
@@ -178,7 +176,7 @@ def test_a_process_that_ends_early_is_a_row(tmp_path: Path, monkeypatch: pytest.
 def test_a_file_gives_back_the_rows(tmp_path: Path) -> None:
     kernels = [DeviceKernel("a", 1, 2.5), DeviceKernel("b", 1, 1.25), DeviceKernel("a", 1, 3.0)]
     figures = Figures(1.0, 2.0, 3, trace=kernels, own=[Own("a", "add + mul", 12.0)], peak_mib=1, first_s=2, error=0.1)
-    row = Row("gpt2", "training", "default", "decoder", "bfloat16", 8, 1.5, 2, "", {"litz": figures})
+    row = Row("gpt2", "training", "default", "decoder", "bfloat16", 8, 1.5, 2, peers={"litz": figures})
     write_rows(tmp_path / "rows.json", [row], {"where": "here"})
     assert read_rows(tmp_path / "rows.json") == [row] and read_facts(tmp_path / "rows.json") == {"where": "here"}
     assert json.loads((tmp_path / "rows.json").read_text())["rows"][0]["peers"]["litz"]["trace"]["names"] == ["a", "b"]

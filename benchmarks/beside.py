@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks.device_time import DeviceKernel
 from benchmarks.kernel_kinds import ANCHORS, KINDS, kind_of, short
-from benchmarks.own_kernels import Own, matched
+from benchmarks.own_kernels import Own, described, matched
 
 Trace = Sequence[DeviceKernel]
 
@@ -202,10 +202,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             continue
         ratio = _sum(theirs) / _sum(ours)
         print(f"\n{row.model}, {row.task}, {row.mode}: {args.peers[0]} / {args.peers[1]} {ratio:.2f}")
-        print("\n".join(text(theirs, ours, (args.peers[0], args.peers[1]), args.top)))
-        if args.peers[1] == "litz":
-            speed = read_facts(args.file)["copy_bytes_per_second"]
-            print("\n".join(slow_text(ours, row.peers["litz"].own, speed, args.top)))
+        own = row.peers[args.peers[1]].own
+        print("\n".join(text(theirs, described(ours, own), (args.peers[0], args.peers[1]), args.top)))
+        print("\n".join(slow_text(ours, own, read_facts(args.file)["copy_bytes_per_second"], args.top)))
 
 
 if __name__ == "__main__":

@@ -44,13 +44,16 @@ def kind_of(name: str) -> str:
 
 def short(name: str, width: int) -> str:
     """A name without its template's arguments and namespaces, in so many columns."""
-    name = re.sub(r"^void\s+", "", name)
-    name = re.sub(r"\(anonymous namespace\)::|at::native::|at::cuda::|cutlass::|at_cuda_detail::", "", name)
-    if "elementwise" in name or "reduce_kernel" in name:  # which operation is said inside of the template's arguments
-        inner = re.search(r"(\w+?)(_kernel_cuda|_kernel_impl|Functor|_kernel)\b(?!<)", name.partition("<")[2])
-        head = name.partition("<")[0]
-        name = f"{head} {inner.group(1)}" if inner else head
-    else:
-        name = name.partition("<")[0] if name.partition("<")[0] else name
-        name = name.partition("(")[0]
+    if name.startswith(("litz_", "triton_")):
+        return name if len(name) <= width else name[: width - 1] + "…"
+    name = re.sub(r"\(anonymous namespace\)::|at::native::|at::cuda::|^void\s+", "", name)
+    head, _, arguments = name.partition("<")
+    head = head.partition("(")[0].strip()
+    inner = _INNER.search(arguments) if _GENERAL.search(head) else None
+    name = f"{head} {next(filter(None, inner.groups()))}" if inner else head
     return name if len(name) <= width else name[: width - 1] + "…"
+
+
+_GENERAL = re.compile(r"elementwise|reduce_kernel|Kernel2?$")
+"""Names of kernels whose template's arguments say what they do."""
+_INNER = re.compile(r"Functor_?(\w+)|(\w+?)(?:Functor|Ops\b|_kernel_cuda|_kernel_impl|_kernel\b)|cutlass_(\w+)")

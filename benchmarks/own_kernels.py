@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from benchmarks.device_time import DeviceKernel
@@ -41,6 +41,15 @@ def own_kernels(reports: Sequence[CompileReport]) -> list[Own]:
             if names:
                 found.append(Own(names[-1], in_short(step), step.bytes))
     return found
+
+
+def described(trace: Sequence[DeviceKernel], own: Sequence[Own]) -> list[DeviceKernel]:
+    """The trace, with what litz's kernels do behind their names."""
+    purposes = {id(launch): kernel.what for launch, kernel in matched(trace, own)}
+    return [
+        replace(launch, name=f"{launch.name} = {purposes[id(launch)]}") if id(launch) in purposes else launch
+        for launch in trace
+    ]
 
 
 def matched(trace: Sequence[DeviceKernel], own: Sequence[Own]) -> list[tuple[DeviceKernel, Own]]:

@@ -18,7 +18,7 @@ with gpu_hidden():
     from benchmarks import beside, rows_table, side_by_side, zoo_step
     from benchmarks.device_time import DeviceKernel, trace
     from benchmarks.kernel_kinds import ANCHORS, kind_of, short
-    from benchmarks.own_kernels import Own, matched, own_kernels
+    from benchmarks.own_kernels import Own, described, matched, own_kernels
     from benchmarks.rows import Figures, Row, read_facts, read_rows, write_rows
     from benchmarks.zoo import ZOO, missing
     from benchmarks.zoo.physics import SeaWater
@@ -233,6 +233,26 @@ def test_the_kind_of_a_kernel(name: str, kind: str) -> None:
     assert 0 < len(short(name, 30)) <= 30
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, a>(int)",
+         "vectorized_elementwise_kernel add"),
+        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, f>, u>>(x)",
+         "reduce_kernel Mean"),
+        ("void at::native::elementwise_kernel<128, 2, at::native::direct_copy_kernel_cuda(at::It&)::{lambda()#3}>(int)",
+         "elementwise_kernel direct_copy"),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu>(p)",
+         "cutlass::Kernel2 80_tensorop_bf16_s16816gemm_relu"),
+        ("void (anonymous namespace)::softmax_warp_forward<float, float>(int)", "softmax_warp_forward"),
+        ("Memcpy DtoD (Device -> Device)", "Memcpy DtoD"),
+        ("litz_pointwise_gelu = add + gelu", "litz_pointwise_gelu = add + gelu"),
+    ],
+)  # fmt: skip
+def test_a_kernels_name_in_short(name: str, said: str) -> None:
+    assert short(name, 69) == said
+
+
 def launches(*kernels: tuple[str, float]) -> list[DeviceKernel]:
     return [DeviceKernel(name, 1, us) for name, us in kernels]
 
@@ -286,6 +306,8 @@ def test_litzs_kernels_meet_what_they_do_by_name_and_order() -> None:
     own = [Own("litz_a", "add", 1e3), Own("litz_b", "mul", 2e3), Own("litz_a", "sub", 3e3), Own("litz_c", "exp", 1e3)]
     run = launches(("litz_a", 1.0), ("gemm", 9.0), ("litz_b", 2.0), ("litz_a", 4.0), ("litz_c", 1.0), ("litz_c", 1.0))
     assert [(kernel.us, what.what) for kernel, what in matched(run, own)] == [(1.0, "add"), (2.0, "mul"), (4.0, "sub")]
+    names = [kernel.name for kernel in described(run, own)]
+    assert names == ["litz_a = add", "gemm", "litz_b = mul", "litz_a = sub", "litz_c", "litz_c"]
     lost = beside.slow(run, own, speed=1e9)  # 1 us for 1000 bytes
     assert [(us, share, what.what) for us, share, _, what in lost] == [(1.0, 0.75, "sub")]
 

@@ -56,4 +56,4 @@ def short(name: str, width: int) -> str:
 
 _GENERAL = re.compile(r"elementwise|reduce_kernel|Kernel2?$")
 """Names of kernels whose template's arguments say what they do."""
-_INNER = re.compile(r"Functor_?(\w+)|(\w+?)(?:Functor|Ops\b|_kernel_cuda|_kernel_impl|_kernel\b)|cutlass_(\w+)")
+_INNER = re.compile(r"\w*?Functor_(\w+)|(\w+?)(?:Functor|Ops\b|_kernel_cuda|_kernel_impl|_kernel\b)|cutlass_(\w+)")

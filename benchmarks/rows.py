@@ -67,6 +67,7 @@ def write_rows(path: Path, rows: Sequence[Row], facts: Mapping[str, Any]) -> Non
             for peer, figures in row.peers.items()
         }
         data.append({**vars(row), "peers": peers})
+    path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_text(json.dumps({**facts, "rows": data}))
     fresh.replace(path)

@@ -60,6 +60,10 @@ FEW = ("gpt2", "bert", "vit_b", "resnet50", "dlrm")
 """Models that stand for all of them where time is short."""
 
 
+DYNAMOS = "backend='litz' raised: "
+"""What dynamo puts before what a backend says; the row says which peer it was."""
+
+
 @dataclass(frozen=True)
 class How:
     """seconds: of measuring a row. small: models in the size for a CPU."""
@@ -219,7 +223,8 @@ def _one_line(problem: Exception, trace: bool = False) -> str:
     if trace:
         traceback.print_exception(problem, file=sys.stderr)
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()] or [""]
-    return f"{type(problem).__name__}: {lines[0]}"[:300]
+    said = " ".join(lines[:2]) if lines[0].endswith("raised:") else lines[0]  # dynamo's line only says whose it was
+    return f"{type(problem).__name__}: {said.removeprefix(DYNAMOS)}"[:300]
 
 
 # ------------------------------------------------------------------------------------------------------- many processes

@@ -64,6 +64,9 @@ def pretrained(
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
+            own = isinstance(module, nn.modules.conv._ConvNd | nn.modules.batchnorm._BatchNorm)
+            if own and not hasattr(module, "parametrizations"):
+                module.reset_parameters()  # transformers' are so small that next to nothing comes out of many layers
         return model
 
     return make

@@ -124,6 +124,38 @@ def kernels(step: Step, device: torch.device, calls: int = 5) -> list[DeviceKern
     return sorted(found, key=lambda kernel: -kernel.us)
 
 
+def trace(step: Step, device: torch.device, calls: int = 3) -> list[DeviceKernel]:
+    """What one call of the step runs on the device, in order, each with its mean microseconds over the calls; of the
+    last call alone where the calls differ in what they run. As `kernels`, operators stand in on a CPU."""
+    on_gpu = device.type == "cuda"
+    kind = torch.profiler.ProfilerActivity.CUDA if on_gpu else torch.profiler.ProfilerActivity.CPU
+    step()
+    _wait(device)
+    with torch.profiler.profile(activities=[kind]) as seen:
+        for _ in range(calls):
+            step()
+        _wait(device)
+    events = [e for e in seen.events() if (e.device_type != torch.autograd.DeviceType.CPU) == on_gpu]
+    if on_gpu:
+        events = [e for e in events if not getattr(e, "is_user_annotation", False)]
+    timed = sorted(((e.time_range.start, e.name, _own_us(e, on_gpu)) for e in events), key=lambda event: event[0])
+    timed = [event for event in timed if event[2] > 0 and event[1] not in _PROFILERS_OWN]
+    size = len(timed) // calls
+    columns = [timed[number * size : (number + 1) * size] for number in range(calls)]
+    alike = len(timed) == size * calls and all([e[1] for e in c] == [e[1] for e in columns[0]] for c in columns)
+    if alike:
+        return [DeviceKernel(same[0][1], 1, sum(e[2] for e in same) / calls) for same in zip(*columns, strict=True)]
+    return [DeviceKernel(name, 1, us) for _, name, us in timed[len(timed) - size :]]
+
+
+_PROFILERS_OWN = ("Activity Buffer Request", "Command Buffer Full")
+"""Rows of a profile that stand for no work."""
+
+
+def _own_us(event: Any, on_gpu: bool) -> float:
+    return float(event.time_range.elapsed_us() if on_gpu else event.self_cpu_time_total)
+
+
 def graphs_made(backend: str) -> int:
     """CUDA graphs that a backend of torch.compile has recorded so far by itself; 0 for eager."""
     if backend.startswith("litz"):

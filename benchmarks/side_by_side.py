@@ -18,8 +18,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -27,13 +27,16 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.device_time import DeviceKernel, describe, graphs_made, kernels
+from benchmarks.device_time import DeviceKernel, copy_speed, describe, graphs_made, trace
+from benchmarks.own_kernels import own_kernels
+from benchmarks.rows import Figures, Row, read_rows, write_rows
+from benchmarks.rows_table import HEADER, line, summary
 from benchmarks.turns import Turns
 from benchmarks.zoo import ZOO, missing
 from benchmarks.zoo_step import (
@@ -49,52 +52,16 @@ from benchmarks.zoo_step import (
     subject_patches,
     why_not,
 )
+from litz import report as reports
 
 ROUND_S = 0.05
 """Seconds of a round of one peer's steps, about."""
 FEW = ("gpt2", "bert", "vit_b", "resnet50", "dlrm")
 """Models that stand for all of them where time is short."""
-KEPT = 80
-"""Kernels of a peer that are written to the file, the longest."""
 
 
-@dataclass
-class Figures:
-    """One peer. wall_ms: of a step, the host included; gpu_ms: the sum of its kernels, and `launches` their number;
-    first_s: seconds of the first call, dynamo's own work included; peak_mib: of parameters, inputs and what a step
-    takes beyond them (with CUDA graphs: what the peer has reserved); error: against float64. graphs: CUDA graphs
-    recorded by its mode."""
-
-    wall_ms: float = math.nan
-    gpu_ms: float = math.nan
-    launches: float = math.nan
-    first_s: float = math.nan
-    peak_mib: float = math.nan
-    error: float = math.nan
-    graphs: int = 0
-    problem: str = ""
-    kernels: list[DeviceKernel] = field(default_factory=list)
-
-
-@dataclass
-class Row:
-    """One model in one task and mode. seconds: how long all of it took. dynamo_graphs: captured, for each compiler.
-    problem: why there is nothing to be seen of it."""
-
-    model: str
-    task: str
-    mode: str
-    family: str = ""
-    type: str = ""
-    batch: int = 0
-    seconds: float = 0.0
-    dynamo_graphs: float = 0
-    problem: str = ""
-    peers: dict[str, Figures] = field(default_factory=dict)
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return self.model, self.task, self.mode
+DYNAMOS = "backend='litz' raised: "
+"""What dynamo puts before what a backend says; the row says which peer it was."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +86,7 @@ def measure(key: tuple[str, str, str], how: How, turns: Turns | None = None) -> 
         try:
             with turns.compiling() if turns else contextlib.nullcontext():
                 subject, steps = prepare(row, how)
-            with turns.measuring() if turns else contextlib.nullcontext():
+            with turns.measuring() if turns else contextlib.nullcontext(True) as row.alone:
                 take_figures(row, subject, steps, how)
         except Exception as problem:
             row.problem = _one_line(problem, how.trace)
@@ -136,7 +103,7 @@ def prepare(row: Row, how: How) -> tuple[Subject, dict[str, Step]]:
     try:
         expected: list[torch.Tensor] | None = patiently(lambda: exact(subject))
     except Exception as problem:  # no judge, but times all the same
-        row.problem, expected = f"no float64: {_one_line(problem, how.trace)}", None
+        row.note, expected = f"no float64: {_one_line(problem, how.trace)}", None
     steps: dict[str, Step] = {}
     compilers = [peer for peer in how.peers if peer != "eager"]
     for peer in how.peers:
@@ -147,15 +114,17 @@ def prepare(row: Row, how: How) -> tuple[Subject, dict[str, Step]]:
             step = make_peer_step(subject, peer, row.mode)
             with subject_patches(subject.model):
                 start = time.perf_counter()
-                outputs = patiently(step)
+                with reports.collect() as made:
+                    outputs = patiently(step)
                 _wait(how.device)
                 figures.first_s = time.perf_counter() - start
+                figures.own = own_kernels(made)
                 if expected is not None:
                     figures.error = error(outputs, expected)
                 del outputs
                 for _ in range(2 if row.mode == "default" else 4):  # warm up, record, replay
                     patiently(step)
-            figures.graphs = graphs_made(peer) - recorded
+            figures.graphs = max(0, graphs_made(peer) - recorded)
             _empty(subject)
             if figures.graphs:
                 figures.peak_mib = (_reserved(how.device) - before + subject.bytes) / 2**20
@@ -172,12 +141,12 @@ def take_figures(row: Row, subject: Subject, steps: dict[str, Step], how: How) -
     found: dict[str, list[list[DeviceKernel]]] = {peer: [] for peer in steps}
     for order in (list(steps), list(reversed(steps))):
         for peer in order:
-            found[peer].append(kernels(steps[peer], device, calls=2))
+            found[peer].append(trace(steps[peer], device))
     for peer, (first, second) in found.items():
         figures = row.peers[peer]
         figures.gpu_ms = sum(kernel.us for kernel in (*first, *second)) / 2e3
-        figures.launches = sum(kernel.count for kernel in second)
-        figures.kernels = second[:KEPT]
+        figures.launches = len(second)
+        figures.trace = second
         if device.type == "cuda" and not figures.graphs:
             figures.peak_mib = _peak(steps[peer], subject) / 2**20
     for peer, ms in wall(steps, device, how.seconds).items():
@@ -239,15 +208,14 @@ def _batch(subject: Subject) -> int:
     return int(next(v for v in subject.inputs.values() if isinstance(v, torch.Tensor)).shape[0])
 
 
-def patiently(work: Callable[[], Any], tries: int = 5) -> Any:
+def patiently(work: Callable[[], Any], tries: int = 10) -> Any:
     """What `work` returns. Of --jobs, others may have the device's memory at the moment."""
     for _ in range(tries):
-        try:
+        with contextlib.suppress(torch.OutOfMemoryError):
             return work()
-        except torch.OutOfMemoryError:
-            gc.collect()
-            torch.cuda.empty_cache()
-            time.sleep(2)
+        gc.collect()  # out here, where no traceback holds what there was
+        torch.cuda.empty_cache()
+        time.sleep(2)
     return work()
 
 
@@ -255,74 +223,8 @@ def _one_line(problem: Exception, trace: bool = False) -> str:
     if trace:
         traceback.print_exception(problem, file=sys.stderr)
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()] or [""]
-    return f"{type(problem).__name__}: {lines[0]}"[:300]
-
-
-# ------------------------------------------------------------------------------------------------------------ the table
-
-HEADER = (
-    f"{'':26}{'GPU, ms':>24}{'ind/litz':>13}{'kernels':>13}{'memory':>7}{'error':>6}{'first, s':>11}\n"
-    f"{'model':20}{'task':6}{'eager':>8}{'induct.':>8}{'litz':>8}{'GPU':>7}{'wall':>6}{'ind.':>7}{'litz':>6}"
-    f"{'l/ind':>7}{'l/e':>6}{'ind.':>6}{'litz':>5}"
-)
-
-
-def line(row: Row) -> str:
-    """A row of the table, of 100 columns. Ratios above 1 are in litz's favour."""
-    eager, ind, litz = (row.peers.get(peer, Figures()) for peer in PEERS)
-    label = f"{row.model[:19]:20}{row.task[:5]:6}"
-    text = label + "".join(
-        _number(value, width, digits)
-        for value, width, digits in (
-            (eager.gpu_ms, 8, 2), (ind.gpu_ms, 8, 2), (litz.gpu_ms, 8, 2), (_over(ind.gpu_ms, litz.gpu_ms), 7, 2),
-            (_over(ind.wall_ms, litz.wall_ms), 6, 2), (ind.launches, 7, 0), (litz.launches, 6, 0),
-            (_over(litz.peak_mib, ind.peak_mib), 7, 2), (_over(litz.error, eager.error), 6, 1),
-            (ind.first_s, 6, 0), (litz.first_s, 5, 0),
-        )
-    )  # fmt: skip
-    notes = [row.problem] if row.problem else []
-    notes += [f"{peer}: {figures.problem}" for peer, figures in row.peers.items() if figures.problem]
-    if row.mode != "default":
-        notes += [f"{peer} made no CUDA graph" for peer in PEERS[1:] if peer in row.peers and _unrecorded(row, peer)]
-    if row.problem and not row.peers:
-        return f"{label}{row.problem}"[:100]
-    return "\n".join([text, *(f"    {note}"[:100] for note in notes)])
-
-
-def _unrecorded(row: Row, peer: str) -> bool:
-    return not row.peers[peer].graphs and not row.peers[peer].problem and torch.cuda.is_available()
-
-
-def _number(value: float, width: int, digits: int) -> str:
-    return f"{'-':>{width}}" if math.isnan(value) else f"{value:{width}.{digits}f}"
-
-
-def _over(above: float, below: float) -> float:
-    return above / below if below and not math.isnan(below) else math.nan
-
-
-def summary(rows: Sequence[Row]) -> Iterator[str]:
-    """Geometric means, and the worst, by mode and task."""
-    for mode in MODES:
-        for task in TASKS:
-            alike = [row for row in rows if (row.mode, row.task) == (mode, task) and not _lacking(row)]
-            if not alike:
-                continue
-            text = f"{mode}, {task}, {len(alike)} models, geometric means:"
-            for peer in ("inductor", "eager"):
-                for name, get in (("GPU", lambda f: f.gpu_ms), ("wall", lambda f: f.wall_ms)):
-                    both = {row.model: (row.peers.get(peer, Figures()), row.peers["litz"]) for row in alike}
-                    ratios = {model: _over(get(theirs), get(ours)) for model, (theirs, ours) in both.items()}
-                    ratios = {model: ratio for model, ratio in ratios.items() if ratio > 0}
-                    if ratios:
-                        mean = math.exp(statistics.fmean(math.log(ratio) for ratio in ratios.values()))
-                        worst = min(ratios, key=lambda model: ratios[model])
-                        text += f"\n    {peer} / litz, {name:5}{mean:6.3f}   worst {ratios[worst]:.2f} {worst}"
-            yield text
-
-
-def _lacking(row: Row) -> bool:
-    return "litz" not in row.peers or bool(row.peers["litz"].problem)
+    said = " ".join(lines[:2]) if lines[0].endswith("raised:") else lines[0]  # dynamo's line only says whose it was
+    return f"{type(problem).__name__}: {said.removeprefix(DYNAMOS)}"[:300]
 
 
 # ------------------------------------------------------------------------------------------------------- many processes
@@ -331,23 +233,35 @@ def _lacking(row: Row) -> bool:
 def apart(keys: Sequence[tuple[str, str, str]], args: argparse.Namespace) -> Iterator[Row]:
     """The rows, each of a process of its own, `args.jobs` at a time: all compile, then one after the other measures."""
     with tempfile.TemporaryDirectory(prefix="litz-side-by-side-") as folder:
-        for begin in range(0, len(keys), args.jobs):
+        lots = math.ceil(len(keys) / args.jobs)
+        for number in range(lots):
             if time.monotonic() > args.stop:
                 return
-            yield from _wave(keys[begin : begin + args.jobs], args, Path(folder) / str(begin))
+            # Every so manieth: neighbours are of a family, and take as much time and memory as each other.
+            yield from _lot(keys[number::lots], args, Path(folder) / str(number))
 
 
-def _wave(keys: Sequence[tuple[str, str, str]], args: argparse.Namespace, folder: Path) -> Iterator[Row]:
+def _lot(keys: Sequence[tuple[str, str, str]], args: argparse.Namespace, folder: Path) -> Iterator[Row]:
     folder.mkdir()
     common = ["--turns", f"{folder}:{len(keys)}", "--seconds", str(args.seconds), "--peers", *args.peers]
-    common += ["--device", args.device, *(["--small"] if args.small else []), *(["--trace"] if args.trace else [])]
+    common += [
+        "--patience",
+        str(args.patience),
+        "--device",
+        args.device,
+        *(["--small"] if args.small else []),
+        *(["--trace"] if args.trace else []),
+    ]
+    workers = str(max(1, (os.cpu_count() or 1) // len(keys)))  # each, or there are the square of them
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": workers, "LITZ_BUILD_WORKERS": workers, **os.environ}
     running: dict[tuple[str, str, str], tuple[subprocess.Popen[bytes], Path, Path]] = {}
     for number, key in enumerate(keys):
         out, log = folder / f"{number}.json", folder / f"{number}.log"
         command = [sys.executable, "-m", "benchmarks.side_by_side", *common, "--out", str(out)]
         command += ["--only", key[0], "--tasks", key[1], "--modes", key[2]]
         with log.open("wb") as sink:
-            running[key] = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT), out, log
+            process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT, env=environment)
+            running[key] = process, out, log
     late = time.monotonic() + args.timeout
     while running:
         time.sleep(0.1)
@@ -369,18 +283,6 @@ def _last_line(log: Path) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a file of --out."""
-    rows = []
-    for data in json.loads(path.read_text())["rows"]:
-        peers = {
-            peer: Figures(**{**figures, "kernels": [DeviceKernel(**kernel) for kernel in figures["kernels"]]})
-            for peer, figures in data.pop("peers").items()
-        }
-        rows.append(Row(**data, peers=peers))
-    return rows
-
-
 # ------------------------------------------------------------------------------------------------------ command line
 
 
@@ -396,7 +298,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--part", default="1/1", metavar="K/N", help="every Nth row, from the Kth on")
     parser.add_argument("--seconds", type=float, default=1.0, help="of measuring wall times per row")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="rows that compile at once, in processes")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for each lot of --jobs")
+    parser.add_argument("--timeout", type=float, default=450.0, help="seconds for each lot of --jobs")
+    parser.add_argument("--patience", type=float, default=200.0, help="of --jobs: seconds to wait for who compiles")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no row after so many")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--small", action="store_true", help="models in the size for a CPU, which a CPU takes anyway")
@@ -419,14 +322,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     args.small = args.small or args.device == "cpu"
     out = Path(args.out) if args.out else None
     rows = read_rows(out) if out and args.resume and out.exists() else []
-    done = {row.key for row in rows if not row.problem}
+    done = {row.key for row in rows if row.peers and row.alone}
     rows = [row for row in rows if row.key in done]
     part, parts = (int(number) for number in args.part.split("/"))
     names = [name for name in args.only if name not in args.skip]
     every = [(n, t, mode) for mode in args.modes for t in args.tasks for n in names if not why_not(ZOO[n], t)]
     keys = [key for key in every if key not in done][part - 1 :: parts]
     where = describe(torch.device(args.device))
-    print(f"{where}{'; small sizes' if args.small else ''}; {len(keys)} rows", flush=True)
+    facts: dict[str, Any] = {"where": where, "small": args.small}
+    if not args.turns:
+        facts["copy_bytes_per_second"] = copy_speed(torch.device(args.device))
+        print(f"{where}{'; small sizes' if args.small else ''}; {len(keys)} rows", flush=True)
     mode = ""
     for row in one_by_one(keys, args) if args.jobs == 1 else apart(keys, args):
         rows.append(row)
@@ -435,8 +341,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(f"mode {mode}\n{HEADER}")
         print(f"{line(row)}", flush=True)
         if out:
-            data = {"where": where, "small": args.small, "rows": [asdict(row) for row in rows]}
-            out.write_text(json.dumps(data, indent=1))
+            write_rows(out, rows, facts)
     for text in summary(rows):
         print(text)
 
@@ -445,7 +350,7 @@ def one_by_one(keys: Sequence[tuple[str, str, str]], args: argparse.Namespace) -
     """The rows, measured in this process."""
     how = How(tuple(args.peers), torch.device(args.device), args.seconds, args.small, args.trace)
     folder, _, slots = (args.turns or "").rpartition(":")
-    turns = Turns(Path(folder), int(slots)) if folder else None
+    turns = Turns(Path(folder), int(slots), args.patience) if folder else None
     for key in keys:
         if time.monotonic() > args.stop:
             return

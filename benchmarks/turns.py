@@ -35,13 +35,15 @@ class Turns:
             yield
 
     @contextlib.contextmanager
-    def measuring(self) -> Iterator[None]:
-        """The device, and the whole machine unless that takes too long."""
+    def measuring(self) -> Iterator[bool]:
+        """The device, and the whole machine unless that takes too long: is it this process's alone?"""
         with contextlib.ExitStack() as held:
             _take(held, self.device, fcntl.LOCK_EX)
-            while not _take(held, self.machine, fcntl.LOCK_EX | fcntl.LOCK_NB) and time.monotonic() < self.deadline:
+            while not (alone := _take(held, self.machine, fcntl.LOCK_EX | fcntl.LOCK_NB)):
+                if time.monotonic() >= self.deadline:
+                    break
                 time.sleep(0.05)
-            yield
+            yield alone
 
 
 def _take(held: contextlib.ExitStack, path: Path, how: int) -> bool:

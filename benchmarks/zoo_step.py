@@ -66,7 +66,27 @@ def make_subject(model: Model, task: str, device: torch.device, small: bool, bat
     if training and model.targets is not None:
         inputs |= model.targets(size, small)
     inputs = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
-    return Subject(model, task, module, cast(inputs, dtype), autocast, device)
+    subject = Subject(model, task, module, cast(inputs, dtype), autocast, device)
+    if not training:
+        settle(subject, model.inputs(8, small))
+    return subject
+
+
+def settle(subject: Subject, inputs: dict[str, Any]) -> None:
+    """Give batch norms the statistics of `inputs`, as training would: with a fresh module's, what goes through many
+    layers comes to nothing, and its error to everything."""
+    norms = [part for part in subject.module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    if not norms:
+        return
+    before = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = 1.0
+    half = {name: v.to(subject.device) if isinstance(v, Tensor) else v for name, v in inputs.items()}
+    with torch.no_grad():
+        subject.module.train()(**cast(half, next(subject.module.parameters()).dtype))
+    subject.module.eval()
+    for norm, momentum in zip(norms, before, strict=True):
+        norm.momentum = momentum
 
 
 def make_step(subject: Subject, run: Callable[..., Any]) -> Step:

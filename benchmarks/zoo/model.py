@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +51,7 @@ def pretrained(
     random numbers are not eager's."""
 
     def make(tiny: bool) -> nn.Module:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded, not even kernels
         import transformers
 
         made = getattr(transformers, config)(**{**full, **(small if tiny else {})})
@@ -62,6 +64,9 @@ def pretrained(
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
+            own = isinstance(module, nn.modules.conv._ConvNd | nn.modules.batchnorm._BatchNorm)
+            if own and not hasattr(module, "parametrizations"):
+                module.reset_parameters()  # transformers' are so small that next to nothing comes out of many layers
         return model
 
     return make

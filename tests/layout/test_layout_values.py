@@ -211,3 +211,30 @@ def test_a_saved_view_of_a_tensor_with_a_planned_layout() -> None:
 
     (convnext,) = [entry for entry in ZOO if str(entry) == "convnext"]
     check(convnext, "cpu", training=True, dynamic=False)
+
+
+class Wave(nn.Module):
+    """Convolutions along a line, whose norm torch computes on a view of rank 4; with `image`, of images as well."""
+
+    def __init__(self, image: bool) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Conv1d(8, 16, 5, 2), nn.GroupNorm(16, 16), nn.Conv1d(16, 8, 3, 2)
+        self.pixels = nn.Sequential(nn.Conv2d(8, 16, 3), nn.ReLU(), nn.Conv2d(16, 8, 3)) if image else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.second(self.norm(self.first(x)))
+        return self.pixels(h.unflatten(2, (7, 7)))
+
+
+@pytest.mark.parametrize("image", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_convolutions_along_a_line(image: bool, training: bool) -> None:
+    """They have no layouts to choose from; a plan used to fail on their neighbours of rank 4."""
+    model, x = Wave(image).train(training), torch.randn(2, 8, 203)
+    mine, double = copy.deepcopy(model), copy.deepcopy(model).double()
+    compiled = torch.compile(mine, backend="litz", options=FORCED)
+    if training:
+        close(step(mine, compiled, x), step(model, model, x), step(double, double, x.double()), tolerance=4.0)
+        return
+    with torch.no_grad():
+        close([compiled(x)], [model(x)], [double(x.double())], tolerance=4.0)

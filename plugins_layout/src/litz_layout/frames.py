@@ -48,6 +48,12 @@ def tensor_of(node: torch.fx.Node) -> torch.Tensor | None:
     return None
 
 
+def convolves_images(node: torch.fx.Node) -> bool:
+    """Is it a convolution of two or three dimensions? Along one there is nothing to order, and what has rank 4 next to
+    it (a group norm's view of its result) has dimensions of its own."""
+    return node.target in CONVOLUTIONS and any(tensor_of(item) is not None for item in node.all_input_nodes)
+
+
 def find_orders(graph: Graph, lowered: frozenset[Any]) -> dict[torch.fx.Node, Orders]:
     """The orders of each tensor that has a frame and for which they differ, in the graph's order.
 
@@ -97,7 +103,7 @@ def _spread(graph: Graph, lowered: frozenset[Any]) -> Mapping[torch.fx.Node, Fra
             queue.append(node)
 
     for node in graph.nodes:
-        if node.target in CONVOLUTIONS:
+        if convolves_images(node):
             for tensor in (*node.all_input_nodes, node, *node.users):
                 value = tensor_of(tensor)
                 if value is not None:

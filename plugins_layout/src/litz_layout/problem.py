@@ -18,7 +18,7 @@ import torch
 from litz.capture.graph import Graph
 from litz.capture.layout import pinned_nodes
 from litz_layout.costs import ConvolutionCost, Costs
-from litz_layout.frames import FIRST, LAST, Orders, find_orders
+from litz_layout.frames import FIRST, LAST, Orders, convolves_images, find_orders
 from litz_layout.roles import CONVOLUTIONS, kind_of
 from litz_plugins import LayoutNeed
 
@@ -103,7 +103,7 @@ class _Maker:
 
     def make(self) -> Problem:
         for node in self.graph.nodes:
-            if node.target in CONVOLUTIONS:
+            if convolves_images(node):
                 self.convolution(node)
             elif node in self.orders:
                 self.tensor(node)

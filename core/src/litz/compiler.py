@@ -38,7 +38,7 @@ class Compiler:
     """Who asked for reports where torch.compile was called: a backward may be compiled in a thread of autograd's."""
     targets: dict[torch.device, Target] = field(default_factory=dict)
     """The targets made so far: each device's is made once."""
-    vetoes: Vetoes = Vetoes()
+    vetoes: Vetoes = field(default_factory=Vetoes)
     """The decisions that no graph of this compile may take."""
 
     def target_of(self, device: torch.device) -> Target:

@@ -42,8 +42,8 @@ class CompileReport:
     temporaries and outputs, for the sizes seen. stage_seconds: wall time of each compile stage. *_sources: generated
     text by kernel. cache_hits: kernels that were not built because the cache had them, if only since they were tuned a
     moment ago. attachments: what plugins add, file name -> text. realised: measured times of collectives by step, where
-    someone profiled a run. taken, left_out: keys of the decisions that the option `veto` can leave out, and of those that
-    it did. plan, program: the nouns.
+    someone profiled a run. taken, left_out: keys of the decisions that the option `veto` can leave out, and of those
+    that it did. plan, program: the nouns.
     """
 
     name: str

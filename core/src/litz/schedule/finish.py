@@ -64,7 +64,9 @@ class _Joined:
     `seconds`: for a kernel of partial results, by position, the positions of those that become its `finish`.
     """
 
-    def __init__(self, steps: tuple[Step, ...], program: Program, context: PassContext, most: int | None = None) -> None:
+    def __init__(
+        self, steps: tuple[Step, ...], program: Program, context: PassContext, most: int | None = None
+    ) -> None:
         self.steps, self.program, self.context, self.most = list(steps), program, context, most
         self.roots = storage_roots(steps)
         self.graph = ContractedGraph(dependences(steps, program.buffers))

@@ -307,6 +307,7 @@ class CacheError(LitzError):
 NOT_OURS: tuple[type[LitzError], ...] = (
     UnknownOptionError,
     InvalidOptionError,
+    BisectError,
     CompilerNotFoundError,
     CacheError,
     FrozenWeightsError,

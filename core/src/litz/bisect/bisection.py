@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from litz.errors import BisectError
 
-from .judge import WRONG, Bar, check_calls, check_runs, time_bar, value_of
+from .judge import WRONG, Bar, check_calls, check_noise, check_runs, time_bar, value_of
 from .run import Outcome, Runner, Script, Settings, Taken
 from .search import Measured, Search
 from .sides import Side, checked_out
@@ -28,16 +29,16 @@ EAGER = Side("eager", "eager")
 @dataclass(frozen=True)
 class Bisection:
     """What is asked. wrong: look for what makes results wrong instead of what makes calls slow. most: runs of the
-    search. makers: who may be vetoed as a whole where a compile fails and has nothing on record. builtin: names of
-    core's own plugins, which are not left out."""
+    search. makers: who decides under the script's options, for a compile that fails and has nothing on record. plugins:
+    names of those that may be left out."""
 
     script: Script
     against: Side
     wrong: bool = False
     settings: Settings = field(default_factory=Settings)
     most: int = 60
-    makers: tuple[str, ...] = ()
-    builtin: tuple[str, ...] = ()
+    makers: Callable[[Mapping[str, Any]], Sequence[str]] = lambda options: ()
+    plugins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,12 +126,14 @@ class _Work:
     def search(self, base: float, least: float, outcome: Outcome, other: Outcome) -> tuple[Measured | None, bool]:
         """(the group at fault, were there too few runs to end the search?)"""
         hides = not self.asked.wrong
-        makers = makers_of(outcome, other) or {maker: (maker,) for maker in self.asked.makers if outcome.failure}
+        makers = makers_of(outcome, other)
+        if outcome.failure and not makers:
+            makers = {maker: (maker,) for maker in self.asked.makers(outcome.options)}
         shared = makers_shared(outcome, other)
         self.whole = {maker: frozenset(keys) for maker, keys in makers.items() if maker not in shared}
         search = Search(base, least, self.value, self.asked.most, hides)
         found = search.run(makers)
-        names = [name for name in outcome.plugins if name not in self.asked.builtin]
+        names = self.asked.plugins
         if found is None and names and not search.exhausted:
             search = Search(base, least, self.value, self.asked.most - len(search.measured), hides)
             found = search.run({PLUGINS: tuple(f"{PLUGINS}/{name}" for name in names)})
@@ -153,6 +156,7 @@ class _Slow(_Work):
         reference = self.runner.run(self.against)
         check_runs(reference, self.against.name)
         check_calls(reference, self.against.name)
+        check_noise(bar, reference)
         finding = Finding(first, reference, bar, runs=self.runner.count)
         if reference.seconds >= bar.base * (1 - bar.least):
             return replace(finding, why="no difference")

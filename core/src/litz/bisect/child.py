@@ -34,6 +34,7 @@ class Watch:
         self.modules: list[Any] = []
         self.inside = False
         self.dropped: set[str] = set()
+        self.options: dict[str, Any] = {}
 
     def site(self, name: str) -> str:
         found = name if name not in self.times else f"{name} ({len(self.times) + 1})"
@@ -140,6 +141,7 @@ def _compiled(model: Any, real: Callable[..., Any], given: dict[str, Any], side:
     import torch
 
     options, mode = dict(given.pop("options", None) or {}), given.pop("mode", None)
+    watch.options |= options
     if side["backend"] == "eager":
         return copy.copy(model) if isinstance(model, torch.nn.Module) else model
     if side["backend"] == "inductor":
@@ -180,7 +182,7 @@ def watching(watch: Watch) -> Iterator[None]:
 
 
 def run_script(script: str, args: list[str], module: bool) -> tuple[int, str]:
-    """(exit status, traceback): as `python SCRIPT ARGS` would, the traceback from the script on."""
+    """(exit status, what went wrong and the traceback from the script on): as `python SCRIPT ARGS` would."""
     sys.argv = [script, *args]
     sys.path.insert(0, str(Path.cwd()) if module else str(Path(script).resolve().parent))
     try:
@@ -193,7 +195,8 @@ def run_script(script: str, args: list[str], module: bool) -> tuple[int, str]:
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
             trace = trace.tb_next
-        return 1, "".join(traceback.format_exception(type(error), error, trace))
+        text = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+        return 1, "\n".join([text, *traceback.format_exception(type(error), error, trace)])
     return 0, ""
 
 
@@ -212,7 +215,6 @@ def describe(report: Any) -> dict[str, Any]:
             for step in report.steps
             if step.kind == "kernel"
         },
-        "plugins": list(report.plugins),
     }
 
 
@@ -253,8 +255,9 @@ def main() -> None:
         "reports": [describe(report) for report in reports],
         "differences": [] if values is None else values.finish(),
         "dropped": sorted(watch.dropped),
+        "options": watch.options,
     }
-    Path(request["out"]).write_text(json.dumps(result))
+    Path(request["out"]).write_text(json.dumps(result, default=str))
 
 
 if __name__ == "__main__":

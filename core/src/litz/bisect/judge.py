@@ -12,7 +12,9 @@ LEAST = 0.02
 """Of the time: below that, nothing is called slower."""
 TIMES_NOISE = 2.0
 NOISIEST = 0.25
-"""Difference between two runs of the same, beyond which none is measured."""
+"""Difference between two runs of the same, beyond which only a larger one is looked into."""
+MOST = 0.8
+"""What is gained beyond that is a gain whatever the noise."""
 
 RIGHT, WRONG = 0.0, 1.0
 
@@ -28,17 +30,21 @@ class Bar:
 
 
 def time_bar(runs: list[Outcome]) -> Bar:
-    """By some runs of the same. Errors: BisectError where they are too far apart."""
+    """By some runs of the same."""
     seconds = [run.seconds for run in runs]
     noise = max((max(seconds) - min(seconds)) / min(seconds), *(run.spread for run in runs))
-    if noise > NOISIEST:
-        shown = " and ".join(f"{1e3 * each:.4g} ms" for each in seconds)
+    return Bar(sum(seconds) / len(seconds), noise, min(MOST, max(LEAST, TIMES_NOISE * noise)))
+
+
+def check_noise(bar: Bar, reference: Outcome) -> None:
+    """Errors: BisectError where runs of the same are too far apart for the difference of the sides to be seen."""
+    if bar.noise > NOISIEST and reference.seconds > bar.base * (1 - bar.least):
+        shown = f"{1e3 * bar.base:.4g} ms a round, {1e3 * reference.seconds:.4g} ms on the other side"
         raise BisectError(
-            f"two runs of the same differ by {noise:.0%}: {shown} a round; no smaller difference could be found",
+            f"two runs of the same differ by {bar.noise:.0%}: no smaller difference can be found ({shown})",
             todo="end what else runs on this machine, have the script call its functions more often (or --repeat 50), "
             "or give them more to do",
         )
-    return Bar(sum(seconds) / len(seconds), noise, max(LEAST, TIMES_NOISE * noise))
 
 
 def value_of(outcome: Outcome, wrong: bool) -> float:
@@ -75,4 +81,4 @@ def check_calls(outcome: Outcome, name: str) -> None:
         )
 
 
-__all__ = ["RIGHT", "WRONG", "Bar", "check_calls", "check_runs", "time_bar", "value_of"]
+__all__ = ["RIGHT", "WRONG", "Bar", "check_calls", "check_noise", "check_runs", "time_bar", "value_of"]

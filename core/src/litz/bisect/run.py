@@ -81,15 +81,16 @@ class Outcome:
 
     times: seconds of each timed call by function, in order; "backward" is that of autograd. taken: the decisions that
     can be vetoed, in order. kernels: graph and name -> (nodes, loops, digest of its text). differences: of results from
-    eager's, the worst first. failure: why there is nothing to measure, '' if there is. log: what the script wrote.
+    eager's, the worst first. options: the script's own. failure: why there is nothing to measure, '' if there is. log:
+    what the script wrote.
     """
 
     times: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     taken: tuple[Taken, ...] = ()
     kernels: Mapping[str, tuple[str, tuple[str, ...], str]] = field(default_factory=dict)
-    plugins: tuple[str, ...] = ()
     differences: tuple[Mapping[str, Any], ...] = ()
     dropped: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
     failure: str = ""
     log: str = ""
 
@@ -208,16 +209,16 @@ def _outcome(data: Mapping[str, Any], log: str) -> Outcome:
             kernels[f"{report['graph']}:{name}"] = (nodes, tuple(fused), digest)
     failure = ""
     if data["status"]:
-        failure = (data["trace"].strip().splitlines() or [f"it ended with status {data['status']}"])[-1]
+        failure = (data["trace"].strip().splitlines() or [f"it ended with status {data['status']}"])[0]
     return Outcome(
         times={site: tuple(t for t in times if t is not None) for site, times in data["times"].items()},
         taken=tuple(taken.values()),
         kernels=kernels,
-        plugins=tuple(dict.fromkeys(name for report in data["reports"] for name in report["plugins"])),
         differences=tuple(data["differences"]),
         dropped=tuple(data["dropped"]),
+        options=data["options"],
         failure=failure,
-        log=log + data["trace"],
+        log=log + data["trace"].partition("\n")[2],
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -80,15 +80,20 @@ def bisect(
 
     with no_plugin_warnings():
         plugins, _ = load_plugins()
-    passes = [item.name for item in plugins.passes(make_options(plugin_specs=plugins.option_specs()))]
+    own = {name for name, _ in builtin_plugins()}
+
+    def makers(given: Mapping[str, Any]) -> list[str]:
+        options = make_options(None, given, plugins.option_specs())
+        return [*MAKERS, *(item.name for item in plugins.passes(options))]
+
     asked = Bisection(
         Script(script, tuple(args), module),
         side_of(against, plugins),
         wrong,
         Settings(timeout, repeat, "kernels" if clock == "kernels" else "wall", tolerance),
         runs,
-        makers=(*MAKERS, *passes),
-        builtin=tuple(name for name, _ in builtin_plugins()),
+        makers=makers,
+        plugins=tuple(name for name in plugins.names() if name not in own),
     )
     console, errors = make_console(), Console(stderr=True, highlight=False)
     with errors.status("runs of the script ...") as status:

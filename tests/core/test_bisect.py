@@ -87,6 +87,11 @@ def test_where_nothing_hides_good_halves_are_not_looked_at():
     assert len(ran.measured) == 4  # each maker alone, and all
 
 
+def test_where_nothing_hides_the_first_that_gains_is_enough():
+    found, ran = search(MAKERS, {"f2": -30.0}, hides=False)
+    assert found == {"f2"} and not any("i0" in each.group.keys for each in ran.measured)
+
+
 def test_a_run_that_fails_is_no_gain():
     def measure(keys):
         return math.inf if "f0" in keys else 60.0 if "f1" in keys else 100.0
@@ -334,7 +339,9 @@ def test_what_is_wrong_is_found(litz):
     result = litz(wrong({"g:lower/exp", "lower"}), "--wrong", "--against", "eager")
     assert result.exit_code == 0, result.output
     assert "0.005, 0.0001 allowed: call 1 of f, output 1" in result.stdout
-    assert "at fault: lower, 1 decision" in result.stdout and "with it 50 times" in result.stdout
+    assert (
+        "at fault: lower, 1 decision" in result.stdout and "with it the worst difference is 50 times" in result.stdout
+    )
 
 
 def test_nothing_is_wrong(litz):

@@ -37,7 +37,7 @@ CLOSE = 1.1
 HOPELESS, HOPELESS_AFTER, HOPELESS_SECONDS = 2.0, 4, 1.0
 """Where so many candidates took so many times the library's time, and screening them so long, the rest is left out."""
 
-OVER_BUDGET = "not measured: autotune.budget is spent"
+OVER_BUDGET = "not measured: its share of autotune.budget_s is spent"
 SLOWER = "clearly slower than the best"
 FAR_SLOWER = "not measured: those that promised more are far slower than the library"
 NOT_BEST = "not among the best"

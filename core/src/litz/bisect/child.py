@@ -195,7 +195,7 @@ def run_script(script: str, args: list[str], module: bool) -> tuple[int, str]:
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
             trace = trace.tb_next
-        text = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+        text = " ".join(f"{type(error).__name__}: {str(error).strip()}".splitlines()[:2])
         return 1, "\n".join([text, *traceback.format_exception(type(error), error, trace)])
     return 0, ""
 

@@ -58,7 +58,11 @@ class Search:
         first that by estimate gain least."""
         groups = [Group(tuple(keys), maker) for maker, keys in makers.items() if keys]
         try:
-            alone = [self.look(group) for group in groups]
+            alone: list[Measured] = []
+            for group in groups:
+                alone.append(self.look(group))
+                if not self.hides and self.gains(alone[-1]):
+                    return self.descend(alone[-1:])
             if not any(map(self.gains, alone)) and len(groups) > 1:
                 everything = self.look(Group(tuple(key for group in groups for key in group.keys)))
                 if self.gains(everything):

@@ -187,9 +187,8 @@ def _print_found(finding: Finding, asked: Bisection, console: Console) -> None:
     if len(finding.found) > SHOWN:
         console.print(f"  and {len(finding.found) - SHOWN} more")
     if asked.wrong:
-        console.print(
-            f"with it {finding.with_it[0]:.3g} times what rounding may make; without {finding.without_it[0]:.2g}"
-        )
+        with_it, without = (_ratio_text(each[0]) for each in (finding.with_it, finding.without_it))
+        console.print(f"with it {with_it}; without it {without}")
     else:
         with_it, without = min(finding.with_it), min(finding.without_it)
         both = " and ".join(time_text(each * 1e6) for each in finding.with_it)
@@ -201,6 +200,12 @@ def _print_found(finding: Finding, asked: Bisection, console: Console) -> None:
             )
     console.print("\nto go on without it:")
     console.print(Text(f"  {_advice(finding.found)}"), soft_wrap=True)
+
+
+def _ratio_text(ratio: float) -> str:
+    return (
+        "the script fails" if math.isinf(ratio) else f"the worst difference is {ratio:.2g} times what rounding may make"
+    )
 
 
 def _on_record(each: Taken, base: Outcome) -> list[str]:

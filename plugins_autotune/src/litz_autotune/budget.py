@@ -1,0 +1,82 @@
+"""Who may measure for how long. In: the seconds of one graph, and its contractions by what they are expected to take.
+Out: for each, a deadline.
+
+A graph's contractions are decided one after the other, in the order of the program. Each gets the part of what is left
+that its time has in that of all that are still to come: most goes to where most can be gained, wherever it stands, and
+what one does not use is for the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
+
+from litz.ir import Buffer, Program, Template, TensorRef
+from litz_plugins import ChoiceContext
+
+LEAST_SECONDS = 0.5
+"""A share is no smaller, while that much is left: enough to see whether what promises most keeps it."""
+
+
+@dataclass
+class Budget:
+    """seconds: for all measuring of one graph, compiling candidates too. spent: so far."""
+
+    seconds: float = float("inf")
+    spent: float = 0.0
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.seconds - self.spent)
+
+    def share(self, context: ChoiceContext) -> float:
+        """Seconds for the contraction that is to be decided, of those that are left."""
+        own, rest = weights(context)
+        part = own / (own + rest) if own + rest else 1.0
+        return min(self.left, max(LEAST_SECONDS, part * self.left))
+
+    @contextmanager
+    def deadline(self, context: ChoiceContext) -> Iterator[float]:
+        """Until when the contraction may be measured, on `time.monotonic`'s clock. What the `with` takes is spent."""
+        begun = monotonic()
+        try:
+            yield begun + self.share(context)
+        finally:
+            self.spent += monotonic() - begun
+
+
+def weights(context: ChoiceContext) -> tuple[float, float]:
+    """What this contraction and its equals are expected to take, in µs, and what all other contractions do that are
+    still to be decided. Equal ones are measured once."""
+    program: Program = context.program
+    start = program.positions[context.operation.name]
+    own = _signature(context.operation, program)
+    mine = rest = 0.0
+    for operation in program.operations[start:]:
+        if isinstance(operation, Template):
+            known = context.estimate(operation)
+            us = 1.0 if known is None else known.us
+            if _signature(operation, program) == own:
+                mine += us
+            else:
+                rest += us
+    return mine, rest
+
+
+def _signature(operation: Template, program: Program) -> tuple[object, ...]:
+    """What is equal for equal contractions: the op, and how all that it touches lies."""
+
+    def lies(buffer: Buffer) -> tuple[object, ...]:
+        return buffer.dtype, buffer.layout.size, buffer.layout.stride
+
+    refs = [arg.layout for arg in operation.args if isinstance(arg, TensorRef)]
+    return (
+        operation.target_name,
+        *((ref.size, ref.stride) for ref in refs),
+        *(lies(program.buffers[name]) for name in (*operation.reads, *operation.writes)),
+    )
+
+
+__all__ = ["LEAST_SECONDS", "Budget", "weights"]

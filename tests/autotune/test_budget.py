@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from litz_autotune.budget import LEAST_SECONDS, Budget, weights
+from litz_autotune.measuring import Measuring
 from litz_plugins import Choice, Estimate, TemplateSpec
 from support import rivals
 from support.fake_timer import FakeTimer
@@ -34,15 +35,45 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float, float]]:
 
 
 def two_sizes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Any:
-    return (a @ b).relu(), (c @ c).cos(), (c @ c.cos()).sin(), c.sin() @ c
+    return (a @ b).relu(), (c @ c.cos()).sin(), c.sin() @ c
 
 
 def test_most_goes_where_most_time_is(tmp_path: Any, shares: list[tuple[float, float, float]]) -> None:
-    small, large = torch.randn(8, 8), torch.randn(96, 96)
+    small, large = torch.randn(64, 64), torch.randn(96, 96)
     Tuned(tmp_path, TIMER, rivals.good, **{"autotune.budget_s": 100.0})(two_sizes, small, small, large)
-    (first, rest, seconds), (second, none, all_left) = shares  # three of the products are one problem
-    assert first < rest and none == 0 and second == rest
-    assert seconds == pytest.approx(100 * first / (first + rest)) and 90 < all_left <= 100
+    (first, longer, seconds), (second, none, all_left) = shares  # two of the products are one problem
+    assert first < longer and none == 0 and second == longer
+    assert seconds == pytest.approx(100 * first / (first + longer)) and 90 < all_left <= 100
+
+
+def test_of_equal_weight_the_first_may_take_all(tmp_path: Any, shares: list[tuple[float, float, float]]) -> None:
+    """Else many alike would get a little each, and none would come to an end."""
+    a, b = torch.randn(32, 64), torch.randn(64, 32)
+    run = Tuned(tmp_path, TIMER, rivals.good, **{"autotune.budget_s": 100.0})
+    run(lambda a, b: ((a @ b).relu(), (b.t() @ a.t()).cos()), a, b)
+    assert shares[0][2] == 100.0 and shares[1][2] > 90
+
+
+def test_the_next_process_goes_on_where_the_budget_ended(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has time for one screening: of the library call, of a candidate, of the other, then for the final."""
+    a, timer = torch.randn(16, 16), FakeTimer((("library", 100), ("good", 70), ("better", 50)))
+    screened = Measuring._screened
+    seen: list[str] = []
+
+    def one(self: Measuring, heat: Any, names: Any) -> None:
+        seen.extend(names)
+        screened(self, heat, names)
+        self.deadline = 0.0
+
+    monkeypatch.setattr(Measuring, "_screened", one)
+    chosen = []
+    for _ in range(5):
+        compile_ = Tuned(tmp_path, timer, rivals.good, rivals.better)
+        compile_(torch.mm, a, a)
+        chosen += compile_.chosen
+    assert seen == ["library", "good", "better"]
+    assert chosen == ["aten.mm.default"] * 3 + ["better"] * 2
+    assert compile_.autotune.counters.local_hits == 1
 
 
 def test_a_share_is_not_too_small_to_be_of_use() -> None:
@@ -74,7 +105,7 @@ def test_without_time_the_estimate_decides(tmp_path: Any, monkeypatch: pytest.Mo
     def with_estimates(options: Any) -> tuple[TemplateSpec, ...]:
         def estimated(spec: TemplateSpec) -> TemplateSpec:
             def make(*asked: Any) -> list[Choice]:
-                surely, never = Estimate(1.0, 1.0, 1.0, "told"), Estimate(1.0, 1.0, 1e9, "told")
+                surely, never = Estimate(1.0, 1.0, 1.0, "told"), Estimate(4.0, 1.0, 1e9, "told")
                 return [
                     replace(
                         choice, estimate=surely if choice.name == "better" else never, replaced=Estimate(5, 5, 5, "")

@@ -1,9 +1,9 @@
 """Who may measure for how long. In: the seconds of one graph, and its contractions by what they are expected to take.
 Out: for each, a deadline.
 
-A graph's contractions are decided one after the other, in the order of the program. Each gets the part of what is left
-that its time has in that of all that are still to come: most goes to where most can be gained, wherever it stands, and
-what one does not use is for the next.
+A graph's contractions are decided one after the other, in the order of the program, but those that take longest are to
+be measured first. So each may take all that is left but the shares of longer ones that are still to come, in proportion
+to their times; what these do not use is for the next.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 
+from litz.cost import count_work
 from litz.ir import Buffer, Program, Template, TensorRef
 from litz_plugins import ChoiceContext
 
@@ -33,8 +34,8 @@ class Budget:
 
     def share(self, context: ChoiceContext) -> float:
         """Seconds for the contraction that is to be decided, of those that are left."""
-        own, rest = weights(context)
-        part = own / (own + rest) if own + rest else 1.0
+        own, longer = weights(context)
+        part = own / (own + longer) if own + longer else 1.0
         return min(self.left, max(LEAST_SECONDS, part * self.left))
 
     @contextmanager
@@ -48,21 +49,25 @@ class Budget:
 
 
 def weights(context: ChoiceContext) -> tuple[float, float]:
-    """What this contraction and its equals are expected to take, in µs, and what all other contractions do that are
-    still to be decided. Equal ones are measured once."""
+    """What this contraction and its equals are expected to take, in µs, and what those that take longer do that are
+    still to be decided, each with its equals: these are measured once."""
     program: Program = context.program
-    start = program.positions[context.operation.name]
-    own = _signature(context.operation, program)
-    mine = rest = 0.0
-    for operation in program.operations[start:]:
+    times: dict[object, float] = {}
+    for operation in program.operations[program.positions[context.operation.name] :]:
         if isinstance(operation, Template):
-            known = context.estimate(operation)
-            us = 1.0 if known is None else known.us
-            if _signature(operation, program) == own:
-                mine += us
-            else:
-                rest += us
-    return mine, rest
+            key = _signature(operation, program)
+            times[key] = times.get(key, 0.0) + _expected(operation, context)
+    own = times[_signature(context.operation, program)]
+    return own, sum(us for us in times.values() if us > own)
+
+
+def _expected(operation: Template, context: ChoiceContext) -> float:
+    """µs by the cost models; where none knows the device, something in proportion to the work."""
+    known = context.estimate(operation)
+    if known is not None and known.us:
+        return known.us
+    work = count_work(operation, context.program)
+    return 1e-6 * (work.total_flops + work.bytes_read + work.bytes_written)
 
 
 def _signature(operation: Template, program: Program) -> tuple[object, ...]:

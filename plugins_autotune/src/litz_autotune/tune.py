@@ -22,7 +22,7 @@ from .budget import Budget
 from .contest import Contest, make_contest
 from .decide import Verdict, decide
 from .errors import NoValidChoicesError
-from .measuring import OVER_BUDGET, Measuring, considered
+from .measuring import OVER_BUDGET, Measuring, considered, resumed
 from .pool import Runner
 from .precompile import sources_of
 from .problem import describe
@@ -150,19 +150,21 @@ class Tuner:
     def _record(self, contest: Contest, offers: Sequence[Choice], context: ChoiceContext) -> Record:
         if contest.key in self._seen:
             return self._seen[contest.key]
-        store = LocalStore(context.cache, self.counters)
-
+        store, kept = LocalStore(context.cache, self.counters), context.options["autotune.local_cache"]
         remote = self._remote(context)
 
         def measure() -> tuple[Record, bool]:
             found = None if remote is None else remote.find(contest.key, contest.problem)
             if found is not None:
                 return found, True
+            before, count = store.partial(contest.key) if kept else (None, 0)
             with self.budget.deadline(context) as deadline:
-                record, complete = self._measuring(contest, context, deadline).record(offers)
+                measuring = self._measuring(contest, context, deadline, before)
+                record, complete = measuring.record(offers)
+            if kept and not complete and len(resumed(record)) > len(resumed(before)):
+                store.put_partial(contest.key, record, count)
             return (remote.put(contest.key, record) if remote is not None and complete else record), complete
 
-        kept = context.options["autotune.local_cache"]
         record = store.make(contest.key, measure) if kept else measure()[0]
         self._seen[contest.key] = record
         return record
@@ -191,11 +193,12 @@ class Tuner:
             self._remotes[url] = RemoteStore(url, self.counters)
         return self._remotes[url]
 
-    def _measuring(self, contest: Contest, context: ChoiceContext, deadline: float) -> Measuring:
+    def _measuring(self, contest: Contest, context: ChoiceContext, deadline: float, before: Record | None) -> Measuring:
         self.counters.tuned += 1
         runner = self.runner(context.options, context.target.type, context.target.index)
         library_allowed = LIBRARY_BACKEND in context.options["autotune.backends"]
-        return Measuring(contest, runner, context, self.counters, deadline, self.timer, library_allowed)
+        known = resumed(before)
+        return Measuring(contest, runner, context, self.counters, deadline, self.timer, library_allowed, known)
 
 
 def _is_unmeasured(record: Record, offers: Sequence[Choice]) -> bool:

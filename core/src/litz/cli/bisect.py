@@ -187,8 +187,8 @@ def _print_found(finding: Finding, asked: Bisection, console: Console) -> None:
     if len(finding.found) > SHOWN:
         console.print(f"  and {len(finding.found) - SHOWN} more")
     if asked.wrong:
-        with_it, without = (_ratio_text(each[0]) for each in (finding.with_it, finding.without_it))
-        console.print(f"with it {with_it}; without it {without}")
+        worst, worst_without = (_ratio_text(each[0]) for each in (finding.with_it, finding.without_it))
+        console.print(f"with it {worst}; without it {worst_without}")
     else:
         with_it, without = min(finding.with_it), min(finding.without_it)
         both = " and ".join(time_text(each * 1e6) for each in finding.with_it)

@@ -29,6 +29,9 @@ TIMES_EAGER = 4.0
 """Or so many times what eager itself is away from float64."""
 CREDIBLE = 0.05
 """A float64 run farther from eager than that did something else: random numbers, a cache written twice."""
+GRADIENTS = 1e-2
+"""Of the largest gradient: what is smaller is measured by that, as some are nothing but rounding (of a bias before a
+normalization)."""
 _PLAIN = (torch.Tensor, int, float, bool, str, type(None), torch.dtype, torch.device)
 
 
@@ -55,9 +58,9 @@ class Values:
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
         try:
             with torch.no_grad(), torch.random.fork_rng(devices):
-                copied = tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, (args, kwargs))
+                own_args, own_kwargs = tree_map(_doubled, (args, kwargs))  # copies: the call may write them
                 with _InDouble():
-                    return _leaves(eager(*copied[0], **copied[1]))
+                    return _leaves(eager(*own_args, **own_kwargs))
         except Exception:  # an op that is not there in float64: eager alone is the judge
             return None
 
@@ -89,12 +92,13 @@ class Values:
         if len(leaves) != len(known):
             self._differs(site, number, 0, math.inf, 0.0)
             return
+        floor = GRADIENTS * max(map(_largest, leaves), default=0.0) if site == "backward" else 0.0
         for at, (mine, (theirs, dtype), own) in enumerate(zip(leaves, known, noise, strict=True)):
             if mine.shape != theirs.shape or str(mine.dtype) != dtype:
                 self._differs(site, number, at, math.inf, 0.0)
                 continue
             allowed = self.tolerance if self.tolerance is not None else _allowed(mine.dtype)
-            self._differs(site, number, at, _difference(mine, theirs), max(allowed, TIMES_EAGER * own))
+            self._differs(site, number, at, _difference(mine, theirs, floor), max(allowed, TIMES_EAGER * own))
 
     def _differs(self, site: str, number: int, leaf: int, found: float, allowed: float) -> None:
         ratio = found / allowed if allowed else (math.inf if found else 0.0)
@@ -121,8 +125,15 @@ def _allowed(dtype: torch.dtype) -> float:
     return TOLERANCE.get(dtype, OTHER_FLOAT if dtype.is_floating_point else 0.0)
 
 
-def _difference(mine: torch.Tensor, theirs: torch.Tensor) -> float:
-    """The largest difference over the largest magnitude; infinite where NaNs, infinities or integers differ."""
+def _largest(tensor: torch.Tensor) -> float:
+    """The largest magnitude among the finite ones."""
+    finite = tensor[torch.isfinite(tensor)] if _is_float(tensor) else tensor[:0]
+    return float(finite.abs().max()) if finite.numel() else 0.0
+
+
+def _difference(mine: torch.Tensor, theirs: torch.Tensor, floor: float = 0.0) -> float:
+    """The largest difference over the largest magnitude, or over `floor` if that is larger; infinite where NaNs,
+    infinities or integers differ."""
     if mine.shape != theirs.shape:
         return math.inf
     if mine.is_complex() or theirs.is_complex():
@@ -138,7 +149,7 @@ def _difference(mine: torch.Tensor, theirs: torch.Tensor) -> float:
     if a.numel() == 0:
         return 0.0
     gap = float((a - b).abs().max())
-    return gap / max(float(b.abs().max()), 1e-30) if gap else 0.0
+    return gap / max(float(b.abs().max()), floor, 1e-30) if gap else 0.0
 
 
 class _InDouble(TorchDispatchMode):
@@ -146,13 +157,20 @@ class _InDouble(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         def double(item: Any) -> Any:
-            if isinstance(item, torch.Tensor) and item.dtype.is_floating_point and item.dtype != torch.float64:
+            if isinstance(item, torch.Tensor) and _is_float(item) and item.dtype != torch.float64:
                 return item.to(torch.float64)
             if isinstance(item, torch.dtype) and item.is_floating_point:
                 return torch.float64
             return item
 
         return func(*tree_map(double, args), **tree_map(double, kwargs or {}))
+
+
+def _doubled(item: Any) -> Any:
+    """A copy of a tensor, in float64 if it is of floats; anything else as it is."""
+    if not isinstance(item, torch.Tensor):
+        return item
+    return item.to(torch.float64, copy=True) if _is_float(item) else item.clone()
 
 
 __all__ = ["Values"]

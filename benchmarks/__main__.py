@@ -1,7 +1,7 @@
 """`make bench`: litz against eager and TorchInductor, models and kernels, in one run.
 
 python -m benchmarks                       everything that this machine can run
-python -m benchmarks models --out FILE     one part, with the figures as JSON
+python -m benchmarks side_by_side --out FILE   one part, with the figures as JSON
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "part",
         nargs="?",
         choices=(
-            "models",
+            "side_by_side",
             "layouts",
             "convolutions",
             "kernels",
@@ -37,10 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", help="write the figures to this file, as JSON")
     args = parser.parse_args(argv)
     out = ["--out", args.out] if args.out else []
-    if args.part in ("models", "all"):
-        from benchmarks import models
+    if args.part in ("side_by_side", "all"):  # all models take half an hour and more: --jobs is for that
+        from benchmarks import side_by_side
 
-        models.main(out)
+        few = ["--only", *side_by_side.FEW] if args.part == "all" else []
+        side_by_side.main([*few, *out])
     if args.part == "layouts":  # most of an hour with Inductor's first calls: only if asked for
         from benchmarks import layouts
 

@@ -1,6 +1,6 @@
 """First calls: each compiler in a process of its own, with an empty cache and then with a full one.
 
-python -m benchmarks.compile_time [--only NAME ...]
+python -m benchmarks.compile_time [--only MODEL ...] [--task inference]
 """
 
 from __future__ import annotations
@@ -13,44 +13,47 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from benchmarks.models import MODELS
+import torch
+
+from benchmarks.side_by_side import FEW
+from benchmarks.zoo import ZOO
+from benchmarks.zoo_step import TASKS, make_peer_step, make_subject
 
 PEERS = ("inductor", "litz")
 
 
-def first_call(model: str, peer: str, folder: str) -> float:
+def first_call(model: str, task: str, peer: str, folder: str) -> float:
     """Seconds of the first step in a new process whose caches lie in `folder`; importing torch does not count."""
     variables = {
         "LITZ_CACHE_DIR": f"{folder}/litz",
         "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
         "TRITON_CACHE_DIR": f"{folder}/triton",
     }
-    command = [sys.executable, "-m", "benchmarks.compile_time", "--child", model, peer]
+    command = [sys.executable, "-m", "benchmarks.compile_time", "--child", model, task, peer]
     done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
     return float(done.stdout.strip().splitlines()[-1])
 
 
-def child(name: str, peer: str) -> None:
+def child(name: str, task: str, peer: str) -> None:
     """One first call, timed; prints the seconds."""
-    import torch
-
-    from benchmarks.models import GPU, _wait
-
-    make, gpu_dtype, cpu_dtype = MODELS[name]
-    model, step = make(gpu_dtype if GPU else cpu_dtype)
-    step(model)  # the libraries' own start-up is not the compiler's
-    _wait()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    subject = make_subject(ZOO[name], task, device, small=device.type == "cpu")
+    make_peer_step(subject, "eager", "default")()  # the libraries' own start-up is not the compiler's
+    if device.type == "cuda":
+        torch.cuda.synchronize()
     start = time.perf_counter()
-    step(torch.compile(model, backend=peer))
-    _wait()
+    make_peer_step(subject, peer, "default")()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
     print(time.perf_counter() - start)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a table of seconds."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compile_time")
-    parser.add_argument("--only", nargs="*", default=list(MODELS))
-    parser.add_argument("--child", nargs=2, metavar=("MODEL", "PEER"), help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="*", choices=list(ZOO), default=list(FEW))
+    parser.add_argument("--task", choices=TASKS, default="inference")
+    parser.add_argument("--child", nargs=3, metavar=("MODEL", "TASK", "PEER"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.child:
         child(*args.child)
@@ -61,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         row = []
         with tempfile.TemporaryDirectory(prefix="litz-compile-time-") as folder:
             for _ in ("cold", "warm"):
-                row += [first_call(name, peer, folder) for peer in PEERS]
+                row += [first_call(name, args.task, peer, folder) for peer in PEERS]
         print(f"{name:20}" + "".join(f"{seconds:16.1f}" for seconds in row), flush=True)
 
 

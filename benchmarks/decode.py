@@ -31,7 +31,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.device_time import DeviceKernel, copy_speed, describe, in_turn, kernels, recorded
+from benchmarks.device_time import DeviceKernel, copy_speed, describe, graphs_made, in_turn, kernels, recorded
 
 HEAD = 128
 """Width of a head."""
@@ -245,9 +245,9 @@ def measure(
     for name, row in rows.items():
         try:
             start = time.perf_counter()
-            before = _graphs_made(name)
+            before = graphs_made(name)
             step = _prepare(model, BACKENDS[name], x, position)
-            row.graph = "its mode" if _graphs_made(name) > before else "by hand"
+            row.graph = "its mode" if graphs_made(name) > before else "by hand"
             if x.is_cuda and row.graph == "by hand":
                 step = recorded(step)
             output = step()
@@ -279,20 +279,6 @@ def _prepare(model: nn.Module, how: Mapping[str, Any] | None, x: Tensor, positio
     for _ in range(4):  # compile, warm up, record, replay
         step()
     return step
-
-
-def _graphs_made(backend: str) -> int:
-    """CUDA graphs that a backend has recorded so far by itself."""
-    if backend.startswith("litz"):
-        from litz.runtime import cuda_graphs
-
-        return cuda_graphs.recordings()
-    if backend.startswith("inductor") and torch.cuda.is_available():
-        from torch._inductor.cudagraph_trees import get_manager
-
-        manager = get_manager(torch.cuda.current_device(), create_if_none_exists=False)
-        return 0 if manager is None else sum(1 for _ in manager.get_roots())
-    return 0
 
 
 def line(row: Row) -> str:

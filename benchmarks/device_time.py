@@ -124,6 +124,20 @@ def kernels(step: Step, device: torch.device, calls: int = 5) -> list[DeviceKern
     return sorted(found, key=lambda kernel: -kernel.us)
 
 
+def graphs_made(backend: str) -> int:
+    """CUDA graphs that a backend of torch.compile has recorded so far by itself; 0 for eager."""
+    if backend.startswith("litz"):
+        from litz.runtime import cuda_graphs
+
+        return cuda_graphs.recordings()
+    if backend.startswith("inductor") and torch.cuda.is_available():
+        from torch._inductor.cudagraph_trees import get_manager
+
+        manager = get_manager(torch.cuda.current_device(), create_if_none_exists=False)
+        return 0 if manager is None else sum(1 for _ in manager.get_roots())
+    return 0
+
+
 def describe(device: torch.device) -> str:
     """The device and torch's version, for a table's first line."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"

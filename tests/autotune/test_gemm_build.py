@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,9 +17,12 @@ from litz.contractions.products.descriptors import can_use_descriptors
 from litz.contractions.products.gemm import make_gemm
 from litz.contractions.products.kernel import write_gemm
 from litz.contractions.products.offer import shape_of
+from litz.errors import KernelBuildError
 from litz.ir import KernelCall, Program, Template
-from litz.runtime.triton_build import Variant, compile_kernel, make_target
+from litz.runtime.cache import Cache
+from litz.runtime.triton_build import Binary, Variant, build, compile_kernel, make_target
 from litz.target import target_named, target_of
+from litz.target.devices import FAMILIES
 from support.gemm_cases import CASES, Case, case_params, randn
 
 SM_90 = make_target((9, 0))
@@ -141,3 +145,21 @@ def test_sizes_beyond_32_bits() -> None:
         (call,) = (op for op in program.operations if isinstance(op, KernelCall))
         assert ("tl.int64" in call.source.text) == (rows * 32768 > 2**31)
         assert compile_kernel(call.source, SM_90).asm["cubin"]
+
+
+def built(config: Config, cache: Cache) -> Binary:
+    program, template = product(torch.bfloat16)
+    source = write_gemm(make_gemm(template, program), config, program, "kernel")
+    return build(source, (9, 0), cache, Variant())
+
+
+def test_stages_that_do_not_fit_are_left_out(tmp_path: Path) -> None:
+    """Five stages of 48 KiB: a block of an H100 has 227."""
+    fewer = built(Config(128, 256, 64, 5, 8), Cache(tmp_path))
+    assert fewer.shared == built(Config(128, 256, 64, 4, 8), Cache(tmp_path)).shared <= 227 << 10
+
+
+def test_a_kernel_too_large_in_one_stage_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FAMILIES, 90, replace(FAMILIES[90], shared_kib=8))  # type: ignore[index]
+    with pytest.raises(KernelBuildError, match=r"bytes of shared memory with one stage; a block has 8192"):
+        built(Config(128, 256, 64, 2, 8), Cache(tmp_path))

@@ -48,6 +48,26 @@ for _dtype in (f32, bf16, f64, torch.int64, torch.int32, torch.int16, torch.int8
         CASES[_text] = cache(lambda m=_mode, d=_dtype: _scatter(m, d))
 
 
+def _special(mode: str, dtype: torch.dtype) -> Case:
+    """NaN on either side (of either sign), infinities, zeros of both signs, and many values of one element."""
+    bits = torch.int32 if dtype == f32 else torch.int64
+    nan = torch.tensor([float("nan")], dtype=dtype)
+    negative_nan = (nan.view(bits) | torch.iinfo(bits).min).view(dtype)
+    inf = torch.tensor([float("inf"), -float("inf"), 0.0, -0.0, -2.5, 3.5], dtype=dtype)
+    target = torch.cat([nan, negative_nan, inf, inf])
+    values = torch.cat([random(40, dtype=dtype), -random(40, dtype=dtype).abs(), inf, nan, negative_nan, -inf])
+    rows = torch.cat([torch.arange(80) % 8, 2 + torch.arange(6), torch.tensor([8, 9]), 8 + torch.arange(6)])
+    row = bounded(load("rows", (i0,), torch.int64), 14)
+    store = Store("t", (arg0,), load("a", (i0,), dtype), (row,), mode)  # type: ignore[arg-type]
+    return make({"t": target, "rows": rows, "a": values}, [], [len(values)], [], [store], tolerance=0.0)
+
+
+for _dtype in (f32, f64):
+    for _mode in ("max", "min"):
+        _text = f"scatter-special-{_mode}-{str(_dtype).removeprefix('torch.')}"
+        CASES[_text] = cache(lambda m=_mode, d=_dtype: _special(m, d))
+
+
 @case("scatter-rows")
 def _() -> Case:
     """The backward of an embedding: rows meet, columns do not."""

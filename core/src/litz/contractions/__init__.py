@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from litz_plugins import OptionsView, TemplateSpec
 
-from .attention import backward_offer, decode, library, offer, processor, written_offer
+from .attention import backward_offer, decode, library, masked_call, offer, processor, written_offer
 from .products.gemm import OPERANDS
 from .products.rows import offer_rows
 from .products.rows_loop import KINDS, offer_rows_loop
@@ -17,6 +17,7 @@ def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
         TemplateSpec("attention in blocks", processor.KINDS, processor.offer_blocked),
         TemplateSpec("attention", offer.KINDS, offer.offer_attention),
         TemplateSpec("attention of few queries", decode.KINDS, decode.offer_split),
+        TemplateSpec("attention with a mask", masked_call.KINDS, masked_call.offer_masked),
         TemplateSpec("attention, keys in place", library.KINDS, library.offer_in_place),
         TemplateSpec("attention, written out", written_offer.KINDS, written_offer.offer_written_out),
         TemplateSpec("attention's backward", backward_offer.KINDS, backward_offer.offer_attention_backward),

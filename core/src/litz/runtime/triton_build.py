@@ -20,7 +20,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -29,6 +29,7 @@ from typing import Any
 import torch
 
 from litz.errors import KernelBuildError
+from litz.target.devices import nearest_family
 from litz_plugins import CodegenContext, KernelSource
 
 from . import cuda_driver, native_launch
@@ -198,9 +199,21 @@ def build(source: KernelSource, capability: tuple[int, int], cache: Cache, varia
     return Binary((folder / "kernel.cubin").read_bytes(), **info)
 
 
+def _compile_fitting(source: KernelSource, capability: tuple[int, int], variant: Variant, folder: Path) -> Any:
+    """The kernel with as many stages as shared memory has room for: Triton's versions differ in what a stage takes."""
+    most = nearest_family(capability[0] * 10 + capability[1]).shared_kib << 10
+    asked = source.settings.get("num_stages", 1)
+    for stages in range(asked, 0, -1):
+        fewer = replace(source, settings={**source.settings, "num_stages": stages})
+        compiled = compile_kernel(fewer, make_target(capability), variant, folder)
+        if compiled.metadata.shared <= most:
+            return compiled
+    raise ValueError(f"{compiled.metadata.shared} bytes of shared memory with one stage; a block has {most}")
+
+
 def _make(source: KernelSource, capability: tuple[int, int], variant: Variant, folder: Path) -> None:
     try:
-        compiled = compile_kernel(source, make_target(capability), variant, folder)
+        compiled = _compile_fitting(source, capability, variant, folder)
     except Exception as error:
         kept = Path(tempfile.gettempdir()) / f"litz-{source.name}-{digest(source.text)[:8]}.py"
         kept.write_text(source.text)

@@ -10,17 +10,6 @@ large, by type and version, so `overflow` is the byte to be made of it.
 import triton
 import triton.language as tl
 
-if triton.knobs.runtime.interpret:
-
-    def _has_arithmetic(dtype):
-        return dtype != tl.bfloat16
-
-else:
-
-    @triton.jit
-    def _has_arithmetic(dtype: tl.constexpr):
-        return True
-
 
 @triton.jit
 def _float8_read(byte, shift: tl.constexpr, power: tl.constexpr, special: tl.constexpr):
@@ -129,10 +118,13 @@ def _to_f8e8m0fnu(value, overflow: tl.constexpr):
 
 # As half types. Triton's interpreter has no arithmetic of bfloat16, which stays in float32 there.
 
+if triton.knobs.runtime.interpret:
 
-@triton.jit
-def _as_half(value, dtype: tl.constexpr):
-    if _has_arithmetic(dtype):
+    def _as_half(value, dtype):
+        return value if dtype == tl.bfloat16 else value.to(dtype)
+
+else:
+
+    @triton.jit
+    def _as_half(value, dtype: tl.constexpr):
         return value.to(dtype)
-    else:
-        return value

@@ -312,7 +312,44 @@ def _random_bits(seed, position):
     return tl.randint(seed, position.to(tl.uint32)).to(tl.uint32, bitcast=True).to(tl.int64)
 
 
-# Atomic updates that the hardware has no instruction for: compare and swap until it has worked.
+# Atomic updates that the hardware has no instruction for. Maxima and minima of floats are those of their bits; for the
+# rest, compare and swap until it has worked.
+
+
+@triton.jit
+def _unsigned(bits):
+    if bits.dtype.primitive_bitwidth == 32:
+        return bits.to(tl.uint32, bitcast=True)
+    else:
+        return bits.to(tl.uint64, bitcast=True)
+
+
+@triton.jit
+def _atomic_extreme(place, value, mask, mode: tl.constexpr):
+    """The maximum or minimum of what is there, of 32 or 64 bits, and `value`; NaN if either is.
+
+    Floats without a sign are in the order of their bits, those with one in the opposite order, and all of these are
+    less as signed integers, greater as unsigned ones. The NaN that is stored is the last in either order, so that
+    nothing takes its place; a NaN that was there before is left alone.
+    """
+    old = tl.load(place, mask=mask, other=0.0, volatile=True)
+    live = mask & (old == old)
+    bits = _bits(value)
+    words = place.to(tl.pointer_type(bits.dtype), bitcast=True)
+    highest = tl.full([], -1, bits.dtype).to(_unsigned(bits).dtype, bitcast=True) >> 1
+    others = place.to(tl.pointer_type(_unsigned(bits).dtype), bitcast=True)
+    nan = value != value
+    if mode == "max":
+        bits = tl.where(nan, highest.to(bits.dtype, bitcast=True), bits)
+        # What is there is no less already for most: that is looked at first.
+        live = live & (nan | (value > old) | ((value == old) & (bits >= 0)))
+        tl.atomic_max(words, bits, live & (bits >= 0), sem="relaxed")
+        tl.atomic_min(others, _unsigned(bits), live & (bits < 0), sem="relaxed")
+    else:
+        bits = tl.where(nan, -1, bits)
+        live = live & (nan | (value < old) | ((value == old) & (bits < 0)))
+        tl.atomic_min(words, bits, live & (bits >= 0), sem="relaxed")
+        tl.atomic_max(others, _unsigned(bits), live & (bits < 0), sem="relaxed")
 
 
 @triton.jit
@@ -351,7 +388,7 @@ def _bits(value):
 @triton.jit
 def _atomic(base, offset, value, mask, mode: tl.constexpr):
     """Combine elements of 16, 32 or 64 bits with `value` where `mask` holds."""
-    # A lane that is done, or masked off, swaps element 0 with itself.
+    # A lane that is done swaps its element with itself, one that is masked off element 0.
     place = base + tl.where(mask, offset, tl.zeros_like(offset))
     words = place.to(tl.pointer_type(_bits(value).dtype))
     pending = mask

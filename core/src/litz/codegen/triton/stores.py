@@ -1,7 +1,8 @@
 """Stores of a tile, plain and combining.
 
-A combining store is an atomic operation. What the hardware has no atomic for (products, maxima that keep NaN, types of
-8 and 16 bits) goes through a helper that compares and swaps until it has won.
+A combining store is an atomic operation. The maximum and the minimum of floats are those of their bits as integers;
+what else the hardware has no atomic for (products, types of 8 and 16 bits) goes through a helper that compares and
+swaps until it has won.
 """
 
 from __future__ import annotations
@@ -39,9 +40,13 @@ def store_lines(tile: Tile, store: Store, inner: bool = False) -> None:
         given = f", {mask}" if masks else ""
         tile.emit(f'{native}({pointer}, {value}{given}, sem="relaxed")')
         return
+    mode = combining(store.mode, dtype)
+    if dtype in (torch.float32, torch.float64) and mode in ("max", "min"):
+        tile.emit(f'_atomic_extreme({pointer}, {value}, {mask}, "{mode}")')
+        return
     base, _, offset = pointer.partition(" + ")
     width = "_narrow" if dtype.itemsize == 1 else ""
-    tile.emit(f'_atomic{width}({base}, {offset}, {value}, {mask}, "{combining(store.mode, dtype)}")')
+    tile.emit(f'_atomic{width}({base}, {offset}, {value}, {mask}, "{mode}")')
 
 
 def _native(mode: str, dtype: torch.dtype) -> str | None:

@@ -70,7 +70,7 @@ def refuse(attention: Attention, original: Attention, program: Program) -> None:
     query, key, value = attention.query.layout, attention.key.layout, attention.value.layout
     buffers = [program.buffers[ref.buffer] for ref in (attention.query, attention.key, attention.value)]
     out = program.buffers[str(original.outputs[0])] if original.outputs[0] is not None else None
-    if out is None or any(_is_used(name, program) for name in original.outputs[1:]):
+    if out is None or any(is_used(name, program) for name in original.outputs[1:]):
         raise Unsuitable("someone reads more than the result (training: the logarithms of the sums)")
     if attention.blocks is not None:
         raise Unsuitable("it looks at some blocks of keys only")
@@ -92,7 +92,8 @@ def refuse(attention: Attention, original: Attention, program: Program) -> None:
         raise Unsuitable("keys and values have other batches or heads, or nobody knows that they do not")
 
 
-def _is_used(name: str | None, program: Program) -> bool:
+def is_used(name: str | None, program: Program) -> bool:
+    """Does anyone read a result?"""
     return name is not None and (bool(program.readers.get(name)) or name in program.output_buffers)
 
 
@@ -334,4 +335,15 @@ def _variables(loop: Loop) -> tuple[Symbol, ...]:
     return tuple(r.var for r in loop.ranges)
 
 
-__all__ = ["KINDS", "Meaning", "Unsuitable", "choose_split", "combine", "estimate", "offer_split", "replacement"]
+__all__ = [
+    "KINDS",
+    "Meaning",
+    "Unsuitable",
+    "choose_split",
+    "combine",
+    "estimate",
+    "is_used",
+    "make_meaning",
+    "offer_split",
+    "replacement",
+]

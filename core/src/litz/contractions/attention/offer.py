@@ -20,6 +20,8 @@ from .plan import AttentionPlan, Unsuitable, make_plan
 from .tiles import Tiles, fitting
 
 KINDS = ("flex_attention",)
+BIAS_FLOPS = 2
+"""Of a score that an element is converted for and added to."""
 
 
 def offer_attention(template: Attention, context: ChoiceContext) -> list[Choice]:
@@ -90,10 +92,18 @@ def kernel_call(plan: AttentionPlan, tiles: Tiles, meaning: Meaning | None = Non
 def estimate(plan: AttentionPlan, tiles: Tiles, target: Target, with_body: bool = True) -> Estimate:
     """Of a kernel that looks at all keys: how many blocks are listed is known at run time only. with_body: what becomes
     of the scores is counted."""
+    return estimate_scores(plan, scores_of(plan), tiles, target, with_body)
+
+
+def estimate_scores(
+    plan: AttentionPlan, scores: float, tiles: Tiles, target: Target, with_body: bool = True, biased: bool = False
+) -> Estimate:
+    """Of a kernel that computes so many scores. biased: what becomes of them is an element that is read and added."""
     program = plan.program
     batch, heads, rows, _ = map(program.hint, plan.size)
-    flops = {plan.dtype: 2 * scores_of(plan) * sum(plan.widths)}
-    flops[torch.float32] = flops.get(torch.float32, 0.0) + (body_flops(plan) if with_body else 0.0)
+    body = scores * BIAS_FLOPS if biased else scores / scores_of(plan) * body_flops(plan) if with_body else 0.0
+    flops = {plan.dtype: 2 * scores * sum(plan.widths)}
+    flops[torch.float32] = flops.get(torch.float32, 0.0) + body
     reads = sum(_bytes(ref, program) for ref in plan.attention.refs)
     writes = sum(_bytes(TensorRef(name, program.buffers[name].layout), program) for name in plan.outputs)
     pieces = batch * heads * ceil(rows / tiles.rows)
@@ -116,4 +126,13 @@ def _bytes(ref: TensorRef, program: Program) -> float:
     return float(elements * program.buffers[ref.buffer].dtype.itemsize)
 
 
-__all__ = ["KINDS", "body_flops", "choose_tiles", "estimate", "kernel_call", "offer_attention", "written"]
+__all__ = [
+    "KINDS",
+    "body_flops",
+    "choose_tiles",
+    "estimate",
+    "estimate_scores",
+    "kernel_call",
+    "offer_attention",
+    "written",
+]

@@ -1,5 +1,6 @@
 """The option `veto`: decisions by their keys, left out one by one, by maker, or all; the results stay right."""
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,12 @@ import torch
 from litz import report
 from litz.compiler import MAKERS
 from litz.errors import InvalidOptionError
-from litz.pipeline import make_compiler
+from litz.pipeline import capture, make_compiler, prepare_graph, schedule_prepared
+from litz.report.log import Log
 from litz_plugins import VETOED, Gate, Pass, PassContext, Vetoes, hookimpl
 from litz_plugins.manager import make_plugins
 from litz_plugins.vetoes import key_of, parts_of, read_vetoes
+from support.retarget import to_cuda
 
 
 @pytest.mark.parametrize("parts", [("", "fuse", ""), ("", "fuse", "a+b"), ("g", "fuse", ""), ("g", "fuse", "a: b/c")])
@@ -148,3 +151,56 @@ def test_a_mistyped_maker_is_an_error():
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path):
     with pytest.raises(InvalidOptionError, match=r"files that can be read.*nothing"):
         make_compiler(options={"veto": [f"@{tmp_path}/nothing"]})
+
+
+# --------------------------------------------------------------------------------------------- what only CUDA graphs do
+
+
+def cuda_keys(veto=()):
+    """(the schedules, the keys taken, those left out) of a layer's forward and backward, for a GPU that is not here."""
+    log = Log()
+    compiler = make_compiler(options={"veto": veto, "debug": True})
+
+    def run(backend):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        pairs = [[torch.randn(*size, requires_grad=True) for size in ((4096, n), (n,))] for n in (96, 160, 224)]
+        small = torch.randn(16, 8), torch.randn(24, 8)
+
+        def layers(pairs, small):
+            normed = [torch.nn.functional.rms_norm(x, w.shape, w).cos().sum() for x, w in pairs]
+            return sum(normed), [each.sum(1) for each in small]
+
+        torch.compile(layers, backend=backend, dynamic=False)(pairs, small)[0].backward()
+
+    schedules = []
+
+    def keep(graph):
+        prepared = prepare_graph(to_cuda(graph), compiler, log)
+        schedules.append(schedule_prepared(prepared, compiler, log))
+        return lambda args: torch.fx.Interpreter(graph.module).run(*args, enable_io_processing=False)
+
+    run(functools.partial(capture, compile_graph=keep, compiler=compiler))
+    return schedules, list(log.gate.taken), list(log.gate.left_out)
+
+
+@pytest.fixture(scope="module")
+def on_cuda():
+    return cuda_keys()
+
+
+@pytest.mark.parametrize("maker", ["split_reductions", "finish_in_one_launch", "run_beside"])
+def test_each_of_a_schedule_passes_decisions(maker, on_cuda):
+    schedules, taken, _ = on_cuda
+    mine = [key for key in taken if parts_of(key)[1] == maker and parts_of(key)[2]]
+    assert mine
+    made, now, left_out = cuda_keys((mine[-1],))
+    assert left_out == [mine[-1]] and mine[-1] not in now
+    assert list(map(str, made)) != list(map(str, schedules))
+
+
+def test_nothing_at_all_is_decided_for_a_gpu(on_cuda):
+    made, taken, left_out = cuda_keys(("*",))
+    assert not taken and "lower" in {parts_of(key)[1] for key in left_out}
+    externs = lambda schedules: sum(len(list(schedule.externs)) for schedule in schedules)
+    assert externs(made) > externs(on_cuda[0])

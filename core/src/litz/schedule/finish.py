@@ -50,6 +50,7 @@ def finish_in_one_launch(schedule: Schedule, context: PassContext) -> Schedule:
         if count < LEAST:
             context.record(subject, "two launches", f"fewer than {LEAST} such kernels: the counters cost as much")
             return schedule
+        context.gate.take(context.pass_name, steps[first].name)
         context.record(subject, "one launch", REASON, about=steps[first].name)
     return replace(schedule, steps=tuple(joined.steps[n] for n in joined.order())) if count else schedule
 
@@ -89,7 +90,7 @@ class _Joined:
             return False
         if exceeds(self.most, *a.loops, finish) or why_not_finish(a.loop, a.finish, finish, self.roots) is not None:
             return False
-        if not self.graph.is_contractible(first, second) or not self.context.allows(a.name):
+        if not self.graph.is_contractible(first, second) or self.context.gate.forbids(self.context.pass_name, a.name):
             return False
         self.graph.contract(first, second)
         self.steps[first] = replace(a, fused=(*a.fused, *step.fused), finish=(*a.finish, finish))

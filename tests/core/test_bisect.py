@@ -110,12 +110,15 @@ def test_nothing_is_measured_twice():
 
 
 def outcome(ms=10.0, taken=("g:fuse/a+b", "g:fuse/c+d", "g:lower/exp", "g:order_steps"), calls=30, **more):
-    return Outcome({"f": (5.0,) * 2 + (ms / 1e3,) * (calls - 2)}, tuple(Taken(key) for key in taken), **more)
+    times = {"f": (5.0,) * 2 + (ms / 1e3,) * (calls - 2)}
+    return Outcome(times, taken=tuple(Taken(key) for key in taken), **more)
 
 
 def test_the_time_of_a_round_has_every_function_by_its_share_of_calls():
     two = Outcome({"f": (9.0,) + (0.01,) * 39, "backward": (9.0,) + (0.02,) * 19, "once": (9.0,)})
     assert two.seconds == pytest.approx(0.01 + 0.02 / 2) and two.enough
+    some = Outcome({"f": (0.01,) * 20, "backward": (0.02,) * 20}, {"f": 40, "backward": 20})  # 20 calls are profiled
+    assert some.seconds == pytest.approx(0.01 + 0.02 / 2)
     assert not Outcome({"f": (1.0,) * 6}).enough and not Outcome().enough
 
 
@@ -280,6 +283,7 @@ def test_a_plugin_at_fault(litz, monkeypatch):
         (outcome(failure="ValueError: no", log="a\nb"), r"does not run with litz: ValueError: no(.|\n)*--wrong"),
         (outcome(failure="it ran for more than 600 s"), "ran for more than 600 s"),
         (Outcome(), r'calls nothing that it compiled(.|\n)*backend="litz"'),
+        (outcome(0.0), r"no kernel ran on a GPU(.|\n)*--clock wall"),
         (outcome(calls=6), r"too few calls to be timed \(f 6\)(.|\n)*--repeat 20"),
     ],
 )

@@ -72,6 +72,10 @@ def check_calls(outcome: Outcome, name: str) -> None:
             f"the script calls nothing that it compiled with litz (run with {name})",
             todo='have it call a function or module made by torch.compile(..., backend="litz")',
         )
+    if outcome.enough and not outcome.seconds:
+        raise BisectError(
+            f"no kernel ran on a GPU (run with {name}), and kernels are what is timed", todo="measure by --clock wall"
+        )
     if not outcome.enough:
         calls = ", ".join(f"{site} {len(times)}" for site, times in outcome.times.items())
         raise BisectError(

@@ -79,13 +79,14 @@ class Taken:
 class Outcome:
     """What a run came to.
 
-    times: seconds of each timed call by function, in order; "backward" is that of autograd. taken: the decisions that
-    can be vetoed, in order. kernels: graph and name -> (nodes, loops, digest of its text). differences: of results from
-    eager's, the worst first. options: the script's own. failure: why there is nothing to measure, '' if there is. log:
-    what the script wrote.
+    times: seconds of each timed call by function, in order; "backward" is that of autograd. calls: how many there were,
+    timed or not; those that were timed, unless it says otherwise. taken: the decisions that can be vetoed, in order.
+    kernels: graph and name -> (nodes, loops, digest of its text). differences: of results from eager's, the worst first.
+    options: the script's own. failure: why there is nothing to measure, '' if there is. log: what the script wrote.
     """
 
     times: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    calls: Mapping[str, int] = field(default_factory=dict)
     taken: tuple[Taken, ...] = ()
     kernels: Mapping[str, tuple[str, tuple[str, ...], str]] = field(default_factory=dict)
     differences: tuple[Mapping[str, Any], ...] = ()
@@ -108,8 +109,9 @@ class Outcome:
     def seconds(self) -> float:
         """Of one round: the median of each function, weighted by how often it is called beside the others."""
         warm = {site: times for site, times in self.warm.items() if len(times) >= FEWEST}
-        most = max((len(self.times[site]) for site in warm), default=1)
-        return sum(statistics.median(times) * len(self.times[site]) / most for site, times in warm.items())
+        count = {site: self.calls.get(site, len(self.times[site])) for site in warm}
+        most = max(count.values(), default=1)
+        return sum(statistics.median(times) * count[site] / most for site, times in warm.items())
 
     @property
     def spread(self) -> float:
@@ -212,6 +214,7 @@ def _outcome(data: Mapping[str, Any], log: str) -> Outcome:
         failure = (data["trace"].strip().splitlines() or [f"it ended with status {data['status']}"])[0]
     return Outcome(
         times={site: tuple(t for t in times if t is not None) for site, times in data["times"].items()},
+        calls={site: len(times) for site, times in data["times"].items()},
         taken=tuple(taken.values()),
         kernels=kernels,
         differences=tuple(data["differences"]),

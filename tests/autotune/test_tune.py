@@ -136,11 +136,12 @@ def test_without_the_local_cache_nothing_is_kept(tuned: Make) -> None:
         assert compile_.autotune.counters.tuned == 1 and compile_.autotune.counters.local_puts == 0
 
 
-def test_a_spent_budget_leaves_the_library_and_is_not_remembered(tuned: Make) -> None:
+def test_a_spent_budget_leaves_it_to_the_estimate_and_is_not_remembered(tuned: Make) -> None:
     timer = FakeTimer((("library", 100), ("good", 50)))
-    late = tuned(timer, rivals.good, **{"autotune.budget": 0.0})
+    late = tuned(timer, rivals.good, **{"autotune.budget_s": 0.0})
     late(torch.mm, A, B)
-    assert late.chosen == ["aten.mm.default"] and "autotune.budget is spent" in late.reasons[0]
+    assert late.chosen == ["aten.mm.default"] and "autotune.budget_s is spent" in late.reasons[0]
+    assert late.reasons[0].startswith("by its estimate") and late.decisions[0].considered
     in_time = tuned(timer, rivals.good)
     in_time(torch.mm, A, B)
     assert in_time.chosen == ["good"]

@@ -31,7 +31,7 @@ def width(text):
     return max(map(len, text.splitlines()), default=0)
 
 
-@pytest.mark.parametrize("command", ["doctor", "plugins", "options", "cache", "explain", "bench-kernels"])
+@pytest.mark.parametrize("command", ["doctor", "plugins", "options", "cache", "explain", "bisect", "bench-kernels"])
 def test_help_is_there_and_fits(litz, command):
     result = litz(command, "--help")
     assert result.exit_code == 0 and width(result.output) <= 80

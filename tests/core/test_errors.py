@@ -7,6 +7,7 @@ import pytest
 
 import litz.errors as errors
 from litz.errors import (
+    BisectError,
     CacheError,
     CodegenError,
     CompileError,
@@ -49,6 +50,7 @@ EXAMPLES = [
     (UnknownOptionError("x.y", ["fusion"], missing_plugin="x"), ["install the plugin 'x'"]),
     (UnknownOptionError("qqq", ["fusion"]), ["litz options"]),
     (InvalidOptionError("debug", 3, "True or False"), ["'debug'", "3", "True or False"]),
+    (BisectError("too few calls", where="in f", todo="call more"), ["too few calls", "in f", "call more"]),
     (CompilerNotFoundError(["g++"]), ["g++", compiler_install_hint(), "litz doctor"]),
     (
         KernelBuildError("k1", ["g++", "a b.cpp"], "x" * 9000 + "error: no", "/tmp/k1.cpp"),

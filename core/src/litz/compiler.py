@@ -12,13 +12,19 @@ import torch
 from litz import report as reports
 from litz.builtin import builtin_plugins
 from litz.capture import torch_api
+from litz.errors import InvalidOptionError
 from litz.options import Options, make_options, make_plugin_settings
 from litz.runtime.cache import Cache
 from litz.runtime.peers import Peers
 from litz.schedule.asked import Asked
 from litz.target import make_target
-from litz_plugins import Ask, Target, TargetSpec, unknown_target
+from litz_plugins import Ask, Target, TargetSpec, Vetoes, unknown_target
+from litz_plugins.errors import nearest
 from litz_plugins.manager import Plugins, make_plugins
+from litz_plugins.vetoes import read_vetoes
+
+MAKERS = ("lower", "layout", "choose", "fuse", "plan_memory", "cuda_graphs")
+"""Who decides, beside the passes: what the option `veto` can leave out by name."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,8 @@ class Compiler:
     """Who asked for reports where torch.compile was called: a backward may be compiled in a thread of autograd's."""
     targets: dict[torch.device, Target] = field(default_factory=dict)
     """The targets made so far: each device's is made once."""
+    vetoes: Vetoes = field(default_factory=Vetoes)
+    """The decisions that no graph of this compile may take."""
 
     def target_of(self, device: torch.device) -> Target:
         """The target of a device, as it was when this compile first met it. Errors: CalibrationError."""
@@ -62,4 +70,22 @@ def make_compiler(
         plugins = make_plugins(builtin_plugins(), disable=settings.disable, on_plugin_error=settings.on_error)
     opts = make_options(mode, options, plugins.option_specs())
     peers = Peers(torch_api.default_store) if opts.share_builds else None
-    return Compiler(opts, plugins, Cache(opts.cache_dir, opts.cache, peers), reports.collectors())
+    cache = Cache(opts.cache_dir, opts.cache, peers)
+    return Compiler(opts, plugins, cache, reports.collectors(), vetoes=_read_vetoes(opts, plugins))
+
+
+def _read_vetoes(options: Options, plugins: Plugins) -> Vetoes:
+    """The option `veto`, its files read. Errors: InvalidOptionError."""
+    if not options.veto:
+        return Vetoes()
+    try:
+        vetoes = read_vetoes(options.veto)
+    except OSError as error:
+        raise InvalidOptionError("veto", options.veto, f"files that can be read: {error}") from error
+    known = {*MAKERS, *(item.name for item in plugins.passes(options))}
+    for maker in sorted(vetoes.makers - known):
+        near = nearest(maker, known)
+        meant = f" (did you mean {near!r}?)" if near else ""
+        accepted = f"keys of {', '.join(sorted(known))}; nobody who decides is called {maker!r}{meant}"
+        raise InvalidOptionError("veto", options.veto, accepted)
+    return vetoes

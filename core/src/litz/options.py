@@ -96,6 +96,11 @@ class Options:
     max_fusion_size: int | None = _option(
         None, "most nodes of the graph, after decompositions, in one fused kernel; unset: no limit", least=1
     )
+    veto: tuple[str, ...] = _option(
+        (),
+        "decisions not to take, by their keys, or @FILE with a key a line; `litz bisect` finds them",
+        affects_code=False,
+    )
     memory_planning: bool = _option(
         True, "let buffers take over the memory of dead ones, and small ones on CUDA share one allocation"
     )

@@ -43,7 +43,7 @@ from litz.schedule import check_schedule, make_schedule
 from litz.schedule.choices import choose_templates, fits
 from litz.schedule.fusion_size import most_operations
 from litz.schedule.schedule import Schedule, Step
-from litz_plugins import Choice, ChoiceContext, Decision, Estimate, KernelSource
+from litz_plugins import VETOED, Choice, ChoiceContext, Decision, Estimate, Gate, KernelSource
 from litz_plugins.manager import Plugins
 
 
@@ -131,7 +131,7 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
         plan, sources = merge_equal(plan, generate(plan, compiler, log.note), log.note)
         wrapper = generate_wrapper(plan, sources)
     with log.stage("build"):
-        compiled = build(plan, sources, wrapper, compiler)
+        compiled = build(plan, sources, wrapper, _allowed(compiler, "cuda_graphs", log.gate))
     compiled = replace(compiled, output_strides=changed_strides(graph, prepared))
     if graph.frozen_values:
         names = graph.input_names
@@ -148,6 +148,7 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
         log.seconds,
         plugins.names(),
         attachments=log.attachments,
+        gate=log.gate,
     )
     reports.publish(report, options.report_dir, compiler.collectors)
     plugins.compile_finished(report)
@@ -163,6 +164,7 @@ def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> 
 def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
     """The graph after the graph passes, its tensors in the layouts that a plugin chose."""
     options, plugins = compiler.options, compiler.plugins
+    log.gate = Gate(graph.name, compiler.vetoes, log.gate.taken, log.gate.left_out)
     with log.stage("graph passes"):
         if options.freezing:
             graph = freeze(graph)
@@ -174,7 +176,9 @@ def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
         graph = decompose(passed, added, decompositions(compiler), _kept_whole(compiler)) if added else passed
         needs = _layout_needs(compiler)
         planned = plugins.select_layout(graph, options, needs.of, compiler.target_of)
-        if planned is not None:
+        if planned is not None and (planned[1].strides or planned[1].conversions) and not log.gate.take("layout"):
+            log.note(Decision("graph", graph.name, "layouts left alone", VETOED, plugin=planned[0]))
+        elif planned is not None:
             graph = apply_layout(graph, planned[1], planned[0], log.note, needs.of)
             log.attachments.update(planned[1].attachments)
             if graph.frozen_values:
@@ -219,7 +223,16 @@ def _schedule_program(program: Program, compiler: Compiler, log: Log) -> Schedul
 
 def _passed_on(compiler: Compiler, log: Log) -> dict[str, Any]:
     """What every pass, and fusion, is handed beside its noun."""
-    return {"options": compiler.options, "note": log.note, "target_of": compiler.target_of, "ask": compiler.ask}
+    shared = {"options": compiler.options, "note": log.note, "target_of": compiler.target_of, "ask": compiler.ask}
+    return {**shared, "gate": log.gate}
+
+
+def _allowed(compiler: Compiler, option: str, gate: Gate) -> Compiler:
+    """The compiler, with an option switched off that was vetoed."""
+    options = compiler.options
+    if not getattr(options, option) or gate.take({"memory_planning": "plan_memory"}.get(option, option)):
+        return compiler
+    return replace(compiler, options=options.replace(**{option: False}))
 
 
 def plan_schedule(schedule: Schedule, compiler: Compiler, log: Log | None = None) -> ExecutionPlan:
@@ -233,7 +246,7 @@ def plan_schedule(schedule: Schedule, compiler: Compiler, log: Log | None = None
         plan = plan_execution(
             schedule,
             estimate=estimate,
-            options=compiler.options,
+            options=_allowed(compiler, "memory_planning", log.gate).options,
             note=log.note,
             target_of=compiler.target_of,
         )
@@ -244,9 +257,8 @@ def plan_schedule(schedule: Schedule, compiler: Compiler, log: Log | None = None
 
 def _lower(graph: Graph, compiler: Compiler, log: Log) -> Program:
     try:
-        return lower(
-            graph, lowerings(compiler), compiler.options, _layout_needs(compiler).of, log.note, compiler.target_of
-        )
+        needs, gate = _layout_needs(compiler).of, log.gate
+        return lower(graph, lowerings(compiler), compiler.options, needs, log.note, compiler.target_of, gate)
     except LoweringError as error:
         plugin = compiler.plugins.lowering_owner(error.op)
         if not plugin:
@@ -284,7 +296,7 @@ def _choose(program: Program, compiler: Compiler, log: Log) -> Program:
             return None
         return compiler.plugins.select_choice(choices, context(operation, current))
 
-    chosen = choose_templates(program, offer, select, log.note)
+    chosen = choose_templates(program, offer, select, log.note, log.gate)
     if compiler.options.debug and chosen is not program:
         verify(chosen)
     return chosen

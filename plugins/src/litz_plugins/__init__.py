@@ -59,6 +59,7 @@ from litz_plugins.records import (
     TemplateSpec,
     unknown_target,
 )
+from litz_plugins.vetoes import VETOED, Gate, Vetoes
 
 __version__ = "0.1.0"
 
@@ -66,6 +67,7 @@ __all__ = [
     "COUNTERS",
     "SHARES",
     "STAGES",
+    "VETOED",
     "Ask",
     "Choice",
     "ChoiceContext",
@@ -77,6 +79,7 @@ __all__ = [
     "DuplicateRegistrationError",
     "Estimate",
     "FewRows",
+    "Gate",
     "HookSignatureError",
     "JoiningCodegen",
     "KernelSource",
@@ -101,6 +104,7 @@ __all__ = [
     "TargetSpec",
     "TemplateSpec",
     "UnknownHookError",
+    "Vetoes",
     "__version__",
     "hookimpl",
     "make_plugins",

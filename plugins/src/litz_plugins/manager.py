@@ -54,6 +54,7 @@ from litz_plugins.records import (
     unknown_target,
 )
 from litz_plugins.validate import HOOKS, check_hooks
+from litz_plugins.vetoes import VETOED, Gate
 
 T = TypeVar("T")
 
@@ -409,23 +410,26 @@ class Plugins:
         passes: Sequence[Pass] | None = None,
         target_of: TargetOf = unknown_target,
         ask: Ask | None = None,
+        gate: Gate | None = None,
     ) -> Noun:
         """Run a stage's passes over ``noun`` and return what the last one returns.
 
         note: takes the decisions that passes record. verify: called with each result; what it raises is blamed on that
         pass. verify_builtin: the built-in passes' results too. passes: to save asking again, what
         `passes(options, stage)` returned. target_of, ask: for the
-        passes' context.
+        passes' context. gate: the decisions that must not be taken, passes among them.
 
         Errors: PluginHookError naming plugin and pass; PassOrderError.
         """
-        estimate = functools.partial(self.estimate_runtime, options=options)
+        estimate, gate = functools.partial(self.estimate_runtime, options=options), gate or Gate()
         for pass_ in self.passes(options, stage) if passes is None else passes:
             if self._sources[pass_.plugin].status == "failed":  # dropped while this loop was running
                 continue
-            context = PassContext(
-                options, stage, pass_.name, pass_.plugin, estimate, note, target_of=target_of, ask=ask
-            )
+            if gate.forbids(pass_.name):
+                note(Decision(stage, f"pass {pass_.name}", "not run", VETOED, plugin=pass_.plugin))
+                continue
+            known: dict[str, Any] = {"target_of": target_of, "ask": ask, "gate": gate}
+            context = PassContext(options, stage, pass_.name, pass_.plugin, estimate, note, **known)
             start = time.perf_counter()
             try:
                 result = pass_.run(noun, context)
@@ -437,6 +441,8 @@ class Plugins:
                 self._failed(pass_.plugin, f"pass {pass_.name!r} ({stage} stage)", cause)
                 continue  # without the plugin: the noun as it was before the pass
             self.pass_finished(pass_, noun, result, time.perf_counter() - start)
+            if result is not noun:
+                gate.take(pass_.name)
             noun = result
         return noun
 

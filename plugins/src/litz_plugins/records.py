@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from litz_plugins.nouns import KernelPlan, Noun, Operation, OptionsView, Program
+from litz_plugins.vetoes import Gate, key_of
 
 Stage = Literal["graph", "program", "schedule"]
 STAGES: tuple[Stage, ...] = ("graph", "program", "schedule")
@@ -204,7 +205,8 @@ class Decision:
     """One decision on record: what was chosen for ``subject``, why, and what else was considered.
 
     stage: "graph", "lower", "program", "schedule" or a later one ("codegen", "runtime"). considered: (name,
-    microseconds) of each candidate, None where no cost is known. plugin: who decided; "core" for core itself.
+    microseconds) of each candidate, None where no cost is known. plugin: who decided; "core" for core itself. key: what
+    the option `veto` calls it (`litz_plugins.vetoes`), '' where it cannot be left out alone.
     """
 
     stage: str
@@ -213,6 +215,7 @@ class Decision:
     reason: str
     considered: tuple[tuple[str, float | None], ...] = ()
     plugin: str = "core"
+    key: str = ""
 
     def __str__(self) -> str:
         text = f"{self.subject}: {self.chosen} ({self.reason})"
@@ -246,7 +249,7 @@ class PassContext:
     ``estimate(operation, target, program)``, asks ``litz_estimate_runtime``; None when nobody knows. note: takes a
     Decision (use `record`). target_of: called with a torch.device, gives its `Target`. ask: as `estimate`, of the
     plugins other than core, with the name of the one that answers; remembered by the structure of a loop. None where
-    no plugin has an opinion on any operation.
+    no plugin has an opinion on any operation. gate: the decisions that this compile must not take (use `allows`).
     """
 
     options: OptionsView
@@ -258,6 +261,15 @@ class PassContext:
     attach: Callable[[str, str], None] = _no_attachment
     target_of: TargetOf = unknown_target
     ask: Ask | None = None
+    gate: Gate = field(default_factory=Gate)
+
+    def allows(self, about: str) -> bool:
+        """May the pass do what it is about to do? False where the option `veto` names it: do the other thing then.
+
+        about: what the decision is about, the same in every run: the name of the node or operation that it is taken
+        for. A pass that asks can be undone decision by decision, and `litz bisect` finds the one that does harm.
+        """
+        return self.gate.take(self.pass_name, about)
 
     def record(
         self,
@@ -266,10 +278,12 @@ class PassContext:
         reason: str,
         considered: Sequence[tuple[str, float | None]] = (),
         plugin: str = "",
+        about: str = "",
     ) -> None:
         """Put a decision on record: ``chosen`` for ``subject`` because of ``reason``; considered: (name, us) pairs.
-        plugin: who decided, where that is not the pass's own."""
-        self.note(Decision(self.stage, subject, chosen, reason, tuple(considered), plugin or self.plugin))
+        plugin: who decided, where that is not the pass's own. about: what `allows` was asked about, where it was."""
+        key = key_of(self.gate.graph, self.pass_name, about) if about else ""
+        self.note(Decision(self.stage, subject, chosen, reason, tuple(considered), plugin or self.plugin, key))
 
 
 @dataclass(frozen=True)

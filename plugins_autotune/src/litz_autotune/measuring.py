@@ -37,15 +37,23 @@ CLOSE = 1.1
 HOPELESS, HOPELESS_AFTER, HOPELESS_SECONDS = 2.0, 4, 1.0
 """Where so many candidates took so many times the library's time, and screening them so long, the rest is left out."""
 
-OVER_BUDGET = "not measured: autotune.budget is spent"
+OVER_BUDGET = "not measured: its share of autotune.budget_s is spent"
 SLOWER = "clearly slower than the best"
 FAR_SLOWER = "not measured: those that promised more are far slower than the library"
 NOT_BEST = "not among the best"
 
 
+def resumed(record: Record | None) -> dict[str, Measurement]:
+    """What an incomplete record has measured already: what was left for want of time is to be done."""
+    found = {} if record is None else dict(record.measured)
+    done = {name: each for name, each in found.items() if each.us < inf or each.reason != OVER_BUDGET}
+    return {name: replace(each, reason="") if each.reason == OVER_BUDGET else each for name, each in done.items()}
+
+
 @dataclass
 class Measuring:
-    """One contest while it is measured. deadline: on `time.monotonic`'s clock. library_allowed: may the library win?"""
+    """One contest while it is measured. deadline: on `time.monotonic`'s clock. library_allowed: may the library win?
+    measured: what is known from the beginning (`resumed`), and what is found."""
 
     contest: Contest
     runner: Runner
@@ -82,12 +90,14 @@ class Measuring:
     # Each alone, so that one which crashes costs no other anything.
 
     def _screen(self, heat: Heat, compilation: Precompilation, display: Display) -> None:
+        waiting = [entrant.name for entrant in heat.offers if entrant.name not in self.measured]
         if time.monotonic() > self.deadline:
-            return self._over_budget([entrant.name for entrant in heat.offers])
+            return self._over_budget(waiting)
         start = time.monotonic()
-        self._screened(heat, [heat.baseline.name])
+        if heat.baseline.name not in self.measured:
+            self._screened(heat, [heat.baseline.name])
         self.counters.screen_seconds += time.monotonic() - start
-        spent, waiting = 0.0, [entrant.name for entrant in heat.offers]
+        spent = 0.0
         for batch in compilation.ready(waiting, max(1, len(getattr(self.runner, "workers", ())))):
             self.measured |= {name: failed(problem) for name, problem in batch.items() if problem}
             names = [name for name, problem in batch.items() if not problem]

@@ -46,7 +46,7 @@ class Autotune:
             OptionSpec("backends", tuple, (LIBRARY_BACKEND, TEMPLATE_BACKEND), "what may run a contraction"),
             OptionSpec("fusion", bool, True, "a contraction's kernel may do its users and producers too"),
             OptionSpec("search_cache", bool, False, "use what was measured before where nothing is measured"),
-            OptionSpec("budget", float, 120.0, "seconds that one graph may spend on measuring"),
+            OptionSpec("budget_s", float, 120.0, "seconds that one graph may spend on measuring"),
             OptionSpec("timeout", float, 30.0, "seconds after which a measurement is given up"),
             OptionSpec("in_subprocess", bool, True, "measure in another process, which may crash"),
             OptionSpec("multi_device", bool, False, "screen candidates on all devices of the same name"),
@@ -69,7 +69,7 @@ class Autotune:
     def litz_compile_started(self, options: OptionsView) -> None:
         if not is_active(options):
             return
-        self.tuner.start(options["autotune.budget"])
+        self.tuner.start(options["autotune.budget_s"])
         if measures(options) and torch.cuda.is_available():
             # A process that measures takes seconds to start: while this one captures.
             self._runner(options, "cuda", None).start()

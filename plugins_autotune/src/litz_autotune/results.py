@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from litz.runtime.cache import Cache
+from litz.runtime.cache import Cache, digest
 
 from .problem import Problem
 from .timing import Measurement
@@ -23,6 +23,8 @@ VERSION = 1
 KIND = "autotune"
 """The cache's kind of these entries, as `litz cache info` lists it."""
 FILE = "record.json"
+PARTIAL = "autotune-partial"
+"""The kind of those that are not complete: each of them what was measured until then."""
 PATIENCE = 600.0
 """Seconds to wait for another process that measures the same: two at once on one device disturb each other."""
 LIBRARY = "library"
@@ -114,6 +116,18 @@ class LocalStore:
             self.counters.local_hits += 1
             return found
         return measure()[0]  # an entry of another version: not overwritten, not used
+
+    def partial(self, key: str) -> tuple[Record | None, int]:
+        """The last record of what was measured for a key before a budget was spent, None if there is none; and how many
+        there are."""
+        record, count = None, 0
+        while (folder := self.cache.find(PARTIAL, digest(key, str(count)), (FILE,))) is not None:
+            record, count = _read(folder) or record, count + 1
+        return record, count
+
+    def put_partial(self, key: str, record: Record, count: int) -> None:
+        """Keep an incomplete record, after `count` others."""
+        self.cache.build(PARTIAL, digest(key, str(count)), lambda folder: _write(folder, record), (FILE,))
 
     def put(self, key: str, record: Record) -> None:
         """Keep a record that came from elsewhere."""

@@ -8,20 +8,21 @@ stays. Under `autotune.search_cache` alone nothing is measured, and what was mea
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
 from litz.contractions.subprogram import cut
 from litz.ir import KernelCall
+from litz.schedule.choices import by_estimate
 from litz_plugins import Choice, ChoiceContext, Estimate, OptionsView
 
 from .account import Contested, render_picture, render_text
+from .budget import Budget
 from .contest import Contest, make_contest
 from .decide import Verdict, decide
 from .errors import NoValidChoicesError
-from .measuring import Measuring, considered
+from .measuring import OVER_BUDGET, Measuring, considered, resumed
 from .pool import Runner
 from .precompile import sources_of
 from .problem import describe
@@ -51,7 +52,7 @@ class Tuner:
         rejections: Rejections = lambda context: (),
     ) -> None:
         self.runner, self.counters, self.timer, self.rejections = runner, counters, timer, rejections
-        self.deadline = float("inf")
+        self.budget = Budget()
         self._remotes: dict[str, RemoteStore] = {}
         self._seen: dict[str, Record] = {}  # of this compile: equal problems are measured once, whatever is kept
         self._contested: dict[str, Contested] = {}  # of this compile
@@ -60,7 +61,7 @@ class Tuner:
 
     def start(self, budget: float) -> None:
         """A compile begins, which may spend `budget` seconds on measurements."""
-        self.deadline = time.monotonic() + budget
+        self.budget = Budget(budget)
         self._seen.clear()
         self._contested.clear()
 
@@ -79,6 +80,8 @@ class Tuner:
         contest = make_contest(context, offers)
         if is_measured(context.options, context.operation.kind):
             record = self._record(contest, offers, context)
+            if library_allowed and _is_unmeasured(record, offers):
+                return self._estimated(choices, context)
         else:
             known = self._known(contest, context)
             if known is None:
@@ -103,6 +106,13 @@ class Tuner:
         reason = f"there is no {context.target.type} device here to measure on"
         chosen = library or min(offers, key=lambda c: float("inf") if c.estimate is None else c.estimate.us)
         context.record(chosen.name, reason, estimated, plugin="autotune")
+        return chosen
+
+    def _estimated(self, choices: Sequence[Choice], context: ChoiceContext) -> Choice:
+        """What the estimates choose, for a contraction that nothing was measured of."""
+        chosen = by_estimate(choices, context) or choices[0]
+        estimated = [(c.name, None if c.estimate is None else c.estimate.us) for c in choices]
+        context.record(chosen.name, f"by its estimate: {OVER_BUDGET}", estimated, plugin="autotune")
         return chosen
 
     def _unknown(self, library: Choice | None, offers: Sequence[Choice], context: ChoiceContext) -> Choice:
@@ -140,18 +150,21 @@ class Tuner:
     def _record(self, contest: Contest, offers: Sequence[Choice], context: ChoiceContext) -> Record:
         if contest.key in self._seen:
             return self._seen[contest.key]
-        store = LocalStore(context.cache, self.counters)
-
+        store, kept = LocalStore(context.cache, self.counters), context.options["autotune.local_cache"]
         remote = self._remote(context)
 
         def measure() -> tuple[Record, bool]:
             found = None if remote is None else remote.find(contest.key, contest.problem)
             if found is not None:
                 return found, True
-            record, complete = self._measuring(contest, context).record(offers)
+            before, count = store.partial(contest.key) if kept else (None, 0)
+            with self.budget.deadline(context) as deadline:
+                measuring = self._measuring(contest, context, deadline, before)
+                record, complete = measuring.record(offers)
+            if kept and not complete and len(resumed(record)) > len(resumed(before)):
+                store.put_partial(contest.key, record, count)
             return (remote.put(contest.key, record) if remote is not None and complete else record), complete
 
-        kept = context.options["autotune.local_cache"]
         record = store.make(contest.key, measure) if kept else measure()[0]
         self._seen[contest.key] = record
         return record
@@ -180,8 +193,14 @@ class Tuner:
             self._remotes[url] = RemoteStore(url, self.counters)
         return self._remotes[url]
 
-    def _measuring(self, contest: Contest, context: ChoiceContext) -> Measuring:
+    def _measuring(self, contest: Contest, context: ChoiceContext, deadline: float, before: Record | None) -> Measuring:
         self.counters.tuned += 1
         runner = self.runner(context.options, context.target.type, context.target.index)
         library_allowed = LIBRARY_BACKEND in context.options["autotune.backends"]
-        return Measuring(contest, runner, context, self.counters, self.deadline, self.timer, library_allowed)
+        known = resumed(before)
+        return Measuring(contest, runner, context, self.counters, deadline, self.timer, library_allowed, known)
+
+
+def _is_unmeasured(record: Record, offers: Sequence[Choice]) -> bool:
+    """Was there no time for any of the candidates?"""
+    return all(offer.name in record.measured and record.measured[offer.name].reason == OVER_BUDGET for offer in offers)

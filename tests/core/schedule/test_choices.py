@@ -22,7 +22,18 @@ from litz.ir.verify import verify
 from litz.schedule.choices import Replacement, by_estimate, choose_templates, needed_outside, substituted
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
-from litz_plugins import Choice, ChoiceContext, CodegenContext, Estimate, TemplateSpec, hookimpl
+from litz_plugins import (
+    VETOED,
+    Choice,
+    ChoiceContext,
+    CodegenContext,
+    Decision,
+    Estimate,
+    Gate,
+    TemplateSpec,
+    Vetoes,
+    hookimpl,
+)
 from litz_plugins.manager import make_plugins
 
 CPU = torch.device("cpu")
@@ -194,6 +205,20 @@ def test_a_payload_that_is_no_operation_is_an_error_that_names_the_choice() -> N
     offer = lambda template, current: [Choice("odd", "template", "text")]
     with pytest.raises(TypeError, match="'odd' for m: the payload is str, not an operation"):
         choose_templates(program, offer, lambda template, current, choices: ("me", choices[1]))
+
+
+def test_a_vetoed_choice_is_the_library_call() -> None:
+    program = program_of(mm("m", "a", "b", "c"), mm("n", "a", "c", "d"), outputs="cd")
+    offer = lambda template, current: [Choice("mine", "template", fused(template.outputs, "a", "b"))]
+    notes: list[Decision] = []
+    gate = Gate("g", Vetoes(frozenset({"g:choose/m"})))
+    after = choose_templates(program, offer, lambda *asked: ("me", asked[2][1]), notes.append, gate)
+    assert [op.name for op in after.operations] == ["m", "fused"]
+    assert [(note.key, note.reason, note.plugin) for note in notes] == [
+        ("g:choose/m", VETOED, "core"),
+        ("g:choose/n", "chosen by me", "me"),
+    ]
+    assert list(gate.taken) == ["g:choose/n"] and list(gate.left_out) == ["g:choose/m"]
 
 
 def test_kernel_calls_print_and_interpret() -> None:

@@ -28,7 +28,8 @@ from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import ONE, ZERO, Expr
 from litz.ir.node import walk
 from litz.target import target_of
-from litz_plugins import Decision, TargetOf
+from litz_plugins import VETOED, Decision, Gate, TargetOf
+from litz_plugins.vetoes import key_of
 
 from .context import LoweringContext, same_strides
 from .elementwise import scalar
@@ -37,6 +38,9 @@ from .promotion import is_whole
 from .registry import ANY_DTYPE, MOVES, Lowering, core_lowerings
 from .strides import layout_of, same_stride
 from .view import Computed, Tensor, View, variables
+
+MAKER = "lower"
+"""What the keys of lowered nodes begin with (`litz_plugins.vetoes`)."""
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -48,17 +52,19 @@ def lower(
     needs: Needs | None = None,
     note: Callable[[Decision], None] | None = None,
     target_of: TargetOf = target_of,
+    gate: Gate | None = None,
 ) -> Program:
     """The program of `graph`.
 
     lowerings: op -> lowering; core's own if None. options: this compile's options, handed to lowerings as
     `ctx.options`. needs: how a library call takes a tensor (`litz.capture.layout_needs`); by torch's tags if None.
-    note: called with what is decided on the way. target_of: the devices that it is lowered for.
+    note: called with what is decided on the way. target_of: the devices that it is lowered for. gate: nodes that have
+    to stay library calls.
     LoweringError, naming op and node, if a lowering fails; one that raises NotImplementedError leaves
     its op to an Extern.
     """
     ctx = LoweringContext(graph, options, needs or LayoutNeeds().of, target_of)
-    return _Lowerer(ctx, core_lowerings() if lowerings is None else lowerings, note).run()
+    return _Lowerer(ctx, core_lowerings() if lowerings is None else lowerings, note, gate or Gate()).run()
 
 
 class _Lowerer:
@@ -69,8 +75,9 @@ class _Lowerer:
         ctx: LoweringContext,
         lowerings: Mapping[Any, Lowering],
         note: Callable[[Decision], None] | None,
+        gate: Gate,
     ) -> None:
-        self.ctx, self.lowerings, self.note = ctx, lowerings, note
+        self.ctx, self.lowerings, self.note, self.gate = ctx, lowerings, note, gate
         ctx.lowerings = lowerings
         self.graph = graph = ctx.graph
         self.values: dict[torch.fx.Node, Any] = {}
@@ -238,6 +245,8 @@ class _Lowerer:
             function = None
         if any(map(has_negative_bit, torch_api.written_arguments(node))):
             function = None  # a kernel would store the values without their sign
+        if function is not None and not self.may_lower(node):
+            function = None
         try:
             if function is not None and (getattr(function, ANY_DTYPE, False) or self.computable(node, function)):
                 mark = self.ctx.mark()
@@ -257,6 +266,20 @@ class _Lowerer:
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
             raise LoweringError(op=str(target), node=node.name, problem=problem) from error
+
+    def may_lower(self, node: torch.fx.Node) -> bool:
+        """May the node become what its lowering makes? Views and writes always: those are no calls of their own."""
+        made = node.meta.get("val")
+        values = made if isinstance(made, (tuple, list)) else (made,)
+        computes = isinstance(node.target, OpOverload) and any(isinstance(value, torch.Tensor) for value in values)
+        if not computes or torch_api.aliased_argument(node) is not None or torch_api.written_arguments(node):
+            return True
+        if not node.all_input_nodes or self.gate.take(MAKER, node.name):
+            return True
+        if self.note is not None:
+            key = key_of(self.gate.graph, MAKER, node.name)
+            self.note(Decision("lower", node.name, "the library call", VETOED, key=key))
+        return False
 
     def read_offset(self, node: torch.fx.Node, symbol: Expr) -> None:
         """Have the program read where an input begins in its storage: no size or stride of an input says it."""

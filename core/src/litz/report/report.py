@@ -20,7 +20,7 @@ from litz.ir import Collective, KernelCall, Loop, Program, Template, Wait
 from litz.ir.communication import flights
 from litz.ir.dtypes import short
 from litz.ir.operation import storage_roots
-from litz_plugins import Decision, Estimate, Target
+from litz_plugins import Decision, Estimate, Gate, Target
 
 from .communication import rows_of
 from .step import Step
@@ -42,7 +42,8 @@ class CompileReport:
     temporaries and outputs, for the sizes seen. stage_seconds: wall time of each compile stage. *_sources: generated
     text by kernel. cache_hits: kernels that were not built because the cache had them, if only since they were tuned a
     moment ago. attachments: what plugins add, file name -> text. realised: measured times of collectives by step, where
-    someone profiled a run. plan, program: the nouns.
+    someone profiled a run. taken, left_out: keys of the decisions that the option `veto` can leave out, and of those
+    that it did. plan, program: the nouns.
     """
 
     name: str
@@ -65,6 +66,8 @@ class CompileReport:
     plugins: tuple[str, ...] = ()
     attachments: Mapping[str, str] = field(default_factory=dict)
     realised: Mapping[str, Realised] = field(default_factory=dict)
+    taken: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     plan: ExecutionPlan | None = None
     program: Program | None = None
 
@@ -131,6 +134,8 @@ class CompileReport:
             "cache_hits": self.cache_hits,
             "plugins": list(self.plugins),
             "attachments": dict(self.attachments),
+            "taken": list(self.taken),
+            "left_out": list(self.left_out),
         }
 
     def _communication(self) -> list[dict[str, Any]]:
@@ -151,12 +156,13 @@ def make_report(
     plugins: Iterable[str] = (),
     *,
     attachments: Mapping[str, str] | None = None,
+    gate: Gate | None = None,
 ) -> CompileReport:
     """The report of one compile.
 
     graph: the captured Graph (only `kind` is read). plan: the ExecutionPlan. compiled: the CompiledGraph, None for a
     plan that was not built. sources: KernelSource by kernel. decisions: of all stages.
-    attachments: file name -> text from plugins, for the report's folder.
+    attachments: file name -> text from plugins, for the report's folder. gate: what could be vetoed.
     """
     program, memory = plan.program, plan.memory
     ended = flights(plan.steps, storage_roots(plan.steps)).ended
@@ -185,6 +191,8 @@ def make_report(
         cache_hits=getattr(compiled, "cache_hits", 0),
         plugins=tuple(plugins),
         attachments=dict(attachments or {}),
+        taken=() if gate is None else tuple(gate.taken),
+        left_out=() if gate is None else tuple(gate.left_out),
         plan=plan,
         program=program,
     )

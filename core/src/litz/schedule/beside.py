@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from litz.ir import Collective, Program, Wait
-from litz_plugins import PassContext, Target, TargetOf
+from litz_plugins import PassContext, Target
 
 from .contracted import ContractedGraph
 from .dependences import dependences
@@ -37,10 +37,10 @@ def run_beside(schedule: Schedule, context: PassContext) -> Schedule:
     """The pass, for devices whose code generator can `join` sources."""
     if not getattr(context.options, "fusion", True):
         return schedule
-    found = _Found(schedule.steps, schedule.program, context.target_of, most_operations(context.options))
+    found = _Found(schedule.steps, schedule.program, context, most_operations(context.options))
     for first, others in found.others.items():
         steps = (schedule.steps[first], *(schedule.steps[n] for n in others))
-        context.record(" and ".join(step.name for step in steps), "one launch", REASON)
+        context.record(" and ".join(step.name for step in steps), "one launch", REASON, about=steps[1].name)
     return replace(schedule, steps=tuple(found.steps[n] for n in found.order())) if found.others else schedule
 
 
@@ -51,10 +51,11 @@ class _Found:
     bit for each wait for communication that comes before it: what could run at once does not wait for what cannot.
     """
 
-    def __init__(self, steps: tuple[Step, ...], program: Program, target_of: TargetOf, most: int | None) -> None:
-        self.steps, self.most = list(steps), most
+    def __init__(self, steps: tuple[Step, ...], program: Program, context: PassContext, most: int | None) -> None:
+        self.steps, self.context, self.most = list(steps), context, most
         self.others: dict[int, list[int]] = {}
-        small = [isinstance(step, Kernel) and is_small(step, program, target_of(step.device)) for step in steps]
+        of = context.target_of
+        small = [isinstance(step, Kernel) and is_small(step, program, of(step.device)) for step in steps]
         if sum(small) < 2:
             return
         self.graph = ContractedGraph(dependences(steps, program.buffers))
@@ -67,7 +68,7 @@ class _Found:
             if not small[position]:
                 continue
             firsts = [first for first in firsts if position - first <= NEAR]
-            most = target_of(step.device).most_buffers
+            most = of(step.device).most_buffers
             mate = next((first for first in reversed(firsts) if self._join(first, position, most)), None)
             if mate is None:
                 firsts.append(position)
@@ -82,6 +83,8 @@ class _Found:
         if len({*a.reads, *a.writes, *b.reads, *b.writes}) > most_buffers:
             return False
         if self.graph.precedes(first, second) or not self.graph.is_contractible(first, second):
+            return False
+        if not self.context.allows(b.name):
             return False
         self.graph.contract(first, second)
         self.steps[first] = replace(a, fused=(*a.fused, *b.fused), beside=(*a.beside, b))

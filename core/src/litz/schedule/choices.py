@@ -12,10 +12,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from litz.ir import Buffer, Extern, Loop, Operation, Program, Template
-from litz_plugins import COUNTERS, Choice, ChoiceContext, Decision, Estimate
+from litz_plugins import COUNTERS, VETOED, Choice, ChoiceContext, Decision, Estimate, Gate
+from litz_plugins.vetoes import key_of
 
 from .dependences import dependences
 from .fusion_size import exceeds
+
+MAKER = "choose"
+"""What the keys of choices begin with (`litz_plugins.vetoes`)."""
 
 Offer = Callable[[Template, Program], Sequence[Choice]]
 Select = Callable[[Template, Program, Sequence[Choice]], tuple[str, Choice] | None]
@@ -179,19 +183,30 @@ def check_order(program: Program, numbers: Sequence[int]) -> frozenset[int]:
 
 
 def choose_templates(
-    program: Program, offer: Offer, select: Select, note: Callable[[Decision], None] = lambda decision: None
+    program: Program,
+    offer: Offer,
+    select: Select,
+    note: Callable[[Decision], None] = lambda decision: None,
+    gate: Gate | None = None,
 ) -> Program:
     """The program with every contraction decided, in order. `offer` gives the templates' choices for one, `select` the
-    plugin that decides and what it takes, both for the program as it is by then."""
+    plugin that decides and what it takes, both for the program as it is by then. gate: contractions that have to stay
+    with the library."""
+    gate = gate or Gate()
     for name in [operation.name for operation in program.operations if isinstance(operation, Template)]:
         operation = next((op for op in program.operations if op.name == name), None)
         if isinstance(operation, Template):  # else a choice for an earlier one has absorbed it
-            program = _decide(program, operation, offer(operation, program), select, note)
+            program = _decide(program, operation, offer(operation, program), select, note, gate)
     return program
 
 
 def _decide(
-    program: Program, template: Template, offers: Sequence[Choice], select: Select, note: Callable[[Decision], None]
+    program: Program,
+    template: Template,
+    offers: Sequence[Choice],
+    select: Select,
+    note: Callable[[Decision], None],
+    gate: Gate,
 ) -> Program:
     library = Choice(template.target_name, "extern", template)
     choices = (library, *offers)
@@ -202,7 +217,10 @@ def _decide(
     if offers:
         considered = tuple((c.name, None if c.estimate is None else c.estimate.us) for c in choices)
         reason = "the library call" if chosen is library else f"chosen by {plugin}"
-        note(Decision("schedule", template.name, chosen.name, reason, considered, plugin))
+        if chosen is not library and not gate.take(MAKER, template.name):
+            chosen, reason, plugin = library, VETOED, "core"
+        key = key_of(gate.graph, MAKER, template.name)
+        note(Decision("schedule", template.name, chosen.name, reason, considered, plugin, key))
     if chosen is library:
         return program
     try:

@@ -43,14 +43,15 @@ def finish_in_one_launch(schedule: Schedule, context: PassContext) -> Schedule:
     steps, program = schedule.steps, schedule.program
     if not getattr(context.options, "fusion", True) or not any(_may_finish(step, context.target_of) for step in steps):
         return schedule
-    joined = _Joined(steps, program, context.target_of, most_operations(context.options))
+    joined = _Joined(steps, program, context, most_operations(context.options))
     count = sum(len(seconds) for seconds in joined.seconds.values())
     for first, seconds in joined.seconds.items():
         subject = f"{steps[first].name} and {', '.join(steps[n].name for n in seconds)}"
         if count < LEAST:
             context.record(subject, "two launches", f"fewer than {LEAST} such kernels: the counters cost as much")
             return schedule
-        context.record(subject, "one launch", REASON)
+        context.gate.take(context.pass_name, steps[first].name)
+        context.record(subject, "one launch", REASON, about=steps[first].name)
     return replace(schedule, steps=tuple(joined.steps[n] for n in joined.order())) if count else schedule
 
 
@@ -64,15 +65,17 @@ class _Joined:
     `seconds`: for a kernel of partial results, by position, the positions of those that become its `finish`.
     """
 
-    def __init__(self, steps: tuple[Step, ...], program: Program, target_of: TargetOf, most: int | None = None) -> None:
-        self.steps, self.program, self.most = list(steps), program, most
+    def __init__(
+        self, steps: tuple[Step, ...], program: Program, context: PassContext, most: int | None = None
+    ) -> None:
+        self.steps, self.program, self.context, self.most = list(steps), program, context, most
         self.roots = storage_roots(steps)
         self.graph = ContractedGraph(dependences(steps, program.buffers))
         self.seconds: dict[int, list[int]] = {}
         writers: dict[str, int] = {}
         gone: set[int] = set()
         for position, step in enumerate(steps):
-            if _may_finish(step, target_of):
+            if _may_finish(step, context.target_of):
                 for first in sorted({writers[name] for name in step.reads if name in writers} - gone):
                     if self._join(first, position, step):
                         gone.add(position)
@@ -87,7 +90,7 @@ class _Joined:
             return False
         if exceeds(self.most, *a.loops, finish) or why_not_finish(a.loop, a.finish, finish, self.roots) is not None:
             return False
-        if not self.graph.is_contractible(first, second):
+        if not self.graph.is_contractible(first, second) or self.context.gate.forbids(self.context.pass_name, a.name):
             return False
         self.graph.contract(first, second)
         self.steps[first] = replace(a, fused=(*a.fused, *step.fused), finish=(*a.finish, finish))

@@ -15,7 +15,8 @@ from itertools import islice
 
 from litz.ir import Extern, Loop, Program, Wait
 from litz.units import size_text
-from litz_plugins import Decision
+from litz_plugins import VETOED, Decision, Gate
+from litz_plugins.vetoes import key_of
 
 from .contracted import ContractedGraph
 from .dependences import dependences
@@ -25,6 +26,9 @@ from .merge import merge
 from .schedule import Kernel, Step
 
 Note = Callable[[Decision], None]
+
+MAKER = "fuse"
+"""What the keys of fusions begin with (`litz_plugins.vetoes`)."""
 
 NEIGHBOURS = 12
 """Of the many loops that read one buffer, each is compared with so many that follow."""
@@ -47,18 +51,24 @@ class _Group:
 
 
 def fuse(
-    program: Program, costs: CostModel, note: Note, enabled: bool = True, most: int | None = None
+    program: Program,
+    costs: CostModel,
+    note: Note,
+    enabled: bool = True,
+    most: int | None = None,
+    gate: Gate | None = None,
 ) -> tuple[Step, ...]:
-    """The program's operations as steps in a legal order, loops fused into kernels. most: nodes of the graph in one."""
-    fusion = _Fusion(program, costs, note, most)
+    """The program's operations as steps in a legal order, loops fused into kernels. most: nodes of the graph in one.
+    gate: what must stay apart."""
+    fusion = _Fusion(program, costs, note, most, gate or Gate())
     if enabled:
         fusion.run()
     return fusion.steps()
 
 
 class _Fusion:
-    def __init__(self, program: Program, costs: CostModel, note: Note, most: int | None = None) -> None:
-        self.program, self.costs, self.note, self.most = program, costs, note, most
+    def __init__(self, program: Program, costs: CostModel, note: Note, most: int | None, gate: Gate) -> None:
+        self.program, self.costs, self.note, self.most, self.gate = program, costs, note, most, gate
         self.roots = program.roots
         self.graph = ContractedGraph(dependences(program.operations, program.buffers))
         place = program.positions
@@ -153,6 +163,8 @@ class _Fusion:
             return False
         cost = self.costs.cost(found)
         pays, reason = _weighed(a.cost, b.cost, cost)
+        if pays and not self.gate.take(MAKER, _pair(a, b)):
+            pays, reason = False, VETOED
         self._record(a, b, pays, reason, cost)
         if pays:
             self._contract(first, second, found, cost)
@@ -199,7 +211,8 @@ class _Fusion:
         subject = f"{_label(a)} and {_label(b)}"
         considered = (("apart", a.cost.us + b.cost.us), ("fused", None if together is None else together.us))
         by = "core" if together is None else deciding(a.cost, b.cost, together)
-        self.note(Decision("schedule", subject, "fused" if fused else "kept apart", reason, considered, by))
+        key = key_of(self.gate.graph, MAKER, _pair(a, b))
+        self.note(Decision("schedule", subject, "fused" if fused else "kept apart", reason, considered, by, key))
 
     # --------------------------------------------------------------------------------------------- small kernels
 
@@ -244,6 +257,11 @@ def _label(group: _Group) -> str:
     if len(group.members) <= 2:
         return "+".join(group.members)
     return f"{group.members[0]}+...+{group.members[-1]} ({len(group.members)})"
+
+
+def _pair(a: _Group, b: _Group) -> str:
+    """What a fusion is called in its key: by the first of each, as the others depend on what was fused before."""
+    return f"{a.members[0]}+{b.members[0]}"
 
 
 def _weighed(a: Cost, b: Cost, together: Cost) -> tuple[bool, str]:

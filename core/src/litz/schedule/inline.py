@@ -36,7 +36,7 @@ from litz.ir.node import rewrite, walk, with_args
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
 from litz.ir.transform import replace_loads
-from litz_plugins import PassContext
+from litz_plugins import VETOED, PassContext
 
 from .estimate import Cost, CostModel, deciding
 from .fusion_size import exceeds, most_operations, too_large
@@ -108,14 +108,16 @@ class _Inliner:
             reason, by = str(found), "core"
         if reason is None and not free:
             reason, by = self._weighed(position, loop, changes)
+        if reason is None and not self.context.allows(loop.name):
+            reason, by = VETOED, "core"
         if reason is not None:
-            self.context.record(f"{loop.name} into its readers", "kept", reason, plugin=by)
+            self.context.record(f"{loop.name} into its readers", "kept", reason, plugin=by, about=loop.name)
             return False
         for n, change in changes.items():
             self._replace(n, *change)
         names = ", ".join(result.name for _, result in changes.values())
         reason = "recompute costs less than the round trip"
-        self.context.record(f"{loop.name} into {names}", "inlined", reason, plugin=by)
+        self.context.record(f"{loop.name} into {names}", "inlined", reason, plugin=by, about=loop.name)
         if not stays:
             self.operations[position] = None
             for read in loop.reads:

@@ -13,7 +13,7 @@ from typing import Any
 
 from litz.ir import Program
 from litz.target import target_of
-from litz_plugins import Ask, Decision, Pass, PassContext, TargetOf
+from litz_plugins import Ask, Decision, Gate, Pass, PassContext, TargetOf
 
 from .beside import run_beside
 from .bodies import simplify_bodies
@@ -59,18 +59,21 @@ def make_schedule(
     options: Any = None,
     note: Callable[[Decision], None] = lambda decision: None,
     passes: Sequence[Pass] = (),
+    gate: Gate | None = None,
 ) -> Schedule:
     """The program's loops fused into kernels, in a legal order.
 
     target_of: the devices that fusion weighs for. ask: what plugins say of a loop (`PassContext.ask`). options:
     `fusion` and `max_fusion_size` are used. note: takes what is decided. passes: schedule passes to run on the result
-    (`core_schedule_passes()` for core's own), for callers that have no plugin manager to run them.
+    (`core_schedule_passes()` for core's own), for callers that have no plugin manager to run them. gate: decisions not
+    to take.
     """
+    gate = gate or Gate()
     enabled, most = getattr(options, "fusion", True), most_operations(options)
-    schedule = Schedule(program, fuse(program, CostModel(program, target_of, ask), note, enabled, most))
+    schedule = Schedule(program, fuse(program, CostModel(program, target_of, ask), note, enabled, most, gate))
     for item in passes:
         own = PassContext(options, "schedule", item.name, item.plugin or "core")
-        schedule = item.run(schedule, replace(own, note=note, target_of=target_of, ask=ask))
+        schedule = item.run(schedule, replace(own, note=note, target_of=target_of, ask=ask, gate=gate))
     return schedule
 
 

@@ -18,7 +18,7 @@ from litz.ir.index import ONE, Expr, Symbol, floordiv, loop_var, product, reduct
 from litz.ir.node import with_args
 from litz.ir.reductions import REDUCTIONS, Reduction, State
 from litz.ir.transform import map_stores, rename_nodes
-from litz_plugins import PassContext, Target
+from litz_plugins import VETOED, PassContext, Target
 
 from .estimate import CostModel, deciding
 
@@ -61,8 +61,11 @@ def _considered(
     if split >= whole:
         context.record(subject, "whole", "one more kernel costs more than it gains", considered, by)
         return (operation,)
+    if not context.allows(operation.name):
+        context.record(subject, "whole", VETOED, considered, about=operation.name)
+        return (operation,)
     reason = f"{program.hint(operation.numel)} outputs alone would keep too few units busy"
-    context.record(subject, f"split into {how}", reason, considered, by)
+    context.record(subject, f"split into {how}", reason, considered, by, operation.name)
     buffers.update(grown)
     return halves
 

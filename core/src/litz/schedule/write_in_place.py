@@ -28,10 +28,11 @@ def write_in_place(program: Program, context: PassContext) -> Program:
         return program
     for name in list(program.input_buffers):
         copy = _copy_of(name, program)
-        if copy is None or _may_fail(copy, program, context):
+        if copy is None or _may_fail(copy, program, context) or not context.allows(name):
             continue
         first, last = program.writers[copy][0].name, program.writers[name][0].name
-        context.record(name, "written in place", f"nobody reads what {first} copied once that is written")
+        reason = f"nobody reads what {first} copied once that is written"
+        context.record(name, "written in place", reason, about=name)
         operations = (renamed(op, copy, name) for op in program.operations if op.name not in (first, last))
         buffers = {each: buffer for each, buffer in program.buffers.items() if each != copy}
         program = replace(program, operations=tuple(operations), buffers=buffers)
@@ -56,7 +57,10 @@ def _made_in_place(copy: str, program: Program, context: PassContext) -> Program
         at[op.name] > at[first.name] for op in program.writers[old]
     ):
         return program
-    context.record(copy, "made in place", f"nobody reads what {first.name} copied once that is written")
+    if not context.allows(copy):
+        return program
+    reason = f"nobody reads what {first.name} copied once that is written"
+    context.record(copy, "made in place", reason, about=copy)
     operations = tuple(renamed(op, old, copy) for op in program.operations if op.name != first.name)
     return replace(program, operations=operations, buffers={n: b for n, b in program.buffers.items() if n != old})
 

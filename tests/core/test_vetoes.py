@@ -1,0 +1,206 @@
+"""The option `veto`: decisions by their keys, left out one by one, by maker, or all; the results stay right."""
+
+import functools
+from pathlib import Path
+
+import pytest
+import torch
+
+from litz import report
+from litz.compiler import MAKERS
+from litz.errors import InvalidOptionError
+from litz.pipeline import capture, make_compiler, prepare_graph, schedule_prepared
+from litz.report.log import Log
+from litz_plugins import VETOED, Gate, Pass, PassContext, Vetoes, hookimpl
+from litz_plugins.manager import make_plugins
+from litz_plugins.vetoes import key_of, parts_of, read_vetoes
+from support.retarget import to_cuda
+
+
+@pytest.mark.parametrize("parts", [("", "fuse", ""), ("", "fuse", "a+b"), ("g", "fuse", ""), ("g", "fuse", "a: b/c")])
+def test_a_key_is_read_as_it_was_written(parts):
+    assert parts_of(key_of(*parts)) == parts
+
+
+@pytest.mark.parametrize(
+    ("key", "forbidden"),
+    [("*", True), ("fuse", True), ("fuse/a", True), ("g:fuse", True), ("g:fuse/a", True)]
+    + [("fuse/b", False), ("h:fuse", False), ("h:fuse/a", False), ("lower", False), ("", False)],
+)
+def test_what_a_veto_names(key, forbidden):
+    assert Vetoes(frozenset({key})).forbid("g", "fuse", "a") == forbidden
+
+
+def test_vetoes_from_a_file(tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("g:fuse/a\n\n lower \n")
+    assert read_vetoes(["choose", f"@{file}"]).keys == {"choose", "g:fuse/a", "lower"}
+    with pytest.raises(OSError, match="nothing"):
+        read_vetoes([f"@{tmp_path / 'nothing'}"])
+
+
+def test_a_gate_remembers():
+    gate = Gate("g", Vetoes(frozenset({"fuse/b"})))
+    assert gate.take("fuse", "a") and not gate.take("fuse", "b") and not gate.forbids("lower")
+    assert list(gate.taken) == ["g:fuse/a"] and list(gate.left_out) == ["g:fuse/b"]
+
+
+def test_a_vetoed_pass_does_not_run():
+    class Plugin:
+        @hookimpl
+        def litz_register_passes(self, options):
+            return [Pass("double", "program", lambda noun, context: noun * 2 if noun else noun)]
+
+    plugins = make_plugins(extra=[("p", Plugin())], entry_points=[])
+    notes = []
+    gate = Gate("g", Vetoes(frozenset({"double"})))
+    assert plugins.run_passes("program", 3, {}, note=notes.append, gate=gate) == 3
+    assert [(note.chosen, note.reason, note.plugin) for note in notes] == [("not run", VETOED, "p")]
+    taking = Gate("g")
+    assert plugins.run_passes("program", 3, {}, gate=taking) == 6 and list(taking.taken) == ["g:double"]
+    idle = Gate("g")
+    assert plugins.run_passes("program", 0, {}, gate=idle) == 0 and not idle.taken  # it changed nothing
+
+
+def test_what_a_pass_asks_is_its_key():
+    notes = []
+    context = PassContext({}, pass_name="harm", note=notes.append, gate=Gate("g", Vetoes(frozenset({"harm/b"}))))
+    assert context.allows("a") and not context.allows("b")
+    context.record("node a", "changed", "why", about="a")
+    assert notes[0].key == "g:harm/a" in context.gate.taken
+
+
+# -------------------------------------------------------------------------------------------------------- in a compile
+
+
+def f(x, w, b):
+    h = torch.softmax(x @ w + b, -1)
+    return torch.nn.functional.gelu(h) * x.sum(0), h.var(1), x.t() + 1
+
+
+def compiled(veto=(), **options):
+    """(results, the report) of `f` on the CPU, in debug mode: each stage's result is verified."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    inputs = torch.randn(32, 24), torch.randn(24, 24), torch.randn(24)
+    with report.collect() as reports:
+        results = torch.compile(f, backend="litz", options={"veto": veto, "debug": True, **options})(*inputs)
+    for mine, theirs in zip(results, f(*inputs), strict=True):
+        torch.testing.assert_close(mine, theirs)
+    return results, reports[0]
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return compiled()[1]
+
+
+def test_decisions_on_record_have_the_keys_that_were_taken(plain):
+    keys = {decision.key for decision in plain.decisions if decision.key}
+    makers = {parts_of(key)[1] for key in plain.taken}
+    assert {"lower", "fuse", "inline_pointwise", "plan_memory"} <= makers
+    fused = {decision.key for decision in plain.decisions if decision.chosen == "fused"}
+    assert fused and fused <= set(plain.taken) and fused <= keys
+    assert plain.to_json()["taken"] == list(plain.taken) and plain.to_json()["left_out"] == []
+
+
+def test_keys_are_the_same_in_every_compile(plain):
+    assert compiled()[1].taken == plain.taken
+
+
+@pytest.mark.parametrize("veto", [("*",), *((maker,) for maker in MAKERS), ("inline_pointwise", "fuse")])
+def test_without_any_decisions_of_some_results_are_right(veto, plain):
+    _, made = compiled(veto)
+    left = [key for key in made.taken if veto == ("*",) or parts_of(key)[1] in veto]
+    assert not left
+    if veto == ("*",):
+        assert not made.taken and made.left_out
+
+
+def test_vetoed_lowering_is_a_library_call(plain):
+    _, made = compiled(("lower",))
+    assert sum(made.externs.values()) > sum(plain.externs.values())
+    assert any(d.reason == VETOED and d.chosen == "the library call" for d in made.decisions)
+
+
+def test_one_fusion_is_left_out_alone(plain):
+    key = next(d.key for d in plain.decisions if d.chosen == "fused")
+    _, made = compiled((key,))
+    assert key in made.left_out and key not in made.taken
+    assert any(d.key == key and d.chosen == "kept apart" and d.reason == VETOED for d in made.decisions)
+    assert sum(parts_of(k)[1] == "fuse" for k in made.taken) >= 1  # the others are taken
+
+
+def test_one_inlining_is_left_out_alone(plain):
+    key = next(k for k in plain.taken if parts_of(k)[1] == "inline_pointwise" and parts_of(k)[2])
+    _, made = compiled((key,))
+    assert any(d.key == key and d.chosen == "kept" and d.reason == VETOED for d in made.decisions)
+
+
+def test_vetoes_are_no_part_of_a_kernel(plain):
+    """Without a veto that changes them, kernels come from the cache."""
+    _, made = compiled(("choose",))
+    assert made.kernel_sources == plain.kernel_sources and made.cache_hits == plain.kernels_after
+
+
+def test_a_mistyped_maker_is_an_error():
+    with pytest.raises(InvalidOptionError, match="nobody who decides is called 'fusee' \\(did you mean 'fuse'"):
+        make_compiler(options={"veto": ["graph0:fusee/a"]})
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path):
+    with pytest.raises(InvalidOptionError, match=r"files that can be read.*nothing"):
+        make_compiler(options={"veto": [f"@{tmp_path}/nothing"]})
+
+
+# --------------------------------------------------------------------------------------------- what only CUDA graphs do
+
+
+def cuda_keys(veto=()):
+    """(the schedules, the keys taken, those left out) of a layer's forward and backward, for a GPU that is not here."""
+    log = Log()
+    compiler = make_compiler(options={"veto": veto, "debug": True})
+
+    def run(backend):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        pairs = [[torch.randn(*size, requires_grad=True) for size in ((4096, n), (n,))] for n in (96, 160, 224)]
+        small = torch.randn(16, 8), torch.randn(24, 8)
+
+        def layers(pairs, small):
+            normed = [torch.nn.functional.rms_norm(x, w.shape, w).cos().sum() for x, w in pairs]
+            return sum(normed), [each.sum(1) for each in small]
+
+        torch.compile(layers, backend=backend, dynamic=False)(pairs, small)[0].backward()
+
+    schedules = []
+
+    def keep(graph):
+        prepared = prepare_graph(to_cuda(graph), compiler, log)
+        schedules.append(schedule_prepared(prepared, compiler, log))
+        return lambda args: torch.fx.Interpreter(graph.module).run(*args, enable_io_processing=False)
+
+    run(functools.partial(capture, compile_graph=keep, compiler=compiler))
+    return schedules, list(log.gate.taken), list(log.gate.left_out)
+
+
+@pytest.fixture(scope="module")
+def on_cuda():
+    return cuda_keys()
+
+
+@pytest.mark.parametrize("maker", ["split_reductions", "finish_in_one_launch", "run_beside"])
+def test_each_of_a_schedule_passes_decisions(maker, on_cuda):
+    schedules, taken, _ = on_cuda
+    mine = [key for key in taken if parts_of(key)[1] == maker and parts_of(key)[2]]
+    assert mine
+    made, now, left_out = cuda_keys((mine[-1],))
+    assert left_out == [mine[-1]] and mine[-1] not in now
+    assert list(map(str, made)) != list(map(str, schedules))
+
+
+def test_nothing_at_all_is_decided_for_a_gpu(on_cuda):
+    made, taken, left_out = cuda_keys(("*",))
+    assert not taken and "lower" in {parts_of(key)[1] for key in left_out}
+    externs = lambda schedules: sum(len(list(schedule.externs)) for schedule in schedules)
+    assert externs(made) > externs(on_cuda[0])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -156,8 +157,12 @@ def batch_norm_stats(dtype: torch.dtype) -> Case:
     return Case("batch-norm stats", lambda x: torch.var_mean(x, (0, 2), correction=0), (x,), x.nbytes, loop)
 
 
-def cross_entropy(dtype: torch.dtype) -> Case:
-    rows, classes = 4096, 32768
+def cross_entropy(classes: int) -> Callable[[torch.dtype], Case]:
+    return lambda dtype: _cross_entropy(dtype, classes)
+
+
+def _cross_entropy(dtype: torch.dtype, classes: int) -> Case:
+    rows, name = 4096, "cross-entropy" if classes == 32768 else f"cross-entropy {classes}"
     x = torch.randn(rows, classes, device="cuda").to(dtype)
     target = torch.randint(0, classes, (rows,), device="cuda")
     v = _wide("x", (i0, r0), dtype)
@@ -168,9 +173,86 @@ def cross_entropy(dtype: torch.dtype) -> Case:
     value = call("sub", call("add", call("log", total), top), chosen)
     stores = [Store("o", (i0,), cast(value, dtype))]
     loop = LoopCase(["x", "target"], {"o": ((rows,), dtype)}, [rows], [classes], stores)
-    return Case(
-        "cross-entropy", lambda x, target: F.cross_entropy(x, target, reduction="none"), (x, target), x.nbytes, loop
-    )
+    return Case(name, lambda x, target: F.cross_entropy(x, target, reduction="none"), (x, target), x.nbytes, loop)
+
+
+# What is more than one kernel, or one that the scheduler has to find.
+
+
+def batch_norm_training(last: bool) -> Callable[[torch.dtype], Case]:
+    """Statistics, normalisation and a relu. A perfect pair of kernels reads x twice and writes once; counted are one
+    read and one write, as for the others."""
+
+    def build(dtype: torch.dtype) -> Case:
+        channels = 256
+        x = torch.randn(64, channels, 56, 56, device="cuda").to(dtype)
+        x = x.to(memory_format=torch.channels_last) if last else x
+        scale, shift = (torch.randn(channels, device="cuda").to(dtype) for _ in range(2))
+        mean, var = (torch.rand(channels, device="cuda") for _ in range(2))
+        name = f"batch norm + relu{', channels last' if last else ''}"
+
+        def function(x: torch.Tensor, *args: torch.Tensor) -> torch.Tensor:
+            scale, shift, mean, var = args
+            # 0: the running statistics stay as they are, so that every column has the same.
+            return F.relu(F.batch_norm(x, mean, var, scale, shift, True, 0.0))
+
+        return Case(name, function, (x, scale, shift, mean, var), 2 * x.nbytes)
+
+    return build
+
+
+def add_rms_norm(dtype: torch.dtype) -> Case:
+    x, residual = (torch.randn(16384, 4096, device="cuda").to(dtype) for _ in range(2))
+    weight = torch.randn(4096, device="cuda").to(dtype)
+
+    def function(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total = x + residual
+        wide = total.float()
+        normal = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)
+        return total, normal.to(x.dtype) * weight
+
+    return Case("add + rms norm", function, (x, residual, weight), 4 * x.nbytes)
+
+
+def embedding(dtype: torch.dtype) -> Case:
+    table, rows = torch.randn(50257, 768, device="cuda").to(dtype), torch.randint(0, 50257, (2**16,), device="cuda")
+    # Each row of the table counts once, as the rest of its readers find it in the cache.
+    seen = int(rows.unique().numel()) * 768 * table.element_size()
+    written = rows.numel() * 768 * table.element_size()
+    return Case("embedding", lambda rows, table: F.embedding(rows, table), (rows, table), rows.nbytes + seen + written)
+
+
+def bias_rows(width: int) -> Callable[[torch.dtype], Case]:
+    def build(dtype: torch.dtype) -> Case:
+        x = torch.randn(2**26 // width, width, device="cuda").to(dtype)
+        bias = torch.randn(width, device="cuda").to(dtype)
+        return Case(f"bias + relu {width}", lambda x, b: F.relu(x + b), (x, bias), 2 * x.nbytes)
+
+    return build
+
+
+def bucketed_softmax(dtype: torch.dtype) -> Case:
+    """Scores of an attention whose bias goes by the logarithm of the distance, as DeBERTa's: two gathers, a mask."""
+    heads, n = 96, 512
+    score, to_position, from_position = (torch.randn(heads, n, n, device="cuda").to(dtype) for _ in range(3))
+    mask = torch.ones(1, n, n, dtype=torch.bool, device="cuda").tril()
+
+    def function(
+        score: torch.Tensor, to_position: torch.Tensor, from_position: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        place = torch.arange(n, device=score.device)
+        distance, middle = place[:, None] - place[None, :], 128
+        near = (distance < middle) & (distance > -middle)
+        length = torch.where(near, middle - 1, distance.abs())
+        steps = torch.ceil(torch.log(length / middle) / math.log(511 / middle) * (middle - 1)) + middle
+        bucket = torch.where(length <= middle, distance.float(), steps * torch.sign(distance)).long()
+        one = torch.clamp(bucket + 256, 0, 511).expand(score.shape)
+        other = torch.clamp(256 - bucket, 0, 511).expand(score.shape)
+        total = score + torch.gather(to_position, -1, one) + torch.gather(from_position, -1, other).transpose(-1, -2)
+        return torch.softmax(total.masked_fill(~mask, torch.finfo(total.dtype).min), -1)
+
+    args = (score, to_position, from_position, mask)
+    return Case("bucketed softmax", function, args, sum(arg.nbytes for arg in args) + score.nbytes)
 
 
 CASES: tuple[Callable[[torch.dtype], Case], ...] = (
@@ -182,7 +264,14 @@ CASES: tuple[Callable[[torch.dtype], Case], ...] = (
     full_sum,
     transpose,
     batch_norm_stats,
-    cross_entropy,
+    *(cross_entropy(classes) for classes in (32768, 50257)),
+    *(softmax(width) for width in (49, 197, 1001, 50257)),
+    layer_norm(1001),
+    *(bias_rows(width) for width in (197, 50257)),
+    *(batch_norm_training(last) for last in (False, True)),
+    add_rms_norm,
+    embedding,
+    bucketed_softmax,
 )
 
 
@@ -294,6 +383,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             for short in options.dtype:
                 case = build(DTYPES[short])
                 if options.only and not any(part in case.name for part in options.only):
+                    del case
                     continue
                 measure(case, timer, cache)
                 cells = []

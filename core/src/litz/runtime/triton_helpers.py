@@ -294,6 +294,40 @@ def _softmax_total(top, total):
     return tl.where(tl.abs(top) == float("inf"), float("nan"), total)
 
 
+# Several neighbours at a time: values are [rows, groups, neighbours], states [rows, groups].
+
+
+@triton.jit
+def _welford_group(mean, m2, value, size: tl.constexpr, before):
+    """The states of groups that have seen `before` times `size` values, and `size` more."""
+    own = tl.sum(value, 2) * (1.0 / size)
+    spread = value - own[:, :, None]
+    delta = own - mean
+    # One division for all lanes.
+    share = (1.0 / (before + 1)).to(value.dtype)
+    weight = (before * size).to(value.dtype) * share
+    return mean + delta * share, m2 + tl.sum(spread * spread, 2) + delta * delta * weight
+
+
+@triton.jit
+def _softmax_group(top, total, value, near: tl.constexpr):
+    """As `_softmax_step`, with one exponential for each value and one for each group. `near`: see `_exp_below`."""
+    new = _maximum(top, tl.reduce(value, 2, _maximum))
+    # Of a row that has had nothing but -inf so far the sum is 0, not what exp(-inf + inf) is.
+    base = tl.where(new == -float("inf"), 0.0, new)
+    if near:
+        return new, total * _exp_below(top - base) + tl.sum(_exp_below(value - base[:, :, None]), 2)
+    else:
+        return new, total * libdevice.exp(top - base) + tl.sum(libdevice.exp(value - base[:, :, None]), 2)
+
+
+@triton.jit
+def _exp_below(a):
+    """exp(a) for a <= 0 as a term of a sum that is at least 1: off by less than 2^-22 + |a| 2^-23, relative, so that a
+    term of it is off by less than 2^-22 of the sum, however small. What is below 2^-126 is 0."""
+    return _exp2_flushed(a * 1.4426950408889634)
+
+
 # Random numbers. The position counts modulo 2**32, see `litz.ir.philox`.
 
 

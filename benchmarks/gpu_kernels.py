@@ -187,8 +187,7 @@ def batch_norm_training(last: bool) -> Callable[[torch.dtype], Case]:
         channels = 256
         x = torch.randn(64, channels, 56, 56, device="cuda").to(dtype)
         x = x.to(memory_format=torch.channels_last) if last else x
-        scale, shift = (torch.randn(channels, device="cuda").to(dtype) for _ in range(2))
-        mean, var = (torch.rand(channels, device="cuda") for _ in range(2))
+        scale, shift, mean, var = (torch.rand(channels, device="cuda") for _ in range(4))
         name = f"batch norm + relu{', channels last' if last else ''}"
 
         def function(x: torch.Tensor, *args: torch.Tensor) -> torch.Tensor:

@@ -2,10 +2,10 @@
 
     python -m benchmarks.gpu_tilings [--only NAME ...] [--dtype bf16 f32] [--seconds S] [--json PATH]
 
-The cases are those of `benchmarks.gpu_kernels`. Each is scheduled by litz; each of its kernels is written for the tiling
-that litz chooses and for others (`alternatives`), all are built side by side, run on the same tensors, compared with the
-first, and timed with a cold L2 cache. Printed are the best of each kernel, and the one chosen; "share" is the bytes of
-all its tensors over the time, as a share of the copy bandwidth.
+The cases are those of `benchmarks.gpu_kernels`. Each is scheduled by litz; each of its kernels is written for the
+tiling that litz chooses and for others (`alternatives`), all are built side by side, run on the same tensors, compared
+with the first, and timed with a cold L2 cache. Printed are the best of each kernel, and the one chosen: microseconds,
+and the bytes of all its tensors over the time, as a share of the copy bandwidth.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import json
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,12 @@ def _memory(kernel: Kernel, program: Program, source: KernelSource) -> dict[str,
     return {**found, **{name: found[other] for name, other in kernel.inplace.items() if other in found}}
 
 
+def _launch(launch: Callable[..., None], addresses: Sequence[int], counters: torch.Tensor | None) -> None:
+    if counters is not None:
+        counters.zero_()
+    launch(*addresses)
+
+
 def measure(
     kernel: Kernel, program: Program, found: Sequence[Variant], timer: Timer, cache: Cache, deadline: float
 ) -> int:
@@ -187,14 +194,7 @@ def measure(
             wanted = wanted or got
             for name, value in got.items():
                 torch.testing.assert_close(value, wanted[name], rtol=2e-2, atol=2e-2, equal_nan=True)
-            counters = memory.get(COUNTERS)
-
-            def step() -> None:
-                if counters is not None:
-                    counters.zero_()
-                launch(*addresses)
-
-            variant.us = timer(step, 15)
+            variant.us = timer(partial(_launch, launch, addresses, memory.get(COUNTERS)), 15)
         except Exception as error:
             variant.problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     return sum(value.nbytes for name, value in memory.items() if name not in kernel.inplace)

@@ -26,8 +26,8 @@ from .values import Tile, Value, op_text
 
 @dataclass(frozen=True)
 class Row:
-    """How to reduce with one accumulator: the value that changes nothing, the combination, the reduction of a tile along
-    its `{axis}`."""
+    """How to reduce with one accumulator: the value that changes nothing, the combination, the reduction of a tile
+    along its `{axis}`."""
 
     identity: Scalar
     combine: str
@@ -37,8 +37,8 @@ class Row:
 
 def _by_function(identity: Scalar, function: str, combine: str = "") -> Row:
     """By a function of two values, which `combine` may say shorter."""
-    across, scan = f"tl.reduce({{v}}, {{axis}}, {function}, keep_dims=True)", f"tl.associative_scan({{v}}, 1, {function})"
-    return Row(identity, combine or f"{function}({{a}}, {{v}})", across, scan)
+    across = f"tl.reduce({{v}}, {{axis}}, {function}, keep_dims=True)"
+    return Row(identity, combine or f"{function}({{a}}, {{v}})", across, f"tl.associative_scan({{v}}, 1, {function})")
 
 
 def _row(kind: str, dtype: torch.dtype) -> Row:

@@ -58,8 +58,8 @@ class Tiling:
 
     `pieces` are output ranges along which every step has programs of its own: within a program they do not vary.
     `together`: in a loop over r, so many neighbouring elements of a thread are reduced before they meet an accumulator.
-    `stages`: blocks along r that are on their way at a time; 1 leaves that to the hardware. `frame`: of rows that are not
-    aligned; then the r axis has `lead` lanes more than its size.
+    `stages`: blocks along r that are on their way at a time; 1 leaves that to the hardware. `frame`: of rows that are
+    not aligned, which need a few lanes more than they have elements.
     """
 
     axes: tuple[Axis, ...]

@@ -16,7 +16,7 @@ import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -172,18 +172,30 @@ def _launch(launch: Callable[..., None], addresses: Sequence[int], counters: tor
     launch(*addresses)
 
 
-def measure(
-    kernel: Kernel, program: Program, found: Sequence[Variant], timer: Timer, cache: Cache, deadline: float
-) -> int:
+@dataclass(eq=False)
+class Job:
+    """A kernel of a case, its variants, and the builds of their binaries."""
+
+    case: str
+    dtype: str
+    kernel: Kernel
+    program: Program
+    variants: list[Variant]
+    builds: list[Future[str]]
+
+
+def measure(job: Job, timer: Timer, cache: Cache, deadline: float) -> int:
     """Fill in the microseconds of each variant; the bytes of the kernel's tensors."""
+    kernel, program, found = job.kernel, job.program, job.variants
     memory = _memory(kernel, program, found[0].source)
     context = CodegenContext(None, target_of("cuda:0"), program, cache)  # type: ignore[arg-type]
     wanted: dict[str, torch.Tensor] | None = None
     kept = {name: memory[name].clone() for name in kernel.inplace.values() if name in memory}
-    for variant in found:
-        if variant.problem or (time.monotonic() > deadline and variant is not found[0]):
-            continue
+    for variant, built in zip(found, job.builds, strict=True):
         try:
+            variant.problem = built.result(timeout=max(0.0, deadline - time.monotonic()))
+            if variant.problem:
+                continue
             launch = load_kernel(variant.source, context)
             addresses = [memory[item].data_ptr() for item in variant.source.arguments if isinstance(item, str)]
             for name, value in kept.items():
@@ -200,13 +212,32 @@ def measure(
     return sum(value.nbytes for name, value in memory.items() if name not in kernel.inplace)
 
 
+def _jobs(options: argparse.Namespace, pool: ProcessPoolExecutor, folder: str) -> Iterator[Job]:
+    """Every kernel of the cases that are asked for, all on their way to be built."""
+    chosen = dict.fromkeys(name for part in options.only for name in CASES if part in name)
+    for name in chosen if options.only else CASES:
+        for short in options.dtype:
+            case = CASES[name](DTYPES[short])
+            torch._dynamo.reset()
+            with torch.no_grad():
+                schedules = schedule_only(case.function, case.args, dynamic=False)
+            del case
+            torch.cuda.empty_cache()
+            for schedule in schedules:
+                for kernel in schedule.kernels:
+                    found = variants(plan_kernel(kernel, schedule.program), options.most)
+                    expected = expected_variant(found[0].source, schedule.program.hint)
+                    builds = [pool.submit(_build, (each.source, folder, expected)) for each in found]
+                    yield Job(name, short, kernel, schedule.program, found, builds)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table; write JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--json", type=Path, help="where to write the numbers")
-    parser.add_argument("--only", nargs="*", default=[], help="cases whose names hold one of these")
+    parser.add_argument("--only", nargs="*", default=[], help="cases whose names hold one of these, in this order")
     parser.add_argument("--dtype", nargs="*", default=["bf16"], choices=list(DTYPES))
-    parser.add_argument("--seconds", type=float, default=500, help="after which only chosen tilings are measured")
+    parser.add_argument("--seconds", type=float, default=500, help="after which nothing more is measured")
     parser.add_argument("--most", type=int, default=40, help="variants of a kernel")
     parser.add_argument("--jobs", type=int, default=12, help="processes that build")
     options = parser.parse_args(argv)
@@ -215,42 +246,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     peak = copy_bandwidth(timer)
     print(f"{torch.cuda.get_device_name()}: copy {peak / 1e9:.0f} GB/s", flush=True)
     rows: list[dict[str, Any]] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="litz-benchmark-") as folder,
-        ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool,
-    ):
+    with tempfile.TemporaryDirectory(prefix="litz-benchmark-") as folder:
         cache = Cache(Path(folder))
-        for make in CASES:
-            for short in options.dtype:
-                case = make(DTYPES[short])
-                if options.only and not any(part in case.name for part in options.only):
-                    continue
-                torch._dynamo.reset()
-                with torch.no_grad():
-                    schedules = schedule_only(case.function, case.args, dynamic=False)
-                for schedule in schedules:
-                    for kernel in schedule.kernels:
-                        program = schedule.program
-                        found = variants(plan_kernel(kernel, program), options.most)
-                        expected = expected_variant(found[0].source, program.hint)
-                        problems = pool.map(_build, [(each.source, folder, expected) for each in found])
-                        for variant, problem in zip(found, problems, strict=True):
-                            variant.problem = problem
-                        size = measure(kernel, program, found, timer, cache, deadline)
-                        _print(case.name, short, kernel, found, size, peak)
-                        rows += [
-                            {"case": case.name, "dtype": short, "kernel": found[0].source.symbol, "bytes": size,
-                             "tiling": str(each), "us": each.us, "chosen": each is found[0]}
-                            for each in found
-                        ]  # fmt: skip
-                del case, schedules
-                torch.cuda.empty_cache()
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
+        pool = ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn"))
+        for job in list(_jobs(options, pool, folder)):
+            size = measure(job, timer, cache, deadline)
+            _print(job, size, peak)
+            rows += [
+                {"case": job.case, "dtype": job.dtype, "kernel": job.variants[0].source.symbol, "bytes": size,
+                 "tiling": str(each), "us": each.us, "chosen": each is job.variants[0]}
+                for each in job.variants
+            ]  # fmt: skip
+            if options.json:
+                options.json.write_text(json.dumps(rows, indent=1))
+        pool.shutdown(cancel_futures=True)
 
 
-def _print(name: str, short: str, kernel: Kernel, found: Sequence[Variant], size: int, peak: float) -> None:
-    print(f"{name} {short}: {found[0].source.symbol}, {len(found)} tilings, {size / 1e6:.1f} MB", flush=True)
+def _print(job: Job, size: int, peak: float) -> None:
+    found = job.variants
+    symbol, done = found[0].source.symbol, sum(each.us is not None for each in found)
+    print(f"{job.case} {job.dtype}: {symbol}, {done} of {len(found)} tilings, {size / 1e6:.1f} MB", flush=True)
     order = sorted((each for each in found if each.us), key=lambda each: each.us or 0.0)
     for each in dict.fromkeys([*order[:6], found[0]]) if order else found[:1]:
         us = "-" if each.us is None else f"{each.us:8.1f} us {size / each.us * 1e6 / peak:6.2f}"

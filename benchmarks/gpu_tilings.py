@@ -44,9 +44,12 @@ MOST_ELEMENTS = 64
 
 
 def alternatives(tiling: Tiling) -> Iterator[Tiling]:
-    """The tiling itself, then others."""
+    """The tiling itself, the same without what it does for unaligned rows and for the accumulators, then others."""
     yield tiling
-    seen = {tiling}
+    plain = replace(tiling, frame=None, together=1)
+    seen = {tiling, plain}
+    if plain != tiling:
+        yield plain
     r = tiling.axis("r")
     makers = _pointwise(tiling) if r is None else _whole_rows(tiling) if tiling.persistent else _passes(tiling)
     for other in makers:
@@ -102,14 +105,9 @@ def _passes(tiling: Tiling) -> Iterator[Tiling]:
                     if 4 <= rows * block / (32 * warps) <= MOST_ELEMENTS and block >= 4:
                         yield _with(tiling, {"x": rows, "r": block}, num_warps=warps)
         return
-    for block in (1024, 2048, 4096, 8192, 16384):
-        for warps in (2, 4, 8, 16, 32):
-            if 8 <= block / (32 * warps) <= 32:
-                for together in dict.fromkeys((tiling.together, 1, 8)):
-                    yield _with(tiling, {"r": block}, num_warps=warps, together=together)
-    for stages in (2, 3, 4):
-        for warps in (4, 8):
-            for each in (8, 16):
+    for stages in (1, 3):
+        for warps in (8, 4, 16, 32) if stages == 1 else (4, 8):
+            for each in (8, 16, 32) if stages == 1 else (8, 16):
                 yield _with(tiling, {"r": 32 * warps * each}, num_warps=warps, stages=stages)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +56,6 @@ class LoopCase:
 class Case:
     """A function of tensors, the bytes that it must move, and the loop that it is, if it is one."""
 
-    name: str
     function: Callable[..., Any]
     args: tuple[torch.Tensor, ...]
     bytes: int
@@ -74,7 +74,7 @@ def pointwise(dtype: torch.dtype) -> Case:
     line = call("add", call("mul", _wide("x", (i0,), dtype), const(2, f32)), const(1, f32))
     value = call("maximum", line, const(0, f32))
     loop = LoopCase(["x"], {"o": ((n,), dtype)}, [n], [], [Store("o", (i0,), cast(value, dtype))])
-    return Case("pointwise", lambda x: F.relu(x * 2 + 1), (x,), 2 * x.nbytes, loop)
+    return Case(lambda x: F.relu(x * 2 + 1), (x,), 2 * x.nbytes, loop)
 
 
 def bias_gelu(dtype: torch.dtype) -> Case:
@@ -85,7 +85,7 @@ def bias_gelu(dtype: torch.dtype) -> Case:
     value = call("mul", call("mul", v, const(0.5, f32)), bell)
     stores = [Store("o", (i0, i1), cast(value, dtype))]
     loop = LoopCase(["x", "b"], {"o": ((rows, columns), dtype)}, [rows, columns], [], stores)
-    return Case("bias+gelu", lambda x, b: F.gelu(x + b), (x, b), 2 * x.nbytes, loop)
+    return Case(lambda x, b: F.gelu(x + b), (x, b), 2 * x.nbytes, loop)
 
 
 def softmax(width: int) -> Callable[[torch.dtype], Case]:
@@ -96,7 +96,7 @@ def softmax(width: int) -> Callable[[torch.dtype], Case]:
         power = call("exp", call("sub", v, reduce("max", v)))
         value = cast(call("div", power, reduce("sum", power)), dtype)
         loop = LoopCase(["x"], {"o": ((rows, width), dtype)}, [rows], [width], [Store("o", (i0, r0), value)])
-        return Case(f"softmax {width}", lambda x: F.softmax(x, -1), (x,), 2 * x.nbytes, loop)
+        return Case(lambda x: F.softmax(x, -1), (x,), 2 * x.nbytes, loop)
 
     return build
 
@@ -113,9 +113,7 @@ def layer_norm(width: int) -> Callable[[torch.dtype], Case]:
         value = call("add", call("mul", normal, _wide("w", (r0,), dtype)), _wide("b", (r0,), dtype))
         stores = [Store("o", (i0, r0), cast(value, dtype))]
         loop = LoopCase(["x", "w", "b"], {"o": ((rows, width), dtype)}, [rows], [width], stores)
-        return Case(
-            f"layer norm {width}", lambda x, w, b: F.layer_norm(x, (width,), w, b), (x, w, b), 2 * x.nbytes, loop
-        )
+        return Case(lambda x, w, b: F.layer_norm(x, (width,), w, b), (x, w, b), 2 * x.nbytes, loop)
 
     return build
 
@@ -125,13 +123,13 @@ def column_sum(dtype: torch.dtype) -> Case:
     x = torch.randn(rows, columns, device="cuda").to(dtype)
     total = reduce("sum", _wide("x", (r0, i0), dtype))
     loop = LoopCase(["x"], {"o": ((columns,), dtype)}, [columns], [rows], [Store("o", (i0,), cast(total, dtype))])
-    return Case("column sum", lambda x: x.sum(0), (x,), x.nbytes, loop)
+    return Case(lambda x: x.sum(0), (x,), x.nbytes, loop)
 
 
 def full_sum(dtype: torch.dtype) -> Case:
     x = torch.randn(2**27, device="cuda").to(dtype)
     # One loop would be one program: this takes the scheduler's split.
-    return Case("full sum", lambda x: x.sum(), (x,), x.nbytes)
+    return Case(lambda x: x.sum(), (x,), x.nbytes)
 
 
 def transpose(dtype: torch.dtype) -> Case:
@@ -139,7 +137,7 @@ def transpose(dtype: torch.dtype) -> Case:
     x = torch.randn(n, n, device="cuda").to(dtype)
     value = call("mul", _wide("x", (i1, i0), dtype), const(2, f32))
     loop = LoopCase(["x"], {"o": ((n, n), dtype)}, [n, n], [], [Store("o", (i0, i1), cast(value, dtype))])
-    return Case("transpose", lambda x: (x.t() * 2).contiguous(), (x,), 2 * x.nbytes, loop)
+    return Case(lambda x: (x.t() * 2).contiguous(), (x,), 2 * x.nbytes, loop)
 
 
 def batch_norm_stats(dtype: torch.dtype) -> Case:
@@ -153,11 +151,15 @@ def batch_norm_stats(dtype: torch.dtype) -> Case:
     ]
     outputs = {"var": ((channels,), dtype), "mean": ((channels,), dtype)}
     loop = LoopCase(["x"], outputs, [channels], [batch, area], stores)
-    return Case("batch-norm stats", lambda x: torch.var_mean(x, (0, 2), correction=0), (x,), x.nbytes, loop)
+    return Case(lambda x: torch.var_mean(x, (0, 2), correction=0), (x,), x.nbytes, loop)
 
 
-def cross_entropy(dtype: torch.dtype) -> Case:
-    rows, classes = 4096, 32768
+def cross_entropy(classes: int) -> Callable[[torch.dtype], Case]:
+    return lambda dtype: _cross_entropy(dtype, classes)
+
+
+def _cross_entropy(dtype: torch.dtype, classes: int) -> Case:
+    rows = 4096
     x = torch.randn(rows, classes, device="cuda").to(dtype)
     target = torch.randint(0, classes, (rows,), device="cuda")
     v = _wide("x", (i0, r0), dtype)
@@ -168,22 +170,106 @@ def cross_entropy(dtype: torch.dtype) -> Case:
     value = call("sub", call("add", call("log", total), top), chosen)
     stores = [Store("o", (i0,), cast(value, dtype))]
     loop = LoopCase(["x", "target"], {"o": ((rows,), dtype)}, [rows], [classes], stores)
-    return Case(
-        "cross-entropy", lambda x, target: F.cross_entropy(x, target, reduction="none"), (x, target), x.nbytes, loop
-    )
+    return Case(lambda x, target: F.cross_entropy(x, target, reduction="none"), (x, target), x.nbytes, loop)
 
 
-CASES: tuple[Callable[[torch.dtype], Case], ...] = (
-    pointwise,
-    bias_gelu,
-    *(softmax(width) for width in (64, 256, 1024, 4096, 8192, 32768)),
-    *(layer_norm(width) for width in (256, 1024, 4096, 16384)),
-    column_sum,
-    full_sum,
-    transpose,
-    batch_norm_stats,
-    cross_entropy,
-)
+# What is more than one kernel, or one that the scheduler has to find.
+
+
+def batch_norm_training(last: bool) -> Callable[[torch.dtype], Case]:
+    """Statistics, normalisation and a relu. A perfect pair of kernels reads x twice and writes once; counted are one
+    read and one write, as for the others."""
+
+    def build(dtype: torch.dtype) -> Case:
+        channels = 256
+        x = torch.randn(64, channels, 56, 56, device="cuda").to(dtype)
+        x = x.to(memory_format=torch.channels_last) if last else x
+        scale, shift, mean, var = (torch.rand(channels, device="cuda") for _ in range(4))
+
+        def function(x: torch.Tensor, *args: torch.Tensor) -> torch.Tensor:
+            scale, shift, mean, var = args
+            # 0: the running statistics stay as they are, so that every column has the same.
+            return F.relu(F.batch_norm(x, mean, var, scale, shift, True, 0.0))
+
+        return Case(function, (x, scale, shift, mean, var), 2 * x.nbytes)
+
+    return build
+
+
+def add_rms_norm(dtype: torch.dtype) -> Case:
+    x, residual = (torch.randn(16384, 4096, device="cuda").to(dtype) for _ in range(2))
+    weight = torch.randn(4096, device="cuda").to(dtype)
+
+    def function(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total = x + residual
+        wide = total.float()
+        normal = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)
+        return total, normal.to(x.dtype) * weight
+
+    return Case(function, (x, residual, weight), 4 * x.nbytes)
+
+
+def embedding(dtype: torch.dtype) -> Case:
+    table, rows = torch.randn(50257, 768, device="cuda").to(dtype), torch.randint(0, 50257, (2**16,), device="cuda")
+    # Each row of the table counts once, as the rest of its readers find it in the cache.
+    seen = int(rows.unique().numel()) * 768 * table.element_size()
+    written = rows.numel() * 768 * table.element_size()
+    return Case(lambda rows, table: F.embedding(rows, table), (rows, table), rows.nbytes + seen + written)
+
+
+def bias_rows(width: int) -> Callable[[torch.dtype], Case]:
+    def build(dtype: torch.dtype) -> Case:
+        x = torch.randn(2**26 // width, width, device="cuda").to(dtype)
+        bias = torch.randn(width, device="cuda").to(dtype)
+        return Case(lambda x, b: F.relu(x + b), (x, bias), 2 * x.nbytes)
+
+    return build
+
+
+def bucketed_softmax(dtype: torch.dtype) -> Case:
+    """Scores of an attention whose bias goes by the logarithm of the distance, as DeBERTa's: two gathers, a mask."""
+    heads, n = 96, 512
+    score, to_position, from_position = (torch.randn(heads, n, n, device="cuda").to(dtype) for _ in range(3))
+    mask = torch.ones(1, n, n, dtype=torch.bool, device="cuda").tril()
+
+    def function(
+        score: torch.Tensor, to_position: torch.Tensor, from_position: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        place = torch.arange(n, device=score.device)
+        distance, middle = place[:, None] - place[None, :], 128
+        near = (distance < middle) & (distance > -middle)
+        length = torch.where(near, middle - 1, distance.abs())
+        steps = torch.ceil(torch.log(length / middle) / math.log(511 / middle) * (middle - 1)) + middle
+        bucket = torch.where(length <= middle, distance.float(), steps * torch.sign(distance)).long()
+        one = torch.clamp(bucket + 256, 0, 511).expand(score.shape)
+        other = torch.clamp(256 - bucket, 0, 511).expand(score.shape)
+        total = score + torch.gather(to_position, -1, one) + torch.gather(from_position, -1, other).transpose(-1, -2)
+        return torch.softmax(total.masked_fill(~mask, torch.finfo(total.dtype).min), -1)
+
+    args = (score, to_position, from_position, mask)
+    return Case(function, args, sum(arg.nbytes for arg in args) + score.nbytes)
+
+
+CASES: Mapping[str, Callable[[torch.dtype], Case]] = {
+    "pointwise": pointwise,
+    "bias+gelu": bias_gelu,
+    **{f"softmax {width}": softmax(width) for width in (64, 256, 1024, 4096, 8192, 32768)},
+    **{f"layer norm {width}": layer_norm(width) for width in (256, 1024, 4096, 16384)},
+    "column sum": column_sum,
+    "full sum": full_sum,
+    "transpose": transpose,
+    "batch-norm stats": batch_norm_stats,
+    **{f"cross-entropy {classes}": cross_entropy(classes) for classes in (32768, 50257)},
+    **{f"softmax {width}": softmax(width) for width in (49, 197, 1001, 50257)},
+    "layer norm 1001": layer_norm(1001),
+    **{f"bias + relu {width}": bias_rows(width) for width in (197, 50257)},
+    "batch norm + relu": batch_norm_training(False),
+    "batch norm + relu, channels last": batch_norm_training(True),
+    "add + rms norm": add_rms_norm,
+    "embedding": embedding,
+    "bucketed softmax": bucketed_softmax,
+}
+"""By name."""
 
 
 class Timer:
@@ -286,26 +372,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     timer = Timer()
     peak = copy_bandwidth(timer)
     print(f"{torch.cuda.get_device_name()}: copy {peak / 1e9:.0f} GB/s; fractions of that (microseconds)")
-    print(f"{'case':24}" + "".join(f"{name:>18}" for name in COLUMNS))
+    print(f"{'case':36}" + "".join(f"{name:>18}" for name in COLUMNS))
     rows = []
     with tempfile.TemporaryDirectory(prefix="litz-benchmark-") as folder:
         cache = Cache(Path(folder))
-        for build in CASES:
+        for name, build in CASES.items():
+            if options.only and not any(part in name for part in options.only):
+                continue
             for short in options.dtype:
                 case = build(DTYPES[short])
-                if options.only and not any(part in case.name for part in options.only):
-                    continue
                 measure(case, timer, cache)
                 cells = []
                 for column in COLUMNS:
                     us = case.results.get(column)
                     cells.append(f"{'-':>18}" if us is None else f"{case.bytes / us * 1e6 / peak:8.2f} ({us:7.1f})")
-                print(f"{case.name + ' ' + short:24}" + "".join(f"{cell:>18}" for cell in cells), flush=True)
+                print(f"{name + ' ' + short:36}" + "".join(f"{cell:>18}" for cell in cells), flush=True)
                 for column, problem in case.problems.items():
                     print(f"    {column}: {problem}")
                 rows.append(
                     {
-                        "case": case.name,
+                        "case": name,
                         "dtype": short,
                         "bytes": case.bytes,
                         "us": case.results,

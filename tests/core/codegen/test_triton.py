@@ -224,17 +224,27 @@ def litz_reduce_sub_exp_div(p0, p1):
     RBLOCK: tl.constexpr = 64
     xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
     x0 = xindex
-    rindex = tl.arange(0, RBLOCK)[None, :]
-    rmask = rindex < 50
+    rfirst = (50*x0)
+    rstart = rfirst // 8 * 8
+    rlead = rfirst - rstart
+    rend = (rlead + 57) // 8 * 8
+    rhead = (rlead + 7) // 8 * 8
+    rtail = (rlead + 50) // 8 * 8
+    rlane = tl.arange(0, RBLOCK)[None, :]
+    rload = rlane < rend
+    rindex = rlane - rlead
+    rmask = (rindex >= 0) & (rindex < 50)
     r0 = rindex
-    tmp0 = tl.load(p0 + (50*x0 + r0), rmask).to(tl.float32)
+    tmp0 = tl.load(p0 + (rstart + rlane), rload).to(tl.float32)
     tmp1 = tl.reduce(tl.where(rmask, tmp0, (-float("inf"))), 1, _maximum, keep_dims=True)
     tmp2 = tmp0 - tmp1
     tmp3 = libdevice.exp(tmp2)
     tmp4 = tl.sum(tl.where(rmask, tmp3, 0.0), 1, keep_dims=True)
     tmp5 = tmp3 * _reciprocal(tmp4)
     tmp6 = tmp5.to(tl.bfloat16).to(tl.float32)
-    tl.store(p1 + (50*x0 + r0), tmp6, rmask)
+    rwhole = (rlane >= rhead) & (rlane < rtail)
+    tl.store(p1 + (rstart + rlane), tmp6, rwhole)
+    tl.store(p1 + (rstart + rlane), tmp6, rmask & (rwhole == 0))
 """
 
 

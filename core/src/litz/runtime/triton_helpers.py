@@ -78,6 +78,10 @@ if triton.knobs.runtime.interpret:  # its Triton has no assembly
         return tl.exp2(a)
 
     @triton.jit
+    def _reciprocal_near(a):
+        return 1.0 / a
+
+    @triton.jit
     def _tanh_near(a):
         return 1.0 - 2.0 / (1.0 + tl.exp2(a * 2.8853900817779268))
 
@@ -93,11 +97,14 @@ else:
         return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [a], tl.float32, True, 1)
 
     @triton.jit
+    def _reciprocal_near(a):
+        return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [a], tl.float32, True, 1)
+
+    @triton.jit
     def _tanh_near(a):
         # 1 - 2 / (1 + e^2a), to 2^-21 of 1: see `litz.contractions.attention.near`.
         power = _exp2_flushed(a * 2.8853900817779268) + 1.0
-        inverse = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [power], tl.float32, True, 1)
-        return 1.0 - 2.0 * inverse
+        return 1.0 - 2.0 * _reciprocal_near(power)
 
     @triton.jit
     def _exact_float(a):
@@ -292,6 +299,75 @@ def _softmax_combine(top, total, other_top, other_total):
 def _softmax_total(top, total):
     # Relative to an infinite maximum nothing is a number: inf - inf.
     return tl.where(tl.abs(top) == float("inf"), float("nan"), total)
+
+
+# Several neighbours at a time: values are [rows, groups, neighbours], states [rows, groups].
+
+
+@triton.jit
+def _welford_group(mean, m2, value, size: tl.constexpr, before):
+    """The states of groups that have seen `before` times `size` values, and `size` more."""
+    own = tl.sum(value, 2) * (1.0 / size)
+    spread = value - own[:, :, None]
+    delta = own - mean
+    # One division for all lanes.
+    share = (1.0 / (before + 1)).to(value.dtype)
+    weight = (before * size).to(value.dtype) * share
+    return mean + delta * share, m2 + tl.sum(spread * spread, 2) + delta * delta * weight
+
+
+@triton.jit
+def _softmax_group(top, total, value, near: tl.constexpr):
+    """As `_softmax_step`, with one exponential for each value and one for each group. `near`: see `_exp_below`."""
+    new = _maximum(top, tl.reduce(value, 2, _maximum))
+    # Of a row that has had nothing but -inf so far the sum is 0, not what exp(-inf + inf) is.
+    base = tl.where(new == -float("inf"), 0.0, new)
+    if near:
+        return new, total * _exp_below(top - base) + tl.sum(_exp_below(value - base[:, :, None]), 2)
+    else:
+        return new, total * libdevice.exp(top - base) + tl.sum(libdevice.exp(value - base[:, :, None]), 2)
+
+
+@triton.jit
+def _exp_below(a):
+    """exp(a) for a <= 0 as a term of a sum that is at least 1: off by less than 2^-22 + |a| 2^-23, relative, so that a
+    term of it is off by less than 2^-22 of the sum, however small. What is below 2^-126 is 0."""
+    return _exp2_flushed(a * 1.4426950408889634)
+
+
+# For values that are rounded to half types: see `litz.codegen.triton.rounded`.
+
+
+@triton.jit
+def _exp_near(a):
+    return _exp2_flushed(a * 1.4426950408889634)
+
+
+@triton.jit
+def _sigmoid_near(a):
+    return _reciprocal_near(1.0 + _exp2_flushed(a * -1.4426950408889634))
+
+
+@triton.jit
+def _tanh_plus_one(a):
+    return 2.0 * _reciprocal_near(1.0 + _exp2_flushed(a * -2.8853900817779268))
+
+
+@triton.jit
+def _erf_plus_one(a):
+    size = tl.abs(a)
+    # Not a number, or infinite, it is in the product with `size`.
+    x = tl.minimum(size, 4.0)
+    q = tl.fma(x, -6.711184141749982e-06, 1.0409199603600428e-04)
+    q = tl.fma(x, q, -6.519249873235822e-04)
+    q = tl.fma(x, q, 1.864160061813891e-03)
+    q = tl.fma(x, q, 3.9853883208706975e-04)
+    q = tl.fma(x, q, -2.804683707654476e-02)
+    q = tl.fma(x, q, 1.48423969745636e-01)
+    q = tl.fma(x, q, 9.18423056602478e-01)
+    q = tl.fma(x, q, 1.62790846824646)
+    rest = _exp2_flushed(-size * q)
+    return tl.where(a < 0.0, rest, 2.0 - rest)
 
 
 # Random numbers. The position counts modulo 2**32, see `litz.ir.philox`.

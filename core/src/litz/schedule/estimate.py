@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
-from litz.ir import Loop, Program
+from litz.ir import Loop, Node, Program
 from litz.ir.accesses import Access
 from litz.ir.index import Symbol
 from litz.ir.ops import OPS
@@ -20,6 +20,8 @@ from litz.ir.reductions import REDUCTIONS
 from litz.ir.stages import walks_loading
 from litz.target import target_of
 from litz_plugins import Ask, Target, TargetOf
+
+from .instructions import instructions
 
 AGAIN = 0.05
 """What each further load of a buffer takes of the first, as it comes from the cache mostly. On an H200 (2026-11-22) a
@@ -61,7 +63,7 @@ class CostModel:
         outer, inner = (prod(sizes[r.var] for r in ranges) for ranges in (loop.ranges, loop.reduction_ranges))
         traffic = self._traffic(loop, sizes)
         fast = _fast_variable(traffic)
-        moved, flops = _moved(loop, traffic, fast, target, outer), _flops(loop, outer, inner)
+        moved, flops = _moved(loop, traffic, fast, target, outer), _flops(loop, outer, inner, target)
         busy = _busy(loop, fast, target, outer, inner)
         us = max(moved / target.usual_bandwidth, flops / target.usual_flops) / busy + target.launch_us
         found = None if self.ask is None else self.ask(loop, target, self.program)
@@ -130,18 +132,23 @@ def _moved(loop: Loop, traffic: Sequence[_Traffic], fast: Symbol | None, target:
     return sum(per_buffer.values())
 
 
-def _flops(loop: Loop, outer: int, inner: int) -> float:
+def _flops(loop: Loop, outer: int, inner: int, target: Target) -> float:
+    """Operations of the whole loop; on a GPU, instructions."""
+    count = instructions if "blocks" in target.abilities else _operations
     small = large = 0
     for node in loop.nodes:
-        if node.op == "reduce":
-            large += 4 if REDUCTIONS[node.attrs[0]].several else 1
-            continue
-        count = OPS[node.op].flops if node.op in OPS else int(node.op in ("load", "cast", "index", "scan"))
-        if loop.levels[node]:
-            large += count
+        if node.op != "reduce" and not loop.levels[node]:
+            small += count(node)
         else:
-            small += count
+            large += count(node)
     return float(outer) * (small + large * inner)
+
+
+def _operations(node: Node) -> int:
+    """Of one value, by the tables of ops and reductions."""
+    if node.op == "reduce":
+        return 4 if REDUCTIONS[node.attrs[0]].several else 1
+    return OPS[node.op].flops if node.op in OPS else int(node.op in ("load", "cast", "index", "scan"))
 
 
 def _busy(loop: Loop, fast: Symbol | None, target: Target, outer: int, inner: int) -> float:

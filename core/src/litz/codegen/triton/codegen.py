@@ -34,7 +34,11 @@ class TritonCodegen:
 
     def generate(self, kernel: KernelPlan, context: CodegenContext) -> KernelSource:
         """The source of one kernel."""
-        tilings, index = choose_tilings(kernel, context.target.units), choose_index_type(kernel)
+        return self.generate_tiled(kernel, choose_tilings(kernel, context.target.units))
+
+    def generate_tiled(self, kernel: KernelPlan, tilings: Sequence[Tiling]) -> KernelSource:
+        """The source of one kernel for given tilings, one for each of its loops."""
+        index = choose_index_type(kernel)
         names = make_names(kernel, tilings, index[1])
         parts = [
             Part(loop, tiling, own, kernel.stages(loop, one_walk=not tiling.persistent))

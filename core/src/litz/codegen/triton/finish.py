@@ -16,8 +16,12 @@ from .tiling import Axis, Tiling, choose_tiling, combining_tiling, power_of_two
 
 def choose_tilings(plan: KernelPlan, units: int) -> tuple[Tiling, ...]:
     """A tiling for each loop of the plan, for so many multiprocessors."""
-    first, *others = plan.loops
-    tiling = choose_tiling(first, plan, units)
+    return tilings_after(choose_tiling(plan.loops[0], plan, units), plan)
+
+
+def tilings_after(tiling: Tiling, plan: KernelPlan) -> tuple[Tiling, ...]:
+    """The same, where that of the first loop is given."""
+    others = plan.loops[1:]
     if not others:
         return (tiling,)
     axis = tiling.axis("x")

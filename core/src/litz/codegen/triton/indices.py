@@ -82,6 +82,30 @@ def write_axis(tile: Tile, axis: Axis, index: str) -> None:
     _write_variables(tile, name, axis.ranges)
 
 
+def write_row(tile: Tile, axis: Axis, index: str) -> None:
+    """The same for a row's axis, of lanes that begin where the tile's frame says, if it has one."""
+    frame = tile.tiling.frame
+    if frame is None:
+        write_axis(tile, axis, index)
+        return
+    tile.emit(f"rlane = {index}", "rload = rlane < rend", "rindex = rlane - rlead")
+    tile.emit(f"rmask = (rindex >= 0) & (rindex < {tile.index_text(axis.size)})")
+    _write_variables(tile, "rindex", axis.ranges)
+
+
+def write_frame(tile: Tile, axis: Axis) -> None:
+    """Emit where each row's lanes begin and end, and which of them lie in whole groups."""
+    frame = tile.tiling.frame
+    if frame is None:
+        return
+    lanes, length = frame.lanes, int(axis.size)
+    tile.emit(f"rfirst = {tile.index_text(frame.start)}")
+    tile.emit(f"rstart = rfirst // {lanes} * {lanes}", "rlead = rfirst - rstart")
+    tile.emit(f"rend = (rlead + {length + lanes - 1}) // {lanes} * {lanes}")
+    tile.emit(f"rhead = (rlead + {lanes - 1}) // {lanes} * {lanes}")
+    tile.emit(f"rtail = (rlead + {length}) // {lanes} * {lanes}")
+
+
 def _write_variables(tile: Tile, name: str, ranges: Sequence[Range]) -> None:
     """Emit the loop variables that a joint index of the ranges is made of."""
     inner: list[str] = []

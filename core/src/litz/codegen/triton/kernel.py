@@ -20,6 +20,7 @@ from ..kernel_plan import KernelPlan
 from .indices import write_indices
 from .names import Names
 from .passes import write_body
+from .rounded import rounded_texts
 from .text import size_text
 from .tiling import Tiling
 from .values import Tile
@@ -55,6 +56,8 @@ def write_kernel(plan: KernelPlan, index: tuple[str, list[Expr]], first: Part, *
     index_type, limits = index
     names, tiling = first.names, first.tiling
     tiles = [Tile(part.loop, plan.buffers, part.tiling, part.names, index_type) for part in (first, *finish)]
+    for tile in tiles:
+        tile.texts = rounded_texts(tile.loop)
     write_indices(tiles[0], counted=bool(finish))
     for tile in tiles[1:]:
         write_indices(tile, "column")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from litz.ir import Node
 from litz.ir.stages import Stages, find_stages
 
-from .indices import expand, write_axis
+from .indices import expand, write_frame, write_row
 from .reductions import Reducer
 from .stores import store_lines
 from .values import Tile
@@ -40,6 +40,7 @@ class Passes:
         self.last = len(stages.walks) - 1
 
     def write(self) -> None:
+        write_frame(self.tile, self.axis)
         if self.tile.tiling.persistent:
             self._write_persistent()
         else:
@@ -51,7 +52,7 @@ class Passes:
             store_lines(self.tile, store)
 
     def _write_persistent(self) -> None:
-        write_axis(self.tile, self.axis, f"tl.arange(0, RBLOCK){expand(self.tile, self.axis)}")
+        write_row(self.tile, self.axis, f"tl.arange(0, RBLOCK){expand(self.tile, self.axis)}")
         for walk in self.stages.walks:
             self._compute([arg for node in walk.reduces for arg in node.args], Reducer(self.tile, [], []))
             Reducer(self.tile, walk.reduces, []).close()
@@ -84,12 +85,15 @@ class Passes:
         reducer = Reducer(tile, reduces, [node for node in missing if node.op == "scan"], self.online)
         reducer.open()
         tile.eviction = self._eviction(number)
-        size = tile.index_text(self.axis.size)
+        frame = tile.tiling.frame
+        size = tile.index_text(self.axis.size) if frame is None else int(self.axis.size) + frame.lanes - 1
         outside = dict(tile.values)
-        tile.emit(f"for roffset in range(0, {size}, RBLOCK):")
+        stages = tile.tiling.stages
+        walk = f"range(0, {size}, RBLOCK)" if stages == 1 else f"tl.range(0, {size}, RBLOCK, num_stages={stages})"
+        tile.emit(f"for roffset in {walk}:")
         tile.depth += 1
         wide = "" if tile.index_type == "tl.int32" else f".to({tile.index_type})"
-        write_axis(tile, self.axis, f"roffset + rbase{wide}")
+        write_row(tile, self.axis, f"roffset + rbase{wide}")
         self._compute(roots, reducer)
         reducer.step()
         for store in stores:

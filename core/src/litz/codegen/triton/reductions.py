@@ -14,7 +14,7 @@ from itertools import count
 import torch
 
 from litz.ir import Node
-from litz.ir.dtypes import compute_dtype, greatest, least, short
+from litz.ir.dtypes import HALF, compute_dtype, greatest, least, short
 from litz.ir.node import walk
 from litz.ir.reductions import REDUCTIONS, Form
 from litz.ir.scalars import Scalar
@@ -26,7 +26,8 @@ from .values import Tile, Value, op_text
 
 @dataclass(frozen=True)
 class Row:
-    """How to reduce with one accumulator: the value that changes nothing, the combination, the reduction of a tile."""
+    """How to reduce with one accumulator: the value that changes nothing, the combination, the reduction of a tile
+    along its `{axis}`."""
 
     identity: Scalar
     combine: str
@@ -36,28 +37,28 @@ class Row:
 
 def _by_function(identity: Scalar, function: str, combine: str = "") -> Row:
     """By a function of two values, which `combine` may say shorter."""
-    across, scan = f"tl.reduce({{v}}, 1, {function}, keep_dims=True)", f"tl.associative_scan({{v}}, 1, {function})"
-    return Row(identity, combine or f"{function}({{a}}, {{v}})", across, scan)
+    across = f"tl.reduce({{v}}, {{axis}}, {function}, keep_dims=True)"
+    return Row(identity, combine or f"{function}({{a}}, {{v}})", across, f"tl.associative_scan({{v}}, 1, {function})")
 
 
 def _row(kind: str, dtype: torch.dtype) -> Row:
     """The row of a kind of reduction for values of `dtype` (a compute type)."""
     row = family(kind, dtype)
     if row == "any":
-        return Row(False, "{a} | {v}", "tl.max({v}.to(tl.int32), 1, keep_dims=True) != 0")
+        return Row(False, "{a} | {v}", "tl.max({v}.to(tl.int32), {axis}, keep_dims=True) != 0")
     if row == "all":
-        return Row(True, "{a} & {v}", "tl.min({v}.to(tl.int32), 1, keep_dims=True) != 0")
+        return Row(True, "{a} & {v}", "tl.min({v}.to(tl.int32), {axis}, keep_dims=True) != 0")
     identity = REDUCTIONS[kind].form(dtype).identity[0].attrs[0]
     narrow = ".to({T})" if not dtype.is_floating_point and dtype.itemsize < 4 else ""
     if kind == "sum":
-        across, scan = f"tl.sum({{v}}, 1, keep_dims=True){narrow}", f"tl.cumsum({{v}}, 1){narrow}"
+        across, scan = f"tl.sum({{v}}, {{axis}}, keep_dims=True){narrow}", f"tl.cumsum({{v}}, 1){narrow}"
         return Row(identity, "{a} + {v}", across, scan)
     if kind == "prod":
         return _by_function(identity, "_multiply", "{a} * {v}")
     word = "maximum" if kind == "max" else "minimum"
     if dtype.is_floating_point:
         return _by_function(identity, f"_{word}")
-    across = f"tl.{kind}({{v}}, 1, keep_dims=True){narrow}"
+    across = f"tl.{kind}({{v}}, {{axis}}, keep_dims=True){narrow}"
     return Row(identity, f"tl.{word}({{a}}, {{v}})", across, f"tl.associative_scan({{v}}, 1, _{word}_int)")
 
 
@@ -96,6 +97,11 @@ class Group:
         self.on, self.nodes, self.args, self.kind = on, nodes, args, nodes[0].attrs[0]
         self.dtype = compute_dtype(self.args[0].dtype)
         self.accumulators: list[str] = []
+        self.together = on.tile.tiling.together if self.joins() else 1
+
+    def joins(self) -> bool:
+        """Can neighbouring elements be reduced before they meet an accumulator?"""
+        return False
 
     @property
     def form(self) -> Form:
@@ -133,7 +139,8 @@ class Group:
         return texts
 
     def step(self) -> None:
-        self.on.update(self.accumulators, f"{self.merge}({', '.join([*self.accumulators, *self.lifted()])})")
+        merged = f"{self.merge}({', '.join([*self.accumulators, *self.lifted()])})"
+        self.on.update(self.accumulators, merged, self.on.mask)
 
     def close(self) -> None:
         self.reduce(self.accumulators or self.whole())
@@ -158,15 +165,25 @@ class Plain(Group):
         value, ((_, dtype),) = self.on.value(self.args[0]), self.start()
         return [value if dtype == self.dtype else f"({value} != 0)"]
 
+    def joins(self) -> bool:
+        return True
+
     def step(self) -> None:
         (name,), (value,) = self.accumulators, self.lifted()
+        if self.together > 1:
+            ((identity, dtype),), row = self.start(), _row(self.kind, self.dtype)
+            groups = self.on.grouped(self.on.masked(value, identity, dtype), self.together)
+            found = row.across.format(v=groups, T=VALUES[dtype], axis=2)
+            part = f"tl.reshape({found}, {self.on.lanes(self.together)})"
+            self.on.tile.emit(f"{name} = {row.combine.format(a=name, v=part)}")
+            return
         new = _row(self.kind, self.dtype).combine.format(a=name, v=value)
         self.on.tile.emit(f"{name} = {new if self.on.mask is None else f'tl.where(rmask, {new}, {name})'}")
 
     def reduce(self, state: Sequence[str]) -> None:
         (value,), ((_, dtype),) = state, self.start()
         for node in self.nodes:
-            self.on.bind(node, _row(self.kind, dtype).across.format(v=value, T=VALUES[dtype]))
+            self.on.bind(node, _row(self.kind, dtype).across.format(v=value, T=VALUES[dtype], axis=1))
 
 
 class Place(Group):
@@ -205,16 +222,30 @@ class Welford(Combined):
     def start(self) -> Sequence[tuple[Scalar, torch.dtype]]:
         return super().start()[:2]
 
+    def joins(self) -> bool:
+        # Then no group is cut by the end of the row.
+        size, framed = self.on.size, self.on.tile.tiling.frame is not None
+        return not framed and bool(size.is_Integer) and int(size) % self.on.tile.tiling.together == 0
+
     def step(self) -> None:
+        if self.together > 1:
+            on = self.on
+            state = ", ".join([*self.accumulators, on.grouped(on.value(self.args[0]), self.together)])
+            inside = None if on.mask is None else f"(roffset + {on.first_of_group(self.together)} < {on.length})"
+            on.update(self.accumulators, f"_welford_group({state}, {self.together}, roffset // RBLOCK)", inside)
+            return
         state = ", ".join([*self.accumulators, self.on.value(self.args[0])])
-        self.on.update(self.accumulators, f"_welford_step({state}, roffset // RBLOCK + 1)")
+        self.on.update(self.accumulators, f"_welford_step({state}, roffset // RBLOCK + 1)", self.on.mask)
 
     def close(self) -> None:
         on = self.on
         if self.accumulators:
             # How many values each lane has seen.
-            weight = f"(({on.length} - rbase + (RBLOCK - 1)) // RBLOCK).to({VALUES[self.args[0].dtype]})"
-            self.reduce([*self.accumulators, f"tl.broadcast_to({weight}, {on.shape})"])
+            first = "rbase" if self.together == 1 else on.first_of_group(self.together)
+            steps = f"(({on.length} - {first} + (RBLOCK - 1)) // RBLOCK)"
+            times = "" if self.together == 1 else f" * {self.together}"
+            weight = f"({steps}{times}).to({VALUES[self.args[0].dtype]})"
+            self.reduce([*self.accumulators, f"tl.broadcast_to({weight}, {on.lanes(self.together)})"])
             return
         # All of the row is at hand: the plain formulas, which are exact where Welford's is only stable.
         value = on.value(self.args[0])
@@ -235,13 +266,27 @@ class Online(Group):
     def start(self) -> Sequence[tuple[Scalar, torch.dtype]]:
         return [(-float("inf"), self.dtype), (0.0, self.dtype)]
 
+    def joins(self) -> bool:
+        return self.dtype == torch.float32
+
     def step(self) -> None:
-        state = ", ".join([*self.accumulators, self.on.value(self.args[0])])
-        self.on.update(self.accumulators, f"_softmax_step({state})")
+        value = self.on.value(self.args[0])
+        if self.together > 1:
+            groups = self.on.grouped(self.on.masked(value, -float("inf"), self.dtype), self.together)
+            state = ", ".join([*self.accumulators, groups, str(_is_half(self.args[0]))])
+            self.on.tile.emit(f"{', '.join(self.accumulators)} = _softmax_group({state})")
+            return
+        state = ", ".join([*self.accumulators, value])
+        self.on.update(self.accumulators, f"_softmax_step({state})", self.on.mask)
 
     def results(self, state: Sequence[str]) -> Sequence[str]:
         total = f"_softmax_total({', '.join(state)})"
         return [state[0] if node.attrs[0] == "max" else total for node in self.nodes]
+
+
+def _is_half(node: Node) -> bool:
+    """Was a value of a half type before it was computed with?"""
+    return node.dtype in HALF or (node.op == "cast" and node.args[0].dtype in HALF)
 
 
 MADE_BY_HAND: Mapping[str, type[Group]] = {
@@ -263,8 +308,10 @@ class Reducer:
     ) -> None:
         """online: sums of exp(x - max(x)), each with the maximum that it is found together with."""
         online = online or {}
+        axis = tile.tiling.axis("r")
+        assert axis is not None
         self.tile, self.scans = tile, scans
-        self.persistent = tile.tiling.persistent
+        self.persistent, self.size, self.length = tile.tiling.persistent, axis.size, tile.index_text(axis.size)
         groups: dict[tuple[str, tuple[Node, ...]], list[Node]] = {}
         for node in reduces:
             together = node in online or node in online.values()
@@ -275,10 +322,7 @@ class Reducer:
         self.full = tile.level_axes(True)
         self.shape = tile.shape(self.full)
         self.results = tile.level_axes(False)
-        axis = tile.tiling.axis("r")
-        assert axis is not None
-        self.mask = "rmask" if axis.masked else None
-        self.length = tile.index_text(axis.size)
+        self.mask = "rmask" if tile.is_masked(axis) else None
 
     # What groups are written with.
 
@@ -304,14 +348,28 @@ class Reducer:
         text = f"tl.broadcast_to(rindex, {self.shape})"
         return text if self.tile.index_type == "tl.int32" else f"{text}.to(tl.int64)"
 
-    def update(self, names: Sequence[str], new: str) -> None:
-        """Accumulators set to what a function gives, but in lanes beyond the end of the row."""
-        if self.mask is None:
+    def update(self, names: Sequence[str], new: str, inside: str | None) -> None:
+        """Accumulators set to what a function gives, but in lanes beyond the end of the row, where `inside` is not."""
+        if inside is None:
             self.tile.emit(f"{', '.join(names)} = {new}")
             return
         fresh = [self.tile.fresh() for _ in names]
         self.tile.emit(f"{', '.join(fresh)} = {new}")
-        self.tile.emit(*(f"{n} = tl.where(rmask, {value}, {n})" for n, value in zip(names, fresh, strict=True)))
+        self.tile.emit(*(f"{n} = tl.where({inside}, {value}, {n})" for n, value in zip(names, fresh, strict=True)))
+
+    # Neighbouring elements that are reduced before they meet an accumulator.
+
+    def lanes(self, together: int) -> str:
+        """The shape of accumulators, one for so many elements of a row."""
+        return self.shape if together == 1 else f"[XBLOCK, RBLOCK // {together}]"
+
+    def grouped(self, text: str, together: int) -> str:
+        """Values of the tile by groups of neighbours along the row."""
+        return f"tl.reshape({text}, [XBLOCK, RBLOCK // {together}, {together}])"
+
+    def first_of_group(self, together: int) -> str:
+        """Where in a block along the row each group begins."""
+        return f"(tl.arange(0, RBLOCK // {together})[None, :] * {together})"
 
     def merge_name(self, node: Node) -> str:
         """The name of the function that merges two states; the kernel gets it where it is not there."""
@@ -326,7 +384,8 @@ class Reducer:
         if self.persistent:
             return
         for group in self.groups:
-            group.accumulators = [self._full("acc", self.shape, *nothing) for nothing in group.start()]
+            shape = self.lanes(group.together)
+            group.accumulators = [self._full("acc", shape, *nothing) for nothing in group.start()]
         for node in self.scans:
             nothing = self._scan_row(node).identity, compute_dtype(node.dtype)
             self.carries[node] = self._full("carry", self.tile.shape(self.results), *nothing)
@@ -365,6 +424,6 @@ class Reducer:
             return Value(name, self.full)
         carry = self.carries[node]
         self.tile.emit(f"{name} = {row.combine.format(a=carry, v=f'({scanned})')}")
-        total = row.across.format(v=self.masked(value, row.identity, dtype), T=VALUES[dtype])
+        total = row.across.format(v=self.masked(value, row.identity, dtype), T=VALUES[dtype], axis=1)
         self.tile.emit(f"{carry} = {row.combine.format(a=carry, v=f'({total})')}")
         return Value(name, self.full)

@@ -21,12 +21,16 @@ def store_lines(tile: Tile, store: Store, inner: bool = False) -> None:
     level = tile.level_axes(inner)
     indirect = [tile.get(node) for node in store.indirect]
     # Spread over the level: each point stores, wherever to.
-    pointer, _ = tile.pointer(store.buffer, store.index[0], indirect, level)
+    framed = tile.framed(store, store.buffer, store.index[0], store.mask is not None) if inner else None
+    pointer, _ = framed or tile.pointer(store.buffer, store.index[0], indirect, level)
     masks = tile.tile_mask(level)
     if store.mask is not None:
         masks.append(tile.get(store.mask).text)
     masks += tile.not_empty(store.indirect)
     value = tile.bits(store.value)
+    if framed is not None:
+        _store_row(tile, pointer, value)
+        return
     if store.mode == "set":
         given = f", {' & '.join(masks)}" if masks else ""
         tile.emit(f"tl.store({pointer}, {value}{given})")
@@ -47,6 +51,23 @@ def store_lines(tile: Tile, store: Store, inner: bool = False) -> None:
     base, _, offset = pointer.partition(" + ")
     width = "_narrow" if dtype.itemsize == 1 else ""
     tile.emit(f'_atomic{width}({base}, {offset}, {value}, {mask}, "{mode}")')
+
+
+def _store_row(tile: Tile, pointer: str, value: str) -> None:
+    """Emit the store of rows that are not aligned: whole groups of lanes, then what is left of the row at both ends, an
+    element at a time. With the same pointers, so that each thread stores what it has."""
+    masks, (tiling, frame) = tile.tile_mask({"x"}), (tile.tiling, tile.tiling.frame)
+    axis = tiling.axis("r")
+    assert frame is not None and axis is not None
+    tile.emit("rwhole = (rlane >= rhead) & (rlane < rtail)")
+    tile.emit(f"tl.store({pointer}, {value}, {' & '.join([*masks, 'rwhole'])})")
+    ends = f"tl.store({pointer}, {value}, {' & '.join([*masks, 'rmask', '(rwhole == 0)'])})"
+    if tiling.persistent:
+        tile.emit(ends)
+        return
+    # Most blocks of a long row have no end in them.
+    last = int(axis.size) - frame.lanes
+    tile.emit(f"if (roffset == 0) | (roffset + RBLOCK > {last}):", f"    {ends}")
 
 
 def _native(mode: str, dtype: torch.dtype) -> str | None:

@@ -14,8 +14,10 @@ from math import prod
 from litz.ir import Loop, Range
 from litz.ir.accesses import Access, distinct
 from litz.ir.index import Expr, Symbol, product
+from litz.ir.reductions import REDUCTIONS
 
 from ..kernel_plan import KernelPlan
+from .frame import VECTOR, Frame, find_frame, is_multiple
 
 PERSISTENT = 8192
 """The longest row that is held in registers: 16 elements a thread with 16 warps."""
@@ -55,12 +57,18 @@ class Tiling:
     """`axes` in the order of the tile's dimensions: (x), (y, x) or (x, r). `persistent`: the r axis in one block.
 
     `pieces` are output ranges along which every step has programs of its own: within a program they do not vary.
+    `together`: in a loop over r, so many neighbouring elements of a thread are reduced before they meet an accumulator.
+    `stages`: blocks along r that are on their way at a time; 1 leaves that to the hardware. `frame`: of rows that are
+    not aligned, which need a few lanes more than they have elements.
     """
 
     axes: tuple[Axis, ...]
     num_warps: int
     persistent: bool = False
     pieces: tuple[Range, ...] = ()
+    together: int = 1
+    stages: int = 1
+    frame: Frame | None = None
 
     @property
     def grid_axes(self) -> tuple[Axis, ...]:
@@ -198,13 +206,37 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
     columns = along_x > along_r and bool(loop.ranges)
     mixed = along_r * 4 > along_x if columns else along_x * 4 > along_r > 0
     width = max((access.itemsize for access in relevant), default=4)
+    r_ranges = loop.reduction_ranges if loop.ordered else _innermost_last(loop.reduction_ranges, relevant)
     choose, length = _column_blocks if columns else _row_blocks, loop.reduction_numel
     x_block, r_block, warps, persistent = choose(
         loop, plan.hint(loop.numel), plan.hint(length), bool(length.is_Integer), width, mixed, units
     )
     x_ranges = _innermost_last(loop.ranges, relevant if columns else traffic)
-    r_ranges = loop.reduction_ranges if loop.ordered else _innermost_last(loop.reduction_ranges, relevant)
-    return Tiling((Axis("x", x_ranges, x_block), Axis("r", r_ranges, r_block)), warps, persistent)
+    axes = Axis("x", x_ranges, x_block), Axis("r", r_ranges, r_block)
+    frame = None if columns or mixed else find_frame(loop, plan, r_ranges)
+    if frame is not None and not _has_room(loop, frame, r_block if persistent else None):
+        frame = None
+    together = 1
+    if not (columns or mixed or persistent) and x_block == 1 and (frame is not None or _is_aligned(relevant, r_ranges)):
+        together = max(1, min(VECTOR // width, r_block // (32 * warps)))
+    return Tiling(axes, warps, persistent, together=together, frame=frame)
+
+
+def _has_room(loop: Loop, frame: Frame, block: int | None) -> bool:
+    """Is there a place for the lanes before a row? block: of rows that are held whole, else None."""
+    if block is not None:
+        return int(loop.reduction_numel) + frame.lanes - 1 <= block
+    # Those count the values that each lane has seen, which lanes before the row have not.
+    return not any(node.op == "reduce" and REDUCTIONS[node.attrs[0]].name == "welford" for node in loop.nodes)
+
+
+def _is_aligned(traffic: Traffic, rows: tuple[Range, ...]) -> bool:
+    """Are rows contiguous, and read 16 bytes at a time? Then neighbours along them are one thread's."""
+    return all(
+        access.stride(rows[-1].var) == 1 and is_multiple(access.offset - rows[-1].var, VECTOR // access.itemsize)
+        for access in traffic
+        if not access.is_indirect
+    )
 
 
 def _live_values(loop: Loop) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from litz.ir import Buffer, Loop, Node
+from litz.ir import Buffer, Loop, Node, Store
 from litz.ir.build import empty_sizes
 from litz.ir.dtypes import FLOAT8, HALF, compute_dtype
 from litz.ir.index import Expr, Symbol, bounds, placeholder
@@ -22,9 +22,10 @@ from litz.ir.node import walk
 from ..dialect import COMPARISONS
 from ..sizes import INT32
 from .dialect import ELEMENTS, TRITON, VALUES, is_negative_zero, literal, read, typed, written
+from .frame import VECTOR
 from .names import Names
 from .text import IndexText
-from .tiling import Tiling
+from .tiling import Axis, Tiling
 
 _INFIX = re.compile(r"\{\d\} (\+|-|\*|==|!=|<|<=|>|>=) \{\d\}")
 
@@ -102,10 +103,16 @@ class Tile:
     def tile_mask(self, axes: Iterable[str]) -> list[str]:
         """Names of the masks that keep a tensor along `axes` within the ranges."""
         chosen = set(axes)
-        return [f"{axis.name}mask" for axis in self.tiling.axes if axis.name in chosen and axis.masked]
+        return [f"{axis.name}mask" for axis in self.tiling.axes if axis.name in chosen and self.is_masked(axis)]
+
+    def is_masked(self, axis: Axis) -> bool:
+        """Has an axis lanes that are none of its range?"""
+        return axis.masked or (axis.name == "r" and self.tiling.frame is not None)
 
     def axes_of(self, expr: Expr, indirect: Iterable[Value] = ()) -> frozenset[str]:
         found = {self.axis_of[s] for s in expr.free_symbols if s in self.axis_of}
+        if "r" in found and self.tiling.frame is not None:
+            found.add("x")  # each row has lanes of its own before it
         return frozenset(found.union(*(value.axes for value in indirect)))
 
     # Values.
@@ -273,7 +280,8 @@ class Tile:
 
     def _load(self, node: Node) -> tuple[str, frozenset[str]]:
         indirect = [self.get(arg) for arg in node.indirect]
-        pointer, axes = self.pointer(node.buffer, node.index[0], indirect)
+        framed = self.framed(node, node.buffer, node.index[0], node.mask is not None)
+        pointer, axes = framed or self.pointer(node.buffer, node.index[0], indirect)
         masks = []
         if node.mask is not None:
             mask = self.get(node.mask)
@@ -281,7 +289,10 @@ class Tile:
             if not axes >= mask.axes:
                 axes = axes | mask.axes
                 pointer, axes = self.pointer(node.buffer, node.index[0], indirect, axes)
-        masks = [*self.tile_mask(axes), *masks, *self.not_empty(node.indirect)]
+        if framed is None:
+            masks = [*self.tile_mask(axes), *masks, *self.not_empty(node.indirect)]
+        else:
+            masks = [*self.tile_mask({"x"}), "rload", *self._within(node)]
         parts = [pointer]
         if masks:
             parts.append(" & ".join(masks))
@@ -291,6 +302,27 @@ class Tile:
             parts.append(f'eviction_policy="{self.eviction[node]}"')
         text = f"tl.load({', '.join(parts)})"
         return (f"{text}.to(tl.float32)" if node.dtype in HALF else text), axes
+
+    def framed(
+        self, site: Node | Store, buffer: str, offset: Expr, masked: bool = False
+    ) -> tuple[str, frozenset[str]] | None:
+        """The pointer and the axes of an access in whole groups of the frame's lanes; None if it is not."""
+        frame = self.tiling.frame
+        if frame is None or not frame.holds(site, buffer, offset, masked):
+            return None
+        rest = frame.rest(buffer, offset)
+        text = "rstart + rlane" if not rest else f"rstart + rlane + {self.index_text(rest)}"
+        return f"{self.names.buffers[buffer]} + ({text})", self.level_axes(True)
+
+    def _within(self, node: Node) -> list[str]:
+        """A mask for a load of groups that are longer than 16 bytes: they may reach further beyond a buffer's end."""
+        frame, span = self.tiling.frame, int(self.buffers[node.buffer].layout.span)
+        lanes = VECTOR // node.dtype.itemsize
+        if frame is None or lanes >= frame.lanes:
+            return []
+        rest = frame.rest(node.buffer, node.index[0])
+        text = "rstart + rlane" if not rest else f"rstart + rlane + {self.index_text(rest)}"
+        return [f"({text} < {-(-span // lanes) * lanes})"]
 
     def pointer(
         self, buffer: str, offset: Expr, indirect: list[Value], spread: frozenset[str] = frozenset()

@@ -1,0 +1,112 @@
+"""Rows that begin anywhere: blocks along a row that begin where 16-byte accesses may, however the row lies.
+
+A row of 50257 elements of two bytes begins at any even address, and no access to it may be wider than an element. So a
+block begins at the last multiple of `lanes` elements that is not behind the row's first one: `lead` lanes before the
+row, and those behind its end, belong to other rows. What they load is not used; the element that a thread needs and the
+rest of the 16 bytes around it are read together, never more than that. Stores may not touch them: groups of lanes that
+lie in the row are stored 16 bytes at a time, and what is left of it at both ends an element at a time.
+
+In: a flat loop whose rows are contiguous. Out: a `Frame`, or None where rows are aligned or it does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from litz.ir import Loop, Node, Range, Store
+from litz.ir.accesses import Access
+from litz.ir.index import Expr, Symbol
+
+from ..kernel_plan import KernelPlan
+
+VECTOR = 16
+"""Bytes of the widest access of a thread."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """start: the offset of a row's first element, by the output ranges' variables. var: that of the row. lanes: a power
+    of two, to whose multiples blocks are aligned. buffers: those whose memory begins at a multiple of 16 bytes."""
+
+    start: Expr
+    var: Symbol
+    lanes: int
+    buffers: frozenset[str]
+
+    def __str__(self) -> str:
+        return f"from multiples of {self.lanes} below {self.start}"
+
+    def rest(self, buffer: str, offset: Expr) -> Expr | None:
+        """How far an access lies from the row, a multiple of `lanes`; None if it lies elsewhere in its 16 bytes."""
+        rest = offset - self.var - self.start
+        return rest if buffer in self.buffers and is_multiple(rest, self.lanes) else None
+
+    def holds(self, site: Node | Store, buffer: str, offset: Expr, masked: bool) -> bool:
+        """Is an access made in whole groups of lanes?"""
+        return not masked and not site.indirect and self.rest(buffer, offset) is not None
+
+
+def find_frame(loop: Loop, plan: KernelPlan, rows: tuple[Range, ...]) -> Frame | None:
+    """For rows along one range; sizes that are not constants have none, nor rows that are scanned."""
+    if len(rows) != 1 or not rows[0].size.is_Integer or any(node.op == "scan" for node in loop.nodes):
+        return None
+    (row,) = rows
+    fitting = [access for access in loop.accesses if _fits(access, row.var, plan)]
+    if not fitting:
+        return None
+    lanes = VECTOR // min(access.itemsize for access in fitting)
+    moved: dict[Expr, int] = {}
+    for access in fitting:
+        start = access.offset - row.var
+        same = next((other for other in moved if is_multiple(start - other, lanes)), start)
+        moved[same] = moved.get(same, 0) + access.itemsize
+    start = max(moved, key=lambda start: moved[start])
+    if is_multiple(start, lanes) or not _is_positive(start) or _overwrites(loop, plan):
+        return None
+    own = {var for r in loop.ranges for var in (r.var,)}
+    if not start.free_symbols <= own:
+        return None
+    return Frame(start, row.var, lanes, frozenset(access.buffer for access in fitting))
+
+
+def _fits(access: Access, var: Symbol, plan: KernelPlan) -> bool:
+    site = access.site
+    return (
+        access.inner
+        and not access.is_indirect
+        and site.mask is None
+        and access.mode in (None, "set")
+        and access.itemsize <= VECTOR // 2
+        and access.buffer not in plan.unaligned
+        and plan.buffers[access.buffer].device.type == "cuda"
+        and bool(plan.buffers[access.buffer].layout.span.is_Integer)
+        and access.stride(var) == 1
+    )
+
+
+def _terms(expr: Expr) -> Iterator[tuple[int, Expr]]:
+    """The coefficients of a sum, and what they are coefficients of; 0 for what is no integer's multiple."""
+    for term in expr.expand().as_ordered_terms() if expr != 0 else ():
+        coefficient, rest = term.as_coeff_Mul()
+        yield (int(coefficient) if coefficient.is_Integer else 0), rest
+
+
+def is_multiple(expr: Expr, of: int) -> bool:
+    """Is a sum a multiple of a number, term by term?"""
+    return all(coefficient and coefficient % of == 0 for coefficient, _ in _terms(expr))
+
+
+def _is_positive(expr: Expr) -> bool:
+    """Is it a sum of loop variables, none of which it falls with?"""
+    return all(coefficient > 0 and (rest.is_Symbol or rest == 1) for coefficient, rest in _terms(expr))
+
+
+def _overwrites(loop: Loop, plan: KernelPlan) -> bool:
+    """Is memory stored to that is read at another place? What is computed again reads it late."""
+    stored = {plan.inplace.get(store.buffer, store.buffer): store.index for store in loop.stores}
+    loaded = [(plan.inplace.get(node.buffer, node.buffer), node) for node in loop.loads]
+    return any(name in stored and (node.index != stored[name] or bool(node.indirect)) for name, node in loaded)
+
+
+__all__ = ["VECTOR", "Frame", "find_frame", "is_multiple"]

@@ -1,0 +1,68 @@
+"""Functions of which a half type's rounding shows less than they are exact to. In: a loop. Out: the texts of some nodes.
+
+A half type keeps 8 or 11 bits of what a loop computes in float32; libdevice's functions are right to the last of 24, for
+which they take 8 (exp), 21 (tanh) or 24 (erf) instructions an element. A kernel that reads and writes half types has
+about 28 for all it does with an element, or waits for them instead of memory (H200: 132 SMs of 128 lanes, 4.3 TB/s).
+So a value that goes into half types only, however many it goes through, is computed so:
+
+| node | as | relative error, below | instructions |
+|---|---|---|---|
+| exp(a - b), as in a softmax | 2^((a - b) log2 e) | 2^-22 + abs(a - b) 2^-23 | 3 |
+| 1 + tanh(u) | 2 / (1 + 2^(-2u log2 e)) | 2^-20 + abs(u) 2^-22 | 5 |
+| sigmoid(u) | 1 / (1 + 2^(-u log2 e)) | 2^-20 + abs(u) 2^-23 | 5 |
+| 1 + erf(u) | 2 - e, or e for u < 0, with e = erfc(abs(u)) = 2^(-abs(u) Q(abs(u))) | see below | 15 |
+
+by the hardware's power of two and reciprocal (2^-22 and 2^-23; results below 2^-126 are 0). Q is the polynomial of degree
+8 next to -log2(erfc(x)) / x on [0, 4]. The sums with 1 are less exact in eager where they cancel: of 1 + erf(u) it has an
+absolute error of 2^-25, this one of less than 2^-21.9 and, for u < 0, a relative one below 2^-18 down to u = -2, 2^-12 to
+-4 (eager: 2^-16 and 2). Beyond -4, where 1 + erf(u) is below 2^-25, Q is that of 4. `tests` has the bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from litz.ir import Loop, Node
+from litz.ir.dtypes import HALF
+from litz.ir.node import walk
+
+_PLUS_ONE: Mapping[str, str] = {"erf": "_erf_plus_one({0})", "tanh": "_tanh_plus_one({0})"}
+
+
+def rounded_texts(loop: Loop) -> Mapping[Node, str]:
+    """For nodes whose value ends in half types only, the text that computes them."""
+    stored = [store for store in loop.stores if store.value.dtype in HALF]
+    if not stored:
+        return {}
+    exact = {node for store in loop.stores for node in walk(*_exact_roots(store.value, store.roots))}
+    users: dict[Node, list[Node]] = {}
+    for node in loop.nodes:
+        for arg in node.args:
+            users.setdefault(arg, []).append(node)
+    found: dict[Node, str] = {}
+    for node in loop.nodes:
+        if node in exact or node.dtype != torch.float32:
+            continue
+        if node.op == "exp" and node.args[0].op == "sub":
+            found[node] = "_exp_near({0})"
+        elif node.op == "sigmoid":
+            found[node] = "_sigmoid_near({0})"
+        elif node.op in _PLUS_ONE and node in users and all(map(_adds_one, users[node])):
+            found[node] = "{0}"
+            found |= dict.fromkeys(users[node], _PLUS_ONE[node.op])
+    return found
+
+
+def _exact_roots(value: Node, roots: tuple[Node, ...]) -> list[Node]:
+    """What a store needs exactly: masks and positions, and a value that is of no half type."""
+    return [root for root in roots if root is not value or value.dtype not in HALF]
+
+
+def _adds_one(node: Node) -> bool:
+    """Is it a function plus one? The function comes first in a node's arguments, the constant after it."""
+    if node.op != "add":
+        return False
+    one = node.args[1]
+    return one.op == "const" and one.attrs[0] == 1

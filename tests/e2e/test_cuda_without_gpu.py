@@ -116,6 +116,22 @@ def test_a_number_of_the_cpus_is_an_argument_of_the_kernel(compute: Callable[...
     assert compile_all(schedules) == 1
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradient_of_cross_entropy_is_one_kernel(dtype: torch.dtype) -> None:
+    """It reads the scores and writes their gradient: nothing else is as large, such as a row of zeros and a one."""
+    torch._dynamo.reset()
+    scores, labels = torch.randn(64, 501, dtype=dtype, requires_grad=True), torch.randint(0, 501, (64,))
+
+    def step(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(scores.float(), labels)
+
+    schedules = cuda_schedules(lambda backend: torch.compile(step, backend=backend)(scores, labels).backward())
+    backward = schedules[1]
+    assert len(backward.steps) == 1
+    assert plan_schedule(backward, make_compiler()).memory.peak_bytes == 64 * 501 * dtype.itemsize
+    assert compile_all(schedules) >= 2
+
+
 @pytest.mark.gpu
 def test_numbers_and_literals_reach_the_device_without_copies() -> None:
     torch._dynamo.reset()

@@ -31,9 +31,11 @@ def place_constants(graph: Graph, context: PassContext | None = None) -> Graph:
     """The graph with a constant on the device for each literal that is moved there; the same graph if there is none, or
     if this machine lacks the device."""
     values = _literals(graph)
-    escapes = find_escapes(graph) if values else None
+    if not values:
+        return graph
+    escapes = find_escapes(graph)
     placed: dict[torch.fx.Node, Constant] = {}
-    for node in graph.nodes if escapes else ():
+    for node in graph.nodes:
         if not _is_move(node) or node.args[0] not in values:
             continue
         if node in escapes.outputs or node in escapes.written or node in escapes.strided:

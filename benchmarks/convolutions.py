@@ -42,6 +42,8 @@ KINDS = {
     "dense 3x3, 512 of 7": Kind(512, 512, 7, 3),
     "dense 1x1, 64 to 256 of 56": Kind(64, 256, 56, 1),
     "dense 1x1, 1024 to 256 of 14": Kind(1024, 256, 14, 1),
+    "dense 1x1, 512 to 2048 of 7": Kind(512, 2048, 7, 1),
+    "strided 1x1, 256 to 512 of 56": Kind(256, 512, 56, 1, 2),
     "strided 3x3, 128 of 56": Kind(128, 128, 56, 3, 2),
     "stem 7x7, 3 to 64 of 224": Kind(3, 64, 224, 7, 2),
     "stem 3x3, 3 to 32 of 224": Kind(3, 32, 224, 3, 2),
@@ -84,18 +86,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.convolutions", description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", default=list(KINDS), choices=list(KINDS), help="kinds, by name")
     parser.add_argument("--types", nargs="*", default=list(TYPES), choices=["bfloat16", "float16", "tf32", "float32"])
+    parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--seconds", type=float, default=0.05, help="of measuring per convolution and layout")
     parser.add_argument("--out")
     args = parser.parse_args(argv)
     where = torch.cuda.get_device_name() if GPU else f"CPU, {torch.get_num_threads()} threads"
-    print(f"{where}, torch {torch.__version__}; batch {BATCH}; us channels first, last, and how much faster last is")
+    print(
+        f"{where}, torch {torch.__version__}; batch {args.batch}; us channels first, last, and how much faster last is"
+    )
     rows = []
     for name in args.only:
         for kind in args.types:
             cells = []
             for backward in (False, True):
                 with torch.backends.cudnn.flags(enabled=True, allow_tf32=kind == "tf32"):
-                    case = make_case(KINDS[name], "float32" if kind == "tf32" else kind, backward)
+                    case = make_case(KINDS[name], "float32" if kind == "tf32" else kind, backward, args.batch)
                     us = measure(case, args.seconds)
                 rows.append({"kind": name, "type": kind, "backward": backward, "us": us, **asdict(KINDS[name])})
                 cells.append(f"{us[0]:10.1f}{us[1]:10.1f}{us[0] / us[1]:7.2f}")
@@ -103,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             if args.out:
                 with open(args.out, "w") as file:
                     json.dump(
-                        {"device": where, "torch": torch.__version__, "batch": BATCH, "rows": rows}, file, indent=1
+                        {"device": where, "torch": torch.__version__, "batch": args.batch, "rows": rows}, file, indent=1
                     )
 
 

@@ -141,7 +141,7 @@ def prepare(
     torch._dynamo.reset()
     torch.manual_seed(0)
     row = Row(network, kind, mode)
-    dtype = torch.float16 if kind == "float16" else torch.float32
+    dtype = torch.float32 if kind == "autocast" else getattr(torch, kind)
     model = NETWORKS[network]().to(DEVICE, dtype).train(mode == "training")
     x = torch.randn(BATCH[mode], 3, SIDE, SIDE, device=DEVICE, dtype=dtype)
     steps: dict[str, Callable[[], list[Tensor]]] = {}
@@ -238,9 +238,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print a table, a line as soon as it is measured; write JSON to --out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.layouts", description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", default=list(NETWORKS), choices=list(NETWORKS), help="networks, by name")
-    parser.add_argument("--types", nargs="*", default=list(TYPES), choices=["autocast", "float16", "float32"])
+    parser.add_argument(
+        "--types", nargs="*", default=list(TYPES), choices=["autocast", "bfloat16", "float16", "float32"]
+    )
     parser.add_argument("--modes", nargs="*", default=list(MODES), choices=list(MODES))
     parser.add_argument("--peers", nargs="*", default=list(ON_ITS_OWN), choices=list(PEERS))
+    parser.add_argument("--batch", type=int, default=0, help="images in a batch, if not the modes' own")
     parser.add_argument("--seconds", type=float, default=3.0, help="of measuring per row")
     parser.add_argument("--profile", type=int, default=0, metavar="N", help="print the N longest kernels of each")
     parser.add_argument("--cpu-time", action="store_true", help="of this process, not the wall's")
@@ -249,6 +252,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--turns", help=argparse.SUPPRESS)  # for the processes of --jobs: FOLDER:SLOTS
     parser.add_argument("--out")
     args = parser.parse_args(argv)
+    if args.batch:
+        BATCH.update(dict.fromkeys(BATCH, args.batch))
     where = (
         torch.cuda.get_device_name() if GPU else f"{platform.processor() or 'CPU'}, {torch.get_num_threads()} threads"
     )
@@ -301,7 +306,7 @@ def side_by_side(args: argparse.Namespace) -> Iterator[Row]:
             command = [sys.executable, "-m", "benchmarks.layouts", "--turns", f"{folder}:{args.jobs}"]
             command += ["--only", network, "--types", kind, "--modes", mode, "--peers", *args.peers]
             command += ["--seconds", str(args.seconds), "--profile", str(args.profile), "--out", str(out)]
-            command += ["--patience", str(args.patience)]
+            command += ["--patience", str(args.patience), "--batch", str(args.batch)]
             running[out] = subprocess.Popen(command + ["--cpu-time"] * args.cpu_time)
         while running:
             time.sleep(0.2)

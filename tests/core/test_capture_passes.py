@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz.capture.graph import Graph, make_graph
@@ -14,6 +15,7 @@ from litz.capture.passes import (
     eliminate_common_subexpressions,
     eliminate_dead_code,
     fold_constants,
+    place_constants,
     remove_no_ops,
 )
 
@@ -325,3 +327,74 @@ def test_nan_and_negative_zero_survive_folding():
     a, b = run(graph, X)
     assert ops(eliminate_dead_code(graph)) == ["aten.full.default"] * 2
     assert torch.signbit(a).all() and torch.isnan(b).all()
+
+
+# --- numbers of the CPU's
+
+
+def test_a_number_that_torch_computes_on_the_cpu_is_folded():
+    """Eager computes it there as well, so the value is the same to the last bit; a kernel would have it copied."""
+
+    def function(x):
+        scale = torch.log(torch.tensor(0.3)) * torch.sqrt(torch.tensor(7, dtype=torch.float64)).float()
+        return torch.where(x > scale, x, torch.tanh(torch.tensor(-2.5)))
+
+    left = ["aten.full.default", "aten.gt.Tensor", "aten.full.default", "aten.where.self"]
+    check(lambda graph: eliminate_dead_code(fold_constants(graph)), function, X, left=left)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * torch.exp(torch.tensor([2.0])),
+        lambda x: x * torch.bernoulli(torch.tensor(0.5)),
+        lambda x: x * torch.exp(x.sum()),
+    ],
+    ids=["a tensor", "random", "of data"],
+)
+def test_what_is_no_number_of_the_cpus_stays(function):
+    graph = graph_of(function, X)
+    kept = {"aten.exp.default", "aten.bernoulli.default"}
+    assert kept.intersection(ops(eliminate_dead_code(fold_constants(graph))))
+
+
+def moves(graph: Graph) -> int:
+    return ops(graph).count("aten._to_copy.default")
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (0,), ()])
+def test_a_literal_is_put_on_its_device_once(shape):
+    values = torch.arange(3.0)[: math.prod(shape)].reshape(shape).tolist()
+    x = torch.empty(shape, device="meta")
+    graph = graph_of(lambda x: (x * torch.tensor(values).double().to("meta")).double(), x)
+    before = moves(graph)
+    after = eliminate_dead_code(place_constants(graph))
+    assert moves(after) == before - 2 and [node.op for node in after.nodes].count("get_attr") == 1
+    (constant,) = (node for node in after.nodes if node.op == "get_attr")
+    held = getattr(after.module, str(constant.target))
+    assert held.device.type == "meta" and held.shape == shape and held.dtype == torch.float64
+    assert run(after, x).shape == shape
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.tensor([1.0, 2.0]).to("meta"),
+        lambda x: torch.tensor([1.0, 2.0]).to("meta").view(2, 1),
+        lambda x: x + torch.zeros(20000).to("meta").sum() + torch.tensor([0.0] * 20000).to("meta").sum(),
+        lambda x: x + torch.tensor([1.0]).to("meta").add_(1),
+    ],
+    ids=["returned", "a view of it returned", "large", "written"],
+)
+def test_literals_that_are_moved_in_each_call(function):
+    graph = graph_of(function, torch.empty(2, device="meta"))
+    assert place_constants(graph) is graph
+
+
+def test_a_device_that_is_not_here_changes_nothing():
+    if torch.cuda.is_available():
+        pytest.skip("it is here")
+    with FakeTensorMode():
+        x = torch.empty(2, device="cuda")
+    graph = graph_of(lambda x: x * torch.tensor([1.0, 2.0]).to("cuda:0"), x)
+    assert moves(graph) == 1 and place_constants(graph) is graph

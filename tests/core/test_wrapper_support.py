@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from litz.runtime.torch_runtime import view
-from litz.runtime.wrapper_support import planned, planned_inside, reuse
+from litz.runtime.wrapper_support import number_on, planned, planned_inside, reuse
 
 SIZE, PLANNED = (4, 3, 1, 1), (3, 1, 3, 3)
 
@@ -54,3 +54,25 @@ def test_a_view_starts_where_its_base_does():
     found = view(base, (3, 2), (1, 4), 5)
     torch.testing.assert_close(found, base.detach().as_strided((3, 2), (1, 4), 7), rtol=0, atol=0)
     assert not found.requires_grad and not found._is_view()
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        torch.tensor(0.1),
+        torch.tensor(0.1, dtype=torch.bfloat16),
+        torch.tensor(-0.0),
+        torch.tensor(float("-inf"), dtype=torch.float64),
+        torch.tensor(2**62 + 1),
+        torch.tensor(True),
+        torch.tensor(200, dtype=torch.uint8),
+        torch.tensor(0.5, requires_grad=True),
+    ],
+    ids=str,
+)
+def test_a_number_is_the_same_on_another_device(number):
+    found = number_on(torch.device("cpu"), number)
+    assert found.dtype == number.dtype and found.shape == () and not found.requires_grad
+    assert torch.equal(found, number) and torch.equal(torch.signbit(found), torch.signbit(number))
+    assert found.data_ptr() != number.data_ptr()
+    assert number_on(torch.device("meta"), number).device.type == "meta"

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from litz.codegen.wrapper import generate_wrapper
 from litz.pipeline import generate, make_compiler, plan_schedule, schedule_only
 from litz.schedule import Schedule
 from support.retarget import cuda_schedules
@@ -90,3 +91,61 @@ def test_dynamic_shapes() -> None:
     schedules = schedule_only(lambda x: torch.nn.functional.softmax(x * 2 + 1, -1), (x,), dynamic=True)
     assert schedules[0].program.hints
     assert compile_all(schedules) == 1
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x, number: x * number,
+        lambda x, number: x * number.to(x.device),
+        lambda x, number: x + torch.log(torch.tensor(0.3)) * number.to(x.device, torch.float64),
+    ],
+    ids=["as it is", "moved", "moved and converted"],
+)
+def test_a_number_of_the_cpus_is_an_argument_of_the_kernel(compute: Callable[..., torch.Tensor]) -> None:
+    """No copy from memory that is not pinned, once for each layer that has one: its value is filled in."""
+    torch._dynamo.reset()
+    with MODE:
+        x, number = torch.empty(8, 100, device="cuda"), torch.empty((), dtype=torch.float32)
+    schedules = schedule_only(compute, (x, number))
+    (schedule,) = schedules
+    assert not schedule.externs and len(schedule.kernels) == 1
+    plan, compiler = plan_schedule(schedule, make_compiler()), make_compiler()
+    text = generate_wrapper(plan, generate(plan, compiler)).text
+    assert text.count("_number_on(") == 1 and ".to(" not in text
+    assert compile_all(schedules) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradient_of_cross_entropy_is_one_kernel(dtype: torch.dtype) -> None:
+    """It reads the scores and writes their gradient: nothing else is as large, such as a row of zeros and a one."""
+    torch._dynamo.reset()
+    scores, labels = torch.randn(64, 501, dtype=dtype, requires_grad=True), torch.randint(0, 501, (64,))
+
+    def step(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(scores.float(), labels)
+
+    schedules = cuda_schedules(lambda backend: torch.compile(step, backend=backend)(scores, labels).backward())
+    backward = schedules[1]
+    assert len(backward.steps) == 1
+    assert plan_schedule(backward, make_compiler()).memory.peak_bytes == 64 * 501 * dtype.itemsize
+    assert compile_all(schedules) >= 2
+
+
+@pytest.mark.gpu
+def test_numbers_and_literals_reach_the_device_without_copies() -> None:
+    torch._dynamo.reset()
+
+    def compute(x: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
+        weights = torch.tensor([0.5, 2.0, -1.0, 4.0]).to(x.device)
+        return x * weights / torch.log(torch.tensor(0.3)) + number + number.to(x.device)
+
+    x, number = torch.randn(64, 4, device="cuda"), torch.tensor(0.75)
+    compiled = torch.compile(compute, backend="litz", dynamic=False)
+    torch.testing.assert_close(compiled(x, number), compute(x, number))
+    compiled(x, number)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as recorded:
+        out = compiled(x, torch.tensor(-3.0))
+        torch.cuda.synchronize()
+    assert not [event.key for event in recorded.key_averages() if "Memcpy HtoD" in event.key]
+    torch.testing.assert_close(out, compute(x, torch.tensor(-3.0)))

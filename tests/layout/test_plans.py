@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz import report as reports
-from litz.ir import Template
+from litz.ir import Extern, Layout, Template
+from litz.target import target_named
 from litz_layout import costs
 from litz_layout.roles import takes_part_in_statistics
 from litz_layout.table import Pass, Shape, find_row
-from support.layout_models import ConvNext, Mobile, Residual, UNet
+from support.layout_models import Bottlenecks, ConvNext, Pixelwise, Residual, UNet
 from support.layout_plans import copies, cuda_plan, summaries
 
 LARGE = functools.partial(Residual, 64, 4)
@@ -96,15 +97,52 @@ def test_frozen_weights_are_laid_out_when_compiling() -> None:
         (functools.partial(nn.Conv2d, 64, 64, 3), (2, 64, 8, 8), "the copies would cost more"),
         (functools.partial(nn.Conv2d, 64, 64, 3, groups=4), (64, 64, 56, 56), "the copies would cost more"),
         (functools.partial(nn.Conv2d, 64, 64, 3, groups=64), (64, 64, 56, 56), "the copies would cost more"),
-        (functools.partial(Mobile, 32), (32, 3, 64, 64), "the copies would cost more"),
+        (functools.partial(Pixelwise, 64), (64, 64, 56, 56), "no convolution gains"),
     ],
-    ids=["one convolution", "grouped", "depthwise", "mobile"],
+    ids=["one convolution", "grouped", "depthwise", "aligned pixels"],
 )
 def test_left_alone(make: object, size: tuple[int, ...], reason: str) -> None:
     decisions, _ = cuda_plan(make, size)  # type: ignore[arg-type]
     (decision,) = decisions
     assert decision.chosen == "layouts left alone" and reason in decision.reason
     assert [name for name, _ in decision.considered] == ["as traced", "planned"]
+
+
+@pytest.mark.parametrize("batch", [1, 8, 32, 64])
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+def test_no_convolution_is_left_for_the_library_to_transpose(batch: int, train: bool) -> None:
+    """Whatever the batch: a stage of 7 by 7 pixels that stays channels first among others that do not has cuDNN
+    transpose operands and result of each of its convolutions, those of one pixel too, as 49 pixels are no 16 bytes."""
+    _, schedules = cuda_plan(Bottlenecks, (batch, 64, 56, 56), train=train)
+    calls = [op for one in schedules for op in one.program.operations if is_convolution(op)]
+    assert len(calls) == (2 if train else 1) * 16
+    for call in calls:
+        refs = call.refs[: 3 if "backward" in call.target_name else 2]
+        if not all(is_channels_last(ref.layout) for ref in refs):
+            *images, weight = refs[1:] if len(refs) == 3 else refs
+            assert weight.layout.size[2] == 1, (call.name, "more than one pixel, transposed within")
+            assert all(ref.layout.size[2] in (1, 28, 56) for ref in images), (call.name, "14 by 14 bf16 are 392 bytes")
+
+
+def is_channels_last(layout: Layout) -> bool:
+    (channels, step), *pixels = zip(map(int, layout.size[1:]), map(int, layout.stride[1:]), strict=True)
+    wide = [step for size, step in pixels if size > 1]
+    return channels == 1 or not wide or step < min(wide)
+
+
+def test_the_library_transposes_each_tensor_by_a_kernel() -> None:
+    """Of a small convolution the launches are most of what channels first costs."""
+    decisions, _ = cuda_plan(functools.partial(Bottlenecks, (512,)), (1, 64, 7, 7))
+    (decision,) = (d for d in decisions if d.chosen == "layouts planned")
+    traced, planned = (us for _, us in decision.considered)
+    launch = target_named("H100").launch_us
+    assert traced - planned > 2 * launch, (
+        "image, weight and result of the convolution of 3 by 3, less the weight's copy"
+    )
+
+
+def is_convolution(operation: object) -> bool:
+    return isinstance(operation, Extern) and "aten.convolution" in operation.target_name
 
 
 def test_what_is_channels_last_already_stays() -> None:

@@ -35,6 +35,52 @@ class Residual(nn.Module):
         return self.head(F.adaptive_avg_pool2d(self.blocks(self.pool(self.stem(x))), 1).flatten(1))
 
 
+class Bottleneck(nn.Module):
+    """A bottleneck of ResNet-50: 1x1, 3x3, 1x1, and a shortcut, by a convolution where sizes change."""
+
+    def __init__(self, inputs: int, inner: int, stride: int) -> None:
+        super().__init__()
+        outputs = 4 * inner
+        sizes = [(inputs, inner, 1, 1), (inner, inner, 3, stride), (inner, outputs, 1, 1)]
+        self.convolutions = nn.ModuleList(nn.Conv2d(a, b, k, s, k // 2, bias=False) for a, b, k, s in sizes)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(outputs) for _, outputs, _, _ in sizes)
+        changes = stride > 1 or inputs != outputs
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False) if changes else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x
+        for at, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
+            y = norm(convolution(y))
+            y = F.relu(y) if at < 2 else y
+        return F.relu(y + self.shortcut(x))
+
+
+class Bottlenecks(nn.Module):
+    """ResNet-50 after its stem, a bottleneck a stage: images of 64 channels in."""
+
+    def __init__(self, stages: tuple[int, ...] = (64, 128, 256, 512)) -> None:
+        super().__init__()
+        inputs, blocks = 64, []
+        for at, inner in enumerate(stages):
+            blocks.append(Bottleneck(inputs, inner, 1 if at == 0 else 2))
+            inputs = 4 * inner
+        self.blocks = nn.Sequential(*blocks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.blocks(x).mean((2, 3))
+
+
+class Pixelwise(nn.Module):
+    """Convolutions of one pixel."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Conv2d(channels, channels, 1) for _ in range(3)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
 class UNet(nn.Module):
     """Down, up by a transposed convolution and by interpolation, joined by cat; group norm; an image out."""
 

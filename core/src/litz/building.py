@@ -16,6 +16,7 @@ from litz.codegen.wrapper import WrapperSource
 from litz.compiler import Compiler
 from litz.errors import CodegenError, VerifyError
 from litz.execution import ExecutionPlan
+from litz.execution.inputs import inputs_written_over
 from litz.ir import KernelCall, Program
 from litz.kernel_bench import SUFFIX, kernel_data
 from litz.qualify import qualify
@@ -23,6 +24,7 @@ from litz.runtime.cache import digest
 from litz.runtime.compiled_graph import CompiledGraph, load_wrapper
 from litz.runtime.cuda_graphs import replayed
 from litz.runtime.pool import Pool, shared_pool
+from litz.runtime.retained import retaining
 from litz.runtime.wrapper_support import support
 from litz.schedule.schedule import Kernel
 from litz_plugins import Codegen, CodegenContext, Decision, JoiningCodegen, KernelSource
@@ -130,6 +132,8 @@ def build(
     kernels = {name: str(folder / place) for name, place in places.items()}
     if compiler.options.cuda_graphs:
         entry = replayed(entry, replay_facts(plan))
+    if overwritten := inputs_written_over(plan):
+        entry = retaining(entry, overwritten)
     return CompiledGraph(plan.program.name, wrapper.text, folder / "wrapper.py", entry, kernels, cache_hits=hits)
 
 

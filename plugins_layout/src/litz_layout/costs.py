@@ -2,8 +2,9 @@
 copy from one into the other.
 
 Time of a convolution: its FLOPs and bytes on the device (`litz.cost`), times the table's factor, and where the layout
-is not the library's own, a transposition of each operand and result: read once, written once. Times of convolutions
-count what is surely gained (`SURELY`), copies what they may cost at most (`AT_MOST`): a plan must not lose.
+is not the library's own, a transposition of each operand and result: read once, written once, by a kernel each. Times
+of convolutions count what is surely gained (`SURELY`), copies what they may cost at most (`AT_MOST`): a plan must not
+lose.
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ from litz_layout.table import Native, Pass, Row, Shape, find_row
 from litz_plugins import OptionsView, Target
 
 SURELY = 0.8
-"""Part of an internal transposition that counts as saved: the library may overlap some of it."""
+"""Of the time that an internal transposition's bytes need, what counts as saved beside its launch. On an H200 cuDNN's
+took 12 µs each in ResNet-50 at batch 32, a quarter of the copy bandwidth (17 for 218 MB read and written in 206 µs)."""
 AT_MOST = 1.25
 """What a copy may take of the time that its bytes need."""
 READ = 0.5
 """A loop that reads a tensor across its layout, in parts of a copy's time: litz's transposing loops reach 0.91 to 0.97
 of the copy bandwidth (docs/benchmarks.md, "transpose"), but a fused loop has other tensors to read as well."""
+
+ALIGNED = 16
+"""Bytes: where rows of a matrix have to begin for the tensor cores' fast loads."""
 
 STATISTICS_NS = 10.0
 """Of a CPU thread, per element, where statistics of channels are taken against the layout. Of a concatenation of
@@ -120,13 +125,23 @@ class Costs:
         rate, _ = self.target.matrix_rate(rate_kind(_weight(node).dtype), "convolution")
         bare = times * self._flops(node) / (rate * self.target.shares["convolution"].usual)
         moved = times * sum(self.bytes_of(tensor) for tensor in _operands(node))
-        transposed = 2 * self.pass_us(moved) * SURELY
+        transposed = times * self._transposed_us(node)
         us = [max(bare, self.pass_us(moved)), max(bare, self.pass_us(moved)) * row.factor]
         if row.native == "channels last":
             us[FIRST] += transposed
         elif row.native == "channels first":
             us[LAST] += transposed
         return us[FIRST], us[LAST]
+
+    def _transposed_us(self, node: torch.fx.Node) -> float:
+        """What the library surely takes to transpose operands and result of one matmul, each by a kernel of its own
+        where kernels are launched. What lies in both layouts alike (weights of one pixel) is not transposed. A plan's
+        copy of weights is the same work, so that both count alike."""
+        weight = node.args[CONVOLUTIONS[node.target].weight]
+        tensors = [item for item in _operands(node) if _lies_in_one(self.graph, item)]
+        launch = 0.0 if self.target.type == "cpu" else self.target.launch_us
+        passes = (2 * self.pass_us(self.bytes_of(item)) * (AT_MOST if item is weight else SURELY) for item in tensors)
+        return sum(passes) + len(tensors) * launch
 
     def _measured_us(self, signature: str, with_backward: bool) -> tuple[float, float]:
         """Measured times; of a forward with its backward three times as much, its two products being as large."""
@@ -239,6 +254,12 @@ def _operands(node: torch.fx.Node) -> list[torch.fx.Node]:
     return [item for item in (*operands, *(() if about.backward else (node,))) if isinstance(item, torch.fx.Node)]
 
 
+def _lies_in_one(graph: Graph, node: torch.fx.Node) -> bool:
+    """Whether channels first and channels last are different places for the elements of a tensor."""
+    _, channels, *pixels = (graph.hint(n) for n in node.meta["val"].shape)
+    return channels > 1 and prod(pixels) > 1
+
+
 def _shape(node: torch.fx.Node) -> Shape:
     groups, transposed = _parameter(node, 5), bool(_parameter(node, 3))
     weight = _weight(node)
@@ -250,7 +271,15 @@ def _shape(node: torch.fx.Node) -> Shape:
     if transposed:
         outer, inner = inner, outer
     if max(sides) == 1:
-        return "pixelwise"
+        return "pixelwise" if _rows_are_aligned(node) else "unaligned pixelwise"
     if inner <= 4:
-        return "few inputs"
+        return "wide few inputs" if min(sides) > 5 else "few inputs"
     return "narrowing" if outer * 2 <= inner else "dense"
+
+
+def _rows_are_aligned(node: torch.fx.Node) -> bool:
+    """Whether the channels of image and result, as they lie channels first, begin at multiples of 16 bytes."""
+    about = CONVOLUTIONS[node.target]
+    tensors = [_value(node, about.image), _value(node, 0) if about.backward else node.meta["val"]]
+    sizes = [prod(int(torch_api.hint_of(n)) for n in tensor.shape[2:]) * tensor.itemsize for tensor in tensors]
+    return all(size % ALIGNED == 0 for size in sizes)

@@ -13,11 +13,21 @@ from typing import Literal
 
 Native = Literal["channels last", "channels first", "either"]
 Shape = Literal[
-    "dense", "pixelwise", "few inputs", "narrowing", "grouped", "finely grouped", "depthwise", "wide depthwise"
+    "dense",
+    "pixelwise",
+    "unaligned pixelwise",
+    "few inputs",
+    "wide few inputs",
+    "narrowing",
+    "grouped",
+    "finely grouped",
+    "depthwise",
+    "wide depthwise",
 ]
-"""pixelwise: dense, with a kernel of one pixel. few inputs: an image's 4 channels or fewer, in one group. narrowing: a
-kernel of more than one pixel and half as many output channels as input channels, or fewer. finely: fewer than 16
-channels in a group. wide: a kernel of more than 5 pixels along each side."""
+"""pixelwise: dense, with a kernel of one pixel. unaligned: a channel's pixels, 7 by 7 say, are no multiple of 16 bytes,
+so that channels first is no matrix product that tensor cores take as it lies. few inputs: an image's 4 channels or
+fewer, in one group. narrowing: a kernel of more than one pixel and half as many output channels as input channels, or
+fewer. finely: fewer than 16 channels in a group. wide: a kernel of more than 5 pixels along each side."""
 
 Pass = Literal["forward", "backward"]
 
@@ -51,7 +61,9 @@ _ZEN_THREADS = "measured on two and four threads of an AMD EPYC (docs/layout.md)
 _ONEDNN = "Intel extension for PyTorch, 'Channels Last': close to oneDNN's blocked format, to which NCHW is reordered"
 _ORDINARY = "no figures: channels first kept"
 
-_DENSE: tuple[Shape, ...] = ("dense", "pixelwise", "few inputs")
+_PIXELWISE: tuple[Shape, ...] = ("pixelwise", "unaligned pixelwise")
+_FEW: tuple[Shape, ...] = ("few inputs", "wide few inputs")
+_DENSE: tuple[Shape, ...] = ("dense", *_PIXELWISE, *_FEW)
 _DEPTH: tuple[Shape, ...] = ("depthwise", "wide depthwise")
 _GROUPS: tuple[Shape, ...] = ("grouped", "finely grouped")
 _TENSOR, _FULL, _ALL = ("fp16", "bf16", "tf32"), ("tf32", "fp32"), ("fp16", "bf16", "tf32", "fp32")
@@ -64,15 +76,20 @@ _Measured = tuple[tuple[str, ...], tuple[Pass, ...], tuple[Shape, ...], Native, 
 
 _H100: tuple[_Measured, ...] = (
     (_TENSOR, _BOTH, ("dense", "narrowing"), "channels last", 1.0, "0.97 to 2.96"),
-    (_TENSOR, _BOTH, ("pixelwise",), "either", 1.04, "0.96 to 2.93"),
-    (("bf16",), _FORWARD, ("few inputs",), "either", 1.2, "0.83 to 1.39"),
-    (("bf16",), _BACKWARD, ("few inputs",), "either", 0.78, "1.28 to 2.49"),
-    (("fp16",), _FORWARD, ("few inputs",), "either", 0.66, "1.52 to 2.18"),
+    (_TENSOR, _BOTH, ("pixelwise",), "either", 1.04, "0.96 to 1.03"),
+    (_TENSOR, _FORWARD, ("unaligned pixelwise",), "either", 0.71, "1.40 to 1.87"),
+    (_TENSOR, _BACKWARD, ("unaligned pixelwise",), "either", 0.53, "1.89 to 2.93"),
+    (_TENSOR, _FORWARD, ("wide few inputs",), "either", 0.72, "1.39 to 2.18"),
+    (("fp16", "bf16"), _BACKWARD, ("wide few inputs",), "either", 0.78, "1.28 to 1.32"),
+    (("tf32",), _BACKWARD, ("wide few inputs",), "either", 1.14, "0.88"),
+    (("bf16",), _FORWARD, ("few inputs",), "either", 1.2, "0.83"),
+    (("bf16",), _BACKWARD, ("few inputs",), "either", 0.61, "1.65 to 2.49"),
+    (("fp16",), _FORWARD, ("few inputs",), "either", 0.66, "1.52 to 1.83"),
     (("fp16",), _BACKWARD, ("few inputs",), "either", 1.07, "0.94 to 1.71"),
-    (("tf32",), _FORWARD, ("few inputs",), "either", 0.94, "1.07 to 1.59"),
-    (("tf32",), _BACKWARD, ("few inputs",), "either", 1.55, "0.65 to 0.88"),
+    (("tf32",), _FORWARD, ("few inputs",), "either", 0.94, "1.07 to 1.35"),
+    (("tf32",), _BACKWARD, ("few inputs",), "either", 1.55, "0.65 to 0.72"),
     (_TENSOR, _FORWARD, ("grouped",), "channels last", 1.0, "1.75 to 2.42"),
-    (_TENSOR, _BACKWARD, ("grouped",), "either", 1.5, "1.10 to 2.24 alone, but all of RegNetY-040's training 0.92"),
+    (_TENSOR, _BACKWARD, ("grouped",), "either", 2.0, "1.10 to 2.24 alone, but all of RegNetY-040's training 0.92"),
     (_TENSOR, _FORWARD, ("finely grouped",), "channels last", 1.0, "1.97 to 2.24"),
     (("fp16", "bf16"), _BACKWARD, ("finely grouped",), "either", 2.0, "0.50 to 0.56"),
     (("tf32",), _BACKWARD, ("finely grouped",), "either", 1.5, "2.20 alone, but see wider groups"),
@@ -97,8 +114,8 @@ _CPU: tuple[_Measured, ...] = (
     (("fp32",), _FORWARD, ("depthwise",), "either", 1.0, "0.99 to 2.73"),
     (("fp32",), _FORWARD, ("wide depthwise",), "either", 1.0, "0.67; with their neighbours as fast"),
     (("fp32",), _BACKWARD, ("dense",), "either", 1.1, "0.91 to 1.53"),
-    (("fp32",), _BACKWARD, ("pixelwise",), "either", 1.02, "0.98 to 2.49"),
-    (("fp32",), _BACKWARD, ("few inputs",), "either", 0.86, "1.16 to 1.31"),
+    (("fp32",), _BACKWARD, _PIXELWISE, "either", 1.02, "0.98 to 2.49"),
+    (("fp32",), _BACKWARD, _FEW, "either", 0.86, "1.16 to 1.31"),
     (("fp32",), _BACKWARD, ("narrowing",), "either", 1.45, "0.69 to 0.92"),
     (("fp32",), _BACKWARD, ("grouped",), "either", 1.0, "0.76 to 0.96; all of RegNetY-040 1.14"),
     (("fp32",), _BACKWARD, ("finely grouped",), "either", 0.36, "2.83"),
@@ -108,15 +125,15 @@ _CPU: tuple[_Measured, ...] = (
 # With one thread torch goes around oneDNN for what it thinks small (`_slow_conv2d`); with more it does not.
 _CPU_THREADS: tuple[_Measured, ...] = (
     (("fp32",), _FORWARD, ("dense",), "channels last", 1.0, "0.86 to 2.10; with their neighbours as fast or faster"),
-    (("fp32",), _FORWARD, ("pixelwise", "few inputs"), "channels last", 1.0, "1.03 to 2.20"),
+    (("fp32",), _FORWARD, (*_PIXELWISE, *_FEW), "channels last", 1.0, "1.03 to 2.20"),
     (("fp32",), _FORWARD, ("narrowing",), "channels last", 1.0, "0.99 to 1.75"),
     (("fp32",), _FORWARD, ("grouped",), "either", 1.0, "0.82 to 1.24; all of RegNetY-040 1.03"),
     (("fp32",), _FORWARD, ("finely grouped",), "either", 0.4, "2.54 to 2.62"),
     (("fp32",), _FORWARD, ("depthwise",), "either", 1.02, "0.98 to 8.99"),
     (("fp32",), _FORWARD, ("wide depthwise",), "either", 1.0, "0.70 to 0.79; with their neighbours as fast"),
     (("fp32",), _BACKWARD, ("dense",), "either", 1.25, "0.80 to 1.64"),
-    (("fp32",), _BACKWARD, ("pixelwise",), "either", 1.09, "0.92 to 1.15"),
-    (("fp32",), _BACKWARD, ("few inputs",), "either", 0.95, "1.05 to 1.29"),
+    (("fp32",), _BACKWARD, _PIXELWISE, "either", 1.09, "0.92 to 1.15"),
+    (("fp32",), _BACKWARD, _FEW, "either", 0.95, "1.05 to 1.29"),
     (("fp32",), _BACKWARD, ("narrowing",), "either", 1.35, "0.75 to 0.95"),
     (("fp32",), _BACKWARD, ("grouped",), "either", 1.4, "0.71 to 0.99"),
     (("fp32",), _BACKWARD, ("finely grouped",), "either", 0.36, "2.80 to 3.37"),

@@ -9,6 +9,7 @@ import torch
 
 from core.lowering.harness import check, program_of
 from litz.ir import Extern, Loop
+from litz.ir.interpret import interpret
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64]
 
@@ -109,6 +110,54 @@ def test_embedding_backward() -> None:
     index = torch.tensor([[0, 2], [2, 3]])
     check(lambda g, i: op(g, i, 5, 3, False), torch.randn(2, 2, 4), index)
     check(lambda g, i: op(g.bfloat16(), i, 5, -1, False), make(2, 2, 4), index)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.bool])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_one_of_each_row_of_zeros_is_no_scatter(dtype: torch.dtype, dim: int, dynamic: bool) -> None:
+    """Each element says by its position whether it is the one: no fill, and no stores at computed places."""
+    size = [3, 4, 5]
+    size[dim] = 1
+    index = torch.arange(torch.Size(size).numel()).reshape(size) % 3
+    source = make(*size, dtype=dtype)
+
+    def function(x: torch.Tensor, i: torch.Tensor, s: torch.Tensor) -> Any:
+        found = [torch.zeros_like(x).scatter(dim, i, 1), torch.full_like(x, 2).scatter(dim, i, s)]
+        return found if dtype == torch.bool else [*found, torch.full_like(x, 2).scatter_add(dim, i, s)]
+
+    program = check(function, make(3, 4, 5, dtype=dtype), index, source, dynamic=dynamic)
+    assert len(program.operations) == (2 if dtype == torch.bool else 3)
+    assert all(store.is_plain and store.mode == "set" for loop in program.loops for store in loop.stores)
+
+
+@pytest.mark.parametrize(
+    ("function", "index"),
+    [
+        (lambda x, i: torch.zeros_like(x).scatter(1, i, 1), torch.tensor([[0], [2]])),
+        (lambda x, i: torch.zeros_like(x).scatter(1, i, 1), torch.tensor([[0, 2], [2, 3], [1, 1]])),
+        (lambda x, i: x.scatter(1, i, 1), torch.tensor([[0], [2], [4]])),
+        (lambda x, i: torch.zeros_like(x).scatter_reduce(1, i, x, "amax"), torch.tensor([[0], [2], [4]])),
+    ],
+    ids=["some rows", "two of a row", "of data", "the greatest"],
+)
+def test_other_scatters_are_stores(function: Any, index: torch.Tensor) -> None:
+    program = check(function, make(3, 5), index)
+    assert any(not store.is_plain for loop in program.loops for store in loop.stores)
+
+
+@pytest.mark.parametrize("size", [(0, 4), (4, 1), (1, 1), (1,)])
+def test_one_of_each_row_at_the_edges(size: tuple[int, ...]) -> None:
+    index = torch.zeros((*size[:-1], 1), dtype=torch.int64)
+    check(lambda x, i: torch.zeros_like(x).scatter(-1, i, 3), make(*size), index)
+    check(lambda x, i: torch.zeros_like(x).scatter_add(-1, i, x[..., :1] + 1), make(*size), index)
+
+
+@pytest.mark.parametrize("at", [-1, 5])
+def test_an_index_that_is_no_position_is_an_error(at: int) -> None:
+    program = program_of(lambda x, i: torch.zeros_like(x).scatter(1, i, 1), make(2, 5), torch.tensor([[0], [1]]))
+    with pytest.raises(IndexError):
+        interpret(program, [make(2, 5), torch.tensor([[0], [at]])])
 
 
 def test_the_copy_comes_before_the_stores() -> None:

@@ -33,6 +33,37 @@ def test_a_chain_works_in_place():
     assert schedule.memory.total_bytes == 12 * 32 * 32 * 4
 
 
+@pytest.mark.parametrize(("size", "taken"), [((8, 4, 32), True), ((32, 32), True), ((4, 8, 32), False)])
+def test_a_buffer_of_other_sizes_is_written_over_at_the_same_places(size: tuple[int, ...], taken: bool):
+    """A product's result has rows and columns where what follows has batches, rows and columns."""
+    w = Writer()
+    w.input("x", 32, 32)
+    w.call("c", torch.ops.aten.cos.default, "x")
+    if len(size) == 2:
+        w.pointwise("p", size, lambda i, j: call("exp", w.load("c", i, j)))
+    elif taken:
+        w.pointwise("p", size, lambda n, i, j: call("exp", w.load("c", 4 * n + i, j)))
+    else:
+        w.pointwise("p", size, lambda n, i, j: call("exp", w.load("c", 4 * i + n, j)))
+    w.call("y", torch.ops.aten.sin.default, "p")
+    plan = check(w.program("y"), w.args())
+    assert (plan.kernels[0].inplace == {"p": "c"}) is taken
+
+
+def test_a_saved_input_is_written_over_after_its_last_use():
+    w = Writer()
+    w.input("x", 512, 1024)
+    w.input("s", 512, 1024)
+    w.pointwise("y", (512, 1024), lambda i, j: call("mul", w.load("x", i, j), w.load("s", i, j)))
+    program = w.program("y")
+    assert not plan_of(program).kernels[0].inplace, "the caller's"
+    owned = plan_of(replace(program, dying_inputs=frozenset("s"), owned_inputs=frozenset("s")))
+    assert owned.kernels[0].inplace == {"y": "s"} and owned.memory.peak_bytes == 0
+    check_plan(owned)
+    returned = replace(w.program("y", "s"), dying_inputs=frozenset("s"), owned_inputs=frozenset("s"))
+    assert not plan_of(returned).kernels[0].inplace
+
+
 def test_outputs_keep_their_memory():
     """Nothing takes over the memory of a result, and it is not freed: the caller has it."""
     w = chain(3)

@@ -120,6 +120,8 @@ class _Job:
     static_names: frozenset[str] = field(default=frozenset())
     passed_on: frozenset[str] = field(default=frozenset())
     """Names of what the forward makes for the backward alone."""
+    owned: frozenset[str] = field(default=frozenset())
+    """Those of them that share memory with nothing else."""
     hooks: SavedTensorHooks = field(default_factory=SavedTensorHooks)
 
     def inference(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
@@ -140,6 +142,7 @@ class _Job:
         total = len(module.graph.output_node().args[0])  # type: ignore[arg-type]
         visible = frozenset(range(torch_api.user_output_count(total)))
         self.passed_on = torch_api.held_by_backward(module, visible)
+        self.owned = torch_api.alone_in_memory(module, self.passed_on)
         compiled = self._compile(module, example_inputs, "forward", static, visible)
         strides = getattr(compiled, "output_strides", None)
         if strides is not None:
@@ -155,8 +158,9 @@ class _Job:
         names = [node.name for node in module.graph.find_nodes(op="placeholder")]
         static = frozenset(position for position, name in enumerate(names) if name in self.static_names)
         dying = frozenset(position for position, name in enumerate(names) if name in self.passed_on)
-        compiled = self._compile(module, example_inputs, "backward", static, None, dying)
-        compiled = as_traced(compiled, module.graph.find_nodes(op="placeholder"), example_inputs, self.hooks)
+        owned = frozenset(position for position, name in enumerate(names) if name in self.owned)
+        compiled = self._compile(module, example_inputs, "backward", static, None, dying, owned)
+        compiled = as_traced(compiled, module.graph.find_nodes(op="placeholder"), example_inputs, self.hooks, owned)
         return _boxed(torch_api.disable_dynamo(compiled, "litz compiled this backward graph"))
 
     def _compile(
@@ -167,6 +171,7 @@ class _Job:
         static: frozenset[int],
         visible: frozenset[int] | None,
         dying: frozenset[int] = frozenset(),
+        owned: frozenset[int] = frozenset(),
     ) -> Compiled:
         name = f"{self.label}_{kind}"
         try:
@@ -177,6 +182,7 @@ class _Job:
                     kind,
                     static_inputs=static,
                     dying_inputs=dying,
+                    owned_inputs=owned,
                     visible_outputs=visible,
                     rebuilt_outputs=frozenset() if kind == "backward" else self.rebuilt,
                     example_inputs=example_inputs,

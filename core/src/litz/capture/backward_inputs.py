@@ -36,9 +36,14 @@ class SavedTensorHooks:
 
 
 def as_traced(
-    backward: Compiled, nodes: Sequence[torch.fx.Node], examples: Sequence[Any], hooks: SavedTensorHooks
+    backward: Compiled,
+    nodes: Sequence[torch.fx.Node],
+    examples: Sequence[Any],
+    hooks: SavedTensorHooks,
+    owned: frozenset[int] = frozenset(),
 ) -> Compiled:
-    """`backward`, for tensors like those it was compiled for. nodes, examples: its inputs, in FX and fake."""
+    """`backward`, for tensors like those it was compiled for. nodes, examples: its inputs, in FX and fake. owned: those
+    that it may write over, which a hook's author may hold, too."""
     tensors = [at for at, value in enumerate(examples) if isinstance(value, torch.Tensor)]
     gradients = [at for at in tensors if torch_api.is_tangent(nodes[at])]
 
@@ -50,7 +55,10 @@ def as_traced(
             sizes = _sizes(args, examples)
             for at in tensors:
                 if args[at] is not None:
-                    args[at] = _like(args[at], examples[at], sizes, nodes[at].name)
+                    unpacked = args[at]
+                    args[at] = _like(unpacked, examples[at], sizes, nodes[at].name)
+                    if at in owned and args[at] is unpacked:
+                        args[at] = unpacked.clone()
         return backward(args)
 
     return call

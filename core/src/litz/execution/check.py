@@ -12,7 +12,7 @@ from litz.schedule.lifetimes import Lifetimes
 from litz.schedule.schedule import Kernel
 
 from .arena import ALIGNMENT, barred_buffers
-from .in_place import same_memory, same_positions
+from .in_place import is_owned, same_memory, same_positions
 from .plan import Drop, ExecutionPlan
 
 
@@ -40,7 +40,8 @@ def _memory(plan: ExecutionPlan) -> Iterator[str]:
     """Every temporary is allocated once, before its first use, and kept until its last."""
     program, memory = plan.program, plan.memory
     lifetimes = Lifetimes(program, plan.steps)
-    holder: dict[str, str] = {}  # memory, by the buffer that it was allocated for -> whose it is now
+    # memory, by the buffer that it was allocated for -> whose it is now
+    holder: dict[str, str] = {name: name for name in program.owned_inputs}
     home: dict[str, str] = {}
     freed: set[str] = set()
     for number, step in enumerate(plan.steps):
@@ -54,7 +55,8 @@ def _memory(plan: ExecutionPlan) -> Iterator[str]:
                 home[name] = home.get(old, old)
                 if holder.get(home[name]) != old:
                     yield f"{name} takes over the memory of {old}, which is not {old}'s any more"
-                if old in freed or old in lifetimes.fixed or old in lifetimes.roots:
+                fixed = old in lifetimes.fixed and not is_owned(program, old, lifetimes)
+                if old in freed or fixed or old in lifetimes.roots:
                     yield f"{name} takes over the memory of {old}, which is not free to give"
                 if program.buffers[old].nbytes != program.buffers[name].nbytes:
                     yield f"{name} takes over the memory of {old}, which has another size"
@@ -71,7 +73,7 @@ def _memory(plan: ExecutionPlan) -> Iterator[str]:
                 yield f"{step.name} uses {name}, which has no memory then"
         if isinstance(step, Kernel):
             for new, old in step.inplace.items():
-                if not same_memory(old, new, program) or not same_positions(step.loop, old, new):
+                if not same_memory(old, new, program) or not same_positions(step.loop, old, new, program):
                     yield f"{step.name} cannot write {new} in place of {old}"
         for name in memory.free[number]:
             root = lifetimes.root(name)

@@ -1,6 +1,7 @@
 """Kernels that work in place: they write over a dying buffer that they read at the same positions.
 
-In: steps in their order and the lifetimes of their memory. Out: the steps, `Kernel.inplace` filled in.
+In: steps in their order and the lifetimes of their memory. Out: the steps, `Kernel.inplace` filled in. What a forward
+saved for a backward alone is such a buffer of the backward's: the gradient of the scores takes over their memory.
 """
 
 from __future__ import annotations
@@ -8,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from litz.ir import Extern, Loop, Node, Program
+import sympy
+
+from litz.ir import Buffer, Extern, Loop, Node, Program, Store
+from litz.ir.index import ZERO, Expr
 from litz.schedule.lifetimes import Lifetimes
 from litz.schedule.schedule import Kernel, Step
+
+LEAST_BYTES = 1 << 20
+"""Of an input that is written over: a call that keeps what was saved has to copy it."""
 
 
 def work_in_place(program: Program, steps: Sequence[Step], lifetimes: Lifetimes) -> tuple[Step, ...]:
@@ -28,13 +35,15 @@ def work_in_place(program: Program, steps: Sequence[Step], lifetimes: Lifetimes)
 def _in_place_pairs(
     kernel: Kernel, number: int, program: Program, lifetimes: Lifetimes, called: frozenset[str]
 ) -> dict[str, str]:
-    """called: what library calls made. An output takes over no other memory: that of kernels may lie in an arena."""
+    """called: what library calls made. An output takes over its memory or an input's, and no other: that of kernels may
+    lie in an arena."""
     loop = kernel.loop
     pairs: dict[str, str] = {}
     dying = [
         name
         for name in kernel.reads
-        if name not in kernel.writes and lifetimes.may_be_taken(name) and lifetimes.last[name] == number
+        if name not in kernel.writes and lifetimes.last.get(name) == number
+        if lifetimes.may_be_taken(name) or is_owned(program, name, lifetimes)
     ]
     for new in kernel.writes:
         owned = program.buffers[new].kind == "temporary" and new not in lifetimes.roots
@@ -42,26 +51,42 @@ def _in_place_pairs(
             continue
         if new in kernel.reads:  # combined into: it has a value before
             continue
-        for old in dying if new not in lifetimes.fixed else [name for name in dying if name in called]:
-            if old not in pairs.values() and same_memory(old, new, program) and same_positions(loop, old, new):
+        given = called | program.owned_inputs
+        for old in dying if new not in lifetimes.fixed else [name for name in dying if name in given]:
+            if old not in pairs.values() and same_memory(old, new, program) and same_positions(loop, old, new, program):
                 pairs[new] = old
                 break
     return pairs
 
 
+def is_owned(program: Program, name: str, lifetimes: Lifetimes) -> bool:
+    """Is it an input whose memory may be written after its last use, and large enough for that to matter?"""
+    if name not in program.owned_inputs or name in lifetimes.roots or name in program.output_buffers:
+        return False
+    buffer = program.buffers[name]
+    return buffer.layout.offset == 0 and program.hint(buffer.nbytes) >= LEAST_BYTES
+
+
 def same_memory(old: str, new: str, program: Program) -> bool:
     a, b = program.buffers[old], program.buffers[new]
-    return a.device == b.device and a.dtype.itemsize == b.dtype.itemsize and a.layout == b.layout
+    if a.device != b.device or a.dtype.itemsize != b.dtype.itemsize:
+        return False
+    return a.layout == b.layout or (_is_plain(a) and _is_plain(b) and a.nbytes == b.nbytes)
 
 
-def same_positions(loop: Loop, old: str, new: str) -> bool:
+def _is_plain(buffer: Buffer) -> bool:
+    """Row-major from the start of its memory: another such buffer of other sizes has the same places."""
+    return buffer.layout.offset == 0 and buffer.layout.is_contiguous()
+
+
+def same_positions(loop: Loop, old: str, new: str, program: Program) -> bool:
     """Is each element of `old` read only where the same iteration, in the same pass or later, writes it in `new`?"""
     stores = [store for store in loop.stores if store.buffer == new]
     loads = [node for node in loop.loads if node.buffer == old]
     if len(stores) != 1 or not stores[0].is_plain:
         return False
     store = stores[0]
-    if any(node.indirect or node.index != store.index for node in loads):
+    if any(node.indirect or not _same_place(node, store, program) for node in loads):
         return False
     if not any(node.op in ("reduce", "scan") for node in loop.nodes):
         return True
@@ -70,6 +95,18 @@ def same_positions(loop: Loop, old: str, new: str) -> bool:
     depth = loop.depths
     at = max(depth[root] for root in store.roots)
     return all(_last_pass(loop, node, depth) <= at for node in loads)
+
+
+def _same_place(load: Node, store: Store, program: Program) -> bool:
+    """Of buffers whose memory is the same: do the indices mean the same place?"""
+    old, new = program.buffers[load.buffer], program.buffers[store.buffer]
+    if old.layout == new.layout:
+        return bool(load.index == store.index)
+    return bool(sympy.expand(_flat(load.index, old) - _flat(store.index, new)) == 0)
+
+
+def _flat(index: Sequence[Expr], buffer: Buffer) -> Expr:
+    return sum((at * step for at, step in zip(index, buffer.layout.stride, strict=True)), start=ZERO)
 
 
 def _last_pass(loop: Loop, load: Node, depth: Mapping[Node, int]) -> int:

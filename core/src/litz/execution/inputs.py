@@ -10,7 +10,13 @@ from litz.ir import Extern, KernelCall, Program
 from litz.schedule.schedule import Kernel, Step
 from litz_plugins import Target
 
-from .plan import InputPlan
+from .plan import ExecutionPlan, InputPlan
+
+
+def inputs_written_over(plan: ExecutionPlan) -> tuple[int, ...]:
+    """Positions of the inputs whose memory kernels take over."""
+    names = {old for variant in plan.variants for kernel in variant.kernels for old in kernel.inplace.values()}
+    return tuple(at for at, name in enumerate(plan.program.inputs) if isinstance(name, str) and name in names)
 
 
 def plan_inputs(program: Program, steps: Sequence[Step], targets: Mapping[torch.device, Target]) -> InputPlan:

@@ -40,7 +40,8 @@ class Program:
     `inputs` in the order of the graph's placeholders. `hints` are values of the size symbols seen at compile time,
     for costs only: deciding by one is wrong for other sizes. `static_inputs` are names of inputs whose memory does not
     move between calls, `dying_inputs` of those that nobody else holds, so that their memory is free after their last
-    use (for costs only: see `litz.capture.graph`). `constants` are tensors that belong to the graph.
+    use (for costs only: see `litz.capture.graph`), `owned_inputs` of those of them whose memory may be written then.
+    `constants` are tensors that belong to the graph.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Program:
     hints: Mapping[Symbol, int] = field(default_factory=dict)
     static_inputs: frozenset[str] = frozenset()
     dying_inputs: frozenset[str] = frozenset()
+    owned_inputs: frozenset[str] = frozenset()
 
     def hint(self, expr: int | Expr) -> int:
         """A likely value of a size: exact where the shapes are static."""

@@ -45,10 +45,13 @@ def device_put(ctx: LoweringContext, x: Tensor, device: torch.device, non_blocki
     return moved(ctx, x, x.dtype)
 
 
-def moved(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> Computed:
-    """A tensor on the device of the node's result. What is computed has not to travel: it is computed there."""
+def moved(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """A tensor on the device of the node's result. What is computed has not to travel: it is computed there. A number
+    of the CPU's is an argument of the kernel that reads it."""
     if not isinstance(x, Computed):
-        raise NotImplementedError("a copy between devices")
+        if x.ndim or x.device.type != "cpu":
+            raise NotImplementedError("a copy between devices")
+        return ctx.pointwise((), dtype, ctx.meta.device, lambda _: cast(x.load(()), dtype))
     return Computed(dtype, ctx.meta.device, x.size, cast(x.value, dtype))
 
 

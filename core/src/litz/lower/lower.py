@@ -138,6 +138,7 @@ class _Lowerer:
             hints=self.graph.hints,
             static_inputs=self.input_buffers(self.graph.static_inputs),
             dying_inputs=self.input_buffers(self.graph.dying_inputs),
+            owned_inputs=self.input_buffers(self.graph.owned_inputs),
         )
 
     def input_buffers(self, positions: frozenset[int]) -> frozenset[str]:

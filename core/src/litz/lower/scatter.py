@@ -3,6 +3,9 @@
 Each is a copy of the tensor that is written to, and a second loop over the source whose stores go where the index
 says, combining atomically where values may meet. Half types are accumulated in float32 and rounded once. Combining
 bools, and everything under `torch.use_deterministic_algorithms`, stays with the library.
+
+One value for each row of zeros (the gradient of a `gather` of one column: cross entropy's) is not written: each element
+says by its position whether it is the one.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import torch
 
 from litz.ir import Node, build
 from litz.ir.dtypes import FLOAT8, compute_dtype, greatest, least
-from litz.ir.index import Expr
+from litz.ir.index import ZERO, Expr
 from litz.ir.operation import StoreMode
 
 from . import views
@@ -22,7 +25,7 @@ from .access import extents_of
 from .context import Indices, LoweringContext
 from .indexing import Advanced, advanced, along
 from .registry import lowering
-from .view import Position, Tensor, View
+from .view import Computed, Position, Tensor, View, index_node, variables
 
 aten = torch.ops.aten
 
@@ -123,8 +126,34 @@ def _along_dim(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> tupl
 
 def _scatter(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, values: Values, mode: StoreMode) -> Tensor:
     """values: what is stored at each point of `index`."""
+    if _is_one_of_each_row(x, dim, index) and mode in ("set", "add") and not (mode == "add" and x.dtype == torch.bool):
+        return _chosen(ctx, x, dim, index, values, mode)
     with_dims, size, places = _along_dim(ctx, x, dim, index)
     return views.reshape(overwrite(ctx, with_dims, size, places, values, mode), x.size, ctx.hint)
+
+
+def _is_one_of_each_row(x: Tensor, dim: int, index: Tensor) -> bool:
+    """Is one element of each row of `x` along `dim` written, where `x` is computed and not in memory?"""
+    if not isinstance(x, Computed) or x.ndim == 0 or index.ndim != x.ndim:
+        return False
+    dim = views.canonical_dim(dim, x.ndim)
+    return all(size == (1 if at == dim else x.size[at]) for at, size in enumerate(index.size))
+
+
+def _chosen(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, values: Values, mode: StoreMode) -> View:
+    """`x` with `values` where a position along `dim` is what `index` says."""
+    dim, dtype = views.canonical_dim(dim, x.ndim), accumulator(x, mode)
+    own = variables(1)[0]
+
+    def body(where: Indices) -> Node:
+        first = tuple(ZERO if at == dim else position for at, position in enumerate(where))
+        place = along(ctx, x, dim, index, first, extents_of(first, index.size))[dim]
+        chosen = place if isinstance(place, Node) else build.index(place)
+        old, new = build.cast(x.load(where), dtype), build.cast(values(first), dtype)
+        new = build.call("add", old, new) if mode == "add" else new
+        return build.call("where", build.call("eq", index_node(own, {own: where[dim]}), chosen), new, old)
+
+    return ctx.pointwise(x.size, x.dtype, x.device, body, stride=ctx.meta_strides(x.size))
 
 
 _MODES: dict[str | None, StoreMode] = {None: "set", "add": "add", "multiply": "prod"}

@@ -20,6 +20,11 @@ time of `as_strided`.
 """
 
 
+def graph_is_kept() -> bool:
+    """Whether the backward that runs keeps what was saved for it (`retain_graph=True`); True outside of a backward."""
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
 def storage_use_count(storage: torch.UntypedStorage) -> int:
     """How many owners a storage has, this Python object included."""
     return int(torch._C._storage_Use_Count(storage._cdata))

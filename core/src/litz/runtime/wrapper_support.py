@@ -141,9 +141,28 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.data_ptr() % 16 == 0 else _copy_to(tensor, tuple(tensor.shape), tensor.stride())
 
 
+def number_on(device: torch.device, number: torch.Tensor) -> torch.Tensor:
+    """A CPU tensor of one element on another device. The value goes as the argument of a fill: `to` would copy memory
+    that is not pinned, for which the host waits."""
+    return torch.full((), number.item(), dtype=number.dtype, device=device)
+
+
 def support(pool: Pool) -> dict[str, object]:
     """The names that every wrapper finds in its globals. Graph inputs have names of ops (`view`), hence the `_`."""
-    functions = (aligned, empty, given, is_dense, planned, planned_inside, present, restrided, results, reuse, unlike)
+    functions = (
+        aligned,
+        empty,
+        given,
+        is_dense,
+        number_on,
+        planned,
+        planned_inside,
+        present,
+        restrided,
+        results,
+        reuse,
+        unlike,
+    )
     return {f"_{function.__name__}": function for function in functions} | {
         "_empty_cpu": empty_cpu,
         "_empty_cuda": empty_cuda,

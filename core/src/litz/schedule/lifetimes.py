@@ -59,16 +59,27 @@ class Lifetimes:
 
     def peak(self, reuse: Mapping[str, str], elsewhere: Container[str] = ()) -> int:
         """The most bytes that temporaries and outputs take at a time. reuse: buffers that take over the memory of
-        others, and of which. elsewhere: those that do not count."""
+        others (inputs' memory does not count), and of which. elsewhere: those that do not count."""
         taken = set(reuse.values())
+        inputs = {name for name in reuse if not self._is_temporary(_first(name, reuse))}
         change = [0] * (len(self.steps) + 1)
         for name in self.temporaries():
             size = 0 if name in elsewhere else self.program.hint(self.program.buffers[name].nbytes)
             if name not in reuse:
                 change[self.first[name]] += size
-            if name not in self.fixed and name not in taken:
+            if name not in self.fixed and name not in taken and name not in inputs:
                 change[self.last[name] + 1] -= size
         return max(accumulate(change))
+
+    def _is_temporary(self, name: str) -> bool:
+        return self.program.buffers[name].kind == "temporary"
+
+
+def _first(name: str, reuse: Mapping[str, str]) -> str:
+    """Whose memory it was at first."""
+    while name in reuse:
+        name = reuse[name]
+    return name
 
 
 def peak_bytes(program: Program, steps: Sequence[Step]) -> int:

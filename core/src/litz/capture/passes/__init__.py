@@ -13,6 +13,7 @@ from litz.capture.passes.dead_code import eliminate_dead_code
 from litz.capture.passes.fold_affine import fold_affine
 from litz.capture.passes.freezing import fold_frozen
 from litz.capture.passes.no_ops import remove_no_ops
+from litz.capture.passes.place_constants import place_constants
 from litz_plugins.records import Pass
 
 
@@ -28,7 +29,8 @@ def default_graph_passes(freezing: bool = False) -> tuple[Pass, ...]:
     return (
         *(frozen if freezing else ()),
         Pass("fold_constants", "graph", fold_constants),
-        Pass("remove_no_ops", "graph", remove_no_ops, after=("fold_constants",)),
+        Pass("place_constants", "graph", place_constants, after=("fold_constants",)),
+        Pass("remove_no_ops", "graph", remove_no_ops, after=("place_constants",)),
         Pass("eliminate_common_subexpressions", "graph", eliminate_common_subexpressions, after=("remove_no_ops",)),
         Pass("eliminate_dead_code", "graph", eliminate_dead_code, after=("eliminate_common_subexpressions",)),
     )
@@ -41,5 +43,6 @@ __all__ = [
     "fold_affine",
     "fold_constants",
     "fold_frozen",
+    "place_constants",
     "remove_no_ops",
 ]

@@ -1,7 +1,8 @@
 """Fold what is known before the model runs: tensors with one value everywhere, and what is computed of them.
 
 A uniform tensor comes from `full`, or from a number that the model holds as a 0-dimensional CPU tensor. Exact pointwise
-ops of uniform tensors become one `full`; ops whose result depends on the device's math library (exp, sin) do not.
+ops of uniform tensors become one `full`; ops whose result depends on the device's math library (exp, sin) do only where
+eager has torch compute one number on the CPU: that number would travel to the kernel's device in every call.
 Tensors with more than one value are left alone: storing them costs memory and saves a kernel nothing.
 """
 
@@ -95,9 +96,17 @@ def _value_of(
         return values.get(first) if source is not None and source.dtype == tensor.dtype else None
     if node.target in CONVERSIONS:
         return _as_stored(values[first], tensor.dtype) if first in values else None
-    if node.target in _EXACT and node.all_input_nodes and node.kwargs.get("alpha", 1) == 1:
+    exact = node.target in _EXACT and node.kwargs.get("alpha", 1) == 1
+    if node.all_input_nodes and (exact or _is_one_of_the_cpus(node, tensor)):
         return _evaluate(node, tensor.dtype, values)
     return None
+
+
+def _is_one_of_the_cpus(node: torch.fx.Node, tensor: torch.Tensor) -> bool:
+    """Whether the node computes one number, on the CPU, as torch does when it is evaluated here."""
+    if tensor.dim() or tensor.device.type != "cpu" or not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    return torch.Tag.pointwise in node.target.tags and torch_api.is_pure(node)
 
 
 def _as_stored(value: Number, dtype: torch.dtype) -> Number | None:

@@ -49,6 +49,7 @@ from .export import Exported, export, guard_count, guards_since
 from .fake import fake_mode_around, fake_mode_of, hint_of, is_fake, make_fake, missing_value, real_mode
 from .operators import (
     aliased_argument,
+    alone_in_memory,
     core_decompositions,
     decomposition_registry,
     default_store,

@@ -112,6 +112,24 @@ def held_by_backward(module: torch.fx.GraphModule, visible: frozenset[int]) -> f
     )
 
 
+def alone_in_memory(module: torch.fx.GraphModule, names: frozenset[str]) -> frozenset[str]:
+    """Those of the outputs `names` of a forward graph that share memory with no other output, and that an op of torch's
+    made, whose word that a result is fresh is good."""
+    outputs = [item for item in module.graph.output_node().all_input_nodes if item.meta.get("val") is not None]
+    owners = [memory_owner(item) for item in outputs]
+    return frozenset(
+        item.name
+        for item, owner in zip(outputs, owners, strict=True)
+        if item.name in names and owners.count(owner) == 1 and _is_torchs(owner)
+    )
+
+
+def _is_torchs(node: torch.fx.Node) -> bool:
+    if getattr(node.target, "__name__", "") == "getitem":
+        return bool(node.all_input_nodes) and _is_torchs(node.all_input_nodes[0])
+    return isinstance(node.target, OpOverload) and node.target.namespace in ("aten", "prims")
+
+
 # Their schemas promise a fresh tensor, their kernels return a view.
 _UNANNOTATED_ALIASES = frozenset({torch.ops.aten._unsafe_view.default, torch.ops.aten._reshape_alias.default})
 

@@ -63,7 +63,7 @@ def _launch(kernel: Kernel | KernelCall, source: KernelSource, spelling: Spellin
         elif spelling.program.buffers[item].device == kernel.device:
             arguments.append(spelling.address(item))
         else:
-            yield f"{item}_on{device} = {item}.to({device})"
+            yield f"{item}_on{device} = _number_on({device}, {item})"
             arguments.append(f"{item}_on{device}.data_ptr()")
     origins = " + ".join(dict.fromkeys(kernel.origins))
     comment = f"  # {origins}" if len(origins) <= 80 else f"  # {origins[:77]}..."

@@ -83,6 +83,59 @@ def test_rows_are_read_16_bytes_at_a_time_and_once() -> None:
     assert _accesses(compile_only(softmax.source)["ptx"]) == {"ld.global.v4.b32", "st.global.v4.b32"}
 
 
+@pytest.mark.parametrize("name", ["rows-197-bf16", "rows-197-f32", "rows-50257-bf16"])
+def test_rows_that_are_not_aligned_are_read_16_bytes_at_a_time(name: str) -> None:
+    accesses = _accesses(compile_only(CASES[name]().source)["ptx"])
+    assert "st.global.v4.b32" in accesses
+    narrow = {access for access in accesses if access.startswith("ld") and ".v4" not in access}
+    assert not narrow, accesses
+
+
+def test_a_row_without_room_for_the_lanes_before_it_is_read_one_by_one() -> None:
+    assert "rlane" in CASES["rows-121-bf16"]().source.text
+    assert "rlane" not in CASES["rows-122-bf16"]().source.text
+
+
+def test_buffers_that_may_start_anywhere_have_no_frame() -> None:
+    case = CASES["rows-197-bf16"]()
+    plan = replace(case.plan, unaligned=frozenset({"a", "o"}))
+    assert (
+        "rlane"
+        not in TritonCodegen().generate(plan, CodegenContext(None, target_of("cuda:0"), case.program, None)).text
+    )  # type: ignore[arg-type]
+
+
+def test_no_row_is_stored_beyond_its_ends() -> None:
+    """A store in whole groups holds for lanes of the row alone: its mask is of multiples of the frame's lanes."""
+    text = CASES["rows-197-bf16"]().source.text
+    assert "rwhole = (rlane >= rhead) & (rlane < rtail)" in text
+    assert text.count("tl.store(p1 + ") == 2
+    assert "rmask & (rwhole == 0)" in text
+
+
+def test_half_types_take_cheaper_functions_and_float32_does_not() -> None:
+    def gelu(dtype: torch.dtype) -> str:
+        x = cast(load("a", (i0,), dtype), f32)
+        bell = call("add", call("erf", call("mul", x, const(0.7071, f32))), const(1, f32))
+        stores = [Store("o", (i0,), cast(call("mul", x, bell), dtype))]
+        case = make({"a": torch.empty(4096, dtype=dtype)}, [output("o", (4096,), dtype)], [4096], [], stores)
+        return case.source.text
+
+    assert "_erf_plus_one(" in gelu(bf16)
+    assert "tl.erf(" not in gelu(bf16)
+    assert "tl.erf(" in gelu(f32)
+
+
+def test_a_function_that_is_stored_in_float32_too_stays_exact() -> None:
+    x = cast(load("a", (i0,), bf16), f32)
+    bell = call("add", call("erf", x), const(1, f32))
+    stores = [Store("o", (i0,), cast(call("mul", x, bell), bf16)), Store("p", (i0,), bell)]
+    outputs = [output("o", (64,), bf16), output("p", (64,), f32)]
+    case = make({"a": torch.empty(64, dtype=bf16)}, outputs, [64], [], stores)
+    assert "tl.erf(" in case.source.text
+    assert "_erf_plus_one" not in case.source.text
+
+
 def test_columns_are_read_side_by_side() -> None:
     inputs = {"a": torch.empty(4096, 4096)}
     stores = [Store("o", (i0,), reduce("sum", load("a", (r0, i0), f32)))]
@@ -215,7 +268,7 @@ GOLDEN_SOFTMAX = """\
 #   p1: bf16, written
 import triton
 import triton.language as tl
-from litz.runtime.triton_helpers import _maximum, _reciprocal, libdevice
+from litz.runtime.triton_helpers import _exp_near, _maximum, _reciprocal
 
 
 @triton.jit
@@ -238,7 +291,7 @@ def litz_reduce_sub_exp_div(p0, p1):
     tmp0 = tl.load(p0 + (rstart + rlane), rload).to(tl.float32)
     tmp1 = tl.reduce(tl.where(rmask, tmp0, (-float("inf"))), 1, _maximum, keep_dims=True)
     tmp2 = tmp0 - tmp1
-    tmp3 = libdevice.exp(tmp2)
+    tmp3 = _exp_near(tmp2)
     tmp4 = tl.sum(tl.where(rmask, tmp3, 0.0), 1, keep_dims=True)
     tmp5 = tmp3 * _reciprocal(tmp4)
     tmp6 = tmp5.to(tl.bfloat16).to(tl.float32)

@@ -4,7 +4,7 @@ Each case is a Program of one Loop on CUDA, inputs on the CPU, and the sizes of 
 for sm_90, run in Triton's interpreter (`python -m support.triton_cases SHARD OF`), run on a GPU.
 """
 
-from . import finishing, float8, op_rows, pointwise, reducing, scattering
+from . import finishing, float8, op_rows, pointwise, reducing, rows, scattering
 from .case import CASES, Case, make, output
 from .interpret import interpret_cases, interpreted_names
 
@@ -20,5 +20,6 @@ __all__ = [
     "output",
     "pointwise",
     "reducing",
+    "rows",
     "scattering",
 ]

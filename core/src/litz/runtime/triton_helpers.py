@@ -311,8 +311,8 @@ def _welford_group(mean, m2, value, size: tl.constexpr, before):
     spread = value - own[:, :, None]
     delta = own - mean
     # One division for all lanes.
-    share = (1.0 / (before + 1)).to(value.dtype)
-    weight = (before * size).to(value.dtype) * share
+    share = 1.0 / (before + 1)
+    weight = before * size * share
     return mean + delta * share, m2 + tl.sum(spread * spread, 2) + delta * delta * weight
 
 

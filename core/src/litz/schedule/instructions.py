@@ -1,9 +1,9 @@
 """How many instructions a GPU issues for each node of a loop: what a value costs that is computed again.
 
-In: a node. Out: a count, of the lanes' instructions. Figures are from Triton's SASS for sm_90 (libdevice, CUDA 12): what
-is run where no argument is out of the ordinary. Functions of float32 are in the table; in 64 bits everything is two to
-four instructions, for lanes are 32 bits wide. A conversion between integers and floats is one instruction of a unit that
-has an eighth of the lanes.
+In: a node. Out: a count, of the lanes' instructions. Figures are from Triton's SASS for sm_90 (libdevice, CUDA 12):
+what is run where no argument is out of the ordinary. Functions of float32 are in the table; in 64 bits everything is
+two to four instructions, for lanes are 32 bits wide. A conversion between integers and floats is one instruction of a
+unit that has an eighth of the lanes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from litz.ir.reductions import REDUCTIONS
 LOAD = 2
 """Of an access whose address is a constant's distance from another's."""
 GATHER = 8
-"""Of one whose address is computed from data: a multiplication, two 64-bit additions, and its lanes' own transactions."""
+"""Of one whose address is computed from data: a multiplication, 64-bit additions, and its lanes' own transactions."""
 CONVERSION = 8
 
 FUNCTIONS: Mapping[str, int] = {

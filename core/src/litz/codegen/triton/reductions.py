@@ -200,7 +200,10 @@ class Place(Group):
 
     def whole(self) -> list[str]:
         value = self.on.value(self.args[0]) + (".to(tl.int32)" if self.dtype == torch.bool else "")
-        return [self.on.masked(value, *self.start()[0]), self.on.position()]
+        position = self.on.position()
+        if self.on.tile.tiling.frame is not None:  # lanes before the row have positions below 0
+            position = self.on.masked(position, *self.start()[1])
+        return [self.on.masked(value, *self.start()[0]), position]
 
     def step(self) -> None:
         names = ", ".join(self.accumulators)
@@ -223,9 +226,10 @@ class Welford(Combined):
         return super().start()[:2]
 
     def joins(self) -> bool:
-        # Then no group is cut by the end of the row.
+        # Where no group is cut by an end of the row.
         size, framed = self.on.size, self.on.tile.tiling.frame is not None
-        return not framed and bool(size.is_Integer) and int(size) % self.on.tile.tiling.together == 0
+        whole = bool(size.is_Integer) and int(size) % self.on.tile.tiling.together == 0
+        return whole and not framed and self.dtype == torch.float32
 
     def step(self) -> None:
         if self.together > 1:

@@ -1,21 +1,21 @@
-"""Functions of which a half type's rounding shows less than they are exact to. In: a loop. Out: the texts of some nodes.
+"""Functions that are computed less exactly, where a half type's rounding hides it. In: a loop. Out: texts of its nodes.
 
-A half type keeps 8 or 11 bits of what a loop computes in float32; libdevice's functions are right to the last of 24, for
-which they take 8 (exp), 21 (tanh) or 24 (erf) instructions an element. A kernel that reads and writes half types has
-about 28 for all it does with an element, or waits for them instead of memory (H200: 132 SMs of 128 lanes, 4.3 TB/s).
-So a value that goes into half types only, however many it goes through, is computed so:
+A half type keeps 8 or 11 bits of what a loop computes in float32; libdevice's functions are right to the last of 24,
+for which they take 8 (exp), 21 (tanh) or 24 (erf) instructions an element. A kernel that reads and writes half types
+has about 28 for all that it does with an element, or memory waits for it (H200: 132 SMs of 128 lanes, 4.3 TB/s). So a
+value that goes into half types only, however many nodes it goes through, is computed so:
 
 | node | as | relative error, below | instructions |
 |---|---|---|---|
-| exp(a - b), as in a softmax | 2^((a - b) log2 e) | 2^-22 + abs(a - b) 2^-23 | 3 |
-| 1 + tanh(u) | 2 / (1 + 2^(-2u log2 e)) | 2^-20 + abs(u) 2^-22 | 5 |
-| sigmoid(u) | 1 / (1 + 2^(-u log2 e)) | 2^-20 + abs(u) 2^-23 | 5 |
-| 1 + erf(u) | 2 - e, or e for u < 0, with e = erfc(abs(u)) = 2^(-abs(u) Q(abs(u))) | see below | 15 |
+| exp(a - b), as in a softmax | 2^((a - b) log2 e) | 2^-21 + abs(a - b) 2^-23 | 2 |
+| 1 + tanh(u) | 2 / (1 + 2^(-2 u log2 e)) | 2^-20 + abs(u) 2^-22 | 5 |
+| sigmoid(u) | 1 / (1 + 2^(-u log2 e)) | 2^-20 + abs(u) 2^-23 | 4 |
+| 1 + erf(u) | 2 - e, or e for u < 0, with e = erfc(abs(u)) = 2^(-abs(u) Q(abs(u))) | below | 15 |
 
-by the hardware's power of two and reciprocal (2^-22 and 2^-23; results below 2^-126 are 0). Q is the polynomial of degree
-8 next to -log2(erfc(x)) / x on [0, 4]. The sums with 1 are less exact in eager where they cancel: of 1 + erf(u) it has an
-absolute error of 2^-25, this one of less than 2^-21.9 and, for u < 0, a relative one below 2^-18 down to u = -2, 2^-12 to
--4 (eager: 2^-16 and 2). Beyond -4, where 1 + erf(u) is below 2^-25, Q is that of 4. `tests` has the bounds.
+by the hardware's power of two and reciprocal (2^-22 and 2^-23; results below 2^-126 are 0). Q is the polynomial of
+degree 8 next to -log2(erfc(x)) / x on [0, 4]. In eager the sums with 1 are not exact where they cancel: 1 + erf(u) has
+an absolute error of 2^-25, whatever is left. Here the absolute error is below 2^-21, and for u < 0 the relative one is
+below 2^-18 down to -2 and 2^-12 to -4. Beyond -4, where 1 + erf(u) is less than 2^-25, Q is that of 4.
 """
 
 from __future__ import annotations

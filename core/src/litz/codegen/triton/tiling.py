@@ -31,6 +31,15 @@ ROOM = 64
 gradients of a batch norm after a max pool, in channels last, even kept 8 KB a thread on the stack."""
 
 
+FEW_NODES, FEW_BUFFERS = 80, 6
+"""Of a pointwise loop whose threads have registers for 16 elements."""
+
+GATHERED_ROWS = 8
+"""Rows of a program that gathers from one place for each element of a row: those beside each other are of several rows.
+Measured on an H200: a softmax of 512 columns over biases gathered along and across the rows, 224 µs with 2 rows, 147
+with 4, 125 with 8."""
+
+
 @dataclass(frozen=True)
 class Axis:
     """One axis of the tile. `ranges` are walked together as one index, the last fastest.
@@ -124,12 +133,23 @@ def choose_tiling(loop: Loop, plan: KernelPlan, units: int) -> Tiling:
 
 
 def _elements_per_thread(loop: Loop, traffic: Traffic) -> int:
-    """8 fills 16-byte accesses for half types; more for bytes alone, fewer where many values are alive at once."""
-    moving = (access for access in traffic if not access.is_indirect and not access.symbols.isdisjoint(loop.extents))
+    """32 bytes of each access, in half types and wider ones: two of 16 bytes are on their way at a time, and what a
+    thread computes for its position is shared by more. Fewer where many values are alive at once.
+
+    Measured on an H200 in bf16, with 8 and with 16: bias and gelu 0.86 and 0.92 of copy bandwidth, a batch norm applied
+    in channels last 0.71 and 0.92, an embedding 34 and 28 µs.
+    """
+    most = max(traffic.values(), default=0)
+    moving = (
+        access
+        for access, moved in traffic.items()
+        if not access.is_indirect and not access.symbols.isdisjoint(loop.extents) and 4 * moved >= most
+    )
     widths = [access.itemsize for access in moving]
     if len(loop.nodes) > 400 or len(traffic) > 24:
         return 4
-    return 16 if widths and max(widths) == 1 else 8
+    few = len(loop.nodes) <= FEW_NODES and len(traffic) <= FEW_BUFFERS
+    return 16 if widths and (max(widths) == 1 or (max(widths) == 2 and few)) else 8
 
 
 def _pointwise(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Tiling:
@@ -216,6 +236,9 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
     frame = None if columns or mixed else find_frame(loop, plan, r_ranges)
     if frame is not None and not _has_room(loop, frame, r_block if persistent else None):
         frame = None
+    if frame is not None and (persistent or any(loop.at_reduction_level(store) for store in loop.stores)):
+        # 16 elements a thread: it also has to find the ends of rows. On an H200 rows of 49 gain 8 %, of 50257 3 %.
+        warps = clamp(x_block * r_block // 512, 1, warps)
     together = 1
     if not (columns or mixed or persistent) and x_block == 1 and (frame is not None or _is_aligned(relevant, r_ranges)):
         together = max(1, min(VECTOR // width, r_block // (32 * warps)))
@@ -263,7 +286,7 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
     warps = None
     if not persistent:
         r_block, warps = _pass(loop, r_block, width)
-    floor = 16 if mixed else 1
+    floor = 16 if mixed else GATHERED_ROWS if _gathers_across(loop) and r_block <= 1024 else 1
     # A row of 1024 or more has a program of its own: values that all rows share then need no other layout.
     x_block = clamp((2048 if r_block <= 128 else 1024) // r_block, floor, 256)
     while x_block > floor and rows < x_block * 2 * units:
@@ -271,9 +294,22 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
     x_block = min(x_block, power_of_two(rows))
     if mixed and x_block * r_block > 8192:
         persistent, r_block = False, max(16, 4096 // x_block)
-    if warps is None or x_block > 1:
+    if floor == GATHERED_ROWS:
+        warps = clamp(x_block * r_block // 256, 1, 16)
+    elif warps is None or x_block > 1:
         warps = _row_warps(x_block * r_block)
     return x_block, r_block, warps, persistent
+
+
+def _gathers_across(loop: Loop) -> bool:
+    """Is there a gather whose neighbours along the row lie in different rows of what it reads?"""
+    steps = (
+        access.stride(r.var)
+        for access in loop.accesses
+        if access.is_indirect and access.inner and not access.is_store
+        for r in loop.reduction_ranges
+    )
+    return any(step is not None and step.is_Integer and abs(int(step)) >= 16 for step in steps)
 
 
 def _pass(loop: Loop, r_block: int, width: int) -> tuple[int, int]:

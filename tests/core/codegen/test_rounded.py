@@ -1,0 +1,80 @@
+"""What half types are computed from, in Triton's interpreter, against float64: the bounds that `rounded` states."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+ROOT = Path(__file__).parents[3]
+CODE = """
+import math, sys
+import torch, triton
+import triton.language as tl
+from litz.runtime.triton_helpers import _erf_plus_one, _exp_near, _sigmoid_near, _tanh_plus_one, _exp_below
+
+@triton.jit
+def run(p, erf, exp, sig, tanh, below, N: tl.constexpr):
+    x = tl.arange(0, N)
+    a = tl.load(p + x)
+    tl.store(erf + x, _erf_plus_one(a))
+    tl.store(exp + x, _exp_near(a))
+    tl.store(sig + x, _sigmoid_near(a))
+    tl.store(tanh + x, _tanh_plus_one(a))
+    tl.store(below + x, _exp_below(-tl.abs(a)))
+
+a = torch.cat([torch.linspace(-12, 12, 65536 - 6), torch.tensor([0.0, -0.0, 1e-30, math.inf, -math.inf, math.nan])])
+found = [torch.empty_like(a) for _ in range(5)]
+run[(1,)](a, *found, a.numel())
+torch.save([a, *found], sys.argv[1])
+"""
+
+
+@cache
+def _values(folder: Path) -> object:
+    paths = [str(ROOT / "core/src"), str(ROOT / "plugins/src"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    script, result = folder / "run.py", folder / "values.pt"
+    script.write_text(CODE)
+    done = subprocess.run([sys.executable, "-W", "ignore", str(script), str(result)], env=environment,
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    import torch
+
+    return torch.load(result)
+
+
+def test_functions_are_as_exact_as_they_say(tmp_path: Path) -> None:
+    import torch
+
+    a, erf, exp, sig, tanh, below = _values(tmp_path)  # type: ignore[misc]
+    x = a.double()
+    whole = x.isfinite()
+
+    def relative(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
+        return ((got.double() - want).abs() / want.abs().clamp_min(1e-300))[whole]
+
+    size = x.abs()[whole]
+    assert bool((relative(exp, x.exp()) <= 2.0**-21 + size * 2.0**-23).all())
+    assert bool((relative(sig, x.sigmoid()) <= 2.0**-20 + size * 2.0**-23).all())
+    assert bool((relative(tanh, 2 * (2 * x).sigmoid()) <= 2.0**-20 + size * 2.0**-22).all())
+    assert bool((relative(below, (-x.abs()).exp()) <= 2.0**-21 + size * 2.0**-23).all())
+    want = torch.special.erfc(-x)
+    assert float((erf.double() - want).abs()[whole].max()) < 2.0**-21
+    near, far = (x >= -2)[whole], (x >= -4)[whole]
+    assert float(relative(erf, want)[near].max()) < 2.0**-18
+    assert float(relative(erf, want)[far].max()) < 2.0**-12
+
+
+def test_what_is_not_finite(tmp_path: Path) -> None:
+    _, erf, exp, sig, tanh, _ = _values(tmp_path)  # type: ignore[misc]
+    for found, at_inf, at_minus in ((erf, 2, 0), (exp, float("inf"), 0), (sig, 1, 0), (tanh, 2, 0)):
+        assert float(found[-3]) == at_inf
+        assert float(found[-2]) == at_minus
+        assert bool(found[-1].isnan())

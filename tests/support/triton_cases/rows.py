@@ -1,0 +1,199 @@
+"""Rows that are not aligned, and long ones whose neighbours are reduced together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import torch
+
+from litz.ir import Node, Store
+from litz.ir.build import call, cast, const, load, reduce
+from litz.ir.index import loop_var, reduction_var
+
+from .case import CASES, Case, bf16, f16, f32, f64, i0, make, output, r0, random
+
+INF, NAN = float("inf"), float("nan")
+i1, r1 = loop_var(1), reduction_var(1)
+
+
+def _peculiar(a: torch.Tensor) -> torch.Tensor:
+    """Rows with infinities, with nothing but -inf, with NaN; the first and the last element count."""
+    a[0, 0], a[0, -1] = 9.0, 8.0
+    if a.shape[0] > 4:
+        a[1, : a.shape[1] // 2] = -INF
+        a[2] = -INF
+        a[3, 5 % a.shape[1]] = INF
+        a[4, -1] = NAN
+    return a
+
+
+def _wide(name: str, dtype: torch.dtype) -> Node:
+    value = load(name, (i0, r0), dtype)
+    return cast(value, f32) if dtype in (bf16, f16) else value
+
+
+def rows(
+    count: int, width: int, dtype: torch.dtype, result: torch.dtype, pitch: int = 0, start: int = 0, out_pitch: int = 0
+) -> Case:
+    """A softmax of rows that lie `pitch` elements apart, the first `start` from the memory's beginning; with their
+    maxima and sums. out_pitch: of the rows of the result."""
+    pitch = pitch or width
+    held = _peculiar(random(count, width, dtype=dtype))
+    memory = torch.zeros(start + count * pitch + 16, dtype=dtype)
+    a = memory.as_strided((count, width), (pitch, 1), start).copy_(held)
+    x = _wide("a", dtype)
+    top = reduce("max", x)
+    power = call("exp", call("sub", x, top))
+    total = reduce("sum", power)
+    value = call("div", power, total)
+    made = output("o", (count, width), result)
+    if out_pitch:
+        layout = replace(made.layout, stride=(made.layout.stride[0] * 0 + out_pitch, made.layout.stride[1]))
+        made = replace(made, layout=layout)
+    position = (i0, r0)
+    return make(
+        {"a": a},
+        [made, output("top", (count,), f32), output("total", (count,), f32)],
+        [count],
+        [width],
+        [
+            Store("o", position, cast(value, result)),
+            Store("top", (i0,), cast(top, f32)),
+            Store("total", (i0,), cast(total, f32)),
+        ],
+        tolerance=2e-5,
+    )
+
+
+def _register(name: str, *args: object, **rest: object) -> None:
+    CASES[name] = cache(lambda: rows(*args, **rest))  # type: ignore[arg-type]
+
+
+_register("rows-197-bf16", 37, 197, bf16, bf16)
+_register("rows-197-f32", 37, 197, f32, f32)
+_register("rows-49-f16-to-f32", 70, 49, f16, f32)
+_register("rows-pitch", 6, 57, bf16, bf16, pitch=61, out_pitch=61)
+_register("rows-other-pitch", 6, 57, bf16, bf16, pitch=61, out_pitch=63)
+_register("rows-1-bf16", 9, 1, bf16, bf16)
+_register("rows-5-bf16", 21, 5, bf16, bf16)
+_register("rows-121-bf16", 7, 121, bf16, bf16)  # 128 lanes are full with 7 before the row
+_register("rows-122-bf16", 7, 122, bf16, bf16)  # and would not be enough
+_register("rows-50257-bf16", 5, 50257, bf16, bf16)
+_register("rows-50257-f32", 5, 50257, f32, f32)
+_register("rows-40000-bf16", 5, 40000, bf16, bf16)
+_register("rows-40001-f64", 5, 40001, f64, f64)
+
+
+def _reduced(width: int, dtype: torch.dtype) -> Case:
+    """Of rows that are read only: several reductions, an online softmax among them."""
+    x = _wide("a", dtype)
+    top = reduce("max", x)
+    values = {
+        "top": top,
+        "total": reduce("sum", call("exp", call("sub", x, top))),
+        "squares": reduce("sum", call("mul", x, x)),
+        "least": reduce("min", x),
+        "place": reduce("argmax", x),
+        "some": reduce("any", call("gt", x, const(3.5, f32))),
+        "all": reduce("all", call("gt", x, const(-3.5, f32))),
+    }
+    return make(
+        {"a": _peculiar(random(5, width, dtype=dtype))},
+        [output(name, (5,), value.dtype) for name, value in values.items()],
+        [5],
+        [width],
+        [Store(name, (i0,), value) for name, value in values.items()],
+        tolerance=2e-5,
+    )
+
+
+for _width in (9000, 9001):
+    for _dtype in (bf16, f32):
+        _name = str(_dtype).removeprefix("torch.")
+        CASES[f"rows-reduced-{_width}-{_name}"] = cache(lambda w=_width, d=_dtype: _reduced(w, d))
+
+
+def _moments(width: int, dtype: torch.dtype) -> Case:
+    x = _wide("a", dtype)
+    values = {"mean": reduce("welford_mean", x), "m2": reduce("welford_m2", x)}
+    return make(
+        {"a": random(3, width, dtype=dtype) + 30},
+        [output(name, (3,), f32) for name in values],
+        [3],
+        [width],
+        [Store(name, (i0,), value) for name, value in values.items()],
+        tolerance=2e-5,
+    )
+
+
+for _width in (9000, 9001, 16384):
+    CASES[f"rows-moments-{_width}"] = cache(lambda w=_width: _moments(w, bf16))
+CASES["rows-moments-f32"] = cache(lambda: _moments(9000, f32))
+
+
+def _mixed() -> Case:
+    """Loads of 2, 4 and 1 bytes and of a row that all share, stores of 2 and 4."""
+    a, b = cast(load("a", (i0, r0), bf16), f32), load("b", (i0, r0), f32)
+    kept = load("m", (i0, r0), torch.bool)
+    value = call("where", kept, call("add", call("mul", a, load("w", (r0,), f32)), b), const(0, f32))
+    centred = call("sub", value, reduce("max", value))
+    return make(
+        {
+            "a": random(11, 99, dtype=bf16),
+            "b": random(11, 99, seed=3),
+            "m": random(11, 99, dtype=torch.bool),
+            "w": random(99, seed=5),
+        },
+        [output("o", (11, 99), f32), output("p", (11, 99), bf16), output("q", (11,), f32)],
+        [11],
+        [99],
+        [
+            Store("o", (i0, r0), centred),
+            Store("p", (i0, r0), cast(value, bf16)),
+            Store("q", (i0,), reduce("sum", value)),
+        ],
+        tolerance=1e-5,
+    )
+
+
+CASES["rows-mixed"] = cache(_mixed)
+
+
+def _in_place(width: int) -> Case:
+    """A row written where it is read; neighbours' ends are read beside it."""
+    x = _wide("a", bf16)
+    value = cast(call("sub", x, reduce("max", x)), bf16)
+    built = make(
+        {"a": random(6, width, dtype=bf16)},
+        [output("o", (6, width), bf16)],
+        [6],
+        [width],
+        [Store("o", (i0, r0), value)],
+    )
+    return replace(built, inplace={"o": "a"})
+
+
+CASES["rows-in-place"] = cache(lambda: _in_place(57))
+CASES["rows-in-place-long"] = cache(lambda: _in_place(40001))
+
+
+def _masked() -> Case:
+    """Loads and stores that hold for some elements only, and one that runs against the row."""
+    x = load("a", (i0, r0), f32, (), call("lt", load("n", (i0,), torch.int64), const(4, torch.int64)))
+    value = call("add", x, load("a", (i0, 56 - r0), f32))
+    return make(
+        {"a": random(6, 57), "n": torch.arange(6)},
+        [output("o", (6, 57), f32), output("t", (57, 6), f32), output("q", (6,), f32)],
+        [6],
+        [57],
+        [
+            Store("o", (i0, r0), value, mask=call("gt", value, const(0, f32))),
+            Store("t", (r0, i0), value),
+            Store("q", (i0,), reduce("sum", value)),
+        ],
+        tolerance=1e-5,
+    )
+
+
+CASES["rows-masked"] = cache(_masked)

@@ -60,7 +60,7 @@ def test_a_model_can_be_made_in_both_sizes(name: str) -> None:
             assert len(found) > 1 and any(bool(gradient.any()) for gradient in found[1:])
 
 
-@pytest.mark.parametrize("name", ["bert", "mixtral", "gru", "diffusion_unet", "shallow_water"])
+@pytest.mark.parametrize("name", ["bert", "mixtral", "gru", "efficientnet_b0", "shallow_water"])
 def test_float64_judges_a_model(name: str) -> None:
     if missing(ZOO[name]):
         pytest.skip("transformers not installed")
@@ -68,6 +68,7 @@ def test_float64_judges_a_model(name: str) -> None:
     expected = zoo_step.exact(subject)
     found = zoo_step.make_step(subject, subject.module)()
     assert all(tensor.dtype == torch.float64 for tensor in expected)
+    assert max(float(tensor.abs().max()) for tensor in expected) > 1e-3, "the layers leave something to judge"
     assert 0 < zoo_step.error(found, expected) < 1e-4
     assert zoo_step.error([tensor * 1.5 for tensor in expected], expected) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="float64"):
@@ -137,6 +138,12 @@ def test_a_model_without_its_library_is_not_passed(
     (row,) = read_rows(tmp_path / "out.json")
     assert row.problem == "timm not installed" and not row.peers
     assert "timm not installed" in capsys.readouterr().out
+
+
+def test_what_a_backend_says_is_in_the_line() -> None:
+    """dynamo's own line only says that a backend raised something."""
+    problem = RuntimeError("backend='litz' raised:\nCodegenError: no code for add\n  where: here")
+    assert side_by_side._one_line(problem) == "RuntimeError: CodegenError: no code for add"
 
 
 def test_only_what_the_file_lacks_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

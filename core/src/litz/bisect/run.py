@@ -80,9 +80,10 @@ class Outcome:
     """What a run came to.
 
     times: seconds of each timed call by function, in order; "backward" is that of autograd. calls: how many there were,
-    timed or not; those that were timed, unless it says otherwise. taken: the decisions that can be vetoed, in order.
-    kernels: graph and name -> (nodes, loops, digest of its text). differences: of results from eager's, the worst first.
-    options: the script's own. failure: why there is nothing to measure, '' if there is. log: what the script wrote.
+    timed or not; as many as were timed, unless it says otherwise. taken: the decisions that can be vetoed, in order.
+    kernels: graph and name -> (nodes, loops, digest of its text). differences: of results from eager's, the worst
+    first. options: the script's own. failure: why there is nothing to measure, '' if there is. log: what the script
+    wrote.
     """
 
     times: Mapping[str, tuple[float, ...]] = field(default_factory=dict)

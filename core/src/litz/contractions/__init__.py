@@ -7,6 +7,7 @@ from litz_plugins import OptionsView, TemplateSpec
 
 from .attention import backward_offer, decode, library, offer, processor, written_offer
 from .products.gemm import OPERANDS
+from .products.many_rows import offer_many_rows
 from .products.rows import offer_rows
 from .products.rows_loop import KINDS, offer_rows_loop
 
@@ -24,7 +25,8 @@ def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
     if options.get("max_autotune", False):
         return attention  # litz-autotune offers the others, among more
     rows = TemplateSpec("rows", tuple(OPERANDS), offer_rows)
-    return [*attention, rows, TemplateSpec("rows on a processor", KINDS, offer_rows_loop)]
+    many = TemplateSpec("many rows", tuple(OPERANDS), offer_many_rows)
+    return [*attention, rows, many, TemplateSpec("rows on a processor", KINDS, offer_rows_loop)]
 
 
 __all__ = ["core_templates"]

@@ -167,6 +167,18 @@ def _kernels(run: Callable[[], Any]) -> int:
     return sum(event.count for event in profile.key_averages() if event.self_device_time_total > 0)
 
 
+def _lines(row: Row, plain: bool) -> list[str]:
+    """A row as text; errors where they are asked for, or worse than eager's."""
+    worse = max(row.errors.values(), default=0.0) > 1.1 * row.errors.get("eager", 1.0)
+    parts: list[tuple[str, Mapping[str, object]]] = [("kernels", row.kernels), ("ran", row.chosen)]
+    parts += [("errors", {who: f"{error:.2e}" for who, error in row.errors.items()})] if plain or worse else []
+    lines = [f"{row.name}; {row.users}: " + ", ".join(f"{who} {us:.2f}" for who, us in row.us.items())]
+    for title, values in (*parts, ("problems", row.problems)):
+        if values:
+            lines.append(f"    {title}: " + ", ".join(f"{who} {value}" for who, value in values.items()))
+    return lines
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a line per product and users; write JSON to --out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.epilogues", description=(__doc__ or "").splitlines()[0])
@@ -187,20 +199,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 plain = args.plain
                 row = measure_plain(name, dtype, args.seconds) if plain else measure(name, users, dtype, args.seconds)
                 found.append(row)
-                print(
-                    f"{row.name}; {row.users}: " + ", ".join(f"{who} {us:.2f}" for who, us in row.us.items()),
-                    flush=True,
-                )
-                for title, values in (("errors", row.errors), ("kernels", row.kernels), ("ran", row.chosen)):
-                    if values and (title != "errors" or plain):
-                        print(
-                            f"    {title}: " + ", ".join(f"{who} {value}" for who, value in values.items()), flush=True
-                        )
-                worst = max(row.errors.values(), default=0.0)
-                if not plain and worst > 1.1 * row.errors.get("eager", worst):
-                    print(f"    errors: {row.errors}")
-                for who, problem in row.problems.items():
-                    print(f"    {who}: {problem}", flush=True)
+                for line in _lines(row, plain):
+                    print(line, flush=True)
                 if args.out:
                     facts = {"where": describe(torch.device("cuda")), "dtype": args.dtype}
                     Path(args.out).write_text(json.dumps({**facts, "rows": [asdict(one) for one in found]}, indent=1))

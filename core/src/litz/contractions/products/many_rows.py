@@ -29,7 +29,7 @@ from .rows import MOST_ROWS
 
 @dataclass(frozen=True)
 class Tile:
-    """A persistent kernel's tile, and what it takes of the library's time, at worst, where its tiles fill the device."""
+    """A persistent kernel's tile. share: of the library's time that it takes at worst, where it fills the device."""
 
     m: int
     n: int

@@ -18,6 +18,7 @@ from .dependences import dependences
 from .fusion_size import exceeds
 
 Offer = Callable[[Template, Program], Sequence[Choice]]
+Account = Callable[[Template, Program, Sequence[Choice], Choice, str], None]
 Select = Callable[[Template, Program, Sequence[Choice]], tuple[str, Choice] | None]
 
 
@@ -76,6 +77,8 @@ def by_estimate(choices: Sequence[Choice], context: ChoiceContext) -> Choice | N
     for choice in choices:
         if choice.kind != "extern" and choice.estimate is not None:
             found.append((choice.estimate, _replaced_us(choice, context), choice))
+        elif choice.kind != "extern":
+            context.verdict(choice.name, "nobody knows what it takes")
     if not found:
         return None
     estimate, library, choice = max(found, key=lambda item: item[1] - item[0].us)
@@ -85,6 +88,11 @@ def by_estimate(choices: Sequence[Choice], context: ChoiceContext) -> Choice | N
         f"{choice.name}: {estimate.high_us:.4g} µs at worst ({estimate.why}) {sign} {library:.4g} µs of the library"
     )
     context.record(chosen, reason + ", with what the kernel absorbs, at best" * bool(absorbed_by(choice)))
+    if gains:
+        context.verdict(choices[0].name, f"{library:.4g} µs at best, with all that the other does")
+    for other, replaced, rival in found:
+        why = f"{other.high_us:.4g} µs at worst, what it replaces {replaced:.4g} at best"
+        context.verdict(rival.name, why if rival is choice or other.high_us >= replaced else f"{why}; it saves less")
     return choice if gains else None
 
 
@@ -179,26 +187,35 @@ def check_order(program: Program, numbers: Sequence[int]) -> frozenset[int]:
 
 
 def choose_templates(
-    program: Program, offer: Offer, select: Select, note: Callable[[Decision], None] = lambda decision: None
+    program: Program,
+    offer: Offer,
+    select: Select,
+    note: Callable[[Decision], None] = lambda decision: None,
+    account: Account = lambda template, program, choices, chosen, plugin: None,
 ) -> Program:
     """The program with every contraction decided, in order. `offer` gives the templates' choices for one, `select` the
-    plugin that decides and what it takes, both for the program as it is by then."""
+    plugin that decides and what it takes, both for the program as it is by then. account: takes each decision: the
+    contraction, the program before, all choices, the chosen one, and who decided."""
     for name in [operation.name for operation in program.operations if isinstance(operation, Template)]:
         operation = next((op for op in program.operations if op.name == name), None)
         if isinstance(operation, Template):  # else a choice for an earlier one has absorbed it
-            program = _decide(program, operation, offer(operation, program), select, note)
+            program = _decide(program, operation, offer(operation, program), select, note, account)
     return program
 
 
 def _decide(
-    program: Program, template: Template, offers: Sequence[Choice], select: Select, note: Callable[[Decision], None]
+    program: Program,
+    template: Template,
+    offers: Sequence[Choice],
+    select: Select,
+    note: Callable[[Decision], None],
+    account: Account,
 ) -> Program:
     library = Choice(template.target_name, "extern", template)
     choices = (library, *offers)
     selected = select(template, program, choices)
-    if selected is None and not offers:
-        return program
     plugin, chosen = ("core", library) if selected is None else selected
+    account(template, program, choices, chosen, plugin)
     if offers:
         considered = tuple((c.name, None if c.estimate is None else c.estimate.us) for c in choices)
         reason = "the library call" if chosen is library else f"chosen by {plugin}"

@@ -22,7 +22,7 @@ from litz_plugins import Choice, ChoiceContext, Estimate, Target
 from ..epilogue import Epilogue, fused
 from .choice import Shared, make_choice
 from .configs import Config, Shape, misfit
-from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm
+from .gemm import Gemm, Unsuitable, make_gemm
 from .offer import shape_of
 from .rows import MOST_ROWS
 
@@ -48,6 +48,7 @@ TILES: Mapping[int, Sequence[Tile]] = {
     )
 }
 """By compute capability times ten (`benchmarks.epilogues`). Elsewhere nobody measured, and the library stays."""
+NAME = "a kernel for the users too"
 STEP_BYTES = 128
 """Of the depth, in a step."""
 PLAIN = (torch.bfloat16, torch.float16)
@@ -60,13 +61,18 @@ COMPUTES = 0.4
 
 def offer_many_rows(template: Template, context: ChoiceContext) -> Sequence[Choice]:
     """Kernels for a product of more than `MOST_ROWS` rows that do its users too."""
+    if context.target.type != "cuda":
+        return ()
     try:
         gemm = _gemm(template, context)
-    except Unsuitable:
+    except Unsuitable as why:
+        context.verdict(NAME, str(why))
         return ()
     program: Program = context.program
     shape, library = shape_of(gemm, program), context.estimate(template)
-    if library is None:
+    if library is None or not shape.tma:
+        unknown = "nobody knows what the library takes"
+        context.verdict(NAME, unknown if library is None else "its operands do not lie as TMA brings them")
         return ()
     shared = Shared(gemm, template, program)
     found = []
@@ -79,10 +85,8 @@ def offer_many_rows(template: Template, context: ChoiceContext) -> Sequence[Choi
 def _gemm(template: Template, context: ChoiceContext) -> Gemm:
     """The product with its users. Errors: Unsuitable."""
     program: Program = context.program
-    if context.target.type != "cuda" or context.target.capability not in TILES:
+    if context.target.capability not in TILES:
         raise Unsuitable("nobody measured such kernels on this device")
-    if template.kind not in OPERANDS:
-        raise Unsuitable(f"{template.kind} is no matrix product")
     gemm = make_gemm(template, program, "matmul" in context.target.tf32)
     if gemm.dtype not in PLAIN:
         raise Unsuitable(f"{gemm.dtype} stays with the library")
@@ -97,9 +101,7 @@ def _gemm(template: Template, context: ChoiceContext) -> Gemm:
 
 
 def _configs(shape: Shape, target: Target) -> Sequence[tuple[Tile, Config]]:
-    """The tiles that TMA can bring, as configurations."""
-    if not shape.tma:
-        return ()
+    """The tiles as configurations."""
     step = STEP_BYTES // shape.in_bytes
     found = []
     for tile in TILES[target.capability]:

@@ -29,6 +29,7 @@ from .lanes import unpacked
 from .prologue import with_prologues
 from .together import together
 
+NAME = "a kernel for few rows"
 MOST_ROWS = 16
 """Rows of the smallest tile that tensor cores multiply."""
 COLUMNS, STEP_BYTES, STAGES, WARPS = 64, 128, 4, 4
@@ -72,7 +73,10 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
     activation that may run beside it. measured: is what is offered measured? Then weights need not be converted for
     products to run side by side, and alone they have other kernels."""
     program: Program = context.program
-    if context.target.type != "cuda" or template.kind not in OPERANDS or not _has_few_rows(template):
+    if context.target.type != "cuda" or template.kind not in OPERANDS:
+        return ()
+    if not _has_few_rows(template):
+        context.verdict(NAME, f"the rows are not known, or not 1 to {MOST_ROWS}")
         return ()
     plain = measured or context.target.capability in AS_STORED
     joint = _with_mates(template, context, plain)
@@ -80,7 +84,11 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
         return (joint,)
     own = None if measured else _gemm(template, context, frozenset(), plain)
     estimate = None if own is None else _estimate([own], [template], context)
-    if own is None or estimate is None:
+    if own is None:
+        context.verdict(NAME, "no weights are converted for it" + ", nor are they bfloat16 or float16" * plain)
+        return ()
+    if estimate is None:
+        context.verdict(NAME, f"nobody measured it: the device, or rows of weights of no multiple of {ALIGNED} bytes")
         return ()
     choice = make_choice(own, _config(own, program, context.target), estimate, template, program)
     return () if choice is None else (choice,)

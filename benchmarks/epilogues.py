@@ -1,21 +1,23 @@
 """Products of many rows and what is done with them: the library's call and a kernel for its users, the library's own
 epilogues, and litz's kernels that do both.
 
-    python -m benchmarks.epilogues [--dtype bf16] [--only TEXT ...] [--users NAME ...] [--seconds 0.1] [--plain]
-                                   [--out FILE]
+    python -m benchmarks.epilogues [--dtype bf16] [--only TEXT ...] [--users NAME ...] [--cases "PRODUCT:USERS" ...]
+                                   [--seconds 0.1] [--jobs N] [--plain] [--out FILE]
 
 Device microseconds, cold caches, all of a row in turn (`litz_autotune.timing`). `eager` is a function as it is written,
 `library` litz with the library's call (and a kernel for the users), `now` what litz chooses by its estimates, and
 then litz's kernels tile by tile, whatever their estimates say. With --plain, what ATen offers: the product alone
 ("mm"), with a bias ("addmm"), with a matrix to add ("addmm 2d", and into that matrix: "addmm_"), and
 `_addmm_activation` with a bias and with beta=0. After those: how many kernels each is, by torch's profiler. Errors are
-relative to float64: the norm of the difference.
+relative to float64: the norm of the difference. With --jobs, so many processes fill litz's cache of kernels before.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -33,8 +35,9 @@ from litz_autotune.timing import CudaTimer, summarize
 from litz_plugins import Choice, ChoiceContext
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-MOST_TILES = 8
+MOST_TILES = 4
 USERS: Mapping[str, Callable[..., Tensor]] = {
+    "alone": lambda a, b, bias, other: a @ b,
     "relu": lambda a, b, bias, other: F.relu(a @ b),
     "residual": lambda a, b, bias, other: a @ b + other,
     "bias+gelu": lambda a, b, bias, other: F.gelu(a @ b + bias),
@@ -95,7 +98,8 @@ def operands(name: str, dtype: torch.dtype) -> list[Tensor]:
     def made(*size: int) -> Tensor:
         return torch.randn(*size, device="cuda")
 
-    return [each.to(dtype) for each in (made(m, k), made(k, n) / k**0.5, made(n), made(m, n))]
+    weight = made(n, k).t() if n % 8 else made(k, n)  # a linear layer's, where rows of n would be unaligned
+    return [each.to(dtype) for each in (made(m, k), weight / k**0.5, made(n), made(m, n))]
 
 
 def measure(name: str, users: str, dtype: torch.dtype, seconds: float) -> Row:
@@ -125,7 +129,8 @@ def measure(name: str, users: str, dtype: torch.dtype, seconds: float) -> Row:
         row.chosen |= {who: taken.name} if added else {}
     torch._dynamo.reset()
     add("now", torch.compile(lambda *args: fn(*args), backend="litz", dynamic=False))
-    _time(row, runs, seconds)
+    if seconds:
+        _time(row, runs, seconds)
     return row
 
 
@@ -147,6 +152,15 @@ def measure_plain(name: str, dtype: torch.dtype, seconds: float) -> Row:
         runs[who] = lambda call=call: call(*given)
     _time(row, runs, seconds)
     return row
+
+
+def fill_cache(cases: Sequence[str], dtype: str, jobs: int) -> None:
+    """Compile what will be measured, in processes side by side."""
+    command = [sys.executable, "-m", "benchmarks.epilogues", "--dtype", dtype, "--seconds", "0", "--cases"]
+    shares = [cases[number::jobs] for number in range(min(jobs, len(cases)))]
+    started = [subprocess.Popen([*command, *share], stdout=subprocess.DEVNULL) for share in shares]
+    for process in started:
+        process.wait()
 
 
 def _time(row: Row, runs: Mapping[str, Callable[[], Any]], seconds: float) -> None:
@@ -185,25 +199,31 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--dtype", choices=list(DTYPES), default="bf16")
     parser.add_argument("--only", nargs="+", default=[""], help="products whose name has one of these texts in it")
     parser.add_argument("--users", nargs="+", default=list(USERS), choices=list(USERS))
-    parser.add_argument("--seconds", type=float, default=0.1, help="to time each run of a row")
+    parser.add_argument("--cases", nargs="+", help="instead of both: a product's name, a colon, and users")
+    parser.add_argument("--seconds", type=float, default=0.1, help="to time each run of a row; 0: compile only")
+    parser.add_argument("--jobs", type=int, default=0, help="processes that compile before")
     parser.add_argument("--plain", action="store_true", help="what ATen offers instead")
     parser.add_argument("--out", help="write the figures to this file, as JSON")
     args = parser.parse_args(argv)
     print(f"{describe(torch.device('cuda'))}; {args.dtype}", flush=True)
     names = [name for name, shape in PRODUCTS.items() if not shape[0] and any(text in name for text in args.only)]
+    cases = args.cases or [f"{name}:{users}" for name in names for users in ([""] if args.plain else args.users)]
+    if args.jobs and not args.plain:
+        fill_cache(cases, args.dtype, args.jobs)
     found: list[Row] = []
-    with torch.no_grad():
-        for name in names:
-            for users in [""] if args.plain else args.users:
-                dtype = DTYPES[args.dtype]
-                plain = args.plain
-                row = measure_plain(name, dtype, args.seconds) if plain else measure(name, users, dtype, args.seconds)
-                found.append(row)
-                for line in _lines(row, plain):
-                    print(line, flush=True)
-                if args.out:
-                    facts = {"where": describe(torch.device("cuda")), "dtype": args.dtype}
-                    Path(args.out).write_text(json.dumps({**facts, "rows": [asdict(one) for one in found]}, indent=1))
+    for case in cases:
+        name, _, users = case.partition(":")
+        with torch.no_grad():
+            if args.plain:
+                row = measure_plain(name, DTYPES[args.dtype], args.seconds)
+            else:
+                row = measure(name, users, DTYPES[args.dtype], args.seconds)
+        found.append(row)
+        for line in _lines(row, args.plain):
+            print(line, flush=True)
+        if args.out:
+            facts = {"where": describe(torch.device("cuda")), "dtype": args.dtype}
+            Path(args.out).write_text(json.dumps({**facts, "rows": [asdict(one) for one in found]}, indent=1))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from .configs import Config, Shape, misfit
 from .gemm import Gemm, Unsuitable, make_gemm
 from .offer import shape_of
 from .rows import MOST_ROWS
+from .unpadded import unpadded_product
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,16 @@ def _gemm(template: Template, context: ChoiceContext) -> Gemm:
     program: Program = context.program
     if context.target.capability not in TILES:
         raise Unsuitable("nobody measured such kernels on this device")
-    gemm = make_gemm(template, program, "matmul" in context.target.tf32)
+    before = unpadded_product(template, program)
+    gemm = make_gemm(before.template if before else template, program, "matmul" in context.target.tf32)
     if gemm.dtype not in PLAIN:
         raise Unsuitable(f"{gemm.dtype} stays with the library")
     if not all(size.is_Integer for size in gemm.sizes):
         raise Unsuitable("its sizes are symbols")
     if gemm.batch or int(gemm.m) <= MOST_ROWS:
         raise Unsuitable("it is a batch of products" if gemm.batch else "it has few rows")
+    if before is not None:
+        return replace(gemm, epilogue=replace(gemm.epilogue, absorbed=before.absorbs))
     epilogues = list(fused(program, template, gemm.epilogue, most_operations(context.options)))
     if not epilogues:
         raise Unsuitable("no user can go along")

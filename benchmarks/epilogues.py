@@ -144,6 +144,10 @@ def measure_plain(name: str, dtype: torch.dtype, seconds: float) -> Row:
         except Exception as problem:
             row.problems[who] = f"{type(problem).__name__}: {problem}".splitlines()[0][:200]
             continue
+        if who.startswith("act"):
+            odd = given[0].clone()
+            odd[0, 0] = float("nan")
+            row.chosen[f"NaN of {who}"] = "kept" if call(odd, *given[1:])[0].isnan().all() else "lost"
         if who in MEANS:
             exact = MEANS[who](*(each.double() for each in given))
             row.errors[who] = _error(result, exact)

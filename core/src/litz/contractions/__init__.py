@@ -7,6 +7,7 @@ from litz_plugins import OptionsView, TemplateSpec
 
 from .attention import backward_offer, decode, library, offer, processor, written_offer
 from .products.gemm import OPERANDS
+from .products.library import offer_library_epilogue
 from .products.many_rows import offer_many_rows
 from .products.rows import offer_rows
 from .products.rows_loop import KINDS, offer_rows_loop
@@ -26,7 +27,8 @@ def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
         return attention  # litz-autotune offers the others, among more
     rows = TemplateSpec("rows", tuple(OPERANDS), offer_rows)
     many = TemplateSpec("many rows", tuple(OPERANDS), offer_many_rows)
-    return [*attention, rows, many, TemplateSpec("rows on a processor", KINDS, offer_rows_loop)]
+    own = TemplateSpec("the library's epilogue", ("addmm",), offer_library_epilogue)
+    return [*attention, rows, own, many, TemplateSpec("rows on a processor", KINDS, offer_rows_loop)]
 
 
 __all__ = ["core_templates"]

@@ -1,72 +1,165 @@
-"""Library calls that do a product's user too. In: a contraction and where it stands. Out: choices.
+"""Library calls that do a product's users too. In: a contraction and where it stands. Out: choices.
 
-cuBLASLt adds a bias and takes the relu on a product's way out; torch offers it as `aten._addmm_activation`. (Its gelu
-is the tanh approximation, which is not what torch's gelu computes unless asked.)
+cuBLASLt adds a bias and takes the relu, or the gelu by its tanh form, on a product's way out; torch offers it as
+`aten._addmm_activation`. What a user computes is recognised by its values, whatever it was written as: the loop is
+evaluated in float64 at some places. The call rounds once where the loop rounds twice or more.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 
 from litz.cost.contractions import argument_names
 from litz.ir import Extern, Loop, Node, Program, Template, TensorRef
+from litz.ir.ops import OPS
 from litz.schedule.choices import Replacement, needed_outside
-from litz_plugins import Choice
+from litz_plugins import Choice, ChoiceContext, Estimate
 
 from ..epilogue import stands
 
 _ACTIVATION = torch.ops.aten._addmm_activation.default
+_HALF = (torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class Activation:
+    """meaning: of the call's last step. arguments: what the call takes for it. dtypes: for which it is as exact as
+    eager's; None for all."""
+
+    name: str
+    meaning: Callable[[torch.Tensor], torch.Tensor]
+    arguments: Mapping[str, bool] = field(default_factory=dict)
+    dtypes: tuple[torch.dtype, ...] | None = None
+
+
+ACTIVATIONS = (
+    Activation("relu", torch.relu),
+    Activation("gelu", lambda x: torch.nn.functional.gelu(x, approximate="tanh"), {"use_gelu": True}, _HALF),
+)
+NAME = "the library's own epilogue"
+TAKES: Mapping[int, float] = {}
+"""What the call takes of the same without an activation, at most, by compute capability times ten
+(`benchmarks.epilogues --plain`). Elsewhere nobody measured."""
+NEAR = 1e-6
+"""How near values have to be: what rounding a formula's constants to float32 changes. The gelu by erf is 4e-4 away from
+the one by tanh."""
 
 
 def offer_library(template: Template, program: Program) -> list[Choice]:
-    """addmm with relu as one call, where that is what is computed."""
-    if template.kind != "addmm" or template.kwargs or template.outputs[0] is None:
-        return []
-    bias = argument_names(template)["self"]
-    if not isinstance(bias, TensorRef) or len(bias.layout.size) != 1 or bias.layout.stride[0] != 1:
-        return []  # only a bias of one row is added on the way out
-    users = [op for op in program.operations if template.outputs[0] in op.reads]
-    if len(users) != 1 or not isinstance(users[0], Loop) or not _is_relu(users[0], program, template.outputs[0]):
-        return []
-    (user,) = users
-    if needed_outside(program, {template.name, user.name}) != set(user.writes):
-        return []  # someone needs the product itself
-    if not stands(program, template, [user.name]):
-        return []
+    """addmm with an activation as one call, where that is what is computed."""
+    found = _with_activation(template, program)
+    return [] if isinstance(found, str) else [_choice(*found, template)]
+
+
+def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequence[Choice]:
+    """The same without a measurement, where the call was measured to take no longer than it does without."""
+    if context.target.type != "cuda" or template.kind != "addmm":
+        return ()
+    share, call = TAKES.get(context.target.capability), context.estimate(template)
+    found = _with_activation(template, context.program)
+    if isinstance(found, str) or share is None or call is None:
+        context.verdict(NAME, found if isinstance(found, str) else "nobody measured it on this device")
+        return ()
+    us = share * call.low_us
+    estimate = Estimate(us, us, us, f"{share} of the library's call at its best, as measured")
+    return [_choice(*found, template, estimate)]
+
+
+def _choice(activation: Activation, user: Loop, template: Template, estimate: Estimate | None = None) -> Choice:
     call = Extern(
         template.name,
         template.device,
         _ACTIVATION,
         template.args,
+        activation.arguments,
         outputs=user.writes,
         origins=(*template.origins, *user.origins),
     )
-    return [Choice("cublaslt addmm + relu", "template", Replacement((call,), absorbs=(user.name,)))]
+    name = f"cublaslt addmm + {activation.name}"
+    return Choice(name, "template", Replacement((call,), absorbs=(user.name,)), estimate)
 
 
-def _is_relu(loop: Loop, program: Program, name: str) -> bool:
-    """Does the loop do nothing but store max(x, 0) of a matrix, each element in its place?"""
+def _with_activation(template: Template, program: Program) -> tuple[Activation, Loop] | str:
+    """The activation that is computed of an addmm, and by which loop; or why there is none."""
+    if template.kind != "addmm" or template.kwargs or template.outputs[0] is None:
+        return "it is no addmm, or one with factors"
+    bias, name = argument_names(template)["self"], template.outputs[0]
+    if not isinstance(bias, TensorRef) or len(bias.layout.size) != 1 or bias.layout.stride[0] != 1:
+        return "only a bias of one row is added on the way out"
+    users = [op for op in program.operations if name in op.reads]
+    if len(users) != 1 or not isinstance(users[0], Loop):
+        return "not one loop alone uses the result"
+    (user,) = users
+    function = _function(user, program, name)
+    if function is None:
+        return "what uses the result is no function of each element alone"
+    activation = _named(function, program.buffers[name].dtype)
+    if activation is None:
+        return "what uses the result is neither relu nor gelu by tanh, or its type is float32"
+    if needed_outside(program, {template.name, user.name}) != set(user.writes):
+        return "someone else needs the product itself"
+    return (activation, user) if stands(program, template, [user.name]) else "there is no place for both as one"
+
+
+def _function(loop: Loop, program: Program, name: str) -> Node | None:
+    """What the loop stores, where that is a function of the same element of the matrix `name` alone."""
     if len(loop.stores) != 1 or loop.is_reduction:
-        return False
+        return None
     (store,) = loop.stores
     read, written = program.buffers[name], program.buffers[store.buffer]
     if read.layout != written.layout or read.dtype != written.dtype or not read.layout.is_contiguous():
-        return False
-    value = _unrounded(store.value)
-    if store.mode != "set" or store.mask is not None or store.indirect or value.op != "maximum":
-        return False
-    loads = [arg for arg in map(_unrounded, value.args) if arg.op == "load"]
-    zeros = [arg for arg in map(_unrounded, value.args) if arg.op == "const" and arg.attrs[0] == 0]
-    return (
-        len(loads) == 1
-        and len(zeros) == 1
-        and loads[0].buffer == name
-        and loads[0].index == store.index
-        and loads[0].mask is None
-    )
+        return None
+    if store.mode != "set" or store.mask is not None or store.indirect:
+        return None
+    plain = all(node.buffer == name and node.mask is None and node.index == store.index for node in loop.loads)
+    return store.value if plain and loop.loads else None
 
 
-def _unrounded(node: Node) -> Node:
-    while node.op == "cast" and node.dtype.is_floating_point and node.args[0].dtype.is_floating_point:
-        node = node.args[0]
-    return node
+def _named(value: Node, dtype: torch.dtype) -> Activation | None:
+    x = _places()
+    found = _values(value, x, {})
+    if found is None or found.shape != x.shape:
+        return None
+    for activation in ACTIVATIONS:
+        fits = activation.dtypes is None or dtype in activation.dtypes
+        if fits and torch.allclose(found, activation.meaning(x), rtol=NEAR, atol=NEAR):
+            return activation
+    return None
+
+
+@lru_cache(maxsize=1)
+def _places() -> torch.Tensor:
+    """Where functions are compared: close together around 0, and far out; irregular, so that none is hit by chance."""
+    near = torch.linspace(-6.0, 6.0, 101, dtype=torch.float64) + 0.0137
+    return torch.cat((near, torch.tensor([-300.7, -41.3, -1e-5, 0.0, 1e-5, 41.3, 300.7], dtype=torch.float64)))
+
+
+def _values(node: Node, x: torch.Tensor, known: dict[Node, torch.Tensor | None]) -> torch.Tensor | None:
+    """A node's values where the loads are x, in float64 and without its roundings; None for what has none."""
+    if node not in known:
+        known[node] = _value(node, x, known)
+    return known[node]
+
+
+def _value(node: Node, x: torch.Tensor, known: dict[Node, torch.Tensor | None]) -> torch.Tensor | None:
+    if node.op == "load":
+        return x
+    if node.op == "const":
+        dtype = torch.float64 if node.dtype.is_floating_point else node.dtype
+        return torch.tensor(node.attrs[0], dtype=dtype)
+    args = [_values(arg, x, known) for arg in node.args]
+    given = [arg for arg in args if arg is not None]
+    if len(given) < len(args):
+        return None
+    if node.op == "cast" and node.dtype.is_floating_point and node.args[0].dtype.is_floating_point:
+        return given[0]
+    if node.op not in OPS or not node.args:
+        return None
+    return OPS[node.op].torch(*given)
+
+
+__all__ = ["offer_library", "offer_library_epilogue"]

@@ -91,9 +91,9 @@ def _with_activation(template: Template, program: Program) -> tuple[Activation, 
     if not isinstance(bias, TensorRef) or len(bias.layout.size) != 1 or bias.layout.stride[0] != 1:
         return "only a bias of one row is added on the way out"
     users = [op for op in program.operations if name in op.reads]
-    if len(users) != 1 or not isinstance(users[0], Loop):
+    user = users[0] if len(users) == 1 else None
+    if not isinstance(user, Loop):
         return "not one loop alone uses the result"
-    (user,) = users
     function = _function(user, program, name)
     if function is None:
         return "what uses the result is no function of each element alone"

@@ -1,0 +1,110 @@
+"""The library's own relu and gelu on an addmm's way out: what is recognised as one, and when it is chosen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.support import retarget
+from torch import Tensor
+
+from litz.contractions.products import library
+from litz.ir import Extern, Template
+from litz.pipeline import make_compiler
+from litz.schedule.implementations import ContractionRecord
+
+BF16 = torch.bfloat16
+
+
+@pytest.fixture(autouse=True)
+def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if the call had been measured to take no longer than it does without the activation."""
+    monkeypatch.setattr(library, "TAKES", {90: 1.0})
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(fn: Callable[..., Tensor], dtype: torch.dtype = BF16) -> tuple[list[str], ContractionRecord]:
+    """The steps on CUDA of `fn(x, weight, bias)`, and what is said of its contraction."""
+    torch._dynamo.reset()
+    records: list[ContractionRecord] = []
+    args = [torch.empty(size, dtype=dtype) for size in ((512, 256), (768, 256), (768,))]
+    run = lambda backend: torch.compile(fn, backend=backend, dynamic=False)(*args)
+    (schedule,) = retarget.cuda_schedules(run, make_compiler(), contractions=records)
+    calls = [step for step in schedule.steps if isinstance(step, (Extern, Template))]
+    names = [f"{call.target_name} {dict(call.kwargs)}" for call in calls]
+    return [*names, *["kernel"] * (len(schedule.steps) - len(calls))], records[0]
+
+
+def written_out(x: Tensor) -> Tensor:
+    """As models write it, rounded at each step."""
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+GELU = "aten._addmm_activation.default {'use_gelu': True}"
+
+
+@pytest.mark.parametrize(
+    ("activation", "call"),
+    [
+        (torch.relu, "aten._addmm_activation.default {}"),
+        (lambda x: F.gelu(x, approximate="tanh"), GELU),
+        (written_out, GELU),
+        (lambda x: x.clamp(min=0), "aten._addmm_activation.default {}"),
+    ],
+)
+def test_an_activation_is_known_by_its_values(activation: Callable[[Tensor], Tensor], call: str) -> None:
+    steps, record = compiled(lambda x, w, b: activation(F.linear(x, w, b)))
+    assert steps == [call] and record.users and record.chosen.name.startswith("cublaslt addmm")
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w, b: F.gelu(F.linear(x, w, b)),  # by erf
+        lambda x, w, b: F.silu(F.linear(x, w, b)),
+        lambda x, w, b: F.linear(x, w, b).clamp(0, 100),
+        lambda x, w, b: 0.5 * F.linear(x, w, b).relu(),
+        lambda x, w, b: F.linear(x, w, b).relu() + b,
+        lambda x, w, b: (y := F.linear(x, w, b)).relu() + y.sum(),
+        lambda x, w, b: F.linear(x, w, b).relu().float(),
+        lambda x, w, b: F.linear(x, w, b).t().contiguous().relu(),
+        lambda x, w, b: torch.addmm(b, x, w.t(), beta=2).relu(),
+        lambda x, w, b: (x @ w.t()).relu(),
+    ],
+)
+def test_what_is_neither_stays(fn: Callable[..., Tensor]) -> None:
+    steps, record = compiled(fn)
+    assert not any("activation" in step for step in steps)
+    assert record.op == "aten.mm.default" or any(way.name == library.NAME for way in record.rejected), record
+
+
+def test_float32_has_the_relu_alone() -> None:
+    steps, _ = compiled(lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"), torch.float32)
+    assert len(steps) == 2 and not any("activation" in step for step in steps)
+    steps, _ = compiled(lambda x, w, b: F.relu(F.linear(x, w, b)), torch.float32)
+    assert steps == ["aten._addmm_activation.default {}"]
+
+
+def test_without_a_measurement_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "TAKES", {})
+    steps, record = compiled(lambda x, w, b: torch.relu(F.linear(x, w, b)))
+    assert len(steps) == 2
+    assert ("nobody measured it on this device") in {way.verdict for way in record.rejected}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_call_is_no_further_from_the_exact_result_than_eager(dtype: torch.dtype) -> None:
+    """(On the CPU torch's call takes the gelu by erf.)"""
+    torch.manual_seed(0)
+    sizes = (512, 256), (256, 768), (768,)
+    x, w, b = (torch.randn(size, device="cuda").to(dtype) for size in sizes)
+    for activation in library.ACTIVATIONS:
+        exact = activation.meaning(torch.addmm(b.double(), x.double(), w.double() / 16))
+        found = torch.ops.aten._addmm_activation.default(b, x, w / 16, **activation.arguments).double()
+        eager = activation.meaning(torch.addmm(b, x, w / 16)).double()
+        assert (found - exact).norm() <= 1.05 * (eager - exact).norm(), activation

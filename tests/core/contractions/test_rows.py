@@ -40,7 +40,9 @@ def test_products_of_one_activation_are_one_launch(name: str) -> None:
     verify(program)
 
 
-@pytest.mark.parametrize("name", ["one", "swiglu", "three-of-one-row", "two-of-int4", "experts-of-tokens"])
+@pytest.mark.parametrize(
+    "name", ["one", "swiglu", "gated-int4", "gate-seen", "three-of-one-row", "two-of-int4", "experts-of-tokens"]
+)
 def test_the_meaning_of_a_kernel_is_what_it_replaces(name: str) -> None:
     before, after = CASES[name].programs()
     given = list(CASES[name].make())
@@ -52,6 +54,9 @@ def test_the_meaning_of_a_kernel_is_what_it_replaces(name: str) -> None:
     "name",
     [
         "swiglu",
+        "gated-bf16",
+        "gated-int4-blocks",
+        "float8-swiglu",
         "three-of-one-row",
         "two-of-int4",
         "unsigned",
@@ -91,3 +96,17 @@ def test_rows_that_are_gathered_are_looked_up_once_a_tile() -> None:
     (call,) = (op for op in program.operations if isinstance(op, KernelCall))
     before, _, walk = call.source.text.partition("for offset in range(")
     assert "device_assert" in before and "device_assert" not in walk
+
+
+def test_what_follows_two_products_is_part_of_their_kernel() -> None:
+    _, program = CASES["gated-bf16"].programs()
+    (call,) = program.operations
+    assert isinstance(call, KernelCall) and call.source.text.count("a = tl.load") == 1
+    assert call.source.text.count("tl.store") == 1 and "accumulator2" in call.source.text
+
+
+def test_products_in_one_launch_read_nothing_of_each_other() -> None:
+    """What a user of the second product writes may not be there yet when a user of the first reads it."""
+    _, program = CASES["gate-seen"].programs()
+    (call,) = (operation for operation in program.operations if isinstance(operation, KernelCall))
+    assert set(call.outputs).isdisjoint(call.reads)

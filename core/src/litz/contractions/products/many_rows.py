@@ -94,6 +94,8 @@ def _gemm(template: Template, context: ChoiceContext) -> Gemm:
         raise Unsuitable(f"{gemm.dtype} stays with the library")
     if not all(size.is_Integer for size in gemm.sizes):
         raise Unsuitable("its sizes are symbols")
+    if 0 in gemm.sizes:
+        raise Unsuitable("there is nothing to multiply")
     if gemm.batch or int(gemm.m) <= MOST_ROWS:
         raise Unsuitable("it is a batch of products" if gemm.batch else "it has few rows")
     if before is not None:

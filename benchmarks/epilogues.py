@@ -4,7 +4,7 @@ epilogues, and litz's kernels that do both.
     python -m benchmarks.epilogues [--dtype bf16] [--only TEXT ...] [--users NAME ...] [--cases "PRODUCT:USERS" ...]
                                    [--seconds 0.1] [--jobs N] [--plain] [--out FILE]
 
-Device microseconds, cold caches, all of a row in turn (`litz_autotune.timing`). `eager` is a function as it is written,
+Device microseconds, cold caches, CUDA graphs, all of a row in turn (`litz_autotune.timing`). `eager` is a function as it is written,
 `library` litz with the library's call (and a kernel for the users), `now` what litz chooses by its estimates, and
 then litz's kernels tile by tile, whatever their estimates say. With --plain, what ATen offers: the product alone
 ("mm"), with a bias ("addmm"), with a matrix to add ("addmm 2d", and into that matrix: "addmm_"), and
@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.autotune import PRODUCTS
-from benchmarks.device_time import describe
+from benchmarks.device_time import describe, recorded
 from litz.schedule import choices
 from litz_autotune.timing import CudaTimer, summarize
 from litz_plugins import Choice, ChoiceContext
@@ -111,7 +111,8 @@ def measure(name: str, users: str, dtype: torch.dtype, seconds: float) -> Row:
     def add(who: str, how: Callable[..., Tensor]) -> bool:
         try:
             row.errors[who] = _error(how(*given), exact)
-            runs[who] = lambda: how(*given)
+            # A graph of its own: dynamo compiles anew after the next reset.
+            runs[who] = recorded(lambda: how(*given)) if seconds else lambda: None
         except Exception as problem:
             row.problems[who] = f"{type(problem).__name__}: {problem}".splitlines()[0][:200]
         return who in runs

@@ -27,12 +27,14 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def compiled(fn: Callable[..., Tensor], dtype: torch.dtype = BF16) -> tuple[list[str], ContractionRecord]:
+def compiled(
+    fn: Callable[..., Tensor], dtype: torch.dtype = BF16, rows: tuple[int, ...] = (512,), dynamic: bool = False
+) -> tuple[list[str], ContractionRecord]:
     """The steps on CUDA of `fn(x, weight, bias)`, and what is said of its contraction."""
     torch._dynamo.reset()
     records: list[ContractionRecord] = []
-    args = [torch.empty(size, dtype=dtype) for size in ((512, 256), (768, 256), (768,))]
-    run = lambda backend: torch.compile(fn, backend=backend, dynamic=False)(*args)
+    args = [torch.empty(size, dtype=dtype) for size in ((*rows, 256), (768, 256), (768,))]
+    run = lambda backend: torch.compile(fn, backend=backend, dynamic=dynamic)(*args)
     (schedule,) = retarget.cuda_schedules(run, make_compiler(), contractions=records)
     calls = [step for step in schedule.steps if isinstance(step, (Extern, Template))]
     names = [f"{call.target_name} {dict(call.kwargs)}" for call in calls]
@@ -80,6 +82,19 @@ def test_what_is_neither_stays(fn: Callable[..., Tensor]) -> None:
     steps, record = compiled(fn)
     assert not any("activation" in step for step in steps)
     assert record.op == "aten.mm.default" or any(way.name == library.NAME for way in record.rejected), record
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_batch_of_rows_is_a_view_of_the_matrix(dynamic: bool) -> None:
+    fn = lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh")
+    steps, _ = compiled(fn, rows=(4, 96), dynamic=dynamic)
+    assert steps == [GELU, "aten.view.default {}"]
+
+
+def test_a_part_of_a_result_stays() -> None:
+    fn = lambda x, w, b: torch.cat((F.linear(x, w, b).relu(), x), -1)
+    steps, _ = compiled(fn)
+    assert not any("activation" in step for step in steps)
 
 
 def test_float32_has_the_relu_alone() -> None:

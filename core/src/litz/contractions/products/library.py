@@ -8,13 +8,15 @@ evaluated in float64 at some places. The call rounds once where the loop rounds 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+import sympy
 import torch
 
 from litz.cost.contractions import argument_names
-from litz.ir import Extern, Loop, Node, Program, Template, TensorRef
+from litz.ir import Buffer, Extern, Loop, Node, Program, Template, TensorRef
+from litz.ir.index import ZERO, Expr, product
 from litz.ir.ops import OPS
 from litz.schedule.choices import Replacement, needed_outside
 from litz_plugins import Choice, ChoiceContext, Estimate
@@ -52,7 +54,7 @@ the one by tanh."""
 def offer_library(template: Template, program: Program) -> list[Choice]:
     """addmm with an activation as one call, where that is what is computed."""
     found = _with_activation(template, program)
-    return [] if isinstance(found, str) else [_choice(*found, template)]
+    return [] if isinstance(found, str) else [_choice(*found, template, program)]
 
 
 def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequence[Choice]:
@@ -66,21 +68,33 @@ def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequen
         return ()
     us = share * call.low_us
     estimate = Estimate(us, us, us, f"{share} of the library's call at its best, as measured")
-    return [_choice(*found, template, estimate)]
+    return [_choice(*found, template, context.program, estimate)]
 
 
-def _choice(activation: Activation, user: Loop, template: Template, estimate: Estimate | None = None) -> Choice:
+def _choice(
+    activation: Activation, user: Loop, template: Template, program: Program, estimate: Estimate | None = None
+) -> Choice:
+    (output,), made = user.writes, program.buffers[str(template.outputs[0])]
+    wanted = program.buffers[output]
+    name = f"cublaslt addmm + {activation.name}"
+    same = made.layout.size == wanted.layout.size
+    own = output if same else f"{made.name}_2d"
     call = Extern(
         template.name,
         template.device,
         _ACTIVATION,
         template.args,
         activation.arguments,
-        outputs=user.writes,
+        outputs=(own,),
         origins=(*template.origins, *user.origins),
     )
-    name = f"cublaslt addmm + {activation.name}"
-    return Choice(name, "template", Replacement((call,), absorbs=(user.name,)), estimate)
+    if same:
+        return Choice(name, "template", Replacement((call,), absorbs=(user.name,)), estimate)
+    args = (TensorRef(own, made.layout), list(wanted.layout.size))
+    view = torch.ops.aten.view.default
+    seen = Extern(f"{template.name}_view", template.device, view, args, outputs=(output,), aliases={output: own})
+    buffers = (replace(made, name=own, kind="temporary"),)
+    return Choice(name, "template", Replacement((call, seen), buffers, (user.name,)), estimate)
 
 
 def _with_activation(template: Template, program: Program) -> tuple[Activation, Loop] | str:
@@ -111,12 +125,25 @@ def _function(loop: Loop, program: Program, name: str) -> Node | None:
         return None
     (store,) = loop.stores
     read, written = program.buffers[name], program.buffers[store.buffer]
-    if read.layout != written.layout or read.dtype != written.dtype or not read.layout.is_contiguous():
+    if read.dtype != written.dtype or not (read.layout.is_contiguous() and written.layout.is_contiguous()):
+        return None
+    if read.layout.offset != 0 or written.layout.offset != 0 or sympy.expand(read.layout.numel - written.layout.numel):
         return None
     if store.mode != "set" or store.mask is not None or store.indirect:
         return None
-    plain = all(node.buffer == name and node.mask is None and node.index == store.index for node in loop.loads)
+    if sympy.expand(product(r.size for r in loop.ranges) - written.layout.numel):
+        return None  # a part of it
+    here = _place(store.index, written)
+    plain = all(
+        node.buffer == name and node.mask is None and not node.indirect and _place(node.index, read) == here
+        for node in loop.loads
+    )
     return store.value if plain and loop.loads else None
+
+
+def _place(index: Sequence[Expr], buffer: Buffer) -> Expr:
+    """Where in memory an element lies: a matrix is used as a batch of matrices, too."""
+    return sympy.expand(sum((step * at for step, at in zip(buffer.layout.stride, index, strict=True)), start=ZERO))
 
 
 def _named(value: Node, dtype: torch.dtype) -> Activation | None:

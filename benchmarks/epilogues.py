@@ -4,10 +4,10 @@ epilogues, and litz's kernels that do both.
     python -m benchmarks.epilogues [--dtype bf16] [--only TEXT ...] [--users NAME ...] [--cases "PRODUCT:USERS" ...]
                                    [--seconds 0.1] [--jobs N] [--plain] [--out FILE]
 
-Device microseconds, cold caches, CUDA graphs, all of a row in turn (`litz_autotune.timing`). `eager` is a function as it is written,
-`library` litz with the library's call (and a kernel for the users), `now` what litz chooses by its estimates, and
-then litz's kernels tile by tile, whatever their estimates say. With --plain, what ATen offers: the product alone
-("mm"), with a bias ("addmm"), with a matrix to add ("addmm 2d", and into that matrix: "addmm_"), and
+Device microseconds, cold caches, CUDA graphs, all of a row in turn (`litz_autotune.timing`). `eager` is a function as
+it is written, `library` litz with the library's call (and a kernel for the users), `now` what litz chooses by its
+estimates, and then litz's kernels tile by tile, whatever their estimates say. With --plain, what ATen offers: the
+product alone ("mm"), with a bias ("addmm"), with a matrix to add ("addmm 2d", and into that matrix: "addmm_"), and
 `_addmm_activation` with a bias and with beta=0. After those: how many kernels each is, by torch's profiler. Errors are
 relative to float64: the norm of the difference. With --jobs, so many processes fill litz's cache of kernels before.
 """

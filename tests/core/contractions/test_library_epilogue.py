@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,14 +18,6 @@ from litz.pipeline import make_compiler
 from litz.schedule.implementations import ContractionRecord
 
 BF16 = torch.bfloat16
-
-
-@pytest.fixture(autouse=True)
-def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As if the call had been measured to take no longer than it does without the activation."""
-    monkeypatch.setattr(library, "TAKES", {90: 1.0})
-    yield
-    torch._dynamo.reset()
 
 
 def compiled(
@@ -97,18 +90,18 @@ def test_a_part_of_a_result_stays() -> None:
     assert not any("activation" in step for step in steps)
 
 
-def test_float32_has_the_relu_alone() -> None:
-    steps, _ = compiled(lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"), torch.float32)
-    assert len(steps) == 2 and not any("activation" in step for step in steps)
-    steps, _ = compiled(lambda x, w, b: F.relu(F.linear(x, w, b)), torch.float32)
-    assert steps == ["aten._addmm_activation.default {}"]
+def test_what_was_not_measured_stays() -> None:
+    for changes in ({"dtype": torch.float32}, {"rows": (16,)}):
+        steps, record = compiled(lambda x, w, b: F.relu(F.linear(x, w, b)), **changes)  # type: ignore[arg-type]
+        assert not any("activation" in step for step in steps)
+        assert "it is for 32 rows and more, of bfloat16 or float16" in {way.verdict for way in record.rejected}
 
 
 def test_without_a_measurement_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "TAKES", {})
+    monkeypatch.setattr(library, "ACTIVATIONS", tuple(replace(each, us={}) for each in library.ACTIVATIONS))
     steps, record = compiled(lambda x, w, b: torch.relu(F.linear(x, w, b)))
     assert len(steps) == 2
-    assert ("nobody measured it on this device") in {way.verdict for way in record.rejected}
+    assert "nobody measured it on this device" in {way.verdict for way in record.rejected}
 
 
 @pytest.mark.gpu

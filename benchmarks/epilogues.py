@@ -30,6 +30,7 @@ from torch import Tensor
 
 from benchmarks.autotune import PRODUCTS
 from benchmarks.device_time import describe, recorded
+from litz.contractions.products import many_rows
 from litz.schedule import choices
 from litz_autotune.timing import CudaTimer, summarize
 from litz_plugins import Choice, ChoiceContext
@@ -122,7 +123,8 @@ def measure(name: str, users: str, dtype: torch.dtype, seconds: float) -> Row:
     for who, number in takes:
         torch._dynamo.reset()
         taken = _Taken(number)
-        with mock.patch.object(choices, "by_estimate", taken):
+        tiles = mock.patch.object(many_rows, "TILES", {90: many_rows.CANDIDATES})
+        with mock.patch.object(choices, "by_estimate", taken), tiles:
             added = add(who, torch.compile(lambda *args: fn(*args), backend="litz", dynamic=False))
         if number is not None and not taken.name:
             runs.pop(who, None)

@@ -84,6 +84,35 @@ def test_a_batch_of_rows_is_a_view_of_the_matrix(dynamic: bool) -> None:
     assert steps == [GELU, "aten.view.default {}"]
 
 
+@pytest.mark.parametrize(
+    ("fn", "call"),
+    [
+        (lambda x, w, b: x @ w.t() + b, "aten.addmm.default {}"),
+        (lambda x, w, b: F.relu(b + x @ w.t()), "aten._addmm_activation.default {}"),
+        (lambda x, w, b: F.gelu(x @ w.t() + b[None, :], approximate="tanh"), GELU),
+        (lambda x, w, b: x @ w.t() + x[0, 0], ""),
+        (lambda x, w, b: x @ w.t() + b * 2, ""),
+        (lambda x, w, b: x @ w.t() - b, ""),
+        (lambda x, w, b: x @ w.t() * b, ""),
+        (lambda x, w, b: x @ w.t() + b.float(), ""),
+        (lambda x, w, b: x[:, :1] @ w.t()[:1] + x[:, :1], ""),
+        (lambda x, w, b: (x @ w.t()).relu() + b, ""),
+        (lambda x, w, b: (y := x @ w.t()) + b + y.sum(), ""),
+        (lambda x, w, b: (x @ w.t() + b, x @ w.t())[0] + w[:, 0], ""),
+    ],
+)
+def test_a_bias_that_is_added_to_a_product(fn: Callable[..., Tensor], call: str) -> None:
+    steps, _ = compiled(fn)
+    assert (steps == [call]) if call else not any("addmm" in step for step in steps), steps
+
+
+def test_a_bias_of_a_square_is_along_the_columns() -> None:
+    """Along the rows, which are as many, it is no bias."""
+    fn = lambda x, w, b: x @ w.t() + b[:, None]
+    steps, _ = compiled(fn, rows=(768,))
+    assert not any("addmm" in step for step in steps)
+
+
 def test_a_part_of_a_result_stays() -> None:
     fn = lambda x, w, b: torch.cat((F.linear(x, w, b).relu(), x), -1)
     steps, _ = compiled(fn)

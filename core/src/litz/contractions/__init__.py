@@ -27,7 +27,7 @@ def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
         return attention  # litz-autotune offers the others, among more
     rows = TemplateSpec("rows", tuple(OPERANDS), offer_rows)
     many = TemplateSpec("many rows", tuple(OPERANDS), offer_many_rows)
-    own = TemplateSpec("the library's epilogue", ("addmm",), offer_library_epilogue)
+    own = TemplateSpec("the library's epilogue", ("addmm", "mm"), offer_library_epilogue)
     return [*attention, rows, own, many, TemplateSpec("rows on a processor", KINDS, offer_rows_loop)]
 
 

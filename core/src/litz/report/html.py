@@ -247,7 +247,7 @@ def _contractions(report: CompileReport) -> str:
         rows = []
         for way in (chosen, *group.rejected(None)):
             mark = "<b>runs</b>" if way is chosen else '<span class="soft">no</span>'
-            us = "" if way.us is None else f"{way.us:.2f}"
+            us = f"{way.us:.2f}" if way.us else ""
             rows.append([escape(way.name), us, mark, escape(way.verdict)])
         nodes, fused = group.subjects(len(group.records)), group.fused(100)
         about = f"nodes: {escape(nodes)}<br>fused into it: {escape(fused)}"

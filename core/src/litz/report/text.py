@@ -188,13 +188,14 @@ def _print_contractions(report: CompileReport, console: Console, verbose: bool) 
 def _contraction_table(group: Contractions, most: int | None) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("implementation", overflow="fold", ratio=4)
-    table.add_column("est. µs", justify="right", no_wrap=True)
+    timed = any(way.us for way in group.first.implementations)
+    table.add_column("est. µs" if timed else "", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("because", overflow="fold", ratio=5)
     shown = group.rejected(most)
     for way in (group.first.chosen, *shown):
         runs = way is group.first.chosen
-        us = "" if way.us is None else f"{way.us:.1f}"
+        us = f"{way.us:.1f}" if way.us else ""  # 0 of a CPU that nobody measured
         table.add_row(
             Text(way.name), us, Text("runs" if runs else "no", style="bold" if runs else "dim"), Text(way.verdict)
         )

@@ -1,8 +1,8 @@
 """Library calls that do a product's users too. In: a contraction and where it stands. Out: choices.
 
 cuBLASLt adds a bias and takes the relu, or the gelu by its tanh form, on a product's way out; torch offers it as
-`aten._addmm_activation`. What a user computes is recognised by its values, whatever it was written as: the loop is
-evaluated in float64 at some places. The call rounds once where the loop rounds twice or more.
+`aten.addmm` and `aten._addmm_activation`. What a user computes is recognised by its values, whatever it was written as:
+the loop is evaluated in float64 at some places. The call rounds once where the loop rounds twice or more.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ import torch
 import torch.nn.functional as F
 
 from litz.cost.contractions import argument_names
-from litz.ir import Buffer, Extern, Loop, Node, Program, Template, TensorRef
+from litz.ir import Buffer, Extern, Layout, Loop, Node, Program, Template, TensorRef
 from litz.ir.index import ZERO, Expr, product
 from litz.ir.ops import OPS
 from litz.schedule.choices import Replacement, needed_outside
 from litz_plugins import Choice, ChoiceContext, Estimate
 
 from ..epilogue import shared_users, stands
+from .gemm import OPERANDS
 
-_ACTIVATION = torch.ops.aten._addmm_activation.default
+_ADDMM, _ACTIVATION = torch.ops.aten.addmm.default, torch.ops.aten._addmm_activation.default
 _HALF = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
 class Activation:
-    """meaning: of the call's last step. arguments: what the call takes for it. us: that it adds to a call for a million
-    elements, at most, by compute capability times ten. dtypes: for which it is as exact as eager's; None for all."""
+    """meaning: of the call's last step. call, arguments: which call has it, and what that takes for it. us: that it adds
+    to a product alone, for a million elements, at most, by compute capability times ten. dtypes: for which it is as
+    exact as eager's; None for all."""
 
     name: str
+    call: torch._ops.OpOverload
     meaning: Callable[[torch.Tensor], torch.Tensor]
     arguments: Mapping[str, bool]
     us: Mapping[int, float]
@@ -41,11 +44,12 @@ class Activation:
 
 
 ACTIVATIONS = (
-    Activation("relu", torch.relu, {}, {90: 0.1}),
-    Activation("gelu", lambda x: F.gelu(x, approximate="tanh"), {"use_gelu": True}, {90: 0.45}, _HALF),
+    Activation("relu", _ACTIVATION, torch.relu, {}, {90: 0.1}),
+    Activation("gelu", _ACTIVATION, lambda x: F.gelu(x, approximate="tanh"), {"use_gelu": True}, {90: 0.45}, _HALF),
 )
-"""The times are an H200's (`benchmarks.epilogues --plain`, 2026-11-22): the relu 0.05 to 0.09, the gelu 0.33 to 0.44
-for products of 4 to 25 million elements. The gelu's error was 0.7 of eager's, the relu's the same; both kept a NaN."""
+BIAS_ALONE = Activation("nothing", _ADDMM, lambda x: x, {}, {90: 0.1})
+"""The times are an H200's (`benchmarks.epilogues --plain`, 2026-11-22): a bias and a relu 0.05 to 0.1, the gelu 0.33 to
+0.44 for products of 4 to 25 million elements. The gelu's error was 0.7 of eager's, the relu's the same; both kept a NaN."""
 FIRST_US = 0.3
 """Of a product of few elements: 64 by 4096."""
 LEAST_ROWS = 32
@@ -56,22 +60,31 @@ NEAR = 1e-6
 the one by tanh."""
 
 
+@dataclass(frozen=True)
+class Found:
+    """What a product's user computes: the activation of the product and a bias. loop: the user."""
+
+    activation: Activation
+    bias: TensorRef
+    loop: Loop
+
+
 def offer_library(template: Template, program: Program) -> list[Choice]:
     """addmm with an activation as one call, where that is what is computed."""
-    found = _with_activation(template, program)
-    return [] if isinstance(found, str) else [_choice(*found, template, program)]
+    found = _find(template, program)
+    return [] if isinstance(found, str) else [_choice(found, template, program)]
 
 
 def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequence[Choice]:
-    """The same without a measurement, where the call was measured to take no longer than it does without."""
-    if context.target.type != "cuda" or template.kind != "addmm":
+    """The same without a measurement, where what the call takes more than the product alone was measured."""
+    if context.target.type != "cuda":
         return ()
     program: Program = context.program
-    found, call = _with_activation(template, program), context.estimate(template)
+    found, call = _find(template, program), context.estimate(template)
     if isinstance(found, str):
         context.verdict(NAME, found)
         return ()
-    adds = found[0].us.get(context.target.capability)
+    adds = found.activation.us.get(context.target.capability)
     if adds is None or call is None:
         context.verdict(NAME, "nobody measured it on this device")
         return ()
@@ -81,63 +94,69 @@ def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequen
         context.verdict(NAME, f"it is for {LEAST_ROWS} rows and more, of bfloat16 or float16")
         return ()
     adds = FIRST_US + adds * rows * columns / 1e6
-    if shared_users(program, template, [found[1].name]):  # a loop could have been fused with it
+    if shared_users(program, template, [found.loop.name]):  # a loop could have been fused with it
         adds += rows * columns * made.dtype.itemsize / context.target.bandwidth
     us = call.low_us + adds
     estimate = Estimate(us, us, us, f"{adds:.3g} µs more than the library's call at its best, as measured")
-    return [_choice(*found, template, program, estimate)]
+    return [_choice(found, template, program, estimate)]
 
 
-def _choice(
-    activation: Activation, user: Loop, template: Template, program: Program, estimate: Estimate | None = None
-) -> Choice:
-    (output,), made = user.writes, program.buffers[str(template.outputs[0])]
+def _choice(found: Found, template: Template, program: Program, estimate: Estimate | None = None) -> Choice:
+    (output,), made = found.loop.writes, program.buffers[str(template.outputs[0])]
     wanted = program.buffers[output]
-    name = f"cublaslt addmm + {activation.name}"
+    name = f"cublaslt addmm + {found.activation.name}"
     same = made.layout.size == wanted.layout.size
     own = output if same else f"{made.name}_2d"
+    arguments = argument_names(template)
     call = Extern(
         template.name,
         template.device,
-        _ACTIVATION,
-        template.args,
-        activation.arguments,
+        found.activation.call,
+        (found.bias, *(arguments[name] for name in OPERANDS[template.kind])),
+        found.activation.arguments,
         outputs=(own,),
-        origins=(*template.origins, *user.origins),
+        origins=(*template.origins, *found.loop.origins),
     )
     if same:
-        return Choice(name, "template", Replacement((call,), absorbs=(user.name,)), estimate)
+        return Choice(name, "template", Replacement((call,), absorbs=(found.loop.name,)), estimate)
     args = (TensorRef(own, made.layout), list(wanted.layout.size))
     view = torch.ops.aten.view.default
     seen = Extern(f"{template.name}_view", template.device, view, args, outputs=(output,), aliases={output: own})
     buffers = (replace(made, name=own, kind="temporary"),)
-    return Choice(name, "template", Replacement((call, seen), buffers, (user.name,)), estimate)
+    return Choice(name, "template", Replacement((call, seen), buffers, (found.loop.name,)), estimate)
 
 
-def _with_activation(template: Template, program: Program) -> tuple[Activation, Loop] | str:
-    """The activation that is computed of an addmm, and by which loop; or why there is none."""
-    if template.kind != "addmm" or template.kwargs or template.outputs[0] is None:
-        return "it is no addmm, or one with factors"
-    bias, name = argument_names(template)["self"], template.outputs[0]
-    if not isinstance(bias, TensorRef) or len(bias.layout.size) != 1 or bias.layout.stride[0] != 1:
-        return "only a bias of one row is added on the way out"
-    users = [op for op in program.operations if name in op.reads]
+def _find(template: Template, program: Program) -> Found | str:
+    """What is computed of an addmm, or of an mm and a bias, and by which loop; or why there is no call for it."""
+    name = template.outputs[0]
+    if template.kind not in ("addmm", "mm") or template.kwargs or name is None:
+        return "it is neither mm nor addmm, or has factors"
+    bias = argument_names(template)["self"] if template.kind == "addmm" else None
+    if template.kind == "addmm":
+        if not isinstance(bias, TensorRef) or len(bias.layout.size) != 1 or bias.layout.stride[0] != 1:
+            return "only a bias of one row is added on the way out"
+    users = program.readers.get(name, ())
     user = users[0] if len(users) == 1 else None
-    if not isinstance(user, Loop):
+    if not isinstance(user, Loop) or name in program.output_buffers:
         return "not one loop alone uses the result"
-    function = _function(user, program, name)
-    if function is None:
-        return "what uses the result is no function of each element alone"
-    activation = _named(function, program.buffers[name].dtype)
+    value = _value_of(user, program, name)
+    others = [node for node in user.loads if node.buffer != name]
+    if template.kind == "mm":
+        bias = _bias(others, [node for node in user.loads if node.buffer == name], program)
+    elif others:
+        value = None
+    if value is None or not isinstance(bias, TensorRef):
+        return "what uses the result is no function of each element and, of an mm, a bias"
+    activation = _named(value, program.buffers[name].dtype, name, alone=template.kind == "addmm")
     if activation is None:
         return "what uses the result is neither relu nor gelu by tanh, or its type is float32"
     if needed_outside(program, {template.name, user.name}) != set(user.writes):
         return "someone else needs the product itself"
-    return (activation, user) if stands(program, template, [user.name]) else "there is no place for both as one"
+    return Found(activation, bias, user) if stands(program, template, [user.name]) else "there is no place for both"
 
 
-def _function(loop: Loop, program: Program, name: str) -> Node | None:
-    """What the loop stores, where that is a function of the same element of the matrix `name` alone."""
+def _value_of(loop: Loop, program: Program, name: str) -> Node | None:
+    """What the loop stores, where it loads the same element of the matrix `name` and no other of it."""
     if len(loop.stores) != 1 or loop.is_reduction:
         return None
     (store,) = loop.stores
@@ -152,10 +171,25 @@ def _function(loop: Loop, program: Program, name: str) -> Node | None:
         return None  # a part of it
     here = _place(store.index, written)
     plain = all(
-        node.buffer == name and node.mask is None and not node.indirect and _place(node.index, read) == here
+        node.mask is None and not node.indirect and (node.buffer != name or _place(node.index, read) == here)
         for node in loop.loads
     )
-    return store.value if plain and loop.loads else None
+    return store.value if plain else None
+
+
+def _bias(others: Sequence[Node], own: Sequence[Node], program: Program) -> TensorRef | None:
+    """The row that is added to each row of a matrix, where loads of one buffer are at the matrix's column."""
+    if not own or len({node.buffer for node in others}) != 1:
+        return None
+    buffer, matrix = program.buffers[others[0].buffer], program.buffers[own[0].buffer]
+    columns, column = matrix.layout.size[1], sympy.expand(own[0].index[-1])
+    if buffer.dtype != matrix.dtype or buffer.device != matrix.device or buffer.layout.offset != 0:
+        return None
+    if not buffer.layout.is_contiguous() or sympy.expand(buffer.layout.numel - columns):
+        return None
+    if any(_place(node.index, buffer) != column for node in others):
+        return None
+    return TensorRef(buffer.name, Layout.contiguous((columns,)))
 
 
 def _place(index: Sequence[Expr], buffer: Buffer) -> Expr:
@@ -163,14 +197,16 @@ def _place(index: Sequence[Expr], buffer: Buffer) -> Expr:
     return sympy.expand(sum((step * at for step, at in zip(buffer.layout.stride, index, strict=True)), start=ZERO))
 
 
-def _named(value: Node, dtype: torch.dtype) -> Activation | None:
+def _named(value: Node, dtype: torch.dtype, name: str, alone: bool) -> Activation | None:
+    """What a value is of the matrix `name` and, unless it is alone, a bias."""
     x = _places()
-    found = _values(value, x, {})
+    bias = torch.zeros_like(x) if alone else torch.cos(1.7 * torch.arange(x.numel(), dtype=torch.float64))
+    found = _values(value, {name: x}, bias, {})
     if found is None or found.shape != x.shape:
         return None
-    for activation in ACTIVATIONS:
+    for activation in ACTIVATIONS if alone else (*ACTIVATIONS, BIAS_ALONE):
         fits = activation.dtypes is None or dtype in activation.dtypes
-        if fits and torch.allclose(found, activation.meaning(x), rtol=NEAR, atol=NEAR):
+        if fits and torch.allclose(found, activation.meaning(x + bias), rtol=NEAR, atol=NEAR):
             return activation
     return None
 
@@ -182,20 +218,24 @@ def _places() -> torch.Tensor:
     return torch.cat((near, torch.tensor([-300.7, -41.3, -1e-5, 0.0, 1e-5, 41.3, 300.7], dtype=torch.float64)))
 
 
-def _values(node: Node, x: torch.Tensor, known: dict[Node, torch.Tensor | None]) -> torch.Tensor | None:
-    """A node's values where the loads are x, in float64 and without its roundings; None for what has none."""
+Known = dict[Node, torch.Tensor | None]
+
+
+def _values(node: Node, loaded: Mapping[str, torch.Tensor], other: torch.Tensor, known: Known) -> torch.Tensor | None:
+    """A node's values where the loads are as given, or `other`, in float64 and without its roundings; None for what has
+    none."""
     if node not in known:
-        known[node] = _value(node, x, known)
+        known[node] = _value(node, loaded, other, known)
     return known[node]
 
 
-def _value(node: Node, x: torch.Tensor, known: dict[Node, torch.Tensor | None]) -> torch.Tensor | None:
+def _value(node: Node, loaded: Mapping[str, torch.Tensor], other: torch.Tensor, known: Known) -> torch.Tensor | None:
     if node.op == "load":
-        return x
+        return loaded.get(node.buffer, other)
     if node.op == "const":
         dtype = torch.float64 if node.dtype.is_floating_point else node.dtype
         return torch.tensor(node.attrs[0], dtype=dtype)
-    args = [_values(arg, x, known) for arg in node.args]
+    args = [_values(arg, loaded, other, known) for arg in node.args]
     given = [arg for arg in args if arg is not None]
     if len(given) < len(args):
         return None

@@ -31,9 +31,9 @@ _HALF = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class Activation:
-    """meaning: of the call's last step. call, arguments: which call has it, and what that takes for it. us: what it adds
-    to a product, for a million elements, at most, by compute capability times ten. dtypes: for which it is as exact as
-    eager's; None for all."""
+    """meaning: of the call's last step. call, arguments: which call has it, and what that takes for it. us: what it
+    adds to a product, for a million elements, at most, by compute capability times ten. dtypes: for which it is as
+    exact as eager's; None for all."""
 
     name: str
     call: torch._ops.OpOverload
@@ -49,7 +49,7 @@ ACTIVATIONS = (
 )
 BIAS_ALONE = Activation("nothing", _ADDMM, lambda x: x, {}, {90: 0.1})
 """The times are an H200's (`benchmarks.epilogues --plain`, 2026-11-22): a bias and a relu 0.05 to 0.1, the gelu 0.33 to
-0.44 for products of 4 to 25 million elements. The gelu's error was 0.7 of eager's, the relu's the same; both keep NaN."""
+0.44 for products of 4 to 25 million elements. The gelu's error was 0.7 of eager's, the relu's the same; NaN stays."""
 FIRST_US = 0.3
 """Of a product of few elements: 64 by 4096."""
 LEAST_ROWS = 32

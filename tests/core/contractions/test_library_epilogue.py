@@ -145,3 +145,16 @@ def test_the_call_is_no_further_from_the_exact_result_than_eager(dtype: torch.dt
         found = torch.ops.aten._addmm_activation.default(b, x, w / 16, **activation.arguments).double()
         eager = activation.meaning(torch.addmm(b, x, w / 16)).double()
         assert (found - exact).norm() <= 1.05 * (eager - exact).norm(), activation
+
+
+@pytest.mark.gpu
+def test_a_compiled_mlp_is_as_exact_as_eager() -> None:
+    torch.manual_seed(0)
+    sizes = (4, 96, 256), (1024, 256), (1024,), (256, 1024)
+    x, w, b, down = (torch.randn(size, device="cuda") / size[-1] ** 0.5 for size in sizes)
+    given = [each.bfloat16() for each in (x * 16, w, b, down)]
+    fn = lambda x, w, b, down: F.linear(F.gelu(F.linear(x, w, b), approximate="tanh"), down)
+    exact = fn(*(each.double() for each in given))
+    found = torch.compile(fn, backend="litz", dynamic=False)(*given)
+    assert found.shape == exact.shape
+    assert (found - exact).norm() <= 1.05 * (fn(*given) - exact).norm()

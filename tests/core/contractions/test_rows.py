@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("triton")
 
 import torch
+import torch.nn.functional as F
 
 from litz.ir import KernelCall
 from litz.ir.interpret import interpret
@@ -110,3 +111,15 @@ def test_products_in_one_launch_read_nothing_of_each_other() -> None:
     _, program = CASES["gate-seen"].programs()
     (call,) = (operation for operation in program.operations if isinstance(operation, KernelCall))
     assert set(call.outputs).isdisjoint(call.reads)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [1, 3, 16])
+def test_gate_and_up_are_as_exact_as_eager(rows: int) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(rows, 4096, device="cuda").bfloat16()
+    gate, up = ((torch.randn(14336, 4096, device="cuda") / 64).bfloat16() for _ in range(2))
+    fn = lambda x, gate, up: F.silu(F.linear(x, gate)) * F.linear(x, up)
+    exact = fn(x.double(), gate.double(), up.double())
+    found = torch.compile(fn, backend="litz", dynamic=False)(x, gate, up)
+    assert (found - exact).norm() <= 1.05 * (fn(x, gate, up) - exact).norm()

@@ -3,9 +3,10 @@
     python -m benchmarks.few_rows [--rows 1 4 16] [--dtype bf16] [--only TEXT ...] [--out FILE]
 
 Every call reads other weights, so that none comes out of the L2; microseconds a call in a CUDA graph of many, one
-compiled function, the median of 20 replays. `together` is several products of one activation. The kernel is taken
-whatever its estimate says; `share` is its part of the copy bandwidth, `litz/eager` below 1 where the kernel is quicker.
-`error` is the largest difference from the product in float64, of the largest result, eager's and litz's.
+compiled function, the median of 20 replays. `together` is several products of one activation, `gated` two and silu(one)
+times the other. The kernel is taken whatever its estimate says; `share` is its part of the copy bandwidth, `litz/eager`
+below 1 where the kernel is quicker. `error` is the largest difference from the product in float64, of the largest
+result, eager's and litz's.
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ def product(x: Tensor, *weights: Tensor) -> list[Tensor]:
     return [x @ weight.t() for weight in weights]
 
 
+def gated(x: Tensor, *weights: Tensor) -> list[Tensor]:
+    """A gate and what it lets through, as SwiGLU has them."""
+    gate, up = (F.linear(x, weight) for weight in weights)
+    return [F.silu(gate) * up]
+
+
 SHAPES: Mapping[str, tuple[Call, tuple[int, ...], int]] = {
     "4096 x 4096": (linear, (4096,), 4096),
     "1024 x 4096": (linear, (1024,), 4096),
@@ -58,6 +65,7 @@ SHAPES: Mapping[str, tuple[Call, tuple[int, ...], int]] = {
     "4096 x 4096, transposed": (product, (4096,), 4096),
     "together 4096 + 2 of 1024": (linear, (4096, 1024, 1024), 4096),
     "together 2 of 14336": (linear, (14336, 14336), 4096),
+    "gated 2 of 14336": (gated, (14336, 14336), 4096),
 }
 
 
@@ -81,7 +89,7 @@ def measure(shape: str, count: int, dtype: torch.dtype, peak: float) -> Row:
 
     def weight(n: int) -> Tensor:
         made = torch.randn(n, depth, device="cuda") / depth**0.5
-        return (made if call is linear else made.t().contiguous().t()).to(dtype)
+        return (made if call is not product else made.t().contiguous().t()).to(dtype)
 
     sets = [[weight(n) for n in columns] for _ in range(min(96, max(6, ceil(COLD / nbytes))))]
     given = [(torch.randn(count, depth, device="cuda").to(dtype), *each) for each in sets]  # or they would run together

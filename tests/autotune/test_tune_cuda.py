@@ -353,3 +353,16 @@ def test_no_library_call_is_offered_where_the_library_may_not_run(tmp_path: Path
     gpu = FakeGpu(tmp_path, cublaslt_wins, **{"autotune.backends": ("triton",)})
     gpu.compile(lambda x, w, b: F.relu(F.linear(x, w, b)))(X, W, BIAS)
     assert all(step.startswith("KernelCall") for step in gpu.steps)
+
+
+def test_a_product_that_was_padded_competes_as_it_was(tmp_path: Path) -> None:
+    """A kernel writes rows that begin anywhere, and needs no padding."""
+    wins = lambda name: 50.0 if name.startswith("triton") and name.endswith("1 producer and 1 user") else 100.0
+    gpu = FakeGpu(tmp_path, wins)
+
+    def padded(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:  # as litz-layout does
+        return (x @ F.pad(w, (0, 0, 0, 7)).t())[:, :97].clone()
+
+    schedule = gpu.schedule(padded, torch.randn(64, 128).bfloat16(), torch.randn(97, 128).bfloat16())
+    (call,) = schedule.steps
+    assert isinstance(call, KernelCall) and "97" in call.source.text and "104" not in call.source.text

@@ -26,6 +26,7 @@ from litz.report.groups import group_decisions
 from litz.report.html import render_html
 from litz.report.text import MANY, render
 from litz.report.trace import make_trace
+from litz.schedule.implementations import ContractionRecord, Implementation
 from litz.schedule.schedule import Kernel
 from litz.units import count_text, size_text, time_text
 from litz_plugins import Decision, Estimate
@@ -54,6 +55,23 @@ DECISIONS = (
     Decision("schedule", "c and d", "fused", "saves a launch and 20 B of traffic", (("apart", 2.0), ("fused", None))),
     Decision("schedule", "e and f", "kept apart", "different [ranges]"),
     Decision("schedule", "mm0", "mm_tile", "measured", (), "autotune"),
+)
+
+
+CONTRACTIONS = tuple(
+    ContractionRecord(
+        f"mm{number}",
+        "aten.mm.default",
+        "[8, 8] x [8, 8] f32",
+        (f"mm_{number}",),
+        (
+            Implementation(f"triton mm 16x16x16, {number}", 2.0, "3 µs at worst, what it replaces 4 at best"),
+            Implementation("aten.mm.default", 3.5, "4 µs at best"),
+            Implementation("a <kernel> for [few] rows", None, "the rows are not known, or not 1 to 16"),
+        ),
+        users=(f"relu_{number}", f"add_{number}"),
+    )
+    for number in (0, 0, 1)
 )
 
 
@@ -185,6 +203,33 @@ def test_text_fits_80_columns() -> None:
     for verbose in (False, True):
         text = text_of(report(), verbose)
         assert all(len(line) <= 80 for line in text.splitlines()), text
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_contractions_have_a_table_each(verbose: bool) -> None:
+    text = text_of(report(contractions=CONTRACTIONS), verbose)
+    assert all(len(line) <= 80 for line in text.splitlines()), text
+    flat = " ".join(text.split())
+    assert flat.count("mm x2: [8, 8] x [8, 8] f32") == 1 and flat.count("mm: [8, 8] x [8, 8] f32") == 1
+    assert "fused into it: after it relu + add" in flat and "nodes: mm_0" in flat
+    runs = [line.split() for line in text.splitlines() if " runs " in line]
+    assert [line[:2] for line in runs] == [["triton", "mm"]] * 2
+    assert flat.count("a <kernel> for [few]") == flat.count("no the rows are not") == 2
+
+
+def test_many_rejected_implementations_are_cut_to_the_quickest() -> None:
+    ways = [Implementation(f"way {n}", 30.0 - n, "slow") for n in range(20)]
+    record = replace(CONTRACTIONS[0], implementations=(*CONTRACTIONS[0].implementations[:1], *ways))
+    text = text_of(report(contractions=(record,)))
+    assert "way 19" in text and "way 3 " not in text and "12 more" in text
+    assert "way 3 " in text_of(report(contractions=(record,)), verbose=True)
+
+
+def test_the_page_has_the_contractions() -> None:
+    page = render_html(report(contractions=CONTRACTIONS))
+    assert "Contractions (3)" in page and "a &lt;kernel&gt; for [few] rows" in page and "<b>runs</b>" in page
+    for tag in ("details", "summary", "tr", "td", "p"):
+        assert page.count(f"<{tag}>") + page.count(f"<{tag} ") == page.count(f"</{tag}>"), tag
 
 
 def test_text_says_what_and_why() -> None:

@@ -19,6 +19,7 @@ from litz.capture.layout import changed_strides
 from litz.pipeline import Compiler, capture, make_compiler, prepare_graph, schedule_prepared
 from litz.report.log import Log
 from litz.schedule import Schedule
+from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Decision
 
 CUDA = torch.device("cuda", 0)
@@ -50,10 +51,12 @@ def cuda_schedules(
     compiler: Compiler | None = None,
     decisions: list[Decision] | None = None,
     called: list[list[Any]] | None = None,
+    contractions: list[ContractionRecord] | None = None,
 ) -> list[Schedule]:
     """The CUDA schedules of what `run(backend)` compiles on the CPU; the graphs run there as they were captured.
 
     decisions: a list to append what was decided before scheduling. called: one to append what graphs were called with.
+    contractions: one to append what runs each contraction.
     """
     decisions = [] if decisions is None else decisions
     compiler = compiler or make_compiler()
@@ -64,6 +67,8 @@ def cuda_schedules(
         prepared = prepare_graph(moved, compiler, log)
         schedules.append(schedule_prepared(prepared, compiler, log))
         decisions.extend(log.decisions)
+        if contractions is not None:
+            contractions.extend(log.contractions)
 
         def run(args: list[Any]) -> Sequence[Any]:
             if called is not None:

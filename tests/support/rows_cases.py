@@ -7,16 +7,17 @@ float64 and prints, for each case, "" or what went wrong, as JSON.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from litz.contractions.products.rows import offer_rows
-from litz.ir import Program, Template
+from litz.ir import Operation, Program, Template
 from litz.pipeline import make_compiler
 from litz.schedule.choices import replacement_of, substituted
+from litz_plugins import Estimate
 from support.gemm_cases import context, randn, run
 from support.interpreted import print_share
 from support.retarget import cuda_schedules
@@ -27,12 +28,14 @@ HALF = torch.float16
 
 @dataclass(frozen=True)
 class Case:
-    """fn: of tensors in the order of their first use. kernels: calls of kernels that take the place of its products."""
+    """fn: of tensors in the order of their first use. kernels: calls of kernels that take the place of its products.
+    stored: weights that are multiplied as they are stored have kernels too."""
 
     fn: Callable[..., Any]
     make: Callable[[], tuple[Tensor, ...]]
     kernels: int
     dynamic: bool = False
+    stored: bool = False
 
     def programs(self) -> tuple[Program, Program]:
         """As it was captured, and with the kernels in place."""
@@ -47,9 +50,13 @@ class Case:
         for name in [op.name for op in before.operations if isinstance(op, Template)]:
             template = next((op for op in program.operations if op.name == name), None)
             if isinstance(template, Template):
-                for choice in offer_rows(template, context(program, template)):
+                known = replace(context(program, template), estimate=self._takes)
+                for choice in offer_rows(template, known):
                     program = substituted(program, template, replacement_of(choice))
         return before, program
+
+    def _takes(self, operation: Operation) -> Estimate | None:
+        return Estimate(10.0, 9.0, 11.0, "told") if self.stored else None
 
     def check(self) -> str:
         """ "" or what is wrong with what the kernels compute."""
@@ -80,6 +87,22 @@ def queries_keys_values(
     """The first is used before the second is there."""
     q = scaled(w1, x, s1).relu().amax(-1, keepdim=True)
     return q, scaled(w2, x, s2), scaled(w3, x, s3)
+
+
+def gated(x: Tensor, w1: Tensor, w2: Tensor, s: Tensor) -> Tensor:
+    """Weights as they are multiplied; the second product is used twice."""
+    gate, up = F.linear(x, w1), F.linear(x, w2)
+    return F.gelu(gate) * up + up * s
+
+
+def gate_seen(w1: Tensor, x: Tensor, s1: Tensor, w2: Tensor, s2: Tensor) -> tuple[Tensor, Tensor]:
+    """Someone else reads the second product."""
+    gate, up = scaled(w1, x, s1), scaled(w2, x, s2)
+    return F.silu(gate) * up, up.sum(-1)
+
+
+def gated_int4(w1: Tensor, s1: Tensor, x: Tensor, w2: Tensor, s2: Tensor) -> Tensor:
+    return F.silu(F.linear(x, unpacked(w1, s1, 32))) * F.linear(x, unpacked(w2, s2, 32))
 
 
 def unpacked(w: Tensor, s: Tensor, block: int) -> Tensor:
@@ -128,6 +151,10 @@ def _int8(*size: int) -> Tensor:
 
 def _linear(n: int, k: int) -> tuple[Tensor, Tensor]:
     return _int8(n, k), randn(n, dtype=HALF)
+
+
+def _gated(m: int, n: int, k: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    return (*(randn(*size, dtype=dtype) for size in ((m, k), (n, k), (n, k))), randn(n, dtype=dtype))
 
 
 def _three(m: int) -> tuple[Tensor, ...]:
@@ -185,6 +212,16 @@ CASES: Mapping[str, Case] = {
     "swiglu": Case(
         swiglu, lambda: (_int8(70, 96), randn(2, 96, dtype=HALF), *_linear(70, 96)[1:], *_linear(70, 96)), 1
     ),
+    "gated-bf16": Case(gated, lambda: _gated(2, 70, 200, torch.bfloat16), 1, stored=True),
+    "gated-half": Case(gated, lambda: _gated(16, 64, 256, HALF), 1, stored=True),
+    "gated-of-a-batch": Case(
+        swiglu, lambda: (_int8(33, 130), randn(2, 4, 130, dtype=HALF), *_linear(33, 130)[1:], *_linear(33, 130)), 1
+    ),
+    "gate-seen": Case(
+        gate_seen, lambda: (_int8(70, 96), randn(2, 96, dtype=HALF), *_linear(70, 96)[1:], *_linear(70, 96)), 1
+    ),
+    "gated-int4": Case(gated_int4, lambda: (*_int4(70, 128), randn(3, 128, dtype=HALF), *_int4(70, 128)), 1),
+    "gated-int4-blocks": Case(gated_int4, lambda: (*_int4(48, 256), randn(1, 256, dtype=HALF), *_int4(48, 256)), 1),
     "three-of-one-row": Case(queries_keys_values, lambda: _three(1), 1),
     "three-of-eight-rows": Case(queries_keys_values, lambda: _three(8), 1),
     "two-of-int4": Case(two_of_int4, lambda: (*_int4(70, 128), randn(3, 128, dtype=HALF), *_int4(33, 128)), 1),

@@ -97,12 +97,13 @@ def _guards(graph: Graph) -> Callable[[Mapping[Symbol, int]], bool]:
 
 def _make_case(program: Program, at: str, make: Make, log: Log) -> Schedule:
     """The schedule for the sizes `at`; what is decided on the way goes on record with them."""
-    own = replace(log, decisions=[])
+    own = replace(log, decisions=[], contractions=[])
     try:
         return make(program, own)
     finally:
         log.running = own.running
         log.decisions += [replace(decision, subject=f"{decision.subject} at {at}") for decision in own.decisions]
+        log.contractions += [replace(record, at=at) for record in own.contractions]
 
 
 def _communication(schedule: Schedule) -> list[tuple[Any, ...]]:

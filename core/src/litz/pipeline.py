@@ -28,22 +28,21 @@ from litz.capture.layout import apply_layout, changed_strides
 from litz.capture.layout_needs import LayoutNeeds
 from litz.capture.passes.decompose import added_ops, decompose
 from litz.capture.passes.freezing import fold_frozen, freeze
+from litz.choosing import choose_contractions
 from litz.codegen.wrapper import WrapperSource, generate_wrapper
 from litz.compiler import Compiler, make_compiler
 from litz.errors import LoweringError, VerifyError
 from litz.execution import ExecutionPlan, check_plan, plan_execution
 from litz.failures import eager_warning, explain_failure
-from litz.ir import Operation, Program, Template
+from litz.ir import Program
 from litz.ir.verify import RULES, IllegalProgram, Rule, positions_inside, verify
 from litz.lower import lower
 from litz.report.log import Log
 from litz.runtime.compiled_graph import CompiledGraph
 from litz.runtime.frozen import refusing
 from litz.schedule import check_schedule, make_schedule
-from litz.schedule.choices import choose_templates, fits
-from litz.schedule.fusion_size import most_operations
 from litz.schedule.schedule import Schedule, Step
-from litz_plugins import VETOED, Choice, ChoiceContext, Decision, Estimate, Gate, KernelSource
+from litz_plugins import VETOED, Decision, Estimate, Gate, KernelSource
 from litz_plugins.manager import Plugins
 
 
@@ -149,6 +148,7 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
         plugins.names(),
         attachments=log.attachments,
         gate=log.gate,
+        contractions=log.contractions,
     )
     reports.publish(report, options.report_dir, compiler.collectors)
     plugins.compile_finished(report)
@@ -215,7 +215,7 @@ def _schedule_program(program: Program, compiler: Compiler, log: Log) -> Schedul
         known = _passed_on(compiler, log)
         check: dict[str, Any] = {"verify": verify, "verify_builtin": options.debug}
         program = plugins.run_passes("program", program, **known, **check)
-        program = _choose(program, compiler, log)
+        program = choose_contractions(program, compiler, log)
     with log.stage("schedule"):
         schedule = make_schedule(program, **known)
         return plugins.run_passes("schedule", schedule, **known, **check | {"verify": check_schedule})
@@ -271,35 +271,6 @@ def _verify(program: Program, graph: Graph, rules: Sequence[Rule]) -> None:
         verify(program, rules)
     except IllegalProgram as error:
         raise VerifyError("program", graph.name, error.complaints) from error
-
-
-def _choose(program: Program, compiler: Compiler, log: Log) -> Program:
-    """Library or template, for each contraction."""
-    templates, most = compiler.plugins.templates(compiler.options), most_operations(compiler.options)
-
-    def context(operation: Template, current: Program) -> ChoiceContext:
-        attach, target = log.attachments.__setitem__, compiler.target_of(operation.device)
-
-        def estimate(operation: Operation) -> Estimate | None:
-            return compiler.plugins.estimate_runtime(operation, target, current, compiler.options)
-
-        known = (operation, target, compiler.options, current, compiler.cache)
-        return ChoiceContext(*known, note=log.note, attach=attach, estimate=estimate)
-
-    def offer(operation: Template, current: Program) -> list[Choice]:
-        fitting = (spec for spec in templates if operation.kind in spec.kinds)
-        made = (choice for spec in fitting for choice in spec.make_choices(operation, context(operation, current)))
-        return [choice for choice in made if fits(choice, operation, current, most)]
-
-    def select(operation: Template, current: Program, choices: Sequence[Choice]) -> tuple[str, Choice] | None:
-        if not any(operation.kind in spec.kinds for spec in templates):
-            return None
-        return compiler.plugins.select_choice(choices, context(operation, current))
-
-    chosen = choose_templates(program, offer, select, log.note, log.gate)
-    if compiler.options.debug and chosen is not program:
-        verify(chosen)
-    return chosen
 
 
 def schedule_only(

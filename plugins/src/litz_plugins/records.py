@@ -237,6 +237,10 @@ def _no_attachment(name: str, text: str) -> None:
     pass
 
 
+def _no_verdict(name: str, why: str) -> None:
+    pass
+
+
 def _no_note(decision: Decision) -> None:
     return None
 
@@ -389,7 +393,8 @@ class ChoiceContext:
     program: the litz.ir.Program that the operation is part of, as it is by then. cache: the on-disk cache
     (litz.runtime.cache.Cache). note: takes a Decision (use `record`). attach: takes a file name and a text for the
     graph's report, in place of what had that name; a ".txt" is shown by `litz explain` too, an ".svg" as a picture.
-    estimate: what all cost models say of an operation of the program, None where none knows.
+    estimate: what all cost models say of an operation of the program, None where none knows. verdict: takes the name
+    of a way to run the contraction and why it is not offered, not chosen, or chosen: reports show both.
     """
 
     operation: Operation
@@ -400,6 +405,7 @@ class ChoiceContext:
     note: Callable[[Decision], None] = _no_note
     attach: Callable[[str, str], None] = _no_attachment
     estimate: Callable[[Operation], Estimate | None] = _not_known
+    verdict: Callable[[str, str], None] = _no_verdict
 
     def record(
         self, chosen: str, reason: str, considered: Sequence[tuple[str, float | None]] = (), plugin: str = "core"

@@ -123,7 +123,10 @@ def same_devices(index: int | None) -> tuple[int, ...]:
 def _offered(operation: Any, context: ChoiceContext) -> Sequence[Choice]:
     if operation.device.type != "cuda" or TEMPLATE_BACKEND not in context.options["autotune.backends"]:
         return ()
-    choices = (*offer_depthwise(operation, context.program), *_kernels(operation, context).choices)
+    kernels = _kernels(operation, context)
+    for name, why in kernels.rejected:
+        context.verdict(name, why)
+    choices = (*offer_depthwise(operation, context.program), *kernels.choices)
     choices = (*choices, *offer_rows(operation, context, measured=True))
     if LIBRARY_BACKEND in context.options["autotune.backends"]:
         choices = (*offer_library(operation, context.program), *choices)

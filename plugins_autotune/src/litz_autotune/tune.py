@@ -92,6 +92,7 @@ class Tuner:
             raise self._nothing(context, [(name, found.reason) for name, found in record.measured.items()])
         chosen = next((choice for choice in offers if choice.name == verdict.name), library)
         self._note(chosen, verdict, record.measured, context)
+        self._verdicts(choices, chosen, verdict, record.measured, context)
         self._account(contest, chosen is library, chosen.name, verdict, record, context)
         return chosen
 
@@ -105,6 +106,8 @@ class Tuner:
         estimated = [(c.name, None if c.estimate is None else c.estimate.us) for c in offers]
         reason = f"there is no {context.target.type} device here to measure on"
         chosen = library or min(offers, key=lambda c: float("inf") if c.estimate is None else c.estimate.us)
+        for choice in offers:
+            context.verdict(choice.name, reason)
         context.record(chosen.name, reason, estimated, plugin="autotune")
         return chosen
 
@@ -119,6 +122,8 @@ class Tuner:
         if library is None:
             raise self._nothing(context, [(choice.name, UNKNOWN) for choice in offers])
         context.record(library.name, f"the library call: {UNKNOWN}", (), plugin="autotune")
+        for choice in offers:
+            context.verdict(choice.name, UNKNOWN)
         return library
 
     def _note(
@@ -133,6 +138,24 @@ class Tuner:
             low = max(0.0, found.us - 3 * found.noise_us)
             why = f"measured, {found.runs} runs"
             self.estimates[kernels[0].text] = Estimate(found.us, low, found.us + 3 * found.noise_us, why)
+
+    def _verdicts(
+        self,
+        choices: Sequence[Choice],
+        chosen: Choice,
+        verdict: Verdict,
+        measured: Mapping[str, Measurement],
+        context: ChoiceContext,
+    ) -> None:
+        """Say of each choice what was measured."""
+        for choice in choices:
+            own = choice.name if choice.kind != "extern" else LIBRARY
+            named = [name for name in measured if name == own or (own == LIBRARY and name.startswith(own))]
+            found = [measured[name] for name in named]
+            times = [f"measured {each.us:.2f} µs" for each in found if each.valid]
+            failures = [each.reason for each in found if each.reason]
+            why = "; ".join(times or failures) or "not measured: others were ranked before it"
+            context.verdict(choice.name, f"{why}; {verdict.reason}" if choice is chosen else why)
 
     def _account(
         self, contest: Contest, library: bool, name: str, verdict: Verdict, record: Record, context: ChoiceContext

@@ -212,7 +212,7 @@ def test_a_vetoed_choice_is_the_library_call() -> None:
     offer = lambda template, current: [Choice("mine", "template", fused(template.outputs, "a", "b"))]
     notes: list[Decision] = []
     gate = Gate("g", Vetoes(frozenset({"g:choose/m"})))
-    after = choose_templates(program, offer, lambda *asked: ("me", asked[2][1]), notes.append, gate)
+    after = choose_templates(program, offer, lambda *asked: ("me", asked[2][1]), notes.append, gate=gate)
     assert [op.name for op in after.operations] == ["m", "fused"]
     assert [(note.key, note.reason, note.plugin) for note in notes] == [
         ("g:choose/m", VETOED, "core"),

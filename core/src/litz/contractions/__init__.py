@@ -7,6 +7,8 @@ from litz_plugins import OptionsView, TemplateSpec
 
 from .attention import backward_offer, decode, library, masked_call, offer, processor, written_offer
 from .products.gemm import OPERANDS
+from .products.library import offer_library_epilogue
+from .products.many_rows import offer_many_rows
 from .products.rows import offer_rows
 from .products.rows_loop import KINDS, offer_rows_loop
 
@@ -25,7 +27,9 @@ def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
     if options.get("max_autotune", False):
         return attention  # litz-autotune offers the others, among more
     rows = TemplateSpec("rows", tuple(OPERANDS), offer_rows)
-    return [*attention, rows, TemplateSpec("rows on a processor", KINDS, offer_rows_loop)]
+    many = TemplateSpec("many rows", tuple(OPERANDS), offer_many_rows)
+    own = TemplateSpec("the library's epilogue", ("addmm", "mm"), offer_library_epilogue)
+    return [*attention, rows, own, many, TemplateSpec("rows on a processor", KINDS, offer_rows_loop)]
 
 
 __all__ = ["core_templates"]

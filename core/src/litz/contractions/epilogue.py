@@ -23,6 +23,9 @@ from litz.schedule.merge import merge, merge_into
 
 ACCUMULATOR = "accumulator"
 """Stands for the sum of products in an epilogue: a buffer that is never in memory."""
+SECOND = "accumulator2"
+"""The same of a second sum, of a kernel that makes two."""
+SUMS = (ACCUMULATOR, SECOND)
 
 MOST_USERS = 8
 """Operations that one kernel takes over, at most."""
@@ -49,7 +52,7 @@ class Epilogue:
     def flat(self, program: Program) -> Loop:
         """The loop in flat form (`litz.ir.transform.flatten`), for code generation."""
         flat = flatten(self.loop, {**program.buffers, **self.buffers})
-        real = {name: buffer for name, buffer in self.buffers.items() if name != ACCUMULATOR}
+        real = {name: buffer for name, buffer in self.buffers.items() if name not in SUMS}
         if not real:
             return flat
 

@@ -106,5 +106,9 @@ def in_short(step: Step) -> str:
 
 def stems(step: Step) -> tuple[str, ...]:
     """The graph's nodes behind a step without their numbers, each once: "add_7", "add_9" and "mul_1" are add, mul."""
-    names = (re.sub(r"(_\d+)+$", "", name) for name in step.origins or step.fused)
-    return tuple(dict.fromkeys(names))
+    return without_numbers(step.origins or step.fused)
+
+
+def without_numbers(nodes: Sequence[str]) -> tuple[str, ...]:
+    """ "add_7", "add_9" and "mul_1" are add, mul: names of nodes without their numbers, each once."""
+    return tuple(dict.fromkeys(re.sub(r"(_\d+)+$", "", name) for name in nodes))

@@ -12,6 +12,7 @@ from html import escape
 from litz.units import count_text, size_text, time_text
 
 from .communication import MEASURED, rows_of, summary, timeline_svg
+from .contractions import group_contractions
 from .groups import considered_text, group_decisions, group_steps, in_short
 from .report import UNTIMED, CompileReport
 from .step import Step
@@ -65,6 +66,7 @@ def render_html(report: CompileReport) -> str:
         _fold("Where the time goes" if report.timed else "Where the bytes go", _chart(report), shown=True),
         _fold("Communication", _communication(report), shown=True),
         _fold(f"Steps ({len(report.steps)})", _steps(report), shown=True),
+        _fold(f"Contractions ({len(report.contractions)})", _contractions(report), shown=True),
         _fold(f"Decisions ({len(report.decisions)})", _decisions(report), shown=False),
         *(_attachment(name, text) for name, text in report.attachments.items()),
         _fold("Compile time", _stages(report), shown=False),
@@ -234,6 +236,25 @@ def _steps(report: CompileReport) -> str:
 
 def _two_lines(first: str, second: str) -> str:
     return f'{escape(first)}<br><span class="soft">{escape(second)}</span>'
+
+
+def _contractions(report: CompileReport) -> str:
+    """A table for each, equal ones once: what is fused into it, what runs, and why nothing else does."""
+    columns = [("implementation", ""), ("est. µs", "n"), ("", "name"), ("because", "soft")]
+    parts = []
+    for group in group_contractions(report.contractions):
+        chosen = group.first.chosen
+        rows = []
+        for way in (chosen, *group.rejected(None)):
+            mark = "<b>runs</b>" if way is chosen else '<span class="soft">no</span>'
+            us = f"{way.us:.2f}" if way.us else ""
+            rows.append([escape(way.name), us, mark, escape(way.verdict)])
+        nodes, fused = group.subjects(len(group.records)), group.fused(100)
+        about = f"nodes: {escape(nodes)}<br>fused into it: {escape(fused)}"
+        title = f'<b>{escape(group.title)}</b> <span class="soft">{escape(chosen.name)}</span>'
+        table = f'<p class="soft">{about}</p>{_table(columns, rows)}'
+        parts.append(f"<details><summary>{title}</summary>{table}</details>")
+    return "".join(parts)
 
 
 def _decisions(report: CompileReport) -> str:

@@ -20,6 +20,7 @@ from litz.ir import Collective, KernelCall, Loop, Program, Template, Wait
 from litz.ir.communication import flights
 from litz.ir.dtypes import short
 from litz.ir.operation import storage_roots
+from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Decision, Estimate, Gate, Target
 
 from .communication import rows_of
@@ -41,9 +42,9 @@ class CompileReport:
     loops_before, kernels_after: before and after fusion. externs: how often each library op is called. memory_*: of
     temporaries and outputs, for the sizes seen. stage_seconds: wall time of each compile stage. *_sources: generated
     text by kernel. cache_hits: kernels that were not built because the cache had them, if only since they were tuned a
-    moment ago. attachments: what plugins add, file name -> text. realised: measured times of collectives by step, where
-    someone profiled a run. taken, left_out: keys of the decisions that the option `veto` can leave out, and of those
-    that it did. plan, program: the nouns.
+    moment ago. contractions: what runs each, and why nothing else does. attachments: what plugins add, file name ->
+    text. realised: measured times of collectives by step, where someone profiled a run. taken, left_out: keys of the
+    decisions that the option `veto` can leave out, and of those that it did. plan, program: the nouns.
     """
 
     name: str
@@ -54,6 +55,7 @@ class CompileReport:
     kernels_after: int
     externs: Counter[str]
     decisions: tuple[Decision, ...] = ()
+    contractions: tuple[ContractionRecord, ...] = ()
     memory_peak_bytes: int = 0
     memory_total_bytes: int = 0
     memory_reused: int = 0
@@ -127,6 +129,7 @@ class CompileReport:
             },
             "steps": [asdict(step) for step in self.steps],
             "communication": self._communication(),
+            "contractions": [asdict(record) for record in self.contractions],
             "decisions": [asdict(decision) for decision in self.decisions],
             "stage_seconds": dict(self.stage_seconds),
             "wrapper_path": None if self.wrapper_path is None else str(self.wrapper_path),
@@ -155,6 +158,7 @@ def make_report(
     stage_seconds: Mapping[str, float] | None = None,
     plugins: Iterable[str] = (),
     *,
+    contractions: Iterable[ContractionRecord] = (),
     attachments: Mapping[str, str] | None = None,
     gate: Gate | None = None,
 ) -> CompileReport:
@@ -162,7 +166,8 @@ def make_report(
 
     graph: the captured Graph (only `kind` is read). plan: the ExecutionPlan. compiled: the CompiledGraph, None for a
     plan that was not built. sources: KernelSource by kernel. decisions: of all stages.
-    attachments: file name -> text from plugins, for the report's folder. gate: what could be vetoed.
+    contractions: what runs each. attachments: file name -> text from plugins, for the report's folder. gate: what could
+    be vetoed.
     """
     program, memory = plan.program, plan.memory
     ended = flights(plan.steps, storage_roots(plan.steps)).ended
@@ -180,6 +185,7 @@ def make_report(
         kernels_after=len(plan.kernels),
         externs=Counter(step.what for step in steps if step.kind != "kernel"),
         decisions=tuple(decisions),
+        contractions=tuple(contractions),
         memory_peak_bytes=memory.peak_bytes,
         memory_total_bytes=memory.total_bytes,
         memory_reused=len(memory.reuse),

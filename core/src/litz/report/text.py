@@ -14,6 +14,7 @@ from rich.text import Text
 from litz.units import count_text, size_text, time_text
 
 from .communication import MEASURED, rows_of, summary
+from .contractions import MANY_WAYS, Contractions, group_contractions
 from .groups import FEW, Group, considered_text, few, group_decisions, group_steps, in_short
 from .report import CompileReport
 from .step import Step
@@ -52,6 +53,7 @@ def render(report: CompileReport, console: Console, verbose: bool = False) -> No
         console.print()
         _print_steps(report, console, verbose)
     render_communication(report, console, verbose)
+    _print_contractions(report, console, verbose)
     _print_decisions(report, console, verbose)
     for name, text in report.attachments.items():
         if name.endswith(".txt"):
@@ -162,6 +164,45 @@ def _op(step: Step) -> str:
     """ "all_reduce_ 1.5 MiB": the op and its message, the larger of what goes in and comes out."""
     name = step.what.removeprefix("_c10d_functional.").removesuffix(".default")
     return f"{name} {size_text(max(step.bytes_read, step.bytes_written))}"
+
+
+# ------------------------------------------------------------------------------------------------------ contractions
+
+
+def _print_contractions(report: CompileReport, console: Console, verbose: bool) -> None:
+    """A table for each contraction, equal ones once: what is fused into it, what runs, and why nothing else does."""
+    groups = group_contractions(report.contractions)
+    if not groups:
+        return
+    console.print("\n[bold]contractions[/]")
+    for group in groups if verbose else groups[:MANY]:
+        most = len(group.records) if verbose else FEW
+        console.print(Padding(Text.assemble((group.title, "bold"), overflow="fold"), (0, 0, 0, 2)))
+        for word, text in (("nodes", group.subjects(most)), ("fused into it", group.fused(100 if verbose else FEW))):
+            console.print(Padding(Text(f"{word}: {text}", style="dim", overflow="fold"), (0, 0, 0, 4)))
+        console.print(Padding(_contraction_table(group, None if verbose else MANY_WAYS), (0, 0, 1, 4)))
+    if len(groups) > MANY and not verbose:
+        console.print(f"  [dim]{len(groups) - MANY} more kinds of contractions[/]")
+
+
+def _contraction_table(group: Contractions, most: int | None) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("implementation", overflow="fold", ratio=4)
+    timed = any(way.us for way in group.first.implementations)
+    table.add_column("est. µs" if timed else "", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("because", overflow="fold", ratio=5)
+    shown = group.rejected(most)
+    for way in (group.first.chosen, *shown):
+        runs = way is group.first.chosen
+        us = f"{way.us:.1f}" if way.us else ""  # 0 of a CPU that nobody measured
+        table.add_row(
+            Text(way.name), us, Text("runs" if runs else "no", style="bold" if runs else "dim"), Text(way.verdict)
+        )
+    left = len(group.first.rejected) - len(shown)
+    if left:
+        table.add_row(Text(f"{left} more", style="dim"), "", "", "")
+    return table
 
 
 # --------------------------------------------------------------------------------------------------------- decisions

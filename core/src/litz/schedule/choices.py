@@ -22,6 +22,7 @@ MAKER = "choose"
 """What the keys of choices begin with (`litz_plugins.vetoes`)."""
 
 Offer = Callable[[Template, Program], Sequence[Choice]]
+Account = Callable[[Template, Program, Sequence[Choice], Choice, str], None]
 Select = Callable[[Template, Program, Sequence[Choice]], tuple[str, Choice] | None]
 
 
@@ -80,6 +81,8 @@ def by_estimate(choices: Sequence[Choice], context: ChoiceContext) -> Choice | N
     for choice in choices:
         if choice.kind != "extern" and choice.estimate is not None:
             found.append((choice.estimate, _replaced_us(choice, context), choice))
+        elif choice.kind != "extern":
+            context.verdict(choice.name, "nobody knows what it takes")
     if not found:
         return None
     estimate, library, choice = max(found, key=lambda item: item[1] - item[0].us)
@@ -89,6 +92,11 @@ def by_estimate(choices: Sequence[Choice], context: ChoiceContext) -> Choice | N
         f"{choice.name}: {estimate.high_us:.4g} µs at worst ({estimate.why}) {sign} {library:.4g} µs of the library"
     )
     context.record(chosen, reason + ", with what the kernel absorbs, at best" * bool(absorbed_by(choice)))
+    if gains:
+        context.verdict(choices[0].name, f"{library:.4g} µs at best, with all that the other does")
+    for other, replaced, rival in found:
+        why = f"{other.high_us:.4g} µs at worst, what it replaces {replaced:.4g} at best"
+        context.verdict(rival.name, why if rival is choice or other.high_us >= replaced else f"{why}; it saves less")
     return choice if gains else None
 
 
@@ -187,16 +195,18 @@ def choose_templates(
     offer: Offer,
     select: Select,
     note: Callable[[Decision], None] = lambda decision: None,
+    account: Account = lambda template, program, choices, chosen, plugin: None,
     gate: Gate | None = None,
 ) -> Program:
     """The program with every contraction decided, in order. `offer` gives the templates' choices for one, `select` the
-    plugin that decides and what it takes, both for the program as it is by then. gate: contractions that have to stay
+    plugin that decides and what it takes, both for the program as it is by then. account: takes each decision: the
+    contraction, the program before, all choices, the chosen one, and who decided. gate: contractions that have to stay
     with the library."""
     gate = gate or Gate()
     for name in [operation.name for operation in program.operations if isinstance(operation, Template)]:
         operation = next((op for op in program.operations if op.name == name), None)
         if isinstance(operation, Template):  # else a choice for an earlier one has absorbed it
-            program = _decide(program, operation, offer(operation, program), select, note, gate)
+            program = _decide(program, operation, offer(operation, program), select, note, account, gate)
     return program
 
 
@@ -206,19 +216,19 @@ def _decide(
     offers: Sequence[Choice],
     select: Select,
     note: Callable[[Decision], None],
+    account: Account,
     gate: Gate,
 ) -> Program:
     library = Choice(template.target_name, "extern", template)
     choices = (library, *offers)
     selected = select(template, program, choices)
-    if selected is None and not offers:
-        return program
     plugin, chosen = ("core", library) if selected is None else selected
+    reason = "the library call" if chosen is library else f"chosen by {plugin}"
+    if chosen is not library and not gate.take(MAKER, template.name):
+        chosen, reason, plugin = library, VETOED, "core"
+    account(template, program, choices, chosen, plugin)
     if offers:
         considered = tuple((c.name, None if c.estimate is None else c.estimate.us) for c in choices)
-        reason = "the library call" if chosen is library else f"chosen by {plugin}"
-        if chosen is not library and not gate.take(MAKER, template.name):
-            chosen, reason, plugin = library, VETOED, "core"
         key = key_of(gate.graph, MAKER, template.name)
         note(Decision("schedule", template.name, chosen.name, reason, considered, plugin, key))
     if chosen is library:

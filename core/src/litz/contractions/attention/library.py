@@ -17,6 +17,7 @@ from .decode import MOST_ROWS
 from .in_place import read_in_place
 
 KINDS = ("attention",)
+NAME = "the library call, keys in place"
 GROUPED = ("aten::_scaled_dot_product_flash_attention",)
 """Library calls whose kernels take fewer heads of the key than of the query."""
 
@@ -32,8 +33,10 @@ def offer_in_place(attention: Attention, context: ChoiceContext) -> Sequence[Cho
     rows = changed.group * changed.query.layout.size[2]
     operands = {"query": changed.query, "key": changed.key, "value": changed.value}
     if not found.absorbs or (rows.is_Integer and int(rows) <= MOST_ROWS):
+        context.verdict(NAME, "it has few queries" if found.absorbs else "nothing is copied before it")
         return ()
     if any(program.buffers[ref.buffer].dtype != dtype or ref.layout.stride[3] != 1 for ref in operands.values()):
+        context.verdict(NAME, "what was copied has another type, or heads that are not contiguous")
         return ()
     names = list(argument_names(attention))
     args = tuple(operands.get(name, given) for name, given in zip(names, attention.args, strict=False))
@@ -48,7 +51,7 @@ def offer_in_place(attention: Attention, context: ChoiceContext) -> Sequence[Cho
     )
     return [
         Choice(
-            "the library call, keys in place",
+            NAME,
             "template",
             Replacement((call,), (), found.absorbs),
             _no_longer(attention, context),

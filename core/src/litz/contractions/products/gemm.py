@@ -62,13 +62,15 @@ class Operand:
 class Product:
     """left times right, summed over the depth's ranges, the last of which is walked fastest. joins: walked together
     with the product before, which has the same depth. scale: what the sum over a block of the depth, its last range, is
-    multiplied by: a flat loop over the result's variables and the number of the block, with one store."""
+    multiplied by: a flat loop over the result's variables and the number of the block, with one store. second: it adds
+    to the second sum; it joins, and has the left operand of the last product before it that does not."""
 
     left: Operand
     right: Operand
     depth: tuple[Range, ...]
     joins: bool = False
     scale: Loop | None = None
+    second: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from litz.ir.node import walk
 from litz.ir.ops import OPS
 from litz_plugins import COUNTERS, KernelSource
 
-from ..epilogue import ACCUMULATOR
+from ..epilogue import SUMS
 from . import half_tile
 from .configs import Config
 from .descriptors import descriptor_texts
@@ -81,7 +81,8 @@ def _float8(dtype: torch.dtype) -> str:
 
 @dataclass(frozen=True)
 class _Side:
-    """An operand in the text: its tile's name, its pointers', how the depth is spread over it, and its own axis."""
+    """An operand in the text: its tile's name, its pointers', how the depth is spread over it, its own axis, and which
+    of the products with this sum it is of."""
 
     name: str
     pointer: str
@@ -89,6 +90,7 @@ class _Side:
     expand: str
     shape: str
     axis: str
+    lane: int = 0
 
 
 @dataclass
@@ -255,7 +257,8 @@ class _Writer:
 
     def _write_zeros(self) -> None:
         shape = self.tile.shape((self.row, self.column))
-        self.tile.emit(f"accumulator = tl.zeros({shape}, {ELEMENTS[self.gemm.accumulate]})")
+        for name in SUMS[: 1 + any(product.second for product in self.gemm.products)]:
+            self.tile.emit(f"{name} = tl.zeros({shape}, {ELEMENTS[self.gemm.accumulate]})")
 
     def _write_sum(self) -> None:
         emit = self.tile.emit
@@ -286,14 +289,22 @@ class _Writer:
             end = "end"
         whole = first.k.is_Integer and int(first.k) % config.k == 0  # each step is within the depth
         row, column = self.row.upper(), self.column.upper()
-        pairs = [
-            (
-                _Side("a", f"left{number}_{lane}", p.left, "[None, :]", f"{row}BLOCK, KBLOCK", self.row),
-                _Side("b", f"right{number}_{lane}", p.right, "[:, None]", f"KBLOCK, {column}BLOCK", self.column),
+        lanes = [sum(each.second == p.second for each in products[:at]) for at, p in enumerate(products)]
+        pairs = []
+        for lane, p in zip(lanes, products, strict=True):
+            own = "2" if p.second else ""
+            a = _Side("a", f"left{number}_{lane}", p.left, "[None, :]", f"{row}BLOCK, KBLOCK", self.row, lane)
+            b = _Side(
+                "b" + own,
+                f"right{number}_{lane}{own and '_2'}",
+                p.right,
+                "[:, None]",
+                f"KBLOCK, {column}BLOCK",
+                self.column,
             )
-            for lane, p in enumerate(products)
-        ]
-        together = wide_position(products)
+            pairs.append((b,) if p.second else (a, b))  # the second sum's left operand is there already
+        firsts = [p for p in products if not p.second]
+        together = wide_position(firsts)
         plain = [s for pair in pairs for s in pair if not s.operand.prologue and not (together and s.name == "a")]
         steps = {s.pointer: self._step(s.operand, first) for s in plain}
         for pair in pairs:
@@ -302,7 +313,7 @@ class _Writer:
                     depth = f"depth{side.expand}" if start == "0" else f"({start} + depth{side.expand})"
                     tile.emit(f"{side.pointer} = {self._pointer(side, {first.depth[0].var: depth})}")
         if together is not None:
-            tile.emit(f"wide = tl.arange(0, {len(products)} * KBLOCK)[None, :]")
+            tile.emit(f"wide = tl.arange(0, {len(firsts)} * KBLOCK)[None, :]")
         for pair in pairs:
             for side in pair:
                 self._write_outside(side, first)
@@ -310,11 +321,11 @@ class _Writer:
         tile.depth += 1
         made: dict[str, Tile] = {}
         if together is not None:
-            self._write_interleaved(together, products, "" if whole else end)
-        for pair in pairs:
+            self._write_interleaved(together, firsts, "" if whole else end)
+        for lane, p, pair in zip(lanes, products, pairs, strict=True):
             for side in pair:
                 if together is not None and side.name == "a":
-                    tile.emit(f"a = lane{side.pointer.rpartition('_')[2]}")
+                    tile.emit(f"a = lane{side.lane}")
                     continue
                 if side.operand.prologue is not None:
                     left = "" if whole else f"{end} - offset"
@@ -330,29 +341,33 @@ class _Writer:
                 none = "0.0" if side.operand.dtype in FLOAT8_TYPES else "0"
                 mask = f", mask={' & '.join(masks)}, other={none}" if masks else ""
                 tile.emit(f"{side.name} = tl.load({pointer}{mask})")
-            if first.scale is None:
-                tile.emit(f"accumulator = tl.dot(a, b, accumulator{self._precision()})")
+            total, block, right = SUMS[p.second], f"block{'2' * p.second}", pair[-1].name
+            if p.scale is None:
+                tile.emit(f"{total} = tl.dot(a, {right}, {total}{self._precision()})")
             else:
-                tile.emit(f"block = tl.dot(a, b{'' if pair is pairs[0] else ', block'})")
-        if first.scale is not None:
-            self._write_scaled(first.scale, self._write_depth(pairs[0][0], first))
+                tile.emit(f"{block} = tl.dot(a, {right}{f', {block}' if lane else ''})")
+        for p in (p for lane, p in zip(lanes, products, strict=True) if lane == 0):
+            if p.scale is not None:
+                self._write_scaled(p, self._write_depth(pairs[0][0], first))
         for pointer, step in steps.items():
             if step:
                 tile.emit(f"{pointer} += {step}")
         tile.depth -= 1
 
-    def _write_scaled(self, scale: Loop, depth: Mapping[Symbol, str]) -> None:
+    def _write_scaled(self, product: Product, depth: Mapping[Symbol, str]) -> None:
         """Add the products of this step, which is within a block of the depth, times the scale of the block."""
         if not self.uniform:
             raise ValueError(f"steps of {self.config.k} are not within one block of scales")
+        scale, own = product.scale, "2" * product.second
+        assert scale is not None
         names = replace(self.names, variables={**self.names.variables, **depth})
-        made = Tile(scale, self.program.buffers, self.tiling, names, self.index_type, prefix="scale")
+        made = Tile(scale, self.program.buffers, self.tiling, names, self.index_type, prefix=f"scale{own}")
         made.depth = self.tile.depth
         (store,) = scale.stores
         made.compute([store.value])
         self.tile.lines += made.lines
         self.tile.limits += made.limits
-        self.tile.emit(f"accumulator += block * {made.get(store.value).text}")
+        self.tile.emit(f"{SUMS[product.second]} += block{own} * {made.get(store.value).text}")
 
     def _write_interleaved(self, position: Expr, products: Sequence[Product], end: str) -> None:
         """The left operands of products that are walked together, by one load. end: of the depth, "" where every step
@@ -511,8 +526,8 @@ class _Writer:
     def _write_stores(self) -> None:
         tile = self.tile
         for node in self.loop.loads:
-            if node.buffer == ACCUMULATOR:
-                tile.values[node] = Value("accumulator", frozenset((self.row, self.column)))
+            if node.buffer in SUMS:
+                tile.values[node] = Value(node.buffer, frozenset((self.row, self.column)))
         write_body(tile)
 
     # For the launcher.

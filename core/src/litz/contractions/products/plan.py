@@ -12,7 +12,7 @@ from litz.codegen.triton.names import Names
 from litz.ir import Loop, Program, Store
 from litz.ir.index import Expr, Symbol
 
-from ..epilogue import ACCUMULATOR
+from ..epilogue import ACCUMULATOR, SUMS
 from .gemm import Gemm
 
 _PART = sympy.Symbol("part", integer=True, nonnegative=True)
@@ -37,7 +37,7 @@ def make_plan(gemm: Gemm, program: Program, parts: str | None = None, finishes: 
     loop = _stored(gemm, program, None if finishes else parts)
     # A row that is reduced lies along core's axis r, whole.
     row, column = ("x", "r") if loop.reduction_ranges else ("y", "x")
-    loaded = [node.buffer for node in loop.loads if node.buffer != ACCUMULATOR]
+    loaded = [node.buffer for node in loop.loads if node.buffer not in SUMS]
     read = [name for p in gemm.products for name in p.reads]
     touched = list(
         dict.fromkeys([*read, *loaded, *(store.buffer for store in loop.stores), *([parts] if parts else [])])

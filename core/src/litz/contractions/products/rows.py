@@ -26,9 +26,11 @@ from .choice import make_choice
 from .configs import Config
 from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm
 from .lanes import unpacked
+from .pair import make_pair
 from .prologue import with_prologues
 from .together import together
 
+NAME = "a kernel for few rows"
 MOST_ROWS = 16
 """Rows of the smallest tile that tensor cores multiply."""
 COLUMNS, STEP_BYTES, STAGES, WARPS = 64, 128, 4, 4
@@ -72,15 +74,22 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
     activation that may run beside it. measured: is what is offered measured? Then weights need not be converted for
     products to run side by side, and alone they have other kernels."""
     program: Program = context.program
-    if context.target.type != "cuda" or template.kind not in OPERANDS or not _has_few_rows(template):
+    if context.target.type != "cuda" or template.kind not in OPERANDS:
+        return ()
+    if not _has_few_rows(template):
+        context.verdict(NAME, f"the rows are not known, or not 1 to {MOST_ROWS}")
         return ()
     plain = measured or context.target.capability in AS_STORED
-    joint = _with_mates(template, context, plain)
+    joint = _paired(template, context, plain) or _with_mates(template, context, plain)
     if joint is not None:
         return (joint,)
     own = None if measured else _gemm(template, context, frozenset(), plain)
     estimate = None if own is None else _estimate([own], [template], context)
-    if own is None or estimate is None:
+    if own is None:
+        context.verdict(NAME, "no weights are converted for it" + ", nor are they bfloat16 or float16" * plain)
+        return ()
+    if estimate is None:
+        context.verdict(NAME, f"nobody measured it: the device, or rows of weights of no multiple of {ALIGNED} bytes")
         return ()
     choice = make_choice(own, _config(own, program, context.target), estimate, template, program)
     return () if choice is None else (choice,)
@@ -113,23 +122,52 @@ def _gemm(template: Template, context: ChoiceContext, unread: frozenset[str], pl
     return replace(gemm, epilogue=free[-1]) if plain and gemm.dtype in PLAIN else None
 
 
+def _paired(template: Template, context: ChoiceContext, plain: bool) -> Choice | None:
+    """Two products of one activation and what is made of both as one kernel, where each program does all of the depth;
+    None where there are not two, or nothing is made of both alone."""
+    program: Program = context.program
+    group = _mates(template, program)
+    if len(group) != 2:
+        return None
+    try:
+        first, second = (make_gemm(each, program, "matmul" in context.target.tf32) for each in group)
+    except Unsuitable:
+        return None
+    if not first.n.is_Integer or first.n == 0:
+        return None
+
+    def with_weights(gemm: Gemm, own: Template) -> Gemm:
+        made = with_prologues(gemm, own, program, sides=("right",))
+        return gemm if made is None else unpacked(made, words=True)
+
+    pair = make_pair(first, second, (group[0], group[1]), program, most_operations(context.options), with_weights)
+    if pair is None or _gathered(pair) or not (pair.products[0].right.prologue or (plain and pair.dtype in PLAIN)):
+        return None
+    config = _config(pair, program, context.target, columns=COLUMNS // 2)
+    parts = [replace(pair, products=tuple(p for p in pair.products if p.second == own)) for own in (False, True)]
+    estimate = _estimate(parts, group, context)
+    if config.split > 1 or estimate is None:
+        return None
+    return make_choice(pair, config, estimate, template, program)
+
+
+def _mates(template: Template, program: Program) -> list[Template]:
+    """A product and those after it that multiply the same activation."""
+    later, left = program.operations[program.positions[template.name] + 1 :], _left(template)
+    mates = [op for op in later if isinstance(op, Template) and op.kind in OPERANDS and _left(op) == left]
+    return [template, *mates]
+
+
 def _with_mates(template: Template, context: ChoiceContext, plain: bool) -> Choice | None:
     """One launch for all products of the same activation; None where there are no others, or where more launches are
     lost, of users that no longer go along, than won."""
     program: Program = context.program
-    left = _left(template)
-    later = program.operations[program.positions[template.name] + 1 :]
-    mates = [op for op in later if isinstance(op, Template) and op.kind in OPERANDS and _left(op) == left]
-    group = [template, *mates[: MOST_TOGETHER - 1]]
+    group = _mates(template, program)[:MOST_TOGETHER]
     if len(group) == 1:
         return None
-    outputs = frozenset(str(each.outputs[0]) for each in group)
-    gemms: list[Gemm] = []
-    for each in group:
-        gemm = _gemm(each, context, outputs - set(each.outputs), plain)
-        if gemm is None:
-            return None
-        gemms.append(gemm)
+    gemms = _apart(group, context, plain)
+    if gemms is None:
+        return None
     absorbed = [name for gemm in gemms for name in gemm.epilogue.absorbed]
     names = [each.name for each in group]
     alone = [gemm for gemm in (_gemm(each, context, frozenset(), plain) for each in group) if gemm is not None]
@@ -148,24 +186,43 @@ def _with_mates(template: Template, context: ChoiceContext, plain: bool) -> Choi
     return Choice(f"triton {len(group)} {template.kind} {configs[0]}", "template", whole, estimate)
 
 
+def _apart(group: Sequence[Template], context: ChoiceContext, plain: bool) -> list[Gemm] | None:
+    """Products with their users, none of which reads what another's kernel writes: in one launch it may not be there
+    yet. None where one of them has no kernel."""
+    written = {str(each.outputs[0]) for each in group}
+    while True:
+        found = [_gemm(each, context, frozenset(written - set(each.outputs)), plain) for each in group]
+        gemms = [gemm for gemm in found if gemm is not None]
+        if len(gemms) < len(group):
+            return None
+        others = [{name for o in gemms if o is not gemm for name in o.epilogue.writes} for gemm in gemms]
+        if all(names.isdisjoint(gemm.epilogue.loop.reads) for names, gemm in zip(others, gemms, strict=True)):
+            return gemms
+        more = {name for names in others for name in names} - written
+        if not more:
+            return None
+        written |= more
+
+
 def _left(template: Template) -> object:
     """The activation that a product multiplies."""
     return argument_names(template).get(OPERANDS[template.kind][0])
 
 
-def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1) -> Config:
-    """The tile, and parts of the depth enough to keep every multiprocessor busy. beside: products in the launch."""
+def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, columns: int = COLUMNS) -> Config:
+    """The tile, and parts of the depth enough to keep every multiprocessor busy. beside: products in the launch.
+    columns: of the tile."""
     product = gemm.products[0]
     stored = max(program.buffers[name].dtype.itemsize for name in product.right.reads[:1]) << product.right.words
     depth, inner = program.hint(product.k), program.hint(product.depth[-1].size)
     step = STEP_BYTES // stored
     if len(product.depth) > 1:  # a step within one block of scales
         step = next((size for size in (128, 64, 32, 16) if size <= step and inner % size == 0), step)
-    tiles = program.hint(gemm.count) * -(-program.hint(gemm.n) // COLUMNS)
+    tiles = program.hint(gemm.count) * -(-program.hint(gemm.n) // columns)
     split = 1
     while tiles * split * beside < PER_UNIT * target.units and depth // (2 * split * step) >= LEAST_STEPS:
         split *= 2
-    return Config(MOST_ROWS, COLUMNS, step, STAGES, WARPS, split=split)
+    return Config(MOST_ROWS, columns, step, STAGES, WARPS, split=split)
 
 
 def _estimate(gemms: Sequence[Gemm], templates: Sequence[Template], context: ChoiceContext) -> Estimate | None:

@@ -1,0 +1,237 @@
+"""Products of many rows and what is done with them: the library's call and a kernel for its users, the library's own
+epilogues, and litz's kernels that do both.
+
+    python -m benchmarks.epilogues [--dtype bf16] [--only TEXT ...] [--users NAME ...] [--cases "PRODUCT:USERS" ...]
+                                   [--seconds 0.1] [--jobs N] [--plain] [--out FILE]
+
+Device microseconds, cold caches, CUDA graphs, all of a row in turn (`litz_autotune.timing`). `eager` is a function as
+it is written, `library` litz with the library's call (and a kernel for the users), `now` what litz chooses by its
+estimates, and then litz's kernels tile by tile, whatever their estimates say. With --plain, what ATen offers: the
+product alone ("mm"), with a bias ("addmm"), with a matrix to add ("addmm 2d", and into that matrix: "addmm_"), and
+`_addmm_activation` with a bias and with beta=0. After those: how many kernels each is, by torch's profiler. Errors are
+relative to float64: the norm of the difference. With --jobs, so many processes fill litz's cache of kernels before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.autotune import PRODUCTS
+from benchmarks.device_time import describe, recorded
+from litz.contractions.products import many_rows
+from litz.schedule import choices
+from litz_autotune.timing import CudaTimer, summarize
+from litz_plugins import Choice, ChoiceContext
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+MOST_TILES = 4
+USERS: Mapping[str, Callable[..., Tensor]] = {
+    "alone": lambda a, b, bias, other: a @ b,
+    "relu": lambda a, b, bias, other: F.relu(a @ b),
+    "residual": lambda a, b, bias, other: a @ b + other,
+    "bias+gelu": lambda a, b, bias, other: F.gelu(a @ b + bias),
+    "linear+tanh gelu": lambda a, b, bias, other: F.gelu(torch.addmm(bias, a, b), approximate="tanh"),
+    "linear+relu": lambda a, b, bias, other: F.relu(torch.addmm(bias, a, b)),
+    "linear+residual": lambda a, b, bias, other: torch.addmm(bias, a, b) + other,
+}
+ACTIVATION = torch.ops.aten._addmm_activation.default
+PLAIN: Mapping[str, Callable[..., Tensor]] = {
+    "mm": lambda a, b, bias, other: a @ b,
+    "addmm": lambda a, b, bias, other: torch.addmm(bias, a, b),
+    "addmm 2d": lambda a, b, bias, other: torch.addmm(other, a, b),
+    "addmm_": lambda a, b, bias, other: other.addmm_(a, b, beta=0.5),
+    "act gelu": lambda a, b, bias, other: ACTIVATION(bias, a, b, use_gelu=True),
+    "act relu": lambda a, b, bias, other: ACTIVATION(bias, a, b),
+    "act relu beta 0": lambda a, b, bias, other: ACTIVATION(bias, a, b, beta=0),
+}
+MEANS: Mapping[str, Callable[..., Tensor]] = {
+    "act gelu": USERS["linear+tanh gelu"],
+    "act relu": USERS["linear+relu"],
+    "act relu beta 0": USERS["relu"],
+    "addmm 2d": USERS["residual"],
+}
+"""What a call of `PLAIN` computes, as eager would."""
+
+
+@dataclass
+class Row:
+    """One product with users. us: by who. chosen: the name of what each ran. kernels: how many, by who."""
+
+    name: str
+    users: str
+    us: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
+    chosen: dict[str, str] = field(default_factory=dict)
+    kernels: dict[str, int] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+class _Taken:
+    """In the place of `by_estimate`: the library (None), or the choice of a number."""
+
+    def __init__(self, number: int | None) -> None:
+        self.number, self.name = number, ""
+
+    def __call__(self, offered: Sequence[Choice], context: ChoiceContext) -> Choice | None:
+        found = [choice for choice in offered if choice.kind == "template"]
+        if self.number is None or self.number >= len(found):
+            return None
+        self.name = found[self.number].name
+        return found[self.number]
+
+
+def operands(name: str, dtype: torch.dtype) -> list[Tensor]:
+    """The matrices, a bias and a matrix to add; results are of size 1 about."""
+    _, m, n, k = PRODUCTS[name]
+
+    def made(*size: int) -> Tensor:
+        return torch.randn(*size, device="cuda")
+
+    weight = made(n, k).t() if n % 8 else made(k, n)  # a linear layer's, where rows of n would be unaligned
+    return [each.to(dtype) for each in (made(m, k), weight / k**0.5, made(n), made(m, n))]
+
+
+def measure(name: str, users: str, dtype: torch.dtype, seconds: float) -> Row:
+    """Eager, the library, what is chosen, and each kernel that is offered."""
+    row, fn, given = Row(name, users), USERS[users], operands(name, dtype)
+    exact = fn(*(each.double() for each in given))
+    runs: dict[str, Callable[[], Any]] = {}
+
+    def add(who: str, how: Callable[..., Tensor]) -> bool:
+        try:
+            row.errors[who] = _error(how(*given), exact)
+            # A graph of its own: dynamo compiles anew after the next reset.
+            runs[who] = recorded(lambda: how(*given)) if seconds else lambda: None
+        except Exception as problem:
+            row.problems[who] = f"{type(problem).__name__}: {problem}".splitlines()[0][:200]
+        return who in runs
+
+    add("eager", fn)
+    takes: list[tuple[str, int | None]] = [("library", None), *((f"tile {n}", n) for n in range(MOST_TILES))]
+    for who, number in takes:
+        torch._dynamo.reset()
+        taken = _Taken(number)
+        tiles = mock.patch.object(many_rows, "TILES", {90: many_rows.CANDIDATES})
+        with mock.patch.object(choices, "by_estimate", taken), tiles:
+            added = add(who, torch.compile(lambda *args: fn(*args), backend="litz", dynamic=False))
+        if number is not None and not taken.name:
+            runs.pop(who, None)
+            break
+        row.chosen |= {who: taken.name} if added else {}
+    torch._dynamo.reset()
+    add("now", torch.compile(lambda *args: fn(*args), backend="litz", dynamic=False))
+    if seconds:
+        _time(row, runs, seconds)
+    return row
+
+
+def measure_plain(name: str, dtype: torch.dtype, seconds: float) -> Row:
+    """What ATen offers, and how many kernels each is."""
+    row, given = Row(name, "plain"), operands(name, dtype)
+    runs: dict[str, Callable[[], Any]] = {}
+    for who, call in PLAIN.items():
+        try:
+            result = call(*given)
+        except Exception as problem:
+            row.problems[who] = f"{type(problem).__name__}: {problem}".splitlines()[0][:200]
+            continue
+        if who.startswith("act"):
+            odd = given[0].clone()
+            odd[0, 0] = float("nan")
+            row.chosen[f"NaN of {who}"] = "kept" if call(odd, *given[1:])[0].isnan().all() else "lost"
+        if who in MEANS:
+            exact = MEANS[who](*(each.double() for each in given))
+            row.errors[who] = _error(result, exact)
+            row.errors[f"{who}, eager"] = _error(MEANS[who](*given), exact)
+        row.kernels[who] = _kernels(lambda call=call: call(*given))
+        runs[who] = lambda call=call: call(*given)
+    _time(row, runs, seconds)
+    return row
+
+
+def fill_cache(cases: Sequence[str], dtype: str, jobs: int) -> None:
+    """Compile what will be measured, in processes side by side."""
+    command = [sys.executable, "-m", "benchmarks.epilogues", "--dtype", dtype, "--seconds", "0", "--cases"]
+    shares = [cases[number::jobs] for number in range(min(jobs, len(cases)))]
+    started = [subprocess.Popen([*command, *share], stdout=subprocess.DEVNULL) for share in shares]
+    for process in started:
+        process.wait()
+
+
+def _time(row: Row, runs: Mapping[str, Callable[[], Any]], seconds: float) -> None:
+    samples = CudaTimer().time(runs, torch.device("cuda", 0), seconds * len(runs))
+    row.us = {who: summarize(found).us for who, found in samples.items()}
+
+
+def _error(found: Tensor, exact: Tensor) -> float:
+    return float((found.double() - exact).norm() / exact.norm())
+
+
+def _kernels(run: Callable[[], Any]) -> int:
+    run()
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        run()
+        torch.cuda.synchronize()
+    return sum(event.count for event in profile.key_averages() if event.self_device_time_total > 0)
+
+
+def _lines(row: Row, plain: bool) -> list[str]:
+    """A row as text; errors where they are asked for, or worse than eager's."""
+    worse = max(row.errors.values(), default=0.0) > 1.1 * row.errors.get("eager", 1.0)
+    parts: list[tuple[str, Mapping[str, object]]] = [("kernels", row.kernels), ("ran", row.chosen)]
+    parts += [("errors", {who: f"{error:.2e}" for who, error in row.errors.items()})] if plain or worse else []
+    lines = [f"{row.name}; {row.users}: " + ", ".join(f"{who} {us:.2f}" for who, us in row.us.items())]
+    for title, values in (*parts, ("problems", row.problems)):
+        if values:
+            lines.append(f"    {title}: " + ", ".join(f"{who} {value}" for who, value in values.items()))
+    return lines
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print a line per product and users; write JSON to --out."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.epilogues", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--dtype", choices=list(DTYPES), default="bf16")
+    parser.add_argument("--only", nargs="+", default=[""], help="products whose name has one of these texts in it")
+    parser.add_argument("--users", nargs="+", default=list(USERS), choices=list(USERS))
+    parser.add_argument("--cases", nargs="+", help="instead of both: a product's name, a colon, and users")
+    parser.add_argument("--seconds", type=float, default=0.1, help="to time each run of a row; 0: compile only")
+    parser.add_argument("--jobs", type=int, default=0, help="processes that compile before")
+    parser.add_argument("--plain", action="store_true", help="what ATen offers instead")
+    parser.add_argument("--out", help="write the figures to this file, as JSON")
+    args = parser.parse_args(argv)
+    print(f"{describe(torch.device('cuda'))}; {args.dtype}", flush=True)
+    names = [name for name, shape in PRODUCTS.items() if not shape[0] and any(text in name for text in args.only)]
+    cases = args.cases or [f"{name}:{users}" for name in names for users in ([""] if args.plain else args.users)]
+    if args.jobs and not args.plain:
+        fill_cache(cases, args.dtype, args.jobs)
+    found: list[Row] = []
+    for case in cases:
+        name, _, users = case.partition(":")
+        with torch.no_grad():
+            if args.plain:
+                row = measure_plain(name, DTYPES[args.dtype], args.seconds)
+            else:
+                row = measure(name, users, DTYPES[args.dtype], args.seconds)
+        found.append(row)
+        for line in _lines(row, args.plain):
+            print(line, flush=True)
+        if args.out:
+            facts = {"where": describe(torch.device("cuda")), "dtype": args.dtype}
+            Path(args.out).write_text(json.dumps({**facts, "rows": [asdict(one) for one in found]}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

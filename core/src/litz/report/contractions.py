@@ -1,0 +1,83 @@
+"""What runs each contraction, for a reader. In: a report. Out: groups of equal contractions, and what to say of each.
+
+Twelve equal layers have twelve equal contractions: they are one entry, with its count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from litz.schedule.implementations import ContractionRecord, Implementation
+
+from .groups import few, without_numbers
+
+MANY_WAYS = 8
+"""Rejected implementations of a contraction that are shown unless all are asked for: the quickest first."""
+_NAME = re.compile(r"\b(op|buf)\d+\b")
+
+
+@dataclass(frozen=True)
+class Contractions:
+    """Contractions that are equal but for their names."""
+
+    records: tuple[ContractionRecord, ...]
+
+    @property
+    def first(self) -> ContractionRecord:
+        return self.records[0]
+
+    @property
+    def title(self) -> str:
+        """ "addmm x12: [3072] x [512, 768] x [768, 3072] bf16"."""
+        times = f" x{len(self.records)}" if len(self.records) > 1 else ""
+        at = f" at {self.first.at}" if self.first.at else ""
+        return f"{in_words(self.first.op)}{times}: {self.first.what}{at}"
+
+    def subjects(self, most: int) -> str:
+        """The graph's nodes."""
+        names = (" + ".join(record.origins) or record.subject for record in self.records)
+        return ", ".join(few(tuple(names), most))
+
+    def fused(self, most: int) -> str:
+        """What the kernel does besides: "after it gelu + mul; in its launch 2 more"."""
+        record, parts = self.first, list[str]()
+        for word, nodes in (("before it", record.producers), ("after it", record.users)):
+            if nodes:
+                parts.append(f"{word} {' + '.join(few(without_numbers(nodes), most))}")
+        if record.beside:
+            parts.append(f"in the same launch {', '.join(record.beside)}")
+        return "; ".join(parts) or "nothing"
+
+    def rejected(self, most: int | None) -> Sequence[Implementation]:
+        """Those that do not run, the quickest first, and at last those of which nobody knows the time."""
+        ranked = sorted(self.first.rejected, key=lambda each: (each.us is None, each.us or 0.0))
+        if most is None or len(ranked) <= most:
+            return ranked
+        timed = [each for each in ranked if each.us is not None]
+        untimed = [each for each in ranked if each.us is None]
+        return [*timed[: max(1, most - len(untimed))], *untimed][:most]
+
+
+def in_words(op: str) -> str:
+    """ "addmm" of "aten.addmm.default"."""
+    return op.removeprefix("aten.").removesuffix(".default")
+
+
+def group_contractions(records: Sequence[ContractionRecord]) -> list[Contractions]:
+    """Equal ones together, in order of first appearance."""
+    found: dict[object, list[ContractionRecord]] = {}
+    for record in records:
+        key = (record.op, record.what, record.at, record.plugin, _shape(record))
+        found.setdefault(key, []).append(record)
+    return [Contractions(tuple(alike)) for alike in found.values()]
+
+
+def _shape(record: ContractionRecord) -> object:
+    """A record without what differs between equal layers."""
+    ways = tuple((way.name, way.us, _NAME.sub("…", way.verdict)) for way in record.implementations)
+    return ways, without_numbers(record.producers), without_numbers(record.users), len(record.beside)
+
+
+__all__ = ["MANY_WAYS", "Contractions", "group_contractions", "in_words"]

@@ -1,0 +1,74 @@
+"""Products of many rows by kernels that do their users too, without a measurement; and products that were padded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+import torch
+
+from litz.contractions.products import many_rows
+from litz.contractions.products.many_rows import Tile, offer_many_rows
+from litz.ir import KernelCall, Template
+from litz.ir.verify import verify
+from litz.runtime.triton_build import compile_kernel, make_target
+from litz_plugins import Estimate
+from support.interpreted import interpreted
+from support.many_rows_cases import CASES, known
+
+SMALL = Tile(32, 32, 2, 4, 1.0)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Tiles that small products fill."""
+    monkeypatch.setattr(many_rows, "TILES", {90: (SMALL,)})
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture(scope="module")
+def problems() -> Mapping[str, str]:
+    return interpreted("support.many_rows_cases")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gives_what_float64_gives(name: str, problems: Mapping[str, str]) -> None:
+    assert problems[name] == ""
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.offers])
+def test_one_kernel_does_all_and_compiles_for_hopper(name: str, small: None) -> None:
+    _, program = CASES[name].programs()
+    (call,) = program.operations
+    verify(program)
+    assert isinstance(call, KernelCall) and compile_kernel(call.source, make_target((9, 0))).asm["cubin"]
+
+
+@pytest.mark.parametrize("tile", many_rows.CANDIDATES, ids=str)
+def test_every_tile_compiles_for_hopper(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(many_rows, "TILES", {90: (tile,)})
+    a, b = torch.empty(512, 128, dtype=torch.bfloat16), torch.empty(128, 512, dtype=torch.bfloat16)
+    case = replace(CASES["relu"], make=lambda: (a, b))
+    (call,) = case.programs()[1].operations
+    assert isinstance(call, KernelCall) and compile_kernel(call.source, make_target((9, 0))).asm["cubin"]
+
+
+def test_where_nobody_measured_the_library_stays() -> None:
+    before, after = CASES["relu"].programs()
+    assert after is before and not many_rows.TILES
+
+
+def test_what_does_not_fill_the_device_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product of 132 tiles fills an H100; one more tile makes a second wave."""
+    monkeypatch.setattr(many_rows, "TILES", {90: many_rows.CANDIDATES})
+    times = []
+    for rows in (128 * 66, 128 * 66 + 1):
+        a, b = torch.empty(rows, 64, dtype=torch.bfloat16), torch.empty(64, 512, dtype=torch.bfloat16)
+        before, _ = replace(CASES["relu"], make=lambda a=a, b=b: (a, b)).programs()
+        (template,) = (op for op in before.operations if isinstance(op, Template))
+        estimate = offer_many_rows(template, known(before, template))[0].estimate
+        assert isinstance(estimate, Estimate) and estimate.low_us <= estimate.us <= estimate.high_us
+        times.append(estimate.high_us)
+    assert times[1] > 1.5 * times[0]

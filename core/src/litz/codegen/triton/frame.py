@@ -64,9 +64,9 @@ def find_frame(loop: Loop, plan: KernelPlan, rows: tuple[Range, ...]) -> Frame |
     start = max(moved, key=lambda start: moved[start])
     if is_multiple(start, lanes) or not _is_positive(start) or _overwrites(loop, plan):
         return None
-    own = {var for r in loop.ranges for var in (r.var,)}
-    if not start.free_symbols <= own:
-        return None
+    outer = {r.var for r in loop.ranges}
+    if not start.free_symbols <= outer or bool(outer) > bool(start.free_symbols):
+        return None  # its rows are not those of the outputs
     return Frame(start, row.var, lanes, frozenset(access.buffer for access in fitting))
 
 
@@ -78,7 +78,7 @@ def _fits(access: Access, var: Symbol, plan: KernelPlan) -> bool:
         and site.mask is None
         and access.mode in (None, "set")
         and access.itemsize <= VECTOR // 2
-        and access.buffer not in plan.unaligned
+        and plan.inplace.get(access.buffer, access.buffer) not in plan.unaligned
         and plan.buffers[access.buffer].device.type == "cuda"
         and bool(plan.buffers[access.buffer].layout.span.is_Integer)
         and access.stride(var) == 1

@@ -80,6 +80,11 @@ def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequen
     if context.target.type != "cuda":
         return ()
     program: Program = context.program
+    made = program.buffers[str(template.outputs[0])]
+    rows, columns = map(program.hint, made.layout.size)
+    if rows < LEAST_ROWS or made.dtype not in _HALF:
+        context.verdict(NAME, f"it is for {LEAST_ROWS} rows and more, of bfloat16 or float16")
+        return ()
     found, call = _find(template, program), context.estimate(template)
     if isinstance(found, str):
         context.verdict(NAME, found)
@@ -87,11 +92,6 @@ def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequen
     adds = found.activation.us.get(context.target.capability)
     if adds is None or call is None:
         context.verdict(NAME, "nobody measured it on this device")
-        return ()
-    made = program.buffers[str(template.outputs[0])]
-    rows, columns = map(program.hint, made.layout.size)
-    if rows < LEAST_ROWS or made.dtype not in _HALF:
-        context.verdict(NAME, f"it is for {LEAST_ROWS} rows and more, of bfloat16 or float16")
         return ()
     adds = FIRST_US + adds * rows * columns / 1e6
     if shared_users(program, template, [found.loop.name]):  # a loop could have been fused with it

@@ -73,28 +73,29 @@ def test_what_it_would_not_help_stays(fn: Any, key: torch.Tensor, unfused: Any) 
     assert str(gm.graph) == before
 
 
-def only_dense(*args: Any, **kwargs: Any) -> bool:
-    """As torch has it: there is a fused kernel for masks whose last dimension is contiguous."""
-    return kwargs["attn_mask"].stride(-1) != 1
-
-
-def only_dense_and_repeated(*args: Any, **kwargs: Any) -> bool:
-    return only_dense(**kwargs) or only_repeated(**kwargs)
-
-
-@pytest.mark.parametrize(
-    ("unfused", "wanted"),
-    [(only_dense, ["contiguous"]), (only_dense_and_repeated, ["repeat_interleave", "repeat_interleave", "contiguous"])],
-)
-def test_an_expanded_mask_is_copied(unfused: Any, wanted: list[str]) -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_expanded_mask_is_copied(fused: bool) -> None:
     def fn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
         return F.scaled_dot_product_attention(q, k, v, m.expand(2, 1, 3, 10), enable_gqa=True)
 
     mask = torch.tensor([True, False, True])[:, None]
     gm = captured(fn, Q, K, V, mask)
-    fused_attention(gm, unfused)
-    assert [name for name in calls(gm) if name != "expand"][:-1] == wanted
+    fused_attention(gm, only_repeated if fused else lambda *a, **k: False, lambda query: True)
+    repeats = ["repeat_interleave"] * (2 if fused else 0)
+    assert sorted(calls(gm)[:-1]) == ["contiguous", "expand", *repeats]
     torch.testing.assert_close(gm(mask, Q, K, V)[0], fn(Q, K, V, mask))
+
+
+def test_a_dense_mask_is_not_copied_and_on_a_cpu_none() -> None:
+    gm = captured(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), Q, Q, Q, torch.ones(3, 3).bool())
+    before = str(gm.graph)
+    fused_attention(gm, wants_dense_masks=lambda query: True)
+    assert str(gm.graph) == before
+    expanded = torch.ones(3, 1).bool().expand(3, 3)
+    gm = captured(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), Q, Q, Q, expanded)
+    before = str(gm.graph)
+    fused_attention(gm)
+    assert str(gm.graph) == before
 
 
 def test_nobody_knows_what_torch_would_pick_elsewhere() -> None:

@@ -150,3 +150,14 @@ def test_a_wrong_finish_is_found():
     steps = tuple(replace(kernel, finish=(wrong,)) if step is kernel else step for step in schedule.steps)
     with pytest.raises(IllegalSchedule, match=r"its finish .* has other outputs"):
         check_schedule(replace(schedule, steps=steps))
+
+
+def test_neighbours_in_memory_are_no_pieces():
+    """A short sum over rows, and the norm of each row of what it gives: as pieces, a program would read one column."""
+    w = Writer()
+    for x, rows in (("a", 512), ("b", 520)):
+        w.input(x, rows, 4, 600)
+        w.reduce(f"{x}_sum", "sum", (rows, 600), (4,), lambda i, j, r, x=x: w.load(x, i, r, j))
+        w.reduce(f"{x}_norm", "sum", (rows,), (600,), lambda i, r, x=x: w.load(f"{x}_sum", i, r))
+    schedule = check(w.program("a_sum", "a_norm", "b_sum", "b_norm"), w.args(), GPU)
+    assert not finishing(schedule)

@@ -3,7 +3,7 @@
 In and out: dynamo's graph. Where torch has no fused kernel it computes scores, weights and results one after the other,
 in float32. It has none for heads that share keys (`enable_gqa=True`) with a mask, and none for a mask whose last
 dimension is not contiguous, as an expanded one's. So keys and values are repeated before the call, which is what
-`enable_gqa` means by its definition, and such a mask is copied, where torch has a fused kernel for that. Attention
+`enable_gqa` means by its definition, where torch has a fused kernel for that; and such a mask is copied. Attention
 stays one call then; litz reads keys and masks from before the copies where it has a kernel of its own
 (`litz.contractions.attention.in_place`).
 """
@@ -26,28 +26,35 @@ NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 """Of positional arguments."""
 
 
-def fused_attention(gm: torch.fx.GraphModule, unfused: Unfused = torch_api.is_unfused) -> None:
+def fused_attention(
+    gm: torch.fx.GraphModule,
+    unfused: Unfused = torch_api.is_unfused,
+    wants_dense_masks: Callable[[torch.Tensor], bool] = lambda query: query.device.type == "cuda",
+) -> None:
     """Change the graph where that is known to help."""
     changed = False
     for node in gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention):
-        changed |= _fuse(node, unfused)
+        changed |= _fuse(node, unfused, wants_dense_masks)
     if changed:
         gm.recompile()
 
 
-def _fuse(node: torch.fx.Node, unfused: Unfused) -> bool:
+def _fuse(node: torch.fx.Node, unfused: Unfused, wants_dense_masks: Callable[[torch.Tensor], bool]) -> bool:
     values: Any = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda each: each.meta.get("example_value"))
     args, kwargs = values
     named = {**dict(zip(NAMES, args, strict=False)), **kwargs}
     tensors: list[Any] = [named.get(name) for name in NAMES[:3]]
-    if not all(isinstance(each, torch.Tensor) and each.ndim == 4 for each in tensors) or not unfused(**named):
+    if not all(isinstance(each, torch.Tensor) and each.ndim == 4 for each in tensors):
         return False
-    for change in (_mask_copied(named), _heads_repeated(named), {**_heads_repeated(named), **_mask_copied(named)}):
-        calls = {name: call for name, call in change.items() if call is not None}
-        if calls and not unfused(**_changed(named, calls)):
-            _apply(node, named, calls)
-            return True
-    return False
+    # In pieces or not, a copy of the mask is little beside what is done with it.
+    copied = _mask_copied(named) if wants_dense_masks(tensors[0]) else {}
+    if copied:
+        named = _apply(node, named, copied)
+    repeated = _heads_repeated(named)
+    if repeated and unfused(**named) and not unfused(**_changed(named, repeated)):
+        _apply(node, named, repeated)
+        return True
+    return bool(copied)
 
 
 Method = tuple[str, tuple[Any, ...]]
@@ -56,7 +63,7 @@ Method = tuple[str, tuple[Any, ...]]
 
 def _mask_copied(named: dict[str, Any]) -> dict[str, Method]:
     mask = named.get("attn_mask")
-    if not isinstance(mask, torch.Tensor) or mask.ndim == 0 or mask.stride(-1) == 1:
+    if not isinstance(mask, torch.Tensor) or mask.ndim == 0 or mask.stride(-1) == 1 or mask.shape[-1] == 1:
         return {}
     return {"attn_mask": ("contiguous", ())}
 
@@ -76,7 +83,8 @@ def _changed(named: dict[str, Any], calls: dict[str, Method]) -> dict[str, Any]:
     return {**named, **made, **({"enable_gqa": False} if "key" in calls else {})}
 
 
-def _apply(node: torch.fx.Node, named: dict[str, Any], calls: dict[str, Method]) -> None:
+def _apply(node: torch.fx.Node, named: dict[str, Any], calls: dict[str, Method]) -> dict[str, Any]:
+    """Change the node, and say what its arguments are then."""
     graph: Any = node.graph
     changed = _changed(named, calls)
     for name, (method, arguments) in calls.items():
@@ -91,3 +99,4 @@ def _apply(node: torch.fx.Node, named: dict[str, Any], calls: dict[str, Method])
             node.update_kwarg(name, call)
     if "key" in calls:
         node.update_kwarg("enable_gqa", False)
+    return changed

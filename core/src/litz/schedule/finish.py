@@ -88,6 +88,8 @@ class _Joined:
         finish = as_finish(a.loop, step.loop) if isinstance(a, Kernel) else None
         if finish is None or not isinstance(a, Kernel) or not _is_small(finish, self.program):
             return False
+        if _parts_neighbours(a.loop, finish, self.program):
+            return False
         if exceeds(self.most, *a.loops, finish) or why_not_finish(a.loop, a.finish, finish, self.roots) is not None:
             return False
         if not self.graph.is_contractible(first, second) or self.context.gate.forbids(self.context.pass_name, a.name):
@@ -176,6 +178,13 @@ def _reads_elsewhere(first: Loop, finish: Loop, outer: set[Symbol]) -> str | Non
             if own != theirs and own not in inner:
                 return f"reads {node.buffer} at other outputs than its own"
     return None
+
+
+def _parts_neighbours(first: Loop, finish: Loop, program: Program) -> bool:
+    """Would neighbours in memory that the first loop loads be pieces, which have programs of their own?"""
+    pieces = {r.var for r in first.ranges} - {r.var for r in finish.ranges}
+    loads = (access for access in first.accesses if not access.is_store)
+    return any(access.unit_variable(program.buffers[access.buffer].layout) in pieces for access in loads)
 
 
 def _is_small(finish: Loop, program: Program) -> bool:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from litz.contractions.attention.in_place import InPlace, read_in_place
-from litz.contractions.attention.masked_call import opened, plan_of, replacement
+from litz.contractions.attention.masked_call import plan_of, replacement
+from litz.contractions.attention.opened import opened
 from litz.contractions.attention.plan import AttentionPlan
 from litz.contractions.attention.tiles import Tiles
 from litz.ir import Attention, Program

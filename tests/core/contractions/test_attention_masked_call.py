@@ -12,7 +12,8 @@ from torch._subclasses import FakeTensorMode
 
 pytest.importorskip("triton")
 
-from litz.contractions.attention.masked_call import opened, worked_on
+from litz.contractions.attention.masked_call import worked_on
+from litz.contractions.attention.opened import opened
 from litz.contractions.attention.tiles import Tiles
 from litz.ir import Attention, KernelCall
 from litz.pipeline import schedule_only

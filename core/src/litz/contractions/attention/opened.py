@@ -1,0 +1,89 @@
+"""Masks that were made biases, as masks again. In: an `Attention`. Out: the same whose score has no 0 and -inf added to
+it, and whose mask has no condition that holds everywhere."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+
+from litz.ir import Attention, Loop, Node, Store
+from litz.ir.attention import SCORE
+from litz.ir.build import call
+from litz.ir.index import known_nonnegative
+from litz.ir.intervals import Intervals, conditions
+from litz.ir.node import uncast
+
+
+def opened(attention: Attention) -> Attention:
+    """The attention with a bias of 0 or -inf as a mask, and without conditions that hold everywhere."""
+    score, mask = attention.score, attention.mask
+    if score is None:
+        return attention
+    extents = score.extents
+    value, wanted = score.stores[0].value, [] if mask is None else [mask.stores[0].value]
+    while (parts := _parted(value, attention.hidden)) is not None:
+        value, condition = parts
+        wanted += [] if condition is None else [condition]
+    intervals = Intervals(extents)
+    left = [each for node in wanted for each in conditions(node) if not _holds(each, intervals)]
+    node = None
+    for each in left:
+        node = each if node is None else call("bitwise_and", node, each)
+    untouched = uncast(value).op == "load" and uncast(value).buffer == SCORE
+    return replace(
+        attention,
+        score=None if untouched else _with(score, value),
+        mask=None if node is None else _with(score, node),
+    )
+
+
+def _with(loop: Loop, value: Node) -> Loop:
+    (store,) = loop.stores
+    return replace(loop, stores=(Store(SCORE, store.index, value),))
+
+
+def _parted(value: Node, hidden: float) -> tuple[Node, Node | None] | None:
+    """A score and the condition that what is added to it stands for: 0 where the condition holds, -inf or `hidden`
+    elsewhere. No condition where 0 is added. None where it is another score."""
+    value = uncast(value)
+    if value.op != "add":
+        return None
+    for bias, rest in (value.args, value.args[::-1]):
+        bias = uncast(bias)
+        if _is(bias, 0.0):
+            return rest, None
+        if bias.op != "where":
+            continue
+        condition, yes, no = bias.args[0], uncast(bias.args[1]), uncast(bias.args[2])
+        if _is(yes, 0.0) and _hides(no, hidden):
+            return rest, condition
+        if _is(no, 0.0) and _hides(yes, hidden):
+            return rest, condition.args[0] if condition.op == "bitwise_not" else call("bitwise_not", condition)
+    return None
+
+
+def _is(node: Node, number: float) -> bool:
+    return node.op == "const" and node.attrs[0] == number
+
+
+def _hides(node: Node, hidden: float) -> bool:
+    return _is(node, -math.inf) or _is(node, torch.tensor(hidden, dtype=node.dtype).item()) or _is(node, hidden)
+
+
+def _holds(condition: Node, intervals: Intervals) -> bool:
+    """Does a condition hold at every position, as far as it follows from the ranges of the positions?"""
+    if condition.op == "const":
+        return bool(condition.attrs[0])
+    if condition.op not in ("le", "lt", "ge", "gt") or condition.args[0].dtype.is_floating_point:
+        return False
+    less, greater = (intervals.of(arg) for arg in condition.args)
+    if condition.op in ("ge", "gt"):
+        less, greater = greater, less
+    if less.high is None or greater.low is None:
+        return False
+    return known_nonnegative(greater.low - less.high - (condition.op in ("lt", "gt")))
+
+
+__all__ = ["opened"]

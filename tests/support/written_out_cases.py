@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from litz.contractions.attention.plan import AttentionPlan
 from litz.contractions.attention.tiles import Tiles
@@ -149,6 +150,32 @@ def added_low(query: Any, key: Any, value: Any, mask: Any, least: float | None =
     lowest = torch.finfo(raw.dtype).min if least is None else least
     bias = torch.zeros_like(mask, dtype=raw.dtype).masked_fill(~mask, lowest)
     return (raw + bias).softmax(-1) @ value
+
+
+def in_pieces(query: Any, key: Any, value: Any, mask: Any = None, **given: Any) -> torch.Tensor:
+    """torch's own attention where it has no fused kernel: in float32, and 0 for a row without a key."""
+    with sdpa_kernel(SDPBackend.MATH):
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, **given)
+
+
+def in_pieces_merged(query: Any, key: Any, value: Any, mask: Any) -> torch.Tensor:
+    """As models put heads together afterwards; the mask is expanded."""
+    open_ = (torch.arange(query.shape[2], device=query.device)[:, None] >= 0).expand(query.shape[2], key.shape[2])
+    return in_pieces(query, key, value, mask & open_).transpose(1, 2).flatten(2)
+
+
+def in_pieces_biased(query: Any, key: Any, value: Any, bias: Any) -> torch.Tensor:
+    return in_pieces(query, key, value, bias, scale=0.3)
+
+
+def in_pieces_causal(query: Any, key: Any, value: Any) -> torch.Tensor:
+    return in_pieces(query, key, value, is_causal=True)
+
+
+def in_pieces_summed(query: Any, key: Any, value: Any) -> torch.Tensor:
+    """A sum of two before any rounding: nothing to be narrowed."""
+    with sdpa_kernel(SDPBackend.MATH):
+        return F.scaled_dot_product_attention(query.float(), key.float(), value.float())
 
 
 def added_half(query: Any, key: Any, value: Any, mask: Any) -> torch.Tensor:
@@ -297,6 +324,15 @@ CASES: Mapping[str, Case] = {
     "filled-low-rows-bf16": Case(filled_low, with_more(operands(dtype=BF16), mask(rows=True, holes=True))),
     "added-low-rows": Case(added_low, with_more(operands(), mask(rows=True, holes=True))),
     "added-low-rows-fp16": Case(added_half, with_more(operands(dtype=FP16), mask(rows=True, holes=True))),
+    "pieces": Case(in_pieces, operands(dtype=FP16), loads=3),
+    "pieces-bf16": Case(in_pieces, operands(dtype=BF16), loads=3),
+    "pieces-mask": Case(in_pieces, with_more(operands(dtype=FP16), mask(rows=True, holes=True)), loads=4),
+    "pieces-merged": Case(in_pieces_merged, with_more(operands(dtype=FP16), mask(rows=True)), loads=4),
+    "pieces-merged-bf16": Case(in_pieces_merged, with_more(operands(dtype=BF16), mask(rows=True)), loads=4),
+    "pieces-bias": Case(in_pieces_biased, with_more(operands(dtype=FP16), bias(2, 1, 40, 50)), loads=4),
+    "pieces-causal": Case(in_pieces_causal, operands(queries=64, keys=64, dtype=FP16), loads=3),
+    "pieces-float32": Case(in_pieces, with_more(operands(), mask(rows=True))),
+    "pieces-kept": Case(in_pieces_summed, operands(dtype=FP16)),
     "added-low-rows-bf16": Case(added_low, with_more(operands(dtype=BF16), mask(rows=True, holes=True))),
     "causal": Case(causal, loads=3),
     "causal-more-keys": Case(causal, operands(queries=33, keys=70)),

@@ -26,7 +26,7 @@ from support.eager_models import MODELS, eager_model
 from support.gemm_cases import cpu
 from support.interpreted import interpreted
 from support.retarget import cuda_schedules
-from support.written_out_cases import CASES, attention_of, plain, scores
+from support.written_out_cases import CASES, attention_of, in_pieces_merged, plain, scores
 
 pytestmark = pytest.mark.xdist_group("written-out interpreter")  # the cases run once
 SM_90 = make_target((9, 0))
@@ -251,3 +251,21 @@ def test_a_kernel_that_takes_what_its_call_does_not_name_is_refused() -> None:
     forgetful = replace(whole, operations=(replace(call, name=first.name, args=call.args[1:]),))
     with pytest.raises(ValueError, match="which its call does not name"):
         substituted(before, first, forgetful)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_torchs_own_pieces_are_one_kernel(dtype: torch.dtype) -> None:
+    """In float32, as torch computes attention where it has no fused kernel, with heads put together after it."""
+    decisions: list[Decision] = []
+    given = [torch.randn(4, 12, 384, 64).to(dtype) for _ in range(3)]
+    schedule = scheduled(in_pieces_merged, *given, torch.ones(384, 384).bool(), decisions=decisions)
+    (call,) = schedule.steps
+    assert isinstance(call, KernelCall) and "triton attention" in str(decisions)
+    text = call.source.text
+    assert text.count("tl.dot(rest, ") == text.count("tl.dot(most, ") > 0
+
+
+def test_what_stays_float32_is_not_narrowed() -> None:
+    program, _ = CASES["pieces-kept"].captured()
+    _, found, _ = attention_of(program)
+    assert not found.attention.doubled

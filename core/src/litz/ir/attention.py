@@ -47,7 +47,8 @@ class Attention(Template):
     ranges are (b, h, q, k), which loads `SCORE` at them and stores it there again. None: as it is. mask: a Loop of the
     same ranges, which stores a bool. None: True. group: heads of the query that share one of the key. nothing: what a
     row gives that looks at no key: 0, or NaN as a softmax gives that is written out. hidden: what torch added to the
-    scores of hidden keys where it made the bias of a mask (-65504 for cuDNN, which takes no -inf); else -inf.
+    scores of hidden keys where it made the bias of a mask (-65504 for cuDNN, which takes no -inf); else -inf. doubled:
+    weights count as float32 does beside values of a half type: they are multiplied as two numbers of that type.
     """
 
     query: TensorRef = None  # type: ignore[assignment]
@@ -59,6 +60,7 @@ class Attention(Template):
     blocks: Blocks | None = None
     nothing: float = 0.0
     hidden: float = -math.inf
+    doubled: bool = False
 
     @property
     def group(self) -> Expr:

@@ -406,13 +406,18 @@ class Forward:
             )
         emit("total = total * smaller + tl.sum(weights, 1)")
         element = ELEMENTS[plan.dtype]
+        rounded = [f"weights.to({element})"]
+        if self.attention.doubled:
+            emit(f"most = {rounded[0]}", f"rest = (weights - most.to(tl.float32)).to({element})")
+            rounded = ["most", "rest"]
         for e in self.across:
             masks = [*outside, *e.mask("[None, :]")]
             place = f"values + start * {self.stride(value, 2)} + valuetile{e.number}"
             emit(f"value{e.number} = tl.load({place}{self.given(masks)})")
             emit(f"accumulator{e.number} = accumulator{e.number} * smaller[:, None]")
-            product = f"weights.to({element}), value{e.number}, accumulator{e.number}{plan.precision()}"
-            emit(f"accumulator{e.number} = tl.dot({product})")
+            for part in rounded:
+                product = f"{part}, value{e.number}, accumulator{e.number}{plan.precision()}"
+                emit(f"accumulator{e.number} = tl.dot({product})")
         emit("maximum = greatest")
 
     def use(self, axis: Axis) -> None:

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import sympy
+import torch
 
-from litz.ir import Attention, Buffer, Layout, Loop, Program, Range, TensorRef
+from litz.ir import Attention, Buffer, Layout, Loop, Node, Program, Range, TensorRef
 from litz.ir.attention import SCORE
 from litz.ir.build import load
 from litz.ir.dtypes import FLOAT8, STORED, survives
@@ -73,25 +74,62 @@ def behind(ref: TensorRef, attention: Attention, program: Program) -> TensorRef:
 
 
 def _source(ref: TensorRef, attention: Attention, program: Program) -> TensorRef | None:
-    buffer = program.buffers[ref.buffer]
-    body = _body(buffer.name, attention, program)
-    variables = tuple(map(loop_var, range(4)))
-    ranges = [Range(var, size) for var, size in zip(variables, ref.layout.size, strict=True)]
-    extents = {r.var: r.size for r in ranges}
-    index = position_in(ref.layout, buffer.layout, ranges)
-    if body is None or index is None:
+    found = _expanded(ref, attention, program)
+    if found is None:
         return None
-    value = body.at(load(ref.buffer, index, buffer.dtype), extents)
+    value, buffer = found, program.buffers[ref.buffer]
     while value.op == "cast" and value.dtype.is_floating_point and value.args[0].dtype.is_floating_point:
         stored = value.args[0].dtype
         exact = stored in FLOAT8 and survives(stored, buffer.dtype)
         if value.dtype.itemsize > stored.itemsize and not exact:
             break  # it was widened: a kernel that multiplies the narrow type rounds what the library does not
         value = value.args[0]
+    return _loaded(value, ref, program)
+
+
+def widened(ref: TensorRef, attention: Attention, program: Program) -> tuple[TensorRef, float] | None:
+    """The tensor of a half type that was widened to float32, and multiplied by a number, to make an operand; and that
+    number. None where the operand is made otherwise."""
+    value, factor = _expanded(ref, attention, program), 1.0
+    if value is None or value.dtype != torch.float32:
+        return None
+    while value.op in ("mul", "cast") and value.dtype == torch.float32:
+        if value.op == "mul":
+            left, right = value.args
+            number, value = (left, right) if left.op == "const" else (right, left)
+            if number.op != "const":
+                return None
+            factor *= float(number.attrs[0])
+        else:
+            value = value.args[0]
+    if value.dtype not in (torch.bfloat16, torch.float16):
+        return None
+    found = _loaded(value, ref, program)
+    return None if found is None else (found, factor)
+
+
+def _expanded(ref: TensorRef, attention: Attention, program: Program) -> Node | None:
+    """What an element of a reference is made of, over the four loop variables; None where several loops make it."""
+    buffer = program.buffers[ref.buffer]
+    body = _body(buffer.name, attention, program)
+    ranges = _ranges(ref)
+    index = position_in(ref.layout, buffer.layout, ranges)
+    if body is None or index is None:
+        return None
+    return body.at(load(ref.buffer, index, buffer.dtype), {r.var: r.size for r in ranges})
+
+
+def _ranges(ref: TensorRef) -> list[Range]:
+    return [Range(loop_var(dim), size) for dim, size in enumerate(ref.layout.size)]
+
+
+def _loaded(value: Node, ref: TensorRef, program: Program) -> TensorRef | None:
+    """The reference to what a value loads at every position of another reference; None where it is no plain load."""
     if value.op != "load" or value.indirect or value.mask is not None or not value.dtype.is_floating_point:
         return None
+    ranges = _ranges(ref)
     flat = flat_index(value.index, program.buffers[value.buffer].layout.stride, ZERO)
-    layout = _strided(flat, ref.layout.size, variables, extents)
+    layout = _strided(flat, ref.layout.size, [r.var for r in ranges], {r.var: r.size for r in ranges})
     return None if layout is None else TensorRef(value.buffer, layout)
 
 
@@ -200,4 +238,4 @@ def whole(buffer: Buffer) -> TensorRef:
     return TensorRef(buffer.name, Layout(buffer.layout.size, buffer.layout.stride))
 
 
-__all__ = ["InPlace", "behind", "inlined", "operand_buffers", "read_in_place", "whole"]
+__all__ = ["InPlace", "behind", "inlined", "operand_buffers", "read_in_place", "whole", "widened"]

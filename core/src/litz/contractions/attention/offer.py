@@ -92,7 +92,8 @@ def estimate(plan: AttentionPlan, tiles: Tiles, target: Target, with_body: bool 
     of the scores is counted."""
     program = plan.program
     batch, heads, rows, _ = map(program.hint, plan.size)
-    flops = {plan.dtype: 2 * scores_of(plan) * sum(plan.widths)}
+    key, value = plan.widths
+    flops = {plan.dtype: 2 * scores_of(plan) * (key + value * (1 + plan.attention.doubled))}
     flops[torch.float32] = flops.get(torch.float32, 0.0) + (body_flops(plan) if with_body else 0.0)
     reads = sum(_bytes(ref, program) for ref in plan.attention.refs)
     writes = sum(_bytes(TensorRef(name, program.buffers[name].layout), program) for name in plan.outputs)

@@ -6,7 +6,9 @@ In: the Template of the first product, where it stands. Out: the same as an `Att
 stands for. The softmax is known by what its loops compute, whatever was inlined into which: a maximum and a sum along
 the keys, and a quotient. What becomes of the scores is any pointwise body: a scale, a bias, a mask, a soft cap.
 
-A row that a mask leaves no key is NaN, as in eager. Scores are not rounded to the operands' type in between.
+A row that a mask leaves no key is NaN, as in eager, or 0 where the softmax says so (torch's own, where it computes
+attention in pieces). Scores are not rounded to the operands' type in between. Operands that were widened to float32 and
+whose result is rounded to what they were are multiplied as they were, and weights as two numbers of that type.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from litz.schedule.inline import Body
 from ..epilogue import stands
 from .in_place import behind, inlined, operand_buffers
 from .least import evened
+from .narrow import narrowed
+from .opened import opened
 
 PRODUCTS = ("bmm", "mm")
 MOST_LOOPS = 8
@@ -95,7 +99,8 @@ def find_written_out(first: Template, program: Program) -> WrittenOut:
     weights, value = second.args[:2]
     axes = _axes(weights, between, program)
     softmax = _Softmax(first, between, axes, program)
-    score, mask, scale = _bodies(softmax.score(weights.buffer), axes, first, program)
+    normal, nothing = softmax.score(weights.buffer)
+    score, mask, scale = _bodies(normal, axes, first, program)
     ranges, device = axes.ranges, first.device
     operations: tuple[Operation, ...] = (first, *between, second)
     origins = tuple(dict.fromkeys(name for op in operations for name in op.origins))
@@ -118,13 +123,19 @@ def find_written_out(first: Template, program: Program) -> WrittenOut:
         scale=scale,
         score=body(score),
         mask=body(mask),
-        nothing=math.nan,
+        nothing=nothing,
     )
-    attention = _in_place(attention, program)
     (out,) = (name for name in second.outputs if name is not None)
-    loops = tuple(loop.name for loop in between)
-    absorbs = _absorbed(attention, first, (*loops, second.name), program)
-    return WrittenOut(attention, axes.layout(program.buffers[out].layout), loops, absorbs)
+    layout, own = axes.layout(program.buffers[out].layout), [*(loop.name for loop in between), second.name]
+    narrow = narrowed(attention, layout, program)
+    if narrow is not None:
+        attention, layout = narrow.attention, narrow.out
+        own.append(narrow.rounding)
+    attention = _in_place(attention, program)
+    if nothing == 0:
+        attention = opened(attention)
+    absorbs = _absorbed(attention, first, tuple(own), program)
+    return WrittenOut(attention, layout, tuple(loop.name for loop in between), absorbs)
 
 
 def _between(first: Template, program: Program) -> tuple[tuple[Loop, ...], Template]:
@@ -204,10 +215,12 @@ class _Softmax:
         (self.scores,) = (name for name in first.outputs if name is not None)
         self.writers = {name: loop for loop in between for name in loop.writes}
 
-    def score(self, weights: str) -> Node:
-        """The score whose softmax the weights are."""
+    def score(self, weights: str) -> tuple[Node, float]:
+        """The score whose softmax the weights are, and what a row without a key has."""
         (store,) = self.writers[weights].stores
-        quotient = uncast(self.expanded(store.value, self.axes.mapping))
+        quotient, nothing, hidden = uncast(self.expanded(store.value, self.axes.mapping)), math.nan, None
+        if quotient.op == "where" and _is(quotient.args[1], 0.0):
+            hidden, quotient, nothing = quotient.args[0], uncast(quotient.args[2]), 0.0
         if quotient.op != "div":
             raise NotAttention("")
         score, maximum = self.exponent(quotient.args[0])
@@ -216,7 +229,14 @@ class _Softmax:
         summed = self.reduced(quotient.args[1], "sum")
         if self.exponent(summed) != (score, maximum):
             raise NotAttention("what is divided by is not the sum of the exponentials")
-        return score
+        if hidden is not None and not self.hides(hidden, score):
+            raise NotAttention("rows are set to 0 for another reason than that they have no key")
+        return score, nothing
+
+    def hides(self, condition: Node, score: Node) -> bool:
+        """Does a condition say of a row that all its scores are -inf?"""
+        each = uncast(self.reduced(condition, "all"))
+        return each.op == "eq" and each.args[0] is score and _is(each.args[1], -math.inf)
 
     def exponent(self, node: Node) -> tuple[Node, Node]:
         """Score and maximum of exp(score - maximum)."""
@@ -311,8 +331,12 @@ def _masked(score: Node) -> tuple[Node | None, Node]:
 
 
 def _is_nothing(node: Node) -> bool:
+    return _is(node, -math.inf)
+
+
+def _is(node: Node, number: float) -> bool:
     node = uncast(node)
-    return node.op == "const" and node.attrs[0] == -math.inf
+    return node.op == "const" and node.attrs[0] == number
 
 
 def _scaled(score: Node, mask: Node | None, stand_in: Node) -> tuple[float, Node]:

@@ -176,6 +176,16 @@ def test_a_parser_that_tripped_over_a_thread_tries_again() -> None:
         return "compiled"
 
     assert retried(compile_) == "compiled"
+    problems = [SystemError("AST constructor recursion depth mismatch (before=90, after=136)")]
+
+    def wrapped() -> str:
+        """As Triton reports it of a function that a kernel calls."""
+        try:
+            return compile_()
+        except SystemError as error:
+            raise ValueError("at 29:12") from error
+
+    assert retried(wrapped) == "compiled" and not problems
 
     def broken() -> str:
         raise SystemError("something else")

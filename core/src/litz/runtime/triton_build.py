@@ -164,10 +164,19 @@ def retried(compile_: Callable[[], Any]) -> Any:
     for _ in range(PARSES):
         try:
             return compile_()
-        except SystemError as error:
-            if "recursion depth mismatch" not in str(error):
+        except Exception as error:
+            if not _tripped(error):
                 raise
     return compile_()
+
+
+def _tripped(error: BaseException | None) -> bool:
+    """Was it the parser? Triton wraps what goes wrong in a function that a kernel calls."""
+    while error is not None:
+        if isinstance(error, SystemError) and "recursion depth mismatch" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def make_target(capability: tuple[int, int]) -> Any:

@@ -213,9 +213,11 @@ def _named(value: Node, dtype: torch.dtype, name: str, alone: bool) -> Activatio
 
 @lru_cache(maxsize=1)
 def _places() -> torch.Tensor:
-    """Where functions are compared: close together around 0, and far out; irregular, so that none is hit by chance."""
+    """Where functions are compared: close together around 0, and out to the largest numbers, where one that is clamped
+    differs; irregular, so that none is hit by chance."""
     near = torch.linspace(-6.0, 6.0, 101, dtype=torch.float64) + 0.0137
-    return torch.cat((near, torch.tensor([-300.7, -41.3, -1e-5, 0.0, 1e-5, 41.3, 300.7], dtype=torch.float64)))
+    far = torch.tensor([1e-5, 13.7, 41.3, 300.7, 2.1e3, 3.3e4, 7.1e5, 1.3e9, 1.7e20, 3.1e38], dtype=torch.float64)
+    return torch.cat((near, -far, torch.zeros(1, dtype=torch.float64), far))
 
 
 Known = dict[Node, torch.Tensor | None]

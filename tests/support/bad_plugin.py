@@ -34,7 +34,7 @@ MODULE = """
             if harm == "wrong":
                 mapping[node] = added(copied, aten.mul.Tensor, (new, 1.25), value)
                 continue
-            for _ in range(40):
+            for _ in range(12):
                 order = added(copied, aten.sort.default, (new,), (value, value))
                 part = added(copied, getitem, (order, 0), value)
                 zero = added(copied, aten.mul.Tensor, (part, 0.0), value)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-SHARDS = 4
+SHARDS = min(4, os.cpu_count() or 1)
+"""Processes: each imports torch first."""
 ROOT = Path(__file__).parents[2]
 
 

@@ -32,7 +32,7 @@ SHOWN = 12
     "--against",
     required=True,
     metavar="eager|inductor|COMMIT|OPTIONS",
-    help='What it is held against: eager, inductor, a commit of litz, or options, as "fusion=false".',
+    help='What SCRIPT is compared with: eager, inductor, a commit of litz, or options, as "fusion=false".',
 )
 @click.option("--wrong", is_flag=True, help="Find what makes results differ from eager's, or the script fail.")
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")

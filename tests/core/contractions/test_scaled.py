@@ -144,15 +144,21 @@ def test_an_activation_is_quantised_once_and_by_one_kernel(dynamic: bool) -> Non
 @pytest.mark.skipif(OLD_TORCH, reason="torch 2.11's CPU has one scale a tensor only")
 @pytest.mark.parametrize("rows", [1, 37])
 def test_a_float8_model_on_the_cpu(rows: int) -> None:
-    ws, exact = weights()
-    x = torch.randn(rows, 256).bfloat16()
+    """Over many draws: of one, what float8 rounds otherwise makes a tenth of the error, either way."""
+    torch.manual_seed(0)
     torch._dynamo.reset()
-    with torch.no_grad():
-        got, eager = torch.compile(dynamic_mlp, backend="litz")(x, ws), dynamic_mlp(x, ws)
-        w1, w2, w3 = (w.double() for w in exact)
-        wanted = (F.silu(x.double() @ w1.t()) * (x.double() @ w2.t())) @ w3.t()
-    errors = [((y.double() - wanted).norm() / wanted.norm()).item() for y in (got, eager)]
-    assert errors[0] <= 1.05 * errors[1], errors
+    compiled, ratios = torch.compile(dynamic_mlp, backend="litz"), []
+    for _ in range(20):
+        ws, exact = weights()
+        x = torch.randn(rows, 256).bfloat16()
+        with torch.no_grad():
+            got, eager = compiled(x, ws), dynamic_mlp(x, ws)
+            w1, w2, w3 = (w.double() for w in exact)
+            wanted = (F.silu(x.double() @ w1.t()) * (x.double() @ w2.t())) @ w3.t()
+        errors = [((y.double() - wanted).norm() / wanted.norm()).item() for y in (got, eager)]
+        assert errors[0] <= 1.3 * errors[1], errors
+        ratios.append(errors[0] / errors[1])
+    assert sum(ratios) / len(ratios) <= 1.02, ratios
 
 
 def test_scale_bias_and_activation_are_one_kernel_with_the_product() -> None:

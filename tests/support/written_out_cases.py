@@ -164,6 +164,11 @@ def in_pieces_merged(query: Any, key: Any, value: Any, mask: Any) -> torch.Tenso
     return in_pieces(query, key, value, mask & open_).transpose(1, 2).flatten(2)
 
 
+def in_pieces_joined(query: Any, key: Any, value: Any) -> torch.Tensor:
+    """The result is a part of what else is written."""
+    return torch.cat((in_pieces(query, key, value).transpose(1, 2), value.transpose(1, 2)), 1)
+
+
 def in_pieces_biased(query: Any, key: Any, value: Any, bias: Any) -> torch.Tensor:
     return in_pieces(query, key, value, bias, scale=0.3)
 
@@ -329,6 +334,7 @@ CASES: Mapping[str, Case] = {
     "pieces-mask": Case(in_pieces, with_more(operands(dtype=FP16), mask(rows=True, holes=True)), loads=4),
     "pieces-merged": Case(in_pieces_merged, with_more(operands(dtype=FP16), mask(rows=True)), loads=4),
     "pieces-merged-bf16": Case(in_pieces_merged, with_more(operands(dtype=BF16), mask(rows=True)), loads=4),
+    "pieces-joined": Case(in_pieces_joined, operands(dtype=FP16)),
     "pieces-bias": Case(in_pieces_biased, with_more(operands(dtype=FP16), bias(2, 1, 40, 50)), loads=4),
     "pieces-causal": Case(in_pieces_causal, operands(queries=64, keys=64, dtype=FP16), loads=3),
     "pieces-float32": Case(in_pieces, with_more(operands(), mask(rows=True))),

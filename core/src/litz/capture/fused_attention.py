@@ -46,7 +46,7 @@ def _fuse(node: torch.fx.Node, unfused: Unfused, wants_dense_masks: Callable[[to
     tensors: list[Any] = [named.get(name) for name in NAMES[:3]]
     if not all(isinstance(each, torch.Tensor) and each.ndim == 4 for each in tensors):
         return False
-    # In pieces or not, a copy of the mask is little beside what is done with it.
+    # Copying a mask costs little beside the attention, even where torch still computes that in pieces.
     copied = _mask_copied(named) if wants_dense_masks(tensors[0]) else {}
     if copied:
         named = _apply(node, named, copied)

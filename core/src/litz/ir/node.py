@@ -113,6 +113,12 @@ def uncast(node: Node) -> Node:
     return node
 
 
+def is_number(node: Node, number: float) -> bool:
+    """Is the node, without conversions between floating-point types, this constant?"""
+    node = uncast(node)
+    return node.op == "const" and bool(node.attrs[0] == number)
+
+
 def rewrite(roots: tuple[Node, ...], change: Callable[[Node, tuple[Node, ...]], Node]) -> tuple[Node, ...]:
     """The roots with every node replaced by `change(node, new_args)`, from the leaves up."""
     done: dict[Node, Node] = {}

@@ -12,7 +12,7 @@ import torch
 
 from litz.ir import Attention, Node
 from litz.ir.build import call, const
-from litz.ir.node import rewrite, uncast, walk, with_args
+from litz.ir.node import is_number, rewrite, uncast, walk, with_args
 
 LEAST_HALF = torch.finfo(torch.float16).min
 LEAST_SCALED = -2.3e38
@@ -44,7 +44,7 @@ def least_mask(score: Node | None) -> Node | None:
         condition, yes, no = node.args[0], uncast(node.args[1]), uncast(node.args[2])
         if condition.op == "bitwise_not":
             condition, yes, no = condition.args[0], no, yes
-        if is_least(no) and (score.op == "where" or (yes.op == "const" and yes.attrs[0] == 0)):
+        if is_least(no) and (score.op == "where" or is_number(yes, 0)):
             return condition
     return None
 
@@ -60,18 +60,14 @@ def evened(score: Node) -> Node:
                 if chosen.op != "where":
                     continue
                 condition, yes, no = chosen.args[0], uncast(chosen.args[1]), uncast(chosen.args[2])
-                if _is_zero(yes) and _is_least_half(no):
+                if is_number(yes, 0) and _is_least_half(no):
                     return call("where", condition, other, const(LEAST_HALF, node.dtype))
-                if _is_zero(no) and _is_least_half(yes):
+                if is_number(no, 0) and _is_least_half(yes):
                     return call("where", condition, const(LEAST_HALF, node.dtype), other)
         return with_args(node, args)
 
     (changed,) = rewrite((score,), change)
     return changed
-
-
-def _is_zero(node: Node) -> bool:
-    return node.op == "const" and node.attrs[0] == 0
 
 
 def _is_least_half(node: Node) -> bool:

@@ -53,6 +53,9 @@ def _rounded(attention: Attention, out: Layout, program: Program) -> tuple[str, 
     loop = readers[0] if len(readers) == 1 else None
     if not isinstance(loop, Loop) or name in program.output_buffers:
         return None
+    written = loop.writes[0]
+    if program.buffers[written].kind != "temporary" or written in program.roots or len(program.writers[written]) != 1:
+        return None  # the kernel would have to leave what others write, or a caller's tensor, as it is
     if loop.is_reduction or len(loop.stores) != 1 or not loop.stores[0].is_plain:
         return None
     (store,), node = loop.stores, loop.stores[0].value

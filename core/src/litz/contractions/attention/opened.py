@@ -13,7 +13,7 @@ from litz.ir.attention import SCORE
 from litz.ir.build import call
 from litz.ir.index import known_nonnegative
 from litz.ir.intervals import Intervals, conditions
-from litz.ir.node import uncast
+from litz.ir.node import is_number, uncast
 
 
 def opened(attention: Attention) -> Attention:
@@ -45,31 +45,28 @@ def _with(loop: Loop, value: Node) -> Loop:
 
 
 def _parted(value: Node, hidden: float) -> tuple[Node, Node | None] | None:
-    """A score and the condition that what is added to it stands for: 0 where the condition holds, -inf or `hidden`
-    elsewhere. No condition where 0 is added. None where it is another score."""
+    """Of a sum of a score and a bias, the score and the condition that the bias stands for: the bias is 0 where the
+    condition holds, and -inf or `hidden` elsewhere. No condition where the bias is 0. None for any other value."""
     value = uncast(value)
     if value.op != "add":
         return None
     for bias, rest in (value.args, value.args[::-1]):
-        bias = uncast(bias)
-        if _is(bias, 0.0):
+        if is_number(bias, 0.0):
             return rest, None
+        bias = uncast(bias)
         if bias.op != "where":
             continue
         condition, yes, no = bias.args[0], uncast(bias.args[1]), uncast(bias.args[2])
-        if _is(yes, 0.0) and _hides(no, hidden):
+        if is_number(yes, 0.0) and _hides(no, hidden):
             return rest, condition
-        if _is(no, 0.0) and _hides(yes, hidden):
+        if is_number(no, 0.0) and _hides(yes, hidden):
             return rest, condition.args[0] if condition.op == "bitwise_not" else call("bitwise_not", condition)
     return None
 
 
-def _is(node: Node, number: float) -> bool:
-    return node.op == "const" and node.attrs[0] == number
-
-
 def _hides(node: Node, hidden: float) -> bool:
-    return _is(node, -math.inf) or _is(node, torch.tensor(hidden, dtype=node.dtype).item()) or _is(node, hidden)
+    """Is the node -inf, or `hidden` as its type rounds that number?"""
+    return any(is_number(node, each) for each in (-math.inf, hidden, torch.tensor(hidden, dtype=node.dtype).item()))
 
 
 def _holds(condition: Node, intervals: Intervals) -> bool:

@@ -23,7 +23,7 @@ from litz.ir import Attention, Layout, Loop, Node, Operation, Program, Range, St
 from litz.ir.attention import SCORE
 from litz.ir.build import call, load
 from litz.ir.index import ONE, ZERO, Expr, Symbol, flat_index, loop_var, stride_of
-from litz.ir.node import rewrite, uncast, walk, with_args
+from litz.ir.node import is_number, rewrite, uncast, walk, with_args
 from litz.ir.transform import rename_nodes
 from litz.schedule.inline import Body
 
@@ -219,7 +219,7 @@ class _Softmax:
         """The score whose softmax the weights are, and what a row without a key has."""
         (store,) = self.writers[weights].stores
         quotient, nothing, hidden = uncast(self.expanded(store.value, self.axes.mapping)), math.nan, None
-        if quotient.op == "where" and _is(quotient.args[1], 0.0):
+        if quotient.op == "where" and is_number(quotient.args[1], 0.0):
             hidden, quotient, nothing = quotient.args[0], uncast(quotient.args[2]), 0.0
         if quotient.op != "div":
             raise NotAttention("")
@@ -236,7 +236,7 @@ class _Softmax:
     def hides(self, condition: Node, score: Node) -> bool:
         """Does a condition say of a row that all its scores are -inf?"""
         each = uncast(self.reduced(condition, "all"))
-        return each.op == "eq" and each.args[0] is score and _is(each.args[1], -math.inf)
+        return each.op == "eq" and each.args[0] is score and is_number(each.args[1], -math.inf)
 
     def exponent(self, node: Node) -> tuple[Node, Node]:
         """Score and maximum of exp(score - maximum)."""
@@ -322,21 +322,12 @@ def _masked(score: Node) -> tuple[Node | None, Node]:
     if inner.op != "where":
         return None, score
     condition, yes, no = inner.args
-    if _is_nothing(no):
+    if is_number(no, -math.inf):
         return condition, yes
-    if _is_nothing(yes):
+    if is_number(yes, -math.inf):
         inverse = condition.args[0] if condition.op == "bitwise_not" else call("bitwise_not", condition)
         return inverse, no
     return None, score
-
-
-def _is_nothing(node: Node) -> bool:
-    return _is(node, -math.inf)
-
-
-def _is(node: Node, number: float) -> bool:
-    node = uncast(node)
-    return node.op == "const" and node.attrs[0] == number
 
 
 def _scaled(score: Node, mask: Node | None, stand_in: Node) -> tuple[float, Node]:

@@ -160,6 +160,12 @@ class Loop:
                 found[node] = (symbols_in(expressions(node)) & own).union(*(found[arg] for arg in node.args))
         return found
 
+    def positions_by(self, access: Access) -> frozenset[Symbol]:
+        """The loop variables that the position of an access depends on: by its index, and by data, as what is gathered
+        may lie anywhere."""
+        by_data = (self.variables[node] for node in access.site.indirect)
+        return (access.symbols & self.extents.keys()).union(*by_data)
+
     def at_reduction_level(self, store: Store) -> bool:
         """Is the store made once per point of the reduction ranges too?"""
         inner = {r.var for r in self.reduction_ranges}

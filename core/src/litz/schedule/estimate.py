@@ -84,11 +84,8 @@ class CostModel:
         walks = walks_loading(loop) if loop.reduction_ranges else {}
         found = []
         for access in loop.accesses:
-            buffer, count = self.program.buffers[access.buffer], 1
-            for var, extent in sizes.items():
-                # What is gathered may lie anywhere, so every iteration counts.
-                if access.is_indirect or var in access.symbols:
-                    count *= extent
+            buffer = self.program.buffers[access.buffer]
+            count = prod(sizes[var] for var in loop.positions_by(access))
             amount = min(count * buffer.dtype.itemsize, self.nbytes(access.buffer))
             times = walks.get(access.site, 1) if access.mode in (None, "set") else 2
             found.append(_Traffic(access, amount, access.unit_variable(buffer.layout), times))

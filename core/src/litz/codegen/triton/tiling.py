@@ -96,9 +96,8 @@ def find_traffic(loop: Loop, plan: KernelPlan) -> Traffic:
     """For the hinted sizes."""
 
     def moved(access: Access) -> int:
-        # What is gathered may lie anywhere, so that each position that data give is an element of its own.
-        by_data = frozenset[Symbol]().union(*(loop.variables[node] for node in access.site.indirect))
-        walked = (plan.hint(r.size) for r in loop.all_ranges if r.var in by_data or access.stride(r.var) != 0)
+        positions = loop.positions_by(access)
+        walked = (plan.hint(r.size) for r in loop.all_ranges if r.var in positions)
         return access.itemsize * prod(walked)
 
     return {access: moved(access) for access in distinct(loop.accesses)}

@@ -105,16 +105,21 @@ def copy_speed(device: torch.device) -> float:
     return 2 * source.nbytes / (ms * 1e-3)
 
 
-def kernels(step: Step, device: torch.device, calls: int = 5) -> list[DeviceKernel]:
-    """What one call of the step runs on the device, longest first (torch.profiler)."""
-    on_gpu = device.type == "cuda"
-    kind = torch.profiler.ProfilerActivity.CUDA if on_gpu else torch.profiler.ProfilerActivity.CPU
+def _profiled(step: Step, device: torch.device, calls: int) -> torch.profiler.profile:
+    """What torch.profiler sees of so many calls, after one that is not counted."""
+    activity = torch.profiler.ProfilerActivity
     step()
     _wait(device)
-    with torch.profiler.profile(activities=[kind]) as seen:
+    with torch.profiler.profile(activities=[activity.CUDA if device.type == "cuda" else activity.CPU]) as seen:
         for _ in range(calls):
             step()
         _wait(device)
+    return seen
+
+
+def kernels(step: Step, device: torch.device, calls: int = 5) -> list[DeviceKernel]:
+    """What one call of the step runs on the device, longest first (torch.profiler)."""
+    on_gpu, seen = device.type == "cuda", _profiled(step, device, calls)
     found = [
         DeviceKernel(row.key, row.count / calls, us / calls)
         for row in seen.key_averages()
@@ -127,14 +132,7 @@ def kernels(step: Step, device: torch.device, calls: int = 5) -> list[DeviceKern
 def trace(step: Step, device: torch.device, calls: int = 3) -> list[DeviceKernel]:
     """What one call of the step runs on the device, in order, each with its mean microseconds over the calls; of the
     last call alone where the calls differ in what they run. As `kernels`, operators stand in on a CPU."""
-    on_gpu = device.type == "cuda"
-    kind = torch.profiler.ProfilerActivity.CUDA if on_gpu else torch.profiler.ProfilerActivity.CPU
-    step()
-    _wait(device)
-    with torch.profiler.profile(activities=[kind]) as seen:
-        for _ in range(calls):
-            step()
-        _wait(device)
+    on_gpu, seen = device.type == "cuda", _profiled(step, device, calls)
     events = [e for e in seen.events() if (e.device_type != torch.autograd.DeviceType.CPU) == on_gpu]
     if on_gpu:
         events = [e for e in events if not getattr(e, "is_user_annotation", False)]

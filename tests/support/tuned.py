@@ -23,7 +23,8 @@ class Tuned:
         self.autotune = Autotune(timer)
         extra = [("autotune", self.autotune), ("rivals", Rivals(*functions))]
         self.plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
-        self.options = {"max_autotune": True, "cache_dir": folder, "autotune.in_subprocess": False, **options}
+        given = {"max_autotune": True, "cache_dir": folder, "autotune.in_subprocess": False}
+        self.options = {**given, "autotune.decisions": False, **options}  # contractions only
 
     def __call__(self, fn: Callable[..., Any], *args: Any, dynamic: bool = False) -> Any:
         torch._dynamo.reset()

@@ -18,10 +18,10 @@ from litz.runtime.cache import Cache
 from litz.runtime.peers import Peers
 from litz.schedule.asked import Asked
 from litz.target import make_target
-from litz_plugins import Ask, Target, TargetSpec, Vetoes, unknown_target
+from litz_plugins import Ask, Preferences, Target, TargetSpec, Vetoes, unknown_target
 from litz_plugins.errors import nearest
 from litz_plugins.manager import Plugins, make_plugins
-from litz_plugins.vetoes import read_vetoes
+from litz_plugins.vetoes import read_preferences, read_vetoes
 
 MAKERS = ("lower", "layout", "choose", "fuse", "plan_memory", "cuda_graphs")
 """Who decides, beside the passes: what the option `veto` can leave out by name."""
@@ -40,6 +40,8 @@ class Compiler:
     """The targets made so far: each device's is made once."""
     vetoes: Vetoes = field(default_factory=Vetoes)
     """The decisions that no graph of this compile may take."""
+    preferences: Preferences = field(default_factory=Preferences)
+    """The ways of decisions that are given, whatever they are estimated to take."""
 
     def target_of(self, device: torch.device) -> Target:
         """The target of a device, as it was when this compile first met it. Errors: CalibrationError."""
@@ -71,7 +73,14 @@ def make_compiler(
     opts = make_options(mode, options, plugins.option_specs())
     peers = Peers(torch_api.default_store) if opts.share_builds else None
     cache = Cache(opts.cache_dir, opts.cache, peers)
-    return Compiler(opts, plugins, cache, reports.collectors(), vetoes=_read_vetoes(opts, plugins))
+    return Compiler(
+        opts,
+        plugins,
+        cache,
+        reports.collectors(),
+        vetoes=_read_vetoes(opts, plugins),
+        preferences=_read_preferences(opts, plugins),
+    )
 
 
 def _read_vetoes(options: Options, plugins: Plugins) -> Vetoes:
@@ -82,10 +91,28 @@ def _read_vetoes(options: Options, plugins: Plugins) -> Vetoes:
         vetoes = read_vetoes(options.veto)
     except OSError as error:
         raise InvalidOptionError("veto", options.veto, f"files that can be read: {error}") from error
-    known = {*MAKERS, *(item.name for item in plugins.passes(options))}
-    for maker in sorted(vetoes.makers - known):
+    _check_makers("veto", options.veto, vetoes.makers, options, plugins)
+    return vetoes
+
+
+def _read_preferences(options: Options, plugins: Plugins) -> Preferences:
+    """The option `prefer`. Errors: InvalidOptionError."""
+    try:
+        preferences = read_preferences(options.prefer)
+    except ValueError as error:
+        accepted = f"KEY=WAY, as `litz explain` prints them: {error}"
+        raise InvalidOptionError("prefer", options.prefer, accepted) from error
+    _check_makers("prefer", options.prefer, preferences.makers, options, plugins)
+    return preferences
+
+
+def _check_makers(
+    option: str, given: tuple[str, ...], makers: frozenset[str], options: Options, plugins: Plugins
+) -> None:
+    """Is everybody named who decides? Errors: InvalidOptionError."""
+    known = {*MAKERS, *(item.name for item in plugins.passes(options))} if makers else makers
+    for maker in sorted(makers - known):
         near = nearest(maker, known)
         meant = f" (did you mean {near!r}?)" if near else ""
         accepted = f"keys of {', '.join(sorted(known))}; nobody who decides is called {maker!r}{meant}"
-        raise InvalidOptionError("veto", options.veto, accepted)
-    return vetoes
+        raise InvalidOptionError(option, given, accepted)

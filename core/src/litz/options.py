@@ -101,6 +101,11 @@ class Options:
         "decisions not to take, by their keys, or @FILE with a key a line; `litz bisect` finds them",
         affects_code=False,
     )
+    prefer: tuple[str, ...] = _option(
+        (),
+        "decisions to take in a given way, whatever their estimates say: KEY=WAY, as `litz explain` prints them",
+        affects_code=False,
+    )
     memory_planning: bool = _option(
         True, "let buffers take over the memory of dead ones, and small ones on CUDA share one allocation"
     )

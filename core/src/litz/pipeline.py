@@ -38,11 +38,13 @@ from litz.ir import Program
 from litz.ir.verify import RULES, IllegalProgram, Rule, positions_inside, verify
 from litz.lower import lower
 from litz.report.log import Log
-from litz.runtime.compiled_graph import CompiledGraph
+from litz.runtime.background import Replaceable
+from litz.runtime.compiled_graph import CompiledGraph, Entry
 from litz.runtime.frozen import refusing
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.schedule import Schedule, Step
-from litz_plugins import VETOED, Decision, Estimate, Gate, KernelSource
+from litz.tuning import Lowered, Tuning, Variant
+from litz_plugins import Decision, Estimate, Gate, KernelSource, LayoutPlan
 from litz_plugins.manager import Plugins
 
 
@@ -120,12 +122,50 @@ def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Seq
 def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) -> Made:
     """One graph, through all stages; what a stage raises is passed on."""
     log = log or Log()
-    options, plugins = compiler.options, compiler.plugins
-    plugins.compile_started(graph, options)
+    compiler.plugins.compile_started(graph, compiler.options)
+    tuning = Tuning(graph, compiler, log, partial(_make_variant, graph))
+    chosen = tuning.chosen()
+    try:
+        made = _make_code(graph, chosen, compiler)
+    finally:
+        log.running = chosen.log.running
+    return replace(made, compiled=_improving(graph, made.compiled, tuning, compiler))
 
-    prepared = prepare_graph(graph, compiler, log)
-    schedule = schedule_prepared(prepared, compiler, log)
-    plan = plan_schedule(schedule, compiler, log)
+
+def _make_variant(graph: Graph, compiler: Compiler, log: Log, lowered: Lowered | None = None) -> Variant:
+    """The first half of a compile: from the graph, or from where it was lowered before, to a schedule."""
+    if lowered is None:
+        lowered = lower_graph(graph, compiler, log)
+        lowered = replace(lowered, log=log.branch())  # other variants begin here
+    else:
+        log = lowered.log.branch()
+        log.gate.preferences = compiler.preferences
+    return Variant(lowered, schedule_lowered(lowered, compiler, log), log)
+
+
+def _improving(graph: Graph, compiled: CompiledGraph, tuning: Tuning, compiler: Compiler) -> CompiledGraph:
+    """What a graph became, with the search in the background that tuning asked for."""
+    job = tuning.job
+    if job is None:
+        return compiled
+
+    def search(stopped: Callable[[], bool]) -> Entry | None:
+        found = job(stopped)
+        if found is None:
+            return None
+        other = _make_code(graph, found, compiler).compiled
+        if other.output_strides != compiled.output_strides:
+            return None  # the backward is compiled for what is saved as it is now
+        return other.entry
+
+    return replace(compiled, entry=Replaceable(compiled.entry, search, graph.name))
+
+
+def _make_code(graph: Graph, variant: Variant, compiler: Compiler) -> Made:
+    """The second half of a compile: from a schedule to code that runs."""
+    options, plugins, log = compiler.options, compiler.plugins, variant.log
+    prepared = variant.lowered.graph
+    plan = plan_schedule(variant.schedule, compiler, log)
     with log.stage("generate"):
         plan, sources = merge_equal(plan, generate(plan, compiler, log.note), log.note)
         wrapper = generate_wrapper(plan, sources)
@@ -164,7 +204,9 @@ def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> 
 def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
     """The graph after the graph passes, its tensors in the layouts that a plugin chose."""
     options, plugins = compiler.options, compiler.plugins
-    log.gate = Gate(graph.name, compiler.vetoes, log.gate.taken, log.gate.left_out)
+    log.gate = Gate(
+        graph.name, compiler.vetoes, log.gate.taken, log.gate.left_out, compiler.preferences, log.gate.weighed
+    )
     with log.stage("graph passes"):
         if options.freezing:
             graph = freeze(graph)
@@ -176,14 +218,24 @@ def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
         graph = decompose(passed, added, decompositions(compiler), _kept_whole(compiler)) if added else passed
         needs = _layout_needs(compiler)
         planned = plugins.select_layout(graph, options, needs.of, compiler.target_of)
-        if planned is not None and (planned[1].strides or planned[1].conversions) and not log.gate.take("layout"):
-            log.note(Decision("graph", graph.name, "layouts left alone", VETOED, plugin=planned[0]))
-        elif planned is not None:
-            graph = apply_layout(graph, planned[1], planned[0], log.note, needs.of)
-            log.attachments.update(planned[1].attachments)
-            if graph.frozen_values:
-                graph = fold_frozen(graph)  # the conversions of weights
+        if planned is not None:
+            graph = _with_layouts(graph, *planned, log, needs)
     return graph
+
+
+def _with_layouts(graph: Graph, plugin: str, plan: LayoutPlan, log: Log, needs: LayoutNeeds) -> Graph:
+    """The graph with a plan of layouts, unless that is to be left alone."""
+    if plan.strides or plan.conversions:
+        applied, why = log.gate.weigh("layout", "", plan.pays, *(plan.us or (None, None)))
+        if not applied:
+            log.attachments.update(plan.attachments)
+            notes = [] if why else plan.decisions
+            for note in notes or [Decision("graph", graph.name, "layouts left alone", why, plugin=plugin)]:
+                log.note(note)
+            return graph
+    graph = apply_layout(graph, plan, plugin, log.note, needs.of)
+    log.attachments.update(plan.attachments)
+    return fold_frozen(graph) if graph.frozen_values else graph  # the conversions of weights
 
 
 def _kept_whole(compiler: Compiler) -> frozenset[Any]:
@@ -198,12 +250,31 @@ def _layout_needs(compiler: Compiler) -> LayoutNeeds:
 
 def schedule_prepared(graph: Graph, compiler: Compiler, log: Log) -> Schedule:
     """From a graph that is final to its schedule, and to those for other sizes where the options name some."""
+    return schedule_lowered(Lowered(graph, _lowered(graph, compiler, log), log), compiler, log)
+
+
+def lower_graph(graph: Graph, compiler: Compiler, log: Log) -> Lowered:
+    """The stages that depend on the graph alone: its passes, layouts and lowering."""
+    prepared = prepare_graph(graph, compiler, log)
+    return Lowered(prepared, _lowered(prepared, compiler, log), log)
+
+
+def _lowered(graph: Graph, compiler: Compiler, log: Log) -> Program:
     with log.stage("lower"):
         program = _lower(graph, compiler, log)
         # What a lowering leaves unchecked would be read or written outside of a buffer: that is looked at always.
         _verify(program, graph, RULES if compiler.options.debug else (positions_inside,))
+    return program
+
+
+def schedule_lowered(lowered: Lowered, compiler: Compiler, log: Log) -> Schedule:
+    """From a program to its schedule, and to those for other sizes."""
     return schedule_by_size(
-        graph, program, compiler.options.sizes, lambda program, log: _schedule_program(program, compiler, log), log
+        lowered.graph,
+        lowered.program,
+        compiler.options.sizes,
+        lambda program, log: _schedule_program(program, compiler, log),
+        log,
     )
 
 

@@ -59,7 +59,7 @@ from litz_plugins.records import (
     TemplateSpec,
     unknown_target,
 )
-from litz_plugins.vetoes import VETOED, Gate, Vetoes
+from litz_plugins.vetoes import VETOED, Gate, Preferences, Vetoes, Weighed
 
 __version__ = "0.1.0"
 
@@ -97,6 +97,7 @@ __all__ = [
     "PluginLoadError",
     "PluginWarning",
     "Plugins",
+    "Preferences",
     "Share",
     "Stage",
     "Target",
@@ -105,6 +106,7 @@ __all__ = [
     "TemplateSpec",
     "UnknownHookError",
     "Vetoes",
+    "Weighed",
     "__version__",
     "hookimpl",
     "make_plugins",

@@ -381,6 +381,11 @@ class Plugins:
         arguments = {"graph": graph, "options": options, "needs": needs, "target_of": target_of}
         return self._first("litz_select_layout", arguments, _one(LayoutPlan))
 
+    def tune(self, tuning: Any) -> Any:
+        """The variant of a graph that the first plugin with an opinion chooses; None if nobody has one."""
+        found = self._first("litz_tune", {"tuning": tuning}, _anything)
+        return None if found is None else found[1]
+
     # ------------------------------------------------------------------------------------------------ hooks: observers
 
     def compile_started(self, graph: Graph, options: OptionsView) -> None:

@@ -275,6 +275,19 @@ class PassContext:
         """
         return self.gate.take(self.pass_name, about)
 
+    def weigh(self, about: str, pays: bool, without_us: float | None, with_us: float | None) -> tuple[bool, str]:
+        """As `allows`, of a decision whose estimates are known: is it taken, and why, '' for what the estimates say.
+
+        pays: what these say. without_us, with_us: what all that it is about is expected to take, in µs. Ask also where
+        it does not pay: what is close is measured under `mode="max-autotune"`, and the option `prefer` names a way.
+        """
+        return self.gate.weigh(self.pass_name, about, pays, without_us, with_us)
+
+    def choose(self, about: str, ways: Sequence[tuple[str, float | None]], best: str, without: str) -> tuple[str, str]:
+        """As `weigh`, of a decision with several ways: which, and why. ways: each with its µs. without: of them, what
+        there is if nothing is decided."""
+        return self.gate.choose(self.pass_name, about, ways, best, without)
+
     def record(
         self,
         subject: str,
@@ -447,7 +460,8 @@ class LayoutPlan:
     channels-last NCHW tensor; a result of an op with several is named by its getitem node. reasons: node name -> why.
     Nodes that are not named keep their layout. conversions: copies to insert. decisions: more for the record (a graph
     that was left alone, say). attachments: file name -> text, for the report's folder; a ".txt" is shown by
-    `litz explain`, a ".svg" in the HTML page.
+    `litz explain`, a ".svg" in the HTML page. us: what all that it is about is expected to take as traced, and as
+    planned; None where nobody knows. pays: is it to be applied? One that is not may still be measured.
     """
 
     strides: Mapping[str, tuple[int, ...]]
@@ -456,6 +470,8 @@ class LayoutPlan:
     decisions: tuple[Decision, ...] = ()
     keep_outputs: bool = True
     attachments: Mapping[str, str] = field(default_factory=dict)
+    us: tuple[float, float] | None = None
+    pays: bool = True
 
     def __post_init__(self) -> None:
         for name, order in self.strides.items():

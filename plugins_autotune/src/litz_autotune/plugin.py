@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from litz.schedule.choices import fits
 from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, TemplateSpec, hookimpl
 from litz_plugins.records import Choice
 
+from .decisions import tune_decisions
 from .pool import InProcess, Runner, WorkerPool
 from .race import Forget
 from .results import Counters
@@ -34,10 +37,29 @@ class Autotune:
     """
 
     def __init__(self, timer: Timer | None = None) -> None:
-        self.counters = Counters()
+        self.counters, self.timer = Counters(), timer
         self._raced = 0
         self._runners: dict[tuple[int | None, ...] | str, Runner] = {}
-        self.tuner = Tuner(self._runner, self.counters, timer, _rejections)
+        self._first = self.make_tuner()
+        self._beside = threading.local()
+
+    def make_tuner(self, background: bool = False) -> Tuner:
+        """A tuner with a budget of its own."""
+        return Tuner(self._runner, self.counters, self.timer, _rejections, background)
+
+    @property
+    def tuner(self) -> Tuner:
+        """That of the compile that runs; in a thread in the background it has its own."""
+        return getattr(self._beside, "tuner", self._first)
+
+    @contextmanager
+    def beside(self, tuner: Tuner) -> Iterator[None]:
+        """Have this thread's decisions taken by a tuner of its own."""
+        self._beside.tuner = tuner
+        try:
+            yield
+        finally:
+            del self._beside.tuner
 
     @hookimpl
     def litz_register_options(self) -> Sequence[OptionSpec]:
@@ -47,6 +69,12 @@ class Autotune:
             OptionSpec("fusion", bool, True, "a contraction's kernel may do its users and producers too"),
             OptionSpec("search_cache", bool, False, "use what was measured before where nothing is measured"),
             OptionSpec("budget_s", float, 120.0, "seconds that one graph may spend on measuring"),
+            OptionSpec(
+                "decisions", bool, True, "fusions, splits, layouts and the like that are close are measured too"
+            ),
+            OptionSpec(
+                "background", bool, False, "measure once a graph was called; swap in what wins between two calls"
+            ),
             OptionSpec("timeout", float, 30.0, "seconds after which a measurement is given up"),
             OptionSpec("in_subprocess", bool, True, "measure in another process, which may crash"),
             OptionSpec("multi_device", bool, False, "screen candidates on all devices of the same name"),
@@ -88,6 +116,10 @@ class Autotune:
         if isinstance(context.operation, (Attention, AttentionBackward)):
             return None  # it is measured with made-up tensors, and lists of blocks cannot be made up
         return self.tuner.select(choices, context)
+
+    @hookimpl
+    def litz_tune(self, tuning: Any) -> Any:
+        return tune_decisions(tuning, self)
 
     @hookimpl
     def litz_estimate_runtime(self, operation: Any) -> Estimate | None:

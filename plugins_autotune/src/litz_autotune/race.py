@@ -26,6 +26,7 @@ from litz.options import Options
 from litz.pipeline import Compiler, build, generate
 from litz.runtime.cache import Cache
 from litz.schedule import make_schedule
+from litz.schedule.schedule import Schedule
 from litz_plugins.errors import describe
 from litz_plugins.manager import Plugins, make_plugins
 
@@ -136,15 +137,27 @@ class _Held:
 
 def executable(program: Program, options: Options, cache: Cache) -> Callable[[list[Any]], Sequence[Any]]:
     """The program as litz would run it: fused, generated and built, with core's own plugins only."""
-    options = options.replace(max_autotune=False, cuda_graphs=False, report_dir=None)
-    plugins = core_plugins()
-    compiler = Compiler(options, plugins, cache, reports.collectors())
-    target_of = compiler.target_of
+    compiler = _compiler(options, cache)
+    options, plugins, target_of = compiler.options, compiler.plugins, compiler.target_of
     schedule = make_schedule(program, target_of=target_of, options=options)
-    schedule = plugins.run_passes("schedule", schedule, options, target_of=target_of)
-    plan = plan_execution(schedule, options=options, target_of=target_of)
+    return scheduled(plugins.run_passes("schedule", schedule, options, target_of=target_of), compiler)
+
+
+def executable_schedule(schedule: Schedule, options: Options, cache: Cache) -> Callable[[list[Any]], Sequence[Any]]:
+    """The same for what is scheduled already: these very kernels."""
+    return scheduled(schedule, _compiler(options, cache))
+
+
+def scheduled(schedule: Schedule, compiler: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
+    """A schedule as code that runs."""
+    plan = plan_execution(schedule, options=compiler.options, target_of=compiler.target_of)
     sources = generate(plan, compiler)
     return build(plan, sources, generate_wrapper(plan, sources), compiler)
+
+
+def _compiler(options: Options, cache: Cache) -> Compiler:
+    options = options.replace(max_autotune=False, cuda_graphs=False, report_dir=None)
+    return Compiler(options, core_plugins(), cache, reports.collectors())
 
 
 @functools.cache
@@ -153,11 +166,14 @@ def core_plugins() -> Plugins:
     return make_plugins(builtin_plugins(), entry_points=())
 
 
-def make_inputs(program: Program) -> list[Any]:
-    """Tensors with the sizes (symbolic ones by their hints), strides and dtypes of the program's inputs, and sizes."""
+def make_inputs(program: Program, generator: torch.Generator | None = None) -> list[Any]:
+    """Tensors with the sizes (symbolic ones by their hints), strides and dtypes of the program's inputs, and sizes.
+    generator: of the program's device; None for torch's own, whose state changes."""
     within = _positions(program)
     return [
-        _tensor(program.buffers[item], program.hint, within.get(item)) if isinstance(item, str) else program.hint(item)
+        _tensor(program.buffers[item], program.hint, within.get(item), generator)
+        if isinstance(item, str)
+        else program.hint(item)
         for item in program.inputs
     ]
 
@@ -180,18 +196,21 @@ _WRAPPING = frozenset({"load", "const", "lt", "add", "where"})
 """What a position goes through that may count from the end."""
 
 
-def _tensor(buffer: Buffer, hint: Callable[[Any], int], positions: int | None = None) -> torch.Tensor:
+def _tensor(
+    buffer: Buffer, hint: Callable[[Any], int], positions: int | None, generator: torch.Generator | None
+) -> torch.Tensor:
     """positions: the tensor's elements are positions, of so many."""
     layout = buffer.layout
     count = max(1, hint(layout.span))
-    if buffer.dtype.is_floating_point and buffer.dtype.itemsize > 1:
-        storage = torch.empty(count, dtype=buffer.dtype, device=buffer.device).normal_()
+    here: dict[str, Any] = {"device": buffer.device, "dtype": buffer.dtype}
+    if (buffer.dtype.is_floating_point or buffer.dtype.is_complex) and buffer.dtype.itemsize > 1:
+        storage = torch.empty(count, **here).normal_(generator=generator)
     elif buffer.dtype.is_floating_point:
-        storage = torch.randn(count, device=buffer.device).to(buffer.dtype)
+        storage = torch.randn(count, device=buffer.device, generator=generator).to(buffer.dtype)
     elif buffer.dtype == torch.int8:
-        storage = torch.randint(-8, 8, (count,), dtype=torch.int8, device=buffer.device)
+        storage = torch.randint(-8, 8, (count,), generator=generator, **here)
     elif positions and buffer.dtype in (torch.int32, torch.int64):
-        storage = torch.randint(0, positions, (count,), dtype=buffer.dtype, device=buffer.device)
+        storage = torch.randint(0, positions, (count,), generator=generator, **here)
     else:
         storage = torch.zeros(count, dtype=buffer.dtype, device=buffer.device)  # a position that is in range
     return storage.as_strided([hint(size) for size in layout.size], [hint(step) for step in layout.stride])

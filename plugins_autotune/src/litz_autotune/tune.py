@@ -34,6 +34,7 @@ from .timing import Measurement, Timer, can_measure
 LIBRARY_BACKEND = "library"
 TEMPLATE_BACKEND = "triton"
 
+LATER = "it is measured in the background, once the graph was called"
 UNKNOWN = "not measured before, and max_autotune is off"
 
 Rejections = Callable[[ChoiceContext], Sequence[tuple[str, str]]]
@@ -42,7 +43,8 @@ Rejections = Callable[[ChoiceContext], Sequence[tuple[str, str]]]
 class Tuner:
     """Takes the decisions. runner: gives what measures under some options, on a device of
     a type and index. timer: instead of the device's, for tests.
-    rejections: what templates left out of their offers, and why, for the error where nothing can run."""
+    rejections: what templates left out of their offers, and why, for the error where nothing can run. background: it
+    works beside the calls of a graph, so that it may measure what `autotune.background` leaves for then."""
 
     def __init__(
         self,
@@ -50,9 +52,13 @@ class Tuner:
         counters: Counters,
         timer: Timer | None = None,
         rejections: Rejections = lambda context: (),
+        background: bool = False,
     ) -> None:
         self.runner, self.counters, self.timer, self.rejections = runner, counters, timer, rejections
+        self.background = background
         self.budget = Budget()
+        self.decided: set[str] = set()
+        """The contractions that were measured, by name."""
         self._remotes: dict[str, RemoteStore] = {}
         self._seen: dict[str, Record] = {}  # of this compile: equal problems are measured once, whatever is kept
         self._contested: dict[str, Contested] = {}  # of this compile
@@ -62,6 +68,7 @@ class Tuner:
     def start(self, budget: float) -> None:
         """A compile begins, which may spend `budget` seconds on measurements."""
         self.budget = Budget(budget)
+        self.decided.clear()
         self._seen.clear()
         self._contested.clear()
 
@@ -78,12 +85,16 @@ class Tuner:
         if self.timer is None and not can_measure(torch.device(context.target.type)):
             return self._unmeasured(library if library_allowed else None, offers, context)
         contest = make_contest(context, offers)
-        if is_measured(context.options, context.operation.kind):
+        self.decided.add(context.operation.name)
+        later = context.options["autotune.background"] and not self.background
+        if is_measured(context.options, context.operation.kind) and not later:
             record = self._record(contest, offers, context)
             if library_allowed and _is_unmeasured(record, offers):
                 return self._estimated(choices, context)
         else:
             known = self._known(contest, context)
+            if known is None and later and library_allowed and is_measured(context.options, context.operation.kind):
+                return self._estimated(choices, context, LATER)
             if known is None:
                 return self._unknown(library if library_allowed else None, offers, context)
             record = known
@@ -111,11 +122,11 @@ class Tuner:
         context.record(chosen.name, reason, estimated, plugin="autotune")
         return chosen
 
-    def _estimated(self, choices: Sequence[Choice], context: ChoiceContext) -> Choice:
+    def _estimated(self, choices: Sequence[Choice], context: ChoiceContext, why: str = OVER_BUDGET) -> Choice:
         """What the estimates choose, for a contraction that nothing was measured of."""
         chosen = by_estimate(choices, context) or choices[0]
         estimated = [(c.name, None if c.estimate is None else c.estimate.us) for c in choices]
-        context.record(chosen.name, f"by its estimate: {OVER_BUDGET}", estimated, plugin="autotune")
+        context.record(chosen.name, f"by its estimate: {why}", estimated, plugin="autotune")
         return chosen
 
     def _unknown(self, library: Choice | None, offers: Sequence[Choice], context: ChoiceContext) -> Choice:

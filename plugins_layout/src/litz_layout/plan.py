@@ -27,10 +27,7 @@ def make_plan(graph: Graph, problem: Problem, forced: bool = False) -> LayoutPla
     labels = solve(problem)
     before, after = energy(problem, traced), energy(problem, labels)
     costs = () if forced else (("as traced", before), ("planned", after))
-    if labels != traced and not forced and before - after < LEAST * before:
-        reason = f"a plan would save {before - after:.1f} of {before:.0f} µs, less than the estimate is good for"
-        decision = Decision("graph", graph.name, "layouts left alone", reason, costs)
-        return LayoutPlan({}, decisions=(decision,), attachments=_attachments(graph, problem, traced, ()))
+    pays = forced or before - after >= LEAST * before
     if labels == traced:
         decision = Decision("graph", graph.name, "layouts left alone", why_left_alone(problem), costs)
         return LayoutPlan({}, decisions=(decision,), attachments=_attachments(graph, problem, labels, ()))
@@ -49,7 +46,12 @@ def make_plan(graph: Graph, problem: Problem, forced: bool = False) -> LayoutPla
     )
     decision = Decision("graph", graph.name, "layouts planned", reason, costs)
     attachments = _attachments(graph, problem, labels, conversions)
-    return LayoutPlan(strides, reasons, conversions, (decision,), attachments=attachments)
+    if not pays:
+        reason = f"a plan would save {before - after:.1f} of {before:.0f} µs, less than the estimate is good for"
+        decision = Decision("graph", graph.name, "layouts left alone", reason, costs)
+        attachments = _attachments(graph, problem, traced, ())
+    us = None if forced else (before, after)
+    return LayoutPlan(strides, reasons, conversions, (decision,), attachments=attachments, us=us, pays=pays)
 
 
 def _attachments(

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -74,6 +75,8 @@ class Node:
 
 
 _table: WeakValueDictionary[tuple[Any, ...], Node] = WeakValueDictionary()
+_adding = Lock()
+"""Two threads that compile must not both make a node with the same parts."""
 
 
 def _key(attr: Any) -> Any:
@@ -86,8 +89,10 @@ def intern(op: str, dtype: torch.dtype, args: tuple[Node, ...], attrs: tuple[Any
     key = (op, dtype, tuple(map(id, args)), tuple(map(_key, attrs)))
     found = _table.get(key)
     if found is None:
-        found = Node(op, dtype, args, attrs)
-        _table[key] = found
+        with _adding:
+            found = _table.get(key)
+            if found is None:
+                found = _table[key] = Node(op, dtype, args, attrs)
     return found
 
 

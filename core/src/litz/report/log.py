@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Decision, Gate
@@ -23,6 +23,23 @@ class Log:
     contractions: list[ContractionRecord] = field(default_factory=list)
     running: str = "start"
     gate: Gate = field(default_factory=Gate)
+
+    def branch(self) -> Log:
+        """A log of its own that begins with what is in this one."""
+        gate = replace(
+            self.gate,
+            taken=dict(self.gate.taken),
+            left_out=dict(self.gate.left_out),
+            weighed=dict(self.gate.weighed),
+        )
+        return Log(
+            list(self.decisions),
+            dict(self.seconds),
+            dict(self.attachments),
+            list(self.contractions),
+            self.running,
+            gate,
+        )
 
     def note(self, decision: Decision) -> None:
         self.decisions.append(decision)

@@ -190,6 +190,18 @@ def check_order(program: Program, numbers: Sequence[int]) -> frozenset[int]:
     return frozenset(place + start for place in later)
 
 
+def _way(template: Template, choices: Sequence[Choice], chosen: Choice, plugin: str, gate: Gate) -> tuple[str, str]:
+    """What the gate makes of a choice: its name, and why, '' for the choice itself."""
+    names = [choice.name for choice in choices]
+    if plugin == "core" and len(set(names)) == len(names):
+        ways = [(choice.name, None if choice.estimate is None else choice.estimate.us) for choice in choices]
+        return gate.choose(MAKER, template.name, ways, chosen.name, names[0])
+    # Measured already, or by whoever knows better: yes or no.
+    if chosen is choices[0] or gate.take(MAKER, template.name):
+        return chosen.name, ""
+    return names[0], VETOED
+
+
 def choose_templates(
     program: Program,
     offer: Offer,
@@ -224,8 +236,10 @@ def _decide(
     selected = select(template, program, choices)
     plugin, chosen = ("core", library) if selected is None else selected
     reason = "the library call" if chosen is library else f"chosen by {plugin}"
-    if chosen is not library and not gate.take(MAKER, template.name):
-        chosen, reason, plugin = library, VETOED, "core"
+    way, why = _way(template, choices, chosen, plugin, gate)
+    if why:
+        chosen = next(choice for choice in choices if choice.name == way)
+        reason, plugin = why, "core"
     account(template, program, choices, chosen, plugin)
     if offers:
         considered = tuple((c.name, None if c.estimate is None else c.estimate.us) for c in choices)

@@ -15,7 +15,7 @@ from itertools import islice
 
 from litz.ir import Extern, Loop, Program, Wait
 from litz.units import size_text
-from litz_plugins import VETOED, Decision, Gate
+from litz_plugins import Decision, Gate
 from litz_plugins.vetoes import key_of
 
 from .contracted import ContractedGraph
@@ -163,8 +163,8 @@ class _Fusion:
             return False
         cost = self.costs.cost(found)
         pays, reason = _weighed(a.cost, b.cost, cost)
-        if pays and not self.gate.take(MAKER, _pair(a, b)):
-            pays, reason = False, VETOED
+        pays, why = self.gate.weigh(MAKER, _pair(a, b), pays, a.cost.us + b.cost.us, cost.us)
+        reason = why or reason
         self._record(a, b, pays, reason, cost)
         if pays:
             self._contract(first, second, found, cost)

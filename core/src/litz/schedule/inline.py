@@ -106,17 +106,24 @@ class _Inliner:
             reason, by = self._obstacle(loop, changes.values()), "core"
         except TooComplex as found:
             reason, by = str(found), "core"
-        if reason is None and not free:
-            reason, by = self._weighed(position, loop, changes)
-        if reason is None and not self.context.allows(loop.name):
-            reason, by = VETOED, "core"
+        given = ""
+        if reason is None and free:
+            reason = None if self.context.allows(loop.name) else VETOED
+        elif reason is None:
+            before, after, by = self._weighed(position, loop, changes)
+            # A tie goes to fusion, which computes once; unless there is one reader, and it is the same either way.
+            pays = after < before or (len(changes) == 1 and after <= before)
+            pays, given = self.context.weigh(loop.name, pays, before, after)
+            by = "core" if given else by
+            costs = f"recompute costs more than the bytes it saves: {after:.4g} µs against {before:.4g} µs"
+            reason = None if pays else given or costs
         if reason is not None:
             self.context.record(f"{loop.name} into its readers", "kept", reason, plugin=by, about=loop.name)
             return False
         for n, change in changes.items():
             self._replace(n, *change)
         names = ", ".join(result.name for _, result in changes.values())
-        reason = "recompute costs less than the round trip"
+        reason = given or "recompute costs less than the round trip"
         self.context.record(f"{loop.name} into {names}", "inlined", reason, plugin=by, about=loop.name)
         if not stays:
             self.operations[position] = None
@@ -148,9 +155,9 @@ class _Inliner:
                 return f"too many reads: {result.name} would touch more than {target.most_buffers} buffers"
         return None
 
-    def _weighed(self, position: int, loop: Loop, changes: Mapping[int, Change]) -> tuple[str | None, str]:
-        """Why the loop had better be kept, by what it takes to compute a value again and to write and read it, None if
-        it had not; and who decides."""
+    def _weighed(self, position: int, loop: Loop, changes: Mapping[int, Change]) -> tuple[float, float, str]:
+        """What the loop and its readers take as they are, where a value is written and read, and inlined, where it is
+        computed again (µs); and who decides."""
         points = self.costs.hint(loop.numel)
         written = self.costs.nbytes(loop.stores[0].buffer) / self.costs.target(loop.device).usual_bandwidth
         before = after = 0.0
@@ -171,11 +178,7 @@ class _Inliner:
             before += asked[-1].us
         elif len(changes) > 1:
             before += written
-        # A tie goes to fusion, which computes once; unless there is one reader, and it is the same either way.
-        if after < before or (len(changes) == 1 and after <= before):
-            return None, deciding(*asked)
-        reason = f"recompute costs more than the bytes it saves: {after:.4g} µs against {before:.4g} µs"
-        return reason, deciding(*asked)
+        return before, after, deciding(*asked)
 
     def _goes_with(self, reader: Loop, loop: Loop, points: int) -> bool:
         """Could the two be fused over one iteration space?"""

@@ -18,7 +18,7 @@ from litz.ir.index import ONE, Expr, Symbol, floordiv, loop_var, product, reduct
 from litz.ir.node import with_args
 from litz.ir.reductions import REDUCTIONS, Reduction, State
 from litz.ir.transform import map_stores, rename_nodes
-from litz_plugins import VETOED, PassContext, Target
+from litz_plugins import PassContext, Target
 
 from .estimate import CostModel, deciding
 
@@ -58,13 +58,12 @@ def _considered(
     how = " x ".join(f"{part.pieces} of {part.chunk}" for part in parts)
     considered = (("whole", whole), ("split", split))
     subject = f"reduction {operation.name}"
-    if split >= whole:
-        context.record(subject, "whole", "one more kernel costs more than it gains", considered, by)
+    pays, why = context.weigh(operation.name, split < whole, whole, split)
+    if not pays:
+        reason = why or "one more kernel costs more than it gains"
+        context.record(subject, "whole", reason, considered, "" if why else by, operation.name)
         return (operation,)
-    if not context.allows(operation.name):
-        context.record(subject, "whole", VETOED, considered, about=operation.name)
-        return (operation,)
-    reason = f"{program.hint(operation.numel)} outputs alone would keep too few units busy"
+    reason = why or f"{program.hint(operation.numel)} outputs alone would keep too few units busy"
     context.record(subject, f"split into {how}", reason, considered, by, operation.name)
     buffers.update(grown)
     return halves

@@ -1,0 +1,194 @@
+"""Where two schedules of one graph differ: the steps that only one of them has, as schedules of their own.
+
+In: two Schedules of programs that were made of one. Out: for each a Schedule of what differs, both with the same inputs
+and the same results, so that they can be run side by side on made-up tensors: what a decision costs is in them, and all
+else is the same. Where what differs cannot be taken out, it is all of both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from litz.ir import Check, Collective, Extern, KernelCall, Layout, Operation, Program, TensorRef, Wait
+from litz.ir.operation import sizes_in
+from litz.ir.program import Opaque
+
+from .schedule import Kernel, Schedule, Step
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What two schedules do not share. whole: it is all that they do."""
+
+    first: Schedule
+    second: Schedule
+    whole: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Of the tensors that the larger of the two touches."""
+        return max(_nbytes(each.program) for each in (self.first, self.second))
+
+
+class Inseparable(ValueError):
+    """What differs cannot be run alone; the message says why."""
+
+
+def difference(first: Schedule, second: Schedule) -> Difference | None:
+    """What two schedules do not share; None where they do the same. Inseparable where not even all of both can be run
+    on made-up tensors."""
+    ours, theirs = _rest(first.steps, second.steps), _rest(second.steps, first.steps)
+    if not ours and not theirs:
+        return None
+    try:
+        return Difference(*_taken_out(first, ours, second, theirs))
+    except Inseparable:
+        return whole(first, second)
+
+
+def same_steps(first: Schedule, second: Schedule) -> bool:
+    """Have both the same steps, whatever their order?"""
+    return not _rest(first.steps, second.steps) and not _rest(second.steps, first.steps)
+
+
+def whole(first: Schedule, second: Schedule) -> Difference:
+    """All of two schedules. Inseparable as for `difference`."""
+    names = tuple(dict.fromkeys(name for each in (first, second) for name in _results(each.program)))
+    return Difference(_cut(first, first.steps, names), _cut(second, second.steps, names), True)
+
+
+def _rest(steps: Sequence[Step], others: Sequence[Step]) -> list[Step]:
+    """The steps that are not among the others."""
+    there = Counter(map(_identity, others))
+    rest = []
+    for step in steps:
+        if there[_identity(step)]:
+            there[_identity(step)] -= 1
+        else:
+            rest.append(step)
+    return rest
+
+
+def _identity(step: Step) -> Any:
+    """What two steps that do the same with the same buffers have in common: names of kernels and operations aside."""
+    if isinstance(step, Kernel):
+        loops = tuple((loop.device, loop.ranges, loop.reduction_ranges, loop.stores) for loop in step.loops)
+        return loops, len(step.finish), tuple(len(kernel.finish) for kernel in step.beside)
+    source = (step.source.text, str(step.source.settings)) if isinstance(step, KernelCall) else ()
+    return step.target_name, str(step.args), str(dict(step.kwargs)), step.outputs, step.mutates, source
+
+
+def _taken_out(
+    first: Schedule, ours: Sequence[Step], second: Schedule, theirs: Sequence[Step]
+) -> tuple[Schedule, Schedule]:
+    """What differs, as schedules with the same inputs and results."""
+    needed = _needed(first, ours)
+    if needed != _needed(second, theirs) or not needed:
+        raise Inseparable("the two leave different buffers to what they share")
+    for schedule, rest in ((first, ours), (second, theirs)):
+        touched = {name for step in rest for name in (*step.reads, *step.writes)}
+        views = schedule.program.roots
+        if touched & {*views, *views.values()}:
+            raise Inseparable("what differs touches views")
+        mine = {id(step) for step in rest}
+        written = {name for step in rest for name in step.writes}
+        others = {name for step in schedule.steps if id(step) not in mine for name in step.writes}
+        if written & others:
+            raise Inseparable("what differs writes what other steps write too")
+    names = tuple(sorted(needed))
+    return _cut(first, ours, names), _cut(second, theirs, names)
+
+
+def _needed(schedule: Schedule, rest: Sequence[Step]) -> set[str]:
+    """What some steps write and others, or the caller, read."""
+    program, mine = schedule.program, {id(step) for step in rest}
+    written = {name for step in rest for name in step.writes}
+    read = {name for step in schedule.steps if id(step) not in mine for name in step.reads}
+    kept = {name for name in written if program.buffers[name].kind != "temporary"}
+    return written & (read | program.output_buffers | kept)
+
+
+def _results(program: Program) -> list[str]:
+    """The buffers that the caller sees: those returned, and inputs that are written."""
+    inputs = set(program.input_buffers)
+    written = [name for op in program.operations for name in op.writes if name in inputs]
+    return [*sorted(program.output_buffers), *sorted(set(written))]
+
+
+def _cut(schedule: Schedule, steps: Sequence[Step], outputs: Sequence[str]) -> Schedule:
+    """Some steps as a schedule of a program of their own, with inputs in the order of their names."""
+    program = schedule.program
+    for step in steps:
+        _check(step)
+    written = {name for step in steps for name in step.writes}
+    first: dict[str, str] = {}
+    for step in steps:
+        for name in step.reads:
+            first.setdefault(name, "input")
+        for name in step.writes:
+            # A call that writes what it is given changes it.
+            first.setdefault(name, "input" if name in getattr(step, "mutates", ()) else "temporary")
+    given = {name for name, kind in first.items() if kind == "input" or program.buffers[name].kind == "input"}
+    inputs = sorted({*given, *(name for name in outputs if name not in written)})
+    buffers = {
+        name: replace(program.buffers[name], kind="input" if name in inputs else "temporary")
+        for name in sorted({*first, *inputs})
+    }
+    operations = tuple(op for step in steps for op in _operations(step))
+    symbols = sorted(_symbols(buffers, operations, program), key=lambda symbol: symbol.name)
+    if any(symbol not in program.hints for symbol in symbols):
+        raise Inseparable("it has sizes that are known only at run time")
+    returned = tuple(
+        TensorRef(name, Layout(buffers[name].layout.size, buffers[name].layout.stride)) for name in outputs
+    )
+    cut = Program(
+        "part", (*inputs, *symbols), buffers, operations, returned, hints={s: program.hint(s) for s in symbols}
+    )
+    return Schedule(cut, tuple(steps))
+
+
+def _check(step: Step) -> None:
+    """Inseparable for a step that must not be run for the sake of measuring."""
+    if isinstance(step, Kernel):
+        return
+    if isinstance(step, (Collective, Wait)):
+        raise Inseparable("it communicates")
+    if isinstance(step, Check) or step.effect or step.unbacked:
+        raise Inseparable(f"{step.target_name} has an effect, or results of sizes that only a run tells")
+    op = step.target
+    if not isinstance(step, KernelCall) and not _only_computes(op):
+        raise Inseparable(f"nobody knows whether {step.target_name} does more than compute")
+    if isinstance(op, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in op.tags:
+        raise Inseparable(f"{step.target_name} draws random numbers")
+    if any(isinstance(value, Opaque) for value in step.args):
+        raise Inseparable(f"{step.target_name} takes an object")
+
+
+def _only_computes(op: Any) -> bool:
+    """Is it torch's own op, or a function of litz's? A user's may print, count, or write a file."""
+    if isinstance(op, torch._ops.OpOverload):
+        return op.namespace in ("aten", "prims")
+    return str(getattr(op, "__module__", "")).startswith(("litz.", "litz_", "torch"))
+
+
+def _operations(step: Step) -> tuple[Operation, ...]:
+    return step.loops if isinstance(step, Kernel) else (step,)
+
+
+def _symbols(buffers: Any, operations: Sequence[Operation], program: Program) -> set[Any]:
+    found = {symbol for buffer in buffers.values() for symbol in buffer.layout.free_symbols}
+    for op in operations:
+        found |= sizes_in((op.args, op.kwargs)) if isinstance(op, Extern) else op.free_symbols
+    return found
+
+
+def _nbytes(program: Program) -> int:
+    return sum(program.hint(buffer.nbytes) for buffer in program.buffers.values())
+
+
+__all__ = ["Difference", "Inseparable", "difference", "same_steps", "whole"]

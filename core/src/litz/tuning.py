@@ -1,0 +1,179 @@
+"""Tuning: what a plugin is handed that measures decisions instead of believing their estimates.
+
+In: a graph, and what makes a schedule of it under other preferences. Out: the `Variant` that runs. Core knows how a
+variant is made and where two differ; which are tried, how they are measured and what is kept is a plugin's
+(`litz_tune`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+
+from litz.capture import torch_api
+from litz.capture.graph import Graph
+from litz.compiler import Compiler
+from litz.execution.make import devices_of
+from litz.ir import Collective, Program, Wait
+from litz.report.log import Log
+from litz.runtime.cache import digest
+from litz.schedule.difference import Difference, Inseparable, difference, same_steps, whole
+from litz.schedule.estimate import CostModel
+from litz.schedule.schedule import Schedule
+from litz_plugins import Decision, OptionsView, Preferences, Target, Weighed
+
+MEASURED = "measured: faster than what the estimates chose"
+"""The reason on record for a decision that was measured."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A graph whose layouts are chosen, its program, and the log as it was by then."""
+
+    graph: Graph
+    program: Program
+    log: Log
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of the ways to run a graph: its schedule, and the log of what was decided for it. ways: of the decisions that
+    are given, by their keys without the graph; the others are as estimated."""
+
+    lowered: Lowered
+    schedule: Schedule
+    log: Log
+    ways: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def weighed(self) -> Mapping[str, Weighed]:
+        """The decisions that were weighed, by their keys without the graph."""
+        return {key.partition(":")[2]: found for key, found in self.log.gate.weighed.items()}
+
+
+Make = Callable[[Compiler, Log, Lowered | None], Variant]
+Stopped = Callable[[], bool]
+
+
+class Tuning:
+    """A graph that is being compiled, for who tunes it. `first` is what its estimates make of it."""
+
+    def __init__(self, graph: Graph, compiler: Compiler, log: Log, make: Make) -> None:
+        self.graph, self._compiler, self._make = graph, compiler, make
+        self.first = make(compiler, log, None)
+        self._early = frozenset(key.partition(":")[2] for key in self.first.lowered.log.gate.weighed)
+        self.job: Callable[[Stopped], Variant | None] | None = None
+
+    def chosen(self) -> Variant:
+        """What runs: what the plugins choose, else what the estimates say."""
+        found = self._compiler.plugins.tune(self)
+        return self.first if found is None else found
+
+    # ------------------------------------------------------------------------------------------- what the plugin asks
+
+    @property
+    def options(self) -> OptionsView:
+        return self._compiler.options
+
+    @property
+    def cache(self) -> object:
+        """The disk cache (`litz.runtime.cache.Cache`)."""
+        return self._compiler.cache
+
+    @property
+    def device(self) -> torch.device:
+        """What most of it runs on: the first device that is not the CPU."""
+        return next((device for device in self._devices if device.type != "cpu"), torch.device("cpu"))
+
+    @cached_property
+    def _devices(self) -> list[torch.device]:
+        return sorted(devices_of(self.first.schedule), key=str)
+
+    @property
+    def target(self) -> Target:
+        return self._compiler.target_of(self.device)
+
+    @property
+    def why_not(self) -> str:
+        """Why nothing must be measured, '' if it may."""
+        schedule = self.first.schedule
+        if any(
+            isinstance(step, (Collective, Wait)) or torch_api.is_collective(step.target) for step in schedule.externs
+        ):
+            return "it communicates, and every rank must decide alike"
+        if schedule.cases is not None:
+            return "it has code for several sizes"
+        return "" if schedule.steps else "it has no steps"
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of the graph as it was lowered, its targets, and the options that decide what is made of it."""
+        program = replace(self.first.lowered.program, name="graph")
+        targets = [repr(self._compiler.target_of(device)) for device in self._devices]
+        options = self._compiler.options
+        ways = [f"{row.name}={value}" for row, value in options.changed() if row.affects_code or row.name in _DECIDE]
+        ways += [f"{name}={options[name]}" for name in options.plugin_changed if not name.startswith("autotune.")]
+        hints = sorted(f"{symbol}={value}" for symbol, value in program.hints.items())
+        return digest(str(program), *targets, *ways, *hints, *self._compiler.plugins.names())
+
+    def is_early(self, key: str) -> bool:
+        """Is a decision taken before the graph is lowered? It may change what is saved for the backward."""
+        return key in self._early
+
+    def make(self, ways: Mapping[str, str]) -> Variant:
+        """The graph with some decisions taken otherwise, by their keys without the graph. Raises what compiling
+        does."""
+        own = self._compiler.preferences
+        given = {key.partition(":")[2] if ":" in key else key for key in own.ways}
+        ways = {key: way for key, way in ways.items() if key not in given}  # the user's word stands
+        compiler = replace(self._compiler, preferences=Preferences({**ways, **own.ways}, MEASURED))
+        lowered = None if any(map(self.is_early, ways)) else self.first.lowered
+        return replace(self._make(compiler, Log(), lowered), ways=dict(ways))
+
+    def same(self, first: Variant, second: Variant) -> bool:
+        """Do two variants run the same steps?"""
+        return same_steps(first.schedule, second.schedule)
+
+    def difference(self, first: Variant, second: Variant) -> Difference | None:
+        """What two variants do not share, to be run on made-up tensors; None where they do the same. Inseparable (a
+        ValueError) where that cannot be."""
+        return difference(first.schedule, second.schedule)
+
+    def whole(self, first: Variant, second: Variant) -> Difference:
+        """All of two variants. Inseparable where that cannot be run on made-up tensors."""
+        return whole(first.schedule, second.schedule)
+
+    @cached_property
+    def total_us(self) -> float:
+        """What the kernels of `first` are expected to take, by the estimates that fusion goes by; and its library
+        calls, where somebody knows."""
+        schedule = self.first.schedule
+        costs = CostModel(schedule.program, self._compiler.target_of, self._compiler.ask)
+        total = sum(costs.cost(loop).us for kernel in schedule.kernels for loop in kernel.loops)
+        for step in schedule.externs:
+            target, options = self._compiler.target_of(step.device), self._compiler.options
+            found = self._compiler.plugins.estimate_runtime(step, target, schedule.program, options)
+            total += 0.0 if found is None else found.us
+        return total
+
+    def later(self, job: Callable[[Stopped], Variant | None]) -> None:
+        """Have the graph run as it is, and `job` once it has been called: in a thread, which a process that ends asks
+        to stop. The variant that it finds is put in between two calls. Decisions that are early must stay as they are.
+        """
+        self.job = job
+
+    def note(self, variant: Variant, decision: Decision) -> None:
+        """Put a decision on record."""
+        variant.log.note(decision)
+
+    def attach(self, variant: Variant, name: str, text: str) -> None:
+        """Add a text to the report."""
+        variant.log.attachments[name] = text
+
+
+_DECIDE = frozenset({"veto", "prefer"})
+
+__all__ = ["MEASURED", "Difference", "Inseparable", "Lowered", "Tuning", "Variant"]

@@ -1,0 +1,83 @@
+"""What is worth trying. In: the decisions of a graph as they were weighed. Out: alternatives, the most promising first.
+
+An estimate errs. With what it says of two ways, and how far it is usually off, comes how much may be expected of trying
+the other one: the saving there would be, by how likely it is. That is little where the estimates are far apart, and
+little where there is little to save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from math import erf, exp, pi, sqrt
+
+from litz_plugins import Weighed
+
+ERROR = 0.5
+"""What an estimate is usually off by, as a share of it: kernels reach 0.5 to 0.95 of a device's bandwidth, of which the
+cost model takes 0.85 (`litz_plugins.records.SHARES`)."""
+LEAST = 2e-4
+"""Of the graph's time: what less is expected of is not tried."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another way of some decisions that are alike: the same maker, the same estimates, as a model repeats its layers.
+
+    keys: without the graph. now_us, other_us: what all that one of them is about takes by the estimates, as it is and
+    otherwise.
+    """
+
+    keys: tuple[str, ...]
+    now: str
+    way: str
+    now_us: float
+    other_us: float
+
+    @property
+    def name(self) -> str:
+        more = f" and {len(self.keys) - 1} alike" if len(self.keys) > 1 else ""
+        return f"{self.keys[0]}{more}: {self.way}"
+
+    @property
+    def ways(self) -> Mapping[str, str]:
+        """Its decisions, as a variant is made of them."""
+        return dict.fromkeys(self.keys, self.way)
+
+    @property
+    def promise(self) -> float:
+        """µs that trying it may be expected to save: the mean of what it saves, where that is normally distributed
+        around the estimates' difference, and counts as 0 where it saves nothing."""
+        lost, error = self.other_us - self.now_us, ERROR * max(self.now_us, self.other_us)
+        if error <= 0:
+            return 0.0
+        z = lost / error
+        density, tail = exp(-z * z / 2) / sqrt(2 * pi), (1 - erf(z / sqrt(2))) / 2
+        return len(self.keys) * error * (density - z * tail)
+
+
+def rank(weighed: Mapping[str, Weighed], total_us: float, settled: Collection[str] = ()) -> list[Alternative]:
+    """The alternatives that are worth a try, the most promising first.
+
+    weighed: by key without the graph. total_us: what the graph takes, by the estimates. settled: keys to leave alone.
+    """
+    alike: dict[tuple[str, str, str, str, str], list[str]] = {}
+    for key, found in weighed.items():
+        now = found.us(found.chosen)
+        for way, us in found.ways:
+            if key not in settled and way != found.chosen and us is not None and now is not None:
+                maker = key.partition("/")[0]
+                alike.setdefault((maker, found.chosen, way, _rounded(now), _rounded(us)), []).append(key)
+    made = []
+    for (_, chosen, other, *_), keys in alike.items():
+        first = weighed[keys[0]]
+        made.append(Alternative(tuple(keys), chosen, other, first.us(chosen) or 0.0, first.us(other) or 0.0))
+    worth = [each for each in made if each.promise > LEAST * total_us]
+    return sorted(worth, key=lambda each: -each.promise)
+
+
+def _rounded(us: float) -> str:
+    return f"{us:.5g}"
+
+
+__all__ = ["Alternative", "rank"]

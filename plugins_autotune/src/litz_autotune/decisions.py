@@ -1,0 +1,116 @@
+"""`litz_tune`: what is to be done about a graph's decisions. In: a `Tuning` and the plugin. Out: the variant that runs.
+
+What was kept by an earlier process is taken at once. What is left to try is measured now, within what is left of the
+graph's budget, or in the background, once the graph was called, if `autotune.background` says so.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from litz.runtime.cache import digest
+from litz.tuning import Tuning, Variant
+from litz_plugins import Decision
+
+from . import kept
+from .contest import environment, makers
+from .kept import Tuned
+from .pool import InProcess, Runner
+from .search import Search
+from .timing import can_measure
+
+if TYPE_CHECKING:
+    from .plugin import Autotune
+    from .tune import Tuner
+
+ATTACHMENT = "decisions measured.txt"
+KEPT = "as measured by an earlier process"
+
+
+def tune_decisions(tuning: Tuning, plugin: Autotune) -> Variant | None:
+    """The variant that runs; None for what the estimates say."""
+    options = tuning.options
+    measures = bool(options["max_autotune"])
+    if not options["autotune.decisions"] or not (measures or options["autotune.search_cache"]):
+        return None
+    if tuning.why_not:
+        _left(tuning, tuning.why_not)
+        return None
+    cache: Any = tuning.cache
+    key = _key(tuning)
+    found, count = kept.find(cache, key) if options["autotune.local_cache"] else (None, 0)
+    before = found or Tuned()
+    if not measures or (before.complete and found is not None):
+        return None if found is None else _known(tuning, before)
+    if not can_measure(tuning.device):
+        _left(tuning, f"there is no {tuning.device.type} device here to measure on")
+        return None
+    if options["autotune.background"]:
+        tuning.later(lambda stopped: _beside(tuning, plugin, key, before, count, stopped))
+        if before.ways:
+            return _known(tuning, before)
+        _left(tuning, "they are measured in the background, once the graph was called")
+        return None
+    tuner = plugin.tuner
+    search = _search(tuning, plugin, tuner, before)
+    return _done(tuning, search, tuner, key, count)
+
+
+def _search(tuning: Tuning, plugin: Autotune, tuner: Tuner, before: Tuned, **more: Any) -> Search:
+    settled = {f"choose/{name}" for name in tuner.decided}
+    deadline = time.monotonic() + tuner.budget.left
+    return Search(tuning, _runner(tuning, tuner), deadline, settled, plugin.timer, before=before, **more)
+
+
+def _done(tuning: Tuning, search: Search, tuner: Tuner, key: str, count: int) -> Variant | None:
+    """Search, keep what was found, and put it on record."""
+    begun, cache = time.monotonic(), tuning.cache
+    try:
+        best, tuned = search.run()
+    finally:
+        tuner.budget.spent += time.monotonic() - begun
+    if tuning.options["autotune.local_cache"] and (tuned.tried or tuned.complete):
+        kept.put(cache, key, tuned, count)  # type: ignore[arg-type]
+    tuning.attach(best, ATTACHMENT, str(tuned))
+    return best
+
+
+def _beside(tuning: Tuning, plugin: Autotune, key: str, before: Tuned, count: int, stopped: Any) -> Variant | None:
+    """In the background: contractions first, as the compile would have measured them, then decisions."""
+    tuner = plugin.make_tuner(background=True)
+    tuner.start(tuning.options["autotune.budget_s"])
+    with plugin.beside(tuner):
+        base = tuning.make({})
+        search = _search(tuning, plugin, tuner, before, stopped=stopped, base=base, early=False)
+        best = _done(tuning, search, tuner, key, count)
+    return None if best is None or tuning.same(tuning.first, best) else best
+
+
+def _runner(tuning: Tuning, tuner: Tuner) -> Runner:
+    """What measures: on a processor this process, as it has the processor's settings already."""
+    if tuning.device.type == "cpu":
+        return InProcess()
+    return tuner.runner(tuning.options, tuning.device.type, tuning.device.index)
+
+
+def _known(tuning: Tuning, tuned: Tuned) -> Variant:
+    """The variant that was found before."""
+    variant = tuning.make(tuned.ways) if tuned.ways else tuning.first
+    tuning.note(variant, Decision("schedule", tuning.graph.name, f"{len(tuned.ways)} taken otherwise", KEPT))
+    tuning.attach(variant, ATTACHMENT, f"{KEPT}\n{tuned}")
+    return variant
+
+
+def _left(tuning: Tuning, reason: str) -> None:
+    """Nothing is measured: on record, with why."""
+    decision = Decision("schedule", tuning.graph.name, "decisions as estimated", reason, plugin="autotune")
+    tuning.note(tuning.first, decision)
+
+
+def _key(tuning: Tuning) -> str:
+    """What is tuned, with what compiles it and computes."""
+    return digest(tuning.key, makers(), *environment())
+
+
+__all__ = ["tune_decisions"]

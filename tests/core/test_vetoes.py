@@ -11,9 +11,9 @@ from litz.compiler import MAKERS
 from litz.errors import InvalidOptionError
 from litz.pipeline import capture, make_compiler, prepare_graph, schedule_prepared
 from litz.report.log import Log
-from litz_plugins import VETOED, Gate, Pass, PassContext, Vetoes, hookimpl
+from litz_plugins import VETOED, Gate, Pass, PassContext, Preferences, Vetoes, hookimpl
 from litz_plugins.manager import make_plugins
-from litz_plugins.vetoes import key_of, parts_of, read_vetoes
+from litz_plugins.vetoes import key_of, parts_of, read_preferences, read_vetoes
 from support.retarget import to_cuda
 
 
@@ -156,10 +156,10 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path):
 # --------------------------------------------------------------------------------------------- what only CUDA graphs do
 
 
-def cuda_keys(veto=()):
+def cuda_keys(veto=(), prefer=()):
     """(the schedules, the keys taken, those left out) of a layer's forward and backward, for a GPU that is not here."""
     log = Log()
-    compiler = make_compiler(options={"veto": veto, "debug": True})
+    compiler = make_compiler(options={"veto": veto, "prefer": prefer, "debug": True})
 
     def run(backend):
         torch._dynamo.reset()
@@ -204,3 +204,62 @@ def test_nothing_at_all_is_decided_for_a_gpu(on_cuda):
     assert not taken and "lower" in {parts_of(key)[1] for key in left_out}
     externs = lambda schedules: sum(len(list(schedule.externs)) for schedule in schedules)
     assert externs(made) > externs(on_cuda[0])
+
+
+# ----------------------------------------------------------------------------------------------------------- preferences
+
+
+def test_a_preferred_way_goes_before_the_estimates_and_a_veto_before_both():
+    ways = (("whole", 3.0), ("split", 2.0), ("finer", 2.5))
+    gate = Gate(
+        "g", Vetoes(frozenset({"s/c"})), preferences=Preferences({"s/b": "finer", "g:s/c": "finer", "s/d": "odd"})
+    )
+    assert gate.choose("s", "a", ways, "split", "whole") == ("split", "")
+    assert gate.choose("s", "b", ways, "split", "whole") == ("finer", Preferences().why)
+    assert gate.choose("s", "c", ways, "split", "whole") == ("whole", VETOED)
+    assert gate.choose("s", "d", ways, "split", "whole") == ("split", "")  # there is no such way
+    assert list(gate.taken) == ["g:s/a", "g:s/b", "g:s/d"] and list(gate.left_out) == ["g:s/c"]
+    assert {key: found.chosen for key, found in gate.weighed.items()} == {
+        "g:s/a": "split", "g:s/b": "finer", "g:s/c": "whole", "g:s/d": "split",
+    }  # fmt: skip
+    found = gate.weighed["g:s/a"]
+    assert found.gain("whole") == -1.0 and found.margin == 0.25
+
+
+def test_a_decision_that_does_not_pay_is_on_record_too():
+    gate = Gate("g", preferences=Preferences({"fuse/b": "yes", "fuse/c": "no"}))
+    assert gate.weigh("fuse", "a", False, 2.0, 3.0) == (False, "") and not gate.taken
+    assert gate.weigh("fuse", "b", False, 2.0, 3.0)[0] and not gate.weigh("fuse", "c", True, 3.0, 2.0)[0]
+    assert list(gate.taken) == ["g:fuse/b"] and [w.gain("yes") for w in gate.weighed.values()] == [-1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("text", ["fuse/a", "=yes", "fuse/a="])
+def test_a_preference_that_is_none(text):
+    with pytest.raises(ValueError, match="KEY=WAY"):
+        read_preferences([text])
+    with pytest.raises(InvalidOptionError, match="KEY=WAY"):
+        make_compiler(options={"prefer": [text]})
+
+
+def test_a_preference_of_nobody_who_decides():
+    with pytest.raises(InvalidOptionError, match="nobody who decides is called 'fusee'"):
+        make_compiler(options={"prefer": ["fusee/a=yes"]})
+
+
+def test_fusions_and_values_are_as_preferred(plain):
+    """Each decision of the graph the other way, alone: on record with its reason, and the results are right."""
+    for key, found in plain.weighed.items():
+        for way, us in found.ways:
+            if way != found.chosen and us is not None and "=" not in key:
+                _, made = compiled(prefer=(f"{key}={way}",))
+                assert made.weighed[key].chosen == way
+
+
+@pytest.mark.parametrize("maker", ["split_reductions", "run_beside", "finish_in_one_launch", "fuse"])
+def test_ways_of_a_gpus_decisions(maker, on_cuda):
+    schedules, taken, _ = on_cuda
+    mine = [key for key in taken if parts_of(key)[1] == maker and parts_of(key)[2]]
+    ways = {"split_reductions": ("whole", "half as many pieces", "twice as many pieces")}.get(maker, ("no",))
+    for way in ways:
+        made, _, _ = cuda_keys(prefer=(f"{mine[-1]}={way}",))
+        assert list(map(str, made)) != list(map(str, schedules)), way

@@ -233,6 +233,8 @@ def _with_layouts(graph: Graph, plugin: str, plan: LayoutPlan, log: Log, needs: 
             for note in notes or [Decision("graph", graph.name, "layouts left alone", why, plugin=plugin)]:
                 log.note(note)
             return graph
+        if why:
+            plan = replace(plan, decisions=(Decision("graph", graph.name, "layouts planned", why),))
     graph = apply_layout(graph, plan, plugin, log.note, needs.of)
     log.attachments.update(plan.attachments)
     return fold_frozen(graph) if graph.frozen_values else graph  # the conversions of weights

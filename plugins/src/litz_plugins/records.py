@@ -283,6 +283,11 @@ class PassContext:
         """
         return self.gate.weigh(self.pass_name, about, pays, without_us, with_us)
 
+    @property
+    def tries(self) -> bool:
+        """Are ways asked for that the estimates do not choose? Else one need not work out what they would take."""
+        return bool(getattr(self.options, "max_autotune", False) or self.gate.preferences.ways)
+
     def choose(self, about: str, ways: Sequence[tuple[str, float | None]], best: str, without: str) -> tuple[str, str]:
         """As `weigh`, of a decision with several ways: which, and why. ways: each with its µs. without: of them, what
         there is if nothing is decided."""

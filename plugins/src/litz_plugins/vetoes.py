@@ -148,6 +148,10 @@ class Gate:
             self.left_out[key_of(self.graph, maker, subject)] = None
         return forbidden
 
+    def refuses(self, maker: str, subject: str = "") -> bool:
+        """As `forbids`, or is NO preferred? For who has to know long before it is weighed."""
+        return self.forbids(maker, subject) or self.preferences.way(key_of(self.graph, maker, subject)) == NO
+
     def take(self, maker: str, subject: str = "") -> bool:
         """May this be decided, which is about to be?"""
         if self.forbids(maker, subject):

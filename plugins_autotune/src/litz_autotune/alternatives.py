@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from math import erf, exp, pi, sqrt
+from math import erf, exp, log, sqrt
 
 from litz_plugins import Weighed
 
-ERROR = 0.5
-"""What an estimate is usually off by, as a share of it: kernels reach 0.5 to 0.95 of a device's bandwidth, of which the
-cost model takes 0.85 (`litz_plugins.records.SHARES`)."""
-LEAST = 2e-4
+ERROR = 0.8
+"""How far the ratio of two estimates is usually off, as a logarithm: twice as much or half is nothing unusual, ten
+times as much is. Kernels alone reach 0.5 to 0.95 of a device's bandwidth (`litz_plugins.records.SHARES`)."""
+LEAST = 2e-5
 """Of the graph's time: what less is expected of is not tried."""
 
 
@@ -46,14 +46,14 @@ class Alternative:
 
     @property
     def promise(self) -> float:
-        """µs that trying it may be expected to save: the mean of what it saves, where that is normally distributed
-        around the estimates' difference, and counts as 0 where it saves nothing."""
-        lost, error = self.other_us - self.now_us, ERROR * max(self.now_us, self.other_us)
-        if error <= 0:
+        """µs that trying it may be expected to save: the mean of what it saves, if the other way's time is distributed
+        log-normally around its estimate, and what saves nothing counts as 0 (Black and Scholes, "The Pricing of Options
+        and Corporate Liabilities", 1973: a put)."""
+        if self.now_us <= 0 or self.other_us <= 0:
             return 0.0
-        z = lost / error
-        density, tail = exp(-z * z / 2) / sqrt(2 * pi), (1 - erf(z / sqrt(2))) / 2
-        return len(self.keys) * error * (density - z * tail)
+        ahead = log(self.now_us / self.other_us) / ERROR
+        saved = self.now_us * _below(ahead) - self.other_us * exp(ERROR**2 / 2) * _below(ahead - ERROR)
+        return len(self.keys) * max(0.0, saved)
 
 
 def rank(weighed: Mapping[str, Weighed], total_us: float, settled: Collection[str] = ()) -> list[Alternative]:
@@ -74,6 +74,11 @@ def rank(weighed: Mapping[str, Weighed], total_us: float, settled: Collection[st
         made.append(Alternative(tuple(keys), chosen, other, first.us(chosen) or 0.0, first.us(other) or 0.0))
     worth = [each for each in made if each.promise > LEAST * total_us]
     return sorted(worth, key=lambda each: -each.promise)
+
+
+def _below(z: float) -> float:
+    """The probability that a standard normal value is below z."""
+    return (1 + erf(z / sqrt(2))) / 2
 
 
 def _rounded(us: float) -> str:

@@ -47,7 +47,7 @@ class Tuned:
     label: str = ""
 
     def __str__(self) -> str:
-        won = sum(each.won for each in self.tried)
+        won = sum(each.won and not each.whole for each in self.tried)
         rest = "" if self.complete else "; the budget was spent before all were, the next process goes on"
         lines = [f"{len(self.tried)} alternatives tried, {won} taken{rest}", *map(str, self.tried)]
         if self.ways:

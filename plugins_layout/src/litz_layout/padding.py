@@ -19,7 +19,7 @@ import torch
 from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.target import rate_kind
-from litz_plugins import VETOED, PassContext, Target
+from litz_plugins import PassContext, Target
 
 aten = torch.ops.aten
 
@@ -85,13 +85,14 @@ def pad_contractions(graph: Graph, context: PassContext) -> Graph:
                 continue
             names = (("as it is", found.now_us), ("padded", found.padded_us))
             text = " by ".join(map(str, found.padded))
-            if (always or found.padded_us < found.now_us) and context.allows(node.name):
+            pays = always or found.padded_us < found.now_us
+            padded, why = context.weigh(node.name, pays, found.now_us, found.padded_us)
+            if padded:
                 chosen[node] = found
-                context.record(node.name, f"padded to {text}", found.why, names, about=node.name)
-            elif always or found.padded_us < found.now_us:
-                context.record(node.name, "not padded", VETOED, names, about=node.name)
+                context.record(node.name, f"padded to {text}", why or found.why, names, about=node.name)
             else:
-                context.record(node.name, "not padded", f"{text} would take longer: {found.why}", names)
+                reason = why or f"{text} would take longer: {found.why}"
+                context.record(node.name, "not padded", reason, names, about=node.name)
     return _padded(graph, chosen) if chosen else graph
 
 

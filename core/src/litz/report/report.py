@@ -21,7 +21,7 @@ from litz.ir.communication import flights
 from litz.ir.dtypes import short
 from litz.ir.operation import storage_roots
 from litz.schedule.implementations import ContractionRecord
-from litz_plugins import Decision, Estimate, Gate, Target
+from litz_plugins import Decision, Estimate, Gate, Target, Weighed
 
 from .communication import rows_of
 from .step import Step
@@ -44,7 +44,8 @@ class CompileReport:
     text by kernel. cache_hits: kernels that were not built because the cache had them, if only since they were tuned a
     moment ago. contractions: what runs each, and why nothing else does. attachments: what plugins add, file name ->
     text. realised: measured times of collectives by step, where someone profiled a run. taken, left_out: keys of the
-    decisions that the option `veto` can leave out, and of those that it did. plan, program: the nouns.
+    decisions that the option `veto` can leave out, and of those that it did. weighed: by key, the decisions that have
+    estimates, with what each way was expected to take. plan, program: the nouns.
     """
 
     name: str
@@ -70,6 +71,7 @@ class CompileReport:
     realised: Mapping[str, Realised] = field(default_factory=dict)
     taken: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    weighed: Mapping[str, Weighed] = field(default_factory=dict)
     plan: ExecutionPlan | None = None
     program: Program | None = None
 
@@ -139,6 +141,7 @@ class CompileReport:
             "attachments": dict(self.attachments),
             "taken": list(self.taken),
             "left_out": list(self.left_out),
+            "weighed": [{**asdict(found), "margin": found.margin} for found in self.weighed.values()],
         }
 
     def _communication(self) -> list[dict[str, Any]]:
@@ -199,6 +202,7 @@ def make_report(
         attachments=dict(attachments or {}),
         taken=() if gate is None else tuple(gate.taken),
         left_out=() if gate is None else tuple(gate.left_out),
+        weighed={} if gate is None else dict(gate.weighed),
         plan=plan,
         program=program,
     )

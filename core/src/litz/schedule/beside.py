@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from litz.ir import Collective, Program, Wait
+from litz.ir import Collective, Loop, Program, Wait
 from litz_plugins import PassContext, Target
 
 from .contracted import ContractedGraph
@@ -52,7 +52,7 @@ class _Found:
     """
 
     def __init__(self, steps: tuple[Step, ...], program: Program, context: PassContext, most: int | None) -> None:
-        self.steps, self.context, self.most = list(steps), context, most
+        self.steps, self.program, self.context, self.most = list(steps), program, context, most
         self.others: dict[int, list[int]] = {}
         of = context.target_of
         small = [isinstance(step, Kernel) and is_small(step, program, of(step.device)) for step in steps]
@@ -68,23 +68,24 @@ class _Found:
             if not small[position]:
                 continue
             firsts = [first for first in firsts if position - first <= NEAR]
-            most = of(step.device).most_buffers
-            mate = next((first for first in reversed(firsts) if self._join(first, position, most)), None)
+            target = of(step.device)
+            mate = next((first for first in reversed(firsts) if self._join(first, position, target)), None)
             if mate is None:
                 firsts.append(position)
 
-    def _join(self, first: int, second: int, most_buffers: int) -> bool:
+    def _join(self, first: int, second: int, target: Target) -> bool:
         a, b = self.steps[first], self.steps[second]
         assert isinstance(a, Kernel) and isinstance(b, Kernel)
         if a.device != b.device or len(a.beside) + 1 >= MOST:
             return False
         if self.held[first] != self.held[second] or exceeds(self.most, *a.loops, *b.loops):
             return False
-        if len({*a.reads, *a.writes, *b.reads, *b.writes}) > most_buffers:
+        if len({*a.reads, *a.writes, *b.reads, *b.writes}) > target.most_buffers:
             return False
         if self.graph.precedes(first, second) or not self.graph.is_contractible(first, second):
             return False
-        if not self.context.allows(b.name):
+        apart = sum(_us(kernel, self.program, target) for kernel in (a, b))
+        if not self.context.weigh(b.name, True, apart, apart - target.launch_us)[0]:
             return False
         self.graph.contract(first, second)
         self.steps[first] = replace(a, fused=(*a.fused, *b.fused), beside=(*a.beside, b))
@@ -106,12 +107,22 @@ def is_small(kernel: Kernel, program: Program, target: Target) -> bool:
     buffers = [program.buffers[name] for name in (*kernel.reads, *kernel.writes)]
     if any(buffer.device != kernel.device or buffer.layout.free_symbols for buffer in buffers):
         return False
+    return _moved(loop, program) / target.usual_bandwidth <= PART * target.launch_us
+
+
+def _us(kernel: Kernel, program: Program, target: Target) -> float:
+    """What a launch of it takes, and of those beside it."""
+    return target.launch_us + sum(_moved(loop, program) for loop in kernel.loops) / target.usual_bandwidth
+
+
+def _moved(loop: Loop, program: Program) -> int:
+    """Bytes to and from memory."""
     outer, inner = (program.hint(size) for size in (loop.numel, loop.numel * loop.reduction_numel))
     moved = 0
     for access in loop.accesses:
         touched = (inner if access.inner else outer) * access.itemsize
         moved += min(touched, program.hint(program.buffers[access.buffer].nbytes))
-    return moved / target.usual_bandwidth <= PART * target.launch_us
+    return moved
 
 
 __all__ = ["is_small", "run_beside"]

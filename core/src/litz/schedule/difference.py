@@ -40,11 +40,11 @@ class Inseparable(ValueError):
 
 
 def difference(first: Schedule, second: Schedule) -> Difference | None:
-    """What two schedules do not share; None where they do the same. Inseparable where not even all of both can be run
-    on made-up tensors."""
+    """What two schedules do not share; None where they do the same, in the same order. Inseparable where not even all
+    of both can be run on made-up tensors."""
     ours, theirs = _rest(first.steps, second.steps), _rest(second.steps, first.steps)
     if not ours and not theirs:
-        return None
+        return None if same_steps(first, second) else whole(first, second)
     try:
         return Difference(*_taken_out(first, ours, second, theirs))
     except Inseparable:
@@ -52,8 +52,8 @@ def difference(first: Schedule, second: Schedule) -> Difference | None:
 
 
 def same_steps(first: Schedule, second: Schedule) -> bool:
-    """Have both the same steps, whatever their order?"""
-    return not _rest(first.steps, second.steps) and not _rest(second.steps, first.steps)
+    """Have both the same steps, in the same order?"""
+    return list(map(_identity, first.steps)) == list(map(_identity, second.steps))
 
 
 def whole(first: Schedule, second: Schedule) -> Difference:

@@ -20,6 +20,7 @@ from litz_plugins import PassContext, TargetOf
 
 from .contracted import ContractedGraph
 from .dependences import dependences
+from .estimate import CostModel
 from .fusion_size import exceeds, most_operations
 from .schedule import Kernel, Schedule, Step
 
@@ -45,12 +46,15 @@ def finish_in_one_launch(schedule: Schedule, context: PassContext) -> Schedule:
         return schedule
     joined = _Joined(steps, program, context, most_operations(context.options))
     count = sum(len(seconds) for seconds in joined.seconds.values())
+    costs = CostModel(program, context.target_of, context.ask)
     for first, seconds in joined.seconds.items():
         subject = f"{steps[first].name} and {', '.join(steps[n].name for n in seconds)}"
         if count < LEAST:
             context.record(subject, "two launches", f"fewer than {LEAST} such kernels: the counters cost as much")
             return schedule
-        context.gate.take(context.pass_name, steps[first].name)
+        kernel = joined.steps[first]
+        apart = sum(costs.cost(loop).us for loop in (kernel.loops if isinstance(kernel, Kernel) else ()))
+        context.weigh(steps[first].name, True, apart, apart - context.target_of(steps[first].device).launch_us)
         context.record(subject, "one launch", REASON, about=steps[first].name)
     return replace(schedule, steps=tuple(joined.steps[n] for n in joined.order())) if count else schedule
 
@@ -92,7 +96,7 @@ class _Joined:
             return False
         if exceeds(self.most, *a.loops, finish) or why_not_finish(a.loop, a.finish, finish, self.roots) is not None:
             return False
-        if not self.graph.is_contractible(first, second) or self.context.gate.forbids(self.context.pass_name, a.name):
+        if not self.graph.is_contractible(first, second) or self.context.gate.refuses(self.context.pass_name, a.name):
             return False
         self.graph.contract(first, second)
         self.steps[first] = replace(a, fused=(*a.fused, *step.fused), finish=(*a.finish, finish))

@@ -20,13 +20,16 @@ from litz.ir.reductions import REDUCTIONS, Reduction, State
 from litz.ir.transform import map_stores, rename_nodes
 from litz_plugins import PassContext, Target
 
-from .estimate import CostModel, deciding
+from .estimate import Cost, CostModel, deciding
 
 GPU_WAVES = 4
 """Partial results per SM to aim for: enough that the last ones to finish do not leave the others waiting for long."""
 LEAST_CHUNK_GPU = 2048
 LEAST_CHUNK_CPU = 16384
 """Values that one partial result should be worth, at least."""
+WHOLE, SPLIT = "whole", "split"
+OTHERS = {"half as many pieces": 0.5, "twice as many pieces": 2.0}
+"""Further ways, where it is measured which is best."""
 
 
 def split_reductions(program: Program, context: PassContext) -> Program:
@@ -50,23 +53,47 @@ def _considered(
     parts = _parts(operation, program, costs, context)
     if not parts:
         return (operation,)
-    grown = dict(buffers)
-    halves = _split(operation, parts, grown)
-    new_costs = CostModel(replace(program, buffers=grown), costs.target_of, costs.ask)
-    found = costs.cost(operation), *(new_costs.cost(half) for half in halves)
-    whole, split, by = found[0].us, sum(half.us for half in found[1:]), deciding(*found)
-    how = " x ".join(f"{part.pieces} of {part.chunk}" for part in parts)
-    considered = (("whole", whole), ("split", split))
-    subject = f"reduction {operation.name}"
-    pays, why = context.weigh(operation.name, split < whole, whole, split)
-    if not pays:
+    whole, name = costs.cost(operation), operation.name
+    ways = {SPLIT: _way(operation, parts, program, costs, buffers)}
+    if context.tries:
+        for other, factor in OTHERS.items():
+            pieces = _parts(operation, program, costs, context, factor)
+            if pieces and pieces != parts:
+                ways[other] = _way(operation, pieces, program, costs, buffers)
+    considered = ((WHOLE, whole.us), *((other, way.us) for other, way in ways.items()))
+    subject, by = f"reduction {name}", deciding(whole, *ways[SPLIT].costs)
+    chosen, why = context.choose(name, considered, SPLIT if ways[SPLIT].us < whole.us else WHOLE, WHOLE)
+    if chosen == WHOLE:
         reason = why or "one more kernel costs more than it gains"
-        context.record(subject, "whole", reason, considered, "" if why else by, operation.name)
+        context.record(subject, WHOLE, reason, considered, "" if why else by, name)
         return (operation,)
+    way = ways[chosen]
     reason = why or f"{program.hint(operation.numel)} outputs alone would keep too few units busy"
-    context.record(subject, f"split into {how}", reason, considered, by, operation.name)
-    buffers.update(grown)
-    return halves
+    context.record(subject, f"split into {way.how}", reason, considered, "" if why else by, name)
+    buffers.update(way.buffers)
+    return way.halves
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A loop cut in two: the buffers between, what both halves take, and how it reads."""
+
+    halves: tuple[Loop, Loop]
+    buffers: dict[str, Buffer]
+    costs: tuple[Cost, ...]
+    how: str
+
+    @property
+    def us(self) -> float:
+        return sum(cost.us for cost in self.costs)
+
+
+def _way(loop: Loop, parts: tuple[_Part, ...], program: Program, costs: CostModel, buffers: dict[str, Buffer]) -> _Way:
+    grown = dict(buffers)
+    halves = _split(loop, parts, grown)
+    own = CostModel(replace(program, buffers=grown), costs.target_of, costs.ask)
+    how = " x ".join(f"{part.pieces} of {part.chunk}" for part in parts)
+    return _Way(halves, grown, tuple(own.cost(half) for half in halves), how)
 
 
 @dataclass(frozen=True)
@@ -82,19 +109,21 @@ class _Part:
 # ------------------------------------------------------------------------------------------------------- deciding
 
 
-def _parts(loop: Loop, program: Program, costs: CostModel, context: PassContext) -> tuple[_Part, ...]:
-    """How to split a loop; () if it stays whole."""
+def _parts(
+    loop: Loop, program: Program, costs: CostModel, context: PassContext, factor: float = 1.0
+) -> tuple[_Part, ...]:
+    """How to split a loop; () if it stays whole. factor: of the pieces that there are usually."""
     reduces = [node for node in loop.nodes if node.op == "reduce"]
     if not reduces:
         return ()
     target = costs.target(loop.device)
     outputs, values = costs.hint(loop.numel), costs.hint(loop.reduction_numel)
-    wanted = _pieces(loop, target, outputs, values, costs)
+    wanted = int(factor * _pieces(loop, target, outputs, values, costs))
     if wanted < 2:
         return ()
     reason = _obstacle(loop, reduces)
     parts = () if reason else tuple(_cut(loop, program, costs, wanted))
-    if not parts:
+    if not parts and factor == 1:
         why = f"{outputs} outputs of {values} values; {reason or 'no range can be cut'}"
         context.record(f"reduction {loop.name}", "whole", why)
     return parts

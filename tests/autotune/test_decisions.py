@@ -1,0 +1,349 @@
+"""Decisions measured instead of estimated: a wrong cost model is found out, and a tie stays as it was."""
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from litz import pipeline
+from litz import report as reports
+from litz.builtin import builtin_plugins
+from litz.cost import count_work
+from litz.ir import Loop
+from litz.runtime.background import Replaceable, wait
+from litz_autotune import Autotune, kept
+from litz_autotune.alternatives import rank
+from litz_autotune.kept import Tried, Tuned
+from litz_autotune.search import judge
+from litz_plugins import Estimate, Weighed, hookimpl
+from litz_plugins.manager import make_plugins
+from support.fake_timer import FakeTimer
+
+ATTACHMENT = "decisions measured.txt"
+
+
+class Cheap:
+    """A cost model for which arithmetic takes no time, so that everything is computed again wherever it is read."""
+
+    @hookimpl
+    def litz_estimate_runtime(self, operation, target, program):
+        if not isinstance(operation, Loop):
+            return None
+        work = count_work(operation, program)
+        us = (work.bytes_read + work.bytes_written) / target.usual_bandwidth + target.launch_us
+        return Estimate(us, us / 2, us * 2, "bytes alone")
+
+
+class Compiled:
+    """A function compiled with the autotuner and a wrong cost model on the CPU. tuned: the record of its decisions."""
+
+    def __init__(self, fn, folder, timer=None, tune=True, extra=None, **options):
+        plugins = [("autotune", Autotune(timer)), ("cheap", extra or Cheap())]
+        self.plugins = make_plugins(builtin_plugins(), extra=plugins, entry_points=())
+        self.options = {"max_autotune": tune, "cache_dir": folder, **options}
+        self.fn = torch.compile(fn, backend=self._compile, dynamic=False)
+        torch._dynamo.reset()
+
+    def _compile(self, gm, inputs):
+        return pipeline.compile_backend(gm, inputs, options=self.options, plugins=self.plugins)
+
+    def __call__(self, *args):
+        with reports.collect() as collected:
+            result = self.fn(*args)
+        if collected:
+            self.report = collected[-1]
+            self.text = self.report.attachments.get(ATTACHMENT, "")
+        return result
+
+    def record(self, folder):
+        (found,) = [each for each in kept.everything(pipeline.make_compiler(options={"cache_dir": folder}).cache)]
+        return found
+
+
+def again_and_again(x, w):
+    """The row is expensive, and read by 256 others."""
+    row = (torch.erf(torch.log1p(x.exp())).tanh() + torch.sin(x).exp()).atan()
+    return w * row
+
+
+X, W = torch.rand(1024), torch.rand(256, 1024)
+
+
+def fastest(fn, *args):
+    def once():
+        start = time.perf_counter()
+        fn(*args)
+        return time.perf_counter() - start
+
+    return min(once() for _ in range(30))
+
+
+def check(result):
+    wanted = again_and_again(X.double(), W.double())
+    torch.testing.assert_close(result.double(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_cost_model_that_is_wrong_is_found_out_and_the_next_process_knows(tmp_path):
+    wrong = Compiled(again_and_again, tmp_path, tune=False)
+    check(wrong(X, W))
+    assert len(wrong.report.steps) == 1
+    slow = fastest(wrong.fn, X, W)
+    state = torch.get_rng_state()
+    tuned = Compiled(again_and_again, tmp_path)
+    check(tuned(X, W))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert fastest(tuned.fn, X, W) < slow / 4
+    assert len(tuned.report.steps) == 2 and "* inline_pointwise/" in tuned.text
+    found = next(d for d in tuned.report.decisions if d.reason.startswith("measured"))
+    assert found.chosen == "kept"
+    # Another process: nothing is measured, and what was found runs.
+    never = FakeTimer(times=None)
+    later = Compiled(again_and_again, tmp_path, never)
+    check(later(X, W))
+    assert not never.calls and "by an earlier process" in later.text
+    assert later.report.kernel_sources == tuned.report.kernel_sources
+    # As an option it needs no autotuner.
+    record = Tuned.from_json(Compiled.record(tuned, tmp_path).to_json())
+    by_hand = Compiled(again_and_again, tmp_path, tune=False, prefer=[f"{k}={way}" for k, way in record.ways.items()])
+    check(by_hand(X, W))
+    assert by_hand.report.kernel_sources == tuned.report.kernel_sources
+
+
+def test_a_tie_stays_as_it_was(tmp_path):
+    plain = Compiled(again_and_again, tmp_path, tune=False)
+    plain(X, W)
+    timer = FakeTimer(noise=1.0)
+    tuned = Compiled(again_and_again, tmp_path, timer)
+    check(tuned(X, W))
+    assert timer.calls and "no faster" in tuned.text and "*" not in tuned.text
+    assert tuned.report.kernel_sources == plain.report.kernel_sources
+
+
+def test_what_wins_in_parts_and_loses_as_a_whole_is_not_taken(tmp_path):
+    class Whole(FakeTimer):
+        def time(self, functions, device, seconds, limit_us=float("inf")):
+            self.calls.append("duel")
+            us = {"as it is": 100.0, "otherwise": 150.0 if len(self.calls) > 2 else 50.0}
+            return {name: [us[name]] * 12 for name in functions}
+
+    plain = Compiled(again_and_again, tmp_path, tune=False)
+    plain(X, W)
+    tuned = Compiled(again_and_again, tmp_path, Whole(run=False))
+    check(tuned(X, W))
+    assert "loses as a whole" in tuned.text
+    assert tuned.report.kernel_sources == plain.report.kernel_sources
+    assert not tuned.record(tmp_path).ways
+
+
+def test_a_variant_that_fails_costs_itself_alone(tmp_path):
+    class Broken(FakeTimer):
+        def time(self, functions, device, seconds, limit_us=float("inf")):
+            raise RuntimeError("no clock here")
+
+    tuned = Compiled(again_and_again, tmp_path, Broken())
+    check(tuned(X, W))
+    assert "RuntimeError: no clock here" in tuned.text and "*" not in tuned.text
+
+
+def test_without_time_nothing_is_tried_and_the_next_process_goes_on(tmp_path):
+    timer = FakeTimer()
+    hurried = Compiled(again_and_again, tmp_path, timer, **{"autotune.budget_s": 0.0})
+    check(hurried(X, W))
+    assert not timer.calls and "the budget was spent" in hurried.text
+    check(Compiled(again_and_again, tmp_path, timer)(X, W))
+    assert timer.calls
+
+
+def test_the_budget_is_in_seconds(tmp_path):
+    class Slow(FakeTimer):
+        def time(self, functions, device, seconds, limit_us=float("inf")):
+            time.sleep(1.0)
+            return super().time(functions, device, seconds, limit_us)
+
+    def f(x, w):
+        return again_and_again(x, w), again_and_again(x + 1, w), again_and_again(x + 2, w), again_and_again(x + 3, w)
+
+    Compiled(f, tmp_path, tune=False)(X, W)  # its kernels are built
+    timer = Slow()
+    tuned = Compiled(f, tmp_path, timer, **{"autotune.budget_s": 12.0})
+    begun = time.monotonic()
+    tuned(X, W)
+    search = sum(tuned.report.stage_seconds.values())
+    assert time.monotonic() - begun < 12.0 + search + 8.0, "a build that takes longer than expected, at most"
+    assert timer.calls
+
+
+def test_it_can_be_switched_off(tmp_path):
+    timer = FakeTimer()
+    check(Compiled(again_and_again, tmp_path, timer, **{"autotune.decisions": False})(X, W))
+    assert not timer.calls
+
+
+def test_in_the_background(tmp_path):
+    tuned = Compiled(again_and_again, tmp_path, **{"autotune.background": True})
+    check(tuned(X, W))
+    assert len(tuned.report.steps) == 1 and "in the background" in str(tuned.report.decisions[-1])
+    slow = fastest(tuned.fn, X, W)  # while it is measured
+    assert wait(300)
+    check(tuned.fn(X, W))
+    assert fastest(tuned.fn, X, W) < slow / 4
+    assert tuned.record(tmp_path).ways
+
+
+def test_graphs_that_communicate_are_left_alone(tmp_path):
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        timer = FakeTimer()
+
+        def f(x, w):
+            return torch.ops._c10d_functional.wait_tensor(
+                torch.ops._c10d_functional.all_reduce(again_and_again(x, w), "sum", dist.group.WORLD.group_name)
+            )
+
+        tuned = Compiled(f, tmp_path, timer)
+        tuned(X, W)
+        assert not timer.calls
+        assert any("every rank must decide alike" in d.reason for d in tuned.report.decisions)
+    finally:
+        dist.destroy_process_group()
+
+
+def test_inputs_that_are_written_are_written_once(tmp_path):
+    def f(x, w):
+        x.add_(1)
+        return again_and_again(x, w)
+
+    x = torch.zeros(1024)
+    tuned = Compiled(f, tmp_path, FakeTimer((("otherwise", 50.0),)))
+    result = tuned(x, W)
+    assert torch.equal(x, torch.ones(1024))
+    wanted = again_and_again(torch.ones(1024).double(), W.double())
+    torch.testing.assert_close(result.double(), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [0, 1, 37])
+def test_odd_sizes(columns, tmp_path):
+    x, w = torch.rand(columns), torch.rand(5, columns)
+    tuned = Compiled(again_and_again, tmp_path, FakeTimer((("otherwise", 50.0),)))
+    wanted = again_and_again(x.double(), w.double())
+    torch.testing.assert_close(tuned(x, w).double(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_training_with_everything_taken_otherwise(tmp_path):
+    """Forward and backward are right whatever wins."""
+    torch.manual_seed(0)
+    x, w = torch.rand(64, requires_grad=True), torch.rand(16, 64, requires_grad=True)
+    wanted = torch.autograd.grad(again_and_again(x.double(), w.double()).square().mean(), (x, w))
+    tuned = Compiled(lambda x, w: again_and_again(x, w).square().mean(), tmp_path, FakeTimer((("otherwise", 50.0),)))
+    found = torch.autograd.grad(tuned(x, w), (x, w))
+    for mine, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-8)
+
+
+# ----------------------------------------------------------------------------------------------------------- its parts
+
+
+def weighed(key, now, other, chosen="yes"):
+    ways = (("no", now if chosen == "no" else other), ("yes", now if chosen == "yes" else other))
+    return key, Weighed(f"g:{key}", ways, chosen)
+
+
+def test_close_calls_come_first_and_those_alike_are_one():
+    decisions = dict(
+        [
+            weighed("fuse/far", 100.0, 10000.0),
+            weighed("fuse/ten", 100.0, 1000.0),
+            weighed("fuse/close", 100.0, 101.0),
+            weighed("fuse/small", 1.0, 1.01),
+            *(weighed(f"fuse/layer{n}", 50.0, 60.0) for n in range(3)),
+            weighed("fuse/kept", 100.0, 90.0, chosen="no"),
+        ]
+    )
+    found = rank(decisions, 1000.0)
+    assert [each.promise for each in found] == sorted((each.promise for each in found), reverse=True)
+    by_key = {each.keys[0]: each for each in found}
+    assert by_key["fuse/layer0"].keys == ("fuse/layer0", "fuse/layer1", "fuse/layer2")
+    assert by_key["fuse/kept"].way == "yes" and by_key["fuse/close"].way == "no"
+    assert by_key["fuse/kept"].promise > by_key["fuse/close"].promise > by_key["fuse/layer0"].promise / 3
+    assert "fuse/far" not in by_key, "estimates are not off by that much"
+    assert by_key["fuse/ten"].promise < by_key["fuse/close"].promise / 100
+    assert "fuse/close" not in {key for each in rank(decisions, 1000.0, {"fuse/close"}) for key in each.keys}
+
+
+def test_nothing_is_expected_of_what_costs_nothing():
+    decisions = dict(
+        [weighed("fuse/a", 0.0, 0.0), ("fuse/b", Weighed("g:fuse/b", (("no", None), ("yes", 1.0)), "yes"))]
+    )
+    assert rank(decisions, 100.0) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "handicap", "won", "why"),
+    [
+        ([100.0] * 12, [90.0] * 12, 0.0, True, "gains 10.0%"),
+        ([100.0] * 12, [100.0] * 12, 0.0, False, "no faster"),
+        ([100.0] * 12, [98.0] * 12, 0.0, False, "within the noise"),
+        ([100.0, 120.0, 140.0, 160.0] * 3, [90.0] * 12, 0.0, False, "within the noise"),
+        ([100.0] * 12, [90.0] * 12, 20.0, False, "no faster"),
+    ],
+)
+def test_a_win_is_beyond_noise(first, second, handicap, won, why):
+    found = judge(first, second, "cpu", handicap, False)
+    assert found.won is won and why in found.reason
+
+
+def test_a_record_is_what_was_written():
+    tuned = Tuned({"fuse/a+b": "no"}, (Tried("fuse/a+b: no", True, "gains", (2.0, 1.0)),), False, "g on cpu")
+    assert Tuned.from_json(tuned.to_json()) == tuned
+    for damaged in ("", "[]", "{}", json.dumps({**json.loads(tuned.to_json()), "version": 99})):
+        with pytest.raises(ValueError, match="record|format|Expecting"):
+            Tuned.from_json(damaged)
+
+
+def test_a_swap_is_between_two_calls():
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(args):
+        entered.set()
+        assert leave.wait(30)
+        return ("old",)
+
+    entry = Replaceable(lambda args: ("first",), lambda stopped: lambda args: ("new",), "g")
+    assert entry([]) == ("first",)
+    assert wait(30) and entry([]) == ("new",)
+    entry = Replaceable(slow, lambda stopped: None, "g")
+    found = []
+    thread = threading.Thread(target=lambda: found.append(entry([])))
+    thread.start()
+    assert entered.wait(30)
+    entry.entry = lambda args: ("new",)
+    leave.set()
+    thread.join()
+    assert found == [("old",)] and entry([]) == ("new",)
+
+
+def test_a_job_that_fails_is_a_warning():
+    def job(stopped):
+        raise RuntimeError("no luck")
+
+    entry = Replaceable(lambda args: ("old",), job, "graph7")
+    with pytest.warns(UserWarning, match=r"graph7 as it was first compiled.*RuntimeError: no luck"):
+        entry([])
+        assert wait(30)
+    assert entry([]) == ("old",)
+
+
+def test_keys_are_found_whatever_the_graph_is_called(tmp_path):
+    """The same function again, as another graph of the process."""
+    Compiled(again_and_again, tmp_path, FakeTimer((("otherwise", 50.0),)))(X, W)
+    assert Path(tmp_path / kept.KIND).is_dir()
+    never = FakeTimer()
+    other = Compiled(lambda x, w: again_and_again(x, w), tmp_path, never)
+    check(other(X, W))
+    assert not never.calls

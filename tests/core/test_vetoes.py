@@ -206,7 +206,7 @@ def test_nothing_at_all_is_decided_for_a_gpu(on_cuda):
     assert externs(made) > externs(on_cuda[0])
 
 
-# ----------------------------------------------------------------------------------------------------------- preferences
+# ---------------------------------------------------------------------------------------------------------- preferences
 
 
 def test_a_preferred_way_goes_before_the_estimates_and_a_veto_before_both():

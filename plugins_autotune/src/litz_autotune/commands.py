@@ -11,6 +11,7 @@ from litz.cli.common import current_options
 from litz.runtime.cache import Cache
 from litz.units import count_text
 
+from . import kept
 from .results import LIBRARY, Counters, LocalStore, Record, export_records, import_records
 
 _DIR = click.option("--dir", "folder", type=click.Path(path_type=Path), help="Another cache than the one in use.")
@@ -25,16 +26,20 @@ def tune() -> None:
     """Look at what the autotuner measured, or take it to another machine."""
 
 
-@tune.command("list", short_help="Show each problem with its times.")
+@tune.command("list", short_help="Show each problem with its times, and each graph's decisions.")
 @_DIR
 def list_(folder: Path | None) -> None:
-    """Show each problem with its fastest candidate's time and the library's."""
+    """Show each problem with its fastest candidate's time and the library's; and what was tried of each graph's
+    decisions (fusions, splits, layouts ...), with what was taken otherwise than estimated marked by a star."""
     store = _store(folder)
     records = [record for record in map(store.find, store.all_keys()) if record is not None]
     for record in records:
         click.echo(f"{record.problem} on {record.problem.device}: {_times(record)}")
-    if not records:
-        click.echo(f"nothing was measured yet (mode='max-autotune' does, on a GPU); looked in {store.cache.root}")
+    graphs = kept.latest(store.cache)
+    for tuned in graphs:
+        click.echo(f"{tuned.label}: {tuned}")
+    if not records and not graphs:
+        click.echo(f"nothing was measured yet (mode='max-autotune' does); looked in {store.cache.root}")
 
 
 def _times(record: Record) -> str:

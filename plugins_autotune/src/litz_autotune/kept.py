@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,13 @@ class Tried:
 @dataclass(frozen=True)
 class Tuned:
     """ways: what is taken otherwise than by the estimates, by key without the graph. tried: all that was tried.
-    complete: there was time for all that was worth it. label: what it is of, to be read."""
+    complete: there was time for all that was worth it. label: what it is of, to be read. key: of the graph."""
 
     ways: Mapping[str, str] = field(default_factory=dict)
     tried: tuple[Tried, ...] = ()
     complete: bool = True
     label: str = ""
+    key: str = ""
 
     def __str__(self) -> str:
         won = sum(each.won and not each.whole for each in self.tried)
@@ -66,7 +67,7 @@ class Tuned:
                 raise ValueError(f"format {data['format']!r} {data['version']!r}")
             ways = {str(key): str(way) for key, way in data["ways"].items()}
             tried = tuple(_tried(each) for each in data["tried"])
-            return Tuned(ways, tried, bool(data["complete"]), str(data["label"]))
+            return Tuned(ways, tried, bool(data["complete"]), str(data["label"]), str(data["key"]))
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"no record of tuned decisions: {error!r}") from error
 
@@ -86,6 +87,7 @@ def find(cache: Cache, key: str) -> tuple[Tuned | None, int]:
 
 def put(cache: Cache, key: str, tuned: Tuned, count: int) -> None:
     """Keep a record, after `count` others."""
+    tuned = replace(tuned, key=key)
 
     def write(folder: Path) -> None:
         (folder / FILE).write_text(tuned.to_json())
@@ -93,11 +95,15 @@ def put(cache: Cache, key: str, tuned: Tuned, count: int) -> None:
     cache.build(KIND, digest(key, str(count)), write, (FILE,))
 
 
-def everything(cache: Cache) -> list[Tuned]:
-    """All records that are there, those that a later one follows too."""
+def latest(cache: Cache) -> list[Tuned]:
+    """The last record of each graph, by label."""
     folder = cache.root / KIND
-    found = [_read(path.parent) for path in sorted(folder.glob(f"*/{FILE}"))] if folder.is_dir() else []
-    return [each for each in found if each is not None]
+    found = [_read(path.parent) for path in folder.glob(f"*/{FILE}")] if folder.is_dir() else []
+    last: dict[str, Tuned] = {}
+    for each in found:
+        if each is not None and len(each.tried) >= len(last.get(each.key, each).tried):
+            last[each.key] = each
+    return sorted(last.values(), key=lambda each: each.label)
 
 
 def _read(folder: Path) -> Tuned | None:

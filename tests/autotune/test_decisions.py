@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 
 from litz import pipeline
 from litz import report as reports
@@ -14,10 +15,13 @@ from litz.builtin import builtin_plugins
 from litz.cost import count_work
 from litz.ir import Loop
 from litz.runtime.background import Replaceable, wait
+from litz.schedule.difference import whole
 from litz_autotune import Autotune, kept
 from litz_autotune.alternatives import rank
+from litz_autotune.commands import tune
+from litz_autotune.duel import Different, Duel, differ
+from litz_autotune.judge import judge
 from litz_autotune.kept import Tried, Tuned
-from litz_autotune.search import judge
 from litz_plugins import Estimate, Weighed, hookimpl
 from litz_plugins.manager import make_plugins
 from support.fake_timer import FakeTimer
@@ -110,6 +114,34 @@ def test_a_cost_model_that_is_wrong_is_found_out_and_the_next_process_knows(tmp_
     by_hand = Compiled(again_and_again, tmp_path, tune=False, prefer=[f"{k}={way}" for k, way in record.ways.items()])
     check(by_hand(X, W))
     assert by_hand.report.kernel_sources == tuned.report.kernel_sources
+
+
+class TenTimes:
+    """A cost model for which a loop takes ten times as long for each operation more that was fused into it."""
+
+    @hookimpl
+    def litz_estimate_runtime(self, operation, target, program):
+        if not isinstance(operation, Loop):
+            return None
+        work = count_work(operation, program)
+        us = (work.bytes_read + work.bytes_written) / target.usual_bandwidth + target.launch_us
+        us *= 10.0 ** (len(operation.origins) - 1)
+        return Estimate(us, us / 2, us * 2, "ten times as long")
+
+
+def test_fusions_that_a_wrong_cost_model_refused_are_made(tmp_path):
+    def f(x):
+        return x + 1, x * 2, x - 3, x * x, x.neg(), x.abs(), x.relu(), x.square() + 1
+
+    x = torch.randn(1500, 1501)
+    wrong = Compiled(f, tmp_path, tune=False, extra=TenTimes())
+    wrong(x)
+    tuned = Compiled(f, tmp_path, extra=TenTimes())
+    for mine, theirs in zip(tuned(x), f(x), strict=True):
+        torch.testing.assert_close(mine, theirs)
+    assert len(wrong.report.steps) >= 8 and len(tuned.report.steps) <= 4, tuned.text
+    assert fastest(tuned.fn, x) < fastest(wrong.fn, x)
+    assert "alike: yes" in tuned.text, "equal decisions are one alternative"
 
 
 def test_a_tie_stays_as_it_was(tmp_path):
@@ -246,6 +278,16 @@ def test_training_with_everything_taken_otherwise(tmp_path):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-8)
 
 
+def test_dynamic_sizes(tmp_path):
+    tuned = Compiled(again_and_again, tmp_path, FakeTimer((("otherwise", 50.0),)))
+    x, w = torch.rand(40), torch.rand(7, 40)
+    torch._dynamo.mark_dynamic(x, 0)
+    torch._dynamo.mark_dynamic(w, 1)
+    check(tuned(X, W))
+    wanted = again_and_again(x.double(), w.double())
+    torch.testing.assert_close(tuned(x, w).double(), wanted, rtol=1e-5, atol=1e-6)
+
+
 # ----------------------------------------------------------------------------------------------------------- its parts
 
 
@@ -289,13 +331,57 @@ def test_nothing_is_expected_of_what_costs_nothing():
         ([100.0] * 12, [90.0] * 12, 0.0, True, "gains 10.0%"),
         ([100.0] * 12, [100.0] * 12, 0.0, False, "no faster"),
         ([100.0] * 12, [98.0] * 12, 0.0, False, "within the noise"),
-        ([100.0, 120.0, 140.0, 160.0] * 3, [90.0] * 12, 0.0, False, "within the noise"),
+        ([100.0, 160.0] * 6, [170.0, 90.0] * 6, 0.0, False, "faster in 6 of 12 rounds"),
+        ([100.0, 900.0] * 6, [90.0, 800.0] * 6, 0.0, True, "faster in 12 of 12 rounds"),
         ([100.0] * 12, [90.0] * 12, 20.0, False, "no faster"),
     ],
 )
 def test_a_win_is_beyond_noise(first, second, handicap, won, why):
-    found = judge(first, second, "cpu", handicap, False)
+    found = judge(first, second, "cpu", handicap)
     assert found.won is won and why in found.reason
+
+
+def test_a_win_of_events_is_beyond_their_noise():
+    assert judge([100.0] * 12, [98.0] * 12, "cuda").won and not judge([100.0] * 12, [99.5] * 12, "cuda").won
+    assert not judge([100.0, 140.0] * 6, [98.0, 138.0] * 6, "cuda").won
+    assert not judge([5.0] * 12, [4.6] * 12, "cuda").won, "half a microsecond of a short kernel is nothing"
+    assert judge([float("inf")] * 12, [1.0] * 12, "cuda").us is None
+
+
+def schedule_of(fn, *args):
+    """The schedule of a function that returns one tensor."""
+    found = []
+    compiler = pipeline.make_compiler()
+
+    def keep(graph):
+        found.append(pipeline.schedule_graph(graph, compiler))
+        return lambda inputs: torch.fx.Interpreter(graph.module).run(*inputs, enable_io_processing=False)
+
+    torch._dynamo.reset()
+    torch.compile(fn, backend=lambda gm, inputs: pipeline.capture(gm, inputs, keep, compiler))(*args)
+    return whole(found[0], found[0]).first
+
+
+def test_a_duel_compares_results_first(tmp_path):
+    options = pipeline.make_compiler(options={"cache_dir": tmp_path}).options
+    root, other, same = (
+        schedule_of(fn, torch.rand(64))
+        for fn in (lambda x: x.sqrt() + 1, lambda x: x.sqrt() + 1.5, lambda x: 1 + x.sqrt())
+    )
+    timer = FakeTimer()
+    with pytest.raises(Different, match="relative error"):
+        Duel(root, other, timer, options, str(tmp_path)).run({})
+    assert not timer.calls
+    first, second = Duel(root, same, timer, options, str(tmp_path)).run({})  # the roots of negative numbers are equal
+    assert len(first) == len(second) > 0 and timer.calls
+
+
+def test_what_is_infinite_in_one_only_is_a_difference():
+    ones = torch.ones(100)
+    assert not differ([ones], [ones]) and not differ([ones * float("nan")], [ones * float("nan")])
+    odd = torch.where(torch.arange(100) < 50, float("inf"), ones)
+    assert "finite in one only" in differ([odd], [ones]) and not differ([odd], [odd])
+    assert "other values" in differ([ones.int()], [ones.int() + 1])
 
 
 def test_a_record_is_what_was_written():
@@ -337,6 +423,12 @@ def test_a_job_that_fails_is_a_warning():
         entry([])
         assert wait(30)
     assert entry([]) == ("old",)
+
+
+def test_the_command_line_lists_what_was_tried(tmp_path):
+    Compiled(again_and_again, tmp_path, FakeTimer((("otherwise", 50.0),)))(X, W)
+    shown = CliRunner().invoke(tune, ["list", "--dir", str(tmp_path)]).output
+    assert "inference on" in shown and "alternatives tried" in shown and "* inline_pointwise/" in shown
 
 
 def test_keys_are_found_whatever_the_graph_is_called(tmp_path):

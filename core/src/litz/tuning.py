@@ -7,6 +7,7 @@ variant is made and where two differ; which are tried, how they are measured and
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -69,8 +70,10 @@ class Tuning:
 
     def chosen(self) -> Variant:
         """What runs: what the plugins choose, else what the estimates say."""
-        found = self._compiler.plugins.tune(self)
-        return self.first if found is None else found
+        begun = time.perf_counter()
+        found: Variant = self._compiler.plugins.tune(self) or self.first
+        found.log.seconds["tune"] = time.perf_counter() - begun
+        return found
 
     # ------------------------------------------------------------------------------------------- what the plugin asks
 
@@ -114,7 +117,7 @@ class Tuning:
         program = replace(self.first.lowered.program, name="graph")
         targets = [repr(self._compiler.target_of(device)) for device in self._devices]
         options = self._compiler.options
-        ways = [f"{row.name}={value}" for row, value in options.changed() if row.affects_code or row.name in _DECIDE]
+        ways = [f"{row.name}={value}" for row, value in options.changed() if row.affects_code or row.name == "prefer"]
         ways += [f"{name}={options[name]}" for name in options.plugin_changed if not name.startswith("autotune.")]
         hints = sorted(f"{symbol}={value}" for symbol, value in program.hints.items())
         return digest(str(program), *targets, *ways, *hints, *self._compiler.plugins.names())
@@ -173,7 +176,5 @@ class Tuning:
         """Add a text to the report."""
         variant.log.attachments[name] = text
 
-
-_DECIDE = frozenset({"veto", "prefer"})
 
 __all__ = ["MEASURED", "Difference", "Inseparable", "Lowered", "Tuning", "Variant"]

@@ -41,7 +41,8 @@ def tune_decisions(tuning: Tuning, plugin: Autotune) -> Variant | None:
     key = _key(tuning)
     found, count = kept.find(cache, key) if options["autotune.local_cache"] else (None, 0)
     before = found or Tuned()
-    if not measures or (before.complete and found is not None):
+    if not measures or options["veto"] or (found is not None and found.complete):
+        # Who vetoes looks for something: what is tried must not depend on it.
         return None if found is None else _known(tuning, before)
     if not can_measure(tuning.device):
         _left(tuning, f"there is no {tuning.device.type} device here to measure on")
@@ -70,6 +71,7 @@ def _done(tuning: Tuning, search: Search, tuner: Tuner, key: str, count: int) ->
         best, tuned = search.run()
     finally:
         tuner.budget.spent += time.monotonic() - begun
+        tuner.counters.races += search.duels
     if tuning.options["autotune.local_cache"] and (tuned.tried or tuned.complete):
         kept.put(cache, key, tuned, count)  # type: ignore[arg-type]
     tuning.attach(best, ATTACHMENT, str(tuned))

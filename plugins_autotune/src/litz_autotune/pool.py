@@ -234,10 +234,11 @@ class WorkerPool:
         return results
 
     def rest(self, request: Request) -> None:
-        """Have every worker that runs do `request`."""
-        for worker in self.workers:
-            if worker.pid is not None:
-                worker.ask(request, START_SECONDS)
+        """Have every worker that runs do `request`, once it is done with what it does for others."""
+        with self._lock:
+            for worker in self.workers:
+                if worker.pid is not None:
+                    worker.ask(request, START_SECONDS)
 
     def close(self) -> None:
         for worker in self.workers:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import hypot, inf
+from math import inf
 from typing import Any
 
 import torch
@@ -22,16 +23,16 @@ from litz_plugins import Decision
 from litz_plugins.errors import describe
 
 from .alternatives import Alternative, rank
-from .decide import LEAST_GAIN, SHORT_GAIN, SHORT_GAIN_US, SHORT_US, SIGMAS
-from .duel import Duel
+from .duel import Different, Duel
+from .judge import judge
 from .kept import Tried, Tuned
 from .pool import Failure, Runner
-from .timing import CudaTimer, Measurement, Timer, TurnsTimer, summarize, undisturbed
+from .timing import CudaTimer, Timer, TurnsTimer
 
 SECONDS = {"cpu": 0.6, "cuda": 0.1}
 """Of a duel's runs, by type of device."""
-LEAST_CPU = 0.03
-"""Of the time as it is: what a gain on a processor must be at least. Two runs of one kernel differ by as much."""
+UNCLEAR, LONGER = 0.05, 5
+"""A gain of so much that noise hides is worth runs for so many times as long."""
 BUILD_SECONDS = 2.0
 """For a kernel, until one was built here: what a C++ compiler takes."""
 SHARE = 0.5
@@ -63,6 +64,7 @@ class Search:
     before: Tuned = field(default_factory=Tuned)
     early: bool = True
     clock: Clock = field(default_factory=Clock)
+    duels: int = 0
 
     def run(self) -> tuple[Variant, Tuned]:
         """The variant that runs, and the record of what was tried."""
@@ -109,9 +111,9 @@ class Search:
         if not self._fits(measured):
             size = measured.nbytes >> 20
             return best, Tried(alternative.name, False, f"what differs takes {size} MiB: too much to measure here")
-        verdict = self._duel(measured)
+        verdict, _ = self._duel(measured)
         if verdict.won:
-            again = self._duel(measured)  # of many ties one looks like a gain
+            again, _ = self._duel(measured)  # of many ties one looks like a gain
             verdict = again if again.won else replace(again, reason=f"a gain that was not there again: {again.reason}")
         tried = replace(verdict, name=alternative.name)
         if not tried.won:
@@ -132,10 +134,19 @@ class Search:
 
     # ----------------------------------------------------------------------------------------------------- measuring
 
-    def _duel(self, found: Difference) -> Tried:
-        """Is the second of what differs faster? Raises _NoTime where there is none left."""
+    def _duel(self, found: Difference) -> tuple[Tried, bool]:
+        """Is the second of what differs faster, or is it slower? Where noise hides a gain that would count it is
+        measured for longer. Raises _NoTime where there is no time left for the first of it."""
+        verdict, slower = self._run(found, 1)
+        if not verdict.won and verdict.us is not None and verdict.us[1] < (1 - UNCLEAR) * verdict.us[0]:
+            with suppress(_NoTime):
+                return self._run(found, LONGER)
+        return verdict, slower
+
+    def _run(self, found: Difference, longer: int) -> tuple[Tried, bool]:
         kernels = len(found.first.launched) + len(found.second.launched)
-        seconds, device = SECONDS.get(self.tuning.device.type, 0.3), self.tuning.device.type
+        device = self.tuning.device.type
+        seconds = longer * SECONDS.get(device, 0.3)
         if self.stopped() or not self._time_for(kernels * self.clock.kernel + 2 * seconds):
             raise _NoTime
         timer = self.timer or (CudaTimer() if device == "cuda" else TurnsTimer())
@@ -143,15 +154,16 @@ class Search:
         alone = options["autotune.in_subprocess"] and options["autotune.multi_device"] and device == "cuda"
         cache: Any = self.tuning.cache
         duel = Duel(found.first, found.second, timer, options, str(cache.root), seconds, 0 if alone else None)
-        begun = time.monotonic()
+        begun, self.duels = time.monotonic(), self.duels + 1
         patience = min(options["autotune.timeout"], max(1.0, self.deadline - begun))
         (result,) = self.runner.run([duel], patience)
         spent = max(0.0, time.monotonic() - begun - 2 * seconds)
         if isinstance(result, Failure):
-            return Tried("", False, result.reason)
+            return Tried("", False, result.reason, None, found.whole), result.reason.startswith(Different.__name__)
         self.clock.kernel = min(self.clock.kernel, spent / max(1, kernels))
         first, second = result
-        return judge(first, second, device, self._handicap(found), found.whole)
+        slower = judge(second, first, device, 0.0, found.whole).won
+        return judge(first, second, device, self._handicap(found), found.whole), slower
 
     def _handicap(self, found: Difference) -> float:
         """µs of the host for the launches that the second has more: a device's clock does not see them. None where CUDA
@@ -163,24 +175,20 @@ class Search:
         return max(0, more) * self.tuning.target.launch_us
 
     def _as_a_whole(self, first: Variant, best: Variant) -> tuple[Variant, Tried | None]:
-        """The tuned graph, if it is no slower than it was; what was found, None where that was not looked at."""
+        """The tuned graph, unless it is slower than it was; what was found, None where that was not looked at."""
         if best.ways == first.ways:
             return best, None
         try:
             found = self.tuning.whole(first, best)
             if not self._fits(found):
                 return best, None
-            verdict = replace(self._duel(found), name=WHOLE)
+            verdict, worse = self._duel(found)
         except (Inseparable, _NoTime):
             return best, None
-        except Exception as error:
-            return first, Tried(WHOLE, False, describe(error))
-        if verdict.us is None:
-            return first, verdict
-        before, after = verdict.us
-        if not verdict.won and after > before * (1 + LEAST_CPU):
-            return first, replace(verdict, reason=f"what won in parts loses as a whole: {verdict.reason}")
-        return best, replace(verdict, won=True)
+        if worse:
+            reason = f"what won in parts loses as a whole: {verdict.reason}"
+            return first, replace(verdict, name=WHOLE, reason=reason)
+        return best, replace(verdict, name=WHOLE, won=True)
 
     def _label(self) -> str:
         return f"{self.tuning.graph.name} on {self.tuning.target.name or self.tuning.device}"
@@ -191,33 +199,6 @@ WHOLE = "all of it, tuned"
 
 class _NoTime(Exception):
     """The budget does not reach for what comes next."""
-
-
-def judge(first: list[float], second: list[float], device: str, handicap: float, whole: bool) -> Tried:
-    """Is the second faster beyond noise? first, second: µs of their runs."""
-    a, b = (_summary(samples, device) for samples in (first, second))
-    against, own = a.us, b.us + handicap
-    gain, needed = against - own, _needed(a, b, device)
-    us = (against, own)
-    if not (a.valid and b.valid):
-        return Tried("", False, a.reason or b.reason, None, whole)
-    if gain <= 0:
-        return Tried("", False, "no faster", us, whole)
-    if gain <= needed:
-        return Tried("", False, f"a gain of {gain:.3g} us is within the noise of {needed:.3g}", us, whole)
-    return Tried("", True, f"gains {gain / against:.1%}, noise {needed:.3g} us", us, whole)
-
-
-def _summary(samples: list[float], device: str) -> Measurement:
-    return undisturbed(samples) if device == "cpu" else summarize(samples)
-
-
-def _needed(first: Measurement, second: Measurement, device: str) -> float:
-    least = LEAST_CPU if device == "cpu" else LEAST_GAIN
-    needed = max(SIGMAS * hypot(first.noise_us, second.noise_us), least * first.us)
-    if device != "cpu" and first.us < SHORT_US:
-        needed = max(needed, SHORT_GAIN * first.us, SHORT_GAIN_US)
-    return needed
 
 
 def _decision(tried: Tried, measured: Difference) -> Decision:
@@ -237,4 +218,4 @@ def free_bytes(device: torch.device) -> float:
     return next((float(words[1]) * 1024 for words in lines if words[0] == "MemAvailable:"), inf)
 
 
-__all__ = ["Search", "free_bytes", "judge"]
+__all__ = ["Search", "free_bytes"]

@@ -235,16 +235,6 @@ def _clocked(function: Callable[[], Any], calls: int) -> float:
     return (time.perf_counter() - start) * 1e6 / calls
 
 
-GROUPS = 4
-
-
-def undisturbed(samples: Sequence[float]) -> Measurement:
-    """The fastest run. Its noise is a third of what the fastest of each fourth of the runs, taken by turns, differ by:
-    so that three times the noise is what another fourth would have said."""
-    fastest = [min(samples[start::GROUPS]) for start in range(min(GROUPS, len(samples)))]
-    return Measurement(min(fastest), (max(fastest) - min(fastest)) / 3, len(samples))
-
-
 def timer_for(device: torch.device) -> Timer:
     """The timer of a device type. KeyError if there is none."""
     timers: Mapping[str, Timer] = {"cuda": CudaTimer(), "cpu": CpuTimer()}

@@ -91,12 +91,10 @@ def _taken_out(
     if needed != _needed(second, theirs) or not needed:
         raise Inseparable("the two leave different buffers to what they share")
     for schedule, rest in ((first, ours), (second, theirs)):
-        touched = {name for step in rest for name in (*step.reads, *step.writes)}
-        views = schedule.program.roots
-        if touched & {*views, *views.values()}:
-            raise Inseparable("what differs touches views")
-        mine = {id(step) for step in rest}
+        mine, views = {id(step) for step in rest}, schedule.program.roots
         written = {name for step in rest for name in step.writes}
+        if written & {*views, *views.values()}:
+            raise Inseparable("what differs writes what there are views of")
         others = {name for step in schedule.steps if id(step) not in mine for name in step.writes}
         if written & others:
             raise Inseparable("what differs writes what other steps write too")
@@ -158,12 +156,14 @@ def _check(step: Step) -> None:
         return
     if isinstance(step, (Collective, Wait)):
         raise Inseparable("it communicates")
-    if isinstance(step, Check) or step.effect or step.unbacked:
-        raise Inseparable(f"{step.target_name} has an effect, or results of sizes that only a run tells")
     op = step.target
+    if isinstance(step, Check) or step.unbacked:
+        raise Inseparable(f"{step.target_name} has to do with sizes that only a run tells")
+    if step.effect and not _draws_nothing(step):
+        raise Inseparable(f"{step.target_name} has an effect")
     if not isinstance(step, KernelCall) and not _only_computes(op):
         raise Inseparable(f"nobody knows whether {step.target_name} does more than compute")
-    if isinstance(op, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in op.tags:
+    if _may_draw(op) and not _draws_nothing(step):
         raise Inseparable(f"{step.target_name} draws random numbers")
     if any(isinstance(value, Opaque) for value in step.args):
         raise Inseparable(f"{step.target_name} takes an object")
@@ -174,6 +174,20 @@ def _only_computes(op: Any) -> bool:
     if isinstance(op, torch._ops.OpOverload):
         return op.namespace in ("aten", "prims")
     return str(getattr(op, "__module__", "")).startswith(("litz.", "litz_", "torch"))
+
+
+def _may_draw(op: Any) -> bool:
+    """Is it an op that draws random numbers?"""
+    return isinstance(op, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in op.tags
+
+
+def _draws_nothing(step: Extern) -> bool:
+    """Is it one that draws random numbers for dropout, without any?"""
+    if not _may_draw(step.target):
+        return False
+    given: dict[str, Any] = {each.name: each.default_value for each in step.target._schema.arguments}  # type: ignore[attr-defined]
+    given |= dict(zip(given, step.args, strict=False)) | dict(step.kwargs)
+    return given.get("dropout_p") == 0.0
 
 
 def _operations(step: Step) -> tuple[Operation, ...]:

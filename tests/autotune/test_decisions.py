@@ -192,7 +192,7 @@ def test_without_time_nothing_is_tried_and_the_next_process_goes_on(tmp_path):
 def test_the_budget_is_in_seconds(tmp_path):
     class Slow(FakeTimer):
         def time(self, functions, device, seconds, limit_us=float("inf")):
-            time.sleep(1.0)
+            time.sleep(3.0)
             return super().time(functions, device, seconds, limit_us)
 
     def f(x, w):
@@ -200,12 +200,11 @@ def test_the_budget_is_in_seconds(tmp_path):
 
     Compiled(f, tmp_path, tune=False)(X, W)  # its kernels are built
     timer = Slow()
-    tuned = Compiled(f, tmp_path, timer, **{"autotune.budget_s": 12.0})
-    begun = time.monotonic()
+    tuned = Compiled(f, tmp_path, timer, **{"autotune.budget_s": 8.0})
     tuned(X, W)
-    search = sum(tuned.report.stage_seconds.values())
-    assert time.monotonic() - begun < 12.0 + search + 8.0, "a build that takes longer than expected, at most"
-    assert timer.calls
+    assert "the budget was spent" in tuned.text
+    # A trial that takes longer than the ones before it is ended by nobody: on a busy machine they do.
+    assert tuned.report.stage_seconds["tune"] < 8.0 + 8.0, f"{timer.calls} {tuned.text}"
 
 
 def test_it_can_be_switched_off(tmp_path):

@@ -1,4 +1,4 @@
-"""Decisions measured on a GPU that is there: a wrong cost model is found out, in the background too, with recordings."""
+"""Decisions measured on a GPU that is there: a wrong cost model is found out, beside the calls and recorded too."""
 
 from pathlib import Path
 from typing import Any

@@ -71,7 +71,9 @@ class Tuning:
     def chosen(self) -> Variant:
         """What runs: what the plugins choose, else what the estimates say."""
         begun = time.perf_counter()
-        found: Variant = self._compiler.plugins.tune(self) or self.first
+        found: Variant | None = self._compiler.plugins.tune(self)
+        if found is None:
+            return self.first
         found.log.seconds["tune"] = time.perf_counter() - begun
         return found
 

@@ -203,6 +203,8 @@ def _tensor(
     layout = buffer.layout
     count = max(1, hint(layout.span))
     here: dict[str, Any] = {"device": buffer.device, "dtype": buffer.dtype}
+    if generator is not None and generator.device.type != buffer.device.type:
+        generator = torch.Generator(buffer.device).manual_seed(generator.initial_seed())
     if (buffer.dtype.is_floating_point or buffer.dtype.is_complex) and buffer.dtype.itemsize > 1:
         storage = torch.empty(count, **here).normal_(generator=generator)
     elif buffer.dtype.is_floating_point:

@@ -331,6 +331,7 @@ def test_nothing_is_expected_of_what_costs_nothing():
         ([100.0] * 12, [100.0] * 12, 0.0, False, "no faster"),
         ([100.0] * 12, [98.0] * 12, 0.0, False, "within the noise"),
         ([100.0, 160.0] * 6, [170.0, 90.0] * 6, 0.0, False, "faster in 6 of 12 rounds"),
+        ([100.0, 300.0] * 12, [300.0, 60.0] * 12, 0.0, True, "12 runs faster than any other"),
         ([100.0, 900.0] * 6, [90.0, 800.0] * 6, 0.0, True, "faster in 12 of 12 rounds"),
         ([100.0] * 12, [90.0] * 12, 20.0, False, "no faster"),
     ],

@@ -18,6 +18,7 @@ from litz_plugins import Ask, Decision, Gate, Pass, PassContext, TargetOf
 from .beside import run_beside
 from .bodies import simplify_bodies
 from .estimate import CostModel
+from .few_values import write_out_few_values
 from .finish import finish_in_one_launch
 from .fusion import fuse
 from .fusion_size import most_operations
@@ -37,7 +38,8 @@ def core_program_passes() -> tuple[Pass, ...]:
         Pass("write_in_place", "program", write_in_place, ("remove_dead_operations",)),
         Pass("split_reductions", "program", split_reductions, ("write_in_place",)),
         Pass("inline_pointwise", "program", inline_pointwise, ("split_reductions",)),
-        Pass("simplify_bodies", "program", simplify_bodies, ("inline_pointwise",)),
+        Pass("write_out_few_values", "program", write_out_few_values, ("inline_pointwise",)),
+        Pass("simplify_bodies", "program", simplify_bodies, ("write_out_few_values",)),
     )
 
 

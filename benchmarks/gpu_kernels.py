@@ -173,6 +173,21 @@ def _cross_entropy(dtype: torch.dtype, classes: int) -> Case:
     return Case(lambda x, target: F.cross_entropy(x, target, reduction="none"), (x, target), x.nbytes, loop)
 
 
+def cross_entropy_backward(dtype: torch.dtype) -> Case:
+    """The gradient of the scores, in the type of the scores, from the scores and what the forward kept of each row."""
+    rows, classes = 4096, 50257
+    x = torch.randn(rows, classes, device="cuda").to(dtype)
+    target = torch.randint(0, classes, (rows,), device="cuda")
+    sums, grad = torch.logsumexp(x.float(), -1, keepdim=True), torch.rand(rows, 1, device="cuda")
+
+    def function(x: torch.Tensor, target: torch.Tensor, sums: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+        chosen = torch.arange(classes, device=x.device) == target[:, None]
+        made = torch.where(chosen, -1.0, 0.0) * grad
+        return (made - (x.float() - sums).exp() * made.sum(-1, keepdim=True)).to(x.dtype)
+
+    return Case(function, (x, target, sums, grad), 2 * x.nbytes)
+
+
 # What is more than one kernel, or one that the scheduler has to find.
 
 
@@ -370,6 +385,7 @@ CASES: Mapping[str, Callable[[torch.dtype], Case]] = {
     "gru cell": gru_cell,
     "window norm": window_norm,
     "stencil": stencil,
+    "cross-entropy backward 50257": cross_entropy_backward,
 }
 """By name."""
 

@@ -252,10 +252,10 @@ def litz_pointwise_add(p0, p1, p2):
     xmask = xindex < 888
     x1 = xindex % 24
     x0 = xindex // 24
-    tmp0 = tl.load(p0 + (24*x0 + x1), xmask).to(tl.float32)
+    tmp0 = tl.load(p0 + xindex, xmask).to(tl.float32)
     tmp1 = tl.load(p1 + x1, xmask).to(tl.float32)
     tmp2 = tmp0 + tmp1
-    tl.store(p2 + (24*x0 + x1), tmp2, xmask)
+    tl.store(p2 + xindex, tmp2, xmask)
 """
 
 
@@ -365,3 +365,25 @@ def test_few_elements_have_a_thread_each() -> None:
     case = make({"a": torch.empty(16384, dtype=bf16)}, [output("o", (16384,), bf16)], [16384], [], stores)
     settings = case.source.settings
     assert settings["grid"] * settings["num_warps"] * 32 == 16384
+
+
+def test_rows_that_follow_each_other_are_one_run_though_something_goes_by_rows() -> None:
+    value = call("add", load("a", (i0, i1), bf16), load("b", (i1,), bf16))
+    inputs = {"a": torch.empty(64, 197, dtype=bf16), "b": torch.empty(197, dtype=bf16)}
+    text = make(inputs, [output("o", (64, 197), bf16)], [64, 197], [], [Store("o", (i0, i1), value)]).source.text
+    assert "tl.load(p0 + xindex" in text
+    assert "tl.store(p2 + xindex" in text
+
+
+def test_values_of_a_long_row_are_loaded_once_a_block() -> None:
+    def text(columns: int) -> str:
+        x = cast(load("a", (i0, i1), bf16), f32)
+        for name in ("b", "c", "d"):
+            x = call("mul", x, load(name, (i0,), f32))
+        inputs = {"a": torch.empty(8, columns, dtype=bf16), **{n: torch.empty(8) for n in ("b", "c", "d")}}
+        stores = [Store("o", (i0, i1), cast(x, bf16))]
+        return make(inputs, [output("o", (8, columns), bf16)], [8, columns], [], stores).source.text
+
+    assert "YBLOCK: tl.constexpr = 1" in text(50304)
+    assert "YBLOCK" not in text(50257)
+    assert "YBLOCK" not in text(256)

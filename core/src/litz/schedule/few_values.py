@@ -74,9 +74,10 @@ def _obstacle(loop: Loop, few: int, program: Program, costs: CostModel) -> str |
         return "the values of an output lie side by side"
     if sum(1 for node in loop.loads if loop.levels[node]) * few > MOST_LOADS:
         return f"more than {MOST_LOADS} loads"
-    # What walks over the same points is one kernel with the reduction, and reads them once.
+    # What walks over the same points is one kernel with the reduction, and reads them once; what is gathered from
+    # anywhere is never one kernel with what wrote it.
     whole = costs.hint(loop.numel) * few
-    read, written = {node.buffer for node in loop.loads if loop.levels[node]}, set(loop.writes)
+    read, written = {node.buffer for node in loop.loads if loop.levels[node] and not node.indirect}, set(loop.writes)
     for other in program.operations:
         if not isinstance(other, Loop) or other is loop or _few(other):
             continue

@@ -24,6 +24,7 @@ from .fusion import fuse
 from .fusion_size import most_operations
 from .inline import inline_pointwise
 from .order import order_steps
+from .picked import pick_elements
 from .reduce_in_place import reduce_in_place
 from .schedule import Kernel, Schedule, Steps
 from .simplify import remove_dead_operations
@@ -38,7 +39,8 @@ def core_program_passes() -> tuple[Pass, ...]:
         Pass("write_in_place", "program", write_in_place, ("remove_dead_operations",)),
         Pass("split_reductions", "program", split_reductions, ("write_in_place",)),
         Pass("inline_pointwise", "program", inline_pointwise, ("split_reductions",)),
-        Pass("write_out_few_values", "program", write_out_few_values, ("inline_pointwise",)),
+        Pass("pick_elements", "program", pick_elements, ("inline_pointwise",)),
+        Pass("write_out_few_values", "program", write_out_few_values, ("pick_elements",)),
         Pass("simplify_bodies", "program", simplify_bodies, ("write_out_few_values",)),
     )
 

@@ -31,6 +31,9 @@ ROOM = 64
 gradients of a batch norm after a max pool, in channels last, even kept 8 KB a thread on the stack."""
 
 
+ROW, OWN_VALUES = 4096, 3
+"""Of a pointwise loop: elements of a row, and values that each row has, from which on a block is of one row."""
+
 BUSY = 256
 """Threads that keep a multiprocessor busy."""
 
@@ -127,7 +130,7 @@ def choose_tiling(loop: Loop, plan: KernelPlan, units: int) -> Tiling:
         return _reduction(loop, plan, traffic, units)
     across = _second_axis(loop, plan, traffic)
     if across is None:
-        return _pointwise(loop, plan, traffic, units)
+        return _rows(loop, plan, traffic) or _pointwise(loop, plan, traffic, units)
     return _two_axes(loop, plan, *across, units)
 
 
@@ -167,6 +170,25 @@ def _pointwise(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
     warps = clamp(block // (32 * lanes), 1, 8)
     ranges = _innermost_last(loop.ranges, traffic)
     return Tiling((Axis("x", ranges, block),), warps)
+
+
+def _rows(loop: Loop, plan: KernelPlan, traffic: Traffic) -> Tiling | None:
+    """Blocks of one row each, where rows are long and have many values of their own (the maximum, the sum and the class
+    of a cross entropy): such a value is loaded once for the block, not once for each element. Only where rows that are
+    written begin at 16 bytes, which a tile over all of them does not need."""
+    last = _innermost_last(loop.ranges, traffic)[-1]
+    others = tuple(r for r in loop.ranges if r.var != last.var)
+    if not others or plan.hint(last.size) < ROW:
+        return None
+    own = [access for access in traffic if not access.is_store and last.var not in loop.positions_by(access)]
+    if sum(bool(loop.positions_by(access)) for access in own) < OWN_VALUES:
+        return None
+    for access in traffic:
+        steps = [access.stride(r.var) for r in others] if access.is_store else []
+        if any(step is None or not is_multiple(step, VECTOR // access.itemsize) for step in steps):
+            return None
+    block = 128 * _elements_per_thread(loop, traffic)
+    return Tiling((Axis("y", others, 1), Axis("x", (last,), block)), block // (32 * 8))
 
 
 def _innermost_last(ranges: tuple[Range, ...], traffic: Traffic) -> tuple[Range, ...]:

@@ -75,14 +75,14 @@ def test_outputs_keep_their_memory():
 def test_an_output_takes_over_dead_memory():
     """`wide` is dead when `z` is made, after a call, of what `wide` became."""
     w = Writer()
-    w.input("x", 32, 32)
+    w.input("x", 128, 128)
     w.call("wide", torch.ops.aten.cos.default, "x")
-    w.reduce("rows", "sum", (32,), (32,), lambda i, r: w.load("wide", i, r))
+    w.reduce("rows", "sum", (128,), (128,), lambda i, r: w.load("wide", i, r))
     w.call("more", torch.ops.aten.sin.default, "rows")
-    w.pointwise("z", (32, 32), lambda i, j: call("mul", w.load("more", i), w.load("x", i, j)))
+    w.pointwise("z", (128, 128), lambda i, j: call("mul", w.load("more", i), w.load("x", i, j)))
     schedule = check(w.program("z"), w.args())
     assert schedule.memory.reuse["z"] == "wide"
-    assert schedule.memory.peak_bytes < 2 * 32 * 32 * 4, "never both at a time"
+    assert schedule.memory.peak_bytes < 1.1 * 128 * 128 * 4, "never both at a time"
     two = check(w.program("z", "wide"), w.args())
     assert "z" not in two.memory.reuse, "not the memory of another result"
 
@@ -153,6 +153,44 @@ def test_the_order_frees_early():
     )
     schedule = check(w.program("y"), w.args())
     assert schedule.memory.peak_bytes < 2 * 512 * 512 * 4
+
+
+def recurring(wide: int, rest: int = 1) -> Writer:
+    """`a` and `b`, then calls of few elements and one of `wide` x 256, then `z`, of the size of `a`."""
+    w = Writer()
+    w.input("x", 256, 256)
+    w.input("s", 8)
+    w.input("w", wide, 256)
+    w.call("a", torch.ops.aten.cos.default, "x")
+    w.call("b", torch.ops.aten.sin.default, "a")
+    w.reduce("r", "sum", (), (256, 256), lambda i, j: w.load("b", i, j))
+    last = w.call("c", torch.ops.aten.mul.Tensor, "s", "r")
+    w.call("big", torch.ops.aten.mul.Tensor, "w", "r")
+    w.reduce("t", "sum", (), (wide, 256), lambda i, j: w.load("big", i, j))
+    for n in range(rest):
+        last = w.call(f"c{n}", torch.ops.aten.mul.Tensor, last, "t")
+    w.reduce("u", "sum", (), (8,), lambda i: w.load(last, i))
+    w.call("z", torch.ops.aten.mul.Tensor, "x", "u")
+    w.reduce("y", "sum", (), (256, 256), lambda i, j: w.load("z", i, j))
+    return w
+
+
+@pytest.mark.parametrize("wide", [512])
+def test_dead_memory_does_not_wait_through_the_peak(wide: int):
+    """What is freed and allocated again leaves its bytes to others in between."""
+    w = recurring(wide)
+    plan = check(w.program("y"), w.args())
+    assert "z" not in plan.memory.reuse
+    assert plan.memory.peak_bytes <= 1.02 * wide * 256 * 4
+
+
+@pytest.mark.parametrize(("rest", "waits"), [(1, True), (80, False)])
+def test_dead_memory_waits_where_there_is_room(rest: int, waits: bool):
+    """No allocation for `z`; but nobody waits through half a model."""
+    w = recurring(8, rest)
+    plan = check(w.program("y"), w.args())
+    assert ("z" in plan.memory.reuse) is waits
+    assert plan.memory.peak_bytes <= 1.02 * 2 * 256 * 256 * 4
 
 
 def test_a_wrong_plan_is_found():

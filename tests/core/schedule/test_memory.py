@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from core.schedule.harness import check, kernel_texts, plan_of
+from core.schedule.harness import GPU, check, kernel_texts, plan_of
 from core.schedule.programs import Writer, call
 from core.schedule.test_dependences import communication
 from litz.execution import IllegalPlan, check_plan
@@ -202,3 +202,21 @@ def test_a_wrong_plan_is_found():
     swapped = (schedule.steps[1], schedule.steps[0], *schedule.steps[2:])
     with pytest.raises(IllegalSchedule):
         check_schedule(replace(schedule, steps=swapped))
+
+
+@pytest.mark.parametrize(("rows", "kernels"), [(2048, 8), (16, 1)])
+def test_loops_that_share_nothing_are_one_kernel_while_that_makes_little(rows: int, kernels: int):
+    """Eight small copies, each for a call that comes after a larger one: all at once they would be held for long."""
+    w = Writer()
+    w.input("x", rows, 1024)
+    last = "x"
+    for n in range(8):
+        w.input(f"a{n}", 1024)
+        w.pointwise(f"p{n}", (rows, 1024), lambda i, j, n=n: call("exp", w.load(f"a{n}", j)))
+    for n in range(8):
+        w.call(f"s{n}", torch.ops.aten.sin.default, last)
+        last = w.call(f"m{n}", torch.ops.aten.mul.Tensor, f"s{n}", f"p{n}")
+    plan = check(w.program(last), w.args(), GPU)
+    assert len(plan.kernels) == kernels
+    if kernels > 1:
+        assert plan.memory.peak_bytes <= 4 * rows * 1024 * 4

@@ -19,7 +19,7 @@ from litz.schedule.schedule import Kernel, Step
 from litz_plugins import Target
 
 from .arena import NO_ARENA, Arena, plan_arena
-from .in_place import work_in_place
+from .in_place import summed_into, work_in_place
 from .plan import MemoryPlan
 
 LONGEST = 64
@@ -66,6 +66,7 @@ def _reuse(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, arena:
     begins, ends = lifetimes.by_step(lifetimes.first), lifetimes.by_step(lifetimes.last)
     dead: dict[tuple[object, Expr], list[str]] = {}
     reuse = {new: old for step in steps if isinstance(step, Kernel) for new, old in step.inplace.items()}
+    reuse |= _sums(program, steps, lifetimes, arena)
     taken = set(reuse.values())
     room = _Room(lifetimes.held(reuse, arena.offsets))
     for number in range(len(steps)):
@@ -84,6 +85,20 @@ def _reuse(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, arena:
             if name not in taken and name not in arena.offsets and lifetimes.may_be_taken(name):
                 dead.setdefault(_memory_key(name, program), []).append(name)
     return reuse
+
+
+def _sums(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, arena: Arena) -> dict[str, str]:
+    """Results of products that are written over the matrix that they are added to."""
+    found = {}
+    for number, step in enumerate(steps):
+        pair = summed_into(step, program)
+        if pair is None:
+            continue
+        new, old = pair
+        own = program.buffers[new].kind == "temporary" and new not in lifetimes.roots and lifetimes.first[new] == number
+        if own and lifetimes.last[old] == number and lifetimes.may_be_taken(old) and old not in arena.offsets:
+            found[new] = old
+    return found
 
 
 class _Room:

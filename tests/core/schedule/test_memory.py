@@ -204,6 +204,39 @@ def test_a_wrong_plan_is_found():
         check_schedule(replace(schedule, steps=swapped))
 
 
+def test_a_backward_begins_with_what_frees_most():
+    """`wide` is needed after what frees the large saved tensor, and before it in the program."""
+    w = Writer()
+    w.input("saved", 512, 512)
+    w.input("x", 512, 256)
+    w.call("wide", torch.ops.aten.cos.default, "x")
+    w.call("more", torch.ops.aten.sin.default, "saved")
+    w.reduce("s", "sum", (), (512, 512), lambda i, j: w.load("more", i, j))
+    w.pointwise("y", (512, 256), lambda i, j: call("mul", w.load("wide", i, j), w.load("s")))
+    program = w.program("y")
+    own = replace(program, dying_inputs=frozenset({"saved"}), owned_inputs=frozenset({"saved"}))
+    plan = plan_of(own)
+    first, second = (next(n for n, step in enumerate(plan.steps) if name in step.writes) for name in ("more", "wide"))
+    assert first < second, "what is put off does not lie beside the saved tensor and what is made of it"
+
+
+def test_a_large_result_waits_for_its_reader_and_a_small_one_does_not():
+    w = Writer()
+    w.input("x", 512, 512)
+    w.input("v", 512)
+    w.call("large", torch.ops.aten.cos.default, "x")
+    w.call("small", torch.ops.aten.cos.default, "v")
+    w.call("other", torch.ops.aten.sin.default, "x")
+    w.call("again", torch.ops.aten.exp.default, "other")
+    w.reduce("s", "sum", (512,), (512,), lambda i, r: w.load("again", i, r))
+    w.call("t", torch.ops.aten.mul.Tensor, "s", "small")
+    w.pointwise("y", (512, 512), lambda i, j: call("mul", w.load("large", i, j), w.load("t", i)))
+    plan = check(w.program("y"), w.args())
+    at = {name: n for n, step in enumerate(plan.steps) for name in step.writes}
+    assert at["large"] > at["t"] and at["small"] < at["other"]
+    assert plan.memory.peak_bytes <= 1.02 * 2 * 512 * 512 * 4
+
+
 @pytest.mark.parametrize(("rows", "kernels"), [(2048, 8), (16, 1)])
 def test_loops_that_share_nothing_are_one_kernel_while_that_makes_little(rows: int, kernels: int):
     """Eight small copies, each for a call that comes after a larger one: all at once they would be held for long."""

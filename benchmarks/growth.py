@@ -249,7 +249,35 @@ def _shifted(n: int) -> Made:
     return f, (torch.randn(64, 48),)
 
 
+def _chain(n: int) -> Made:
+    """One value at a time, of n operations: the length itself, with the least of everything else."""
+    import torch
+
+    def f(x: Any) -> Any:
+        for k in range(n // 2):
+            x = x.sin() + k
+        return x
+
+    return f, (torch.randn(64, 48),)
+
+
+def _layers(n: int) -> Made:
+    """GPT-2 of n layers: its widths, few tokens and few words."""
+    import torch
+    import transformers
+
+    sizes = {"n_layer": n, "vocab_size": 1000, "bos_token_id": 0, "eos_token_id": 0, "use_cache": False}
+    dropped = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **dropped))
+    tokens = torch.randint(0, 1000, (2, 32))
+    return (lambda x: model(input_ids=x).logits), (tokens,)
+
+
 FAMILIES = {
+    "chain": Family(_chain),
+    "chain train": Family(_chain, train=True),
+    "layers": Family(_layers, most=48),
+    "layers train": Family(_layers, train=True, most=48),
     "cat": Family(_cat(lambda k: (4, 5), 0)),
     "cat sizes": Family(_cat(lambda k: (3, 1 + k % 7), -1)),
     "cat half": Family(_cat(lambda k: (4, 5), 1, "float16")),
@@ -290,7 +318,7 @@ def child(name: str, n: int, peer: str, profile: str) -> None:
     torch.manual_seed(0)
     fn, args = family.make(n)
     if family.train:
-        args = tuple(x.requires_grad_() for x in args)
+        args = tuple(x.requires_grad_() if x.is_floating_point() else x for x in args)
     sys.setrecursionlimit(100_000)  # for a peer's: litz does not recurse over a program
     compiled = torch.compile(fn, backend=peer, dynamic=family.dynamic)
 

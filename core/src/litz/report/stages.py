@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from litz.capture.torch_api import TorchSeconds
+from litz.units import count_text
 
 from .report import CompileReport
 
@@ -71,4 +72,5 @@ def render_stages(reports: Sequence[CompileReport], torch: TorchSeconds | None, 
         row("all", total, "of every torch.compile, first runs aside", "bold")
     kernels, hits = sum(r.kernels_after for r in reports), sum(r.cache_hits for r in reports)
     console.print(table)
-    console.print(f"{len(reports)} graphs, {kernels} kernels, {hits} of them from the cache; wall time.")
+    made = f"{count_text(len(reports), 'graph')}, {count_text(kernels, 'kernel')}"
+    console.print(f"{made}, {hits} of them from the cache; wall time.")

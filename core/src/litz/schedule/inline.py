@@ -245,6 +245,11 @@ class Body:
         """The loop's only one."""
         return self.loop.stores[0]
 
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """The loop's."""
+        return self.loop.origins
+
     @staticmethod
     def of(loop: Loop) -> Body | None:
         """None unless the loop is pointwise and has one plain store, at its variables themselves in some order."""
@@ -281,7 +286,7 @@ class Body:
                 raise TooComplex(f"{reader.name} would have more than {MAX_LOADS} loads in one kernel")
             return new
 
-        origins = tuple(dict.fromkeys((*self.loop.origins, *reader.origins)))
+        origins = tuple(dict.fromkeys((*self.origins, *reader.origins)))
         return replace(reader, stores=replace_loads(reader.stores, value), origins=origins)
 
     def reads_as_written(self, load: Node, extents: Mapping[Symbol, Expr]) -> bool:

@@ -30,6 +30,7 @@ from litz.capture.passes.decompose import added_ops, decompose
 from litz.capture.passes.freezing import fold_frozen, freeze
 from litz.choosing import choose_contractions
 from litz.codegen.wrapper import WrapperSource, generate_wrapper
+from litz.collecting import young_objects_only
 from litz.compiler import Compiler, make_compiler
 from litz.errors import LoweringError, VerifyError
 from litz.execution import ExecutionPlan, check_plan, plan_execution
@@ -56,7 +57,8 @@ def compile_backend(
     """Compile what dynamo captured. See `litz.backend.litz`."""
     compiler = make_compiler(mode, options, plugins)
     freezing = compiler.options.freezing
-    return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing=freezing)
+    with young_objects_only():
+        return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing=freezing)
 
 
 def capture(
@@ -104,7 +106,8 @@ def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Seq
     """One graph, through all stages. With `fallback="eager"` a graph that litz fails on runs as it was captured."""
     log = Log()
     try:
-        return make_graph_code(graph, compiler, log).compiled
+        with young_objects_only():  # a backward is compiled when it is first called
+            return make_graph_code(graph, compiler, log).compiled
     except Exception as error:
         if torch_api.is_restart(error):
             raise
@@ -122,6 +125,8 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
     log = log or Log()
     options, plugins = compiler.options, compiler.plugins
     plugins.compile_started(graph, options)
+    if compiler.start_seconds:  # the first graph's
+        log.seconds["start"] = compiler.start_seconds.pop()
 
     prepared = prepare_graph(graph, compiler, log)
     schedule = schedule_prepared(prepared, compiler, log)

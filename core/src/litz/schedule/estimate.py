@@ -136,6 +136,8 @@ def _moved(loop: Loop, traffic: Sequence[_Traffic], fast: Symbol | None, target:
 def _flops(loop: Loop, outer: int, inner: int, target: Target) -> float:
     """Operations of the whole loop; on a GPU, instructions."""
     count = instructions if "blocks" in target.abilities else _operations
+    if not loop.reduction_ranges:
+        return float(outer) * sum(map(count, loop.nodes))
     small = large = 0
     for node in loop.nodes:
         if node.op != "reduce" and not loop.levels[node]:

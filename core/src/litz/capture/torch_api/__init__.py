@@ -62,6 +62,7 @@ from .operators import (
     is_pure,
     make_graph_module,
     memory_owner,
+    memory_owners,
     trace,
     written_arguments,
 )
@@ -78,4 +79,5 @@ from .shapes import (
     value_ranges,
     without_guards,
 )
+from .timing import TorchSeconds, torch_seconds
 from .user_kernels import UserKernel, is_uninitialized, kernel_writes, launch_user_kernel, user_kernel

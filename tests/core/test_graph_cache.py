@@ -15,6 +15,7 @@ from litz import graph_cache, pipeline
 from litz import report as reports
 from litz.capture import torch_api
 from litz.errors import StaleEntryError
+from litz.graph_cache import explain
 from litz.ir.index import Mod
 from litz.runtime import manifest
 from litz.target import DeviceCalibration, save_calibration
@@ -410,6 +411,20 @@ def test_an_object_that_says_nothing_is_not_trusted(tmp_path: Path) -> None:
     assert runs.said == ["miss"], "who only watches is in no key"
 
 
+def test_a_choice_that_is_not_settled_is_not_kept(tmp_path: Path) -> None:
+    class Undecided(Guarding):
+        @hookimpl
+        def litz_select_choice(self, choices: Any, context: Any) -> Any:
+            context.unsettled("more is to be measured")
+
+    runs = Runs(tmp_path, with_plugin(Undecided()))
+    x, w = torch.randn(2, 512), torch.randn(512, 2048)
+    runs.run(called_with(x, w), lambda x, w: torch.nn.functional.linear(x, w.t()))
+    if True:
+        assert runs.reports[0].contractions
+        assert "more is to be measured" in runs.reports[0].graph_cache and not runs.entries()
+
+
 # Damage.
 
 
@@ -491,3 +506,60 @@ def test_keys_are_the_same_in_every_run(runs: Runs) -> None:
         runs.run(of_product(), product)
         keys.append(runs.reports[0].graph_cache.split()[1])
     assert keys[0] == keys[1] and graph_cache.Key(()).digest
+
+
+# Why not.
+
+
+def explained(runs: Runs, before: frozenset[str]) -> explain.Miss:
+    (report,) = runs.reports
+    return explain.explain_miss(report.key, explain.read_keys([runs.folder], before))
+
+
+def test_a_miss_is_explained_by_the_nearest_key(runs: Runs) -> None:
+    runs.run(of_product(), lambda x, w: torch.sin(x @ w).cos())
+    runs.run(of_product(), product)
+    near = runs.reports[0].key
+    before = explain.kept([runs.folder])
+    assert len(before) == 2
+    runs.run(of_product(), product, memory_pool=False)
+    miss = explained(runs, before)
+    assert miss.nearest is not None and miss.nearest.digest == near.digest
+    (part,) = miss.differences
+    assert part.name == "option memory_pool" and "LITZ_MEMORY_POOL" in part.setter
+    assert explain.shown(part) == ("True", "False")
+
+
+def test_a_graph_that_differs_shows_where(runs: Runs) -> None:
+    runs.run(of_product(), product)
+    before = explain.kept([runs.folder])
+    runs.run(called_with(torch.randn(8, 16), torch.randn(16, 5)), product)
+    (part,) = explained(runs, before).differences
+    assert part.name == "graph"
+    was, now = explain.shown(part)
+    assert "[16, 4]" in was and "[16, 5]" in now
+
+
+def test_nothing_is_near_in_an_empty_cache(runs: Runs) -> None:
+    runs.run(of_product(), product)
+    assert explained(runs, frozenset()).nearest is None
+
+
+def test_the_command_says_what_changed(tmp_path: Path) -> None:
+    from support.third_party import run_python
+
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch, sys\n"
+        "x = torch.ones(int(sys.argv[1]), 3)\n"
+        "torch.compile(lambda x: x.sin().sum(0), backend='litz')(x)\n"
+    )
+    cache = {"LITZ_CACHE_DIR": str(tmp_path / "cache")}
+    command = ("-m", "litz", "cache", "explain-miss", str(script))
+    first = run_python(*command, "4", **cache)
+    assert first.returncode == 0 and "no graph in the cache yet" in first.stdout, first.stderr
+    assert "hit" in run_python(*command, "4", **cache).stdout
+    other = run_python(*command, "5", **cache).stdout
+    assert "graph, set by the program" in other and "[4, 3]" in other and "[5, 3]" in other
+    option = run_python(*command, "4", **cache, LITZ_FUSION="0").stdout
+    assert "option fusion" in option and "LITZ_FUSION" in option and "graph, set by" not in option

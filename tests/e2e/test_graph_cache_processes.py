@@ -98,3 +98,30 @@ def test_off_is_off(tmp_path: Path, name: str) -> None:
     run(tmp_path)
     done = run_python("-c", SCRIPT, LITZ_CACHE_DIR=str(tmp_path), **{name: "0"})
     assert set(said(done)[:2]) <= {"off", "miss"}
+
+
+SAVE = """
+import torch, pathlib, sys
+pathlib.Path(sys.argv[-1]).write_bytes(torch.compiler.save_cache_artifacts()[0])
+"""
+LOAD = """
+import litz, pathlib, sys
+info = litz.load_cache_artifacts(pathlib.Path(sys.argv[-1]).read_bytes())
+assert any(name.startswith("graph/") for name in info.artifacts["litz"]), info
+"""
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_torchs_artifacts_carry_litzs(tmp_path: Path, damaged: bool) -> None:
+    data, first, second = (tmp_path / name for name in ("artifacts", "first", "second"))
+    saved = said(run_python("-c", SCRIPT + SAVE, str(data), LITZ_CACHE_DIR=str(first)))
+    if damaged:
+        content = data.read_bytes()
+        at = content.index(b'"zlib": "') + 40
+        data.write_bytes(content[:at] + b"????" + content[at + 4 :])
+    done = run_python("-c", LOAD + SCRIPT, str(data), LITZ_CACHE_DIR=str(second))
+    if damaged:  # torch's own sum says so, and nothing is loaded
+        assert done.returncode != 0 and not (second / "graph").exists()
+        return
+    loaded = said(done)
+    assert saved[:2] == ["miss", "miss"] and loaded[:2] == ["hit", "hit"] and loaded[2] == saved[2]

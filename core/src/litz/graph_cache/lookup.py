@@ -17,6 +17,7 @@ from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.codegen.sizes import python_text
 from litz.compiler import Compiler
+from litz.runtime import artifacts
 from litz.runtime.cache import Cache
 from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, NotCacheable, Strides, read_entry
@@ -80,7 +81,9 @@ def look_up(graph: Graph, compiler: Compiler) -> Lookup:
     if folder is None:
         return Lookup(key)
     try:
-        return Lookup(key, entry=read_entry(folder), folder=folder)
+        found = Lookup(key, entry=read_entry(folder), folder=folder)
+        artifacts.record(KIND, key.digest, folder)
+        return found
     except (OSError, ValueError, LookupError, ImportError, AttributeError, TypeError):
         return Lookup(key)  # another process has just removed it, or it names what is no longer here
 

@@ -33,7 +33,7 @@ from filelock import FileLock, Timeout
 
 from litz.errors import CacheError
 
-from . import manifest
+from . import artifacts, manifest
 from .cache_limit import SIZES, Limit, use
 from .peers import Peers
 
@@ -114,6 +114,7 @@ class Cache:
         found = self.find(kind, key, needs)
         if found is not None:
             self.hits += 1
+            artifacts.record(kind, key, found)
             return found
         if self._spare:
             return self._in_spare(kind, key, make, needs)
@@ -125,6 +126,8 @@ class Cache:
             self.aside(cause)
             return self._in_spare(kind, key, make, needs)
         self._checked.add(folder)
+        if self._scratch is None:
+            artifacts.record(kind, key, folder)
         return folder
 
     def aside(self, why: BaseException) -> Cache:

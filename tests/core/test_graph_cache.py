@@ -424,6 +424,17 @@ def test_a_choice_that_is_not_settled_is_not_kept(tmp_path: Path) -> None:
     assert "more is to be measured" in runs.reports[0].graph_cache and not runs.entries()
 
 
+def test_names_count_where_nobody_knows_what_a_plugin_goes_by(runs: Runs) -> None:
+    from litz.graph_cache.fingerprints import goes_by_anything
+    from litz.pipeline import make_compiler
+
+    assert not goes_by_anything(make_compiler(None, {})), "litz's own plugins say what they go by"
+    runs.run(of_product(), product)
+    assert not any(part.name == "names" for part in runs.reports[0].key.parts)
+    runs.run(of_product(), product, veto=["fuse"])
+    assert any(part.name == "names" for part in runs.reports[0].key.parts)
+
+
 # Damage.
 
 

@@ -23,7 +23,15 @@ from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, NotCacheable, Strides, read_entry
 
 from .canonical import graph_text, is_symbolic, symbols_text
-from .fingerprints import device_parts, group_part, option_parts, plugin_parts, torch_part, version_parts
+from .fingerprints import (
+    device_parts,
+    goes_by_anything,
+    group_part,
+    option_parts,
+    plugin_parts,
+    torch_part,
+    version_parts,
+)
 from .key import Key, Part
 
 KIND = "graph"
@@ -104,11 +112,18 @@ def _parts(graph: Graph, compiler: Compiler) -> Iterator[Part]:
     yield from version_parts()
     yield torch_part()
     yield from option_parts(compiler)
-    if compiler.vetoes.keys:  # which name graphs and nodes
-        names = [graph.name, *(node.name for node in graph.nodes)]
-        yield Part("names", " ".join(names), "the program, by torch")
     yield from device_parts(graph, compiler)
     yield from plugin_parts(compiler)
+    if compiler.vetoes.keys or goes_by_anything(compiler):
+        yield Part("names", _names(graph), "the program, by torch")
+
+
+def _names(graph: Graph) -> str:
+    """What litz's own stages do not go by: names, and where nodes come from."""
+    lines = [graph.name, *graph.input_names]
+    for node in graph.nodes:
+        lines.append(f"{node.name} {node.meta.get('nn_module_stack', '')} {node.meta.get('stack_trace', '')}")
+    return "\n".join(lines)
 
 
 def remember(key: Key, cache: Cache, code: GraphCode) -> None:

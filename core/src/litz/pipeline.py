@@ -231,7 +231,9 @@ def _keep(
             code = join_code(whole, write_code(whole, kept.others, compiler, found.key), loaded, compiler)
             graph_cache.remember(found.key, compiler.cache, code)
             return code, found
-        except NotCacheable as why:
+        except (NotCacheable, TypeError, ValueError) as why:
+            if compiler.options.debug and not isinstance(why, NotCacheable):
+                raise
             reason = str(why)
     if found.key is not None:
         found = graph_cache.Lookup(reason=reason)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -74,7 +75,8 @@ def make_compiler(
         plugins = make_plugins(builtin_plugins(), disable=settings.disable, on_plugin_error=settings.on_error)
     opts = make_options(mode, options, plugins.option_specs())
     peers = Peers(torch_api.default_store) if opts.share_builds else None
-    cache = Cache(opts.cache_dir, opts.cache, peers)
+    shared = tuple(Path(path).expanduser() for path in opts.cache_shared)
+    cache = Cache(opts.cache_dir, opts.cache, peers, limit=opts.cache_limit << 20, shared=shared)
     vetoes = _read_vetoes(opts, plugins)
     seconds = [time.perf_counter() - start]
     return Compiler(opts, plugins, cache, reports.collectors(), vetoes=vetoes, start_seconds=seconds)

@@ -28,6 +28,7 @@ from .aot import (
     with_lazy_bits,
     written_inputs,
 )
+from .aot_cache import found_by, keep_as, why_not_kept
 from .asserts import (
     asserted,
     assertion_messages,

@@ -15,6 +15,8 @@ from unittest import mock
 import torch
 from torch._dynamo.utils import counters
 
+from .aot_cache_key import is_spelled_out, own_key
+
 Load = Callable[[str, str], Callable[..., Any] | None]
 """(key, facts) -> the compiled graph, or None where it is not to be had any more."""
 
@@ -84,6 +86,12 @@ def found_by(gm: torch.fx.GraphModule, setting: str, load: Load) -> Iterator[Non
     the compiled graphs. Where `load` returns None or raises, it traces."""
     from torch._functorch._aot_autograd import aot_autograd_result, autograd_cache
 
+    torchs_key = autograd_cache.autograd_cache_key
+
+    def key_of(module: Any, *args: Any, **kwargs: Any) -> Any:
+        make = own_key if is_spelled_out(module) else torchs_key
+        return make(module, *args, **kwargs)
+
     def load_graph(self: Any, example_inputs: Sequence[Any]) -> Any:
         key, lines = self.fx_graph_cache_info
         compiled = load(key, lines[0]) if len(lines) == 1 else None
@@ -94,8 +102,9 @@ def found_by(gm: torch.fx.GraphModule, setting: str, load: Load) -> Iterator[Non
         return compiled
 
     setattr(gm, MARK, setting)
+    loads = mock.patch.object(aot_autograd_result.FxGraphCacheLoadable, "load", load_graph)
     try:
-        with mock.patch.object(aot_autograd_result.FxGraphCacheLoadable, "load", load_graph):
+        with loads, mock.patch.object(autograd_cache, "autograd_cache_key", key_of):
             yield
     finally:
         delattr(gm, MARK)

@@ -13,12 +13,25 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from litz import graph_cache
 from litz import report as reports
-from litz.building import build, generate
+from litz.building import (
+    build,
+    describe_code,
+    generate,
+    join_code,
+    likely_values,
+    load_entry,
+    load_kernels,
+    other_files,
+    programs_of,
+    write_code,
+)
 from litz.by_size import merge_equal, schedule_by_size
 from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
@@ -40,6 +53,8 @@ from litz.lower import lower
 from litz.report.log import Log
 from litz.runtime.compiled_graph import CompiledGraph
 from litz.runtime.frozen import refusing
+from litz.runtime.graph_code import GraphCode
+from litz.runtime.graph_entry import GraphEntry, NotCacheable, check_same, check_storable
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.schedule import Schedule, Step
 from litz_plugins import VETOED, Decision, Estimate, Gate, KernelSource
@@ -101,10 +116,17 @@ class Made:
 
 
 def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
-    """One graph, through all stages. With `fallback="eager"` a graph that litz fails on runs as it was captured."""
+    """One graph, from the graph cache or through all stages. With `fallback="eager"` a graph that litz fails on runs as
+    it was captured."""
     log = Log()
     try:
-        return make_graph_code(graph, compiler, log).compiled
+        with log.stage("graph cache"):
+            found = graph_cache.look_up(graph, compiler)
+        if found.found and not compiler.options.debug:
+            compiled = from_cache(found, graph, compiler, log)
+            if compiled is not None:
+                return compiled
+        return make_graph_code(graph, compiler, log, found).compiled
     except Exception as error:
         if torch_api.is_restart(error):
             raise
@@ -117,11 +139,30 @@ def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Seq
         return _eager(graph)
 
 
-def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) -> Made:
-    """One graph, through all stages; what a stage raises is passed on."""
+def from_cache(
+    found: graph_cache.Lookup, graph: Graph, compiler: Compiler, log: Log | None = None
+) -> CompiledGraph | None:
+    """The compiled graph that a lookup has found, its guards on record; None where they do not hold."""
     log = log or Log()
-    options, plugins = compiler.options, compiler.plugins
-    plugins.compile_started(graph, options)
+    with log.stage("graph cache"):
+        code = graph_cache.load(found, graph, compiler.cache, lambda entry, folder: load_entry(entry, folder, compiler))
+    if code is None or found.key is None:
+        return None
+    entry = code.entry
+    compiled = code.graph(graph.name, graph_cache.strides_of(graph, entry.output_strides), found.key.digest)
+    plain = reports.from_data(graph.name, entry.report, plugins=compiler.plugins.names())
+    _publish(plain, compiled, found.says(hit=True), compiler, log)
+    return compiled
+
+
+def make_graph_code(
+    graph: Graph, compiler: Compiler, log: Log | None = None, found: graph_cache.Lookup = graph_cache.OFF
+) -> Made:
+    """One graph, through all stages; what a stage raises is passed on. found: what the graph cache says of it; what
+    becomes of it is kept there if it has a key."""
+    log = log or Log()
+    plugins, known = compiler.plugins, torch_api.guard_count(graph.shape_env)
+    plugins.compile_started(graph, compiler.options)
 
     prepared = prepare_graph(graph, compiler, log)
     schedule = schedule_prepared(prepared, compiler, log)
@@ -129,30 +170,97 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
     with log.stage("generate"):
         plan, sources = merge_equal(plan, generate(plan, compiler, log.note), log.note)
         wrapper = generate_wrapper(plan, sources)
+    allowed, programs = _allowed(compiler, "cuda_graphs", log.gate), programs_of(plan)
+    entry = describe_code(plan, sources, wrapper, allowed)
     with log.stage("build"):
-        compiled = build(plan, sources, wrapper, _allowed(compiler, "cuda_graphs", log.gate))
-    compiled = replace(compiled, output_strides=changed_strides(graph, prepared))
-    if graph.frozen_values:
-        names = graph.input_names
-        frozen = [(at, names[at], value) for at, value in graph.frozen_values.items()]
-        compiled = replace(compiled, entry=refusing(compiled.entry, graph.name, frozen))
+        loaded = load_kernels(entry, allowed, programs)
 
     log.running = "report"
     report = reports.make_report(
         graph,
         plan,
-        compiled,
+        None,
         sources,
         log.decisions,
-        log.seconds,
-        plugins.names(),
+        plugins=plugins.names(),
         attachments=log.attachments,
         gate=log.gate,
         contractions=log.contractions,
     )
-    reports.publish(report, options.report_dir, compiler.collectors)
-    plugins.compile_finished(report)
+    strides, others = changed_strides(graph, prepared), other_files(plan, entry, compiler.options)
+    with log.stage("keep"):
+        code, found = _keep(entry, Kept(graph, known, strides, report, others, programs), loaded, allowed, found, log)
+    compiled = code.graph(graph.name, strides, "" if found.key is None else found.key.digest)
+    if graph.frozen_values:
+        names = graph.input_names
+        frozen = [(at, names[at], value) for at, value in graph.frozen_values.items()]
+        compiled = replace(compiled, entry=refusing(compiled.entry, graph.name, frozen))
+    _publish(report, compiled, found.says(), compiler, log, sources)
     return Made(graph, plan, sources, wrapper, compiled)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What of a compile goes into the graph cache beside its code. known: how many guards there were before. others:
+    texts for a reader. programs: of each kernel."""
+
+    graph: Graph
+    known: int
+    strides: Any
+    report: reports.CompileReport
+    others: Mapping[str, str]
+    programs: Mapping[str, Program]
+
+
+def _keep(
+    entry: GraphEntry, kept: Kept, loaded: Any, compiler: Compiler, found: graph_cache.Lookup, log: Log
+) -> tuple[GraphCode, graph_cache.Lookup]:
+    """The code, its files in the disk cache, for other processes if it has a key; and what is to be said of it."""
+    reason = log.unsettled[0] if log.unsettled else ""
+    if found.key is not None and not reason:
+        try:
+            whole = replace(
+                likely_values(entry, kept.programs),
+                output_strides=graph_cache.strides_texts(kept.graph, kept.strides),
+                guards=graph_cache.guards_texts(kept.graph, kept.known),
+                report=reports.to_data(kept.report),
+            )
+            check_storable(whole)
+            if compiler.options.debug and (before := found.code.entry if found.code else found.entry):
+                check_same(before, whole, kept.graph.name)
+            code = join_code(whole, write_code(whole, kept.others, compiler, found.key), loaded, compiler)
+            graph_cache.remember(found.key, compiler.cache, code)
+            return code, found
+        except NotCacheable as why:
+            reason = str(why)
+    if found.key is not None:
+        found = graph_cache.Lookup(reason=reason)
+    return join_code(entry, write_code(entry, kept.others, compiler), loaded, compiler), found
+
+
+def _publish(
+    report: reports.CompileReport,
+    compiled: CompiledGraph,
+    said: str,
+    compiler: Compiler,
+    log: Log,
+    sources: Mapping[str, KernelSource] | None = None,
+) -> None:
+    """Hand out the report, with where everything lies."""
+    if sources is None:
+        sources = {name: kernel.source for name, kernel in compiled.code.entry.kernels.items()}
+    report = replace(
+        report,
+        stage_seconds=dict(log.seconds),
+        wrapper_path=compiled.path,
+        wrapper_source=compiled.text,
+        kernel_paths={name: Path(path) for name, path in compiled.kernels.items()},
+        kernel_sources={name: source.text for name, source in sources.items()},
+        cache_hits=compiled.cache_hits,
+        graph_cache=said,
+    )
+    reports.publish(report, compiler.options.report_dir, compiler.collectors)
+    compiler.plugins.compile_finished(report)
 
 
 def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> Schedule:
@@ -324,6 +432,7 @@ __all__ = [
     "compile_backend",
     "compile_graph",
     "decompositions",
+    "from_cache",
     "generate",
     "make_compiler",
     "make_graph_code",

@@ -15,12 +15,14 @@ from litz_plugins import Decision, Gate
 class Log:
     """Filled by the pipeline, read by `make_report`. `seconds` has the wall time of each stage, by name; `running` is
     the stage that the compile is in, or that it failed in. `attachments`: file name -> text that a plugin adds.
-    `contractions`: what runs each, in order. `gate` is asked before what the option `veto` can leave out."""
+    `contractions`: what runs each, in order. `gate` is asked before what the option `veto` can leave out. `unsettled`:
+    why another process may choose otherwise."""
 
     decisions: list[Decision] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     attachments: dict[str, str] = field(default_factory=dict)
     contractions: list[ContractionRecord] = field(default_factory=list)
+    unsettled: list[str] = field(default_factory=list)
     running: str = "start"
     gate: Gate = field(default_factory=Gate)
 

@@ -44,7 +44,8 @@ class CompileReport:
     text by kernel. cache_hits: kernels that were not built because the cache had them, if only since they were tuned a
     moment ago. contractions: what runs each, and why nothing else does. attachments: what plugins add, file name ->
     text. realised: measured times of collectives by step, where someone profiled a run. taken, left_out: keys of the
-    decisions that the option `veto` can leave out, and of those that it did. plan, program: the nouns.
+    decisions that the option `veto` can leave out, and of those that it did. graph_cache: "hit KEY", "miss KEY", "not
+    cacheable because ..." or "off". plan, program: the nouns; None in the report of a graph from the graph cache.
     """
 
     name: str
@@ -70,6 +71,7 @@ class CompileReport:
     realised: Mapping[str, Realised] = field(default_factory=dict)
     taken: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    graph_cache: str = ""
     plan: ExecutionPlan | None = None
     program: Program | None = None
 
@@ -139,6 +141,7 @@ class CompileReport:
             "attachments": dict(self.attachments),
             "taken": list(self.taken),
             "left_out": list(self.left_out),
+            "graph_cache": self.graph_cache,
         }
 
     def _communication(self) -> list[dict[str, Any]]:

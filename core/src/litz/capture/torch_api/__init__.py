@@ -69,11 +69,15 @@ from .operators import (
 from .random import is_random, is_random_draw
 from .shapes import (
     backed_values,
+    decide_again,
     evaluate_statically,
     evaluate_with_guard,
+    facts_of,
     known,
     same_statically,
     shape_env_of,
+    size_of_text,
+    size_symbols,
     suggested_format,
     sympy_of,
     value_ranges,

@@ -1,0 +1,20 @@
+"""The graph cache: graphs that were compiled before, here or elsewhere, are loaded. See docs/caches.md."""
+
+from .key import Difference, Key, Part
+from .lookup import OFF, Lookup, forget, guards_texts, load, look_up, make_key, remember, strides_of, strides_texts
+
+__all__ = [
+    "OFF",
+    "Difference",
+    "Key",
+    "Lookup",
+    "Part",
+    "forget",
+    "guards_texts",
+    "load",
+    "look_up",
+    "make_key",
+    "remember",
+    "strides_of",
+    "strides_texts",
+]

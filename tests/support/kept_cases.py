@@ -38,10 +38,10 @@ class Folder:
         key = hashlib.sha256(f"{graph.name}{graph.module.code}".encode()).hexdigest()
         (self.root / key).write_bytes(data)
         run = _runner(graph.module)
-        run.graph_key = key  # type: ignore[attr-defined]
+        run.key = key  # type: ignore[attr-defined]
         return run
 
-    def load(self, key: str) -> Callable[[list[Any]], Sequence[Any]] | None:
+    def load(self, key: str, name: str) -> Callable[[list[Any]], Sequence[Any]] | None:
         if not (self.root / key).exists():
             return None
         self.loaded += 1

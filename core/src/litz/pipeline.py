@@ -37,6 +37,7 @@ from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
 from litz.capture.decompositions import drawn_in_eager
 from litz.capture.graph import Graph
+from litz.capture.kept import GraphStore
 from litz.capture.layout import apply_layout, changed_strides
 from litz.capture.layout_needs import LayoutNeeds
 from litz.capture.passes.decompose import added_ops, decompose
@@ -70,8 +71,29 @@ def compile_backend(
 ) -> Callable[..., Any]:
     """Compile what dynamo captured. See `litz.backend.litz`."""
     compiler = make_compiler(mode, options, plugins)
-    freezing = compiler.options.freezing
-    return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing=freezing)
+    known = {"freezing": compiler.options.freezing, "store": _store(gm, compiler)}
+    return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, **known)
+
+
+def _store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | None:
+    """Where graphs lie that need not be traced again; None where they have to be."""
+    try:
+        setting = graph_cache.setting_of(gm, compiler)
+    except NotCacheable:
+        return None
+
+    def load(key: str, name: str) -> CompiledGraph | None:
+        log = Log()
+        with log.stage("graph cache"):
+            code = graph_cache.take(key, compiler, lambda entry, folder: load_entry(entry, folder, compiler))
+        if code is None:
+            return None
+        compiled = code.graph(name, key=key)
+        plain = reports.from_data(name, code.entry.report, plugins=compiler.plugins.names())
+        _publish(plain, compiled, f"hit {key[:12]} without a trace", compiler, log)
+        return compiled
+
+    return GraphStore(setting, load)
 
 
 def capture(
@@ -80,6 +102,7 @@ def capture(
     compile_graph: Callable[[Graph], Callable[[list[Any]], Sequence[Any]]],
     compiler: Compiler,
     freezing: bool = False,
+    store: GraphStore | None = None,
 ) -> Callable[..., Any]:
     """What dynamo captured, each Graph of it compiled by `compile_graph`. See `compile_with_aot`."""
     return compile_with_aot(
@@ -89,6 +112,7 @@ def capture(
         decompositions=decompositions(compiler),
         freezing=freezing,
         eager_random=compiler.options.fallback_random,
+        store=store,
     )
 
 

@@ -198,8 +198,8 @@ class _Job:
 
     def _keep(self, run: Callable[..., Any], compiled: Compiled, facts: Facts | None) -> Compiled:
         """`run`, which calls `compiled`; for other processes too where the graph is kept."""
-        key = getattr(compiled, "graph_key", None)
-        if self.kept and key is not None and facts is not None:
+        key = getattr(compiled, "key", "")
+        if self.kept and key and facts is not None:
             text = replace(facts, unwatched=getattr(compiled, "is_unwatched", False)).as_text()
             if text is not None:
                 torch_api.keep_as(run, key, text)
@@ -208,7 +208,7 @@ class _Job:
     def load(self, store: GraphStore, key: str, text: str) -> Compiled | None:
         """A graph that another process compiled and kept with these facts; None where it cannot be had."""
         facts = Facts.from_text(text)
-        compiled = None if facts is None else store.load(key)
+        compiled = None if facts is None else store.load(key, f"{self.label}_{facts.kind}")
         if facts is None or compiled is None:
             return None
         if facts.unwatched:

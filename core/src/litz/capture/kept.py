@@ -23,12 +23,12 @@ class GraphStore:
     """Where compiled graphs are kept for other processes.
 
     setting: everything but the graph that what litz makes of it depends on: options, target, versions, plugins. As text.
-    load: the graph that lies there under a key, ready to be called; None where there is none.
-    What `compile_graph` returns has its key as the attribute `graph_key`, None or absent where it is not kept.
+    load: of a key and what to call the graph: the graph that lies there, ready to be called; None where there is none.
+    What `compile_graph` returns has its key as the attribute `key`, '' or absent where it is not kept.
     """
 
     setting: str
-    load: Callable[[str], Callable[[list[Any]], Sequence[Any]] | None]
+    load: Callable[[str, str], Callable[[list[Any]], Sequence[Any]] | None]
 
 
 @dataclass(frozen=True)

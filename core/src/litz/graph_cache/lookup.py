@@ -73,7 +73,7 @@ def look_up(graph: Graph, compiler: Compiler) -> Lookup:
         key = make_key(graph, compiler)
     except NotCacheable as why:
         return Lookup(reason=str(why))
-    code = _here.get((str(compiler.cache.root), key.digest))
+    code = shared(compiler.cache, key.digest)
     if code is not None:
         return Lookup(key, code=code)
     folder = compiler.cache.find(KIND, key.digest, NEEDS)
@@ -110,8 +110,18 @@ def _parts(graph: Graph, compiler: Compiler) -> Iterator[Part]:
 
 def remember(key: Key, cache: Cache, code: GraphCode) -> None:
     """Let other graphs of this process share a code, as long as it is in use."""
+    share(cache, key.digest, code)
+
+
+def share(cache: Cache, key: str, code: GraphCode) -> None:
+    """As `remember`, by a key's digest."""
     with _lock:
-        _here[(str(cache.root), key.digest)] = code
+        _here[(str(cache.root), key)] = code
+
+
+def shared(cache: Cache, key: str) -> GraphCode | None:
+    """What another graph of this process has under a key's digest."""
+    return _here.get((str(cache.root), key))
 
 
 def forget() -> None:

@@ -29,6 +29,7 @@ from .aot import (
     written_inputs,
 )
 from .aot_cache import found_by, keep_as, why_not_kept
+from .aot_cache_key import captured_devices, current_shape_env, rank
 from .asserts import (
     asserted,
     assertion_messages,

@@ -233,7 +233,7 @@ def unwatched(compiled: Callable[..., Any]) -> Callable[..., Any]:
 
     call._boxed_call = True  # type: ignore[attr-defined]
     call.is_unwatched = True  # type: ignore[attr-defined]
-    for name in ("output_strides", "graph_key"):
+    for name in ("output_strides", "key"):
         setattr(call, name, getattr(compiled, name, None))
     return call
 

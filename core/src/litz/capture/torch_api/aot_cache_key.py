@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 from torch._guards import TracingContext
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-_TORCHS = frozenset({"aten", "prims", "prim", "_c10d_functional", "c10d_functional", "_dtensor", "torchvision", "rngprims"})
+_TORCHS = frozenset({"aten", "prims", "prim", "rngprims"})
 """Namespaces of ops whose rules come with torch, so that its version says what they are."""
 _HELPERS = (
     "AOTAutogradCachePickler",
@@ -44,7 +45,7 @@ def own_key(module: torch.fx.GraphModule, example_inputs: Any, aot_config: Any, 
     from torch._functorch._aot_autograd import autograd_cache as torchs
 
     with torchs.sanitize_gm_for_cache(module):
-        _check(module, torchs)
+        _check(module, example_inputs, torchs)
         state = {
             "torch": (torch.__version__, torch.version.git_version),
             "graph": module,
@@ -85,10 +86,13 @@ def _process_state() -> tuple[Any, ...]:
     )
 
 
-def _check(module: torch.fx.GraphModule, torchs: Any) -> None:
+def _check(module: torch.fx.GraphModule, inputs: Any, torchs: Any) -> None:
     context = TracingContext.try_get()
     if context is not None and context.fakify_first_call:
         raise torchs.BypassAOTAutogradCache("the first call is of fake tensors")
+    for value in inputs:
+        if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value):
+            raise torchs.BypassAOTAutogradCache(f"an input is a {type(value).__name__}, whose rules may have changed")
     for node in _nodes(module):
         torchs.check_node_safe(node)
         if _is_users(node.target):
@@ -113,3 +117,37 @@ def _is_users(target: Any) -> bool:
 def _runs_triton(node: torch.fx.Node) -> bool:
     name = getattr(node.target, "__name__", "")
     return isinstance(node.target, torch._ops.HigherOrderOperator) and name.startswith("triton_kernel_wrapper")
+
+
+def captured_devices(module: torch.fx.GraphModule) -> set[torch.device]:
+    """The devices that a dynamo graph names, or has values on."""
+    found: set[torch.device] = set()
+
+    def note(item: Any) -> None:
+        if isinstance(item, torch.Tensor):
+            found.add(item.device)
+        elif isinstance(item, torch.device):
+            found.add(item)
+        elif isinstance(item, (list, tuple)):
+            for part in item:
+                note(part)
+        elif isinstance(item, dict):
+            for part in item.values():
+                note(part)
+
+    for node in _nodes(module):
+        note((node.args, dict(node.kwargs), node.meta.get("example_value", node.meta.get("val"))))
+    return found
+
+
+def rank() -> tuple[int, int] | None:
+    """This process's number in the job and how many there are; None outside of torch.distributed."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return None
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+
+def current_shape_env() -> Any | None:
+    """The shape environment of what is being compiled."""
+    context = TracingContext.try_get()
+    return None if context is None or context.fake_mode is None else context.fake_mode.shape_env

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._functorch.config
+import torch.utils.checkpoint
 from torch import Tensor
 from torch._dynamo.utils import counters
 
@@ -60,8 +62,7 @@ def _runner(module: torch.fx.GraphModule) -> Callable[[list[Any]], Sequence[Any]
 def judged(fn: Callable[..., Any], inputs: Sequence[Any], compiled: Callable[..., Any], train: bool) -> float:
     """The largest distance from float64, relative to the largest number, of results, gradients and written inputs."""
     worst = 0.0
-    double = [copied(x, torch.float64) for x in inputs]
-    single = [copied(x, None) for x in inputs]
+    double, single = copied(inputs, torch.float64), copied(inputs, None)
     for expected, found in zip(run(fn, double, train), run(compiled, single, train), strict=True):
         assert expected.shape == found.shape
         if expected.numel():
@@ -69,11 +70,21 @@ def judged(fn: Callable[..., Any], inputs: Sequence[Any], compiled: Callable[...
     return worst
 
 
-def copied(x: Any, dtype: torch.dtype | None) -> Any:
-    if not isinstance(x, Tensor):
-        return x
-    like = torch.empty_strided(x.shape, x.stride(), dtype=dtype or x.dtype) if x.is_floating_point() else x
-    return like.copy_(x.detach()).requires_grad_(x.requires_grad) if x.is_floating_point() else x.clone()
+def copied(inputs: Sequence[Any], dtype: torch.dtype | None) -> list[Any]:
+    """Inputs that lie in memory as these do, and share storages where these do."""
+    storages: dict[int, Tensor] = {}
+
+    def copy(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        wanted = dtype if dtype is not None and x.is_floating_point() else x.dtype
+        if x.untyped_storage()._cdata not in storages:
+            whole = x.detach().as_strided((x.untyped_storage().nbytes() // x.itemsize,), (1,), 0)
+            storages[x.untyped_storage()._cdata] = whole.to(wanted, copy=True)
+        storage = storages[x.untyped_storage()._cdata]
+        return storage.as_strided(x.shape, x.stride(), x.storage_offset()).requires_grad_(x.requires_grad)
+
+    return [copy(x) for x in inputs]
 
 
 def run(fn: Callable[..., Any], inputs: Sequence[Any], train: bool) -> list[Tensor]:
@@ -115,6 +126,32 @@ def other_layers(x: Tensor, w: Tensor) -> Tensor:
     return torch.nn.functional.layer_norm(torch.nn.functional.silu(x @ w), (w.shape[1],))
 
 
+@torch.library.custom_op("kept_cases::twice", mutates_args=())
+def twice(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def users_op(x: Tensor) -> Tensor:
+    return twice(x) + 1
+
+
+def checkpointed(x: Tensor, w: Tensor) -> Tensor:
+    return torch.utils.checkpoint.checkpoint(layers, x, w, use_reentrant=False)
+
+
+def complex_numbers(x: Tensor) -> Tensor:
+    return torch.view_as_real(torch.complex(x, x * 2).conj() * 3)
+
+
+def through_storage(x: Tensor) -> Tensor:
+    return x.as_strided((2, 2), (2, 1), 1) * 2
+
+
 def some(*shape: int, grad: bool = False, dtype: torch.dtype = torch.float32) -> Tensor:
     found = torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 0.4
     return found.to(dtype).requires_grad_(grad)
@@ -138,12 +175,17 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], Sequence[Any]], bool, bo
     "written": (written, lambda: [some(4, 8, grad=True), some(8)], True, False),
     "views": (views, lambda: [some(4, 8, grad=True)], True, False),
     "shared": (shared, _halves, False, False),
+    "users_op": (users_op, lambda: [some(4, 8)], False, False),
+    "checkpointed": (checkpointed, lambda: [some(4, 8, grad=True), some(8, 8, grad=True)], True, False),
+    "complex": (complex_numbers, lambda: [some(4, 8)], False, False),
+    "through_storage": (through_storage, lambda: [some(4, 8)], False, False),
 }
 """Name -> function, its inputs, whether it is trained, and torch.compile's `dynamic`."""
 
 
 def main(folder: Path, cases: Sequence[str], setting: str) -> None:
-    """Print what became of each case, as JSON."""
+    """Print what became of each case, as JSON. setting: of the store; "off" switches torch's cache off."""
+    torch._functorch.config.enable_autograd_cache = setting != "off"
     found = {}
     for case in cases:
         name, *modes = case.split("+")

@@ -71,8 +71,8 @@ def compile_backend(
 ) -> Callable[..., Any]:
     """Compile what dynamo captured. See `litz.backend.litz`."""
     compiler = make_compiler(mode, options, plugins)
-    known = {"freezing": compiler.options.freezing, "store": _store(gm, compiler)}
-    return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, **known)
+    freezing, store = compiler.options.freezing, _store(gm, compiler)
+    return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing, store)
 
 
 def _store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | None:
@@ -109,7 +109,7 @@ def capture(
         gm,
         example_inputs,
         compile_graph=compile_graph,
-        decompositions=decompositions(compiler),
+        decompositions=torch_api.Later(lambda: decompositions(compiler)),
         freezing=freezing,
         eager_random=compiler.options.fallback_random,
         store=store,

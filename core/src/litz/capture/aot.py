@@ -82,13 +82,12 @@ def compile_with_aot(
     # Dynamo itself keeps out of the callable returned here, and of all it calls. The backward is called by the
     # autograd engine, possibly in a frame that dynamo traces, and is compiled there too: both have to be guarded.
     backward = torch_api.disable_dynamo(job.backward, "litz compiles the backward graph")
+    found: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if store is not None and not freezing and not torch_api.why_not_kept(gm):
         job.shared = storages_shared(example_inputs)
         job.kept = True
         setting = f"{store.setting} {eager_random} {job.shared}"
         found = torch_api.found_by(gm, setting, partial(job.load, store))
-    else:
-        found = contextlib.nullcontext()
     with found:
         compiled = torch_api.aot_compile(
             gm,

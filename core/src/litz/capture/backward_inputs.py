@@ -130,7 +130,9 @@ def as_traced(backward: Compiled, inputs: BackwardInputs, hooks: SavedTensorHook
 def _like(value: torch.Tensor, traced: TracedTensor, sizes: Mapping[str, int]) -> torch.Tensor:
     size, stride = ([_number(n, sizes) for n in numbers] for numbers in (traced.size, traced.stride))
     if list(value.shape) != size:
-        raise RuntimeError(f"a saved-tensor hook unpacked sizes {list(value.shape)} for {traced.name}, saved with {size}")
+        raise RuntimeError(
+            f"a saved-tensor hook unpacked sizes {list(value.shape)} for {traced.name}, saved with {size}"
+        )
     dtype, device = getattr(torch, traced.dtype), torch.device(traced.device)
     plain = value.is_neg() == traced.negative and value.is_conj() == traced.conjugated
     lies = all(n <= 1 or have == wanted for n, have, wanted in zip(size, value.stride(), stride, strict=True))

@@ -22,7 +22,7 @@ VERSION = 1
 class GraphStore:
     """Where compiled graphs are kept for other processes.
 
-    setting: everything but the graph that what litz makes of it depends on: options, target, versions, plugins. As text.
+    setting: what litz makes of a graph depends on that, too: options, target, versions, plugins. As text.
     load: of a key and what to call the graph: the graph that lies there, ready to be called; None where there is none.
     What `compile_graph` returns has its key as the attribute `key`, '' or absent where it is not kept.
     """

@@ -15,16 +15,16 @@ from litz.capture import torch_api
 from litz.compiler import Compiler
 from litz.runtime.cache import digest
 from litz.runtime.graph_code import GraphCode
-from litz.runtime.graph_entry import NotCacheable, read_entry
+from litz.runtime.graph_entry import GraphEntry, NotCacheable, read_entry
 
 from .fingerprints import devices_part, option_parts, plugin_parts, torch_part, version_parts
 from .key import Part
-from .lookup import KIND, NEEDS, Load, shared, share
+from .lookup import KIND, NEEDS, Load, share, shared
 
 
 def setting_of(gm: Any, compiler: Compiler) -> str:
-    """The digest of what a compile hangs on besides dynamo's graph and its inputs. Errors: NotCacheable, where it has to
-    be traced in each process."""
+    """The digest of what a compile hangs on besides dynamo's graph and its inputs. Errors: NotCacheable, where it has
+    to be traced in each process."""
     options = compiler.options
     if not (options.graph_cache and options.cache):
         raise NotCacheable("the cache is off")
@@ -50,19 +50,21 @@ def take(key: str, compiler: Compiler, load_entry: Load) -> GraphCode | None:
     """The code under the digest of a key, its guards on record with what is being compiled; None where it is not there,
     or one of the guards does not hold."""
     code = shared(compiler.cache, key)
-    if code is None:
-        folder = compiler.cache.find(KIND, key, NEEDS)
-        if folder is None:
-            return None
-        try:
-            entry = read_entry(folder)
-        except (OSError, ValueError, LookupError, ImportError, AttributeError, TypeError):
-            return None  # another process has just removed it, or it names what is no longer here
-    else:
-        entry = code.entry
-    if not torch_api.decide_again(torch_api.current_shape_env(), entry.guards):
+    if code is not None:
+        return code if _hold(code.entry) else None
+    folder = compiler.cache.find(KIND, key, NEEDS)
+    if folder is None:
         return None
-    if code is None:
-        code = load_entry(entry, folder)
-        share(compiler.cache, key, code)
+    try:
+        entry = read_entry(folder)
+    except (OSError, ValueError, LookupError, ImportError, AttributeError, TypeError):
+        return None  # another process has just removed it, or it names what is no longer here
+    if not _hold(entry):
+        return None
+    code = load_entry(entry, folder)
+    share(compiler.cache, key, code)
     return code
+
+
+def _hold(entry: GraphEntry) -> bool:
+    return torch_api.decide_again(torch_api.current_shape_env(), entry.guards)

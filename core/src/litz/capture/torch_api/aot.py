@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_t
 
 from .aot_cache import cache_settings
 from .asserts import keeps_asserted_calls
+from .later import Later
 from .operators import whole_where_undecided
 from .partition import partition_with_kept_values
 from .random import partition_with_draws, random_as_in_eager
@@ -52,6 +53,7 @@ def aot_compile(
     finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False
     drawn = random_as_in_eager() if eager_random else contextlib.nullcontext()
     numbers = numbers_kept_where_torch_has_no_tensor_op()
+    rules: Any = Later(lambda: {op: whole_where_undecided(rule) for op, rule in decompositions.items()})
     with _aot_config(finds_out, kept), keeps_asserted_calls(gm), drawn, numbers:
         return aot_module_simplified(
             gm,
@@ -60,7 +62,7 @@ def aot_compile(
             bw_compiler=backward,
             inference_compiler=inference,
             partition_fn=partition_with_draws(partition) if eager_random else partition,
-            decompositions={op: whole_where_undecided(rule) for op, rule in decompositions.items()},
+            decompositions=rules,
             # Mutations of inputs arrive as trailing aten.copy_ nodes, so that litz can fuse the write.
             keep_inference_input_mutations=True,
         )

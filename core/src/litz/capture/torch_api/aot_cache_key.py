@@ -1,9 +1,9 @@
 """What AOTAutograd's cache finds an entry by, for litz: in, a dynamo graph and its inputs; out, a key.
 
 torch's own key has everything that TorchInductor depends on: a hash over the sources of torch and of Triton, the
-settings of TorchInductor, what a C++ compiler makes of a probe. None of that changes what litz makes, which has a key of
-its own (`aot_cache.MARK`), and it is a good part of the time that a second process takes. What AOTAutograd itself depends
-on is the same in both.
+settings of TorchInductor, what a C++ compiler makes of a probe. None of that changes what litz makes, which has a key
+of its own (`aot_cache.MARK`), and it is a good part of the time that a second process takes. What AOTAutograd itself
+depends on is the same in both.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _process_state() -> tuple[Any, ...]:
         torch.is_autocast_cache_enabled(),
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
-        torch.utils.deterministic.fill_uninitialized_memory,
+        getattr(torch.utils.deterministic, "fill_uninitialized_memory", None),
         str(torch.get_default_dtype()),
         str(torch.get_default_device()),
         torch.get_float32_matmul_precision(),

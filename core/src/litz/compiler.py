@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -70,7 +71,8 @@ def make_compiler(
         plugins = make_plugins(builtin_plugins(), disable=settings.disable, on_plugin_error=settings.on_error)
     opts = make_options(mode, options, plugins.option_specs())
     peers = Peers(torch_api.default_store) if opts.share_builds else None
-    cache = Cache(opts.cache_dir, opts.cache, peers)
+    shared = tuple(Path(path).expanduser() for path in opts.cache_shared)
+    cache = Cache(opts.cache_dir, opts.cache, peers, limit=opts.cache_limit << 20, shared=shared)
     return Compiler(opts, plugins, cache, reports.collectors(), vetoes=_read_vetoes(opts, plugins))
 
 

@@ -175,7 +175,7 @@ def from_cache(
     entry = code.entry
     compiled = code.graph(graph.name, graph_cache.strides_of(graph, entry.output_strides), found.key.digest)
     plain = reports.from_data(graph.name, entry.report, plugins=compiler.plugins.names())
-    _publish(plain, compiled, found.says(hit=True), compiler, log)
+    _publish(plain, compiled, found, compiler, log)
     return compiled
 
 
@@ -219,7 +219,7 @@ def make_graph_code(
         names = graph.input_names
         frozen = [(at, names[at], value) for at, value in graph.frozen_values.items()]
         compiled = replace(compiled, entry=refusing(compiled.entry, graph.name, frozen))
-    _publish(report, compiled, found.says(), compiler, log, sources)
+    _publish(report, compiled, found, compiler, log, sources)
     return Made(graph, plan, sources, wrapper, compiled)
 
 
@@ -265,12 +265,13 @@ def _keep(
 def _publish(
     report: reports.CompileReport,
     compiled: CompiledGraph,
-    said: str,
+    found: graph_cache.Lookup,
     compiler: Compiler,
     log: Log,
     sources: Mapping[str, KernelSource] | None = None,
 ) -> None:
-    """Hand out the report, with where everything lies."""
+    """Hand out the report, with where everything lies. sources: None for a graph from the graph cache."""
+    said = found.says(hit=sources is None)
     if sources is None:
         sources = {name: kernel.source for name, kernel in compiled.code.entry.kernels.items()}
     report = replace(
@@ -282,6 +283,7 @@ def _publish(
         kernel_sources={name: source.text for name, source in sources.items()},
         cache_hits=compiled.cache_hits,
         graph_cache=said,
+        key=found.key,
     )
     reports.publish(report, compiler.options.report_dir, compiler.collectors)
     compiler.plugins.compile_finished(report)

@@ -222,7 +222,9 @@ def litz_cache_fingerprint(options: OptionsView) -> str | Uncacheable | None:
 
     Always in a key without this hook: the versions of the plugin's dist and of torch, the plugin's source files, the
     values of all options, and the devices' targets. Answer for what is beyond: the content of a file that an option
-    names, a table in the environment, the state of an object. The text is compared, never read.
+    names, a table in the environment, the state of an object. The text is compared, never read. A plugin that has this
+    hook goes by no names of graphs and nodes, and not by the lines or modules that nodes come from, or answers for them
+    too: without it they are part of the key, and equal layers of a model are not found to be equal.
 
     options: this compile's options.
     Returns: a text; `Uncacheable` with a reason where graphs must not be kept. None or empty: nothing beyond (a plugin

@@ -79,6 +79,7 @@ _TORCH_SETTINGS: Mapping[str, Callable[[], Any]] = {
         torch.backends.cuda.math_sdp_enabled(),
         torch.backends.cuda.cudnn_sdp_enabled(),
     ],
+    "cudnn version": lambda: torch.backends.cudnn.version() if torch.cuda.is_available() else None,
     "mkldnn": lambda: [torch.backends.mkldnn.is_available(), _settings(torch.backends.mkldnn, "enabled")],
 }
 
@@ -206,6 +207,13 @@ def plugin_parts(compiler: Compiler) -> Iterator[Part]:
             raise NotCacheable(f"the plugin {source.name} {problem}")
         text = f"{source.dist} {source.version}\n{plugin_sources(source)}\n{own or ''}"
         yield Part(f"plugin {source.name}", text, source.origin)
+
+
+def goes_by_anything(compiler: Compiler) -> bool:
+    """Whether there is a plugin of which nobody knows that it goes by no names: one that may change results and does
+    not have the hook, which asks to look at what they hang on."""
+    said = compiler.plugins.cache_fingerprints(compiler.options)
+    return any(source.name not in said for source in compiler.plugins.deciders())
 
 
 def plugin_sources(source: Source) -> str:

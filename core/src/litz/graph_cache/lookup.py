@@ -17,12 +17,21 @@ from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.codegen.sizes import python_text
 from litz.compiler import Compiler
+from litz.runtime import artifacts
 from litz.runtime.cache import Cache
 from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, NotCacheable, Strides, read_entry
 
 from .canonical import graph_text, is_symbolic, symbols_text
-from .fingerprints import device_parts, group_part, option_parts, plugin_parts, torch_part, version_parts
+from .fingerprints import (
+    device_parts,
+    goes_by_anything,
+    group_part,
+    option_parts,
+    plugin_parts,
+    torch_part,
+    version_parts,
+)
 from .key import Key, Part
 
 KIND = "graph"
@@ -80,7 +89,9 @@ def look_up(graph: Graph, compiler: Compiler) -> Lookup:
     if folder is None:
         return Lookup(key)
     try:
-        return Lookup(key, entry=read_entry(folder), folder=folder)
+        found = Lookup(key, entry=read_entry(folder), folder=folder)
+        artifacts.record(KIND, key.digest, folder)
+        return found
     except (OSError, ValueError, LookupError, ImportError, AttributeError, TypeError):
         return Lookup(key)  # another process has just removed it, or it names what is no longer here
 
@@ -101,11 +112,18 @@ def _parts(graph: Graph, compiler: Compiler) -> Iterator[Part]:
     yield from version_parts()
     yield torch_part()
     yield from option_parts(compiler)
-    if compiler.vetoes.keys:  # which name graphs and nodes
-        names = [graph.name, *(node.name for node in graph.nodes)]
-        yield Part("names", " ".join(names), "the program, by torch")
     yield from device_parts(graph, compiler)
     yield from plugin_parts(compiler)
+    if compiler.vetoes.keys or goes_by_anything(compiler):
+        yield Part("names", _names(graph), "the program, by torch")
+
+
+def _names(graph: Graph) -> str:
+    """What litz's own stages do not go by: names, and where nodes come from."""
+    lines = [graph.name, *graph.input_names]
+    for node in graph.nodes:
+        lines.append(f"{node.name} {node.meta.get('nn_module_stack', '')} {node.meta.get('stack_trace', '')}")
+    return "\n".join(lines)
 
 
 def remember(key: Key, cache: Cache, code: GraphCode) -> None:

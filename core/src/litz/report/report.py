@@ -45,7 +45,8 @@ class CompileReport:
     moment ago. contractions: what runs each, and why nothing else does. attachments: what plugins add, file name ->
     text. realised: measured times of collectives by step, where someone profiled a run. taken, left_out: keys of the
     decisions that the option `veto` can leave out, and of those that it did. graph_cache: "hit KEY", "miss KEY", "not
-    cacheable because ..." or "off". plan, program: the nouns; None in the report of a graph from the graph cache.
+    cacheable because ..." or "off"; key: of the graph cache. plan, program: the nouns; None in the report of a graph
+    from the graph cache.
     """
 
     name: str
@@ -72,6 +73,7 @@ class CompileReport:
     taken: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     graph_cache: str = ""
+    key: Any = None
     plan: ExecutionPlan | None = None
     program: Program | None = None
 

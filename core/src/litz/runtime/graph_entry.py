@@ -1,7 +1,8 @@
 """A compiled graph as files: what the graph cache keeps, and what a process that finds it there needs.
 
 In: a `GraphEntry`. Out: the files of a cache entry (a wrapper's text, kernels' texts, one file of tensors, and JSON
-that says what is what), and from these the same entry again. Nothing is pickled; the cache's manifest vouches for each file.
+that says what is what), and from these the same entry again. Nothing is pickled; the cache's manifest vouches for
+each file.
 """
 
 from __future__ import annotations

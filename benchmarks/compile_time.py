@@ -3,8 +3,8 @@
 python -m benchmarks.compile_time [--only MODEL ...] [--tasks inference training] [--warm 3] [--json FILE]
 
 Two figures each: seconds on the clock, and of the processors, with those of processes that were started and awaited,
-which say more where other programs run too. Importing torch and an eager call come before. Of several warm calls, each in
-a new process, the quickest counts. Bytecode is written, as it is for an installed package, whatever the environment says.
+which say more where other programs run too. Importing torch and an eager call come before. Of several warm calls, each
+in a new process, the quickest counts. Bytecode is written, as for an installed package, whatever the environment says.
 """
 
 from __future__ import annotations

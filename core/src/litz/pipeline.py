@@ -9,6 +9,7 @@ report. `compile_backend` is what `litz.backend` calls.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -79,7 +80,8 @@ def _store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | None:
     """Where graphs lie that need not be traced again; None where they have to be."""
     try:
         setting = graph_cache.setting_of(gm, compiler)
-    except NotCacheable:
+    except NotCacheable as why:
+        logging.getLogger("litz").info("no graph is looked for without a trace, because %s", why)
         return None
 
     def load(key: str, name: str) -> CompiledGraph | None:
@@ -90,7 +92,7 @@ def _store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | None:
             return None
         compiled = code.graph(name, key=key)
         plain = reports.from_data(name, code.entry.report, plugins=compiler.plugins.names())
-        _publish(plain, compiled, f"hit {key[:12]} without a trace", compiler, log)
+        _publish(plain, compiled, graph_cache.OFF, compiler, log, said=f"hit {key[:12]} without a trace")
         return compiled
 
     return GraphStore(setting, load)
@@ -269,9 +271,11 @@ def _publish(
     compiler: Compiler,
     log: Log,
     sources: Mapping[str, KernelSource] | None = None,
+    said: str = "",
 ) -> None:
-    """Hand out the report, with where everything lies. sources: None for a graph from the graph cache."""
-    said = found.says(hit=sources is None)
+    """Hand out the report, with where everything lies. sources: None for a graph from the graph cache. said: of that
+    cache, in place of what the lookup says."""
+    said = said or found.says(hit=sources is None)
     if sources is None:
         sources = {name: kernel.source for name, kernel in compiled.code.entry.kernels.items()}
     report = replace(

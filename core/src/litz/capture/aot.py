@@ -9,6 +9,7 @@ compiled graphs: they handle aliases of inputs, duplicate inputs, subclasses, an
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,6 +26,7 @@ from litz.capture.graph import Graph, Kind, make_graph
 from litz.capture.kept import Facts, GraphStore
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
+_log = logging.getLogger("litz")
 
 
 def compile_with_aot(
@@ -83,7 +85,10 @@ def compile_with_aot(
     # autograd engine, possibly in a frame that dynamo traces, and is compiled there too: both have to be guarded.
     backward = torch_api.disable_dynamo(job.backward, "litz compiles the backward graph")
     found: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    if store is not None and not freezing and not torch_api.why_not_kept(gm):
+    reason = "nowhere to look" if store is None or freezing else torch_api.why_not_kept(gm)
+    if reason:
+        _log.info("%s is traced, because: %s", job.label, reason)
+    elif store is not None:
         job.shared = storages_shared(example_inputs)
         job.kept = True
         setting = f"{store.setting} {eager_random} {job.shared}"
@@ -192,6 +197,8 @@ class _Job:
     def _facts(self, kind: Kind) -> Facts | None:
         """Of a forward or inference graph; None where other processes cannot use it."""
         if self.depends_on_places or self.written is None:
+            reason = "where its inputs lie in memory is part of what was traced"
+            _log.info("%s is not kept for processes that do not trace, because %s", self.label, reason)
             return None
         return Facts(kind, written=self.written, bits=self.bits)
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.codegen.sizes import python_text
@@ -120,10 +122,13 @@ def _parts(graph: Graph, compiler: Compiler) -> Iterator[Part]:
 
 def _names(graph: Graph) -> str:
     """What litz's own stages do not go by: names, and where nodes come from."""
-    lines = [graph.name, *graph.input_names]
-    for node in graph.nodes:
-        lines.append(f"{node.name} {node.meta.get('nn_module_stack', '')} {node.meta.get('stack_trace', '')}")
-    return "\n".join(lines)
+    return "\n".join([graph.name, *graph.input_names, *map(place_of, graph.nodes)])
+
+
+def place_of(node: torch.fx.Node) -> str:
+    """A node's name, and the modules and lines that it comes from. Dynamo's keys of modules are addresses."""
+    modules = list((node.meta.get("nn_module_stack") or {}).values())
+    return f"{node.name} {modules} {node.meta.get('stack_trace', '')}"
 
 
 def remember(key: Key, cache: Cache, code: GraphCode) -> None:

@@ -13,13 +13,14 @@ import torch
 
 from litz.capture import torch_api
 from litz.compiler import Compiler
+from litz.runtime import artifacts
 from litz.runtime.cache import digest
 from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import GraphEntry, NotCacheable, read_entry
 
-from .fingerprints import devices_part, option_parts, plugin_parts, torch_part, version_parts
+from .fingerprints import devices_part, goes_by_anything, option_parts, plugin_parts, torch_part, version_parts
 from .key import Part
-from .lookup import KIND, NEEDS, Load, share, shared
+from .lookup import KIND, NEEDS, Load, place_of, share, shared
 
 
 def setting_of(gm: Any, compiler: Compiler) -> str:
@@ -44,6 +45,13 @@ def _parts(gm: torch.fx.GraphModule, compiler: Compiler) -> Iterator[Part]:
     yield from devices_part(torch_api.captured_devices(gm), compiler)
     yield from plugin_parts(compiler)
     yield Part("rank", str(torch_api.rank()), "the program, by torch.distributed")
+    if goes_by_anything(compiler):
+        yield Part("names", _names(gm), "the program, by torch")
+
+
+def _names(gm: torch.fx.GraphModule) -> str:
+    """What nodes that are traced from these get their names and places from, and the graph its own."""
+    return "\n".join([torch_api.compile_label(), *map(place_of, gm.graph.nodes)])
 
 
 def take(key: str, compiler: Compiler, load_entry: Load) -> GraphCode | None:
@@ -62,6 +70,7 @@ def take(key: str, compiler: Compiler, load_entry: Load) -> GraphCode | None:
     if not _hold(entry):
         return None
     code = load_entry(entry, folder)
+    artifacts.record(KIND, key, folder)
     share(compiler.cache, key, code)
     return code
 

@@ -13,9 +13,8 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch._dynamo.utils import counters
 
-from .aot_cache_key import is_spelled_out, own_key
+from .aot_cache_key import check_torchs, is_spelled_out, own_key
 
 Load = Callable[[str, str], Callable[..., Any] | None]
 """(key, facts) -> the compiled graph, or None where it is not to be had any more."""
@@ -88,11 +87,12 @@ def found_by(gm: torch.fx.GraphModule, setting: str, load: Load) -> Iterator[Non
 
     torchs_key = autograd_cache.autograd_cache_key
 
-    def key_of(module: Any, *args: Any, **kwargs: Any) -> Any:
+    def key_of(module: Any, example_inputs: Any, *args: Any, **kwargs: Any) -> Any:
         make = own_key if is_spelled_out(module) else torchs_key
-        return make(module, *args, **kwargs)
+        check_torchs(module, example_inputs)
+        return make(module, example_inputs, *args, **kwargs)
 
-    def load_graph(self: Any, example_inputs: Sequence[Any]) -> Any:
+    def load_graph(self: Any, example_inputs: Sequence[Any], *rest: Any) -> Any:
         key, lines = self.fx_graph_cache_info
         compiled = load(key, lines[0]) if len(lines) == 1 else None
         if compiled is None:
@@ -112,8 +112,3 @@ def found_by(gm: torch.fx.GraphModule, setting: str, load: Load) -> Iterator[Non
 
 def _nothing_left(*args: Any) -> None:
     """Where torch has TorchInductor's graphs finished after they are loaded."""
-
-
-def hits() -> int:
-    """How many graphs torch has found in its cache in this process, for any backend."""
-    return counters["aot_autograd"]["autograd_cache_hit"]

@@ -38,14 +38,17 @@ def is_spelled_out(module: Any) -> bool:
     return known and isinstance(module, torch.fx.GraphModule) and not any(map(_runs_triton, _nodes(module)))
 
 
-def own_key(module: torch.fx.GraphModule, example_inputs: Any, aot_config: Any, *rest: Any) -> tuple[str, list[str]]:
+def own_key(
+    module: torch.fx.GraphModule, example_inputs: Any, aot_config: Any, *rest: Any, **more: Any
+) -> tuple[str, list[str]]:
     """The key of a graph, by torch's convention with lines for its log. What cannot be kept raises torch's
     BypassAOTAutogradCache."""
     from torch._functorch import config
     from torch._functorch._aot_autograd import autograd_cache as torchs
 
     with torchs.sanitize_gm_for_cache(module):
-        _check(module, example_inputs, torchs)
+        for node in _nodes(module):
+            torchs.check_node_safe(node)
         state = {
             "torch": (torch.__version__, torch.version.git_version),
             "graph": module,
@@ -86,17 +89,20 @@ def _process_state() -> tuple[Any, ...]:
     )
 
 
-def _check(module: torch.fx.GraphModule, inputs: Any, torchs: Any) -> None:
+def check_torchs(module: torch.fx.GraphModule, inputs: Any) -> None:
+    """That a graph is made of what comes with torch, whose version says what it does. Raises torch's
+    BypassAOTAutogradCache for others, which torch itself takes for unchanged."""
+    from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
+
     context = TracingContext.try_get()
     if context is not None and context.fakify_first_call:
-        raise torchs.BypassAOTAutogradCache("the first call is of fake tensors")
+        raise BypassAOTAutogradCache("the first call is of fake tensors")
     for value in inputs:
         if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value):
-            raise torchs.BypassAOTAutogradCache(f"an input is a {type(value).__name__}, whose rules may have changed")
+            raise BypassAOTAutogradCache(f"an input is a {type(value).__name__}, whose rules may have changed")
     for node in _nodes(module):
-        torchs.check_node_safe(node)
         if _is_users(node.target):
-            raise torchs.BypassAOTAutogradCache(f"{node.target} is not torch's: what it does may have changed")
+            raise BypassAOTAutogradCache(f"{node.target} is not torch's: what it does may have changed")
 
 
 def _nodes(module: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:

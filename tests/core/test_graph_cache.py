@@ -497,6 +497,27 @@ def test_frozen_weights_are_not_kept(runs: Runs) -> None:
     assert runs.said == ["not"] and "freezing" in runs.reports[0].graph_cache
 
 
+def test_what_nobody_thought_of_is_no_reason_not_to_compile(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(graph: Any) -> str:
+        raise ZeroDivisionError("no such thing")
+
+    monkeypatch.setattr("litz.graph_cache.lookup.graph_text", broken)
+    call = of_product()
+    torch.testing.assert_close(runs.run(call, product), call(product))
+    assert "no such thing" in runs.reports[0].graph_cache
+
+
+def test_objects_and_users_kernels_are_not_kept(runs: Runs) -> None:
+    model = torch.nn.Linear(4, 3)
+
+    def call(compiled: Any) -> Any:
+        with torch.no_grad():
+            return compiled(torch.ones(2, 4))
+
+    assert runs.run(call, lambda x: torch.cond(x.sum() > 0, lambda x: model(x).sin(), lambda x: model(x), (x,))).shape
+    assert runs.said == ["not"] and "which no other process can import" in runs.reports[0].graph_cache
+
+
 def test_it_can_be_turned_off(runs: Runs) -> None:
     for _ in range(2):
         runs.run(of_product(), product, graph_cache=False)

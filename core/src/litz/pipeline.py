@@ -60,6 +60,7 @@ from litz.runtime.graph_entry import GraphEntry, NotCacheable, check_same, check
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.schedule import Schedule, Step
 from litz_plugins import VETOED, Decision, Estimate, Gate, KernelSource
+from litz_plugins.errors import LitzError
 from litz_plugins.manager import Plugins
 
 
@@ -80,7 +81,9 @@ def _store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | None:
     """Where graphs lie that need not be traced again; None where they have to be."""
     try:
         setting = graph_cache.setting_of(gm, compiler)
-    except NotCacheable as why:
+    except Exception as why:
+        if not isinstance(why, NotCacheable) and (compiler.options.debug or isinstance(why, LitzError)):
+            raise
         logging.getLogger("litz").info("no graph is looked for without a trace, because %s", why)
         return None
 
@@ -257,7 +260,9 @@ def _keep(
             code = join_code(whole, write_code(whole, kept.others, compiler, found.key), loaded, compiler)
             graph_cache.remember(found.key, compiler.cache, code)
             return code, found
-        except NotCacheable as why:
+        except (NotCacheable, TypeError, ValueError) as why:
+            if compiler.options.debug and not isinstance(why, NotCacheable):
+                raise
             reason = str(why)
     if found.key is not None:
         found = graph_cache.Lookup(reason=reason)

@@ -46,9 +46,10 @@ def graph_text(graph: Graph) -> str:
 
 
 def symbols_text(graph: Graph) -> str:
-    """What is known of the sizes, '' where all are numbers: hints, ranges, and what was found to hold so far."""
+    """What is known of the sizes: hints, ranges, and what was found to hold so far. '' where all are numbers, and were
+    so from the beginning: a size that was asserted to be 4 is 4 by now, and is checked at run time."""
     env = graph.shape_env
-    if env is None or not is_symbolic(graph):
+    if env is None or not (is_symbolic(graph) or torch_api.facts_of(env)):
         return ""
     lines = [f"{symbol} = {value}" for symbol, value in _sorted(graph.hints)]
     lines += [f"{low} <= {symbol} <= {high}" for symbol, (low, high) in _sorted(torch_api.value_ranges(env))]

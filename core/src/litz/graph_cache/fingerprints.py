@@ -56,7 +56,10 @@ def torch_part() -> Part:
 def _read(setting: Callable[[], Any]) -> Any:
     try:
         return setting()
-    except RuntimeError as error:  # torch's old and new settings contradict each other, and it says so
+    except (
+        RuntimeError,
+        AttributeError,
+    ) as error:  # torch's old and new settings contradict each other, and it says so
         return error
 
 

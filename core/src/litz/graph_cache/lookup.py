@@ -23,6 +23,7 @@ from litz.runtime import artifacts
 from litz.runtime.cache import Cache
 from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, NotCacheable, Strides, read_entry
+from litz_plugins.errors import LitzError, describe
 
 from .canonical import graph_text, is_symbolic, symbols_text
 from .fingerprints import (
@@ -84,6 +85,10 @@ def look_up(graph: Graph, compiler: Compiler) -> Lookup:
         key = make_key(graph, compiler)
     except NotCacheable as why:
         return Lookup(reason=str(why))
+    except Exception as error:  # what nobody thought of is no reason not to compile
+        if compiler.options.debug or isinstance(error, LitzError):
+            raise
+        return Lookup(reason=f"its key cannot be made: {describe(error)}")
     code = shared(compiler.cache, key.digest)
     if code is not None:
         return Lookup(key, code=code)

@@ -7,6 +7,8 @@ when torch saves them, so that a compile pays nothing. Nothing is unpickled.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,12 @@ MOST_BYTES = 1 << 28
 
 def record(kind: str, key: str, folder: Path) -> None:
     """An entry was found or built."""
-    if kind in KINDS and register():
+    # Where torch is not loaded (`litz doctor`, `litz cache`) nobody will ask torch for artifacts.
+    if kind in KINDS and "torch" in sys.modules and register():
         from torch.compiler._cache import CacheArtifactManager
 
-        CacheArtifactManager.record_artifact(TYPE, f"{kind}/{key}", folder)
+        with contextlib.suppress(AttributeError, TypeError):  # torch's part is private, and may change
+            CacheArtifactManager.record_artifact(TYPE, f"{kind}/{key}", folder)
 
 
 @cache

@@ -44,9 +44,22 @@ def _parts(gm: torch.fx.GraphModule, compiler: Compiler) -> Iterator[Part]:
     yield from option_parts(compiler)
     yield from devices_part(torch_api.captured_devices(gm), compiler)
     yield from plugin_parts(compiler)
+    yield Part("sizes", _known_sizes(), "the program's inputs, by dynamo")
     yield Part("rank", str(torch_api.rank()), "the program, by torch.distributed")
     if goes_by_anything(compiler):
         yield Part("names", _names(gm), "the program, by torch")
+
+
+def _known_sizes() -> str:
+    """Ranges of sizes that may vary, and assertions. Their likely values only weigh costs, and guards are torch's,
+    which decides them again."""
+    env = torch_api.current_shape_env()
+    if env is None:
+        return ""
+    ranges = torch_api.value_ranges(env).items()
+    return "\n".join(
+        sorted([*(f"{low} <= {symbol} <= {high}" for symbol, (low, high) in ranges), *torch_api.facts_of(env)])
+    )
 
 
 def _names(gm: torch.fx.GraphModule) -> str:

@@ -9,6 +9,7 @@ report. `compile_backend` is what `litz.backend` calls.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
 from litz.capture.decompositions import drawn_in_eager
 from litz.capture.graph import Graph
+from litz.capture.kept import GraphStore
 from litz.capture.layout import apply_layout, changed_strides
 from litz.capture.layout_needs import LayoutNeeds
 from litz.capture.passes.decompose import added_ops, decompose
@@ -59,6 +61,7 @@ from litz.runtime.graph_entry import GraphEntry, NotCacheable, check_same, check
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.schedule import Schedule, Step
 from litz_plugins import VETOED, Decision, Estimate, Gate, KernelSource
+from litz_plugins.errors import LitzError
 from litz_plugins.manager import Plugins
 
 
@@ -71,9 +74,33 @@ def compile_backend(
 ) -> Callable[..., Any]:
     """Compile what dynamo captured. See `litz.backend.litz`."""
     compiler = make_compiler(mode, options, plugins)
-    freezing = compiler.options.freezing
+    freezing, store = compiler.options.freezing, _store(gm, compiler)
     with young_objects_only():
-        return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing=freezing)
+        return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing, store)
+
+
+def _store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | None:
+    """Where graphs lie that need not be traced again; None where they have to be."""
+    try:
+        setting = graph_cache.setting_of(gm, compiler)
+    except Exception as why:
+        if not isinstance(why, NotCacheable) and (compiler.options.debug or isinstance(why, LitzError)):
+            raise
+        logging.getLogger("litz").info("no graph is looked for without a trace, because %s", why)
+        return None
+
+    def load(key: str, name: str) -> CompiledGraph | None:
+        log = Log()
+        with log.stage("graph cache"):
+            code = graph_cache.take(key, compiler, lambda entry, folder: load_entry(entry, folder, compiler))
+        if code is None:
+            return None
+        compiled = code.graph(name, key=key)
+        plain = reports.from_data(name, code.entry.report, plugins=compiler.plugins.names())
+        _publish(plain, compiled, graph_cache.OFF, compiler, log, said=f"hit {key[:12]} without a trace")
+        return compiled
+
+    return GraphStore(setting, load)
 
 
 def capture(
@@ -82,15 +109,17 @@ def capture(
     compile_graph: Callable[[Graph], Callable[[list[Any]], Sequence[Any]]],
     compiler: Compiler,
     freezing: bool = False,
+    store: GraphStore | None = None,
 ) -> Callable[..., Any]:
     """What dynamo captured, each Graph of it compiled by `compile_graph`. See `compile_with_aot`."""
     return compile_with_aot(
         gm,
         example_inputs,
         compile_graph=compile_graph,
-        decompositions=decompositions(compiler),
+        decompositions=torch_api.Later(lambda: decompositions(compiler)),
         freezing=freezing,
         eager_random=compiler.options.fallback_random,
+        store=store,
     )
 
 
@@ -252,9 +281,11 @@ def _publish(
     compiler: Compiler,
     log: Log,
     sources: Mapping[str, KernelSource] | None = None,
+    said: str = "",
 ) -> None:
-    """Hand out the report, with where everything lies. sources: None for a graph from the graph cache."""
-    said = found.says(hit=sources is None)
+    """Hand out the report, with where everything lies. sources: None for a graph from the graph cache. said: of that
+    cache, in place of what the lookup says."""
+    said = said or found.says(hit=sources is None)
     if sources is None:
         sources = {name: kernel.source for name, kernel in compiled.code.entry.kernels.items()}
     report = replace(

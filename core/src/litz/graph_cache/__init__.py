@@ -2,6 +2,7 @@
 
 from .key import Difference, Key, Part
 from .lookup import OFF, Lookup, forget, guards_texts, load, look_up, make_key, remember, strides_of, strides_texts
+from .without_trace import setting_of, take
 
 __all__ = [
     "OFF",
@@ -15,6 +16,8 @@ __all__ = [
     "look_up",
     "make_key",
     "remember",
+    "setting_of",
     "strides_of",
     "strides_texts",
+    "take",
 ]

@@ -11,7 +11,7 @@ import hashlib
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -112,7 +112,12 @@ def device_parts(graph: Graph, compiler: Compiler) -> Iterator[Part]:
     """The target of each device that the graph touches, and what builds code for a processor. Errors: NotCacheable."""
     devices = {device for node in graph.nodes for device in _devices(node.meta.get("val"))}
     devices |= {item for node in graph.nodes for item in _named_devices((node.args, dict(node.kwargs)))}
-    for device in sorted(devices | {torch.device("cpu")}, key=str):
+    yield from devices_part(devices, compiler)
+
+
+def devices_part(devices: Iterable[torch.device], compiler: Compiler) -> Iterator[Part]:
+    """As `device_parts`, of these devices and the CPU."""
+    for device in sorted({*devices, torch.device("cpu")}, key=str):
         spec = compiler.specs.get(device.type)
         if spec is None:
             continue  # the compile says so

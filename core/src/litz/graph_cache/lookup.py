@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.codegen.sizes import python_text
@@ -87,7 +89,7 @@ def look_up(graph: Graph, compiler: Compiler) -> Lookup:
         if compiler.options.debug or isinstance(error, LitzError):
             raise
         return Lookup(reason=f"its key cannot be made: {describe(error)}")
-    code = _here.get((str(compiler.cache.root), key.digest))
+    code = shared(compiler.cache, key.digest)
     if code is not None:
         return Lookup(key, code=code)
     folder = compiler.cache.find(KIND, key.digest, NEEDS)
@@ -125,16 +127,29 @@ def _parts(graph: Graph, compiler: Compiler) -> Iterator[Part]:
 
 def _names(graph: Graph) -> str:
     """What litz's own stages do not go by: names, and where nodes come from."""
-    lines = [graph.name, *graph.input_names]
-    for node in graph.nodes:
-        lines.append(f"{node.name} {node.meta.get('nn_module_stack', '')} {node.meta.get('stack_trace', '')}")
-    return "\n".join(lines)
+    return "\n".join([graph.name, *graph.input_names, *map(place_of, graph.nodes)])
+
+
+def place_of(node: torch.fx.Node) -> str:
+    """A node's name, and the modules and lines that it comes from. Dynamo's keys of modules are addresses."""
+    modules = list((node.meta.get("nn_module_stack") or {}).values())
+    return f"{node.name} {modules} {node.meta.get('stack_trace', '')}"
 
 
 def remember(key: Key, cache: Cache, code: GraphCode) -> None:
     """Let other graphs of this process share a code, as long as it is in use."""
+    share(cache, key.digest, code)
+
+
+def share(cache: Cache, key: str, code: GraphCode) -> None:
+    """As `remember`, by a key's digest."""
     with _lock:
-        _here[(str(cache.root), key.digest)] = code
+        _here[(str(cache.root), key)] = code
+
+
+def shared(cache: Cache, key: str) -> GraphCode | None:
+    """What another graph of this process has under a key's digest."""
+    return _here.get((str(cache.root), key))
 
 
 def forget() -> None:

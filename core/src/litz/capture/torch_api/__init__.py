@@ -28,6 +28,8 @@ from .aot import (
     with_lazy_bits,
     written_inputs,
 )
+from .aot_cache import found_by, keep_as, why_not_kept
+from .aot_cache_key import captured_devices, current_shape_env, rank
 from .asserts import (
     asserted,
     assertion_messages,
@@ -47,6 +49,7 @@ from .attention import is_unfused
 from .dynamo import as_captured, compile_label, disable_dynamo, is_restart
 from .export import Exported, export, guard_count, guards_since
 from .fake import fake_mode_around, fake_mode_of, hint_of, is_fake, make_fake, missing_value, real_mode
+from .later import Later
 from .operators import (
     aliased_argument,
     alone_in_memory,

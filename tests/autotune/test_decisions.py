@@ -129,19 +129,40 @@ class TenTimes:
         return Estimate(us, us / 2, us * 2, "ten times as long")
 
 
-def test_fusions_that_a_wrong_cost_model_refused_are_made(tmp_path):
-    def f(x):
-        return x + 1, x * 2, x - 3, x * x, x.neg(), x.abs(), x.relu(), x.square() + 1
+def eight(x):
+    return x + 1, x * 2, x - 3, x * x, x.neg(), x.abs(), x.relu(), x.square() + 1
 
-    x = torch.randn(1500, 1501)
-    wrong = Compiled(f, tmp_path, tune=False, extra=TenTimes())
-    wrong(x)
-    tuned = Compiled(f, tmp_path, extra=TenTimes())
-    for mine, theirs in zip(tuned(x), f(x), strict=True):
+
+@pytest.fixture
+def refused(tmp_path):
+    """The function of eight results as a wrong cost model has it."""
+    wrong = Compiled(eight, tmp_path, tune=False, extra=TenTimes())
+    wrong(torch.ones(1500, 1501))
+    assert len(wrong.report.steps) >= 8
+    return wrong
+
+
+def test_fusions_that_a_wrong_cost_model_refused_are_tried(refused, tmp_path):
+    timer = FakeTimer((("otherwise", 50.0),))
+    tuned, x = Compiled(eight, tmp_path, timer, extra=TenTimes()), torch.randn(1500, 1501)
+    for mine, theirs in zip(tuned(x), eight(x), strict=True):
         torch.testing.assert_close(mine, theirs)
-    assert len(wrong.report.steps) >= 8 and len(tuned.report.steps) <= 4, tuned.text
-    assert fastest(tuned.fn, x) < fastest(wrong.fn, x)
     assert "alike: yes" in tuned.text, "equal decisions are one alternative"
+    assert len(tuned.report.steps) <= 4, tuned.text
+
+
+def test_fusions_that_a_wrong_cost_model_refused_are_made(refused, tmp_path):
+    """By the clock. Others may have the processor for as long as a duel takes: once in three times is enough, as
+    nothing but a gain that was measured makes a fusion that the estimates refuse."""
+    x, texts = torch.randn(1500, 1501), []
+    for attempt in range(3):
+        tuned = Compiled(eight, tmp_path / str(attempt), extra=TenTimes())
+        for mine, theirs in zip(tuned(x), eight(x), strict=True):
+            torch.testing.assert_close(mine, theirs)
+        texts.append(tuned.text)
+        if len(tuned.report.steps) <= 4:
+            return
+    pytest.fail("\n\n".join(texts))
 
 
 def test_a_tie_stays_as_it_was(tmp_path):

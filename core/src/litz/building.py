@@ -1,4 +1,4 @@
-"""From an ExecutionPlan to a CompiledGraph: the text of each kernel, and the kernels built and loaded."""
+"""From an ExecutionPlan to the code of a graph: kernels as text, all of it as data, kernels built and loaded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from litz.codegen.facts import replay_facts
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
@@ -17,15 +20,16 @@ from litz.compiler import Compiler
 from litz.errors import CodegenError, VerifyError
 from litz.execution import ExecutionPlan
 from litz.execution.inputs import inputs_written_over
+from litz.graph_cache.key import Key
 from litz.ir import KernelCall, Program
 from litz.kernel_bench import SUFFIX, kernel_data
+from litz.options import Options
 from litz.qualify import qualify
 from litz.runtime.cache import digest
-from litz.runtime.compiled_graph import CompiledGraph, load_wrapper
-from litz.runtime.cuda_graphs import replayed
+from litz.runtime.compiled_graph import CompiledGraph
+from litz.runtime.graph_code import GraphCode, load_code
+from litz.runtime.graph_entry import ENTRY, KEY, GraphEntry, StoredKernel, write_entry
 from litz.runtime.pool import Pool, shared_pool
-from litz.runtime.retained import retaining
-from litz.runtime.wrapper_support import support
 from litz.schedule.schedule import Kernel
 from litz_plugins import Codegen, CodegenContext, Decision, JoiningCodegen, KernelSource
 from litz_plugins.errors import LitzError, describe
@@ -86,55 +90,124 @@ def _plan(kernel: Kernel, program: Program, compiler: Compiler) -> KernelPlan:
     return plan
 
 
-def build(
+def describe_code(
     plan: ExecutionPlan, sources: Mapping[str, KernelSource], wrapper: WrapperSource, compiler: Compiler
-) -> CompiledGraph:
-    """Kernels built in parallel, equal ones once; the wrapper loaded around them."""
-    distinct: dict[Any, list[tuple[Kernel | KernelCall, ExecutionPlan]]] = {}
+) -> GraphEntry:
+    """What the plan became, as data; its kernels' arguments are buffers' names and the sizes' expressions."""
+    kernels = {}
     for variant in plan.variants:
         for kernel in variant.launched:
-            source = sources[kernel.name]
-            key = (source.language, source.text, str(kernel.device), repr(source.settings))
-            distinct.setdefault(key, []).append((kernel, variant))
+            kernels[kernel.name] = StoredKernel(sources[kernel.name], str(kernel.device))
+    return GraphEntry(
+        wrapper=wrapper.text,
+        objects=wrapper.objects,
+        kernels=kernels,
+        replay=replay_facts(plan) if compiler.options.cuda_graphs else None,
+        overwritten=inputs_written_over(plan),
+    )
 
-    def load(kernels: list[tuple[Kernel | KernelCall, ExecutionPlan]]) -> tuple[Callable[..., Any], bool]:
-        (first, variant), cache = kernels[0], compiler.cache.counted()
-        context = replace(_codegen_context(first, variant, compiler), cache=cache)
-        launch = compiler.specs[first.device.type].codegen.load(sources[first.name], context)
+
+def other_files(plan: ExecutionPlan, entry: GraphEntry, options: Options) -> dict[str, str]:
+    """What is written beside an entry's own files, for a reader and for `litz bench-kernels`."""
+    files = {"schedule.txt": "\n".join(map(str, plan.variants))}
+    for variant in plan.variants if options.benchmark_kernels else ():
+        for kernel in variant.launched:
+            source, place = entry.kernels[kernel.name].source, entry.file_of(kernel.name)
+            files[f"{kernel.name}{SUFFIX}"] = kernel_data(kernel, source, place, variant, options)
+    return files
+
+
+Launchers = Mapping[str, Callable[..., Any]]
+
+
+def load_kernels(entry: GraphEntry, compiler: Compiler, programs: Mapping[str, Program]) -> tuple[Launchers, int]:
+    """The kernels' launch functions by name, built in parallel, equal ones once; and how many were not built, as the
+    cache had them. programs: of each kernel; of those that are not in it, the arguments are likely values."""
+    distinct: dict[Any, list[str]] = {}
+    for name, kernel in entry.kernels.items():
+        source = kernel.source
+        key = (source.language, source.text, kernel.device, repr(source.settings))
+        distinct.setdefault(key, []).append(name)
+
+    def load(names: list[str]) -> tuple[Callable[..., Any], bool]:
+        kernel, cache = entry.kernels[names[0]], compiler.cache.counted()
+        device = torch.device(kernel.device)
+        program: Any = programs.get(names[0], LIKELY)
+        context = CodegenContext(compiler.options, compiler.target_of(device), program, cache)
+        launch = compiler.specs[device.type].codegen.load(kernel.source, context)
         return launch, cache.hits > 0 and cache.misses == 0
 
     workers = compiler.options.threads or os.cpu_count() or 1
     with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="litz-build") as executor:
         loaded = list(executor.map(load, distinct.values()))
-    launchers = {k.name: launch for kernels, (launch, _) in zip(distinct.values(), loaded) for k, _ in kernels}
-    hits = sum(len(kernels) for kernels, (_, found) in zip(distinct.values(), loaded) if found)
+    launchers = {name: launch for names, (launch, _) in zip(distinct.values(), loaded) for name in names}
+    return launchers, sum(len(names) for names, (_, found) in zip(distinct.values(), loaded) if found)
 
-    files = {"wrapper.py": wrapper.text, "schedule.txt": "\n".join(map(str, plan.variants))}
-    places = {name: f"{name}.{s.suffix or s.language}" for name, s in sources.items()}
-    files |= {places[name]: source.text for name, source in sources.items()}
-    if compiler.options.benchmark_kernels:
-        files |= {
-            f"{kernel.name}{SUFFIX}": kernel_data(
-                kernel, sources[kernel.name], places[kernel.name], variant, compiler.options
-            )
-            for variant in plan.variants
-            for kernel in variant.launched
-        }
 
-    def write(folder: Any) -> None:
+class _Likely:
+    """In a program's place, where there is none: sizes are their likely values already."""
+
+    @staticmethod
+    def hint(size: int) -> int:
+        return size
+
+
+LIKELY = _Likely()
+
+
+def load_entry(entry: GraphEntry, folder: Path, compiler: Compiler) -> GraphCode:
+    """The code of an entry whose texts lie in a folder, its kernels built or found."""
+    return join_code(entry, folder, load_kernels(entry, compiler, {}), compiler)
+
+
+def join_code(entry: GraphEntry, folder: Path, loaded: tuple[Launchers, int], compiler: Compiler) -> GraphCode:
+    """The code of an entry whose texts lie in a folder. loaded: what `load_kernels` gave."""
+    launchers, hits = loaded
+    pool = shared_pool() if compiler.options.memory_pool else Pool(keeps=False)
+    return load_code(entry, folder, launchers, pool, hits)
+
+
+def write_code(entry: GraphEntry, others: Mapping[str, str], compiler: Compiler, key: Key | None = None) -> Path:
+    """The folder in the disk cache with what a graph became: to be read by people, and with a key by other processes
+    too. others: more texts by file name. Errors: NotCacheable, only with a key."""
+    files = {**entry.texts(), **others}
+
+    def write(folder: Path) -> None:
         for name, text in files.items():
             (folder / name).write_text(text)
+        if key is not None:
+            (folder / KEY).write_text(key.to_json())
+            write_entry(entry, folder)
 
-    folder = compiler.cache.build("graph", digest(*files.values()), write, needs=tuple(files))
-    pool = shared_pool() if compiler.options.memory_pool else Pool(keeps=False)
-    namespace = {**support(pool), **wrapper.objects, **launchers}
-    entry = load_wrapper(wrapper.text, folder / "wrapper.py", namespace)
-    kernels = {name: str(folder / place) for name, place in places.items()}
-    if compiler.options.cuda_graphs:
-        entry = replayed(entry, replay_facts(plan))
-    if overwritten := inputs_written_over(plan):
-        entry = retaining(entry, overwritten)
-    return CompiledGraph(plan.program.name, wrapper.text, folder / "wrapper.py", entry, kernels, cache_hits=hits)
+    if key is None:
+        return compiler.cache.build("graph", digest(*files.values()), write, needs=tuple(files))
+    return compiler.cache.build("graph", key.digest, write, needs=(*files, KEY, ENTRY))
+
+
+def likely_values(entry: GraphEntry, programs: Mapping[str, Program]) -> GraphEntry:
+    """The entry with likely values in place of the sizes among its kernels' arguments."""
+
+    def known(name: str, kernel: StoredKernel) -> StoredKernel:
+        hint, given = programs[name].hint, kernel.source.arguments
+        arguments = tuple(item if isinstance(item, str) else hint(item) for item in given)
+        return replace(kernel, source=replace(kernel.source, arguments=arguments))
+
+    return replace(entry, kernels={name: known(name, kernel) for name, kernel in entry.kernels.items()})
+
+
+def build(
+    plan: ExecutionPlan, sources: Mapping[str, KernelSource], wrapper: WrapperSource, compiler: Compiler
+) -> CompiledGraph:
+    """A plan's kernels and wrapper, built, loaded and kept from no other compile."""
+    entry = describe_code(plan, sources, wrapper, compiler)
+    loaded = load_kernels(entry, compiler, programs_of(plan))
+    folder = write_code(entry, other_files(plan, entry, compiler.options), compiler)
+    return join_code(entry, folder, loaded, compiler).graph(plan.program.name)
+
+
+def programs_of(plan: ExecutionPlan) -> dict[str, Program]:
+    """The program of each kernel, by the kernel's name."""
+    return {kernel.name: variant.program for variant in plan.variants for kernel in variant.launched}
 
 
 def _codegen_context(kernel: Kernel | KernelCall, plan: ExecutionPlan, compiler: Compiler) -> CodegenContext:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,6 +44,8 @@ class Compiler:
     """The decisions that no graph of this compile may take."""
     preferences: Preferences = field(default_factory=Preferences)
     """The ways of decisions that are given, whatever they are estimated to take."""
+    start_seconds: list[float] = field(default_factory=list)
+    """How long it took to make this, until the first graph's report has taken it."""
 
     def target_of(self, device: torch.device) -> Target:
         """The target of a device, as it was when this compile first met it. Errors: CalibrationError."""
@@ -67,20 +71,17 @@ def make_compiler(
     mode: str | None = None, options: Mapping[str, Any] | None = None, plugins: Plugins | None = None
 ) -> Compiler:
     """A compiler for torch.compile's `mode=` and `options=`. `plugins` instead of the installed ones, for tests."""
+    start = time.perf_counter()
     settings = make_plugin_settings(options)
     if plugins is None:
         plugins = make_plugins(builtin_plugins(), disable=settings.disable, on_plugin_error=settings.on_error)
     opts = make_options(mode, options, plugins.option_specs())
     peers = Peers(torch_api.default_store) if opts.share_builds else None
-    cache = Cache(opts.cache_dir, opts.cache, peers)
-    return Compiler(
-        opts,
-        plugins,
-        cache,
-        reports.collectors(),
-        vetoes=_read_vetoes(opts, plugins),
-        preferences=_read_preferences(opts, plugins),
-    )
+    shared = tuple(Path(path).expanduser() for path in opts.cache_shared)
+    cache = Cache(opts.cache_dir, opts.cache, peers, limit=opts.cache_limit << 20, shared=shared)
+    vetoes, preferences = _read_vetoes(opts, plugins), _read_preferences(opts, plugins)
+    seconds = [time.perf_counter() - start]
+    return Compiler(opts, plugins, cache, reports.collectors(), {}, vetoes, preferences, seconds)
 
 
 def _read_vetoes(options: Options, plugins: Plugins) -> Vetoes:

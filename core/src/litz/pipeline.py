@@ -9,27 +9,43 @@ report. `compile_backend` is what `litz.backend` calls.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from litz import graph_cache
 from litz import report as reports
-from litz.building import build, generate
+from litz.building import (
+    build,
+    describe_code,
+    generate,
+    join_code,
+    likely_values,
+    load_entry,
+    load_kernels,
+    other_files,
+    programs_of,
+    write_code,
+)
 from litz.by_size import merge_equal, schedule_by_size
 from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
 from litz.capture.decompositions import drawn_in_eager
 from litz.capture.graph import Graph
+from litz.capture.kept import GraphStore
 from litz.capture.layout import apply_layout, changed_strides
 from litz.capture.layout_needs import LayoutNeeds
 from litz.capture.passes.decompose import added_ops, decompose
 from litz.capture.passes.freezing import fold_frozen, freeze
 from litz.choosing import choose_contractions
 from litz.codegen.wrapper import WrapperSource, generate_wrapper
+from litz.collecting import young_objects_only
 from litz.compiler import Compiler, make_compiler
 from litz.errors import LoweringError, VerifyError
 from litz.execution import ExecutionPlan, check_plan, plan_execution
@@ -41,10 +57,13 @@ from litz.report.log import Log
 from litz.runtime.background import Replaceable
 from litz.runtime.compiled_graph import CompiledGraph, Entry
 from litz.runtime.frozen import refusing
+from litz.runtime.graph_code import GraphCode
+from litz.runtime.graph_entry import GraphEntry, NotCacheable, check_same, check_storable
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.schedule import Schedule, Step
 from litz.tuning import Lowered, Tuning, Variant
 from litz_plugins import Decision, Estimate, Gate, KernelSource, LayoutPlan
+from litz_plugins.errors import LitzError
 from litz_plugins.manager import Plugins
 
 
@@ -57,8 +76,33 @@ def compile_backend(
 ) -> Callable[..., Any]:
     """Compile what dynamo captured. See `litz.backend.litz`."""
     compiler = make_compiler(mode, options, plugins)
-    freezing = compiler.options.freezing
-    return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing=freezing)
+    freezing, store = compiler.options.freezing, _store(gm, compiler)
+    with young_objects_only():
+        return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing, store)
+
+
+def _store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | None:
+    """Where graphs lie that need not be traced again; None where they have to be."""
+    try:
+        setting = graph_cache.setting_of(gm, compiler)
+    except Exception as why:
+        if not isinstance(why, NotCacheable) and (compiler.options.debug or isinstance(why, LitzError)):
+            raise
+        logging.getLogger("litz").info("no graph is looked for without a trace, because %s", why)
+        return None
+
+    def load(key: str, name: str) -> CompiledGraph | None:
+        log = Log()
+        with log.stage("graph cache"):
+            code = graph_cache.take(key, compiler, lambda entry, folder: load_entry(entry, folder, compiler))
+        if code is None:
+            return None
+        compiled = code.graph(name, key=key)
+        plain = reports.from_data(name, code.entry.report, plugins=compiler.plugins.names())
+        _publish(plain, compiled, graph_cache.OFF, compiler, log, said=f"hit {key[:12]} without a trace")
+        return compiled
+
+    return GraphStore(setting, load)
 
 
 def capture(
@@ -67,15 +111,17 @@ def capture(
     compile_graph: Callable[[Graph], Callable[[list[Any]], Sequence[Any]]],
     compiler: Compiler,
     freezing: bool = False,
+    store: GraphStore | None = None,
 ) -> Callable[..., Any]:
     """What dynamo captured, each Graph of it compiled by `compile_graph`. See `compile_with_aot`."""
     return compile_with_aot(
         gm,
         example_inputs,
         compile_graph=compile_graph,
-        decompositions=decompositions(compiler),
+        decompositions=torch_api.Later(lambda: decompositions(compiler)),
         freezing=freezing,
         eager_random=compiler.options.fallback_random,
+        store=store,
     )
 
 
@@ -103,10 +149,18 @@ class Made:
 
 
 def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
-    """One graph, through all stages. With `fallback="eager"` a graph that litz fails on runs as it was captured."""
+    """One graph, from the graph cache or through all stages. With `fallback="eager"` a graph that litz fails on runs as
+    it was captured."""
     log = Log()
     try:
-        return make_graph_code(graph, compiler, log).compiled
+        with young_objects_only():  # a backward is compiled when it is first called
+            with log.stage("graph cache"):
+                found = graph_cache.look_up(graph, compiler)
+            if found.found and not compiler.options.debug:
+                compiled = from_cache(found, graph, compiler, log)
+                if compiled is not None:
+                    return compiled
+            return make_graph_code(graph, compiler, log, found).compiled
     except Exception as error:
         if torch_api.is_restart(error):
             raise
@@ -119,14 +173,37 @@ def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Seq
         return _eager(graph)
 
 
-def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) -> Made:
-    """One graph, through all stages; what a stage raises is passed on."""
+def from_cache(
+    found: graph_cache.Lookup, graph: Graph, compiler: Compiler, log: Log | None = None
+) -> CompiledGraph | None:
+    """The compiled graph that a lookup has found, its guards on record; None where they do not hold."""
     log = log or Log()
+    with log.stage("graph cache"):
+        code = graph_cache.load(found, graph, compiler.cache, lambda entry, folder: load_entry(entry, folder, compiler))
+    if code is None or found.key is None:
+        return None
+    entry = code.entry
+    compiled = code.graph(graph.name, graph_cache.strides_of(graph, entry.output_strides), found.key.digest)
+    plain = reports.from_data(graph.name, entry.report, plugins=compiler.plugins.names())
+    _publish(plain, compiled, found, compiler, log)
+    return compiled
+
+
+def make_graph_code(
+    graph: Graph, compiler: Compiler, log: Log | None = None, found: graph_cache.Lookup = graph_cache.OFF
+) -> Made:
+    """One graph, through all stages; what a stage raises is passed on. found: what the graph cache says of it; what
+    becomes of it is kept there if it has a key."""
+    log = log or Log()
+    known = torch_api.guard_count(graph.shape_env)
     compiler.plugins.compile_started(graph, compiler.options)
+    if compiler.start_seconds:  # the first graph's
+        log.seconds["start"] = compiler.start_seconds.pop()
+
     tuning = Tuning(graph, compiler, log, partial(_make_variant, graph))
     chosen = tuning.chosen()
     try:
-        made = _make_code(graph, chosen, compiler)
+        made = _make_code(graph, chosen, compiler, found, known)
     finally:
         log.running = chosen.log.running
     return replace(made, compiled=_improving(graph, made.compiled, tuning, compiler))
@@ -161,38 +238,114 @@ def _improving(graph: Graph, compiled: CompiledGraph, tuning: Tuning, compiler: 
     return replace(compiled, entry=Replaceable(compiled.entry, search, graph.name))
 
 
-def _make_code(graph: Graph, variant: Variant, compiler: Compiler) -> Made:
-    """The second half of a compile: from a schedule to code that runs."""
-    options, plugins, log = compiler.options, compiler.plugins, variant.log
+def _make_code(
+    graph: Graph, variant: Variant, compiler: Compiler, found: graph_cache.Lookup = graph_cache.OFF, known: int = 0
+) -> Made:
+    """The second half of a compile: from a schedule to code that runs. found: what the graph cache says of the graph.
+    known: how many guards there were before the compile."""
+    plugins, log = compiler.plugins, variant.log
     prepared = variant.lowered.graph
     plan = plan_schedule(variant.schedule, compiler, log)
     with log.stage("generate"):
         plan, sources = merge_equal(plan, generate(plan, compiler, log.note), log.note)
         wrapper = generate_wrapper(plan, sources)
+    allowed, programs = _allowed(compiler, "cuda_graphs", log.gate), programs_of(plan)
+    entry = describe_code(plan, sources, wrapper, allowed)
     with log.stage("build"):
-        compiled = build(plan, sources, wrapper, _allowed(compiler, "cuda_graphs", log.gate))
-    compiled = replace(compiled, output_strides=changed_strides(graph, prepared))
-    if graph.frozen_values:
-        names = graph.input_names
-        frozen = [(at, names[at], value) for at, value in graph.frozen_values.items()]
-        compiled = replace(compiled, entry=refusing(compiled.entry, graph.name, frozen))
+        loaded = load_kernels(entry, allowed, programs)
 
     log.running = "report"
     report = reports.make_report(
         graph,
         plan,
-        compiled,
+        None,
         sources,
         log.decisions,
-        log.seconds,
-        plugins.names(),
+        plugins=plugins.names(),
         attachments=log.attachments,
         gate=log.gate,
         contractions=log.contractions,
     )
-    reports.publish(report, options.report_dir, compiler.collectors)
-    plugins.compile_finished(report)
+    strides, others = changed_strides(graph, prepared), other_files(plan, entry, compiler.options)
+    with log.stage("keep"):
+        code, found = _keep(entry, Kept(graph, known, strides, report, others, programs), loaded, allowed, found, log)
+    compiled = code.graph(graph.name, strides, "" if found.key is None else found.key.digest)
+    if graph.frozen_values:
+        names = graph.input_names
+        frozen = [(at, names[at], value) for at, value in graph.frozen_values.items()]
+        compiled = replace(compiled, entry=refusing(compiled.entry, graph.name, frozen))
+    _publish(report, compiled, found, compiler, log, sources)
     return Made(graph, plan, sources, wrapper, compiled)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What of a compile goes into the graph cache beside its code. known: how many guards there were before. others:
+    texts for a reader. programs: of each kernel."""
+
+    graph: Graph
+    known: int
+    strides: Any
+    report: reports.CompileReport
+    others: Mapping[str, str]
+    programs: Mapping[str, Program]
+
+
+def _keep(
+    entry: GraphEntry, kept: Kept, loaded: Any, compiler: Compiler, found: graph_cache.Lookup, log: Log
+) -> tuple[GraphCode, graph_cache.Lookup]:
+    """The code, its files in the disk cache, for other processes if it has a key; and what is to be said of it."""
+    reason = log.unsettled[0] if log.unsettled else ""
+    if found.key is not None and not reason:
+        try:
+            whole = replace(
+                likely_values(entry, kept.programs),
+                output_strides=graph_cache.strides_texts(kept.graph, kept.strides),
+                guards=graph_cache.guards_texts(kept.graph, kept.known),
+                report=reports.to_data(kept.report),
+            )
+            check_storable(whole)
+            if compiler.options.debug and (before := found.code.entry if found.code else found.entry):
+                check_same(before, whole, kept.graph.name)
+            code = join_code(whole, write_code(whole, kept.others, compiler, found.key), loaded, compiler)
+            graph_cache.remember(found.key, compiler.cache, code)
+            return code, found
+        except (NotCacheable, TypeError, ValueError) as why:
+            if compiler.options.debug and not isinstance(why, NotCacheable):
+                raise
+            reason = str(why)
+    if found.key is not None:
+        found = graph_cache.Lookup(reason=reason)
+    return join_code(entry, write_code(entry, kept.others, compiler), loaded, compiler), found
+
+
+def _publish(
+    report: reports.CompileReport,
+    compiled: CompiledGraph,
+    found: graph_cache.Lookup,
+    compiler: Compiler,
+    log: Log,
+    sources: Mapping[str, KernelSource] | None = None,
+    said: str = "",
+) -> None:
+    """Hand out the report, with where everything lies. sources: None for a graph from the graph cache. said: of that
+    cache, in place of what the lookup says."""
+    said = said or found.says(hit=sources is None)
+    if sources is None:
+        sources = {name: kernel.source for name, kernel in compiled.code.entry.kernels.items()}
+    report = replace(
+        report,
+        stage_seconds=dict(log.seconds),
+        wrapper_path=compiled.path,
+        wrapper_source=compiled.text,
+        kernel_paths={name: Path(path) for name, path in compiled.kernels.items()},
+        kernel_sources={name: source.text for name, source in sources.items()},
+        cache_hits=compiled.cache_hits,
+        graph_cache=said,
+        key=found.key,
+    )
+    reports.publish(report, compiler.options.report_dir, compiler.collectors)
+    compiler.plugins.compile_finished(report)
 
 
 def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> Schedule:
@@ -397,6 +550,7 @@ __all__ = [
     "compile_backend",
     "compile_graph",
     "decompositions",
+    "from_cache",
     "generate",
     "make_compiler",
     "make_graph_code",

@@ -28,6 +28,8 @@ from litz_plugins import Decision, OptionsView, Preferences, Target, Weighed
 
 MEASURED = "measured: faster than what the estimates chose"
 """The reason on record for a decision that was measured."""
+_ASKS = frozenset({"max_autotune", "max_autotune_gemm"})
+"""Options that say whether something is measured: what was found goes for who only looks it up, too."""
 
 
 @dataclass(frozen=True)
@@ -67,15 +69,17 @@ class Tuning:
         self.first = make(compiler, log, None)
         self._early = frozenset(key.partition(":")[2] for key in self.first.lowered.log.gate.weighed)
         self.job: Callable[[Stopped], Variant | None] | None = None
+        self._unsettled: list[str] = []
 
     def chosen(self) -> Variant:
         """What runs: what the plugins choose, else what the estimates say."""
         begun = time.perf_counter()
         found: Variant | None = self._compiler.plugins.tune(self)
-        if found is None:
-            return self.first
-        found.log.seconds["tune"] = time.perf_counter() - begun
-        return found
+        if found is not None:
+            found.log.seconds["tune"] = time.perf_counter() - begun
+        variant = found or self.first
+        variant.log.unsettled += self._unsettled
+        return variant
 
     # ------------------------------------------------------------------------------------------- what the plugin asks
 
@@ -119,7 +123,8 @@ class Tuning:
         program = replace(self.first.lowered.program, name="graph")
         targets = [repr(self._compiler.target_of(device)) for device in self._devices]
         options = self._compiler.options
-        ways = [f"{row.name}={value}" for row, value in options.changed() if row.affects_code or row.name == "prefer"]
+        changed = [(row, value) for row, value in options.changed() if row.name not in _ASKS]
+        ways = [f"{row.name}={value}" for row, value in changed if row.affects_code or row.name == "prefer"]
         ways += [f"{name}={options[name]}" for name in options.plugin_changed if not name.startswith("autotune.")]
         hints = sorted(f"{symbol}={value}" for symbol, value in program.hints.items())
         return digest(str(program), *targets, *ways, *hints, *self._compiler.plugins.names())
@@ -169,6 +174,11 @@ class Tuning:
         to stop. The variant that it finds is put in between two calls. Decisions that are early must stay as they are.
         """
         self.job = job
+        self.unsettled("something faster is looked for in the background")
+
+    def unsettled(self, reason: str) -> None:
+        """Say why another process may choose otherwise: the graph cache does not keep this compile's code."""
+        self._unsettled.append(reason)
 
     def note(self, variant: Variant, decision: Decision) -> None:
         """Put a decision on record."""

@@ -57,6 +57,7 @@ from litz_plugins.records import (
     TargetOf,
     TargetSpec,
     TemplateSpec,
+    Uncacheable,
     unknown_target,
 )
 from litz_plugins.vetoes import VETOED, Gate, Preferences, Vetoes, Weighed
@@ -104,6 +105,7 @@ __all__ = [
     "TargetOf",
     "TargetSpec",
     "TemplateSpec",
+    "Uncacheable",
     "UnknownHookError",
     "Vetoes",
     "Weighed",

@@ -43,9 +43,12 @@ def tune_decisions(tuning: Tuning, plugin: Autotune) -> Variant | None:
     before = found or Tuned()
     if not measures or options["veto"] or (found is not None and found.complete):
         # Who vetoes looks for something: what is tried must not depend on it.
+        if measures and (found is None or not found.complete):
+            tuning.unsettled("its decisions are not all measured yet")
         return None if found is None else _known(tuning, before)
     if not can_measure(tuning.device):
-        _left(tuning, f"there is no {tuning.device.type} device here to measure on")
+        _left(tuning, reason := f"there is no {tuning.device.type} device here to measure on")
+        tuning.unsettled(reason)
         return None
     if options["autotune.background"]:
         tuning.later(lambda stopped: _beside(tuning, plugin, key, before, count, stopped))
@@ -74,6 +77,8 @@ def _done(tuning: Tuning, search: Search, tuner: Tuner, key: str, count: int) ->
         tuner.counters.races += search.duels
     if tuning.options["autotune.local_cache"] and (tuned.tried or tuned.complete):
         kept.put(cache, key, tuned, count)  # type: ignore[arg-type]
+    if not tuned.complete:
+        tuning.unsettled("the budget was spent before all decisions were measured")
     tuning.attach(best, ATTACHMENT, str(tuned))
     return best
 

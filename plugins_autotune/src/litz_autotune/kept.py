@@ -95,6 +95,12 @@ def put(cache: Cache, key: str, tuned: Tuned, count: int) -> None:
     cache.build(KIND, digest(key, str(count)), write, (FILE,))
 
 
+def known_entries(root: Path) -> list[str]:
+    """The keys of all entries in a disk cache."""
+    folder = root / KIND
+    return sorted(path.parent.name for path in folder.glob(f"*/{FILE}")) if folder.is_dir() else []
+
+
 def latest(cache: Cache) -> list[Tuned]:
     """The last record of each graph, by label."""
     folder = cache.root / KIND

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,13 +16,14 @@ from litz.contractions.products.offer import KINDS, Offer, offer_gemm
 from litz.contractions.products.rows import offer_rows
 from litz.ir import Attention, AttentionBackward, KernelCall
 from litz.schedule.choices import fits
-from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, TemplateSpec, hookimpl
+from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, TemplateSpec, Uncacheable, hookimpl
 from litz_plugins.records import Choice
 
 from .decisions import tune_decisions
+from .kept import known_entries
 from .pool import InProcess, Runner, WorkerPool
 from .race import Forget
-from .results import Counters
+from .results import Counters, known_keys
 from .switches import is_active, is_decided, measures, most_in_one_kernel
 from .timing import Timer
 from .tune import LIBRARY_BACKEND, TEMPLATE_BACKEND, Tuner
@@ -81,6 +83,17 @@ class Autotune:
             OptionSpec("local_cache", bool, True, "keep measurements in litz's disk cache"),
             OptionSpec("remote_cache", str, None, "URL of a Redis server that machines share; unset: none"),
         ]
+
+    @hookimpl
+    def litz_cache_fingerprint(self, options: OptionsView) -> str | Uncacheable | None:
+        """What is looked up hangs on what was measured by then. What is measured is not measured again: a graph in the
+        graph cache keeps what won."""
+        if measures(options) or not options["autotune.search_cache"]:
+            return None
+        if options["autotune.remote_cache"]:
+            return Uncacheable("others may have measured more by the next compile (autotune.remote_cache)")
+        folder = Path(options["cache_dir"])
+        return " ".join([*known_keys(folder), *known_entries(folder)])
 
     @hookimpl
     def litz_register_commands(self) -> Mapping[str, Any]:

@@ -98,6 +98,8 @@ class Tuner:
             if known is None:
                 return self._unknown(library if library_allowed else None, offers, context)
             record = known
+        if any(found.reason == OVER_BUDGET for found in record.measured.values()):
+            context.unsettled(f"autotuning has not measured all candidates for {context.operation.name} yet")
         verdict = decide(contest.rivals, record.measured, library_allowed)
         if verdict.name is None and not library_allowed:
             raise self._nothing(context, [(name, found.reason) for name, found in record.measured.items()])
@@ -127,6 +129,7 @@ class Tuner:
         chosen = by_estimate(choices, context) or choices[0]
         estimated = [(c.name, None if c.estimate is None else c.estimate.us) for c in choices]
         context.record(chosen.name, f"by its estimate: {why}", estimated, plugin="autotune")
+        context.unsettled(f"autotuning has measured nothing for {context.operation.name} yet")
         return chosen
 
     def _unknown(self, library: Choice | None, offers: Sequence[Choice], context: ChoiceContext) -> Choice:

@@ -8,6 +8,7 @@ litz.report.text.render(reports[0], rich.console.Console())
 from .collect import Collectors, collect, collectors, publish
 from .report import CompileReport, make_report
 from .step import Step
+from .stored import from_data, to_data
 from .write import report_text, write_report_dir
 
 __all__ = [
@@ -16,8 +17,10 @@ __all__ = [
     "Step",
     "collect",
     "collectors",
+    "from_data",
     "make_report",
     "publish",
     "report_text",
+    "to_data",
     "write_report_dir",
 ]

@@ -10,17 +10,22 @@ from dataclasses import dataclass, field, replace
 from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Decision, Gate
 
+clock = time.perf_counter
+"""What stages are timed by, in seconds; a benchmark on a busy machine counts processor time instead."""
+
 
 @dataclass
 class Log:
     """Filled by the pipeline, read by `make_report`. `seconds` has the wall time of each stage, by name; `running` is
     the stage that the compile is in, or that it failed in. `attachments`: file name -> text that a plugin adds.
-    `contractions`: what runs each, in order. `gate` is asked before what the option `veto` can leave out."""
+    `contractions`: what runs each, in order. `gate` is asked before what the option `veto` can leave out. `unsettled`:
+    why another process may choose otherwise."""
 
     decisions: list[Decision] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     attachments: dict[str, str] = field(default_factory=dict)
     contractions: list[ContractionRecord] = field(default_factory=list)
+    unsettled: list[str] = field(default_factory=list)
     running: str = "start"
     gate: Gate = field(default_factory=Gate)
 
@@ -37,6 +42,7 @@ class Log:
             dict(self.seconds),
             dict(self.attachments),
             list(self.contractions),
+            list(self.unsettled),
             self.running,
             gate,
         )
@@ -48,8 +54,8 @@ class Log:
     def stage(self, name: str) -> Iterator[None]:
         """Add the time that the `with` takes to the stage's."""
         self.running = name
-        start = time.perf_counter()
+        start = clock()
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + clock() - start

@@ -45,7 +45,8 @@ class CompileReport:
     moment ago. contractions: what runs each, and why nothing else does. attachments: what plugins add, file name ->
     text. realised: measured times of collectives by step, where someone profiled a run. taken, left_out: keys of the
     decisions that the option `veto` can leave out, and of those that it did. weighed: by key, the decisions that have
-    estimates, with what each way was expected to take. plan, program: the nouns.
+    estimates, with what each way was expected to take. graph_cache: "hit KEY", "miss KEY", "not cacheable because ..."
+    or "off"; key: of the graph cache. plan, program: the nouns; None in the report of a graph from the graph cache.
     """
 
     name: str
@@ -72,6 +73,8 @@ class CompileReport:
     taken: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     weighed: Mapping[str, Weighed] = field(default_factory=dict)
+    graph_cache: str = ""
+    key: Any = None
     plan: ExecutionPlan | None = None
     program: Program | None = None
 
@@ -142,6 +145,7 @@ class CompileReport:
             "taken": list(self.taken),
             "left_out": list(self.left_out),
             "weighed": [{**asdict(found), "margin": found.margin} for found in self.weighed.values()],
+            "graph_cache": self.graph_cache,
         }
 
     def _communication(self) -> list[dict[str, Any]]:

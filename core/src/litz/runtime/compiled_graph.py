@@ -22,6 +22,7 @@ class CompiledGraph:
     `path` is where the wrapper's source lies; `kernels` maps each kernel's name to where its source lies.
     `cache_hits` is how many of them were not built, as the cache had them.
     `output_strides` are those of each output where they are others than traced (saved tensors only), else None.
+    `key` is under which the graph cache has it, '' where it has not; `code` is what equal graphs share.
     """
 
     name: str
@@ -31,6 +32,8 @@ class CompiledGraph:
     kernels: Mapping[str, str] = field(default_factory=dict)
     output_strides: Sequence[tuple[Any, ...] | None] | None = None
     cache_hits: int = 0
+    key: str = ""
+    code: Any = field(default=None, repr=False, compare=False)
 
     # AOTAutograd hands a callable with this mark its inputs as one list, so that they can be freed early.
     _boxed_call: bool = True

@@ -176,9 +176,11 @@ def _rows(loop: Loop, plan: KernelPlan, traffic: Traffic) -> Tiling | None:
     """Blocks of one row each, where rows are long and have many values of their own (the maximum, the sum and the class
     of a cross entropy): such a value is loaded once for the block, not once for each element. Only where rows that are
     written begin at 16 bytes, which a tile over all of them does not need."""
+    if len(loop.ranges) < 2:
+        return None
     last = _innermost_last(loop.ranges, traffic)[-1]
     others = tuple(r for r in loop.ranges if r.var != last.var)
-    if not others or plan.hint(last.size) < ROW:
+    if plan.hint(last.size) < ROW:
         return None
     own = [access for access in traffic if not access.is_store and last.var not in loop.positions_by(access)]
     if sum(bool(loop.positions_by(access)) for access in own) < OWN_VALUES:

@@ -153,8 +153,16 @@ def _elements_per_thread(loop: Loop, traffic: Traffic) -> int:
     widths = [access.itemsize for access in moving]
     if len(loop.nodes) > 400 or len(traffic) > 24:
         return 4
-    few = len(loop.nodes) <= FEW_NODES and len(traffic) <= FEW_BUFFERS
+    few = len(loop.nodes) <= FEW_NODES and len(traffic) <= FEW_BUFFERS and not _has_ragged_rows(loop, traffic)
     return 16 if widths and (max(widths) == 1 or (max(widths) == 2 and few)) else 8
+
+
+def _has_ragged_rows(loop: Loop, traffic: Traffic) -> bool:
+    """Does something go by columns of rows that begin anywhere, such as a bias? Its elements are loaded one by one."""
+    last = loop.ranges[-1]
+    if len(loop.ranges) < 2 or is_multiple(last.size, VECTOR // 2):
+        return False
+    return any(access.stride(last.var) == 1 and access.symbols <= {last.var} for access in traffic)
 
 
 def _pointwise(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Tiling:

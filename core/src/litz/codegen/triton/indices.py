@@ -108,6 +108,7 @@ def write_frame(tile: Tile, axis: Axis) -> None:
 
 def _write_variables(tile: Tile, name: str, ranges: Sequence[Range]) -> None:
     """Emit the loop variables that a joint index of the ranges is made of."""
+    tile.indices[tuple(ranges)] = name
     inner: list[str] = []
     for position, r in reversed(list(enumerate(ranges))):
         text = name if not inner else f"{name} // {inner[0] if len(inner) == 1 else '(' + '*'.join(inner) + ')'}"

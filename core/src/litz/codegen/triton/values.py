@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import sympy
 import torch
 
-from litz.ir import Buffer, Loop, Node, Store
+from litz.ir import Buffer, Loop, Node, Range, Store
 from litz.ir.build import empty_sizes
 from litz.ir.dtypes import FLOAT8, HALF, compute_dtype
 from litz.ir.index import Expr, Symbol, bounds, placeholder, product, stride_of
@@ -81,6 +81,8 @@ class Tile:
         """Templates of some nodes in place of the dialect's."""
         self.functions: dict[str, str] = {}
         """Functions that the kernel calls, by name, which are written before it."""
+        self.indices: dict[tuple[Range, ...], str] = {}
+        """Names of the joint indices that loop variables were made of, by their ranges."""
         self._counter, self._prefix = 0, prefix
 
     # Lines, names, shapes.
@@ -321,16 +323,17 @@ class Tile:
         such indices."""
         names: dict[Symbol, str] = {}
         for axis in self.tiling.axes:
-            step = stride_of(offset, axis.ranges[-1].var) if len(axis.ranges) > 1 else None
-            if not step:
+            index = self.indices.get(axis.ranges)
+            step = stride_of(offset, axis.ranges[-1].var) if index is not None and len(axis.ranges) > 1 else None
+            if index is None or not step:
                 continue
             sizes = [product(r.size for r in axis.ranges[n + 1 :]) for n in range(len(axis.ranges))]
             if any(stride_of(offset, r.var) != step * size for r, size in zip(axis.ranges, sizes, strict=True)):
                 continue
-            whole = Symbol(f"{axis.name}index", integer=True)
+            whole = Symbol(index, integer=True)
             walked = sympy.Add(*(r.var * step * size for r, size in zip(axis.ranges, sizes, strict=True)))
             offset = sympy.expand(offset - walked) + step * whole
-            names[whole] = whole.name
+            names[whole] = index
         return offset, names
 
     def _within(self, node: Node) -> list[str]:

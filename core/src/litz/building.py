@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+
+from torch.autograd.profiler import record_function
 
 from litz.codegen.facts import replay_facts
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.plan_rules import verify_plan
 from litz.codegen.wrapper import WrapperSource
+from litz.codegen.wrapper.words import RANGE, range_names, ranged, step_origins
 from litz.compiler import Compiler
 from litz.errors import CodegenError, VerifyError
 from litz.execution import ExecutionPlan
@@ -21,7 +25,7 @@ from litz.ir import KernelCall, Program
 from litz.kernel_bench import SUFFIX, kernel_data
 from litz.qualify import qualify
 from litz.runtime.cache import digest
-from litz.runtime.compiled_graph import CompiledGraph, load_wrapper
+from litz.runtime.compiled_graph import CompiledGraph, Entry, Lazily, Site, load_wrapper
 from litz.runtime.cuda_graphs import replayed
 from litz.runtime.pool import Pool, shared_pool
 from litz.runtime.retained import retaining
@@ -58,16 +62,28 @@ def generate(
                 todo=f"move the model to one of {', '.join(sorted(compiler.specs))}, or install a plugin that has a "
                 "target for it (litz_register_targets); to run it as it is: options={'fallback': 'eager'}",
             )
-        try:
-            context = replace(_codegen_context(kernel, variant, compiler), safe_forms=safe_forms)
-            parts = [spec.codegen.generate(_plan(part, variant.program, compiler), context) for part in kernel.parts]
-            sources[kernel.name] = parts[0] if len(parts) == 1 else _join(parts, kernel, spec.codegen)
-        except Exception as cause:
-            if isinstance(cause, LitzError):
-                raise
-            problem = f"no code for {' + '.join(kernel.origins)}: {describe(cause)}"
-            raise CodegenError(kernel.name, problem, device=str(kernel.device)) from cause
+        with _said_from(kernel, variant.program):
+            try:
+                context = replace(_codegen_context(kernel, variant, compiler), safe_forms=safe_forms)
+                parts = [spec.codegen.generate(_plan(p, variant.program, compiler), context) for p in kernel.parts]
+                sources[kernel.name] = parts[0] if len(parts) == 1 else _join(parts, kernel, spec.codegen)
+            except Exception as cause:
+                if isinstance(cause, LitzError):
+                    raise
+                problem = f"no code for {' + '.join(kernel.origins)}: {describe(cause)}"
+                raise CodegenError(kernel.name, problem, device=str(kernel.device)) from cause
     return sources
+
+
+@contextmanager
+def _said_from(kernel: Kernel | KernelCall, program: Program) -> Iterator[None]:
+    """Errors about a kernel name what in the user's model it is of."""
+    try:
+        yield
+    except LitzError as error:
+        if origin := program.provenance.text(kernel.origins):
+            error.set_origin(origin)
+        raise
 
 
 def _join(parts: list[KernelSource], kernel: Kernel, codegen: Codegen) -> KernelSource:
@@ -100,7 +116,8 @@ def build(
     def load(kernels: list[tuple[Kernel | KernelCall, ExecutionPlan]]) -> tuple[Callable[..., Any], bool]:
         (first, variant), cache = kernels[0], compiler.cache.counted()
         context = replace(_codegen_context(first, variant, compiler), cache=cache)
-        launch = compiler.specs[first.device.type].codegen.load(sources[first.name], context)
+        with _said_from(first, variant.program):
+            launch = compiler.specs[first.device.type].codegen.load(sources[first.name], context)
         return launch, cache.hits > 0 and cache.misses == 0
 
     workers = compiler.options.threads or os.cpu_count() or 1
@@ -130,11 +147,35 @@ def build(
     namespace = {**support(pool), **wrapper.objects, **launchers}
     entry = load_wrapper(wrapper.text, folder / "wrapper.py", namespace)
     kernels = {name: str(folder / place) for name, place in places.items()}
-    if compiler.options.cuda_graphs:
+    with_ranges = ranged(wrapper, range_names(plan))
+    path, ranges_path = folder / "wrapper.py", folder / "wrapper_with_ranges.py"
+
+    def load_ranged() -> Entry:
+        return load_wrapper(with_ranges.text, ranges_path, {**namespace, RANGE: record_function})
+
+    replays = compiler.options.cuda_graphs
+    if replays:
         entry = replayed(entry, replay_facts(plan))
+    graph = CompiledGraph(
+        plan.program.name,
+        wrapper.text,
+        path,
+        entry,
+        kernels,
+        cache_hits=hits,
+        ranged=None if replays else Lazily(load_ranged),  # what is replayed has no steps
+        sites={str(path): _sites(wrapper, plan), str(ranges_path): _sites(with_ranges, plan)},
+        inputs=plan.program.provenance.inputs,
+    )
     if overwritten := inputs_written_over(plan):
-        entry = retaining(entry, overwritten)
-    return CompiledGraph(plan.program.name, wrapper.text, folder / "wrapper.py", entry, kernels, cache_hits=hits)
+        graph = graph.inside(lambda entry: retaining(entry, overwritten))
+    return graph
+
+
+def _sites(wrapper: WrapperSource, plan: ExecutionPlan) -> tuple[Site, ...]:
+    """Where the steps are that come from somewhere."""
+    origins = step_origins(plan)
+    return tuple((p.first, p.last, f"{origins[p.step]}, {p.step}") for p in wrapper.places if p.step in origins)
 
 
 def _codegen_context(kernel: Kernel | KernelCall, plan: ExecutionPlan, compiler: Compiler) -> CodegenContext:

@@ -29,7 +29,7 @@ from litz.capture.layout_needs import LayoutNeeds
 from litz.capture.passes.decompose import added_ops, decompose
 from litz.capture.passes.freezing import fold_frozen, freeze
 from litz.choosing import choose_contractions
-from litz.codegen.wrapper import WrapperSource, generate_wrapper
+from litz.codegen.wrapper import WrapperSource, annotated, generate_wrapper
 from litz.compiler import Compiler, make_compiler
 from litz.errors import LoweringError, VerifyError
 from litz.execution import ExecutionPlan, check_plan, plan_execution
@@ -128,14 +128,14 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
     plan = plan_schedule(schedule, compiler, log)
     with log.stage("generate"):
         plan, sources = merge_equal(plan, generate(plan, compiler, log.note), log.note)
-        wrapper = generate_wrapper(plan, sources)
+        wrapper = annotated(generate_wrapper(plan, sources), plan)
     with log.stage("build"):
         compiled = build(plan, sources, wrapper, _allowed(compiler, "cuda_graphs", log.gate))
     compiled = replace(compiled, output_strides=changed_strides(graph, prepared))
     if graph.frozen_values:
         names = graph.input_names
         frozen = [(at, names[at], value) for at, value in graph.frozen_values.items()]
-        compiled = replace(compiled, entry=refusing(compiled.entry, graph.name, frozen))
+        compiled = compiled.inside(lambda entry: refusing(entry, graph.name, frozen))
 
     log.running = "report"
     report = reports.make_report(

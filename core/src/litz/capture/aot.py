@@ -21,6 +21,8 @@ from litz.capture.aliasing import beginning_as_traced, left_to_torch, respecting
 from litz.capture.backward_inputs import SavedTensorHooks, as_traced
 from litz.capture.fused_attention import fused_attention
 from litz.capture.graph import Graph, Kind, make_graph
+from litz.capture.provenance import named_inputs, origins
+from litz.origin import Origin
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
 
@@ -67,6 +69,7 @@ def compile_with_aot(
         return torch_api.flatten_outputs(gm, lambda flat: again(flat, example_inputs))
 
     job = _Job(torch_api.compile_label(), compile_graph, graph_passes, count=len(example_inputs))
+    job.user_names = torch_api.placeholder_names(gm)
     if isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper
         fused_attention(gm)
         job.messages = tuple(torch_api.assertion_messages(gm))
@@ -106,6 +109,10 @@ class _Job:
     graph_passes: Callable[[Graph], Graph]
     values: tuple[Any, ...] = ()
     names: tuple[str, ...] = ()
+    user_names: tuple[str, ...] = ()
+    """What the user calls dynamo's inputs."""
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    """Of the forward's nodes, by name: the backward's inputs have the names of what the forward saved."""
     messages: tuple[tuple[Any, str], ...] = ()
     unclaimed: tuple[Any, ...] = ()
     count: int = 0
@@ -143,6 +150,7 @@ class _Job:
         visible = frozenset(range(torch_api.user_output_count(total)))
         self.passed_on = torch_api.held_by_backward(module, visible)
         self.owned = torch_api.alone_in_memory(module, self.passed_on)
+        self.origins = origins(module)
         compiled = self._compile(module, example_inputs, "forward", static, visible)
         strides = getattr(compiled, "output_strides", None)
         if strides is not None:
@@ -188,6 +196,7 @@ class _Job:
                     example_inputs=example_inputs,
                     messages=self.messages,
                     unclaimed=self.unclaimed,
+                    provenance=named_inputs(module, self.user_names, self.origins if kind == "backward" else None),
                 )
                 if kind == "inference":
                     graph = self._frozen(graph)

@@ -20,6 +20,7 @@ from litz.ir import Collective, KernelCall, Loop, Program, Template, Wait
 from litz.ir.communication import flights
 from litz.ir.dtypes import short
 from litz.ir.operation import storage_roots
+from litz.origin import origin_text
 from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Decision, Estimate, Gate, Target
 
@@ -206,6 +207,7 @@ def make_report(
 
 def _step(step: Any, program: Program, estimate: Estimate | None, waits_for: tuple[str, ...]) -> Step:
     loop, work = getattr(step, "loop", None), count_work(step, program)
+    came_from = program.provenance.of(step.origins)
     return Step(
         name=step.name,
         kind=_kind(step),
@@ -213,6 +215,9 @@ def _step(step: Any, program: Program, estimate: Estimate | None, waits_for: tup
         what=step.target_name if loop is None else _ranges(loop, program),
         fused=tuple(getattr(step, "fused", ())),
         origins=tuple(step.origins),
+        modules=tuple(dict.fromkeys(origin.module for origin in came_from if origin.module)),
+        places=tuple(dict.fromkeys(f"{origin.file}:{origin.line}" for origin in came_from if origin.file)),
+        origin=origin_text(came_from),
         reads=tuple(step.reads),
         writes=tuple(step.writes),
         estimate=estimate,

@@ -13,8 +13,9 @@ class Step:
 
     kind: "kernel", "template" (a contraction left to the library), "extern", "collective" or "wait". what: the call's
     op, or the loop's ranges. fused: names of the operations that the kernel does. origins: names of the graph's nodes
-    behind it. flops, bytes_read, bytes_written: as `litz.cost.count_work` counts them. waits_for: of a wait, the
-    collectives, by name.
+    behind it. modules, places: of the user's model, what those come from: "layers.3.mlp.fc1", "/home/me/model.py:41";
+    origin: both in short. flops, bytes_read, bytes_written: as `litz.cost.count_work` counts them. waits_for: of a
+    wait, the collectives, by name.
     """
 
     name: str
@@ -23,6 +24,9 @@ class Step:
     what: str
     fused: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    origin: str = ""
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     estimate: Estimate | None = None

@@ -14,9 +14,10 @@ frees:
         return (buf1,)
 
 A plan that has cases gets a function for each that is different, and a `call` that chooses (`dispatch`). What is done
-and in which order is in the plan; the files here say how it is spelled.
+and in which order is in the plan; the files here say how it is spelled. Whose model it is comes last (`words`).
 """
 
 from .module import WrapperSource, generate_wrapper
+from .words import annotated
 
-__all__ = ["WrapperSource", "generate_wrapper"]
+__all__ = ["WrapperSource", "annotated", "generate_wrapper"]

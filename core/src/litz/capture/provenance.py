@@ -1,0 +1,52 @@
+"""Where a graph's nodes and inputs come from in the user's program: in, what tracing noted; out, a `Provenance`.
+
+Names of inputs are known while AOTAutograd has a graph compiled; origins of nodes are read after the graph passes,
+which keep the metadata of what they replace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from litz.capture import torch_api
+from litz.origin import Origin, Provenance
+
+
+def named_inputs(
+    module: torch.fx.GraphModule, names: Sequence[str], saved: Mapping[str, Origin] | None = None
+) -> Provenance:
+    """The names of a graph's inputs, and of a backward's gradients.
+
+    names: of dynamo's inputs, in order. saved: of a backward, the origins of the forward's nodes, by name: what it
+    saved comes in under the names of those.
+    """
+    inputs: dict[str, str] = {}
+    nodes: dict[str, Origin] = {}
+    for node in module.graph.find_nodes(op="placeholder"):
+        tangent, found = torch_api.tangent_position(node), torch_api.input_position(node, len(names))
+        origin = (saved or {}).get(node.name)
+        if found is not None and names[found[0]]:
+            inputs[node.name] = names[found[0]] + found[1]
+        elif tangent is not None:
+            inputs[node.name] = f"gradient of output {tangent}"
+        elif origin:
+            nodes[node.name] = origin
+            inputs[node.name] = f"saved by {origin}"
+    gradients = torch_api.gradient_positions(module, len(names))
+    outputs = {at: f"gradient of {names[of]}{part}" for at, (of, part) in gradients.items() if names[of]}
+    return Provenance(nodes, inputs, outputs)
+
+
+def with_nodes(provenance: Provenance, module: torch.fx.GraphModule) -> Provenance:
+    """With the origins of the graph's nodes."""
+    return replace(provenance, nodes={**provenance.nodes, **origins(module)})
+
+
+def origins(module: torch.fx.GraphModule) -> Mapping[str, Origin]:
+    """The origin of each node of a graph that has one, by name."""
+    calls = (node for node in module.graph.nodes if node.op not in ("placeholder", "output"))
+    found = {node.name: torch_api.origin_of(node) for node in calls}
+    return {name: origin for name, origin in found.items() if origin}

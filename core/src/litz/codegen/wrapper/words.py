@@ -1,0 +1,117 @@
+"""Words in a wrapper: in, its source and what is known of its steps; out, the same code with comments, or with ranges.
+
+`annotated` has a comment before each step that comes from elsewhere than the one before it, and the user's names of
+inputs and outputs. `ranged` has each step in a range of its own, for calls under a profiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from litz.execution import ExecutionPlan
+from litz.ir import Buffer, Check, Program
+from litz.ir.dtypes import short
+
+from .module import WrapperSource
+from .places import INPUTS, OUTPUTS, Place
+
+RANGE = "_range"
+"""The global of a wrapper with ranges that makes one."""
+NAMED = 60
+"""Characters of a range's name that say what is computed."""
+
+
+def annotated(wrapper: WrapperSource, plan: ExecutionPlan) -> WrapperSource:
+    """The wrapper with comments; its places are those of the new text."""
+    origins = step_origins(plan)
+    ends = {INPUTS: tuple(input_comments(plan.program)), OUTPUTS: tuple(output_comments(plan.program))}
+    said = ""
+
+    def edit(place: Place, lines: Sequence[str]) -> Edited:
+        nonlocal said
+        if place.step in ends:
+            said, comments = "", ends[place.step]
+        else:
+            text = origins.get(place.step, "")
+            comments = (f"# {text}",) if text and text != said else ()
+            said = text or said
+        return [_indent(lines[0]) + comment for comment in comments], lines
+
+    return _edited(wrapper, edit)
+
+
+def ranged(wrapper: WrapperSource, names: Mapping[str, str]) -> WrapperSource:
+    """The wrapper with each step in a range, its places those of the new text. names: of the ranges, by step; a step
+    without a name is in none."""
+
+    def edit(place: Place, lines: Sequence[str]) -> Edited:
+        name = names.get(place.step)
+        if name is None:
+            return (), lines
+        return [f"{_indent(lines[0])}with {RANGE}({name!r}):"], ["    " + line for line in lines]
+
+    return _edited(wrapper, edit)
+
+
+Edited = tuple[Sequence[str], Sequence[str]]
+"""Lines that come before a place, and those of the place."""
+
+
+def _edited(wrapper: WrapperSource, edit: Callable[[Place, Sequence[str]], Edited]) -> WrapperSource:
+    """The wrapper with the lines of each place that has any as `edit` gives them back: as many as there were."""
+    lines, out = wrapper.text.split("\n"), list[str]()
+    places: list[Place] = []
+    done = 0
+    for place in wrapper.places:
+        if place.first <= place.last:
+            before, own = edit(place, lines[place.first - 1 : place.last])
+            out += [*lines[done : place.first - 1], *before]
+            places.append(place.moved(len(out) - (place.first - 1)))
+            out += own
+            done = place.last
+    return replace(wrapper, text="\n".join(out + lines[done:]), places=tuple(places))
+
+
+def step_origins(plan: ExecutionPlan) -> Mapping[str, str]:
+    """ "layers.3.mlp.fc1 (model.py:41)" for each step of which that is known, by name; those of all cases."""
+    found = {
+        step.name: variant.program.provenance.text(step.origins) for variant in plan.variants for step in variant.steps
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def range_names(plan: ExecutionPlan) -> Mapping[str, str]:
+    """What a profile calls each step: its name, where it comes from, and what it computes."""
+    origins = step_origins(plan)
+    steps = (step for variant in plan.variants for step in variant.steps if not isinstance(step, Check))
+    return {step.name: _range_name(step.name, origins.get(step.name, ""), step.origins) for step in steps}
+
+
+def _range_name(step: str, origin: str, nodes: Sequence[str]) -> str:
+    does = " + ".join(dict.fromkeys(nodes))
+    does = does if len(does) <= NAMED else f"{does[: NAMED - 3]}..."
+    return f"{' '.join(filter(None, (step, origin)))}{f': {does}' if does else ''}"
+
+
+def input_comments(program: Program) -> Iterator[str]:
+    """ "# primals_1: layers.0.ln.weight, f32[768]" for each input with a name that is not its own."""
+    for name in program.input_buffers:
+        known = program.provenance.inputs.get(name, "")
+        if known and known != name:
+            yield f"# {name}: {known}, {buffer_text(program.buffers[name])}"
+
+
+def output_comments(program: Program) -> Iterator[str]:
+    for position, name in program.provenance.outputs.items():
+        if program.outputs[position] is not None:
+            yield f"# output {position}: {name}"
+
+
+def buffer_text(buffer: Buffer) -> str:
+    """ "bf16[8, 768]"."""
+    return f"{short(buffer.dtype)}[{', '.join(map(str, buffer.layout.size))}]"
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]

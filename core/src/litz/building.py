@@ -103,9 +103,14 @@ def _plan(kernel: Kernel, program: Program, compiler: Compiler) -> KernelPlan:
 
 
 def build(
-    plan: ExecutionPlan, sources: Mapping[str, KernelSource], wrapper: WrapperSource, compiler: Compiler
+    plan: ExecutionPlan,
+    sources: Mapping[str, KernelSource],
+    wrapper: WrapperSource,
+    compiler: Compiler,
+    built: Callable[[int], None] = lambda kernels: None,
 ) -> CompiledGraph:
-    """Kernels built in parallel, equal ones once; the wrapper loaded around them."""
+    """Kernels built in parallel, equal ones once; the wrapper loaded around them. built: called for each that is built,
+    by any thread, with the number of all."""
     distinct: dict[Any, list[tuple[Kernel | KernelCall, ExecutionPlan]]] = {}
     for variant in plan.variants:
         for kernel in variant.launched:
@@ -118,6 +123,7 @@ def build(
         context = replace(_codegen_context(first, variant, compiler), cache=cache)
         with _said_from(first, variant.program):
             launch = compiler.specs[first.device.type].codegen.load(sources[first.name], context)
+        built(len(distinct))
         return launch, cache.hits > 0 and cache.misses == 0
 
     workers = compiler.options.threads or os.cpu_count() or 1

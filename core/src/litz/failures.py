@@ -20,7 +20,7 @@ from litz.options import Options
 FOLDER = "failed"
 """In the cache folder: kernels and graphs that did not compile."""
 
-NOT_REPEATED = frozenset({"cache", "cache_dir", "fallback", "report_dir", "threads"})
+NOT_REPEATED = frozenset({"cache", "cache_dir", "fallback", "progress", "report_dir", "threads"})
 """Options that decide where things lie and what is done about a failure, and not what fails."""
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from litz import logs, progress
 from litz import report as reports
 from litz.building import build, generate
 from litz.by_size import merge_equal, schedule_by_size
@@ -37,6 +38,7 @@ from litz.failures import eager_warning, explain_failure
 from litz.ir import Program
 from litz.ir.verify import RULES, IllegalProgram, Rule, positions_inside, verify
 from litz.lower import lower
+from litz.options import distributed_rank
 from litz.report.log import Log
 from litz.runtime.compiled_graph import CompiledGraph
 from litz.runtime.frozen import refusing
@@ -54,9 +56,16 @@ def compile_backend(
     plugins: Plugins | None = None,
 ) -> Callable[..., Any]:
     """Compile what dynamo captured. See `litz.backend.litz`."""
+    logs.register()
     compiler = make_compiler(mode, options, plugins)
     freezing = compiler.options.freezing
-    return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing=freezing)
+    with progress.BOARD.job("", _shows_progress(compiler)):
+        return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing=freezing)
+
+
+def _shows_progress(compiler: Compiler) -> bool:
+    rank = torch_api.rank()
+    return compiler.options.progress and progress.can_be_seen(distributed_rank() if rank is None else rank)
 
 
 def capture(
@@ -104,7 +113,9 @@ def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Seq
     """One graph, through all stages. With `fallback="eager"` a graph that litz fails on runs as it was captured."""
     log = Log()
     try:
-        return make_graph_code(graph, compiler, log).compiled
+        with progress.BOARD.job(graph.name, _shows_progress(compiler)) as job:
+            log.watch = job.at
+            return make_graph_code(graph, compiler, log, job.built).compiled
     except Exception as error:
         if torch_api.is_restart(error):
             raise
@@ -117,20 +128,27 @@ def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Seq
         return _eager(graph)
 
 
-def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) -> Made:
-    """One graph, through all stages; what a stage raises is passed on."""
+def make_graph_code(
+    graph: Graph, compiler: Compiler, log: Log | None = None, built: Callable[[int], None] = lambda kernels: None
+) -> Made:
+    """One graph, through all stages; what a stage raises is passed on. built: called once for each kernel that is
+    built, with the number of all."""
     log = log or Log()
     options, plugins = compiler.options, compiler.plugins
     plugins.compile_started(graph, options)
 
     prepared = prepare_graph(graph, compiler, log)
+    logs.show("graph", graph.name, lambda: str(prepared))
     schedule = schedule_prepared(prepared, compiler, log)
     plan = plan_schedule(schedule, compiler, log)
+    logs.show("schedule", graph.name, lambda: "\n".join(map(str, plan.variants)))
     with log.stage("generate"):
         plan, sources = merge_equal(plan, generate(plan, compiler, log.note), log.note)
         wrapper = annotated(generate_wrapper(plan, sources), plan)
+    logs.show("output_code", graph.name, lambda: wrapper.text)
+    logs.show("kernel_code", graph.name, lambda: "\n".join({source.text: None for source in sources.values()}))
     with log.stage("build"):
-        compiled = build(plan, sources, wrapper, _allowed(compiler, "cuda_graphs", log.gate))
+        compiled = build(plan, sources, wrapper, _allowed(compiler, "cuda_graphs", log.gate), built)
     compiled = replace(compiled, output_strides=changed_strides(graph, prepared))
     if graph.frozen_values:
         names = graph.input_names
@@ -151,6 +169,9 @@ def make_graph_code(graph: Graph, compiler: Compiler, log: Log | None = None) ->
         contractions=log.contractions,
     )
     reports.publish(report, options.report_dir, compiler.collectors)
+    logs.show("fusion", graph.name, lambda: reports.words.fusion_text(report))
+    logs.show("perf_hints", graph.name, lambda: reports.words.hints_text(report))
+    logs.say("%s", reports.words.summary_line(report))
     plugins.compile_finished(report)
     return Made(graph, plan, sources, wrapper, compiled)
 
@@ -202,6 +223,7 @@ def schedule_prepared(graph: Graph, compiler: Compiler, log: Log) -> Schedule:
         program = _lower(graph, compiler, log)
         # What a lowering leaves unchecked would be read or written outside of a buffer: that is looked at always.
         _verify(program, graph, RULES if compiler.options.debug else (positions_inside,))
+    logs.show("program", graph.name, lambda: str(program))
     return schedule_by_size(
         graph, program, compiler.options.sizes, lambda program, log: _schedule_program(program, compiler, log), log
     )

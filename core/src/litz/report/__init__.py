@@ -5,6 +5,7 @@ with collect() as reports:
 litz.report.text.render(reports[0], rich.console.Console())
 """
 
+from . import words
 from .collect import Collectors, collect, collectors, publish
 from .report import CompileReport, make_report
 from .step import Step
@@ -19,5 +20,6 @@ __all__ = [
     "make_report",
     "publish",
     "report_text",
+    "words",
     "write_report_dir",
 ]

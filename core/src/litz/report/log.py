@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -14,14 +14,16 @@ from litz_plugins import Decision, Gate
 @dataclass
 class Log:
     """Filled by the pipeline, read by `make_report`. `seconds` has the wall time of each stage, by name; `running` is
-    the stage that the compile is in, or that it failed in. `attachments`: file name -> text that a plugin adds.
-    `contractions`: what runs each, in order. `gate` is asked before what the option `veto` can leave out."""
+    the stage that the compile is in, or that it failed in; `watch` is told of each that begins. `attachments`: file
+    name -> text that a plugin adds. `contractions`: what runs each, in order. `gate` is asked before what the option
+    `veto` can leave out."""
 
     decisions: list[Decision] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     attachments: dict[str, str] = field(default_factory=dict)
     contractions: list[ContractionRecord] = field(default_factory=list)
     running: str = "start"
+    watch: Callable[[str], None] = lambda stage: None
     gate: Gate = field(default_factory=Gate)
 
     def note(self, decision: Decision) -> None:
@@ -31,6 +33,7 @@ class Log:
     def stage(self, name: str) -> Iterator[None]:
         """Add the time that the `with` takes to the stage's."""
         self.running = name
+        self.watch(name)
         start = time.perf_counter()
         try:
             yield

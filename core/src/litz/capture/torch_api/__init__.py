@@ -44,7 +44,7 @@ from .asserts import (
     unclaimed,
 )
 from .attention import is_unfused
-from .dynamo import as_captured, compile_label, disable_dynamo, is_restart
+from .dynamo import as_captured, compile_label, disable_dynamo, is_restart, rank
 from .export import Exported, export, guard_count, guards_since
 from .fake import fake_mode_around, fake_mode_of, hint_of, is_fake, make_fake, missing_value, real_mode
 from .operators import (

@@ -190,3 +190,56 @@ def test_dynamic_sizes_and_frozen_weights_have_names() -> None:
         torch.compile(Model(1), backend="litz", options={"freezing": True})(IDS)
     for one in reports:
         assert "layers.0.fc2" in one.wrapper_source
+
+
+# ------------------------------------------------------------------------------------------------------------ on a GPU
+
+on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.gpu
+@on_a_gpu
+def test_a_gpus_kernels_are_in_ranges_of_their_steps() -> None:
+    fn, ids = torch.compile(Model().cuda(), backend="litz"), IDS.cuda()
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.no_grad(), report.collect() as reports:
+        expected = fn(ids)
+        with torch.profiler.profile(activities=activities) as profile:
+            found = fn(ids)
+            torch.cuda.synchronize()
+        with torch.autograd.profiler.emit_nvtx():
+            assert torch.allclose(fn(ids), expected)
+    assert torch.allclose(found, expected)
+    steps = [step.name for step in reports[0].steps]
+    ranges = {event.name for event in profile.events() if event.name.split(" ")[0] in steps}
+    assert len(ranges) == len(steps) and any("layers.1.fc1" in name for name in ranges)
+
+
+@pytest.mark.gpu
+@on_a_gpu
+def test_with_cuda_graphs_results_and_notes_are_as_without() -> None:
+    fn, ids = torch.compile(Model().cuda(), backend="litz", mode="reduce-overhead"), IDS.cuda()
+    with torch.no_grad():
+        expected = [fn(ids).clone() for _ in range(4)][-1]
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            assert torch.allclose(fn(ids), expected)
+    assert any(event.name == "litz graph0_inference" for event in profile.events())
+
+
+@pytest.mark.gpu
+@on_a_gpu
+def test_running_out_of_memory_names_the_module() -> None:
+    class Large(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide = torch.nn.Linear(4, 1 << 20, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.wide(x)
+
+    fn = torch.compile(Large().cuda().bfloat16(), backend="litz", dynamic=True)
+    with torch.no_grad():
+        fn(torch.ones(8, 4, device="cuda", dtype=torch.bfloat16))
+        with pytest.raises(torch.cuda.OutOfMemoryError) as caught:
+            fn(torch.ones(1 << 20, 4, device="cuda", dtype=torch.bfloat16))  # 2 TiB
+    assert any("wide" in note for note in caught.value.__notes__)

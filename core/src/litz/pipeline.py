@@ -40,10 +40,12 @@ from litz.ir.verify import RULES, IllegalProgram, Rule, positions_inside, verify
 from litz.lower import lower
 from litz.options import distributed_rank
 from litz.report.log import Log
+from litz.report.write import kernel_place
 from litz.runtime.compiled_graph import CompiledGraph
 from litz.runtime.frozen import refusing
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.schedule import Schedule, Step
+from litz.wrapper_bench import wrapper_data
 from litz_plugins import VETOED, Decision, Estimate, Gate, KernelSource
 from litz_plugins.manager import Plugins
 
@@ -156,6 +158,11 @@ def make_graph_code(
         compiled = compiled.inside(lambda entry: refusing(entry, graph.name, frozen))
 
     log.running = "report"
+    runnable = ""
+    if options.report_dir is not None:
+        suffixes = {name: f".{source.suffix or source.language}" for name, source in sources.items()}
+        kernel_places = {name: kernel_place(name, suffix) for name, suffix in suffixes.items()}
+        runnable = wrapper_data(plan, sources, kernel_places, wrapper.objects, options)
     report = reports.make_report(
         graph,
         plan,
@@ -167,6 +174,7 @@ def make_graph_code(
         attachments=log.attachments,
         gate=log.gate,
         contractions=log.contractions,
+        wrapper_data=runnable,
     )
     reports.publish(report, options.report_dir, compiler.collectors)
     logs.show("fusion", graph.name, lambda: reports.words.fusion_text(report))

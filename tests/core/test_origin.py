@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+import torch
 
 from litz.capture import torch_api
 from litz.origin import Origin, Provenance, modules_text, origin_text
@@ -71,6 +75,39 @@ def test_nodes_that_nobody_knows_are_left_out() -> None:
 )
 def test_names_of_values_are_the_users(source: str, name: str) -> None:
     assert torch_api.user_name(source) == name
+
+
+def test_inputs_of_a_torch_that_describes_none_are_known_by_their_order_if_all_are_there() -> None:
+    graph = torch.fx.Graph()
+    nodes = [graph.placeholder(f"primals_{number}") for number in (1, 2)]
+    assert [torch_api.input_position(node, 2) for node in nodes] == [(0, ""), (1, "")]
+    assert torch_api.input_position(nodes[0], 3) is None, "one was left out, or two were joined"
+    other = graph.placeholder("tangents_1")
+    assert torch_api.input_position(nodes[0], 3) is None and torch_api.input_position(other, 3) is None
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {},
+        {"stack_trace": None, "nn_module_stack": None},
+        {"stack_trace": "nothing that we know", "nn_module_stack": {"a": "not a tuple of two"}},
+        {"nn_module_stack": {"a": ()}, "fwd_nn_module_stack": [1]},
+    ],
+)
+def test_metadata_of_another_form_is_not_known(meta: dict[str, Any]) -> None:
+    node = torch.fx.Graph().placeholder("x")
+    node.meta = meta
+    assert torch_api.origin_of(node).file == ""
+
+
+def test_the_innermost_frame_of_the_users_code_counts() -> None:
+    node = torch.fx.Graph().placeholder("x")
+    inside = str(Path(torch.__file__).parent / "nn" / "functional.py")
+    trace = "".join(f'  File "{file}", line {n}, in f\n    x\n' for n, file in enumerate(["/a.py", "/b.py", inside], 1))
+    node.meta = {"stack_trace": trace, "fwd_nn_module_stack": {"1": ("L['self'].fc", torch.nn.Linear)}}
+    origin = torch_api.origin_of(node)
+    assert (origin.file, origin.line, origin.module, origin.backward) == ("/b.py", 2, "fc", True)
 
 
 def test_equal_steps_of_layers_are_said_with_a_range() -> None:

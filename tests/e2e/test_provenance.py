@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from rich.console import Console
 
+import litz
 from litz import pipeline, report
-from litz.errors import IndexRangeError, KernelBuildError, LoweringError
+from litz.errors import FrozenWeightsError, IndexRangeError, KernelBuildError, LoweringError
 from litz.report import CompileReport
 from litz.report.html import render_html
 from litz.report.text import render
@@ -190,6 +192,23 @@ def test_dynamic_sizes_and_frozen_weights_have_names() -> None:
         torch.compile(Model(1), backend="litz", options={"freezing": True})(IDS)
     for one in reports:
         assert "layers.0.fc2" in one.wrapper_source
+
+
+def test_a_frozen_weight_that_changed_has_its_name() -> None:
+    model = Model(1)
+    fn = torch.compile(model, backend="litz", options={"freezing": True})
+    with torch.no_grad():
+        fn(IDS)
+        model.layers[0].fc1.weight.mul_(2)  # type: ignore[union-attr, operator]
+        with pytest.raises(FrozenWeightsError, match=r"the weight layers\.0\.fc1\.weight was written"):
+            fn(IDS)
+
+
+def test_a_package_names_its_weights(tmp_path: Path) -> None:
+    litz.aot_compile(Model(1), (IDS,), tmp_path / "package")
+    text = (tmp_path / "package" / "wrapper.py").read_text()
+    assert "layers.0.fc1.weight" in text and "# layers.0.fc1 (" in text
+    assert torch.equal(litz.aot_load(tmp_path / "package")(IDS), litz.aot_load(tmp_path / "package")(IDS))
 
 
 # ------------------------------------------------------------------------------------------------------------ on a GPU

@@ -153,10 +153,12 @@ def build(
     namespace = {**support(pool), **wrapper.objects, **launchers}
     entry = load_wrapper(wrapper.text, folder / "wrapper.py", namespace)
     kernels = {name: str(folder / place) for name, place in places.items()}
-    with_ranges = ranged(wrapper, range_names(plan))
-    path, ranges_path = folder / "wrapper.py", folder / "wrapper_with_ranges.py"
+    path = folder / "wrapper.py"
+    sites = {str(path): _sites(wrapper, plan)}
 
     def load_ranged() -> Entry:
+        with_ranges, ranges_path = ranged(wrapper, range_names(plan)), folder / "wrapper_with_ranges.py"
+        sites[str(ranges_path)] = _sites(with_ranges, plan)
         return load_wrapper(with_ranges.text, ranges_path, {**namespace, RANGE: record_function})
 
     replays = compiler.options.cuda_graphs
@@ -170,7 +172,7 @@ def build(
         kernels,
         cache_hits=hits,
         ranged=None if replays else Lazily(load_ranged),  # what is replayed has no steps
-        sites={str(path): _sites(wrapper, plan), str(ranges_path): _sites(with_ranges, plan)},
+        sites=sites,
         inputs=plan.program.provenance.inputs,
     )
     if overwritten := inputs_written_over(plan):

@@ -75,7 +75,8 @@ def compile_with_aot(
         job.messages = tuple(torch_api.assertion_messages(gm))
         job.unclaimed = tuple(torch_api.unclaimed(gm))
         if freezing:
-            job.values, job.names = tuple(example_inputs), _names(gm)
+            known = zip(job.user_names, _names(gm), strict=True)
+            job.values, job.names = tuple(example_inputs), tuple(name or given for name, given in known)
     # Dynamo itself keeps out of the callable returned here, and of all it calls. The backward is called by the
     # autograd engine, possibly in a frame that dynamo traces, and is compiled there too: both have to be guarded.
     backward = torch_api.disable_dynamo(job.backward, "litz compiles the backward graph")

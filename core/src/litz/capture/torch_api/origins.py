@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -28,7 +29,8 @@ def origin_of(node: torch.fx.Node) -> Origin:
     meta = node.meta
     forward = meta.get("nn_module_stack")
     stack = forward or meta.get("fwd_nn_module_stack")
-    file, line = _user_frame(meta.get("stack_trace"))
+    trace = meta.get("stack_trace")
+    file, line = _user_frame(trace) if isinstance(trace, str) else ("", 0)
     called = meta.get("original_aten") or node.target
     op = str(getattr(called, "overloadpacket", called)) if isinstance(called, OpOverload) else ""
     # A node that the partitioner computes once more for the backward is not of the gradient.
@@ -45,13 +47,15 @@ def _module_path(stack: Any) -> str:
     return user_name(path) if isinstance(path, str) else ""
 
 
-def _user_frame(trace: Any) -> tuple[str, int]:
+@lru_cache(maxsize=4096)
+def _user_frame(trace: str) -> tuple[str, int]:
     """File and line of the innermost frame that is not torch's own; ('', 0) without any."""
-    frames = _FRAME.findall(trace) if isinstance(trace, str) else []
+    frames = _FRAME.findall(trace)
     own = [frame for frame in frames if not frame[0].startswith(TORCH)] or frames
     return (own[-1][0], int(own[-1][1])) if own else ("", 0)
 
 
+@lru_cache(maxsize=4096)
 def user_name(source: str) -> str:
     """Dynamo's name of a value as the user has it: "layers.0.weight" of "L['self']._modules['layers']..."."""
     root = _SOURCE.match(source)
@@ -82,10 +86,11 @@ def input_position(node: torch.fx.Node, count: int) -> tuple[int, str] | None:
     """Which of `count` inputs of dynamo's graph a placeholder of AOTAutograd's is, and the part of it that it is (of a
     tensor subclass); None for all else that AOTAutograd passes along."""
     described = node.meta.get("desc")
-    if described is None:  # names count from 1 (primals_1) or 0 (arg0_1) while inputs are neither joined nor split
-        found = re.fullmatch(r"(primals_|arg)(\d+)(_1)?", str(node.target))
-        at = int(found.group(2)) - (found.group(1) == "primals_") if found else -1
-        return (at, "") if 0 <= at < count else None
+    if described is None:  # inputs have their order while they are neither joined nor split, and all are there
+        given = [str(placeholder.target) for placeholder in node.graph.find_nodes(op="placeholder")]
+        at = given.index(str(node.target))
+        whole = len(given) == count and all(re.fullmatch(r"(primals_|arg)\d+(_1)?", name) for name in given)
+        return (at, "") if whole else None
     return _described(described, count)
 
 

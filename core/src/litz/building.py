@@ -154,12 +154,15 @@ def build(
     entry = load_wrapper(wrapper.text, folder / "wrapper.py", namespace)
     kernels = {name: str(folder / place) for name, place in places.items()}
     path = folder / "wrapper.py"
-    sites = {str(path): _sites(wrapper, plan)}
+    texts = {str(path): wrapper}
 
     def load_ranged() -> Entry:
         with_ranges, ranges_path = ranged(wrapper, range_names(plan)), folder / "wrapper_with_ranges.py"
-        sites[str(ranges_path)] = _sites(with_ranges, plan)
+        texts[str(ranges_path)] = with_ranges
         return load_wrapper(with_ranges.text, ranges_path, {**namespace, RANGE: record_function})
+
+    def sites(path: str) -> tuple[Site, ...]:
+        return _sites(texts[path], plan) if path in texts else ()
 
     replays = compiler.options.cuda_graphs
     if replays:

@@ -30,7 +30,8 @@ class CompiledGraph:
     `cache_hits` is how many of them were not built, as the cache had them.
     `output_strides` are those of each output where they are others than traced (saved tensors only), else None.
     `ranged` does what `entry` does with a range around each step, for calls under a profiler. `sites`: for the path of
-    each text that is run, where its steps are. `inputs`: what the user calls them, by name.
+    a text that is run, where its steps are; asked where something was raised. `inputs`: what the user calls them, by
+    name.
     """
 
     name: str
@@ -41,7 +42,7 @@ class CompiledGraph:
     output_strides: Sequence[tuple[Any, ...] | None] | None = None
     cache_hits: int = 0
     ranged: Entry | None = None
-    sites: Mapping[str, Sequence[Site]] = field(default_factory=dict)
+    sites: Callable[[str], Sequence[Site]] = lambda path: ()
     inputs: Mapping[str, str] = field(default_factory=dict)
 
     # AOTAutograd hands a callable with this mark its inputs as one list, so that they can be freed early.
@@ -64,7 +65,7 @@ class CompiledGraph:
         if isinstance(error, MissingMemoryError) and error.name in self.inputs:
             error.add_note(f"litz: {error.name} is {self.inputs[error.name]}")
         for frame, line in traceback.walk_tb(error.__traceback__):
-            for first, last, step in self.sites.get(frame.f_code.co_filename, ()):
+            for first, last, step in self.sites(frame.f_code.co_filename):
                 if first <= line <= last:
                     error.add_note(f"litz: in {step}, of {self.name}")
                     return

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -121,7 +120,7 @@ class Board:
 class Shown:
     """A line that is being drawn, and the terminal's claim to it."""
 
-    def __init__(self, live: Any, claim: Any) -> None:
+    def __init__(self, live: Any, claim: Claim) -> None:
         self._live, self._claim = live, claim
 
     @classmethod
@@ -165,18 +164,40 @@ class Shown:
             self._claim.release()
 
 
-def _claim() -> Any:
-    """A lock that one process has per terminal; None while another has it."""
-    from filelock import FileLock, Timeout
+class Claim:
+    """The right to draw on a terminal, which one process at a time has: a lock on the terminal's own file."""
 
-    name = os.path.basename(os.ttyname(sys.stderr.fileno()))
-    user = getattr(os, "getuid", lambda: 0)()
-    lock = FileLock(os.path.join(tempfile.gettempdir(), f"litz-progress-{user}-{name}.lock"), thread_local=False)
+    def __init__(self, file: int | None) -> None:
+        self._file = file
+
+    def release(self) -> None:
+        if self._file is not None:
+            import fcntl
+
+            fcntl.flock(self._file, fcntl.LOCK_UN)  # a child that was forked meanwhile holds the file open
+            os.close(self._file)
+            self._file = None
+
+
+def _claim() -> Claim | None:
+    """A claim to the terminal of standard error; None while another process has it. Where terminals cannot be locked
+    (Windows, some containers) everyone has it."""
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
+        import fcntl
+
+        # Opened anew: processes that were started from one shell share the file that standard error is.
+        file = os.open(os.ttyname(sys.stderr.fileno()), os.O_WRONLY | os.O_NOCTTY)
+    except (ImportError, OSError):
+        return Claim(None)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
         return None
-    return lock
+    except OSError:
+        os.close(file)
+        return Claim(None)
+    return Claim(file)
 
 
 def can_be_seen(rank: int | None) -> bool:

@@ -117,6 +117,8 @@ def test_reports_say_where_each_step_comes_from() -> None:
     stream = io.StringIO()
     render(one, Console(file=stream, width=80, no_color=True))
     assert f"layers.0-3.fc1 ({LINE}" in stream.getvalue()
+    assert f"from: layers.0-3.fc1 ({LINE}" in stream.getvalue(), "its contraction's"
+    assert "from: layers.0-3.fc1 (" in render_html(one)
     lines = [line for line in stream.getvalue().splitlines() if not line.startswith("source")]  # a path to be copied
     assert max(map(len, lines)) <= 80
 

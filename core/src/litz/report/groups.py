@@ -95,10 +95,14 @@ def group_steps(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
 
 def origin_in_short(alike: Sequence[Step]) -> str:
     """ "layers.0-11.mlp.fc1 (model.py:41)": what in the user's model steps that do the same come from."""
+    return places_in_short([step.origin for step in alike])
+
+
+def places_in_short(texts: Sequence[str]) -> str:
+    """Texts of where steps come from, those that are the same but for numbers said once; '' for none."""
     found: dict[str, list[str]] = {}
-    for step in alike:
-        if step.origin:
-            found.setdefault(_DIGITS.sub("#", step.origin), []).append(step.origin)
+    for text in filter(None, texts):
+        found.setdefault(_DIGITS.sub("#", text), []).append(text)
     return "; ".join(few([_numbers_merged(texts) for texts in found.values()], 2))
 
 

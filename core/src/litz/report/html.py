@@ -260,7 +260,9 @@ def _contractions(report: CompileReport) -> str:
             us = f"{way.us:.2f}" if way.us else ""
             rows.append([escape(way.name), us, mark, escape(way.verdict)])
         nodes, fused = group.subjects(len(group.records)), group.fused(100)
-        about = f"nodes: {escape(nodes)}<br>fused into it: {escape(fused)}"
+        origin = group.origin(report.program)
+        about = f"from: {escape(origin)}<br>" if origin else ""
+        about += f"nodes: {escape(nodes)}<br>fused into it: {escape(fused)}"
         title = f'<b>{escape(group.title)}</b> <span class="soft">{escape(chosen.name)}</span>'
         table = f'<p class="soft">{about}</p>{_table(columns, rows)}'
         parts.append(f"<details><summary>{title}</summary>{table}</details>")

@@ -179,7 +179,9 @@ def _print_contractions(report: CompileReport, console: Console, verbose: bool) 
     for group in groups if verbose else groups[:MANY]:
         most = len(group.records) if verbose else FEW
         console.print(Padding(Text.assemble((group.title, "bold"), overflow="fold"), (0, 0, 0, 2)))
-        for word, text in (("nodes", group.subjects(most)), ("fused into it", group.fused(100 if verbose else FEW))):
+        facts = [("nodes", group.subjects(most)), ("fused into it", group.fused(100 if verbose else FEW))]
+        origin = group.origin(report.program)
+        for word, text in [*([("from", origin)] if origin else []), *facts]:
             console.print(Padding(Text(f"{word}: {text}", style="dim", overflow="fold"), (0, 0, 0, 4)))
         console.print(Padding(_contraction_table(group, None if verbose else MANY_WAYS), (0, 0, 1, 4)))
     if len(groups) > MANY and not verbose:

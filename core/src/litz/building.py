@@ -16,7 +16,7 @@ from litz.codegen.facts import replay_facts
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.plan_rules import verify_plan
 from litz.codegen.wrapper import WrapperSource
-from litz.codegen.wrapper.words import RANGE, range_names, ranged, step_origins
+from litz.codegen.wrapper.words import RANGE, ranged
 from litz.compiler import Compiler
 from litz.errors import CodegenError, VerifyError
 from litz.execution import ExecutionPlan
@@ -157,12 +157,12 @@ def build(
     texts = {str(path): wrapper}
 
     def load_ranged() -> Entry:
-        with_ranges, ranges_path = ranged(wrapper, range_names(plan)), folder / "wrapper_with_ranges.py"
+        with_ranges, ranges_path = ranged(wrapper), folder / "wrapper_with_ranges.py"
         texts[str(ranges_path)] = with_ranges
         return load_wrapper(with_ranges.text, ranges_path, {**namespace, RANGE: record_function})
 
     def sites(path: str) -> tuple[Site, ...]:
-        return _sites(texts[path], plan) if path in texts else ()
+        return _sites(texts[path]) if path in texts else ()
 
     replays = compiler.options.cuda_graphs
     if replays:
@@ -183,9 +183,9 @@ def build(
     return graph
 
 
-def _sites(wrapper: WrapperSource, plan: ExecutionPlan) -> tuple[Site, ...]:
+def _sites(wrapper: WrapperSource) -> tuple[Site, ...]:
     """Where the steps are that come from somewhere."""
-    origins = step_origins(plan)
+    origins = wrapper.words.origins
     return tuple((p.first, p.last, f"{origins[p.step]}, {p.step}") for p in wrapper.places if p.step in origins)
 
 

@@ -30,7 +30,7 @@ from litz.capture.layout_needs import LayoutNeeds
 from litz.capture.passes.decompose import added_ops, decompose
 from litz.capture.passes.freezing import fold_frozen, freeze
 from litz.choosing import choose_contractions
-from litz.codegen.wrapper import WrapperSource, annotated, generate_wrapper
+from litz.codegen.wrapper import WrapperSource, annotated, generate_wrapper, words_of
 from litz.compiler import Compiler, make_compiler
 from litz.errors import LoweringError, VerifyError
 from litz.execution import ExecutionPlan, check_plan, plan_execution
@@ -146,7 +146,7 @@ def make_graph_code(
     logs.show("schedule", graph.name, lambda: "\n".join(map(str, plan.variants)))
     with log.stage("generate"):
         plan, sources = merge_equal(plan, generate(plan, compiler, log.note), log.note)
-        wrapper = annotated(generate_wrapper(plan, sources), plan)
+        wrapper = annotated(generate_wrapper(plan, sources), words_of(plan))
     logs.show("output_code", graph.name, lambda: wrapper.text)
     logs.show("kernel_code", graph.name, lambda: "\n".join({source.text: None for source in sources.values()}))
     with log.stage("build"):

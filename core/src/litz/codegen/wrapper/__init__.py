@@ -18,6 +18,7 @@ and in which order is in the plan; the files here say how it is spelled. Whose m
 """
 
 from .module import WrapperSource, generate_wrapper
-from .words import annotated
+from .places import Words
+from .words import annotated, words_of
 
-__all__ = ["WrapperSource", "annotated", "generate_wrapper"]
+__all__ = ["Words", "WrapperSource", "annotated", "generate_wrapper", "words_of"]

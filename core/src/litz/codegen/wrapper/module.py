@@ -13,7 +13,7 @@ from litz_plugins import KernelSource
 from ..call_names import CallNames
 from ..dispatch import dispatch_lines
 from .inputs import input_lines
-from .places import INPUTS, OUTPUTS, Place
+from .places import INPUTS, OUTPUTS, Place, Words
 from .spelling import Spelling, device_name
 from .steps import step_lines
 
@@ -22,12 +22,14 @@ from .steps import step_lines
 class WrapperSource:
     """The text of a wrapper and the objects its globals must hold besides kernels and runtime support.
 
-    places: where in the text the steps are, so that comments and profiles can say what each is (`annotated`).
+    places: where in the text the steps are, so that comments and profiles can say what each is. words: what they say,
+    once that is known (`annotated`).
     """
 
     text: str
     objects: Mapping[str, Any] = field(default_factory=dict)
     places: tuple[Place, ...] = ()
+    words: Words = field(default_factory=Words)
 
 
 def generate_wrapper(plan: ExecutionPlan, sources: Mapping[str, KernelSource]) -> WrapperSource:

@@ -1,4 +1,5 @@
-"""Words in a wrapper: in, its source and what is known of its steps; out, the same code with comments, or with ranges.
+"""Words in a wrapper: in, its source and what is known of its steps (`Words`); out, the same code with comments, or
+with ranges.
 
 `annotated` has a comment before each step that comes from elsewhere than the one before it, and the user's names of
 inputs and outputs. `ranged` has each step in a range of its own, for calls under a profiler.
@@ -6,7 +7,7 @@ inputs and outputs. `ranged` has each step in a range of its own, for calls unde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from litz.execution import ExecutionPlan
@@ -14,7 +15,7 @@ from litz.ir import Buffer, Check, Program
 from litz.ir.dtypes import short
 
 from .module import WrapperSource
-from .places import INPUTS, OUTPUTS, Place
+from .places import INPUTS, OUTPUTS, Place, Words
 
 RANGE = "_range"
 """The global of a wrapper with ranges that makes one."""
@@ -22,10 +23,21 @@ NAMED = 60
 """Characters of a range's name that say what is computed."""
 
 
-def annotated(wrapper: WrapperSource, plan: ExecutionPlan) -> WrapperSource:
-    """The wrapper with comments; its places are those of the new text."""
-    origins = step_origins(plan)
-    ends = {INPUTS: tuple(input_comments(plan.program)), OUTPUTS: tuple(output_comments(plan.program))}
+def words_of(plan: ExecutionPlan) -> Words:
+    """The words of a plan, from the provenance of its program."""
+    steps = [(step, variant.program.provenance) for variant in plan.variants for step in variant.steps]
+    origins = {step.name: text for step, provenance in steps if (text := provenance.text(step.origins))}
+    ranges = {
+        step.name: _range_name(step.name, origins.get(step.name, ""), step.origins)
+        for step, _ in steps
+        if not isinstance(step, Check)
+    }
+    return Words(origins, ranges, tuple(_input_comments(plan.program)), tuple(_output_comments(plan.program)))
+
+
+def annotated(wrapper: WrapperSource, words: Words) -> WrapperSource:
+    """The wrapper with comments, and with its words; its places are those of the new text."""
+    ends = {INPUTS: words.inputs, OUTPUTS: words.outputs}
     said = ""
 
     def edit(place: Place, lines: Sequence[str]) -> Edited:
@@ -33,20 +45,19 @@ def annotated(wrapper: WrapperSource, plan: ExecutionPlan) -> WrapperSource:
         if place.step in ends:
             said, comments = "", ends[place.step]
         else:
-            text = origins.get(place.step, "")
+            text = words.origins.get(place.step, "")
             comments = (f"# {text}",) if text and text != said else ()
             said = text or said
         return [_indent(lines[0]) + comment for comment in comments], lines
 
-    return _edited(wrapper, edit)
+    return replace(_edited(wrapper, edit), words=words)
 
 
-def ranged(wrapper: WrapperSource, names: Mapping[str, str]) -> WrapperSource:
-    """The wrapper with each step in a range, its places those of the new text. names: of the ranges, by step; a step
-    without a name is in none."""
+def ranged(wrapper: WrapperSource) -> WrapperSource:
+    """The wrapper, which has its words, with each step in a range, its places those of the new text; a step without a name is in none."""
 
     def edit(place: Place, lines: Sequence[str]) -> Edited:
-        name = names.get(place.step)
+        name = wrapper.words.ranges.get(place.step)
         if name is None:
             return (), lines
         return [f"{_indent(lines[0])}with {RANGE}({name!r}):"], ["    " + line for line in lines]
@@ -73,28 +84,13 @@ def _edited(wrapper: WrapperSource, edit: Callable[[Place, Sequence[str]], Edite
     return replace(wrapper, text="\n".join(out + lines[done:]), places=tuple(places))
 
 
-def step_origins(plan: ExecutionPlan) -> Mapping[str, str]:
-    """ "layers.3.mlp.fc1 (model.py:41)" for each step of which that is known, by name; those of all cases."""
-    found = {
-        step.name: variant.program.provenance.text(step.origins) for variant in plan.variants for step in variant.steps
-    }
-    return {name: text for name, text in found.items() if text}
-
-
-def range_names(plan: ExecutionPlan) -> Mapping[str, str]:
-    """What a profile calls each step: its name, where it comes from, and what it computes."""
-    origins = step_origins(plan)
-    steps = (step for variant in plan.variants for step in variant.steps if not isinstance(step, Check))
-    return {step.name: _range_name(step.name, origins.get(step.name, ""), step.origins) for step in steps}
-
-
 def _range_name(step: str, origin: str, nodes: Sequence[str]) -> str:
     does = " + ".join(dict.fromkeys(nodes))
     does = does if len(does) <= NAMED else f"{does[: NAMED - 3]}..."
     return f"{' '.join(filter(None, (step, origin)))}{f': {does}' if does else ''}"
 
 
-def input_comments(program: Program) -> Iterator[str]:
+def _input_comments(program: Program) -> Iterator[str]:
     """ "# primals_1: layers.0.ln.weight, f32[768]" for each input with a name that is not its own."""
     for name in program.input_buffers:
         known = program.provenance.inputs.get(name, "")
@@ -102,7 +98,7 @@ def input_comments(program: Program) -> Iterator[str]:
             yield f"# {name}: {known}, {buffer_text(program.buffers[name])}"
 
 
-def output_comments(program: Program) -> Iterator[str]:
+def _output_comments(program: Program) -> Iterator[str]:
     for position, name in program.provenance.outputs.items():
         if program.outputs[position] is not None:
             yield f"# output {position}: {name}"

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
+from torch._subclasses import FakeTensorMode
 
 import litz
 from litz import pipeline, report
+from litz.codegen.wrapper import annotated, generate_wrapper, words_of
+from litz.codegen.wrapper.words import ranged
 from litz.errors import FrozenWeightsError, IndexRangeError, KernelBuildError, LoweringError
 from litz.report import CompileReport
 from litz.report.html import render_html
@@ -212,6 +215,32 @@ def test_a_package_names_its_weights(tmp_path: Path) -> None:
     text = (tmp_path / "package" / "wrapper.py").read_text()
     assert "layers.0.fc1.weight" in text and "# layers.0.fc1 (" in text
     assert torch.equal(litz.aot_load(tmp_path / "package")(IDS), litz.aot_load(tmp_path / "package")(IDS))
+
+
+def test_words_are_where_their_steps_are_in_a_cuda_wrapper_too() -> None:
+    """Its steps stand below a `with` that makes the device the current one."""
+
+    with FakeTensorMode():
+        x, scale = torch.empty(8, 16, device="cuda"), torch.empty(16, device="cuda")
+
+    def fn(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return (x * scale).softmax(-1)
+
+    (schedule,) = pipeline.schedule_only(fn, (x, scale))
+    compiler = pipeline.make_compiler()
+    plan = pipeline.plan_schedule(schedule, compiler)
+    plain = generate_wrapper(plan, pipeline.generate(plan, compiler))
+    assert LINE not in plain.text, "words come last"
+    commented = annotated(plain, words_of(plan))
+    assert f"        # {LINE}" in commented.text and ": scale, f32[16]" in commented.text
+    for wrapper in (plain, commented, ranged(commented)):
+        compile(wrapper.text, "wrapper", "exec")
+        lines = wrapper.text.split("\n")
+        for place in wrapper.places:
+            if place.step.startswith("kernel"):
+                assert any(f"{place.step}(" in line for line in lines[place.first - 1 : place.last])
+    kernel = next(line for line in ranged(commented).text.split("\n") if "with _range('kernel0 " in line)
+    assert kernel.startswith("        with")
 
 
 # ------------------------------------------------------------------------------------------------------------ on a GPU

@@ -54,7 +54,8 @@ def annotated(wrapper: WrapperSource, words: Words) -> WrapperSource:
 
 
 def ranged(wrapper: WrapperSource) -> WrapperSource:
-    """The wrapper, which has its words, with each step in a range, its places those of the new text; a step without a name is in none."""
+    """The wrapper, which has its words, with each step in a range, its places those of the new text; a step without a
+    name is in none."""
 
     def edit(place: Place, lines: Sequence[str]) -> Edited:
         name = wrapper.words.ranges.get(place.step)

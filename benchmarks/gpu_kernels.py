@@ -173,6 +173,21 @@ def _cross_entropy(dtype: torch.dtype, classes: int) -> Case:
     return Case(lambda x, target: F.cross_entropy(x, target, reduction="none"), (x, target), x.nbytes, loop)
 
 
+def cross_entropy_backward(dtype: torch.dtype) -> Case:
+    """The gradient of the scores, in the type of the scores, from the scores and what the forward kept of each row."""
+    rows, classes = 4096, 50257
+    x = torch.randn(rows, classes, device="cuda").to(dtype)
+    target = torch.randint(0, classes, (rows,), device="cuda")
+    sums, grad = torch.logsumexp(x.float(), -1, keepdim=True), torch.rand(rows, 1, device="cuda")
+
+    def function(x: torch.Tensor, target: torch.Tensor, sums: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+        chosen = torch.arange(classes, device=x.device) == target[:, None]
+        made = torch.where(chosen, -1.0, 0.0) * grad
+        return (made - (x.float() - sums).exp() * made.sum(-1, keepdim=True)).to(x.dtype)
+
+    return Case(function, (x, target, sums, grad), 2 * x.nbytes)
+
+
 # What is more than one kernel, or one that the scheduler has to find.
 
 
@@ -250,6 +265,100 @@ def bucketed_softmax(dtype: torch.dtype) -> Case:
     return Case(function, args, sum(arg.nbytes for arg in args) + score.nbytes)
 
 
+def gelu_backward(dtype: torch.dtype) -> Case:
+    """The gradient of a gelu by tanh, and of the bias before it."""
+    x, grad = (torch.randn(4096, 3072, device="cuda").to(dtype) for _ in range(2))
+
+    def function(x: torch.Tensor, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        made = torch.ops.aten.gelu_backward(grad, x, approximate="tanh")
+        return made, made.sum(0)
+
+    return Case(function, (x, grad), 3 * x.nbytes)
+
+
+def layer_norm_backward(dtype: torch.dtype) -> Case:
+    rows, width = 8192, 768
+    x, grad = (torch.randn(rows, width, device="cuda").to(dtype) for _ in range(2))
+    mean, scale = (torch.rand(rows, 1, device="cuda") for _ in range(2))
+    weight = torch.randn(width, device="cuda").to(dtype)
+
+    def function(x: torch.Tensor, grad: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        mean, scale, weight = rest
+        return torch.ops.aten.native_layer_norm_backward(
+            grad, x, (width,), mean, scale, weight, weight, [True, True, True]
+        )
+
+    return Case(function, (x, grad, mean, scale, weight), 3 * x.nbytes)
+
+
+def modulation_backward(dtype: torch.dtype) -> Case:
+    """The gradients of a gate per image, as adaptive norms have: products, summed over the tokens of an image."""
+    x, grad = (torch.randn(8, 1024, 1152, device="cuda").to(dtype) for _ in range(2))
+    gate = torch.randn(8, 1, 1152, device="cuda").to(dtype)
+
+    def function(x: torch.Tensor, grad: torch.Tensor, gate: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = grad * gate
+        return made, made.sum((0, 1)), (grad * x).sum(1), grad.sum(1)
+
+    return Case(function, (x, grad, gate), 3 * x.nbytes)
+
+
+def shared_heads(dtype: torch.dtype) -> Case:
+    """Gradients of keys that four heads share."""
+    x = torch.randn(4, 1024, 32, 128, device="cuda").to(dtype).transpose(1, 2)
+    return Case(lambda x: x.reshape(4, 8, 4, 1024, 128).sum(2), (x,), x.nbytes * 5 // 4)
+
+
+def experts(dtype: torch.dtype) -> Case:
+    """What four experts made of each token, gathered and summed, and its mean square."""
+    tokens, width, each = 4096, 2048, 4
+    made = torch.randn(tokens * each, width, device="cuda").to(dtype)
+    place = torch.randperm(tokens * each, device="cuda").view(tokens, each)
+    residual = torch.randn(tokens, width, device="cuda").to(dtype)
+
+    def function(made: torch.Tensor, place: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total = residual + made[place].sum(1)
+        return total, total.float().square().mean(-1)
+
+    return Case(function, (made, place, residual), made.nbytes + place.nbytes + 2 * residual.nbytes)
+
+
+def gru_cell(dtype: torch.dtype) -> Case:
+    given, made = (torch.randn(32, 3 * 512, device="cuda").to(dtype) for _ in range(2))
+    state = torch.randn(32, 512, device="cuda").to(dtype)
+
+    def function(given: torch.Tensor, made: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        (a, b, c), (d, e, f) = given.chunk(3, -1), made.chunk(3, -1)
+        new = torch.tanh(c + torch.sigmoid(a + d) * f)
+        return new + torch.sigmoid(b + e) * (state - new)
+
+    return Case(function, (given, made, state), 2 * given.nbytes + 2 * state.nbytes)
+
+
+def window_norm(dtype: torch.dtype) -> Case:
+    """An image of NCHW as 7 x 7 windows with the channels last, scaled."""
+    x = torch.randn(64, 96, 56, 56, device="cuda").to(dtype)
+    scale = torch.randn(96, device="cuda").to(dtype)
+
+    def function(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        windows = (x.permute(0, 2, 3, 1) * scale).reshape(64, 8, 7, 8, 7, 96)
+        return windows.transpose(2, 3).contiguous()
+
+    return Case(function, (x, scale), 2 * x.nbytes)
+
+
+def stencil(dtype: torch.dtype) -> Case:
+    """Differences on a periodic grid."""
+    u, v = (torch.randn(16, 1024, 1024, device="cuda").to(dtype) for _ in range(2))
+
+    def function(u: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        flow = (u.roll(-1, -1) - u.roll(1, -1)) / 2 + (v.roll(-1, -2) - v.roll(1, -2)) / 2
+        energy = (u * u + v * v) / 2
+        return u - 0.1 * flow, v - 0.1 * (energy.roll(-1, -2) - energy.roll(1, -2)) / 2
+
+    return Case(function, (u, v), 4 * u.nbytes)
+
+
 CASES: Mapping[str, Callable[[torch.dtype], Case]] = {
     "pointwise": pointwise,
     "bias+gelu": bias_gelu,
@@ -268,6 +377,15 @@ CASES: Mapping[str, Callable[[torch.dtype], Case]] = {
     "add + rms norm": add_rms_norm,
     "embedding": embedding,
     "bucketed softmax": bucketed_softmax,
+    "gelu backward": gelu_backward,
+    "layer norm backward": layer_norm_backward,
+    "modulation backward": modulation_backward,
+    "shared heads": shared_heads,
+    "experts": experts,
+    "gru cell": gru_cell,
+    "window norm": window_norm,
+    "stencil": stencil,
+    "cross-entropy backward 50257": cross_entropy_backward,
 }
 """By name."""
 

@@ -5,7 +5,8 @@ python -m benchmarks.growth --only cat sum --peers litz aot_eager inductor
 python -m benchmarks.growth --sizes 25 100 --stages
 
 A row has the seconds of a first call, how many times as long it takes as the row above for four times the program, and
-the seconds in litz's own stages. `torch` is the rest: dynamo's trace, AOTAutograd, and the first run.
+the seconds in litz's own stages. `torch` is the rest: dynamo's trace, AOTAutograd, and the first run. Seconds are of
+processors, the compilers' own included, as other work on the machine makes wall time say little.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -249,7 +250,35 @@ def _shifted(n: int) -> Made:
     return f, (torch.randn(64, 48),)
 
 
+def _chain(n: int) -> Made:
+    """One value at a time, of n operations: the length itself, with the least of everything else."""
+    import torch
+
+    def f(x: Any) -> Any:
+        for k in range(n // 2):
+            x = x.sin() + k
+        return x
+
+    return f, (torch.randn(64, 48),)
+
+
+def _layers(n: int) -> Made:
+    """GPT-2 of n layers: its widths, few tokens and few words."""
+    import torch
+    import transformers
+
+    sizes = {"n_layer": n, "vocab_size": 1000, "bos_token_id": 0, "eos_token_id": 0, "use_cache": False}
+    dropped = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **dropped))
+    tokens = torch.randint(0, 1000, (2, 32))
+    return (lambda x: model(input_ids=x).logits), (tokens,)
+
+
 FAMILIES = {
+    "chain": Family(_chain),
+    "chain train": Family(_chain, train=True),
+    "layers": Family(_layers, most=48),
+    "layers train": Family(_layers, train=True, most=48),
     "cat": Family(_cat(lambda k: (4, 5), 0)),
     "cat sizes": Family(_cat(lambda k: (3, 1 + k % 7), -1)),
     "cat half": Family(_cat(lambda k: (4, 5), 1, "float16")),
@@ -282,6 +311,12 @@ FAMILIES = {
 }
 
 
+def processor_seconds() -> float:
+    """What this process and the compilers that it ran have taken so far."""
+    own, others = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
+
+
 def child(name: str, n: int, peer: str, profile: str) -> None:
     """One first call; prints a line of JSON: seconds in all, litz's stages, kernels."""
     import torch
@@ -290,12 +325,13 @@ def child(name: str, n: int, peer: str, profile: str) -> None:
     torch.manual_seed(0)
     fn, args = family.make(n)
     if family.train:
-        args = tuple(x.requires_grad_() for x in args)
+        args = tuple(x.requires_grad_() if x.is_floating_point() else x for x in args)
     sys.setrecursionlimit(100_000)  # for a peer's: litz does not recurse over a program
     compiled = torch.compile(fn, backend=peer, dynamic=family.dynamic)
 
     def step() -> None:
-        out = compiled(*args)
+        with torch.set_grad_enabled(family.train):
+            out = compiled(*args)
         if family.train:
             out.sum().backward()
 
@@ -305,21 +341,23 @@ def child(name: str, n: int, peer: str, profile: str) -> None:
 
         profiler = cProfile.Profile()
     torch.compile(lambda x: x + 1, backend=peer)(torch.ones(3))  # the start-up is not the program's
-    import litz
+    from litz import report
+    from litz.report import log
 
-    start = time.perf_counter()
-    with litz.report.collect() as reports:
+    log.clock = processor_seconds
+    start = processor_seconds()
+    with report.collect() as reports:
         if profiler:
             profiler.runcall(step)
             profiler.dump_stats(profile)
         else:
             step()
-    total = time.perf_counter() - start
+    total = processor_seconds() - start
     stages: dict[str, float] = {}
-    for report in reports:
-        for stage, seconds in report.stage_seconds.items():
+    for made in reports:
+        for stage, seconds in made.stage_seconds.items():
             stages[stage] = stages.get(stage, 0.0) + seconds
-    kernels = sum(report.kernels_after for report in reports)
+    kernels = sum(made.kernels_after for made in reports)
     print(json.dumps({"total": total, "stages": stages, "kernels": kernels}))
 
 

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 def pytest_configure(config: pytest.Config) -> None:
     """One cache folder for the run, shared by its workers; what the environment says wins. Workers are started after
-    this and inherit it, before torch is loaded. Two threads, so that kernels do run in parallel."""
+    this and inherit it, before torch is loaded. Graphs are compiled, not cached. Two threads, so that kernels
+    do run in parallel."""
     if "LITZ_CACHE_DIR" not in os.environ:
         os.environ["LITZ_CACHE_DIR"] = tempfile.mkdtemp(prefix="litz-test-cache-")
+    # Tests look at what a compile decides, and change by hand what no key knows of. Those of the cache turn it on.
+    os.environ.setdefault("LITZ_GRAPH_CACHE", "0")
     os.environ.setdefault("OMP_NUM_THREADS", "2")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -229,6 +230,39 @@ def test_explain_sums_up_several_graphs_first(litz, tmp_path):
     text = litz("explain", str(script)).output
     assert "graph8" in text and "graph8 ───" not in text and "litz explain -v" in text
     assert "graph8 ───" in litz("explain", "-v", str(script)).output
+
+
+def test_explain_time_has_a_row_for_each_stage(litz, tmp_path):
+    script = tmp_path / "script.py"
+    seconds = '{"start": 0.25, "lower": 1.5, "generate": 0.25}'
+    script.write_text(
+        "from collections import Counter\nfrom litz.report import CompileReport, publish\n"
+        "made = CompileReport('graph7', 'inference', 'cpu', (), 1, 3, Counter(), "
+        f"stage_seconds={seconds}, cache_hits=2)\npublish(made)\n"
+    )
+    text = litz("explain", "--time", str(script)).output
+    rows = {line.split()[0]: line.split()[1] for line in text.splitlines() if line}
+    assert rows["lower"] == "1.50" and rows["litz"] == "2.00" and rows["all"] == "2.00", text
+    assert "build" not in rows and "graph7" not in text
+    assert "1 graph, 3 kernels, 2 of them from the cache" in text
+    assert width(text) <= 80
+
+
+def test_explain_time_tells_torchs_share():
+    from litz.capture.torch_api import TorchSeconds
+    from litz.report import CompileReport
+    from litz.report.stages import stages_of
+
+    report = CompileReport("g", "forward", "cpu", (), 1, 1, Counter(), stage_seconds={"lower": 1.0, "a plugin's": 0.5})
+    took = TorchSeconds(dynamo=2.0, backend=4.0)
+    found = {stage.name: (stage.seconds, stage.own) for stage in stages_of([report], took)}
+    assert found == {
+        "dynamo": (2.0, False),
+        "AOTAutograd": (2.5, False),
+        "lower": (1.0, True),
+        "a plugin's": (0.5, True),
+    }
+    assert [stage.name for stage in stages_of([report], None)] == ["lower", "a plugin's"]
 
 
 def test_explain_a_module(litz, tmp_path, monkeypatch):

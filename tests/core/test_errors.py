@@ -29,6 +29,7 @@ from litz.errors import (
     PluginError,
     PluginHookError,
     PluginLoadError,
+    StaleEntryError,
     UnknownHookError,
     UnknownOptionError,
     VerifyError,
@@ -52,6 +53,7 @@ EXAMPLES = [
     (UnknownOptionError("qqq", ["fusion"]), ["litz options"]),
     (InvalidOptionError("debug", 3, "True or False"), ["'debug'", "3", "True or False"]),
     (BisectError("too few calls", where="in f", todo="call more"), ["too few calls", "in f", "call more"]),
+    (StaleEntryError("g0", "its guards differ"), ["g0", "its guards differ", "litz cache clear", "fingerprint"]),
     (CompilerNotFoundError(["g++"]), ["g++", compiler_install_hint(), "litz doctor"]),
     (
         KernelBuildError("k1", ["g++", "a b.cpp"], "x" * 9000 + "error: no", "/tmp/k1.cpp"),

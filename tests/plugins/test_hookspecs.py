@@ -55,6 +55,7 @@ def test_the_hooks_are_those_of_the_design():
         "litz_estimate_runtime",
         "litz_select_choice",
         "litz_select_layout",
+        "litz_cache_fingerprint",
         *OBSERVERS,
     }
 

@@ -54,3 +54,17 @@ def aot_load(path: str | os.PathLike[str]) -> Callable[..., Any]:
     from litz.runtime.package import load_package
 
     return load_package(Path(path))
+
+
+def load_cache_artifacts(artifacts: bytes) -> Any:
+    """`torch.compiler.load_cache_artifacts`, for a process that has not compiled with litz yet: what
+    `torch.compiler.save_cache_artifacts` gave elsewhere goes into the caches here, litz's disk cache among them.
+
+    Returns what torch's function does. Load only what you would run: it holds code.
+    """
+    import torch
+
+    from litz.runtime.artifacts import register
+
+    register()
+    return torch.compiler.load_cache_artifacts(artifacts)

@@ -1,4 +1,4 @@
-"""From an ExecutionPlan to a CompiledGraph: the text of each kernel, and the kernels built and loaded."""
+"""From an ExecutionPlan to the code of a graph: kernels as text, all of it as data, kernels built and loaded."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch.autograd.profiler import record_function
 
 from litz.codegen.facts import replay_facts
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.plan_rules import verify_plan
-from litz.codegen.wrapper import WrapperSource
+from litz.codegen.wrapper import Named, Words, WrapperSource, annotated, named_of
 from litz.codegen.wrapper.words import RANGE, ranged
 from litz.compiler import Compiler
 from litz.errors import CodegenError, VerifyError
 from litz.execution import ExecutionPlan
 from litz.execution.inputs import inputs_written_over
+from litz.graph_cache.key import Key
 from litz.ir import KernelCall, Program
 from litz.kernel_bench import SUFFIX, kernel_data
+from litz.options import Options
 from litz.qualify import qualify
 from litz.runtime.cache import digest
 from litz.runtime.compiled_graph import CompiledGraph, Entry, Lazily, Site, load_wrapper
-from litz.runtime.cuda_graphs import replayed
+from litz.runtime.graph_code import GraphCode, Said, load_code
+from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, StoredKernel, write_entry
 from litz.runtime.pool import Pool, shared_pool
-from litz.runtime.retained import retaining
-from litz.runtime.wrapper_support import support
 from litz.schedule.schedule import Kernel
 from litz_plugins import Codegen, CodegenContext, Decision, JoiningCodegen, KernelSource
 from litz_plugins.errors import LitzError, describe
@@ -62,7 +65,7 @@ def generate(
                 todo=f"move the model to one of {', '.join(sorted(compiler.specs))}, or install a plugin that has a "
                 "target for it (litz_register_targets); to run it as it is: options={'fallback': 'eager'}",
             )
-        with _said_from(kernel, variant.program):
+        with _said_from(variant.program.provenance.text(kernel.origins)):
             try:
                 context = replace(_codegen_context(kernel, variant, compiler), safe_forms=safe_forms)
                 parts = [spec.codegen.generate(_plan(p, variant.program, compiler), context) for p in kernel.parts]
@@ -76,12 +79,12 @@ def generate(
 
 
 @contextmanager
-def _said_from(kernel: Kernel | KernelCall, program: Program) -> Iterator[None]:
-    """Errors about a kernel name what in the user's model it is of."""
+def _said_from(origin: str) -> Iterator[None]:
+    """Errors about a kernel name what in the user's model it is of; '' where that is not known."""
     try:
         yield
     except LitzError as error:
-        if origin := program.provenance.text(kernel.origins):
+        if origin:
             error.set_origin(origin)
         raise
 
@@ -102,91 +105,165 @@ def _plan(kernel: Kernel, program: Program, compiler: Compiler) -> KernelPlan:
     return plan
 
 
-def build(
+def describe_code(
     plan: ExecutionPlan,
     sources: Mapping[str, KernelSource],
     wrapper: WrapperSource,
     compiler: Compiler,
-    built: Callable[[int], None] = lambda kernels: None,
-) -> CompiledGraph:
-    """Kernels built in parallel, equal ones once; the wrapper loaded around them. built: called for each that is built,
-    by any thread, with the number of all."""
-    distinct: dict[Any, list[tuple[Kernel | KernelCall, ExecutionPlan]]] = {}
+    named: Named | None = None,
+) -> GraphEntry:
+    """What the plan became, as data; its kernels' arguments are buffers' names and the sizes' expressions. wrapper:
+    without a word of whose model it is. named: what equal graphs can call as they do."""
+    kernels = {}
     for variant in plan.variants:
         for kernel in variant.launched:
-            source = sources[kernel.name]
-            key = (source.language, source.text, str(kernel.device), repr(source.settings))
-            distinct.setdefault(key, []).append((kernel, variant))
+            kernels[kernel.name] = StoredKernel(sources[kernel.name], str(kernel.device))
+    return GraphEntry(
+        wrapper=wrapper.text,
+        objects=wrapper.objects,
+        kernels=kernels,
+        replay=replay_facts(plan) if compiler.options.cuda_graphs else None,
+        overwritten=inputs_written_over(plan),
+        named=(named or named_of(plan, wrapper, {})).to_data(),
+    )
 
-    def load(kernels: list[tuple[Kernel | KernelCall, ExecutionPlan]]) -> tuple[Callable[..., Any], bool]:
-        (first, variant), cache = kernels[0], compiler.cache.counted()
-        context = replace(_codegen_context(first, variant, compiler), cache=cache)
-        with _said_from(first, variant.program):
-            launch = compiler.specs[first.device.type].codegen.load(sources[first.name], context)
+
+def other_files(plan: ExecutionPlan, entry: GraphEntry, options: Options) -> dict[str, str]:
+    """What is written beside an entry's own files, for a reader and for `litz bench-kernels`."""
+    files = {"schedule.txt": "\n".join(map(str, plan.variants))}
+    for variant in plan.variants if options.benchmark_kernels else ():
+        for kernel in variant.launched:
+            source, place = entry.kernels[kernel.name].source, entry.file_of(kernel.name)
+            files[f"{kernel.name}{SUFFIX}"] = kernel_data(kernel, source, place, variant, options)
+    return files
+
+
+SILENT = Words()
+"""Nothing is said."""
+Launchers = Mapping[str, Callable[..., Any]]
+
+
+def load_kernels(
+    entry: GraphEntry,
+    compiler: Compiler,
+    programs: Mapping[str, Program],
+    words: Words = SILENT,
+    built: Callable[[int], None] = lambda kernels: None,
+) -> tuple[Launchers, int]:
+    """The kernels' launch functions by name, built in parallel, equal ones once; and how many were not built, as the
+    cache had them. programs: of each kernel; of those that are not in it, the arguments are likely values. words: for
+    errors. built: called for each that is built, by any thread, with the number of all."""
+    distinct: dict[Any, list[str]] = {}
+    for name, kernel in entry.kernels.items():
+        source = kernel.source
+        key = (source.language, source.text, kernel.device, repr(source.settings))
+        distinct.setdefault(key, []).append(name)
+
+    def load(names: list[str]) -> tuple[Callable[..., Any], bool]:
+        kernel, cache = entry.kernels[names[0]], compiler.cache.counted()
+        device = torch.device(kernel.device)
+        program: Any = programs.get(names[0], LIKELY)
+        context = CodegenContext(compiler.options, compiler.target_of(device), program, cache)
+        with _said_from(words.origins.get(names[0], "")):
+            launch = compiler.specs[device.type].codegen.load(kernel.source, context)
         built(len(distinct))
         return launch, cache.hits > 0 and cache.misses == 0
 
     workers = compiler.options.threads or os.cpu_count() or 1
     with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="litz-build") as executor:
         loaded = list(executor.map(load, distinct.values()))
-    launchers = {k.name: launch for kernels, (launch, _) in zip(distinct.values(), loaded) for k, _ in kernels}
-    hits = sum(len(kernels) for kernels, (_, found) in zip(distinct.values(), loaded) if found)
+    launchers = {name: launch for names, (launch, _) in zip(distinct.values(), loaded) for name in names}
+    return launchers, sum(len(names) for names, (_, found) in zip(distinct.values(), loaded) if found)
 
-    files = {"wrapper.py": wrapper.text, "schedule.txt": "\n".join(map(str, plan.variants))}
-    places = {name: f"{name}.{s.suffix or s.language}" for name, s in sources.items()}
-    files |= {places[name]: source.text for name, source in sources.items()}
-    if compiler.options.benchmark_kernels:
-        files |= {
-            f"{kernel.name}{SUFFIX}": kernel_data(
-                kernel, sources[kernel.name], places[kernel.name], variant, compiler.options
-            )
-            for variant in plan.variants
-            for kernel in variant.launched
-        }
 
-    def write(folder: Any) -> None:
+class _Likely:
+    """In a program's place, where there is none: sizes are their likely values already."""
+
+    @staticmethod
+    def hint(size: int) -> int:
+        return size
+
+
+LIKELY = _Likely()
+
+
+def load_entry(entry: GraphEntry, folder: Path, compiler: Compiler) -> GraphCode:
+    """The code of an entry whose texts lie in a folder, its kernels built or found."""
+    return join_code(entry, folder, load_kernels(entry, compiler, {}), compiler)
+
+
+def join_code(entry: GraphEntry, folder: Path, loaded: tuple[Launchers, int], compiler: Compiler) -> GraphCode:
+    """The code of an entry whose texts lie in a folder. loaded: what `load_kernels` gave."""
+    launchers, hits = loaded
+    pool = shared_pool() if compiler.options.memory_pool else Pool(keeps=False)
+    return load_code(entry, folder, launchers, pool, hits)
+
+
+def write_code(entry: GraphEntry, others: Mapping[str, str], compiler: Compiler, key: Key | None = None) -> Path:
+    """The folder in the disk cache with what a graph became: to be read by people, and with a key by other processes
+    too. others: more texts by file name. Errors: NotCacheable, only with a key."""
+    files = {**entry.texts(), **others}
+
+    def write(folder: Path) -> None:
         for name, text in files.items():
             (folder / name).write_text(text)
+        if key is not None:
+            (folder / KEY).write_text(key.to_json())
+            write_entry(entry, folder)
 
-    folder = compiler.cache.build("graph", digest(*files.values()), write, needs=tuple(files))
-    pool = shared_pool() if compiler.options.memory_pool else Pool(keeps=False)
-    namespace = {**support(pool), **wrapper.objects, **launchers}
-    entry = load_wrapper(wrapper.text, folder / "wrapper.py", namespace)
-    kernels = {name: str(folder / place) for name, place in places.items()}
-    path = folder / "wrapper.py"
-    texts = {str(path): wrapper}
+    if key is None:
+        return compiler.cache.build("graph", digest(*files.values()), write, needs=tuple(files))
+    return compiler.cache.build("graph", key.digest, write, needs=(*files, KEY, ENTRY))
+
+
+def likely_values(entry: GraphEntry, programs: Mapping[str, Program]) -> GraphEntry:
+    """The entry with likely values in place of the sizes among its kernels' arguments."""
+
+    def known(name: str, kernel: StoredKernel) -> StoredKernel:
+        hint, given = programs[name].hint, kernel.source.arguments
+        arguments = tuple(item if isinstance(item, str) else hint(item) for item in given)
+        return replace(kernel, source=replace(kernel.source, arguments=arguments))
+
+    return replace(entry, kernels={name: known(name, kernel) for name, kernel in entry.kernels.items()})
+
+
+def build(
+    plan: ExecutionPlan, sources: Mapping[str, KernelSource], wrapper: WrapperSource, compiler: Compiler
+) -> CompiledGraph:
+    """A plan's kernels and wrapper, built, loaded and kept from no other compile."""
+    entry = describe_code(plan, sources, wrapper, compiler)
+    loaded = load_kernels(entry, compiler, programs_of(plan))
+    folder = write_code(entry, other_files(plan, entry, compiler.options), compiler)
+    return graph_of(join_code(entry, folder, loaded, compiler), plan.program.name, wrapper.words)
+
+
+def graph_of(code: GraphCode, name: str, words: Words, output_strides: Any = None, key: str = "") -> CompiledGraph:
+    """One graph of a code, with words of its own; the other arguments are those of `GraphCode.graph`."""
+    entry, path = code.entry, code.folder / WRAPPER
+    plain = WrapperSource(entry.wrapper, entry.objects, Named.from_data(entry.named).places, words)
+    texts = {str(path): plain}  # what is run has no comments: equal graphs share it
 
     def load_ranged() -> Entry:
-        with_ranges, ranges_path = ranged(wrapper), folder / "wrapper_with_ranges.py"
-        texts[str(ranges_path)] = with_ranges
-        return load_wrapper(with_ranges.text, ranges_path, {**namespace, RANGE: record_function})
+        with_ranges, its_path = ranged(plain), code.folder / f"wrapper_of_{name}_with_ranges.py"
+        texts[str(its_path)] = with_ranges
+        return load_wrapper(with_ranges.text, its_path, {**code.namespace, RANGE: record_function})
 
     def sites(path: str) -> tuple[Site, ...]:
         return _sites(texts[path]) if path in texts else ()
 
-    replays = compiler.options.cuda_graphs
-    if replays:
-        entry = replayed(entry, replay_facts(plan))
-    graph = CompiledGraph(
-        plan.program.name,
-        wrapper.text,
-        path,
-        entry,
-        kernels,
-        cache_hits=hits,
-        ranged=None if replays else Lazily(load_ranged),  # what is replayed has no steps
-        sites=sites,
-        inputs=plan.program.provenance.inputs,
-    )
-    if overwritten := inputs_written_over(plan):
-        graph = graph.inside(lambda entry: retaining(entry, overwritten))
-    return graph
+    said = Said(annotated(plain, words).text, Lazily(load_ranged), sites, words.known_as)
+    return code.graph(name, output_strides, key, said)
 
 
 def _sites(wrapper: WrapperSource) -> tuple[Site, ...]:
     """Where the steps are that come from somewhere."""
     origins = wrapper.words.origins
     return tuple((p.first, p.last, f"{origins[p.step]}, {p.step}") for p in wrapper.places if p.step in origins)
+
+
+def programs_of(plan: ExecutionPlan) -> dict[str, Program]:
+    """The program of each kernel, by the kernel's name."""
+    return {kernel.name: variant.program for variant in plan.variants for kernel in variant.launched}
 
 
 def _codegen_context(kernel: Kernel | KernelCall, plan: ExecutionPlan, compiler: Compiler) -> CodegenContext:

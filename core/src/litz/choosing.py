@@ -85,6 +85,7 @@ class _Choosing:
             attach=log.attachments.__setitem__,
             estimate=estimate,
             verdict=heard.verdict,
+            unsettled=log.unsettled.append,
         )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,6 +42,8 @@ class Compiler:
     """The targets made so far: each device's is made once."""
     vetoes: Vetoes = field(default_factory=Vetoes)
     """The decisions that no graph of this compile may take."""
+    start_seconds: list[float] = field(default_factory=list)
+    """How long it took to make this, until the first graph's report has taken it."""
 
     def target_of(self, device: torch.device) -> Target:
         """The target of a device, as it was when this compile first met it. Errors: CalibrationError."""
@@ -65,13 +69,17 @@ def make_compiler(
     mode: str | None = None, options: Mapping[str, Any] | None = None, plugins: Plugins | None = None
 ) -> Compiler:
     """A compiler for torch.compile's `mode=` and `options=`. `plugins` instead of the installed ones, for tests."""
+    start = time.perf_counter()
     settings = make_plugin_settings(options)
     if plugins is None:
         plugins = make_plugins(builtin_plugins(), disable=settings.disable, on_plugin_error=settings.on_error)
     opts = make_options(mode, options, plugins.option_specs())
     peers = Peers(torch_api.default_store) if opts.share_builds else None
-    cache = Cache(opts.cache_dir, opts.cache, peers)
-    return Compiler(opts, plugins, cache, reports.collectors(), vetoes=_read_vetoes(opts, plugins))
+    shared = tuple(Path(path).expanduser() for path in opts.cache_shared)
+    cache = Cache(opts.cache_dir, opts.cache, peers, limit=opts.cache_limit << 20, shared=shared)
+    vetoes = _read_vetoes(opts, plugins)
+    seconds = [time.perf_counter() - start]
+    return Compiler(opts, plugins, cache, reports.collectors(), vetoes=vetoes, start_seconds=seconds)
 
 
 def _read_vetoes(options: Options, plugins: Plugins) -> Vetoes:

@@ -164,6 +164,18 @@ class VerifyError(LitzError):
         super().__init__(f"the {noun} {name!r} breaks rules:{lines}", todo=_blame(""))
 
 
+class StaleEntryError(LitzError):
+    """The graph cache has, under a graph's key, something else than compiling it gives (debug mode)."""
+
+    def __init__(self, graph: str, problem: str) -> None:
+        self.graph, self.problem = graph, problem
+        super().__init__(
+            f"what the graph cache has for {graph} is not what compiling it gives: {problem}",
+            todo="`litz cache clear` helps now, or LITZ_GRAPH_CACHE=0. If a plugin decides by what its "
+            "litz_cache_fingerprint does not tell, it has to; else this is a bug in litz: please report it",
+        )
+
+
 class IndexRangeError(IndexError, RuntimeError):
     """An index, a target or a position in the data of a call is out of range.
 

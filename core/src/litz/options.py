@@ -56,6 +56,18 @@ class Options:
     debug: bool = _option(False, "check every stage's result; slower compiles, clearer errors", affects_code=False)
     cache: bool = _option(True, "keep compiled kernels on disk and reuse them", affects_code=False)
     cache_dir: Path = _option(default_cache_dir, "folder of the disk cache", affects_code=False)
+    cache_limit: int = _option(
+        4096,
+        "MiB that the disk cache may take; what was not used for longest makes room. 0: no limit",
+        least=0,
+        affects_code=False,
+    )
+    cache_shared: tuple[str, ...] = _option(
+        (), "folders of further disk caches, which are looked into and never written to", affects_code=False
+    )
+    graph_cache: bool = _option(
+        True, "keep compiled graphs in the disk cache and load them in place of compiling again", affects_code=False
+    )
     share_builds: bool = _option(
         True, "take kernels that another rank of the job has built, over the process group's store", affects_code=False
     )

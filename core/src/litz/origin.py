@@ -62,6 +62,24 @@ class Provenance:
         return origin_text(self.of(nodes))
 
 
+@dataclass(frozen=True)
+class ByPosition:
+    """A Provenance by positions in a graph as it was captured: equal graphs agree on those, if not on names.
+
+    nodes: the Origin of each node. inputs: what the user calls each placeholder, or ''. outputs: as Provenance has
+    them.
+    """
+
+    nodes: tuple[Origin, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: Mapping[int, str] = field(default_factory=dict)
+
+    def of(self, positions: Iterable[int]) -> tuple[Origin, ...]:
+        """The different origins of some nodes, in order; of those where something is known."""
+        found = (self.nodes[at] for at in positions if at < len(self.nodes))
+        return tuple(dict.fromkeys(origin for origin in found if origin))
+
+
 def origin_text(origins: Sequence[Origin]) -> str:
     """A line for what several nodes come from: modules, then places. It is a gradient if most of it is: a backward
     computes parts of its forward once more, and a forward may compute a value for its backward."""

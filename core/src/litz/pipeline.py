@@ -13,24 +13,40 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from litz import logs, progress
+from litz import graph_cache, logs, progress
 from litz import report as reports
-from litz.building import build, generate
+from litz.building import (
+    build,
+    describe_code,
+    generate,
+    graph_of,
+    join_code,
+    likely_values,
+    load_entry,
+    load_kernels,
+    other_files,
+    programs_of,
+    write_code,
+)
 from litz.by_size import merge_equal, schedule_by_size
 from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
 from litz.capture.decompositions import drawn_in_eager
 from litz.capture.graph import Graph
+from litz.capture.kept import GraphStore
 from litz.capture.layout import apply_layout, changed_strides
 from litz.capture.layout_needs import LayoutNeeds
 from litz.capture.passes.decompose import added_ops, decompose
 from litz.capture.passes.freezing import fold_frozen, freeze
+from litz.capture.provenance import by_position, mark_positions, positions_of
 from litz.choosing import choose_contractions
-from litz.codegen.wrapper import WrapperSource, annotated, generate_wrapper, words_of
+from litz.codegen.wrapper import NOBODYS, Named, WrapperSource, annotated, generate_wrapper, named_of, words_of
+from litz.collecting import young_objects_only
 from litz.compiler import Compiler, make_compiler
 from litz.errors import LoweringError, VerifyError
 from litz.execution import ExecutionPlan, check_plan, plan_execution
@@ -43,10 +59,13 @@ from litz.report.log import Log
 from litz.report.write import kernel_place
 from litz.runtime.compiled_graph import CompiledGraph
 from litz.runtime.frozen import refusing
+from litz.runtime.graph_code import GraphCode
+from litz.runtime.graph_entry import GraphEntry, NotCacheable, check_same, check_storable
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.schedule import Schedule, Step
 from litz.wrapper_bench import wrapper_data
 from litz_plugins import VETOED, Decision, Estimate, Gate, KernelSource
+from litz_plugins.errors import LitzError
 from litz_plugins.manager import Plugins
 
 
@@ -60,14 +79,39 @@ def compile_backend(
     """Compile what dynamo captured. See `litz.backend.litz`."""
     logs.register()
     compiler = make_compiler(mode, options, plugins)
-    freezing = compiler.options.freezing
-    with progress.BOARD.job("", _shows_progress(compiler)):
-        return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing=freezing)
+    freezing, store = compiler.options.freezing, _store(gm, compiler)
+    with progress.BOARD.job("", _shows_progress(compiler)), young_objects_only():
+        return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing, store)
 
 
 def _shows_progress(compiler: Compiler) -> bool:
-    rank = torch_api.rank()
-    return compiler.options.progress and progress.can_be_seen(distributed_rank() if rank is None else rank)
+    rank, _ = torch_api.rank() or (distributed_rank(), None)
+    return compiler.options.progress and progress.can_be_seen(rank)
+
+
+def _store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | None:
+    """Where graphs lie that need not be traced again; None where they have to be."""
+    try:
+        setting = graph_cache.setting_of(gm, compiler)
+    except Exception as why:
+        if not isinstance(why, NotCacheable) and (compiler.options.debug or isinstance(why, LitzError)):
+            raise
+        logs.LOGGER.info("no graph is looked for without a trace, because %s", why)
+        return None
+
+    def load(key: str, name: str) -> CompiledGraph | None:
+        log = Log()
+        with log.stage("graph cache"):
+            code = graph_cache.take(key, compiler, lambda entry, folder: load_entry(entry, folder, compiler))
+        if code is None:
+            return None
+        # What was not traced has no names: those of the graph that was compiled may be another layer's.
+        compiled = graph_of(code, name, Named.from_data(code.entry.named).words(NOBODYS), key=key)
+        plain = reports.from_data(name, code.entry.report, plugins=compiler.plugins.names())
+        _publish(plain, compiled, graph_cache.OFF, compiler, log, said=f"hit {key[:12]} without a trace")
+        return compiled
+
+    return GraphStore(setting, load)
 
 
 def capture(
@@ -76,15 +120,17 @@ def capture(
     compile_graph: Callable[[Graph], Callable[[list[Any]], Sequence[Any]]],
     compiler: Compiler,
     freezing: bool = False,
+    store: GraphStore | None = None,
 ) -> Callable[..., Any]:
     """What dynamo captured, each Graph of it compiled by `compile_graph`. See `compile_with_aot`."""
     return compile_with_aot(
         gm,
         example_inputs,
         compile_graph=compile_graph,
-        decompositions=decompositions(compiler),
+        decompositions=torch_api.Later(lambda: decompositions(compiler)),
         freezing=freezing,
         eager_random=compiler.options.fallback_random,
+        store=store,
     )
 
 
@@ -112,12 +158,20 @@ class Made:
 
 
 def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
-    """One graph, through all stages. With `fallback="eager"` a graph that litz fails on runs as it was captured."""
+    """One graph, from the graph cache or through all stages. With `fallback="eager"` a graph that litz fails on runs as
+    it was captured."""
     log = Log()
     try:
-        with progress.BOARD.job(graph.name, _shows_progress(compiler)) as job:
+        # A backward is compiled when it is first called.
+        with progress.BOARD.job(graph.name, _shows_progress(compiler)) as job, young_objects_only():
             log.watch = job.at
-            return make_graph_code(graph, compiler, log, job.built).compiled
+            with log.stage("graph cache"):
+                found = graph_cache.look_up(graph, compiler)
+            if found.found and not compiler.options.debug:
+                compiled = from_cache(found, graph, compiler, log)
+                if compiled is not None:
+                    return compiled
+            return make_graph_code(graph, compiler, log, found, job.built).compiled
     except Exception as error:
         if torch_api.is_restart(error):
             raise
@@ -130,15 +184,40 @@ def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Seq
         return _eager(graph)
 
 
-def make_graph_code(
-    graph: Graph, compiler: Compiler, log: Log | None = None, built: Callable[[int], None] = lambda kernels: None
-) -> Made:
-    """One graph, through all stages; what a stage raises is passed on. built: called once for each kernel that is
-    built, with the number of all."""
+def from_cache(
+    found: graph_cache.Lookup, graph: Graph, compiler: Compiler, log: Log | None = None
+) -> CompiledGraph | None:
+    """The compiled graph that a lookup has found, its guards on record; None where they do not hold."""
     log = log or Log()
-    options, plugins = compiler.options, compiler.plugins
-    plugins.compile_started(graph, options)
+    with log.stage("graph cache"):
+        code = graph_cache.load(found, graph, compiler.cache, lambda entry, folder: load_entry(entry, folder, compiler))
+    if code is None or found.key is None:
+        return None
+    entry, known = code.entry, by_position(graph)
+    named, strides = Named.from_data(entry.named), graph_cache.strides_of(graph, entry.output_strides)
+    compiled = graph_of(code, graph.name, named.words(known), strides, found.key.digest)
+    plain = reports.from_data(graph.name, entry.report, named.origins(known), plugins=compiler.plugins.names())
+    _publish(plain, compiled, found, compiler, log)
+    return compiled
 
+
+def make_graph_code(
+    graph: Graph,
+    compiler: Compiler,
+    log: Log | None = None,
+    found: graph_cache.Lookup = graph_cache.OFF,
+    built: Callable[[int], None] = lambda kernels: None,
+) -> Made:
+    """One graph, through all stages; what a stage raises is passed on. found: what the graph cache says of it; what
+    becomes of it is kept there if it has a key. built: called once for each kernel that is built, with the number of
+    all."""
+    log = log or Log()
+    plugins, known = compiler.plugins, torch_api.guard_count(graph.shape_env)
+    plugins.compile_started(graph, compiler.options)
+    if compiler.start_seconds:  # the first graph's
+        log.seconds["start"] = compiler.start_seconds.pop()
+
+    mark_positions(graph)
     prepared = prepare_graph(graph, compiler, log)
     logs.show("graph", graph.name, lambda: str(prepared))
     schedule = schedule_prepared(prepared, compiler, log)
@@ -146,42 +225,125 @@ def make_graph_code(
     logs.show("schedule", graph.name, lambda: "\n".join(map(str, plan.variants)))
     with log.stage("generate"):
         plan, sources = merge_equal(plan, generate(plan, compiler, log.note), log.note)
-        wrapper = annotated(generate_wrapper(plan, sources), words_of(plan))
-    logs.show("output_code", graph.name, lambda: wrapper.text)
-    logs.show("kernel_code", graph.name, lambda: "\n".join({source.text: None for source in sources.values()}))
+        wrapper, words = generate_wrapper(plan, sources), words_of(plan)
+    commented = annotated(wrapper, words)
+    logs.show("output_code", graph.name, lambda: commented.text)
+    logs.show("kernel_code", graph.name, lambda: _kernel_texts(sources))
+    allowed, programs = _allowed(compiler, "cuda_graphs", log.gate), programs_of(plan)
+    named = named_of(plan, wrapper, positions_of(prepared), by_position(graph))
+    entry = describe_code(plan, sources, wrapper, allowed, named)
     with log.stage("build"):
-        compiled = build(plan, sources, wrapper, _allowed(compiler, "cuda_graphs", log.gate), built)
-    compiled = replace(compiled, output_strides=changed_strides(graph, prepared))
-    if graph.frozen_values:
-        names = graph.input_names
-        frozen = [(at, names[at], value) for at, value in graph.frozen_values.items()]
-        compiled = compiled.inside(lambda entry: refusing(entry, graph.name, frozen))
+        loaded = load_kernels(entry, allowed, programs, words, built)
 
     log.running = "report"
     runnable = ""
-    if options.report_dir is not None:
+    if compiler.options.report_dir is not None:
         suffixes = {name: f".{source.suffix or source.language}" for name, source in sources.items()}
         kernel_places = {name: kernel_place(name, suffix) for name, suffix in suffixes.items()}
-        runnable = wrapper_data(plan, sources, kernel_places, wrapper.objects, options)
+        runnable = wrapper_data(plan, sources, kernel_places, wrapper.objects, compiler.options)
     report = reports.make_report(
         graph,
         plan,
-        compiled,
+        None,
         sources,
         log.decisions,
-        log.seconds,
-        plugins.names(),
+        plugins=plugins.names(),
         attachments=log.attachments,
         gate=log.gate,
         contractions=log.contractions,
         wrapper_data=runnable,
     )
-    reports.publish(report, options.report_dir, compiler.collectors)
-    logs.show("fusion", graph.name, lambda: reports.words.fusion_text(report))
-    logs.show("perf_hints", graph.name, lambda: reports.words.hints_text(report))
+    strides, others = changed_strides(graph, prepared), other_files(plan, entry, compiler.options)
+    with log.stage("keep"):
+        code, found = _keep(entry, Kept(graph, known, strides, report, others, programs), loaded, allowed, found, log)
+    compiled = graph_of(code, graph.name, words, strides, "" if found.key is None else found.key.digest)
+    if graph.frozen_values:
+        names = graph.input_names
+        frozen = [(at, names[at], value) for at, value in graph.frozen_values.items()]
+        compiled = compiled.inside(lambda entry: refusing(entry, graph.name, frozen))
+    _publish(report, compiled, found, compiler, log, sources)
+    return Made(graph, plan, sources, commented, compiled)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What of a compile goes into the graph cache beside its code. known: how many guards there were before. others:
+    texts for a reader. programs: of each kernel."""
+
+    graph: Graph
+    known: int
+    strides: Any
+    report: reports.CompileReport
+    others: Mapping[str, str]
+    programs: Mapping[str, Program]
+
+
+def _keep(
+    entry: GraphEntry, kept: Kept, loaded: Any, compiler: Compiler, found: graph_cache.Lookup, log: Log
+) -> tuple[GraphCode, graph_cache.Lookup]:
+    """The code, its files in the disk cache, for other processes if it has a key; and what is to be said of it."""
+    reason = log.unsettled[0] if log.unsettled else ""
+    if found.key is not None and not reason:
+        try:
+            whole = replace(
+                likely_values(entry, kept.programs),
+                output_strides=graph_cache.strides_texts(kept.graph, kept.strides),
+                guards=graph_cache.guards_texts(kept.graph, kept.known),
+                report=reports.to_data(kept.report),
+            )
+            check_storable(whole)
+            if compiler.options.debug and (before := found.code.entry if found.code else found.entry):
+                check_same(before, whole, kept.graph.name)
+            code = join_code(whole, write_code(whole, kept.others, compiler, found.key), loaded, compiler)
+            graph_cache.remember(found.key, compiler.cache, code)
+            return code, found
+        except (NotCacheable, TypeError, ValueError) as why:
+            if compiler.options.debug and not isinstance(why, NotCacheable):
+                raise
+            reason = str(why)
+    if found.key is not None:
+        found = graph_cache.Lookup(reason=reason)
+    return join_code(entry, write_code(entry, kept.others, compiler), loaded, compiler), found
+
+
+def _publish(
+    report: reports.CompileReport,
+    compiled: CompiledGraph,
+    found: graph_cache.Lookup,
+    compiler: Compiler,
+    log: Log,
+    sources: Mapping[str, KernelSource] | None = None,
+    said: str = "",
+) -> None:
+    """Hand out the report, with where everything lies. sources: None for a graph from the graph cache. said: of that
+    cache, in place of what the lookup says."""
+    said, hit = said or found.says(hit=sources is None), sources is None
+    if sources is None:
+        sources = {name: kernel.source for name, kernel in compiled.code.entry.kernels.items()}
+    report = replace(
+        report,
+        stage_seconds=dict(log.seconds),
+        wrapper_path=compiled.path,
+        wrapper_source=compiled.text,
+        kernel_paths={name: Path(path) for name, path in compiled.kernels.items()},
+        kernel_sources={name: source.text for name, source in sources.items()},
+        cache_hits=compiled.cache_hits,
+        graph_cache=said,
+        key=found.key,
+    )
+    reports.publish(report, compiler.options.report_dir, compiler.collectors)
+    if hit:
+        logs.show("output_code", report.name, lambda: compiled.text)
+        logs.show("kernel_code", report.name, lambda: _kernel_texts(sources))
+    logs.show("fusion", report.name, lambda: reports.words.fusion_text(report))
+    logs.show("perf_hints", report.name, lambda: reports.words.hints_text(report))
     logs.say("%s", reports.words.summary_line(report))
-    plugins.compile_finished(report)
-    return Made(graph, plan, sources, wrapper, compiled)
+    compiler.plugins.compile_finished(report)
+
+
+def _kernel_texts(sources: Mapping[str, KernelSource]) -> str:
+    """Each text once."""
+    return "\n".join({source.text: None for source in sources.values()})
 
 
 def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> Schedule:
@@ -354,6 +516,7 @@ __all__ = [
     "compile_backend",
     "compile_graph",
     "decompositions",
+    "from_cache",
     "generate",
     "make_compiler",
     "make_graph_code",

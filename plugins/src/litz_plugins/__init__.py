@@ -57,6 +57,7 @@ from litz_plugins.records import (
     TargetOf,
     TargetSpec,
     TemplateSpec,
+    Uncacheable,
     unknown_target,
 )
 from litz_plugins.vetoes import VETOED, Gate, Vetoes
@@ -103,6 +104,7 @@ __all__ = [
     "TargetOf",
     "TargetSpec",
     "TemplateSpec",
+    "Uncacheable",
     "UnknownHookError",
     "Vetoes",
     "__version__",

@@ -32,6 +32,7 @@ from litz_plugins.records import (
     TargetOf,
     TargetSpec,
     TemplateSpec,
+    Uncacheable,
 )
 
 PROJECT = "litz"
@@ -209,6 +210,25 @@ def litz_select_layout(graph: Graph, options: OptionsView, needs: Any, target_of
     target_of: called with a torch.device, gives its `Target`.
     Returns: a plan; nodes that it does not name keep their layout. None: no opinion; all layouts stay
     if nobody has one.
+    """
+
+
+@hookspec
+def litz_cache_fingerprint(options: OptionsView) -> str | Uncacheable | None:
+    """What else a plugin's results hang on: a part of the keys of the graph cache. Since 0.1.
+
+    Called: once a compile, before the graph cache is looked into, of plugins with hooks that may change what a graph
+    becomes. Combined: by plugin; a key has all of them.
+
+    Always in a key without this hook: the versions of the plugin's dist and of torch, the plugin's source files, the
+    values of all options, and the devices' targets. Answer for what is beyond: the content of a file that an option
+    names, a table in the environment, the state of an object. The text is compared, never read. A plugin that has this
+    hook goes by no names of graphs and nodes, and not by the lines or modules that nodes come from, or answers for them
+    too: without it they are part of the key, and equal layers of a model are not found to be equal.
+
+    options: this compile's options.
+    Returns: a text; `Uncacheable` with a reason where graphs must not be kept. None or empty: nothing beyond (a plugin
+    that is an object and was passed in by the caller has to say so, as nobody else knows what it holds).
     """
 
 

@@ -51,6 +51,7 @@ from litz_plugins.records import (
     TargetOf,
     TargetSpec,
     TemplateSpec,
+    Uncacheable,
     unknown_target,
 )
 from litz_plugins.validate import HOOKS, check_hooks
@@ -65,6 +66,19 @@ def _takes_any(node: Any, argument: Any) -> LayoutNeed:
 
 
 OnError = Literal["raise", "disable"]
+
+DECIDING = (
+    "litz_register_decompositions",
+    "litz_register_lowerings",
+    "litz_register_passes",
+    "litz_register_templates",
+    "litz_register_layout_needs",
+    "litz_register_targets",
+    "litz_estimate_runtime",
+    "litz_select_choice",
+    "litz_select_layout",
+)
+"""Hooks that may change what a graph becomes."""
 
 
 @dataclass(frozen=True)
@@ -381,6 +395,19 @@ class Plugins:
         arguments = {"graph": graph, "options": options, "needs": needs, "target_of": target_of}
         return self._first("litz_select_layout", arguments, _one(LayoutPlan))
 
+    # ------------------------------------------------------------------------------------------- hooks: what is cached
+
+    def deciders(self) -> tuple[Source, ...]:
+        """The plugins, other than the built-in ones, that may change what a graph becomes, by name."""
+        names = {impl.plugin for hook in DECIDING for impl in self._implementations(hook)}
+        found = (self._sources[name] for name in sorted(names))
+        return tuple(source for source in found if source.status != "builtin")
+
+    def cache_fingerprints(self, options: OptionsView) -> dict[str, str | Uncacheable]:
+        """What plugins say that their results hang on, by name; those that have the hook and say nothing, with ''."""
+        found: dict[str, str | Uncacheable] = {i.plugin: "" for i in self._implementations("litz_cache_fingerprint")}
+        return found | dict(self._each("litz_cache_fingerprint", {"options": options}, _fingerprint))
+
     # ------------------------------------------------------------------------------------------------ hooks: observers
 
     def compile_started(self, graph: Graph, options: OptionsView) -> None:
@@ -496,6 +523,12 @@ class Plugins:
 
 
 def _anything(result: Any) -> Any:
+    return result
+
+
+def _fingerprint(result: Any) -> str | Uncacheable:
+    if not isinstance(result, (str, Uncacheable)):
+        raise TypeError(f"returned {type(result).__name__}; a text, Uncacheable or None is expected")
     return result
 
 

@@ -225,6 +225,13 @@ class Decision:
         return text
 
 
+@dataclass(frozen=True)
+class Uncacheable:
+    """What `litz_cache_fingerprint` answers where compiled graphs must not be kept for other processes, and why."""
+
+    reason: str
+
+
 Ask = Callable[[Operation, "Target", Program], "tuple[str, Estimate] | None"]
 """What plugins say that an operation takes, and who says so; None where nobody but core knows."""
 
@@ -238,6 +245,10 @@ def _no_attachment(name: str, text: str) -> None:
 
 
 def _no_verdict(name: str, why: str) -> None:
+    pass
+
+
+def _no_doubt(reason: str) -> None:
     pass
 
 
@@ -394,7 +405,9 @@ class ChoiceContext:
     (litz.runtime.cache.Cache). note: takes a Decision (use `record`). attach: takes a file name and a text for the
     graph's report, in place of what had that name; a ".txt" is shown by `litz explain` too, an ".svg" as a picture.
     estimate: what all cost models say of an operation of the program, None where none knows. verdict: takes the name
-    of a way to run the contraction and why it is not offered, not chosen, or chosen: reports show both.
+    of a way to run the contraction and why it is not offered, not chosen, or chosen: reports show both. unsettled:
+    takes the reason why another process may choose otherwise (a measurement that is still to be made): the graph is not
+    kept in the graph cache then.
     """
 
     operation: Operation
@@ -406,6 +419,7 @@ class ChoiceContext:
     attach: Callable[[str, str], None] = _no_attachment
     estimate: Callable[[Operation], Estimate | None] = _not_known
     verdict: Callable[[str, str], None] = _no_verdict
+    unsettled: Callable[[str], None] = _no_doubt
 
     def record(
         self, chosen: str, reason: str, considered: Sequence[tuple[str, float | None]] = (), plugin: str = "core"
@@ -531,7 +545,12 @@ class KernelSource:
 
 @runtime_checkable
 class Codegen(Protocol):
-    """A code generator for one type of device, a part of its `TargetSpec`."""
+    """A code generator for one type of device, a part of its `TargetSpec`.
+
+    One whose `load` asks a context's program for nothing but `hint` says so by an attribute
+    ``loads_from_source = True``: graphs with its kernels can be kept in the graph cache, which keeps no programs. The
+    arguments of a source that comes from there are the names of buffers, and likely values in place of sizes.
+    """
 
     @property
     def language(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,12 +14,12 @@ from litz.contractions.products.offer import KINDS, Offer, offer_gemm
 from litz.contractions.products.rows import offer_rows
 from litz.ir import Attention, AttentionBackward, KernelCall
 from litz.schedule.choices import fits
-from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, TemplateSpec, hookimpl
+from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, TemplateSpec, Uncacheable, hookimpl
 from litz_plugins.records import Choice
 
 from .pool import InProcess, Runner, WorkerPool
 from .race import Forget
-from .results import Counters
+from .results import Counters, known_keys
 from .switches import is_active, is_decided, measures, most_in_one_kernel
 from .timing import Timer
 from .tune import LIBRARY_BACKEND, TEMPLATE_BACKEND, Tuner
@@ -53,6 +54,16 @@ class Autotune:
             OptionSpec("local_cache", bool, True, "keep measurements in litz's disk cache"),
             OptionSpec("remote_cache", str, None, "URL of a Redis server that machines share; unset: none"),
         ]
+
+    @hookimpl
+    def litz_cache_fingerprint(self, options: OptionsView) -> str | Uncacheable | None:
+        """What is looked up hangs on what was measured by then. What is measured is not measured again: a graph in the
+        graph cache keeps what won."""
+        if measures(options) or not options["autotune.search_cache"]:
+            return None
+        if options["autotune.remote_cache"]:
+            return Uncacheable("others may have measured more by the next compile (autotune.remote_cache)")
+        return " ".join(known_keys(Path(options["cache_dir"])))
 
     @hookimpl
     def litz_register_commands(self) -> Mapping[str, Any]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 
 class Display:
     """Shows the problem, how many of its candidates are done, and the best so far; gone when the contest is over."""
 
     def __init__(self, problem: str, candidates: int) -> None:
+        # Fifty modules that a process which measures nothing need not load.
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
         console = Console(stderr=True)
         columns = (TextColumn("litz {task.description}"), BarColumn(20), TextColumn("{task.fields[best]}"))
         self._progress = Progress(

@@ -135,8 +135,13 @@ class LocalStore:
 
     def all_keys(self) -> list[str]:
         """The keys of all records."""
-        folder = self.cache.root / KIND
-        return sorted(p.parent.name for p in folder.glob(f"*/{FILE}")) if folder.is_dir() else []
+        return known_keys(self.cache.root)
+
+
+def known_keys(root: Path) -> list[str]:
+    """The keys of all records in a disk cache."""
+    folder = root / KIND
+    return sorted(p.parent.name for p in folder.glob(f"*/{FILE}")) if folder.is_dir() else []
 
 
 class _Incomplete(Exception):

@@ -87,6 +87,8 @@ class Tuner:
             if known is None:
                 return self._unknown(library if library_allowed else None, offers, context)
             record = known
+        if any(found.reason == OVER_BUDGET for found in record.measured.values()):
+            context.unsettled(f"autotuning has not measured all candidates for {context.operation.name} yet")
         verdict = decide(contest.rivals, record.measured, library_allowed)
         if verdict.name is None and not library_allowed:
             raise self._nothing(context, [(name, found.reason) for name, found in record.measured.items()])

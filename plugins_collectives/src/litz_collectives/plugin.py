@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from litz_plugins import Estimate, LitzError, OptionSpec, OptionsView, Pass, Target, hookimpl
+from litz_plugins import Estimate, LitzError, OptionSpec, OptionsView, Pass, Target, Uncacheable, hookimpl
 
 from .model import Cost, collective_cost
 from .profile import Profile, builtin_profile, read_profile
@@ -59,6 +60,29 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
     if wanted(options):
         found.append(Pass("verify_plan", "schedule", verify_plan, ("reduce_in_place",)))
     return found
+
+
+@hookimpl
+def litz_cache_fingerprint(options: OptionsView) -> str | Uncacheable | None:
+    """The profile by its content, the machine's links, and the source of the user's function. Ranks that compare their
+    plans all have to compile."""
+    if options.get("collectives.verify_plan"):
+        return Uncacheable("the ranks compare their plans while they compile (collectives.verify_plan)")
+    path, name = options.get("collectives.profile"), options.get("collectives.cost")
+    found = [path.read_text() if path is not None and path.is_file() else ""]
+    if name is not None:
+        source = getattr(import_module(name.partition(":")[0]), "__file__", None)
+        if source is None:
+            return Uncacheable(f"nobody knows the source of {name} (collectives.cost)")
+        found.append(Path(source).read_text())
+    if path is None and _communicates():
+        found.append(repr(machine_topology()))
+    return "\n".join(found)
+
+
+def _communicates() -> bool:
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_available() and bool(distributed.is_initialized())
 
 
 @hookimpl

@@ -29,6 +29,13 @@ def litz_register_options() -> Sequence[OptionSpec]:
 
 
 @hookimpl
+def litz_cache_fingerprint(options: OptionsView) -> str | None:
+    """The file of measurements by its content."""
+    path = options["layout.measurements"]
+    return Path(path).read_text() if path is not None and Path(path).is_file() else None
+
+
+@hookimpl
 def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
     if options["layout.pad"] == "never":
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import torch
 
@@ -19,6 +20,9 @@ from litz_plugins import Conversion, Decision, LayoutPlan
 
 LEAST = 0.01
 """Part of the time of convolutions, copies and reads that a plan has to save."""
+
+SAVED = 1 / 64
+"""Share of what a forward saves for its backward that copies of weights may add: a larger one is copied once more."""
 
 
 def make_plan(graph: Graph, problem: Problem, forced: bool = False) -> LayoutPlan:
@@ -40,7 +44,7 @@ def make_plan(graph: Graph, problem: Problem, forced: bool = False) -> LayoutPla
         if labels[at] != traced[at] and node.op == "call_function" and not _is_view(node):
             strides[node.name] = problem.orders[node][labels[at]]
             reasons[node.name] = f"{NAMES[labels[at]]} is cheapest for the graph"
-    conversions = tuple(_saved_too(graph, conversion) for conversion in _conversions(problem, labels))
+    conversions = _saved_as_copied(graph, _conversions(problem, labels))
     saved = f"{before - after:.1f} µs surely saved{' with the backward' if graph.kind == 'forward' else ''}"
     count = sum(label == LAST and node in problem.convolutions for node, label in _calls(problem, labels))
     reason = (
@@ -88,14 +92,41 @@ def _conversions(problem: Problem, labels: tuple[int, ...]) -> list[Conversion]:
     return found
 
 
-def _saved_too(graph: Graph, conversion: Conversion) -> Conversion:
-    """A weight that was copied for the forward is saved for the backward as the copy, so that it is copied once."""
+def _saved_as_copied(graph: Graph, conversions: list[Conversion]) -> tuple[Conversion, ...]:
+    """Weights that were copied for the forward are saved for the backward as the copies, so that they are copied once:
+    the smallest first, while the copies add little to what is saved. The weights themselves are there anyway."""
+    named = {node.name: node for node in graph.module.graph.nodes}
+    nbytes = [_nbytes(graph, named[conversion.tensor]) for conversion in conversions]
+    room = SAVED * sum(_nbytes(graph, node) for node in _saved(graph))
+    found: dict[int, Conversion] = {}
+    for at in sorted(range(len(conversions)), key=nbytes.__getitem__):
+        saved = _saved_too(graph, conversions[at])
+        if saved is not None and nbytes[at] <= room:
+            room -= nbytes[at]
+            found[at] = saved
+    return tuple(found.get(at, conversion) for at, conversion in enumerate(conversions))
+
+
+def _saved(graph: Graph) -> set[torch.fx.Node]:
+    """What a forward makes for its backward alone, views left out."""
+    outputs = {item for at, item in enumerate(graph.outputs) if at not in graph.visible_outputs}
+    nodes = {item for item in outputs if isinstance(item, torch.fx.Node) and item.op == "call_function"}
+    return {node for node in nodes if isinstance(node.meta.get("val"), torch.Tensor) and not _is_view(node)}
+
+
+def _nbytes(graph: Graph, node: torch.fx.Node) -> int:
+    value = node.meta["val"]
+    return prod(graph.hint(size) for size in value.shape) * int(value.dtype.itemsize)
+
+
+def _saved_too(graph: Graph, conversion: Conversion) -> Conversion | None:
+    """The conversion of an input, for the backward as well; None where that saves another tensor, or none."""
     outputs = [at for at, item in enumerate(graph.outputs) if getattr(item, "name", "") == conversion.tensor]
     inputs = [at for at, node in enumerate(graph.placeholders) if node.name == conversion.tensor]
     if not outputs or not inputs or graph.visible_outputs.intersection(outputs):
-        return conversion
+        return None
     if graph.mutated_inputs.intersection(inputs):
-        return conversion
+        return None
     reason = f"{conversion.reason}; and for the backward"
     return replace(conversion, users=(*conversion.users, graph.output_node.name), reason=reason)
 

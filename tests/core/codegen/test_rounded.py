@@ -17,10 +17,10 @@ CODE = """
 import math, sys
 import torch, triton
 import triton.language as tl
-from litz.runtime.triton_helpers import _erf_plus_one, _exp_near, _sigmoid_near, _tanh_plus_one, _exp_below
+from litz.runtime.triton_helpers import _erf_plus_one, _exp_near, _sigmoid_near, _tanh_plus_one, _tanh_slope, _exp_below
 
 @triton.jit
-def run(p, erf, exp, sig, tanh, below, N: tl.constexpr):
+def run(p, erf, exp, sig, tanh, below, slope, N: tl.constexpr):
     x = tl.arange(0, N)
     a = tl.load(p + x)
     tl.store(erf + x, _erf_plus_one(a))
@@ -28,9 +28,10 @@ def run(p, erf, exp, sig, tanh, below, N: tl.constexpr):
     tl.store(sig + x, _sigmoid_near(a))
     tl.store(tanh + x, _tanh_plus_one(a))
     tl.store(below + x, _exp_below(-tl.abs(a)))
+    tl.store(slope + x, _tanh_slope(a))
 
 a = torch.cat([torch.linspace(-12, 12, 65536 - 6), torch.tensor([0.0, -0.0, 1e-30, math.inf, -math.inf, math.nan])])
-found = [torch.empty_like(a) for _ in range(5)]
+found = [torch.empty_like(a) for _ in range(6)]
 run[(1,)](a, *found, a.numel())
 torch.save([a, *found], sys.argv[1])
 """
@@ -53,7 +54,7 @@ def _values(folder: Path) -> object:
 def test_functions_are_as_exact_as_they_say(tmp_path: Path) -> None:
     import torch
 
-    a, erf, exp, sig, tanh, below = _values(tmp_path)  # type: ignore[misc]
+    a, erf, exp, sig, tanh, below, slope = _values(tmp_path)  # type: ignore[misc]
     x = a.double()
     whole = x.isfinite()
 
@@ -64,6 +65,8 @@ def test_functions_are_as_exact_as_they_say(tmp_path: Path) -> None:
     assert bool((relative(exp, x.exp()) <= 2.0**-21 + size * 2.0**-23).all())
     assert bool((relative(sig, x.sigmoid()) <= 2.0**-20 + size * 2.0**-23).all())
     assert bool((relative(tanh, 2 * (2 * x).sigmoid()) <= 2.0**-20 + size * 2.0**-22).all())
+    steep = 1 / x.cosh() ** 2
+    assert bool((relative(slope, steep) <= 2.0**-18 + size * 2.0**-20).all())
     assert bool((relative(below, (-x.abs()).exp()) <= 2.0**-21 + size * 2.0**-23).all())
     want = torch.special.erfc(-x)
     assert float((erf.double() - want).abs()[whole].max()) < 2.0**-21
@@ -73,8 +76,8 @@ def test_functions_are_as_exact_as_they_say(tmp_path: Path) -> None:
 
 
 def test_what_is_not_finite(tmp_path: Path) -> None:
-    _, erf, exp, sig, tanh, _ = _values(tmp_path)  # type: ignore[misc]
-    for found, at_inf, at_minus in ((erf, 2, 0), (exp, float("inf"), 0), (sig, 1, 0), (tanh, 2, 0)):
+    _, erf, exp, sig, tanh, _, slope = _values(tmp_path)  # type: ignore[misc]
+    for found, at_inf, at_minus in ((erf, 2, 0), (exp, float("inf"), 0), (sig, 1, 0), (tanh, 2, 0), (slope, 0, 0)):
         assert float(found[-3]) == at_inf
         assert float(found[-2]) == at_minus
         assert bool(found[-1].isnan())

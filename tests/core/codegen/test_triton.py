@@ -16,14 +16,15 @@ pytest.importorskip("triton")
 
 from litz.codegen.kernel_plan import plan_kernel
 from litz.codegen.triton import TritonCodegen
-from litz.ir import Program, Store
+from litz.ir import Buffer, Layout, Node, Program, Store
 from litz.ir.build import call, cast, const, load, reduce
-from litz.ir.index import loop_var, reduction_var
+from litz.ir.index import PythonMod, loop_var, reduction_var, to_expr
 from litz.runtime.triton_build import Variant
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
 from litz_plugins import CodegenContext, KernelSource
 from support.triton_cases import CASES, Case, make, output
+from support.triton_cases.case import CUDA
 from support.triton_compiled import compile_only
 
 pytestmark = pytest.mark.xdist_group("triton for sm_90")
@@ -236,7 +237,7 @@ def test_mutated_inputs_may_be_unaligned() -> None:
 
 
 GOLDEN_BIAS = """\
-# add: XBLOCK=64, 1 warp
+# add: XBLOCK=64, 2 warps
 #   p0: bf16, read
 #   p1: bf16, read
 #   p2: bf16, written
@@ -251,10 +252,10 @@ def litz_pointwise_add(p0, p1, p2):
     xmask = xindex < 888
     x1 = xindex % 24
     x0 = xindex // 24
-    tmp0 = tl.load(p0 + (24*x0 + x1), xmask).to(tl.float32)
+    tmp0 = tl.load(p0 + xindex, xmask).to(tl.float32)
     tmp1 = tl.load(p1 + x1, xmask).to(tl.float32)
     tmp2 = tmp0 + tmp1
-    tl.store(p2 + (24*x0 + x1), tmp2, xmask)
+    tl.store(p2 + xindex, tmp2, xmask)
 """
 
 
@@ -312,3 +313,77 @@ def test_source_is_data() -> None:
     for name in CASES:
         source: KernelSource = CASES[name]().source
         assert json.loads(json.dumps(source.settings)) == source.settings, name
+
+
+def _loop_text(value: Node, *more: Store) -> str:
+    stores = [Store("o", (i0,), cast(value, bf16)), *more]
+    outputs = [output("o", (64,), bf16), *(output(store.buffer, (64,), f32) for store in more)]
+    return make({"a": torch.empty(64, dtype=bf16)}, outputs, [64], [], stores).source.text
+
+
+def test_the_slope_of_a_tanh_is_as_cheap_as_the_tanh() -> None:
+    bent = call("tanh", cast(load("a", (i0,), bf16), f32))
+    slope = call("sub", const(1, f32), call("mul", bent, bent))
+    text = _loop_text(call("mul", call("add", bent, const(1, f32)), slope))
+    assert "_tanh_slope(" in text
+    assert "_tanh_plus_one(" in text
+    assert "libdevice.tanh" not in text
+    assert "libdevice.tanh" in _loop_text(slope, Store("p", (i0,), bent))
+
+
+def test_what_is_made_of_a_half_value_needs_no_more_than_the_half_value() -> None:
+    """A float32 result of a value that eager has rounded to a half type; one of the value itself is exact."""
+    wide = cast(load("a", (i0,), bf16), f32)
+    curved = call("sigmoid", wide)
+    assert "_sigmoid_near(" in _loop_text(curved, Store("p", (i0,), cast(cast(curved, bf16), f32)))
+    assert "_sigmoid_near(" not in _loop_text(curved, Store("p", (i0,), curved))
+    chosen = call("where", call("gt", curved, const(0.5, f32)), wide, const(0, f32))
+    assert "_sigmoid_near(" not in _loop_text(chosen)
+
+
+def test_a_roll_needs_one_remainder() -> None:
+    rolled = load("a", (PythonMod(i0 - 1, to_expr(64)),), bf16)
+    text = _loop_text(cast(rolled, f32))
+    assert "_remainder_int" not in text
+    assert "(63 + x0) % 64" in text
+
+
+def test_short_runs_that_follow_each_other_are_one_axis() -> None:
+    """Windows of 7 x 7 of an image: 56 neighbours are read through two ranges, 96 are written."""
+    image = Buffer("a", bf16, CUDA, Layout.contiguous((96, 56, 56)), "input")
+    y, dy, x, dx, c = (loop_var(n) for n in range(5))
+    stores = [Store("o", (y, x, dy, dx, c), load("a", (c, y * 7 + dy, x * 7 + dx), bf16))]
+    sizes = [8, 7, 8, 7, 96]
+    inputs = {"a": torch.empty(96, 56, 56, dtype=bf16)}
+    text = make(inputs, [output("o", (8, 8, 7, 7, 96), bf16)], sizes, [], stores, buffers=[image]).source.text
+    assert "YBLOCK" in text.splitlines()[0]
+    assert "xindex // 7" in text or "yindex // 7" in text
+
+
+def test_few_elements_have_a_thread_each() -> None:
+    stores = [Store("o", (i0,), load("a", (i0,), bf16))]
+    case = make({"a": torch.empty(16384, dtype=bf16)}, [output("o", (16384,), bf16)], [16384], [], stores)
+    settings = case.source.settings
+    assert settings["grid"] * settings["num_warps"] * 32 == 16384
+
+
+def test_rows_that_follow_each_other_are_one_run_though_something_goes_by_rows() -> None:
+    value = call("add", load("a", (i0, i1), bf16), load("b", (i1,), bf16))
+    inputs = {"a": torch.empty(64, 197, dtype=bf16), "b": torch.empty(197, dtype=bf16)}
+    text = make(inputs, [output("o", (64, 197), bf16)], [64, 197], [], [Store("o", (i0, i1), value)]).source.text
+    assert "tl.load(p0 + xindex" in text
+    assert "tl.store(p2 + xindex" in text
+
+
+def test_values_of_a_long_row_are_loaded_once_a_block() -> None:
+    def text(columns: int) -> str:
+        x = cast(load("a", (i0, i1), bf16), f32)
+        for name in ("b", "c", "d"):
+            x = call("mul", x, load(name, (i0,), f32))
+        inputs = {"a": torch.empty(8, columns, dtype=bf16), **{n: torch.empty(8) for n in ("b", "c", "d")}}
+        stores = [Store("o", (i0, i1), cast(x, bf16))]
+        return make(inputs, [output("o", (8, columns), bf16)], [8, columns], [], stores).source.text
+
+    assert "YBLOCK: tl.constexpr = 1" in text(50304)
+    assert "YBLOCK" not in text(50257)
+    assert "YBLOCK" not in text(256)

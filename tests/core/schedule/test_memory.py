@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from core.schedule.harness import check, kernel_texts, plan_of
+from core.schedule.harness import GPU, check, kernel_texts, plan_of
 from core.schedule.programs import Writer, call
 from core.schedule.test_dependences import communication
 from litz.execution import IllegalPlan, check_plan
@@ -75,14 +75,14 @@ def test_outputs_keep_their_memory():
 def test_an_output_takes_over_dead_memory():
     """`wide` is dead when `z` is made, after a call, of what `wide` became."""
     w = Writer()
-    w.input("x", 32, 32)
+    w.input("x", 128, 128)
     w.call("wide", torch.ops.aten.cos.default, "x")
-    w.reduce("rows", "sum", (32,), (32,), lambda i, r: w.load("wide", i, r))
+    w.reduce("rows", "sum", (128,), (128,), lambda i, r: w.load("wide", i, r))
     w.call("more", torch.ops.aten.sin.default, "rows")
-    w.pointwise("z", (32, 32), lambda i, j: call("mul", w.load("more", i), w.load("x", i, j)))
+    w.pointwise("z", (128, 128), lambda i, j: call("mul", w.load("more", i), w.load("x", i, j)))
     schedule = check(w.program("z"), w.args())
     assert schedule.memory.reuse["z"] == "wide"
-    assert schedule.memory.peak_bytes < 2 * 32 * 32 * 4, "never both at a time"
+    assert schedule.memory.peak_bytes < 1.1 * 128 * 128 * 4, "never both at a time"
     two = check(w.program("z", "wide"), w.args())
     assert "z" not in two.memory.reuse, "not the memory of another result"
 
@@ -155,6 +155,44 @@ def test_the_order_frees_early():
     assert schedule.memory.peak_bytes < 2 * 512 * 512 * 4
 
 
+def recurring(wide: int, rest: int = 1) -> Writer:
+    """`a` and `b`, then calls of few elements and one of `wide` x 256, then `z`, of the size of `a`."""
+    w = Writer()
+    w.input("x", 256, 256)
+    w.input("s", 8)
+    w.input("w", wide, 256)
+    w.call("a", torch.ops.aten.cos.default, "x")
+    w.call("b", torch.ops.aten.sin.default, "a")
+    w.reduce("r", "sum", (), (256, 256), lambda i, j: w.load("b", i, j))
+    last = w.call("c", torch.ops.aten.mul.Tensor, "s", "r")
+    w.call("big", torch.ops.aten.mul.Tensor, "w", "r")
+    w.reduce("t", "sum", (), (wide, 256), lambda i, j: w.load("big", i, j))
+    for n in range(rest):
+        last = w.call(f"c{n}", torch.ops.aten.mul.Tensor, last, "t")
+    w.reduce("u", "sum", (), (8,), lambda i: w.load(last, i))
+    w.call("z", torch.ops.aten.mul.Tensor, "x", "u")
+    w.reduce("y", "sum", (), (256, 256), lambda i, j: w.load("z", i, j))
+    return w
+
+
+@pytest.mark.parametrize("wide", [512])
+def test_dead_memory_does_not_wait_through_the_peak(wide: int):
+    """What is freed and allocated again leaves its bytes to others in between."""
+    w = recurring(wide)
+    plan = check(w.program("y"), w.args())
+    assert "z" not in plan.memory.reuse
+    assert plan.memory.peak_bytes <= 1.02 * wide * 256 * 4
+
+
+@pytest.mark.parametrize(("rest", "waits"), [(1, True), (80, False)])
+def test_dead_memory_waits_where_there_is_room(rest: int, waits: bool):
+    """No allocation for `z`; but nobody waits through half a model."""
+    w = recurring(8, rest)
+    plan = check(w.program("y"), w.args())
+    assert ("z" in plan.memory.reuse) is waits
+    assert plan.memory.peak_bytes <= 1.02 * 2 * 256 * 256 * 4
+
+
 def test_a_wrong_plan_is_found():
     schedule = plan_of(chain().program("p5"))
     names = schedule.memory.free
@@ -164,3 +202,54 @@ def test_a_wrong_plan_is_found():
     swapped = (schedule.steps[1], schedule.steps[0], *schedule.steps[2:])
     with pytest.raises(IllegalSchedule):
         check_schedule(replace(schedule, steps=swapped))
+
+
+def test_a_backward_begins_with_what_frees_most():
+    """`wide` is needed after what frees the large saved tensor, and before it in the program."""
+    w = Writer()
+    w.input("saved", 512, 512)
+    w.input("x", 512, 256)
+    w.call("wide", torch.ops.aten.cos.default, "x")
+    w.call("more", torch.ops.aten.sin.default, "saved")
+    w.reduce("s", "sum", (), (512, 512), lambda i, j: w.load("more", i, j))
+    w.pointwise("y", (512, 256), lambda i, j: call("mul", w.load("wide", i, j), w.load("s")))
+    program = w.program("y")
+    own = replace(program, dying_inputs=frozenset({"saved"}), owned_inputs=frozenset({"saved"}))
+    plan = plan_of(own)
+    first, second = (next(n for n, step in enumerate(plan.steps) if name in step.writes) for name in ("more", "wide"))
+    assert first < second, "what is put off does not lie beside the saved tensor and what is made of it"
+
+
+def test_a_large_result_waits_for_its_reader_and_a_small_one_does_not():
+    w = Writer()
+    w.input("x", 512, 512)
+    w.input("v", 512)
+    w.call("large", torch.ops.aten.cos.default, "x")
+    w.call("small", torch.ops.aten.cos.default, "v")
+    w.call("other", torch.ops.aten.sin.default, "x")
+    w.call("again", torch.ops.aten.exp.default, "other")
+    w.reduce("s", "sum", (512,), (512,), lambda i, r: w.load("again", i, r))
+    w.call("t", torch.ops.aten.mul.Tensor, "s", "small")
+    w.pointwise("y", (512, 512), lambda i, j: call("mul", w.load("large", i, j), w.load("t", i)))
+    plan = check(w.program("y"), w.args())
+    at = {name: n for n, step in enumerate(plan.steps) for name in step.writes}
+    assert at["large"] > at["t"] and at["small"] < at["other"]
+    assert plan.memory.peak_bytes <= 1.02 * 2 * 512 * 512 * 4
+
+
+@pytest.mark.parametrize(("rows", "kernels"), [(2048, 8), (16, 1)])
+def test_loops_that_share_nothing_are_one_kernel_while_that_makes_little(rows: int, kernels: int):
+    """Eight small copies, each for a call that comes after a larger one: all at once they would be held for long."""
+    w = Writer()
+    w.input("x", rows, 1024)
+    last = "x"
+    for n in range(8):
+        w.input(f"a{n}", 1024)
+        w.pointwise(f"p{n}", (rows, 1024), lambda i, j, n=n: call("exp", w.load(f"a{n}", j)))
+    for n in range(8):
+        w.call(f"s{n}", torch.ops.aten.sin.default, last)
+        last = w.call(f"m{n}", torch.ops.aten.mul.Tensor, f"s{n}", f"p{n}")
+    plan = check(w.program(last), w.args(), GPU)
+    assert len(plan.kernels) == kernels
+    if kernels > 1:
+        assert plan.memory.peak_bytes <= 4 * rows * 1024 * 4

@@ -98,6 +98,15 @@ def beginning_as_traced(
     return call if begins else compiled
 
 
+def storages_shared(examples: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+    """The positions of inputs that lie in one storage, for each storage with several."""
+    tensors = [at for at, value in enumerate(examples) if _is_plain(value)]
+    found: dict[int, list[int]] = {}
+    for at in tensors:
+        found.setdefault(examples[at].untyped_storage()._cdata, []).append(at)
+    return tuple(tuple(positions) for positions in found.values() if len(positions) > 1)
+
+
 def left_to_torch(original: Run) -> Run:
     """`original`, a graph that writes inputs that overlap and returns views of inputs.
 

@@ -8,6 +8,8 @@ compiled graphs: they handle aliases of inputs, duplicate inputs, subclasses, an
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,14 +19,16 @@ import torch
 from torch._ops import OpOverload
 
 from litz.capture import torch_api
-from litz.capture.aliasing import beginning_as_traced, left_to_torch, respecting
-from litz.capture.backward_inputs import SavedTensorHooks, as_traced
+from litz.capture.aliasing import beginning_as_traced, left_to_torch, respecting, storages_shared
+from litz.capture.backward_inputs import SavedTensorHooks, as_traced, traced_inputs
 from litz.capture.fused_attention import fused_attention
 from litz.capture.graph import Graph, Kind, make_graph
+from litz.capture.kept import Facts, GraphStore
 from litz.capture.provenance import named_inputs, origins
 from litz.origin import Origin
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
+_log = logging.getLogger("litz")
 
 
 def compile_with_aot(
@@ -36,6 +40,7 @@ def compile_with_aot(
     graph_passes: Callable[[Graph], Graph] = lambda graph: graph,
     freezing: bool = False,
     eager_random: bool = False,
+    store: GraphStore | None = None,
 ) -> Callable[..., Any]:
     """Compile what dynamo captured.
 
@@ -48,6 +53,8 @@ def compile_with_aot(
     freezing: tell inference graphs what their parameters and buffers hold (`Graph.frozen_values`).
     eager_random: trace the random ops that eager calls; `decompositions` must keep them whole
         (`decompositions.drawn_in_eager`).
+    store: where compiled graphs are kept for other processes; None for nowhere. With it AOTAutograd's cache is asked
+        first, and neither traces nor calls `compile_graph` for what it and the store have.
 
     Returns a callable with positional inputs and a sequence of outputs, or what `gm` returns where that is no flat
     tuple (dynamo's graphs return one, those of make_fx need not). An exception from the passes or compile_graph keeps
@@ -62,6 +69,7 @@ def compile_with_aot(
         graph_passes=graph_passes,
         freezing=freezing,
         eager_random=eager_random,
+        store=store,
     )
     if any(isinstance(value, (list, tuple, dict)) for value in example_inputs):
         return torch_api.flatten_inputs(gm, example_inputs, again)
@@ -80,15 +88,26 @@ def compile_with_aot(
     # Dynamo itself keeps out of the callable returned here, and of all it calls. The backward is called by the
     # autograd engine, possibly in a frame that dynamo traces, and is compiled there too: both have to be guarded.
     backward = torch_api.disable_dynamo(job.backward, "litz compiles the backward graph")
-    compiled = torch_api.aot_compile(
-        gm,
-        example_inputs,
-        forward=job.forward,
-        backward=backward,
-        inference=job.inference,
-        decompositions=decompositions,
-        eager_random=eager_random,
-    )
+    found: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    reason = "nowhere to look" if store is None or freezing else torch_api.why_not_kept(gm)
+    if reason:
+        _log.info("%s is traced, because: %s", job.label, reason)
+    elif store is not None:
+        job.shared = storages_shared(example_inputs)
+        job.kept = True
+        setting = f"{store.setting} {eager_random} {job.shared}"
+        found = torch_api.found_by(gm, setting, partial(job.load, store))
+    with found:
+        compiled = torch_api.aot_compile(
+            gm,
+            example_inputs,
+            forward=job.forward,
+            backward=backward,
+            inference=job.inference,
+            decompositions=decompositions,
+            eager_random=eager_random,
+            kept=job.kept,
+        )
     if job.bits:
         compiled = torch_api.with_lazy_bits(compiled, job.bits)
     if job.written is None and job.rebuilt:
@@ -131,10 +150,21 @@ class _Job:
     owned: frozenset[str] = field(default=frozenset())
     """Those of them that share memory with nothing else."""
     hooks: SavedTensorHooks = field(default_factory=SavedTensorHooks)
+    kept: bool = False
+    """Whether other processes are to find what is compiled."""
+    shared: tuple[Any, ...] = ()
+    """Which of dynamo's inputs lie in one storage."""
+
+    @property
+    def depends_on_places(self) -> bool:
+        """Whether where the inputs lie in memory is part of what was traced, of which torch's cache knows nothing."""
+        writes = self.written is None or bool(self.written and self.shared)
+        return writes or self.counts_from_storage
 
     def inference(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         self._look_at(module)
-        return self._compile(module, example_inputs, "inference", torch_api.static_positions(), None)
+        compiled = self._compile(module, example_inputs, "inference", torch_api.static_positions(), None)
+        return self._keep(partial(compiled) if self.kept else compiled, compiled, self._facts("inference"))
 
     def _look_at(self, module: torch.fx.GraphModule) -> None:
         """Note what AOTAutograd knows only while it has the forward or inference graph compiled."""
@@ -160,7 +190,7 @@ class _Job:
             outputs = zip(module.graph.output_node().args[0], strides, strict=True)  # type: ignore[arg-type]
             moved = {item.name for item, changed in outputs if changed is not None and isinstance(item, torch.fx.Node)}
             self.static_names -= moved
-        return _boxed(self.hooks.watching(compiled))
+        return self._keep(self.hooks.watching(compiled), compiled, self._facts("forward"))
 
     def backward(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         # The partitioner keeps names: a backward input with the name of a forward input is that very tensor, saved.
@@ -169,8 +199,39 @@ class _Job:
         dying = frozenset(position for position, name in enumerate(names) if name in self.passed_on)
         owned = frozenset(position for position, name in enumerate(names) if name in self.owned)
         compiled = self._compile(module, example_inputs, "backward", static, None, dying, owned)
-        compiled = as_traced(compiled, module.graph.find_nodes(op="placeholder"), example_inputs, self.hooks, owned)
-        return _boxed(torch_api.disable_dynamo(compiled, "litz compiled this backward graph"))
+        inputs = traced_inputs(module.graph.find_nodes(op="placeholder"), example_inputs, owned)
+        guarded = torch_api.disable_dynamo(as_traced(compiled, inputs, self.hooks), "litz compiled this backward graph")
+        return self._keep(guarded, compiled, Facts("backward", inputs=inputs))
+
+    def _facts(self, kind: Kind) -> Facts | None:
+        """Of a forward or inference graph; None where other processes cannot use it."""
+        if self.depends_on_places or self.written is None:
+            reason = "where its inputs lie in memory is part of what was traced"
+            _log.info("%s is not kept for processes that do not trace, because %s", self.label, reason)
+            return None
+        return Facts(kind, written=self.written, bits=self.bits)
+
+    def _keep(self, run: Callable[..., Any], compiled: Compiled, facts: Facts | None) -> Compiled:
+        """`run`, which calls `compiled`; for other processes too where the graph is kept."""
+        key = getattr(compiled, "key", "")
+        if self.kept and key and facts is not None:
+            text = replace(facts, unwatched=getattr(compiled, "is_unwatched", False)).as_text()
+            if text is not None:
+                torch_api.keep_as(run, key, text)
+        return _boxed(run)
+
+    def load(self, store: GraphStore, key: str, text: str) -> Compiled | None:
+        """A graph that another process compiled and kept with these facts; None where it cannot be had."""
+        facts = Facts.from_text(text)
+        compiled = None if facts is None else store.load(key, f"{self.label}_{facts.kind}")
+        if facts is None or compiled is None:
+            return None
+        if facts.unwatched:
+            compiled = torch_api.unwatched(compiled)
+        if facts.kind == "backward":
+            return None if facts.inputs is None else _boxed(as_traced(compiled, facts.inputs, self.hooks))
+        self.written, self.bits = facts.written, dict(facts.bits or {})
+        return _boxed(self.hooks.watching(compiled) if facts.kind == "forward" else partial(compiled))
 
     def _compile(
         self,

@@ -8,14 +8,18 @@ contiguous tensors, say.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
 from litz.capture import torch_api
+from litz.capture.size_text import read_size, size_text
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
+Number = Any
+"""A size or stride: a number, or a sympy expression in sizes that may vary; its text where it comes from a file."""
 
 
 class SavedTensorHooks:
@@ -35,59 +39,131 @@ class SavedTensorHooks:
         return call
 
 
-def as_traced(
-    backward: Compiled,
-    nodes: Sequence[torch.fx.Node],
-    examples: Sequence[Any],
-    hooks: SavedTensorHooks,
-    owned: frozenset[int] = frozenset(),
-) -> Compiled:
-    """`backward`, for tensors like those it was compiled for. nodes, examples: its inputs, in FX and fake. owned: those
-    that it may write over, which a hook's author may hold, too."""
-    tensors = [at for at, value in enumerate(examples) if isinstance(value, torch.Tensor)]
-    gradients = [at for at in tensors if torch_api.is_tangent(nodes[at])]
+@dataclass(frozen=True)
+class TracedTensor:
+    """A tensor that a backward was compiled for. at: its position among the inputs. gradient: it is handed to
+    backward(). owned: the backward may write over it, which a hook's author may hold, too."""
+
+    at: int
+    name: str
+    dtype: str
+    device: str
+    size: tuple[Number, ...]
+    stride: tuple[Number, ...]
+    negative: bool
+    conjugated: bool
+    gradient: bool
+    owned: bool
+
+
+@dataclass(frozen=True)
+class BackwardInputs:
+    """What a backward was compiled for. sizes: position of an input that is a number -> the text of its expression."""
+
+    tensors: tuple[TracedTensor, ...]
+    sizes: Mapping[int, str]
+
+    def as_data(self) -> dict[str, Any] | None:
+        """As JSON has it; None where text cannot say a size."""
+        tensors = [asdict(tensor) for tensor in self.tensors]
+        for item in tensors:
+            item |= {name: [_as_text(number) for number in item[name]] for name in ("size", "stride")}
+            if None in (*item["size"], *item["stride"]):
+                return None
+        return {"tensors": tensors, "sizes": {str(at): text for at, text in self.sizes.items()}}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> BackwardInputs:
+        """What `as_data` made. Errors: KeyError and TypeError for other data."""
+        tensors = [
+            TracedTensor(**{**item, "size": tuple(item["size"]), "stride": tuple(item["stride"])})
+            for item in data["tensors"]
+        ]
+        return cls(tuple(tensors), {int(at): text for at, text in data["sizes"].items()})
+
+
+def traced_inputs(
+    nodes: Sequence[torch.fx.Node], examples: Sequence[Any], owned: frozenset[int] = frozenset()
+) -> BackwardInputs:
+    """nodes, examples: a backward's inputs, in FX and fake."""
+    tensors = tuple(
+        TracedTensor(
+            at=at,
+            name=nodes[at].name,
+            dtype=str(value.dtype).removeprefix("torch."),
+            device=str(value.device),
+            size=tuple(map(_expression, value.shape)),
+            stride=tuple(map(_expression, value.stride())),
+            negative=value.is_neg(),
+            conjugated=value.is_conj(),
+            gradient=torch_api.is_tangent(nodes[at]),
+            owned=at in owned,
+        )
+        for at, value in enumerate(examples)
+        if isinstance(value, torch.Tensor) and value.layout == torch.strided
+    )
+    sizes = {at: str(torch_api.sympy_of(value)) for at, value in enumerate(examples) if isinstance(value, torch.SymInt)}
+    return BackwardInputs(tensors, sizes)
+
+
+def as_traced(backward: Compiled, inputs: BackwardInputs, hooks: SavedTensorHooks) -> Compiled:
+    """`backward`, for tensors like those it was compiled for."""
+    gradients = [tensor.at for tensor in inputs.tensors if tensor.gradient]
 
     def call(args: list[Any]) -> Sequence[Any]:
         for at in gradients:
             if args[at] is not None and args[at].is_neg():  # None: a gradient that nobody computed
-                args[at] = _copied(args[at], args[at].stride(), args[at])
+                args[at] = _copied(args[at], args[at].stride(), args[at].dtype, args[at].device)
         if hooks.seen:
-            sizes = _sizes(args, examples)
-            for at in tensors:
-                if args[at] is not None:
-                    unpacked = args[at]
-                    args[at] = _like(unpacked, examples[at], sizes, nodes[at].name)
-                    if at in owned and args[at] is unpacked:
-                        args[at] = unpacked.clone()
+            sizes = {text: args[at] for at, text in inputs.sizes.items()}
+            for tensor in inputs.tensors:
+                unpacked = args[tensor.at]
+                if unpacked is not None:
+                    args[tensor.at] = _like(unpacked, tensor, sizes)
+                    if tensor.owned and args[tensor.at] is unpacked:
+                        args[tensor.at] = unpacked.clone()
         return backward(args)
 
     return call
 
 
-def _like(value: torch.Tensor, example: torch.Tensor, sizes: dict[Any, int], name: str) -> torch.Tensor:
-    size, stride = ([_number(n, sizes) for n in numbers] for numbers in (example.shape, example.stride()))
+def _like(value: torch.Tensor, traced: TracedTensor, sizes: Mapping[str, int]) -> torch.Tensor:
+    size, stride = ([_number(n, sizes) for n in numbers] for numbers in (traced.size, traced.stride))
     if list(value.shape) != size:
-        raise RuntimeError(f"a saved-tensor hook unpacked sizes {list(value.shape)} for {name}, saved with {size}")
-    plain = value.is_neg() == example.is_neg() and value.is_conj() == example.is_conj()
+        raise RuntimeError(
+            f"a saved-tensor hook unpacked sizes {list(value.shape)} for {traced.name}, saved with {size}"
+        )
+    dtype, device = getattr(torch, traced.dtype), torch.device(traced.device)
+    plain = value.is_neg() == traced.negative and value.is_conj() == traced.conjugated
     lies = all(n <= 1 or have == wanted for n, have, wanted in zip(size, value.stride(), stride, strict=True))
-    if plain and lies and value.dtype == example.dtype and value.device == example.device:
+    if plain and lies and value.dtype == dtype and value.device == device:
         return value
-    return _copied(value, tuple(stride), example)
+    return _copied(value, tuple(stride), dtype, device)
 
 
-def _copied(value: torch.Tensor, stride: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+def _copied(value: torch.Tensor, stride: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """The elements in memory of their own, without any bit that says to read them otherwise: who expects one of a
     tensor resolves that, which changes nothing then."""
     one = [1 if step == 0 and n > 1 else n for n, step in zip(value.shape, stride, strict=True)]
-    fresh = torch.empty_strided(one, tuple(stride), dtype=like.dtype, device=like.device)
+    fresh = torch.empty_strided(one, tuple(stride), dtype=dtype, device=device)
     return fresh.copy_(value[tuple(slice(n) for n in one)]).as_strided(value.shape, tuple(stride))
 
 
-def _sizes(args: Sequence[Any], examples: Sequence[Any]) -> dict[Any, int]:
-    """Symbol -> value, of those that are inputs."""
-    pairs = zip(examples, args, strict=True)
-    return {torch_api.sympy_of(example): value for example, value in pairs if isinstance(example, torch.SymInt)}
+def _expression(number: Any) -> Number:
+    return number if isinstance(number, int) else torch_api.sympy_of(number)
 
 
-def _number(value: Any, sizes: dict[Any, int]) -> int:
-    return value if isinstance(value, int) else int(torch_api.sympy_of(value).xreplace(sizes))
+def _as_text(number: Number) -> int | str | None:
+    if isinstance(number, int | str):
+        return number
+    return int(number) if number.is_Integer else size_text(number)
+
+
+def _number(number: Number, sizes: Mapping[str, int]) -> int:
+    if isinstance(number, int):
+        return number
+    if str(number) in sizes:
+        return sizes[str(number)]
+    if isinstance(number, str):
+        return read_size(number, sizes)
+    return int(number.xreplace({symbol: sizes[str(symbol)] for symbol in number.free_symbols}))

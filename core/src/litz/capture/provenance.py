@@ -12,7 +12,11 @@ from dataclasses import replace
 import torch
 
 from litz.capture import torch_api
-from litz.origin import Origin, Provenance
+from litz.capture.graph import Graph
+from litz.origin import ByPosition, Origin, Provenance
+
+POSITION = "litz_position"
+"""In a node's metadata: its position in the graph as captured. Graph passes hand it on with all else that they keep."""
 
 
 def named_inputs(
@@ -50,3 +54,22 @@ def origins(module: torch.fx.GraphModule) -> Mapping[str, Origin]:
     calls = (node for node in module.graph.nodes if node.op not in ("placeholder", "output"))
     found = {node.name: torch_api.origin_of(node) for node in calls}
     return {name: origin for name, origin in found.items() if origin}
+
+
+def mark_positions(graph: Graph) -> None:
+    """Note in the metadata of a captured graph's nodes where they are."""
+    for position, node in enumerate(graph.nodes):
+        node.meta[POSITION] = position
+
+
+def positions_of(graph: Graph) -> Mapping[str, int]:
+    """For the nodes of a graph after its passes, by name: the position of the marked node that each was made from."""
+    return {node.name: node.meta[POSITION] for node in graph.nodes if POSITION in node.meta}
+
+
+def by_position(graph: Graph) -> ByPosition:
+    """The provenance of a captured graph."""
+    known = with_nodes(graph.provenance, graph.module)
+    nodes = tuple(known.nodes.get(node.name, Origin()) for node in graph.nodes)
+    inputs = tuple(known.inputs.get(node.name, "") for node in graph.placeholders)
+    return ByPosition(nodes, inputs, known.outputs)

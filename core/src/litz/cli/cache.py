@@ -1,21 +1,29 @@
-"""`litz cache`: how much the disk cache holds, and emptying it."""
+"""`litz cache`: how much the disk cache holds, emptying it, and why it did not have a graph."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.markup import escape
 
 from litz.cli.common import current_options, make_console, make_table, print_json
+from litz.cli.script import check_script, print_failure, run_script
 from litz.units import size_text
+
+if TYPE_CHECKING:
+    from litz.graph_cache.explain import Miss
+    from litz.report import CompileReport
 
 _DIR = click.option("--dir", "folder", type=click.Path(path_type=Path), help="Another cache than the one in use.")
 
 
 @click.group()
 def cache() -> None:
-    """Look at the disk cache of compiled kernels, or empty it."""
+    """Look at the disk cache of compiled graphs and kernels, or empty it."""
 
 
 @cache.command()
@@ -53,3 +61,54 @@ def clear(folder: Path | None, yes: bool) -> None:
         click.confirm(f"remove everything that litz cached in {path}?", abort=True)
     removed = Cache(path).clear()
     click.echo(f"removed {removed} {'entry' if removed == 1 else 'entries'} from {path}")
+
+
+@cache.command(
+    "explain-miss",
+    short_help="Run a script; say why its graphs were not in the cache.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def explain_miss(script: str, args: Sequence[str], module: bool) -> None:
+    """Run SCRIPT with ARGS, and say of each graph that the graph cache did not have which parts of its key differ from
+    those of the nearest graph that was there, and who sets them.
+
+    What the script compiles is in the cache afterwards, as after any other run. Its cache is that of the environment.
+    """
+    check_script(script, module)
+    from litz import report  # this loads torch
+    from litz.graph_cache import explain
+
+    options = current_options()
+    roots = (options.cache_dir, *(Path(path).expanduser() for path in options.cache_shared))
+    before = explain.kept(roots)
+    with report.collect() as reports:
+        code, failure = run_script(script, args, module)
+    for one in reports:
+        missed = one.key is not None and one.graph_cache.startswith("miss")
+        _explain(one, explain.explain_miss(one.key, explain.read_keys(roots, before)) if missed else None)
+    if not reports:
+        click.echo('no graph was compiled with litz. Is torch.compile(..., backend="litz") in it, and called?')
+    if failure is not None:
+        print_failure(failure)
+    sys.exit(code)
+
+
+def _explain(report: CompileReport, miss: Miss | None) -> None:
+    from litz.graph_cache.explain import shown
+
+    click.echo(f"{report.name}: {report.graph_cache}")
+    if miss is None:
+        return
+    if miss.nearest is None:
+        click.echo("  there is no graph in the cache yet")
+        return
+    if not miss.differences:
+        click.echo(f"  {miss.nearest.digest[:12]} is the same; it was damaged, or has been removed meanwhile")
+    for part in miss.differences:
+        before, now = shown(part)
+        click.echo(
+            f"  {part.name}, set by {part.setter}:\n    {miss.nearest.digest[:12]}  {before}\n    now           {now}"
+        )

@@ -26,21 +26,31 @@ DETAILED = 4
 )
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 @click.option("-v", "--verbose", is_flag=True, help="Every step and decision on its own, and where the source lies.")
+@click.option("--time", "timed", is_flag=True, help="Only where the time of the compiles went, stage by stage.")
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def explain(script: str, args: Sequence[str], module: bool, verbose: bool) -> None:
+def explain(script: str, args: Sequence[str], module: bool, verbose: bool, timed: bool) -> None:
     """Run SCRIPT with ARGS and report every graph that it compiles with litz.
 
     For each graph: its kernels, what was fused and what was not and why, the cost of each step, library calls, and the
-    memory it takes at its peak. Options of litz's go before SCRIPT, all after it is SCRIPT's own.
+    memory it takes at its peak. With --time: the seconds of each stage instead, torch's beside litz's. Options of
+    litz's go before SCRIPT, all after it is SCRIPT's own.
     """
     check_script(script, module)
     from litz import report  # this loads torch
+    from litz.capture.torch_api import torch_seconds
 
+    before = torch_seconds()
     with report.collect() as reports:
         code, failure = run_script(script, args, module)
+    after = torch_seconds()
     console = make_console()
-    _show(reports, console, verbose)
+    if timed:
+        from litz.report.stages import render_stages
+
+        render_stages(reports, None if before is None or after is None else after - before, console)
+    else:
+        _show(reports, console, verbose)
     if not reports:
         console.print(
             'no graph was compiled with litz. Is torch.compile(..., backend="litz") in it, and its result called?'

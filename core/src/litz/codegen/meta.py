@@ -19,6 +19,7 @@ class MetaCodegen:
     """The code generator for the meta device."""
 
     language = "none"
+    loads_from_source = True
 
     def generate(self, kernel: KernelPlan, context: CodegenContext) -> KernelSource:
         """A source that takes no arguments, as there are no addresses."""

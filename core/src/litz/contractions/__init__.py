@@ -5,16 +5,17 @@ from collections.abc import Sequence
 
 from litz_plugins import OptionsView, TemplateSpec
 
-from .attention import backward_offer, decode, library, masked_call, offer, processor, written_offer
-from .products.gemm import OPERANDS
-from .products.library import offer_library_epilogue
-from .products.many_rows import offer_many_rows
-from .products.rows import offer_rows
-from .products.rows_loop import KINDS, offer_rows_loop
-
 
 def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
     """What core offers: attention always, products where nothing is measured."""
+    # Here, as a process that finds its graphs in the cache chooses nothing.
+    from .attention import backward_offer, decode, library, masked_call, offer, processor, written_offer
+    from .products.gemm import OPERANDS
+    from .products.library import offer_library_epilogue
+    from .products.many_rows import offer_many_rows
+    from .products.rows import offer_rows
+    from .products.rows_loop import KINDS, offer_rows_loop
+
     attention = [
         TemplateSpec("attention in blocks", processor.KINDS, processor.offer_blocked),
         TemplateSpec("attention", offer.KINDS, offer.offer_attention),

@@ -5,14 +5,15 @@ In: an ExecutionPlan of a sound Schedule. Out: nothing, or an IllegalPlan that h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from litz.ir import Program
 from litz.ir.verify import Illegal
 from litz.schedule.lifetimes import Lifetimes
-from litz.schedule.schedule import Kernel
+from litz.schedule.schedule import Kernel, Step
 
 from .arena import ALIGNMENT, barred_buffers
-from .in_place import is_owned, same_memory, same_positions
+from .in_place import is_owned, same_memory, same_positions, summed_into
 from .plan import Drop, ExecutionPlan
 
 
@@ -60,7 +61,7 @@ def _memory(plan: ExecutionPlan) -> Iterator[str]:
                     yield f"{name} takes over the memory of {old}, which is not free to give"
                 if program.buffers[old].nbytes != program.buffers[name].nbytes:
                     yield f"{name} takes over the memory of {old}, which has another size"
-                inplace = isinstance(step, Kernel) and step.inplace.get(name) == old
+                inplace = _over(step, program).get(name) == old
                 if lifetimes.last[old] > number or (lifetimes.last[old] == number and not inplace):
                     yield f"{name} takes over the memory of {old} while it is needed"
             holder[home[name]] = name
@@ -68,7 +69,7 @@ def _memory(plan: ExecutionPlan) -> Iterator[str]:
             root = lifetimes.root(name)
             if program.buffers[root].kind != "temporary":
                 continue
-            dying = isinstance(step, Kernel) and name in step.inplace.values()
+            dying = name in _over(step, program).values()
             if root in freed or (root not in home) or (holder[home[root]] != root and not dying):
                 yield f"{step.name} uses {name}, which has no memory then"
         if isinstance(step, Kernel):
@@ -84,6 +85,14 @@ def _memory(plan: ExecutionPlan) -> Iterator[str]:
             freed.add(name)
     for name in program.output_buffers & freed:
         yield f"output {name} is freed"
+
+
+def _over(step: Step, program: Program) -> Mapping[str, str]:
+    """What a step may write over what it reads."""
+    if isinstance(step, Kernel):
+        return step.inplace
+    pair = summed_into(step, program)
+    return {} if pair is None else dict([pair])
 
 
 def _arena(plan: ExecutionPlan) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""Kernels that work in place: they write over a dying buffer that they read at the same positions.
+"""Kernels that work in place: they write over a dying buffer that they read at the same positions. So does a product
+that is added to a matrix.
 
 In: steps in their order and the lifetimes of their memory. Out: the steps, `Kernel.inplace` filled in. What a forward
 saved for a backward alone is such a buffer of the backward's: the gradient of the scores takes over their memory.
@@ -10,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import sympy
+import torch
 
-from litz.ir import Buffer, Extern, Loop, Node, Program, Store
+from litz.ir import Buffer, Extern, Loop, Node, Program, Store, TensorRef
 from litz.ir.index import ZERO, Expr
 from litz.schedule.lifetimes import Lifetimes
 from litz.schedule.schedule import Kernel, Step
@@ -57,6 +59,24 @@ def _in_place_pairs(
                 pairs[new] = old
                 break
     return pairs
+
+
+def summed_into(call: Step, program: Program) -> tuple[str, str] | None:
+    """(the result, the matrix that the product is added to) of an `addmm` whose library call can write the one over
+    the other; None for any other step."""
+    if not isinstance(call, Extern) or call.target != torch.ops.aten.addmm.default or call.kwargs:
+        return None
+    new, old = call.outputs[0], call.args[0]
+    if new is None or call.aliases or not isinstance(old, TensorRef) or old.buffer in _others(call):
+        return None
+    a, b = program.buffers[old.buffer], program.buffers[new]
+    plain = old.is_all_of(a) and a.layout == b.layout and a.dtype == b.dtype and a.device == b.device and _is_plain(a)
+    return (new, old.buffer) if plain else None
+
+
+def _others(call: Extern) -> set[str]:
+    """What an `addmm` multiplies."""
+    return {ref.buffer for ref in call.refs[1:]}
 
 
 def is_owned(program: Program, name: str, lifetimes: Lifetimes) -> bool:

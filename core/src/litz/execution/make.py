@@ -14,6 +14,7 @@ from litz.schedule.schedule import Cases, Kernel, Schedule, Step
 from litz.target import target_of
 from litz_plugins import Decision, Estimate, TargetOf
 
+from .in_place import summed_into
 from .inputs import plan_inputs
 from .memory import plan_memory
 from .plan import ExecutionPlan, MemoryPlan
@@ -21,6 +22,7 @@ from .results import plan_results
 from .tensors import plan_tensors
 
 IN_PLACE = "the kernel that writes the new buffer is the last to read the old one, at the same places"
+SUMMED = "the library adds its product to the old buffer, which nobody else reads"
 
 EstimateOf = Callable[[Step, Program], Estimate | None]
 Note = Callable[[Decision], None]
@@ -45,7 +47,7 @@ def plan_execution(
         program = schedule.program
         targets = {device: target_of(device) for device in devices_of(schedule)}
         steps, memory = plan_memory(program, named(schedule.steps, suffix), targets, enabled)
-        _note_memory(memory, steps, note)
+        _note_memory(program, memory, steps, note)
         results = plan_results(program, steps, memory, targets)
         return ExecutionPlan(
             program,
@@ -94,13 +96,17 @@ def _note_at(note: Note, at: str, decision: Decision) -> None:
     note(replace(decision, subject=f"{decision.subject} at {at}"))
 
 
-def _note_memory(memory: MemoryPlan, steps: Sequence[Step], note: Note) -> None:
+def _note_memory(program: Program, memory: MemoryPlan, steps: Sequence[Step], note: Note) -> None:
     def record(subject: str, chosen: str, reason: str) -> None:
         note(Decision("execution", subject, chosen, reason))
 
     in_place = {new: step.name for step in steps if isinstance(step, Kernel) for new in step.inplace}
+    pairs = {step.name: summed_into(step, program) for step in steps}
+    summed = {pair[0]: name for name, pair in pairs.items() if pair and memory.reuse.get(pair[0]) == pair[1]}
     for new, old in memory.reuse.items():
-        if new in in_place:
+        if new in summed:
+            record(f"{new} over {old} in {summed[new]}", "in place", SUMMED)
+        elif new in in_place:
             record(f"{new} over {old} in {in_place[new]}", "in place", IN_PLACE)
         else:
             record(f"{new} in {old}", "took over memory", "the old buffer is dead and of the same size")

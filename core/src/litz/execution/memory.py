@@ -19,8 +19,14 @@ from litz.schedule.schedule import Kernel, Step
 from litz_plugins import Target
 
 from .arena import NO_ARENA, Arena, plan_arena
-from .in_place import work_in_place
+from .in_place import summed_into, work_in_place
 from .plan import MemoryPlan
+
+LONGEST = 64
+"""Steps for which memory waits at most: some layers of a model. Finding out whether there is room takes as long."""
+
+SLACK = 1 / 64
+"""Share of the peak by which it may rise for allocations that are spared: a scalar more is no reason for one."""
 
 
 def plan_memory(
@@ -53,24 +59,62 @@ def _plan(program: Program, lifetimes: Lifetimes, reuse: dict[str, str], arena: 
 
 def _reuse(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, arena: Arena) -> dict[str, str]:
     """For each buffer the dead one whose memory it takes over. The latest dead first: it is likeliest in the cache.
-    In the arena, which shares bytes by itself, only what works in place."""
+    In the arena, which shares bytes by itself, only what works in place.
+
+    Memory that waits for its next buffer is memory that nobody else gets: it waits only where the peak is not near, and
+    what would have to wait longer is freed, which costs the host less than a kernel's launch."""
     begins, ends = lifetimes.by_step(lifetimes.first), lifetimes.by_step(lifetimes.last)
     dead: dict[tuple[object, Expr], list[str]] = {}
-    reuse: dict[str, str] = {}
-    for number, step in enumerate(steps):
-        if isinstance(step, Kernel):
-            reuse.update(step.inplace)
+    reuse = {new: old for step in steps if isinstance(step, Kernel) for new, old in step.inplace.items()}
+    reuse |= _sums(program, steps, lifetimes, arena)
+    taken = set(reuse.values())
+    room = _Room(lifetimes.held(reuse, arena.offsets))
+    for number in range(len(steps)):
         for name in begins[number]:
             if name in reuse or name in arena.offsets or name in lifetimes.roots:
                 continue
-            stack = dead.get(_memory_key(name, program))
-            if stack:
+            key = _memory_key(name, program)
+            stack = dead.get(key)
+            if not stack:
+                continue
+            if room.hold(program.hint(key[1]), lifetimes.last[stack[-1]] + 1, number):
                 reuse[name] = stack.pop()
-        taken = set(step.inplace.values()) if isinstance(step, Kernel) else set()
+            else:
+                stack.clear()  # those below have been dead for longer still
         for name in ends[number]:
             if name not in taken and name not in arena.offsets and lifetimes.may_be_taken(name):
                 dead.setdefault(_memory_key(name, program), []).append(name)
     return reuse
+
+
+def _sums(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, arena: Arena) -> dict[str, str]:
+    """Results of products that are written over the matrix that they are added to."""
+    found = {}
+    for number, step in enumerate(steps):
+        pair = summed_into(step, program)
+        if pair is None:
+            continue
+        new, old = pair
+        own = program.buffers[new].kind == "temporary" and new not in lifetimes.roots and lifetimes.first[new] == number
+        if own and lifetimes.last[old] == number and lifetimes.may_be_taken(old) and old not in arena.offsets:
+            found[new] = old
+    return found
+
+
+class _Room:
+    """What is left of the peak at each step. In: the bytes that are taken at each."""
+
+    def __init__(self, used: list[int]) -> None:
+        self.used = used
+        self.most = int(max(used, default=0) * (1 + SLACK))
+
+    def hold(self, nbytes: int, begin: int, end: int) -> bool:
+        """Take so many bytes in the steps begin .. end - 1, if there is room in all of them."""
+        if end - begin > LONGEST or any(self.used[at] + nbytes > self.most for at in range(begin, end)):
+            return False
+        for at in range(begin, end):
+            self.used[at] += nbytes
+        return True
 
 
 def _memory_key(name: str, program: Program) -> tuple[object, Expr]:

@@ -13,16 +13,22 @@ import torch
 from litz.ir import Extern, Program
 from litz_plugins import Target
 
+from .plan import MemoryPlan
+
 aten = torch.ops.aten
 
 _OUT = {op.default: op.out for op in (aten.mm, aten.bmm, aten.addmm, aten.baddbmm)}
 
 
-def out_variant(extern: Extern, program: Program, targets: Mapping[torch.device, Target]) -> Callable[..., Any] | None:
+def out_variant(
+    extern: Extern, program: Program, targets: Mapping[torch.device, Target], memory: MemoryPlan
+) -> Callable[..., Any] | None:
     """The op's `out=` form where writing into a planned buffer pays and is the same computation, else None."""
     target = _OUT.get(extern.target)  # type: ignore[call-overload]
     if target is None or len(extern.outputs) != 1 or extern.outputs[0] is None:
         return None
+    if memory.reuse.get(extern.outputs[0]) in extern.reads:
+        return target  # over what it adds to
     if targets[program.buffers[extern.outputs[0]].device].allocator != "pool":
         return None
     # With a dense row-major result the out= form computes in place; otherwise it would copy at the end.

@@ -35,7 +35,7 @@ def plan_results(
     return {
         call.name: tuple(_results(call, program, seen, in_flight))
         for call in calls
-        if out_variant(call, program, targets) is None
+        if out_variant(call, program, targets, memory) is None
     }
 
 

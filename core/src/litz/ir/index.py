@@ -82,10 +82,14 @@ def symbols_in(exprs: tuple[Expr, ...]) -> frozenset[Symbol]:
 
 
 def product(values: Iterable[int | Expr]) -> Expr:
-    result: Expr = ONE
+    """The product of numbers and expressions; of numbers alone, as it mostly is, sympy is not asked."""
+    number, result = 1, None
     for value in values:
-        result = result * value
-    return result
+        if result is None and (isinstance(value, int) or value.is_Integer):
+            number *= int(value)
+        else:
+            result = (sympy.Integer(number) if result is None else result) * value
+    return sympy.Integer(number) if result is None else result
 
 
 def bounds(expr: Expr, ranges: Ranges) -> tuple[Expr | None, Expr | None]:
@@ -258,9 +262,20 @@ def _without_moduli(expr: Expr, divisor: Expr) -> Expr | None:
 def substitute(expr: Expr, mapping: Mapping[Symbol, Expr], ranges: Ranges | None = None) -> Expr:
     """`expr` with each symbol of `mapping` replaced, divisions and moduli simplified again by `ranges`.
 
-    `ranges` are those of the variables that the result is over.
+    `ranges` are those of the variables that the result is over. Remembered: the layers of a model ask the same.
     """
-    return _substituted(expr, mapping, ranges, {})
+    if expr.is_Symbol:
+        return mapping.get(expr, expr)
+    if not expr.args:
+        return expr
+    return _substitute(expr, tuple(mapping.items()), None if ranges is None else tuple(ranges.items()))
+
+
+@lru_cache(maxsize=1 << 15)
+def _substitute(
+    expr: Expr, mapping: tuple[tuple[Symbol, Expr], ...], ranges: tuple[tuple[Symbol, Expr], ...] | None
+) -> Expr:
+    return _substituted(expr, dict(mapping), None if ranges is None else dict(ranges), {})
 
 
 def _substituted(expr: Expr, mapping: Mapping[Symbol, Expr], ranges: Ranges | None, done: dict[Expr, Expr]) -> Expr:
@@ -287,6 +302,7 @@ def _replaced(expr: Expr, mapping: Mapping[Symbol, Expr], ranges: Ranges | None,
     return sympy.expand(result) if result.is_Mul else recombine(result)
 
 
+@lru_cache(maxsize=1 << 15)
 def recombine(expr: Expr) -> Expr:
     """Undo a split that was put together again: c*(x mod n) + c*n*(x // n) is c*x, and so for nested splits."""
     while expr.is_Add and (merged := _recombine_once(expr)) is not None:
@@ -329,6 +345,7 @@ def _wider_modulus(terms: list[Expr], coefficient: Expr, base: Expr, divisor: Ex
     return None
 
 
+@lru_cache(maxsize=1 << 15)
 def flat_index(index: tuple[Expr, ...], stride: tuple[Expr, ...], offset: Expr) -> Expr:
     """The storage offset, in elements, of a multi-dimensional index."""
     total = offset

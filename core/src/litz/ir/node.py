@@ -94,16 +94,21 @@ def intern(op: str, dtype: torch.dtype, args: tuple[Node, ...], attrs: tuple[Any
 def walk(*roots: Node, into: Callable[[Node], bool] | None = None) -> Iterator[Node]:
     """Every node that the roots need, each once, arguments before users. Deep graphs do not recurse. into: false for
     nodes to leave out, with what only they need."""
-    seen: set[Node] = set()
-    stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(roots)]
+    done: set[Node] = set()
+    stack = list(reversed(roots))
     while stack:
-        node, expanded = stack.pop()
-        if expanded:
-            yield node
-        elif node not in seen and (into is None or into(node)):
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend((arg, False) for arg in reversed(node.args) if arg not in seen)
+        node = stack[-1]
+        if node in done or (into is not None and not into(node)):
+            stack.pop()
+            continue
+        waiting = [arg for arg in node.args if arg not in done and (into is None or into(arg))]
+        if waiting:
+            waiting.reverse()
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        done.add(node)
+        yield node
 
 
 def uncast(node: Node) -> Node:

@@ -178,16 +178,21 @@ class LoweringContext:
         """Does a loop of this program write the buffer?"""
         return name in self._computed
 
-    def mark(self) -> tuple[Any, ...]:
-        """The state of the program, for `rollback`."""
-        return len(self.operations), len(self.buffers), dict(self._copies), dict(self._writes)
+    def mark(self) -> tuple[int, int, int]:
+        """The state of the program, for `rollback`: how much there is of what only grows."""
+        return len(self.operations), len(self.buffers), len(self._copies)
 
-    def rollback(self, mark: tuple[Any, ...]) -> None:
+    def rollback(self, mark: tuple[int, int, int]) -> None:
         """Drop what was made since `mark` was taken: the lowering gave up."""
-        operations, buffers, self._copies, self._writes = mark
+        operations, buffers, copies = mark
+        for operation in self.operations[operations:]:
+            for name in operation.writes:
+                self._writes[name] -= 1
         del self.operations[operations:]
-        for name in list(self.buffers)[buffers:]:
-            del self.buffers[name]
+        while len(self._copies) > copies:
+            self._copies.popitem()
+        while len(self.buffers) > buffers:
+            name, _ = self.buffers.popitem()
             self.contents.forget(name)
             self.constants.pop(name, None)
 
@@ -340,7 +345,7 @@ class LoweringContext:
                 return found
             # A copy of a buffer is good until the buffer is written again.
             name = value.buffer.name
-            key: tuple[Any, ...] = (name, value.index, value.size, wanted, self._writes.get(name))
+            key: tuple[Any, ...] = (name, value.index, value.size, wanted, self._writes.get(name, 0))
         else:
             assert isinstance(value, Computed)
             key = (value.value, value.size, value.device, wanted)

@@ -81,6 +81,7 @@ class _Lowerer:
         self.ctx, self.lowerings, self.note, self.gate = ctx, lowerings, note, gate
         ctx.lowerings = lowerings
         self.graph = graph = ctx.graph
+        self.owner_of = torch_api.memory_owners(graph.nodes).__getitem__
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Any] = []
         # What is written in place may not be read later through a tensor that is not a view of it in eager.
@@ -95,8 +96,8 @@ class _Lowerer:
             for position, item in enumerate(graph.outputs)
             if isinstance(item, torch.fx.Node) and self.updated_input(position, item) is None
         ]
-        self.returned = {torch_api.memory_owner(item) for item in outputs}
-        self.viewed = {torch_api.memory_owner(item) for item in outputs if item is not torch_api.memory_owner(item)}
+        self.returned = {self.owner_of(item) for item in outputs}
+        self.viewed = {self.owner_of(item) for item in outputs if item is not self.owner_of(item)}
         self.materials: dict[tuple[torch.fx.Node, tuple[Expr, ...]], TensorRef] = {}
         self.resolutions: dict[torch.fx.Node, View] = {}
         self.ones: dict[Expr, bool] = {}
@@ -122,7 +123,7 @@ class _Lowerer:
             if isinstance(value, Tensor) and node in self.returned and not self.is_placed(node, value):
                 value = self.placed(node, value)
             if isinstance(value, View):
-                self.owners.setdefault(value.buffer.name, torch_api.memory_owner(node))
+                self.owners.setdefault(value.buffer.name, self.owner_of(node))
             if node in self.written_nodes:
                 if isinstance(value, Computed):
                     value = self.ctx.copy(value, self.ctx.meta_strides(value.size))
@@ -174,7 +175,7 @@ class _Lowerer:
             or (isinstance(value, View) and value.is_whole)
         ):
             return value
-        owner = torch_api.memory_owner(node)
+        owner = self.owner_of(node)
         if owner is not node and (owner in self.returned or owner in self.written_nodes):
             return value
         if self.note is not None:
@@ -334,7 +335,7 @@ class _Lowerer:
         here (a flip, say, is read through), it is made one."""
         source = node.args[0]
         assert isinstance(source, torch.fx.Node)
-        owner = torch_api.memory_owner(source)
+        owner = self.owner_of(source)
         value = self.values[owner]
         if owner.op != "call_function" or not isinstance(value, Tensor):
             return args
@@ -375,7 +376,7 @@ class _Lowerer:
 
     def updated_input(self, position: int, item: torch.fx.Node) -> torch.fx.Node | None:
         """The input whose new value an output is, or is a view of, where the user gets a view of that input."""
-        return self.updates.get(torch_api.memory_owner(item)) if position in self.graph.rebuilt_outputs else None
+        return self.updates.get(self.owner_of(item)) if position in self.graph.rebuilt_outputs else None
 
     def output(self, item: Any, position: int) -> Any:
         """What the program returns for an output of the graph."""
@@ -385,10 +386,10 @@ class _Lowerer:
         stride = _strides(item)
         updated = self.updated_input(position, item)
         if updated is not None and self.values[updated].dtype == value.dtype:
-            offset = _offset(item) - _offset(torch_api.memory_owner(item))
+            offset = _offset(item) - _offset(self.owner_of(item))
             return TensorRef(self.values[updated].buffer.name, Layout(value.size, stride, offset))
         if isinstance(value, View) and self.owns(item, value):
-            owner = torch_api.memory_owner(item)
+            owner = self.owner_of(item)
             home = self.values[owner]
             if isinstance(home, View) and home.buffer is value.buffer and _lies_as_in_eager(owner, home):
                 # A view lies where its metadata says. With symbolic sizes that may be more than its index shows.
@@ -411,7 +412,7 @@ class _Lowerer:
             if isinstance(found, TensorRef) and found.is_all_of(self.ctx.buffers[found.buffer]):
                 sharing.setdefault(found.buffer, {}).setdefault(item, []).append(at)
         for nodes in sharing.values():
-            first = next((node for node in nodes if node is torch_api.memory_owner(node)), next(iter(nodes)))
+            first = next((node for node in nodes if node is self.owner_of(node)), next(iter(nodes)))
             for node, positions in nodes.items():
                 if node is not first:
                     ref = self.another(outputs[positions[0]])
@@ -431,7 +432,7 @@ class _Lowerer:
 
     def owns(self, node: torch.fx.Node, value: View) -> bool:
         """Whether the memory that the node's tensor lies in is the node's in eager, too."""
-        return self.owners.get(value.buffer.name, torch_api.memory_owner(node)) is torch_api.memory_owner(node)
+        return self.owners.get(value.buffer.name, self.owner_of(node)) is self.owner_of(node)
 
     def is_placed(self, node: torch.fx.Node, value: Tensor) -> bool:
         """Whether the memory of a node that goes to the caller, itself or in views, is good for that as it is."""

@@ -9,6 +9,7 @@ from . import words
 from .collect import Collectors, collect, collectors, publish
 from .report import CompileReport, make_report
 from .step import Step
+from .stored import from_data, to_data
 from .write import report_text, write_report_dir
 
 __all__ = [
@@ -17,9 +18,11 @@ __all__ = [
     "Step",
     "collect",
     "collectors",
+    "from_data",
     "make_report",
     "publish",
     "report_text",
+    "to_data",
     "words",
     "write_report_dir",
 ]

@@ -20,12 +20,11 @@ from litz.ir import Collective, KernelCall, Loop, Program, Template, Wait
 from litz.ir.communication import flights
 from litz.ir.dtypes import short
 from litz.ir.operation import storage_roots
-from litz.origin import origin_text
 from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Decision, Estimate, Gate, Target
 
 from .communication import rows_of
-from .step import Step
+from .step import Step, origin_fields
 from .streams import Realised, Timeline, simulate
 
 JSON_VERSION = 1
@@ -46,7 +45,8 @@ class CompileReport:
     kernels that were not built because the cache had them, if only since they were tuned a moment ago. contractions:
     what runs each, and why nothing else does. attachments: what plugins add, file name -> text. realised: measured
     times of collectives by step, where someone profiled a run. taken, left_out: keys of the decisions that the option
-    `veto` can leave out, and of those that it did. plan, program: the nouns.
+    `veto` can leave out, and of those that it did. graph_cache: "hit KEY", "miss KEY", "not cacheable because ..." or
+    "off"; key: of the graph cache. plan, program: the nouns; None in the report of a graph from the graph cache.
     """
 
     name: str
@@ -73,6 +73,8 @@ class CompileReport:
     realised: Mapping[str, Realised] = field(default_factory=dict)
     taken: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    graph_cache: str = ""
+    key: Any = None
     plan: ExecutionPlan | None = None
     program: Program | None = None
 
@@ -142,6 +144,7 @@ class CompileReport:
             "attachments": dict(self.attachments),
             "taken": list(self.taken),
             "left_out": list(self.left_out),
+            "graph_cache": self.graph_cache,
         }
 
     def _communication(self) -> list[dict[str, Any]]:
@@ -219,9 +222,7 @@ def _step(step: Any, program: Program, estimate: Estimate | None, waits_for: tup
         what=step.target_name if loop is None else _ranges(loop, program),
         fused=tuple(getattr(step, "fused", ())),
         origins=tuple(step.origins),
-        modules=tuple(dict.fromkeys(origin.module for origin in came_from if origin.module)),
-        places=tuple(dict.fromkeys(f"{origin.file}:{origin.line}" for origin in came_from if origin.file)),
-        origin=origin_text(came_from),
+        **origin_fields(came_from),
         reads=tuple(step.reads),
         writes=tuple(step.writes),
         estimate=estimate,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from litz.origin import Origin, origin_text
 from litz_plugins import Estimate
 
 
@@ -55,3 +58,13 @@ class Step:
         if self.kind != "kernel":
             return self.what
         return " + ".join(self.origins or self.fused) or self.what
+
+
+def origin_fields(origins: Sequence[Origin]) -> dict[str, Any]:
+    """A step's `modules`, `places` and `origin`, for what it comes from."""
+    modules = tuple(dict.fromkeys(origin.module for origin in origins if origin.module))
+    places = tuple(dict.fromkeys(f"{origin.file}:{origin.line}" for origin in origins if origin.file))
+    return {"modules": modules, "places": places, "origin": origin_text(origins)}
+
+
+NOWHERE = origin_fields(())

@@ -245,6 +245,8 @@ def _print_facts(report: CompileReport, console: Console, verbose: bool) -> None
         stages = ", ".join(f"{name} {seconds:.2f}" for name, seconds in report.stage_seconds.items())
         hits = f"; {count_text(report.cache_hits, 'kernel')} from the cache" if report.cache_hits else ""
         facts.append(("compile", f"{report.compile_seconds:.2f} s: {stages}{hits}"))
+    if report.graph_cache:
+        facts.append(("graph cache", report.graph_cache))
     if verbose and report.plugins:
         facts.append(("plugins", ", ".join(report.plugins)))
     grid = Table.grid(padding=(0, 2))

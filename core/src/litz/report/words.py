@@ -15,12 +15,14 @@ NOTHING = "nothing"
 
 
 def summary_line(report: CompileReport) -> str:
-    """ "graph0_forward: 50 loops in 22 kernels, 19 library calls; 1.8 MiB; compiled in 2.85 s"."""
+    """ "graph0_forward: 50 loops in 22 kernels, 19 library calls; 1.8 MiB; compiled in 2.85 s"; or "found in the
+    graph cache in 0.02 s"."""
+    done = "found in the graph cache" if report.graph_cache.startswith("hit") else "compiled"
     parts = [
         f"{count_text(report.loops_before, 'loop')} in {count_text(report.kernels_after, 'kernel')}, "
         f"{count_text(sum(report.externs.values()), 'library call')}",
         f"about {time_text(report.total_us)}" if report.timed else f"{size_text(report.total_bytes)} read and written",
-        f"compiled in {report.compile_seconds:.2f} s",
+        f"{done} in {report.compile_seconds:.2f} s",
     ]
     parts += [f"{count_text(report.cache_hits, 'kernel')} from the cache"] if report.cache_hits else []
     return f"{report.name}: {'; '.join(parts)}"

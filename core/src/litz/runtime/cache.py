@@ -6,6 +6,9 @@ of their SHA-256 sums. Nothing in it is unpickled, and nothing is used that the 
 entry; a lock spares two processes from building the same, and where it cannot be had both build. Readers check the sums
 once a process, and an entry that does not match is thrown away and built anew.
 
+Where it holds more than it may, what was not used for longest makes room. Caches that are only read may lie under it: a
+team's, or a container image's.
+
 A cache that cannot be used (read-only, full, a file where a folder should be) costs one warning: what is missing is
 built in a temporary folder.
 """
@@ -30,7 +33,8 @@ from filelock import FileLock, Timeout
 
 from litz.errors import CacheError
 
-from . import manifest
+from . import artifacts, manifest
+from .cache_limit import SIZES, Limit, use
 from .peers import Peers
 
 PATIENCE = 10.0
@@ -54,14 +58,24 @@ class Cache:
     """Entries under `root`. With `enabled=False` every entry is built in a temporary folder and never found again.
 
     hits, misses: how many entries `build` has found, and made or taken from a peer.
-    peers: the other ranks of a job, who may have built what is not there.
+    peers: the other ranks of a job, who may have built what is not there. limit: bytes that it may hold, 0 for no limit
+    (`litz.runtime.cache_limit`). shared: caches that are looked into after it, and never written to.
     CacheError if no temporary folder can be made.
     """
 
-    def __init__(self, root: Path, enabled: bool = True, peers: Peers | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        enabled: bool = True,
+        peers: Peers | None = None,
+        limit: int = 0,
+        shared: Sequence[Path] = (),
+    ) -> None:
         self._peers = peers or Peers(lambda: None)
         self._scratch = None if enabled else _temporary()
         self.root = Path(root) if self._scratch is None else Path(self._scratch.name)
+        self._limit = Limit(self.root, limit if enabled else 0)
+        self._shared = tuple(Path(path) for path in shared) if enabled else ()
         self._checked: set[Path] = set()
         self._spare: list[Cache] = []  # this and the lock are shared with `counted` copies
         self._giving_up = threading.Lock()
@@ -75,13 +89,17 @@ class Cache:
 
     def find(self, kind: str, key: str, needs: Sequence[str] = ()) -> Path | None:
         """The folder of an entry that is there, undamaged, and has the files that are needed, else None."""
-        folder = self.root / kind / key
+        places = (self.root, *self._shared)
+        return next(filter(None, (self._find(root / kind / key, needs) for root in places)), None)
+
+    def _find(self, folder: Path, needs: Sequence[str]) -> Path | None:
         if folder in self._checked and all((folder / name).is_file() for name in (manifest.FILE, *needs)):
             return folder
         self._checked.discard(folder)
         if not manifest.holds(folder, needs):
             return None
         self._checked.add(folder)
+        use(folder)
         return folder
 
     def build(
@@ -96,6 +114,7 @@ class Cache:
         found = self.find(kind, key, needs)
         if found is not None:
             self.hits += 1
+            artifacts.record(kind, key, found)
             return found
         if self._spare:
             return self._in_spare(kind, key, make, needs)
@@ -107,6 +126,8 @@ class Cache:
             self.aside(cause)
             return self._in_spare(kind, key, make, needs)
         self._checked.add(folder)
+        if self._scratch is None:
+            artifacts.record(kind, key, folder)
         return folder
 
     def aside(self, why: BaseException) -> Cache:
@@ -144,6 +165,7 @@ class Cache:
                 self._fill(kind, key, make, needs, scratch)
                 manifest.write(scratch)
                 _put(scratch, folder, needs)
+                self._limit.written(folder)
                 self.misses += 1
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -194,6 +216,7 @@ class Cache:
             (folder.parent / f".{folder.name}.lock").unlink(missing_ok=True)
         for left in (path for kind in self._kinds() for path in _listed(kind) if _SCRATCH.fullmatch(path.name)):
             _remove(left)
+        (self.root / SIZES).unlink(missing_ok=True)
         self._checked.clear()
         return len(entries)
 

@@ -32,6 +32,7 @@ class CompiledGraph:
     `ranged` does what `entry` does with a range around each step, for calls under a profiler. `sites`: for the path of
     a text that is run, where its steps are; asked where something was raised. `inputs`: what the user calls them, by
     name.
+    `key` is under which the graph cache has it, '' where it has not; `code` is what equal graphs share.
     """
 
     name: str
@@ -41,6 +42,8 @@ class CompiledGraph:
     kernels: Mapping[str, str] = field(default_factory=dict)
     output_strides: Sequence[tuple[Any, ...] | None] | None = None
     cache_hits: int = 0
+    key: str = ""
+    code: Any = field(default=None, repr=False, compare=False)
     ranged: Entry | None = None
     sites: Callable[[str], Sequence[Site]] = lambda path: ()
     inputs: Mapping[str, str] = field(default_factory=dict)

@@ -7,8 +7,6 @@ shared objects, cubins): load only what you would run.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import importlib
 import importlib.metadata
 import json
@@ -27,6 +25,7 @@ from litz_plugins import KernelSource, Target
 from . import manifest
 from .compiled_graph import Entry, load_wrapper
 from .pool import shared_pool
+from .stored import imported, path_of, read_tensors, write_tensors
 from .wrapper_support import resolved, support
 
 FORMAT, VERSION = "litz-package", 2
@@ -35,9 +34,6 @@ LARGEST_MANIFEST = 1 << 26
 """Bytes: it has a line for each weight and size."""
 AGAIN = "write it anew here, with litz.aot_compile"
 """What to do about a package that cannot be used."""
-ALIGNMENT = 64
-"""Bytes at whose multiples a tensor starts in the file of weights."""
-
 
 Pack = Callable[[KernelSource, Path, Path], tuple[str, Mapping[str, Any]]]
 """Puts what a kernel's launch needs into a folder, and what all kernels need into another; returns the name of the
@@ -89,42 +85,13 @@ def write_package(contents: Contents, folder: Path, pack: Pack) -> None:
         "torch": str(torch.__version__),
         "packing": contents.packing,
         "device": _facts(contents.target, contents.packing),
-        "tensors": _write_tensors(tensors, folder / WEIGHTS),
-        "functions": {k: _path_of(v) for k, v in contents.objects.items() if not isinstance(v, torch.Tensor)},
+        "tensors": write_tensors(tensors, folder / WEIGHTS),
+        "functions": {k: path_of(v) for k, v in contents.objects.items() if not isinstance(v, torch.Tensor)},
         "kernels": kernels,
         **contents.facts,
         "sums": manifest.sums(folder),
     }
     (folder / MANIFEST).write_text(json.dumps(data, indent=1))
-
-
-def _write_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, Any]:
-    """The tensors' elements one after the other; returns where each lies."""
-    found: dict[str, Any] = {}
-    with path.open("wb") as file:
-        for name, tensor in tensors.items():
-            file.write(bytes(-file.tell() % ALIGNMENT))
-            # A dense copy in the order of its strides, so that what comes back has them too.
-            order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
-            dense = tensor.detach().permute(order).contiguous()
-            found[name] = {
-                "at": file.tell(),
-                "dtype": str(tensor.dtype).removeprefix("torch."),
-                "size": list(dense.shape),
-                "order": order,
-                "device": str(tensor.device),
-            }
-            file.write(dense.cpu().reshape(-1).view(torch.uint8).numpy().tobytes() if dense.numel() else b"")
-    return found
-
-
-def _path_of(value: Any) -> str:
-    """Where to import an object from. PackageError for what has no such place."""
-    path = f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', '')}"
-    with contextlib.suppress(ImportError, AttributeError, ValueError):
-        if _imported(path) is value:
-            return path
-    raise PackageError(f"the graph calls {value!r}, which has no name in a module", todo="compile it just in time")
 
 
 # Loading.
@@ -196,8 +163,8 @@ class Package:
 
     def __init__(self, folder: Path, data: Mapping[str, Any]) -> None:
         self.folder, self._data = folder, data
-        tensors = _read_tensors(data["tensors"], folder / WEIGHTS)
-        functions = {name: _imported(path) for name, path in data["functions"].items()}
+        tensors = read_tensors(data["tensors"], folder / WEIGHTS)
+        functions = {name: imported(path) for name, path in data["functions"].items()}
         launchers = {name: self._launcher(name, kernel) for name, kernel in data["kernels"].items()}
         namespace = {**support(shared_pool()), **tensors, **functions, **launchers}
         self.state = {item["name"]: tensors[item["name"]] for item in data["inputs"] if item["kind"] == "state"}
@@ -286,22 +253,3 @@ class Package:
 
 def _value(text: int | str, sizes: Mapping[str, int]) -> int:
     return text if isinstance(text, int) else int(eval(text, {"math": math}, dict(sizes)))
-
-
-def _imported(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
-
-
-def _read_tensors(places: Mapping[str, Any], path: Path) -> dict[str, torch.Tensor]:
-    if not places:
-        return {}
-    data = torch.frombuffer(bytearray(path.read_bytes() or b"\0"), dtype=torch.uint8)
-    found = {}
-    for name, place in places.items():
-        dtype = getattr(torch, place["dtype"])
-        nbytes = math.prod(place["size"]) * dtype.itemsize
-        flat = data[place["at"] : place["at"] + nbytes].clone().view(dtype)
-        back = [place["order"].index(dim) for dim in range(len(place["order"]))]
-        found[name] = flat.view(place["size"]).permute(back).to(place["device"])
-    return found

@@ -354,6 +354,12 @@ def _tanh_plus_one(a):
 
 
 @triton.jit
+def _tanh_slope(u):
+    less = _tanh_plus_one(-tl.abs(u))  # 1 - tanh(abs(u)), which is right also where it is near 0
+    return less * (2.0 - less)
+
+
+@triton.jit
 def _erf_plus_one(a):
     size = tl.abs(a)
     # Not a number, or infinite, it is in the product with `size`.

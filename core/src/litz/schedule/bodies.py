@@ -5,6 +5,7 @@ Only what is exact for every value, NaN and signed zeros among them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -67,11 +68,26 @@ def simplify(node: Node) -> Node:
         return _folded(node)
     if node.op in ("mul", "div") and _is_const(node.args[1], 1):
         return node.args[0]
+    if node.op == "div" and (inverse := _exact_inverse(node.args[1])) is not None:
+        return build.call("mul", node.args[0], inverse)
     if node.op == "mul" and _is_const(node.args[0], 1):
         return node.args[1]
     if node.op == "sub" and _is_const(node.args[1], 0):
         return node.args[0]
     return node
+
+
+def _exact_inverse(node: Node) -> Node | None:
+    """One over a power of two, where that is a normal number of the type: a product with it is the quotient, rounded
+    once as well."""
+    if node.op != "const" or not node.dtype.is_floating_point or not node.attrs[0]:
+        return None
+    mantissa, exponent = math.frexp(node.attrs[0])
+    if abs(mantissa) != 0.5 or not math.isfinite(node.attrs[0]):
+        return None
+    limits = torch.finfo(node.dtype)
+    least, most = math.frexp(limits.tiny)[1], math.frexp(limits.max)[1]
+    return build.const(1 / node.attrs[0], node.dtype) if least <= 2 - exponent <= most else None
 
 
 def _is_const(node: Node, value: int) -> bool:

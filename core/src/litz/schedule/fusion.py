@@ -22,6 +22,7 @@ from .contracted import ContractedGraph
 from .dependences import dependences
 from .estimate import Cost, CostModel, deciding
 from .fusion_size import exceeds, too_large
+from .lifetimes import held_bytes
 from .merge import merge
 from .schedule import Kernel, Step
 
@@ -35,6 +36,12 @@ NEIGHBOURS = 12
 
 LEAST_GAIN = 0.05
 """Of the time of the smaller one of two loops: below that, fusing them is not worth what it may cost."""
+
+WAITING = 1 / 4
+"""Share of the peak of what is held: so much may what a kernel makes take, of loops joined for their launch alone."""
+
+WAITING_BYTES = 4 << 20
+"""So much may it take anyway."""
 
 
 @dataclass
@@ -79,6 +86,7 @@ class _Fusion:
         loops = {place[loop.name]: loop for loop in program.loops}
         self.groups = {position: self._group(position, loop, (loop.name,)) for position, loop in loops.items()}
         self.heap: list[tuple[float, int, int, int, int]] = []
+        self.held: int | None = None
 
     def _group(self, position: int, loop: Loop, members: tuple[str, ...], cost: Cost | None = None) -> _Group:
         outer = self.costs.hint(loop.numel)
@@ -238,10 +246,29 @@ class _Fusion:
         for numbers in alike.values():
             current = numbers[0]
             for number in numbers[1:]:
-                if self._try(current, number, related=False):
+                if not self._waits_too_long(current, number) and self._try(current, number, related=False):
                     current = min(current, number)
                 else:
                     current = number
+
+    def _waits_too_long(self, first: int, second: int) -> bool:
+        """Would what the two make, most of it long before anyone reads it, be a large part of what is held anyway?"""
+        a, b = self.groups[first], self.groups[second]
+        made = sum(self._kept_bytes(group.loop) for group in (a, b))
+        if made <= WAITING_BYTES or made <= WAITING * self._held():
+            return False
+        self._record(a, b, False, "what they make would wait in memory for its readers", None)
+        return True
+
+    def _kept_bytes(self, loop: Loop) -> int:
+        buffers = (self.program.buffers[name] for name in set(loop.writes))
+        return sum(self.costs.hint(b.nbytes) for b in buffers if b.kind == "temporary")
+
+    def _held(self) -> int:
+        """The peak of what is held with the loops as they are before any of them is joined for its launch alone."""
+        if self.held is None:
+            self.held = held_bytes(self.program, self.steps())
+        return self.held
 
 
 def _comparable(a: _Group, b: _Group) -> bool:

@@ -237,9 +237,18 @@ class Body:
     """The value that a pointwise loop stores, as a function of the position that is read. dims: for each variable, the
     dimension of the position that it is; None for one that is always 0."""
 
-    store: Store
+    loop: Loop
     dims: Mapping[Symbol, int | None]
-    origins: tuple[str, ...] = ()
+
+    @property
+    def store(self) -> Store:
+        """The loop's only one."""
+        return self.loop.stores[0]
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """The loop's."""
+        return self.loop.origins
 
     @staticmethod
     def of(loop: Loop) -> Body | None:
@@ -256,7 +265,7 @@ class Body:
                 dims[expr] = dim
             elif not (expr.is_Integer or (expr.is_Symbol and dims.get(expr, 0) is None)):
                 return None
-        return Body(store, dims, loop.origins) if len(dims) == len(loop.ranges) else None
+        return Body(loop, dims) if len(dims) == len(loop.ranges) else None
 
     def into(self, reader: Loop) -> Loop:
         """The reader with every load of the buffer replaced by the value. TooComplex if that reads too much."""
@@ -267,14 +276,25 @@ class Body:
         def value(node: Node) -> Node | None:
             if node.buffer != self.store.buffer:
                 return None
-            new = self.at(node, extents)
-            found.update(each for each in walk(new) if each.op == "load")
+            if self.reads_as_written(node, extents):
+                new = self.store.value
+                found.update(self.loop.loads)
+            else:
+                new = self.at(node, extents)
+                found.update(each for each in walk(new) if each.op == "load")
             if len(found) > before + MAX_LOADS:
                 raise TooComplex(f"{reader.name} would have more than {MAX_LOADS} loads in one kernel")
             return new
 
         origins = tuple(dict.fromkeys((*self.origins, *reader.origins)))
         return replace(reader, stores=replace_loads(reader.stores, value), origins=origins)
+
+    def reads_as_written(self, load: Node, extents: Mapping[Symbol, Expr]) -> bool:
+        """Is the load of the element that the same iteration of the loop writes, in the loop's own variables? Then it
+        is the loop's value as that stands, and nothing has to be worked out."""
+        if load.args or load.index != self.store.index or None in self.dims.values():
+            return False
+        return all(extents.get(var) == size for var, size in self.loop.extents.items())
 
     def at(self, load: Node, extents: Mapping[Symbol, Expr]) -> Node:
         """What a load of the buffer is. TooComplex if a position in it grows beyond all bounds."""

@@ -60,16 +60,30 @@ class Lifetimes:
     def peak(self, reuse: Mapping[str, str], elsewhere: Container[str] = ()) -> int:
         """The most bytes that temporaries and outputs take at a time. reuse: buffers that take over the memory of
         others (inputs' memory does not count), and of which. elsewhere: those that do not count."""
-        taken = set(reuse.values())
-        inputs = {name for name in reuse if not self._is_temporary(_first(name, reuse))}
+        return max(self._profile(self.temporaries(), reuse, elsewhere), default=0)
+
+    def held(self, reuse: Mapping[str, str], elsewhere: Container[str] = ()) -> list[int]:
+        """The bytes held at each step: what `peak` counts, and inputs that die in this graph."""
+        return self._profile([*self.temporaries(), *self.dying()], reuse, elsewhere)
+
+    def _profile(self, names: Sequence[str], reuse: Mapping[str, str], elsewhere: Container[str]) -> list[int]:
         change = [0] * (len(self.steps) + 1)
-        for name in self.temporaries():
+        counted, taken = set(names), set(reuse.values())
+        for name in names:
+            if _first(name, reuse) not in counted:
+                continue
+            is_input = not self._is_temporary(name)
             size = 0 if name in elsewhere else self.program.hint(self.program.buffers[name].nbytes)
             if name not in reuse:
-                change[self.first[name]] += size
-            if name not in self.fixed and name not in taken and name not in inputs:
+                change[0 if is_input else self.first[name]] += size
+            if name not in taken and (is_input or name not in self.fixed):
                 change[self.last[name] + 1] -= size
-        return max(accumulate(change))
+        return list(accumulate(change))[:-1]
+
+    def dying(self) -> list[str]:
+        """The inputs whose memory is free after their last use, of those that there are steps for."""
+        names = self.program.dying_inputs - set(self.program.output_buffers)
+        return [name for name in self.program.input_buffers if name in names and name in self.last]
 
     def _is_temporary(self, name: str) -> bool:
         return self.program.buffers[name].kind == "temporary"
@@ -85,3 +99,8 @@ def _first(name: str, reuse: Mapping[str, str]) -> str:
 def peak_bytes(program: Program, steps: Sequence[Step]) -> int:
     """The most memory that temporaries and outputs take at a time in this order."""
     return Lifetimes(program, steps).peak({})
+
+
+def held_bytes(program: Program, steps: Sequence[Step]) -> int:
+    """The most memory that temporaries, outputs and dying inputs take at a time in this order."""
+    return max(Lifetimes(program, steps).held({}), default=0)

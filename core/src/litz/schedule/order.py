@@ -1,66 +1,111 @@
 """The order of steps: one that the dependences allow and that needs little memory at a time.
 
-In: a Schedule. Out: the same steps, reordered only where the peak gets smaller. Effects keep their order, and so do
-collectives and waits among themselves; those move in plugins only, which know what a transfer costs.
+In: a Schedule. Out: the same steps, reordered only where the peak gets smaller. What a forward saved for a backward
+alone counts until its last use: a backward had better begin with what frees most of it. Effects keep their order, and
+so do collectives and waits among themselves; those move in plugins only, which know what a transfer costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from litz.ir import Program
+from litz.ir import Collective, Program, Wait
 from litz.ir.operation import storage_roots
 from litz_plugins import PassContext
 
 from .dependences import dependences, topological
-from .lifetimes import peak_bytes
+from .lifetimes import held_bytes
 from .schedule import Schedule, Step
+
+SMALL = 1 / 128
+"""Share of the peak: a step that adds less is not put off. Small kernels are launched together where they are near each
+other (`run_beside`)."""
 
 
 def order_steps(schedule: Schedule, context: PassContext) -> Schedule:
-    """The pass: the memory-saving order if it has the lower peak, else the order as it was."""
-    program = schedule.program
-    before = dependences(schedule.steps, program.buffers)
-    steps = tuple(schedule.steps[n] for n in frugal_order(schedule.steps, before, program))
-    old, new = peak_bytes(program, schedule.steps), peak_bytes(program, steps)
-    if new >= old:
+    """The pass: the order with the lowest peak, of several; as it was, if none is lower."""
+    program, steps = schedule.program, schedule.steps
+    before = dependences(steps, program.buffers)
+    old = held_bytes(program, steps)
+    best, found, how = steps, old, ""
+    for name, order in _orders(steps, before, program, old).items():
+        other = tuple(steps[n] for n in order)
+        held = held_bytes(program, other)
+        if held < found:
+            best, found, how = other, held, name
+    if best is steps:
         return schedule
-    context.record("order of steps", "reordered", f"the peak of temporaries falls from {old} B to {new} B")
-    return replace(schedule, steps=steps)
+    context.record("order of steps", "reordered", f"{how}: the peak of what it holds falls from {old} B to {found} B")
+    return replace(schedule, steps=best)
+
+
+def _orders(steps: Sequence[Step], before: Sequence[set[int]], program: Program, held: int) -> dict[str, list[int]]:
+    """What is tried, by what it does."""
+    found = {"what frees most comes first": frugal_order(steps, before, program)}
+    if any(isinstance(step, Collective | Wait) for step in steps):
+        return found  # what is put off would hide no transfer
+    return {"large results wait for their readers": late_order(steps, before, program, int(held * SMALL)), **found}
 
 
 def frugal_order(steps: Sequence[Step], before: Sequence[set[int]], program: Program) -> list[int]:
     """Positions in an order that takes, of the steps that may come next, the one that frees most memory net of what
     it allocates; among equals the first in the old order."""
-    roots = storage_roots(steps)
-    kept = {roots.get(name, name) for name in program.output_buffers}
-    temporaries = {name for name, buffer in program.buffers.items() if buffer.kind == "temporary"}
-    touched = [sorted({roots.get(n, n) for n in (*step.reads, *step.writes)} & temporaries) for step in steps]
-    users: dict[str, set[int]] = {}
-    for position, names in enumerate(touched):
-        for name in names:
-            users.setdefault(name, set()).add(position)
-    size = {name: program.hint(program.buffers[name].nbytes) for name in users}
-    born: set[str] = set()
+    memory = _Memory(steps, program)
+    return topological(before, memory.growth, memory.run)
 
-    def growth(position: int) -> int:
+
+def late_order(steps: Sequence[Step], before: Sequence[set[int]], program: Program, least: int = 0) -> list[int]:
+    """Positions in the old order, but for steps that add more than `least` bytes to what is held: those come right
+    before the first that must follow them."""
+    memory = _Memory(steps, program)
+    grown = []
+    for position in range(len(steps)):
+        grown.append(memory.growth(position))
+        memory.run(position)
+    place = list(range(len(steps)))
+    after: list[list[int]] = [[] for _ in steps]
+    for position, earlier in enumerate(before):
+        for other in earlier:
+            after[other].append(position)
+    for position in reversed(range(len(steps))):
+        if grown[position] > least and after[position]:
+            place[position] = min(place[other] for other in after[position])
+    return topological(before, place.__getitem__)
+
+
+class _Memory:
+    """What each step would add to the memory that is held, while steps run one after the other."""
+
+    def __init__(self, steps: Sequence[Step], program: Program) -> None:
+        roots = storage_roots(steps)
+        self.kept = {roots.get(name, name) for name in program.output_buffers}
+        self.born = {roots.get(name, name) for name in program.dying_inputs}
+        own = {name for name, buffer in program.buffers.items() if buffer.kind == "temporary"} | self.born
+        self.touched = [sorted({roots.get(n, n) for n in (*step.reads, *step.writes)} & own) for step in steps]
+        self.users: dict[str, set[int]] = {}
+        for position, names in enumerate(self.touched):
+            for name in names:
+                self.users.setdefault(name, set()).add(position)
+        self.size = {name: program.hint(program.buffers[name].nbytes) for name in self.users}
+
+    def growth(self, position: int) -> int:
+        """Bytes that a step allocates, less those that it frees, if it comes next."""
         total = 0
-        for name in touched[position]:
-            if name not in born:
-                total += size[name]
-            if users[name] == {position} and name not in kept:
-                total -= size[name]
+        for name in self.touched[position]:
+            if name not in self.born:
+                total += self.size[name]
+            if self.users[name] == {position} and name not in self.kept:
+                total -= self.size[name]
         return total
 
-    def changed(position: int) -> set[int]:
+    def run(self, position: int) -> Iterable[int]:
+        """A step runs. Whose growth is another one from there on?"""
         affected: set[int] = set()
-        for name in touched[position]:
-            fresh = name not in born
-            born.add(name)
-            users[name].discard(position)
-            if fresh or len(users[name]) == 1:
-                affected |= users[name]
+        for name in self.touched[position]:
+            fresh = name not in self.born
+            self.born.add(name)
+            self.users[name].discard(position)
+            if fresh or len(self.users[name]) == 1:
+                affected |= self.users[name]
         return affected
-
-    return topological(before, growth, changed)

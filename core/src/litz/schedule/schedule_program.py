@@ -18,11 +18,13 @@ from litz_plugins import Ask, Decision, Gate, Pass, PassContext, TargetOf
 from .beside import run_beside
 from .bodies import simplify_bodies
 from .estimate import CostModel
+from .few_values import write_out_few_values
 from .finish import finish_in_one_launch
 from .fusion import fuse
 from .fusion_size import most_operations
 from .inline import inline_pointwise
 from .order import order_steps
+from .picked import pick_elements
 from .reduce_in_place import reduce_in_place
 from .schedule import Kernel, Schedule, Steps
 from .simplify import remove_dead_operations
@@ -37,7 +39,9 @@ def core_program_passes() -> tuple[Pass, ...]:
         Pass("write_in_place", "program", write_in_place, ("remove_dead_operations",)),
         Pass("split_reductions", "program", split_reductions, ("write_in_place",)),
         Pass("inline_pointwise", "program", inline_pointwise, ("split_reductions",)),
-        Pass("simplify_bodies", "program", simplify_bodies, ("inline_pointwise",)),
+        Pass("pick_elements", "program", pick_elements, ("inline_pointwise",)),
+        Pass("write_out_few_values", "program", write_out_few_values, ("pick_elements",)),
+        Pass("simplify_bodies", "program", simplify_bodies, ("write_out_few_values",)),
     )
 
 

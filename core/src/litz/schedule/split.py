@@ -24,6 +24,8 @@ from .estimate import CostModel, deciding
 
 GPU_WAVES = 4
 """Partial results per SM to aim for: enough that the last ones to finish do not leave the others waiting for long."""
+ENOUGH = 4
+"""Blocks per SM from which on nothing is split."""
 LEAST_CHUNK_GPU = 2048
 LEAST_CHUNK_CPU = 16384
 """Values that one partial result should be worth, at least."""
@@ -116,7 +118,7 @@ def _pieces(loop: Loop, target: Target, outputs: int, values: int, costs: CostMo
         blocks = -(-outputs // 64)
     elif values < 1024:
         return 0
-    if blocks >= 2 * target.units:
+    if blocks >= ENOUGH * target.units:
         return 0
     least = LEAST_CHUNK_GPU if blocks == outputs else 64
     return min(-(-GPU_WAVES * target.units // blocks), values // least)

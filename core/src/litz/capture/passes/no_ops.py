@@ -85,11 +85,17 @@ def _is_reshape(node: torch.fx.Node) -> bool:
     )
 
 
+FAR = 100
+"""How many views up a chain the same view is looked for: all the way up, a chain of n would take n * n steps."""
+
+
 def _same_view(node: torch.fx.Node) -> torch.fx.Node | None:
     """The furthest node up the chain of views that has this view's geometry: the same storage seen the same way."""
     found = None
     base: Any = node
-    while isinstance(base, torch.fx.Node) and base.target in _VIEWS:
+    for _ in range(FAR):
+        if not isinstance(base, torch.fx.Node) or base.target not in _VIEWS:
+            break
         base = base.args[0]
         if isinstance(base, torch.fx.Node) and same_geometry(node, base, offset=True):
             found = base

@@ -28,6 +28,8 @@ from .aot import (
     with_lazy_bits,
     written_inputs,
 )
+from .aot_cache import found_by, keep_as, why_not_kept
+from .aot_cache_key import captured_devices, current_shape_env, rank
 from .asserts import (
     asserted,
     assertion_messages,
@@ -44,9 +46,10 @@ from .asserts import (
     unclaimed,
 )
 from .attention import is_unfused
-from .dynamo import as_captured, compile_label, disable_dynamo, is_restart, rank
+from .dynamo import as_captured, compile_label, disable_dynamo, is_restart
 from .export import Exported, export, guard_count, guards_since
 from .fake import fake_mode_around, fake_mode_of, hint_of, is_fake, make_fake, missing_value, real_mode
+from .later import Later
 from .operators import (
     aliased_argument,
     alone_in_memory,
@@ -62,6 +65,7 @@ from .operators import (
     is_pure,
     make_graph_module,
     memory_owner,
+    memory_owners,
     trace,
     written_arguments,
 )
@@ -76,14 +80,19 @@ from .origins import (
 from .random import is_random, is_random_draw
 from .shapes import (
     backed_values,
+    decide_again,
     evaluate_statically,
     evaluate_with_guard,
+    facts_of,
     known,
     same_statically,
     shape_env_of,
+    size_of_text,
+    size_symbols,
     suggested_format,
     sympy_of,
     value_ranges,
     without_guards,
 )
+from .timing import TorchSeconds, torch_seconds
 from .user_kernels import UserKernel, is_uninitialized, kernel_writes, launch_user_kernel, user_kernel

@@ -13,7 +13,10 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
+from .aot_cache import cache_settings
 from .asserts import keeps_asserted_calls
+from .later import Later
+from .narrow import partition_with_narrow_positions
 from .operators import whole_where_undecided
 from .partition import partition_with_kept_values
 from .random import partition_with_draws, random_as_in_eager
@@ -32,11 +35,13 @@ def aot_compile(
     inference: Compiler,
     decompositions: Mapping[OpOverload, Callable[..., Any]],
     eager_random: bool = False,
+    kept: bool = False,
 ) -> Callable[..., Any]:
     """Trace `gm` to functional ATen, split forward from backward by min-cut, and hand each graph to its compiler.
 
     The compilers get an FX graph and its fake inputs, and return a boxed callable (one list in, a sequence out).
     eager_random: keep the random ops that eager calls, each once, where eager calls it (`random_as_in_eager`).
+    kept: ask AOTAutograd's disk cache first, and keep there what is compiled (`aot_cache.found_by`).
     Returns a callable with dynamo's convention: positional inputs in, a sequence of outputs out. Whatever the
     compilers raise comes through unchanged.
     """
@@ -45,11 +50,12 @@ def aot_compile(
 
     # DDP's graph splitter looks at this count to know that the first call returns the fake outputs it asked for.
     counters["aot_autograd"]["total"] += 1
-    partition = partition_with_kept_values(min_cut_rematerialization_partition)
+    partition = partition_with_narrow_positions(partition_with_kept_values(min_cut_rematerialization_partition))
     finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False
     drawn = random_as_in_eager() if eager_random else contextlib.nullcontext()
     numbers = numbers_kept_where_torch_has_no_tensor_op()
-    with _aot_config(finds_out), keeps_asserted_calls(gm), drawn, numbers:
+    rules: Any = Later(lambda: {op: whole_where_undecided(rule) for op, rule in decompositions.items()})
+    with _aot_config(finds_out, kept), keeps_asserted_calls(gm), drawn, numbers:
         return aot_module_simplified(
             gm,
             example_inputs,
@@ -57,22 +63,19 @@ def aot_compile(
             bw_compiler=backward,
             inference_compiler=inference,
             partition_fn=partition_with_draws(partition) if eager_random else partition,
-            decompositions={op: whole_where_undecided(rule) for op, rule in decompositions.items()},
+            decompositions=rules,
             # Mutations of inputs arrive as trailing aten.copy_ nodes, so that litz can fuse the write.
             keep_inference_input_mutations=True,
         )
 
 
-def _aot_config(finds_out: bool) -> contextlib.AbstractContextManager[Any]:
+def _aot_config(finds_out: bool, kept: bool) -> contextlib.AbstractContextManager[Any]:
     """AOTAutograd's settings for a litz compile; the user's settings are back when it ends. finds_out: the graph has
     calls that find out sizes, of which the partitioner would make one where they are equal, and keep both names."""
     import torch._functorch.config as config
 
     wanted = {
-        # AOTAutograd's own disk cache stores Inductor's artifacts; litz has its own cache.
-        "enable_autograd_cache": False,
-        "enable_remote_autograd_cache": False,
-        "force_autograd_cache": False,
+        **cache_settings(kept),
         # Donated buffers make backward(retain_graph=True) an error that eager does not raise.
         "donated_buffer": False,
         # Random ops stay ATen random ops; litz draws from the device's generator itself.
@@ -232,7 +235,9 @@ def unwatched(compiled: Callable[..., Any]) -> Callable[..., Any]:
             return compiled(arguments)  # type: ignore[no-any-return]
 
     call._boxed_call = True  # type: ignore[attr-defined]
-    call.output_strides = getattr(compiled, "output_strides", None)  # type: ignore[attr-defined]
+    call.is_unwatched = True  # type: ignore[attr-defined]
+    for name in ("output_strides", "key"):
+        setattr(call, name, getattr(compiled, name, None))
     return call
 
 

@@ -25,13 +25,6 @@ def compile_label() -> str:
     return f"graph{frame}_{again}" if again else f"graph{frame}"
 
 
-def rank() -> int | None:
-    """Of this process, once it has joined a process group."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank()
-    return None
-
-
 def as_captured(gm: Any, examples: Sequence[Any]) -> list[Any]:
     """The examples as dynamo traced the graph with them: fake tensors, whose sizes are symbols where they may vary. It
     calls a backend with real tensors. An example is returned as it is where the graph does not say."""

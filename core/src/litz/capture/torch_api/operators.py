@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -60,7 +62,7 @@ def trace(
 
 def written_arguments(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
     """The nodes whose storage `node`'s op writes, by its schema."""
-    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
+    if not isinstance(node.target, OpOverload) or not _is_mutable(node.target):
         return ()
     given = (value for alias, value in _aliased(node) if alias.is_write)
     items = (item for value in given for item in (value if isinstance(value, (list, tuple)) else (value,)))
@@ -69,10 +71,31 @@ def written_arguments(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
 
 def _aliased(node: torch.fx.Node) -> Iterator[tuple[Any, Any]]:
     """(alias set, value) of each argument whose memory the op of `node` writes or returns, by its schema."""
-    for position, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
-        if argument.alias_info is not None:
-            value = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-            yield argument.alias_info, value
+    for position, name, alias in _alias_infos(node.target):  # type: ignore[arg-type]
+        yield alias, node.args[position] if position < len(node.args) else node.kwargs.get(name)
+
+
+@cache
+def _alias_infos(op: OpOverload) -> tuple[tuple[int, str, Any], ...]:
+    """(position, name, alias set) of the arguments whose memory an op writes or returns: asking a schema is slow."""
+    arguments = enumerate(op._schema.arguments)
+    return tuple((at, argument.name, argument.alias_info) for at, argument in arguments if argument.alias_info)
+
+
+@cache
+def _returns_alias(op: OpOverload) -> bool:
+    """Whether a result of an op may share an argument's memory, by its schema or by what is known of it."""
+    return any(result.alias_info is not None for result in op._schema.returns)
+
+
+@cache
+def _is_mutable(op: OpOverload) -> bool:
+    return bool(op._schema.is_mutable)
+
+
+@cache
+def _is_wait(op: OpOverload) -> bool:
+    return op in _UNANNOTATED_ALIASES or op.name().startswith("_c10d_functional::wait_tensor")
 
 
 def aliased_argument(node: torch.fx.Node) -> torch.fx.Node | None:
@@ -82,9 +105,9 @@ def aliased_argument(node: torch.fx.Node) -> torch.fx.Node | None:
         return node.args[0] if isinstance(node.args[0], torch.fx.Node) else None
     if not isinstance(target, OpOverload):
         return None
-    if target in _UNANNOTATED_ALIASES or target.name().startswith("_c10d_functional::wait_tensor"):
+    if _is_wait(target):
         return node.args[0]  # type: ignore[return-value]
-    if not any(result.alias_info is not None for result in target._schema.returns):
+    if not _returns_alias(target):
         return None
     value = next((value for _, value in _aliased(node)), None)
     return value if isinstance(value, torch.fx.Node) else None
@@ -97,6 +120,18 @@ def memory_owner(node: torch.fx.Node) -> torch.fx.Node:
             break
         node = base
     return node
+
+
+def memory_owners(nodes: Iterable[torch.fx.Node]) -> dict[torch.fx.Node, torch.fx.Node]:
+    """`memory_owner` of every node of a graph, in one sweep: a chain of views is not walked for each of them."""
+    owners: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in nodes:
+        base = aliased_argument(node)
+        if base is None or (not isinstance(base.meta.get("val"), torch.Tensor) and aliased_argument(base) is None):
+            owners[node] = node
+        else:
+            owners[node] = owners[base]
+    return owners
 
 
 def held_by_backward(module: torch.fx.GraphModule, visible: frozenset[int]) -> frozenset[str]:
@@ -117,10 +152,11 @@ def alone_in_memory(module: torch.fx.GraphModule, names: frozenset[str]) -> froz
     made, whose word that a result is fresh is good."""
     outputs = [item for item in module.graph.output_node().all_input_nodes if item.meta.get("val") is not None]
     owners = [memory_owner(item) for item in outputs]
+    times = Counter(owners)
     return frozenset(
         item.name
         for item, owner in zip(outputs, owners, strict=True)
-        if item.name in names and owners.count(owner) == 1 and _is_torchs(owner)
+        if item.name in names and times[owner] == 1 and _is_torchs(owner)
     )
 
 
@@ -193,7 +229,7 @@ def is_pure(node: torch.fx.Node) -> bool:
     target = node.target
     if is_random(target) or is_collective(target) or is_higher_order(target):
         return False
-    if isinstance(target, OpOverload) and target._schema.is_mutable:
+    if isinstance(target, OpOverload) and _is_mutable(target):
         return False
     return not node.is_impure()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -53,6 +54,42 @@ def value_ranges(shape_env: ShapeEnv | None) -> Mapping[sympy.Symbol, tuple[symp
     if shape_env is None:
         return MappingProxyType({})
     return MappingProxyType({symbol: (r.lower, r.upper) for symbol, r in shape_env.var_to_range.items()})
+
+
+def facts_of(shape_env: ShapeEnv) -> list[str]:
+    """What is on record with a shape environment beside its ranges and guards, as text: which sizes are others by now,
+    and what is to be asserted at run time."""
+    found = [f"{symbol} is {expr}" for symbol, expr in shape_env.replacements.items()]
+    found += [f"renamed {old} to {new}" for old, new in getattr(shape_env, "unbacked_renamings", {}).items()]
+    for symbol, asserts in shape_env.deferred_runtime_asserts.items():
+        found += [f"assert for {symbol}: {item.expr}: {item.msg}" for item in asserts]
+    return found
+
+
+def decide_again(shape_env: ShapeEnv | None, texts: Iterable[str]) -> bool:
+    """Record guards that an earlier compile of the same graph made: Python texts over the symbols. False where one does
+    not hold for this compile's sizes."""
+    texts = list(texts)
+    names = {**_symints(shape_env), "math": math} if texts else {}
+    return all(bool(eval(text, names)) for text in texts)
+
+
+def size_of_text(shape_env: ShapeEnv | None, text: int | str) -> Any:
+    """A size that is given as Python text over the symbols: an int or a SymInt."""
+    return text if isinstance(text, int) else eval(text, {**_symints(shape_env), "math": math})
+
+
+def size_symbols(shape_env: ShapeEnv | None) -> frozenset[sympy.Symbol]:
+    """The symbols of whole numbers that this compile's inputs have."""
+    known = {} if shape_env is None else shape_env.backed_var_to_val
+    return frozenset(symbol for symbol, value in known.items() if getattr(value, "is_Integer", False))
+
+
+def _symints(shape_env: ShapeEnv | None) -> dict[str, Any]:
+    if shape_env is None:
+        return {}
+    values = {symbol: int(shape_env.backed_var_to_val[symbol]) for symbol in size_symbols(shape_env)}
+    return {str(symbol): shape_env.create_symintnode(symbol, hint=value) for symbol, value in values.items()}
 
 
 def evaluate_statically(shape_env: ShapeEnv | None, condition: Any) -> bool | None:

@@ -42,6 +42,7 @@ class CppCodegen:
 
     loader: Load | None = None
     language: str = "cpp"
+    loads_from_source: bool = True
 
     def generate(self, kernel: KernelPlan, context: CodegenContext) -> KernelSource:
         """C++ for one kernel. The same kernel gives the same text. CodegenError if it has no C++."""

@@ -31,6 +31,7 @@ class TritonCodegen:
     """Implements `litz_plugins.Codegen` for device type "cuda"."""
 
     language = "triton"
+    loads_from_source = True
 
     def generate(self, kernel: KernelPlan, context: CodegenContext) -> KernelSource:
         """The source of one kernel."""

@@ -9,6 +9,7 @@ value that goes into half types only, however many nodes it goes through, is com
 |---|---|---|---|
 | exp(a - b), as in a softmax | 2^((a - b) log2 e) | 2^-21 + abs(a - b) 2^-23 | 2 |
 | 1 + tanh(u) | 2 / (1 + 2^(-2 u log2 e)) | 2^-20 + abs(u) 2^-22 | 5 |
+| 1 - tanh(u)^2 | s (2 - s) with s = 1 + tanh(-abs(u)) | 2^-18 + abs(u) 2^-20 | 8 |
 | sigmoid(u) | 1 / (1 + 2^(-u log2 e)) | 2^-20 + abs(u) 2^-23 | 4 |
 | 1 + erf(u) | 2 - e, or e for u < 0, with e = erfc(abs(u)) = 2^(-abs(u) Q(abs(u))) | below | 15 |
 
@@ -25,39 +26,56 @@ from collections.abc import Mapping
 import torch
 
 from litz.ir import Loop, Node
-from litz.ir.dtypes import HALF
-from litz.ir.node import walk
+from litz.ir.dtypes import HALF, compute_dtype
+from litz.ir.node import is_number, walk
 
 _PLUS_ONE: Mapping[str, str] = {"erf": "_erf_plus_one({0})", "tanh": "_tanh_plus_one({0})"}
 
 
 def rounded_texts(loop: Loop) -> Mapping[Node, str]:
     """For nodes whose value ends in half types only, the text that computes them."""
-    stored = [store for store in loop.stores if store.value.dtype in HALF]
-    if not stored:
-        return {}
-    exact = {node for store in loop.stores for node in walk(*_exact_roots(store.value, store.roots))}
+    exact = _exact(loop)
     users: dict[Node, list[Node]] = {}
     for node in loop.nodes:
         for arg in node.args:
             users.setdefault(arg, []).append(node)
     found: dict[Node, str] = {}
     for node in loop.nodes:
-        if node in exact or node.dtype != torch.float32:
+        if node in exact or compute_dtype(node.dtype) != torch.float32:
             continue
         if node.op == "exp" and node.args[0].op == "sub":
             found[node] = "_exp_near({0})"
         elif node.op == "sigmoid":
             found[node] = "_sigmoid_near({0})"
-        elif node.op in _PLUS_ONE and node in users and all(map(_adds_one, users[node])):
-            found[node] = "{0}"
-            found |= dict.fromkeys(users[node], _PLUS_ONE[node.op])
+        elif node.op in _PLUS_ONE and users.get(node):
+            sums = [user for user in users[node] if _adds_one(user)]
+            squares = [user for user in users[node] if node.op == "tanh" and _is_slope(user, users)]
+            if len(sums) + len(squares) == len(users[node]):
+                found[node] = "{0}"
+                found |= dict.fromkeys(sums, _PLUS_ONE[node.op])
+                for square in squares:
+                    found[square] = "{0}"
+                    found |= dict.fromkeys(users[square], "_tanh_slope({1})")
     return found
 
 
-def _exact_roots(value: Node, roots: tuple[Node, ...]) -> list[Node]:
-    """What a store needs exactly: masks and positions, and a value that is of no half type."""
-    return [root for root in roots if root is not value or value.dtype not in HALF]
+def _exact(loop: Loop) -> set[Node]:
+    """The nodes that something needs as exactly as float32 has them. Eager rounds a value of a half type, so what only
+    such values are made of is not among them; but positions, masks and other integers and booleans are exact."""
+    wide = [store.value for store in loop.stores if store.value.dtype not in HALF]
+    exact = set(walk(*wide, into=lambda node: node.dtype not in HALF))
+    whole = [node for node in loop.nodes if not node.dtype.is_floating_point]
+    whole += [root for store in loop.stores for root in store.roots if root is not store.value]
+    return exact | set(walk(*whole))
+
+
+def _is_slope(node: Node, users: Mapping[Node, list[Node]]) -> bool:
+    """Is it a square that is only subtracted from one?"""
+    if node.op != "mul" or node.args[0] is not node.args[1]:
+        return False
+    return bool(users.get(node)) and all(
+        user.op == "sub" and user.args[1] is node and is_number(user.args[0], 1) for user in users[node]
+    )
 
 
 def _adds_one(node: Node) -> bool:

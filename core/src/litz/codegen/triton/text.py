@@ -48,6 +48,8 @@ class IndexText(ExpressionText):
         low, _ = bounds(value, self.ranges)
         if low is not None and known_nonnegative(low):
             return f"({self(value)} {'//' if floor else '%'} {self(divisor)})"
+        if not floor and low is not None and divisor.is_Integer and known_nonnegative(low + divisor):
+            return f"({self(value + divisor)} % {self(divisor)})"  # a roll: it wraps once
         return f"{'_floordiv_int' if floor else '_remainder_int'}({self(value)}, {self(divisor)})"
 
 

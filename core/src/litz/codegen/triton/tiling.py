@@ -31,6 +31,12 @@ ROOM = 64
 gradients of a batch norm after a max pool, in channels last, even kept 8 KB a thread on the stack."""
 
 
+ROW, OWN_VALUES = 4096, 3
+"""Of a pointwise loop: elements of a row, and values that each row has, from which on a block is of one row."""
+
+BUSY = 256
+"""Threads that keep a multiprocessor busy."""
+
 FEW_NODES, FEW_BUFFERS = 80, 6
 """Of a pointwise loop whose threads have registers for 16 elements."""
 
@@ -124,7 +130,7 @@ def choose_tiling(loop: Loop, plan: KernelPlan, units: int) -> Tiling:
         return _reduction(loop, plan, traffic, units)
     across = _second_axis(loop, plan, traffic)
     if across is None:
-        return _pointwise(loop, plan, traffic, units)
+        return _rows(loop, plan, traffic) or _pointwise(loop, plan, traffic, units)
     return _two_axes(loop, plan, *across, units)
 
 
@@ -153,9 +159,10 @@ def _elements_per_thread(loop: Loop, traffic: Traffic) -> int:
 
 def _pointwise(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Tiling:
     total = plan.hint(loop.numel)
-    lanes = _elements_per_thread(loop, traffic)
+    # Before a thread takes more than one element, each unit has warps enough to hide what they wait for.
+    lanes = clamp(power_of_two(total // (BUSY * units)), 1, _elements_per_thread(loop, traffic))
     block = 128 * lanes
-    while block > 32 * lanes and total < block * 2 * units:
+    while block > max(64, 32 * lanes) and total < block * 2 * units:
         block //= 2
     while block > 64 and total < block * units:
         block //= 2
@@ -163,6 +170,25 @@ def _pointwise(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
     warps = clamp(block // (32 * lanes), 1, 8)
     ranges = _innermost_last(loop.ranges, traffic)
     return Tiling((Axis("x", ranges, block),), warps)
+
+
+def _rows(loop: Loop, plan: KernelPlan, traffic: Traffic) -> Tiling | None:
+    """Blocks of one row each, where rows are long and have many values of their own (the maximum, the sum and the class
+    of a cross entropy): such a value is loaded once for the block, not once for each element. Only where rows that are
+    written begin at 16 bytes, which a tile over all of them does not need."""
+    last = _innermost_last(loop.ranges, traffic)[-1]
+    others = tuple(r for r in loop.ranges if r.var != last.var)
+    if not others or plan.hint(last.size) < ROW:
+        return None
+    own = [access for access in traffic if not access.is_store and last.var not in loop.positions_by(access)]
+    if sum(bool(loop.positions_by(access)) for access in own) < OWN_VALUES:
+        return None
+    for access in traffic:
+        steps = [access.stride(r.var) for r in others] if access.is_store else []
+        if any(step is None or not is_multiple(step, VECTOR // access.itemsize) for step in steps):
+            return None
+    block = 128 * _elements_per_thread(loop, traffic)
+    return Tiling((Axis("y", others, 1), Axis("x", (last,), block)), block // (32 * 8))
 
 
 def _innermost_last(ranges: tuple[Range, ...], traffic: Traffic) -> tuple[Range, ...]:
@@ -174,8 +200,13 @@ def _innermost_last(ranges: tuple[Range, ...], traffic: Traffic) -> tuple[Range,
     return (*(r for r in ranges if r.var != best.var), best)
 
 
-def _second_axis(loop: Loop, plan: KernelPlan, traffic: Traffic) -> tuple[Range, Range] | None:
-    """(y, x): the ranges along which accesses are contiguous, where there are two that matter; else None."""
+Chain = tuple[Range, ...]
+"""Ranges through which an access goes as through one, contiguous along the last."""
+
+
+def _second_axis(loop: Loop, plan: KernelPlan, traffic: Traffic) -> tuple[Chain, Chain] | None:
+    """(y, x): the ranges along which accesses are contiguous, where there are two runs that matter; else None. A run
+    may go through several ranges: the rows of 7 x 7 windows lie one after the other in an image of 56 x 56."""
     if len(loop.ranges) < 2:
         return None
     votes = {r.var: bytes_along(traffic, r.var) for r in loop.ranges}
@@ -185,20 +216,38 @@ def _second_axis(loop: Loop, plan: KernelPlan, traffic: Traffic) -> tuple[Range,
     order = sorted(loop.ranges, key=lambda r: (-votes[r.var], -stored[r.var]))
     fast, slow = order[0], order[1]
     total = sum(traffic.values())
-    if votes[slow.var] * 8 < total or min(plan.hint(fast.size), plan.hint(slow.size)) < 16:
+    if votes[slow.var] * 8 < total:
         return None
     # An access along `slow` that steps along `fast` by a little hits the same cache lines either way.
     steps = [access.stride(fast.var) for access in traffic if access.stride(slow.var) == 1]
     wide = [step for step in steps if step is None or step == 0 or not step.is_Integer or abs(int(step)) >= 4]
-    return (slow, fast) if wide else None
+    if not wide:
+        return None
+    y, x = _chain(loop, plan, traffic, slow, {fast.var}), _chain(loop, plan, traffic, fast, {slow.var})
+    if set(x) & set(y) or min(plan.hint(product(r.size for r in chain)) for chain in (y, x)) < 16:
+        return None
+    return y, x
 
 
-def _two_axes(loop: Loop, plan: KernelPlan, slow: Range, fast: Range, units: int) -> Tiling:
-    x_hint, y_hint = plan.hint(fast.size), plan.hint(slow.size)
+def _chain(loop: Loop, plan: KernelPlan, traffic: Traffic, last: Range, taken: set[Symbol]) -> Chain:
+    """The range, and before it those that its greatest access goes through as through one with it, until there are 16
+    elements."""
+    most = max((a for a in traffic if a.stride(last.var) == 1), key=lambda access: traffic[access])
+    chain: Chain = (last,)
+    while plan.hint(length := product(r.size for r in chain)) < 16:
+        before = (r for r in loop.ranges if r not in chain and r.var not in taken and most.stride(r.var) == length)
+        if (found := next(before, None)) is None:
+            break
+        chain = (found, *chain)
+    return chain
+
+
+def _two_axes(loop: Loop, plan: KernelPlan, slow: Chain, fast: Chain, units: int) -> Tiling:
+    x_hint, y_hint = (plan.hint(product(r.size for r in chain)) for chain in (fast, slow))
     x_block = clamp(power_of_two(x_hint), 16, 64)
     y_block = clamp(power_of_two(y_hint), 16, 4096 // x_block if x_block < 64 else 64)
     y_block = min(y_block, 128)
-    others = tuple(r for r in loop.ranges if r.var not in (slow.var, fast.var))
+    others = tuple(r for r in loop.ranges if r not in slow and r not in fast)
     outer = plan.hint(product(r.size for r in others))
     while x_block * y_block > 1024 and outer * (x_hint // x_block + 1) * (y_hint // y_block + 1) < 2 * units:
         if y_block >= x_block:
@@ -206,7 +255,7 @@ def _two_axes(loop: Loop, plan: KernelPlan, slow: Range, fast: Range, units: int
         else:
             x_block //= 2
     warps = clamp(x_block * y_block // (32 * 16), 1, 8)
-    return Tiling((Axis("y", (*others, slow), y_block), Axis("x", (fast,), x_block)), warps)
+    return Tiling((Axis("y", (*others, *slow), y_block), Axis("x", fast, x_block)), warps)
 
 
 # Reductions.
@@ -297,6 +346,8 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
         warps = clamp(x_block * r_block // 256, 1, 16)
     elif warps is None or x_block > 1:
         warps = _row_warps(x_block * r_block)
+        if persistent and rows <= x_block * units:
+            warps = clamp(x_block * r_block // 64, warps, 16)  # nobody else is there to hide what a thread waits for
     return x_block, r_block, warps, persistent
 
 

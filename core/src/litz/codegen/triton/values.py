@@ -11,12 +11,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import sympy
 import torch
 
 from litz.ir import Buffer, Loop, Node, Store
 from litz.ir.build import empty_sizes
 from litz.ir.dtypes import FLOAT8, HALF, compute_dtype
-from litz.ir.index import Expr, Symbol, bounds, placeholder
+from litz.ir.index import Expr, Symbol, bounds, placeholder, product, stride_of
 from litz.ir.node import walk
 
 from ..dialect import COMPARISONS
@@ -314,6 +315,24 @@ class Tile:
         text = "rstart + rlane" if not rest else f"rstart + rlane + {self.index_text(rest)}"
         return f"{self.names.buffers[buffer]} + ({text})", self.level_axes(True)
 
+    def _joined(self, offset: Expr) -> tuple[Expr, dict[Symbol, str]]:
+        """An offset that goes through all ranges of an axis as through one, by the axis's own index: rows of 50257 that
+        follow each other are contiguous, which nobody can tell from `50257*(i // 50257) + i % 50257`. And the names of
+        such indices."""
+        names: dict[Symbol, str] = {}
+        for axis in self.tiling.axes:
+            step = stride_of(offset, axis.ranges[-1].var) if len(axis.ranges) > 1 else None
+            if not step:
+                continue
+            sizes = [product(r.size for r in axis.ranges[n + 1 :]) for n in range(len(axis.ranges))]
+            if any(stride_of(offset, r.var) != step * size for r, size in zip(axis.ranges, sizes, strict=True)):
+                continue
+            whole = Symbol(f"{axis.name}index", integer=True)
+            walked = sympy.Add(*(r.var * step * size for r, size in zip(axis.ranges, sizes, strict=True)))
+            offset = sympy.expand(offset - walked) + step * whole
+            names[whole] = whole.name
+        return offset, names
+
     def _within(self, node: Node) -> list[str]:
         """A mask for a load of groups that are longer than 16 bytes: they may reach further beyond a buffer's end."""
         frame, span = self.tiling.frame, int(self.buffers[node.buffer].layout.span)
@@ -337,7 +356,8 @@ class Tile:
         axes = self.axes_of(
             offset, [value for n, value in enumerate(indirect) if placeholder(n) in offset.free_symbols]
         )
-        text = IndexText(names, self.loop.extents)(offset)
+        joined, joint = self._joined(offset)
+        text = IndexText({**names, **joint}, self.loop.extents)(joined)
         if not axes >= spread:
             axes = axes | spread
             zeros = f"tl.zeros({self.shape(axes)}, tl.int32)"

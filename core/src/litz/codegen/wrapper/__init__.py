@@ -18,7 +18,17 @@ and in which order is in the plan; the files here say how it is spelled. Whose m
 """
 
 from .module import WrapperSource, generate_wrapper
+from .named import NOBODYS, Named, named_of
 from .places import Words
 from .words import annotated, words_of
 
-__all__ = ["Words", "WrapperSource", "annotated", "generate_wrapper", "words_of"]
+__all__ = [
+    "NOBODYS",
+    "Named",
+    "Words",
+    "WrapperSource",
+    "annotated",
+    "generate_wrapper",
+    "named_of",
+    "words_of",
+]

@@ -30,13 +30,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Words:
-    """What is said of a wrapper; data, so that it can be kept or made anew for another graph with the same text.
+    """What is said of a wrapper; data, which is made anew for another graph with the same text (`Named`).
 
     origins: "layers.3.mlp.fc1 (model.py:41)" for each step of which that is known, by name; those of all cases. ranges:
-    what a profile calls each step. inputs, outputs: comments on those.
+    what a profile calls each step. inputs, outputs: comments on those. known_as: what the user calls inputs, by name.
     """
 
     origins: Mapping[str, str] = field(default_factory=dict)
     ranges: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    known_as: Mapping[str, str] = field(default_factory=dict)

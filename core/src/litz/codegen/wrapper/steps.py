@@ -33,7 +33,7 @@ def step_lines(
     elif step.name in plan.results:
         yield from call_lines(step, spelling)
     else:
-        yield spelling.call(step, out_variant(step, plan.program, plan.targets), out=step.outputs[0])
+        yield spelling.call(step, out_variant(step, plan.program, plan.targets, memory), out=step.outputs[0])
     if tensors.after:
         yield _drop(tensors.after)
 

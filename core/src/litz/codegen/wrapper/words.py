@@ -7,11 +7,11 @@ inputs and outputs. `ranged` has each step in a range of its own, for calls unde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from litz.execution import ExecutionPlan
-from litz.ir import Buffer, Check, Program
+from litz.ir import Buffer, Check
 from litz.ir.dtypes import short
 
 from .module import WrapperSource
@@ -27,12 +27,31 @@ def words_of(plan: ExecutionPlan) -> Words:
     """The words of a plan, from the provenance of its program."""
     steps = [(step, variant.program.provenance) for variant in plan.variants for step in variant.steps]
     origins = {step.name: text for step, provenance in steps if (text := provenance.text(step.origins))}
-    ranges = {
-        step.name: _range_name(step.name, origins.get(step.name, ""), step.origins)
-        for step, _ in steps
-        if not isinstance(step, Check)
-    }
-    return Words(origins, ranges, tuple(_input_comments(plan.program)), tuple(_output_comments(plan.program)))
+    program = plan.program
+    known_as = program.provenance.inputs
+    texts = [(name, buffer_text(program.buffers[name])) for name in program.input_buffers]
+    outputs = {at: name for at, name in program.provenance.outputs.items() if program.outputs[at] is not None}
+    return make_words(origins, computed(plan), texts, known_as, outputs)
+
+
+def computed(plan: ExecutionPlan) -> dict[str, str]:
+    """What a profile says that each step computes, by name; checks have no range."""
+    steps = [step for variant in plan.variants for step in variant.steps]
+    return {step.name: _does(step.origins) for step in steps if not isinstance(step, Check)}
+
+
+def make_words(
+    origins: Mapping[str, str],
+    computed: Mapping[str, str],
+    inputs: Iterable[tuple[str, str]],
+    known_as: Mapping[str, str],
+    outputs: Mapping[int, str],
+) -> Words:
+    """inputs: the name and `buffer_text` of each. outputs: what the user calls those that are tensors."""
+    ranges = {step: _range_name(step, origins.get(step, ""), does) for step, does in computed.items()}
+    named = ((name, known_as.get(name, ""), text) for name, text in inputs)
+    comments = tuple(f"# {name}: {known}, {text}" for name, known, text in named if known and known != name)
+    return Words(origins, ranges, comments, tuple(f"# output {at}: {name}" for at, name in outputs.items()), known_as)
 
 
 def annotated(wrapper: WrapperSource, words: Words) -> WrapperSource:
@@ -85,24 +104,13 @@ def _edited(wrapper: WrapperSource, edit: Callable[[Place, Sequence[str]], Edite
     return replace(wrapper, text="\n".join(out + lines[done:]), places=tuple(places))
 
 
-def _range_name(step: str, origin: str, nodes: Sequence[str]) -> str:
+def _does(nodes: Sequence[str]) -> str:
     does = " + ".join(dict.fromkeys(nodes))
-    does = does if len(does) <= NAMED else f"{does[: NAMED - 3]}..."
+    return does if len(does) <= NAMED else f"{does[: NAMED - 3]}..."
+
+
+def _range_name(step: str, origin: str, does: str) -> str:
     return f"{' '.join(filter(None, (step, origin)))}{f': {does}' if does else ''}"
-
-
-def _input_comments(program: Program) -> Iterator[str]:
-    """ "# primals_1: layers.0.ln.weight, f32[768]" for each input with a name that is not its own."""
-    for name in program.input_buffers:
-        known = program.provenance.inputs.get(name, "")
-        if known and known != name:
-            yield f"# {name}: {known}, {buffer_text(program.buffers[name])}"
-
-
-def _output_comments(program: Program) -> Iterator[str]:
-    for position, name in program.provenance.outputs.items():
-        if program.outputs[position] is not None:
-            yield f"# output {position}: {name}"
 
 
 def buffer_text(buffer: Buffer) -> str:

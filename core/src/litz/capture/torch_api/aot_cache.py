@@ -1,0 +1,114 @@
+"""AOTAutograd's own disk cache: what lets litz take part, so that a second process traces nothing.
+
+torch keeps, per dynamo graph, how AOTAutograd calls the compiled graphs, and of those graphs a key and lines of text
+(`CompiledForward`, `CompiledBackward`): where they lie is the backend's business. torch asks TorchInductor's cache for
+them. While litz compiles, it asks litz.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import torch
+
+from .aot_cache_key import check_torchs, is_spelled_out, own_key
+
+Load = Callable[[str, str], Callable[..., Any] | None]
+"""(key, facts) -> the compiled graph, or None where it is not to be had any more."""
+
+MARK = "_litz_setting"
+"""The attribute of dynamo's graph by which what litz's own cache key is made of becomes part of torch's."""
+
+
+def why_not_kept(gm: Any) -> str:
+    """Why what AOTAutograd makes of `gm` is not kept and found by torch's cache; '' where it is."""
+    import torch._functorch.config as config
+
+    if not isinstance(gm, torch.fx.GraphModule):
+        return "compiled autograd traces anew in each process"
+    if not getattr(config, "enable_autograd_cache", False):
+        return "torch._functorch.config.enable_autograd_cache is off"
+    if torch.compiler.config.force_disable_caches:
+        return "torch.compiler.config.force_disable_caches is on"
+    missing = _missing()
+    if missing:
+        return f"torch {torch.__version__} has no {missing}"
+    from torch._functorch._aot_autograd import autograd_cache
+
+    if autograd_cache.should_bundle_autograd_cache():
+        return "torch bundles compiled graphs with its entries (caching_precompile), which has to be TorchInductor's"
+    return ""
+
+
+def _missing() -> str:
+    """What of torch's cache is not as it is known to this file; '' where all is."""
+    import torch._functorch.config as config
+
+    if not hasattr(config, "force_autograd_cache"):
+        return "torch._functorch.config.force_autograd_cache"
+    try:
+        from torch._functorch._aot_autograd import aot_autograd_result, autograd_cache, graph_compile
+    except ImportError as error:
+        return str(error)
+    wanted = (
+        (aot_autograd_result, "FxGraphCacheLoadable"),
+        (autograd_cache, "FXGraphCacheMiss"),
+        (autograd_cache, "should_bundle_autograd_cache"),
+        (graph_compile, "_should_save_cache"),
+    )
+    return next((name for module, name in wanted if not hasattr(module, name)), "")
+
+
+def cache_settings(kept: bool) -> dict[str, Any]:
+    """Settings of torch._functorch.config under which AOTAutograd looks into its cache for a backend of any kind, and
+    those under which it has none. What fails there is a miss, whatever the user wants of TorchInductor's."""
+    return {
+        "enable_autograd_cache": kept,
+        "force_autograd_cache": kept,
+        "enable_remote_autograd_cache": False,
+        "strict_autograd_cache": False,
+    }
+
+
+def keep_as(compiled: Callable[..., Any], key: str, facts: str) -> None:
+    """Have torch keep `key` and `facts` in place of `compiled`, which takes attributes."""
+    compiled._fx_graph_cache_key = key  # type: ignore[attr-defined]
+    compiled._fx_graph_cache_debug_lines = [facts]  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def found_by(gm: torch.fx.GraphModule, setting: str, load: Load) -> Iterator[None]:
+    """While this is entered, AOTAutograd takes what it has kept for `gm` under the same `setting`, and asks `load` for
+    the compiled graphs. Where `load` returns None or raises, it traces."""
+    from torch._functorch._aot_autograd import aot_autograd_result, autograd_cache
+
+    torchs_key = autograd_cache.autograd_cache_key
+
+    def key_of(module: Any, example_inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        make = own_key if is_spelled_out(module) else torchs_key
+        check_torchs(module, example_inputs)
+        return make(module, example_inputs, *args, **kwargs)
+
+    def load_graph(self: Any, example_inputs: Sequence[Any], *rest: Any) -> Any:
+        key, lines = self.fx_graph_cache_info
+        compiled = load(key, lines[0]) if len(lines) == 1 else None
+        if compiled is None:
+            raise autograd_cache.FXGraphCacheMiss
+        self.example_inputs, self.constants = example_inputs, None
+        compiled.post_compile = _nothing_left  # type: ignore[attr-defined]
+        return compiled
+
+    setattr(gm, MARK, setting)
+    loads = mock.patch.object(aot_autograd_result.FxGraphCacheLoadable, "load", load_graph)
+    try:
+        with loads, mock.patch.object(autograd_cache, "autograd_cache_key", key_of):
+            yield
+    finally:
+        delattr(gm, MARK)
+
+
+def _nothing_left(*args: Any) -> None:
+    """Where torch has TorchInductor's graphs finished after they are loaded."""

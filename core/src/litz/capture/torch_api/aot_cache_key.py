@@ -1,0 +1,159 @@
+"""What AOTAutograd's cache finds an entry by, for litz: in, a dynamo graph and its inputs; out, a key.
+
+torch's own key has everything that TorchInductor depends on: a hash over the sources of torch and of Triton, the
+settings of TorchInductor, what a C++ compiler makes of a probe. None of that changes what litz makes, which has a key
+of its own (`aot_cache.MARK`), and it is a good part of the time that a second process takes. What AOTAutograd itself
+depends on is the same in both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._guards import TracingContext
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+_TORCHS = frozenset({"aten", "prims", "prim", "rngprims"})
+"""Namespaces of ops whose rules come with torch, so that its version says what they are."""
+_HELPERS = (
+    "AOTAutogradCachePickler",
+    "sanitize_gm_for_cache",
+    "check_node_safe",
+    "_collect_context_fn_hashes",
+    "_collect_saved_tensors_hooks_fx_wrap_cache_hashes",
+    "_get_custom_estimator_solver_uuids",
+    "_get_memory_budget_annotation",
+)
+"""What `own_key` takes from torch (2.13)."""
+
+
+def is_spelled_out(module: Any) -> bool:
+    """Whether `own_key` can say what a graph is. torch's own key also knows the sources of a user's Triton kernels."""
+    from torch._functorch._aot_autograd import autograd_cache
+
+    known = all(hasattr(autograd_cache, name) for name in _HELPERS)
+    return known and isinstance(module, torch.fx.GraphModule) and not any(map(_runs_triton, _nodes(module)))
+
+
+def own_key(
+    module: torch.fx.GraphModule, example_inputs: Any, aot_config: Any, *rest: Any, **more: Any
+) -> tuple[str, list[str]]:
+    """The key of a graph, by torch's convention with lines for its log. What cannot be kept raises torch's
+    BypassAOTAutogradCache."""
+    from torch._functorch import config
+    from torch._functorch._aot_autograd import autograd_cache as torchs
+
+    with torchs.sanitize_gm_for_cache(module):
+        for node in _nodes(module):
+            torchs.check_node_safe(node)
+        state = {
+            "torch": (torch.__version__, torch.version.git_version),
+            "graph": module,
+            "inputs": list(example_inputs),
+            "config": aot_config,
+            "settings": config.save_config(),
+            "hooks": torchs._collect_saved_tensors_hooks_fx_wrap_cache_hashes(module),
+            "checkpoints": torchs._collect_context_fn_hashes(module),
+            "memory": torchs._get_custom_estimator_solver_uuids(config),
+            "budget": torchs._get_memory_budget_annotation(next(iter(module.graph.nodes))),
+            "state": _process_state(),
+        }
+        data = torchs.AOTAutogradCachePickler(module).dumps(state)
+    return f"a{hashlib.sha256(data).hexdigest()}", []
+
+
+def _process_state() -> tuple[Any, ...]:
+    """What a trace depends on besides the graph: modes and settings of this process and thread."""
+    accelerator = torch.accelerator.is_available()
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        [
+            (device, str(torch.get_autocast_dtype(device)))
+            for device in torch._C._autocast_supported_devices()
+            if torch.is_autocast_enabled(device)
+        ],
+        torch.is_autocast_cache_enabled(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        getattr(torch.utils.deterministic, "fill_uninitialized_memory", None),
+        str(torch.get_default_dtype()),
+        str(torch.get_default_device()),
+        torch.get_float32_matmul_precision(),
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+        torch.accelerator.current_device_index() if accelerator else None,
+    )
+
+
+def check_torchs(module: torch.fx.GraphModule, inputs: Any) -> None:
+    """That a graph is made of what comes with torch, whose version says what it does. Raises torch's
+    BypassAOTAutogradCache for others, which torch itself takes for unchanged."""
+    from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
+
+    context = TracingContext.try_get()
+    if context is not None and context.fakify_first_call:
+        raise BypassAOTAutogradCache("the first call is of fake tensors")
+    for value in inputs:
+        if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value):
+            raise BypassAOTAutogradCache(f"an input is a {type(value).__name__}, whose rules may have changed")
+    for node in _nodes(module):
+        if _is_users(node.target):
+            raise BypassAOTAutogradCache(f"{node.target} is not torch's: what it does may have changed")
+
+
+def _nodes(module: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
+    for part in module.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            yield from part.graph.nodes
+
+
+def _is_users(target: Any) -> bool:
+    """An op that is registered by someone else than torch, whose Python rules no version names."""
+    if isinstance(target, torch._ops.OpOverload):
+        return target.namespace not in _TORCHS
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        return target._qualified_op_name.split("::")[0] not in _TORCHS
+    return False
+
+
+def _runs_triton(node: torch.fx.Node) -> bool:
+    name = getattr(node.target, "__name__", "")
+    return isinstance(node.target, torch._ops.HigherOrderOperator) and name.startswith("triton_kernel_wrapper")
+
+
+def captured_devices(module: torch.fx.GraphModule) -> set[torch.device]:
+    """The devices that a dynamo graph names, or has values on."""
+    found: set[torch.device] = set()
+
+    def note(item: Any) -> None:
+        if isinstance(item, torch.Tensor):
+            found.add(item.device)
+        elif isinstance(item, torch.device):
+            found.add(item)
+        elif isinstance(item, (list, tuple)):
+            for part in item:
+                note(part)
+        elif isinstance(item, dict):
+            for part in item.values():
+                note(part)
+
+    for node in _nodes(module):
+        note((node.args, dict(node.kwargs), node.meta.get("example_value", node.meta.get("val"))))
+    return found
+
+
+def rank() -> tuple[int, int] | None:
+    """This process's number in the job and how many there are; None outside of torch.distributed."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return None
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+
+def current_shape_env() -> Any | None:
+    """The shape environment of what is being compiled."""
+    context = TracingContext.try_get()
+    return None if context is None or context.fake_mode is None else context.fake_mode.shape_env

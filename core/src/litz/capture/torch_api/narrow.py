@@ -1,0 +1,139 @@
+"""Positions that a forward saves for its backward, in as few bytes as they need.
+
+In: a function that splits a joint graph into forward and backward. Out: one that has the forward save positions within
+a window, a row or a plane (max pooling, sorting, `max` along a dimension) as integers of 8, 16 or 32 bits and the
+backward widen them where it reads them: torch's are of 64 bits, and often as large as what was pooled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import torch
+
+from .fake import fake_mode_around
+
+aten = torch.ops.aten
+
+LEAST_BYTES = 1 << 20
+"""Of the saved tensor, where narrowing it is worth a thought."""
+
+TYPES: tuple[tuple[int, torch.dtype], ...] = ((1 << 8, torch.uint8), (1 << 15, torch.int16), (1 << 31, torch.int32))
+"""(what all values are below, the type that holds them), the narrowest first."""
+
+
+def _of_plane(dims: int) -> Callable[..., int | None]:
+    """Positions in the last dimensions of the first argument, row-major."""
+    return lambda x, *_: _static(x.shape[-dims:])
+
+
+def _along(x: torch.Tensor, dim: Any = -1, *_: Any) -> int | None:
+    """Positions along one dimension of the first argument, or in all of it."""
+    return _static((x.shape[dim],) if isinstance(dim, int) and x.dim() else x.shape)
+
+
+def _sorted(x: torch.Tensor, *_: Any) -> int | None:
+    """Positions along some dimension."""
+    return None if _static(x.shape) is None else max((int(size) for size in x.shape), default=1)
+
+
+BELOW: Mapping[Any, tuple[int | None, Callable[..., int | None]]] = {
+    aten.max_pool2d_with_indices.default: (1, _of_plane(2)),
+    aten.max_pool3d_with_indices.default: (1, _of_plane(3)),
+    aten.adaptive_max_pool2d.default: (1, _of_plane(2)),
+    aten.adaptive_max_pool3d.default: (1, _of_plane(3)),
+    aten.max.dim: (1, _along),
+    aten.min.dim: (1, _along),
+    aten.argmax.default: (None, _along),
+    aten.argmin.default: (None, _along),
+    aten.sort.default: (1, _sorted),
+    aten.sort.stable: (1, _sorted),
+    aten.topk.default: (1, _sorted),
+}
+"""Op: which of its results are positions (None: its only one), and what they are below, by its arguments; None if that
+is no constant."""
+
+SAME = frozenset(
+    {aten.unsqueeze.default, aten.squeeze.dim, aten.view.default, aten.permute.default, aten.clone.default}
+)
+"""Ops whose result has the values of their first argument."""
+
+
+def partition_with_narrow_positions(partition: Any) -> Any:
+    """`partition`, whose forward saves positions in the narrowest type."""
+
+    def split(joint: torch.fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any) -> tuple[Any, Any]:
+        forward, backward = partition(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)
+        output = forward.graph.output_node()
+        outputs: Any = output.args[0]
+        visible = set(outputs[:num_fwd_outputs])
+        placeholders = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
+        found = {}
+        for node in dict.fromkeys(outputs[num_fwd_outputs:]):
+            dtype = narrowest(node) if isinstance(node, torch.fx.Node) and node not in visible else None
+            if dtype is not None and node.name in placeholders:
+                found[node] = _narrowed(forward.graph, node, dtype)
+                _widened(backward.graph, placeholders[node.name], found[node])
+        if found:
+            saved = (found.get(item, item) for item in outputs[num_fwd_outputs:])
+            output.args = ((*outputs[:num_fwd_outputs], *saved),)
+            forward.recompile()
+            backward.recompile()
+        return forward, backward
+
+    return split
+
+
+def narrowest(node: torch.fx.Node) -> torch.dtype | None:
+    """The type that holds all positions of a node; None where it is none of them, small, or of no constant bound."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.int64 or _static(value.shape) is None:
+        return None
+    if value.numel() * value.itemsize < LEAST_BYTES:
+        return None
+    while node.target in SAME and isinstance(node.args[0], torch.fx.Node):
+        node = node.args[0]
+    call, place = node, None
+    if getattr(node.target, "__name__", "") == "getitem":
+        call, place = node.args[0], node.args[1]  # type: ignore[assignment]
+    which, below = BELOW.get(call.target, (None, None))
+    if below is None or which != place:
+        return None
+    arguments = [arg.meta["val"] if isinstance(arg, torch.fx.Node) else arg for arg in call.args]
+    most = below(*arguments)
+    return None if most is None else next((dtype for limit, dtype in TYPES if most <= limit), None)
+
+
+def _static(shape: Any) -> int | None:
+    """How many elements there are, if that is known."""
+    return prod(shape) if all(isinstance(size, int) for size in shape) else None
+
+
+def _narrowed(graph: torch.fx.Graph, node: torch.fx.Node, dtype: torch.dtype) -> torch.fx.Node:
+    with graph.inserting_after(node):
+        made = graph.create_node(
+            "call_function", aten._to_copy.default, (node,), {"dtype": dtype}, name=f"{node.name}_narrow"
+        )
+    made.meta = _meta(node, dtype)
+    return made
+
+
+def _widened(graph: torch.fx.Graph, placeholder: torch.fx.Node, saved: torch.fx.Node) -> None:
+    """The saved tensor instead of the placeholder's, and what it was for all that read it."""
+    last = graph.find_nodes(op="placeholder")[-1]
+    with graph.inserting_after(last):
+        wide = graph.call_function(aten._to_copy.default, (placeholder,), {"dtype": torch.int64})
+    wide.meta = dict(placeholder.meta)
+    placeholder.replace_all_uses_with(wide, delete_user_cb=lambda user: user is not wide)
+    placeholder.meta = _meta(placeholder, saved.meta["val"].dtype)
+    placeholder._rename(saved.name)  # another tensor than what the forward made
+    placeholder.target = placeholder.name
+
+
+def _meta(node: torch.fx.Node, dtype: torch.dtype) -> dict[str, Any]:
+    value = node.meta["val"]
+    with fake_mode_around([value]):
+        made = torch.empty_strided(value.shape, value.stride(), dtype=dtype, device=value.device)
+    return {**{key: item for key, item in node.meta.items() if key != "tensor_meta"}, "val": made}

@@ -1,0 +1,23 @@
+"""The graph cache: graphs that were compiled before, here or elsewhere, are loaded. See docs/caches.md."""
+
+from .key import Difference, Key, Part
+from .lookup import OFF, Lookup, forget, guards_texts, load, look_up, make_key, remember, strides_of, strides_texts
+from .without_trace import setting_of, take
+
+__all__ = [
+    "OFF",
+    "Difference",
+    "Key",
+    "Lookup",
+    "Part",
+    "forget",
+    "guards_texts",
+    "load",
+    "look_up",
+    "make_key",
+    "remember",
+    "setting_of",
+    "strides_of",
+    "strides_texts",
+    "take",
+]

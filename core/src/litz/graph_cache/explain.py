@@ -1,0 +1,73 @@
+"""Why a graph was not found: in, its key and the keys that a cache has; out, the nearest of them, and what differs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from litz.runtime.graph_entry import ENTRY, KEY
+
+from .key import Difference, Key
+from .lookup import KIND
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A key that was not found. nearest: the key that shares most with it, None where there is none at all."""
+
+    key: Key
+    nearest: Key | None
+    differences: tuple[Difference, ...] = ()
+
+
+def explain_miss(key: Key, known: Iterable[Key]) -> Miss:
+    """The nearest of the keys that are known, and the parts that differ."""
+    best: tuple[float, Key] | None = None
+    for other in known:
+        far = distance(key, other)
+        if best is None or far < best[0]:
+            best = far, other
+    return Miss(key, None) if best is None else Miss(key, best[1], key.differences(best[1]))
+
+
+def distance(key: Key, other: Key) -> float:
+    """How much two keys differ: by parts, each by the share of its lines that the other has not; a graph counts for as
+    much as all else, so that another graph is not taken for the same with other options."""
+    parts = key.differences(other)
+    return sum((len(key.parts) if part.name == "graph" else 1) * _unlike(part) for part in parts)
+
+
+def _unlike(part: Difference) -> float:
+    mine, theirs = (set() if side is None else set(side.text.splitlines()) for side in (part.mine, part.theirs))
+    return 0.5 + 0.5 * (1 - len(mine & theirs) / max(len(mine | theirs), 1))
+
+
+def kept(roots: Iterable[Path]) -> frozenset[str]:
+    """The digests of the keys that caches have."""
+    return frozenset(path.parent.name for root in roots for path in root.glob(f"{KIND}/*/{ENTRY}"))
+
+
+def read_keys(roots: Iterable[Path], digests: Iterable[str]) -> Iterator[Key]:
+    """Those of these keys that can be read."""
+    roots = tuple(roots)
+    for name in sorted(digests):
+        for root in roots:
+            with contextlib.suppress(OSError, ValueError):
+                yield Key.from_json((root / KIND / name / KEY).read_bytes())
+                break
+
+
+def shown(difference: Difference, width: int = 200) -> tuple[str, str]:
+    """(before, now) of a part that differs, in a line each: what it is, or where its text begins to differ."""
+    before, now = difference.lines
+    pair = (difference.theirs is None and "absent", difference.mine is None and "absent")
+    return _short(pair[0] or before, width), _short(pair[1] or now, width)
+
+
+def _short(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
+__all__ = ["Miss", "distance", "explain_miss", "kept", "read_keys", "shown"]

@@ -1,0 +1,267 @@
+"""What a compile hangs on beside its graph, as the parts of a key: versions, sources, settings, options, devices.
+
+In: a graph and its compiler. Out: `Part`s. Errors: NotCacheable, where somebody cannot say what his results hang on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from litz.capture import torch_api
+from litz.capture.graph import Graph
+from litz.compiler import Compiler
+from litz.errors import CompilerNotFoundError
+from litz.options import Options, core_options
+from litz.runtime import cpp_build
+from litz.runtime.graph_entry import FORMAT, NotCacheable
+from litz_plugins import Target, Uncacheable
+from litz_plugins.loading import Source
+
+from .key import Part
+
+LARGEST_SOURCES = 64 << 20
+"""Bytes of a plugin's source files that are read for a key."""
+_WRITTEN = ("benchmark_kernels",)
+"""Options that change no code, and what is written beside it."""
+
+
+def version_parts() -> Iterator[Part]:
+    """litz itself, Python, torch and Triton."""
+    yield Part("format", str(FORMAT), "litz")
+    packages = [sys.modules[name] for name in ("litz", "litz_plugins")]
+    sources = " ".join(sources_digest(str(Path(str(package.__file__)).parent)) for package in packages)
+    yield Part("litz", f"{version_of('litz')} {sources}", f"litz {version_of('litz')}")
+    yield Part("Python", sys.version, "the interpreter")
+    yield Part("torch", f"{torch.__version__} {torch.version.git_version} {torch.version.cuda}", "the installation")
+    yield Part("Triton", version_of("triton") or "none", "the installation")
+
+
+def torch_part() -> Part:
+    """Settings of torch that lowering, costs or codes may go by."""
+    lines = [f"{name} = {_read(read)}" for name, read in _TORCH_SETTINGS.items()]
+    return Part("torch's settings", "\n".join(lines), "the program, by torch.set_... or torch.backends")
+
+
+def _read(setting: Callable[[], Any]) -> Any:
+    try:
+        return setting()
+    except (
+        RuntimeError,
+        AttributeError,
+    ) as error:  # torch's old and new settings contradict each other, and it says so
+        return error
+
+
+_TORCH_SETTINGS: Mapping[str, Callable[[], Any]] = {
+    "default_dtype": torch.get_default_dtype,
+    "deterministic": torch.get_deterministic_debug_mode,
+    "fill_uninitialized_memory": lambda: getattr(torch.utils.deterministic, "fill_uninitialized_memory", None),
+    "float32_matmul_precision": torch.get_float32_matmul_precision,
+    "num_threads": torch.get_num_threads,
+    "cudnn": lambda: _settings(torch.backends.cudnn, "enabled", "benchmark", "deterministic", "allow_tf32"),
+    "cuda.matmul": lambda: _settings(
+        torch.backends.cuda.matmul,
+        "allow_fp16_reduced_precision_reduction",
+        "allow_bf16_reduced_precision_reduction",
+        "allow_fp16_accumulation",
+    ),
+    "attention": lambda: [
+        torch.backends.cuda.flash_sdp_enabled(),
+        torch.backends.cuda.mem_efficient_sdp_enabled(),
+        torch.backends.cuda.math_sdp_enabled(),
+        torch.backends.cuda.cudnn_sdp_enabled(),
+    ],
+    "cudnn version": lambda: torch.backends.cudnn.version() if torch.cuda.is_available() else None,
+    "mkldnn": lambda: [torch.backends.mkldnn.is_available(), _settings(torch.backends.mkldnn, "enabled")],
+}
+
+
+def _settings(module: Any, *names: str) -> list[Any]:
+    return [getattr(module, name, None) for name in names]
+
+
+def option_parts(compiler: Compiler) -> Iterator[Part]:
+    """The options that may change the code, each by itself, and the vetoes."""
+    options = compiler.options
+    for row in core_options():
+        if (row.affects_code or row.name in _WRITTEN) and row.name not in _BY_CONTENT:
+            yield Part(f"option {row.name}", repr(options[row.name]), f"options=, {row.env[0]} or mode=")
+    for name, value in options.plugin_values:
+        variable = "LITZ_" + "".join(c if c.isalnum() else "_" for c in name).upper()
+        yield Part(f"option {name}", repr(value), f"options= or {variable}")
+    if compiler.vetoes.keys:
+        yield Part("vetoes", "\n".join(sorted(compiler.vetoes.keys)), "options= or LITZ_VETO")
+
+
+_BY_CONTENT = frozenset({"cpp.compiler", "calibration"})
+"""Options that name what is in the key by its content: the compiler's version, the figures of a target."""
+
+
+def device_parts(graph: Graph, compiler: Compiler) -> Iterator[Part]:
+    """The target of each device that the graph touches, and what builds code for a processor. Errors: NotCacheable."""
+    devices = {device for node in graph.nodes for device in _devices(node.meta.get("val"))}
+    devices |= {item for node in graph.nodes for item in _named_devices((node.args, dict(node.kwargs)))}
+    yield from devices_part(devices, compiler)
+
+
+def devices_part(devices: Iterable[torch.device], compiler: Compiler) -> Iterator[Part]:
+    """As `device_parts`, of these devices and the CPU."""
+    for device in sorted({*devices, torch.device("cpu")}, key=str):
+        spec = compiler.specs.get(device.type)
+        if spec is None:
+            continue  # the compile says so
+        if not getattr(spec.codegen, "loads_from_source", False):
+            who = f"the plugin {spec.plugin!r}, which makes kernels for {device.type},"
+            raise NotCacheable(f"{who} does not say that it loads them from their source alone")
+        generator = type(spec.codegen)
+        text = f"{target_text(compiler.target_of(device))}\nby {generator.__module__}.{generator.__qualname__}"
+        yield Part(f"target {device}", text, f"the machine, by {spec.plugin}")
+    yield processor_part(compiler.options)
+    yield compiler_part(compiler.options)
+
+
+def processor_part(options: Options) -> Part:
+    """What tells this processor from another."""
+    text = f"{torch.backends.cpu.get_cpu_capability()} {cpp_build.cpu_flags()}"
+    return Part("processor", text, "the machine")
+
+
+def compiler_part(options: Options) -> Part:
+    """The C++ compiler, its flags, and what is linked."""
+    try:
+        found = cpp_build.toolchain(options)
+    except CompilerNotFoundError:
+        found = ("no C++ compiler",)
+    return Part("C++ compiler", "\n".join(found[:3]), "options=, LITZ_CXX, CXX or the machine")
+
+
+def target_text(target: Target) -> str:
+    """Every field of a target, a line each."""
+    lines = []
+    for field in dataclasses.fields(target):
+        value = getattr(target, field.name)
+        if isinstance(value, Mapping):
+            value = sorted((str(key), repr(item)) for key, item in value.items())
+        lines.append(f"{field.name} = {sorted(value) if isinstance(value, frozenset) else value!r}")
+    return "\n".join(lines)
+
+
+def _devices(value: Any) -> Iterator[torch.device]:
+    if isinstance(value, torch.Tensor):
+        yield value.device
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _devices(item)
+
+
+def _named_devices(value: Any) -> Iterator[torch.device]:
+    if isinstance(value, torch.device):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _named_devices(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _named_devices(item)
+
+
+def group_part(graph: Graph) -> Part | None:
+    """The process groups that the graph communicates in; None if it does not."""
+    groups = set()
+    for node in graph.nodes:
+        if node.op == "call_function" and torch_api.is_collective(node.target):
+            groups |= {item for item in (*node.args, *node.kwargs.values()) if isinstance(item, str)}
+    if not groups:
+        return None
+    store = torch_api.default_store()
+    lines = [f"rank {None if store is None else store[1]}"]
+    for name in sorted(groups):
+        lines.append(f"{name}: {torch_api.group_ranks(name)}")  # no ranks of a word that is no group's name
+    return Part("process groups", "\n".join(lines), "the program, by torch.distributed")
+
+
+# ------------------------------------------------------------------------------------------------------------- plugins
+
+
+def plugin_parts(compiler: Compiler) -> Iterator[Part]:
+    """Each plugin that may change what a graph becomes: its version, its source, and what it says itself. Errors:
+    NotCacheable."""
+    plugins = compiler.plugins
+    builtin = [row.name for row in plugins.listing() if row.status == "builtin"]
+    yield Part("built-in plugins", " ".join(builtin), "LITZ_DISABLE_PLUGINS or disable_plugins")
+    said = plugins.cache_fingerprints(compiler.options)
+    for source in plugins.deciders():
+        own = said.get(source.name)
+        if isinstance(own, Uncacheable):
+            raise NotCacheable(f"the plugin {source.name} says: {own.reason}")
+        if own is None and not source.dist and not isinstance(source.obj, ModuleType):
+            problem = "was passed in as an object, and has no litz_cache_fingerprint to say what it holds"
+            raise NotCacheable(f"the plugin {source.name} {problem}")
+        text = f"{source.dist} {source.version}\n{plugin_sources(source)}\n{own or ''}"
+        yield Part(f"plugin {source.name}", text, source.origin)
+
+
+def goes_by_anything(compiler: Compiler) -> bool:
+    """Whether there is a plugin of which nobody knows that it goes by no names: one that may change results and does
+    not have the hook, which asks to look at what they hang on."""
+    said = compiler.plugins.cache_fingerprints(compiler.options)
+    return any(source.name not in said for source in compiler.plugins.deciders())
+
+
+def plugin_sources(source: Source) -> str:
+    """The digest of a plugin's source files: of the package that it is in, or of its one file. Errors: NotCacheable."""
+    obj = source.obj
+    module = obj if isinstance(obj, ModuleType) else sys.modules.get(type(obj).__module__)
+    file = getattr(module, "__file__", None)
+    if module is None or file is None:
+        raise NotCacheable(f"the plugin {source.name} has no source file")
+    whole = sys.modules.get(module.__name__.partition(".")[0])
+    package = getattr(whole, "__path__", None)
+    if not source.dist or not package:  # a script's plugin may lie beside anything
+        return _file_digest(str(file))
+    return " ".join(sources_digest(str(folder)) for folder in package)
+
+
+@functools.cache
+def _file_digest(file: str) -> str:
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:32]
+
+
+@functools.cache
+def sources_digest(folder: str) -> str:
+    """Of all files of a package, bytecode aside; read once a process, as Python reads them. NotCacheable for one that
+    is too large to read."""
+    sha, total = hashlib.sha256(), 0
+    for file in sorted(_files(folder)):
+        data = Path(folder, file).read_bytes()
+        total += len(data)
+        if total > LARGEST_SOURCES:
+            raise NotCacheable(f"the sources in {folder} have more than {LARGEST_SOURCES >> 20} MiB")
+        sha.update(f"{file}:{len(data)}:".encode())
+        sha.update(data)
+    return sha.hexdigest()[:32]
+
+
+def _files(folder: str) -> Iterator[str]:
+    for path, names, files in os.walk(folder):
+        names[:] = [name for name in names if name != "__pycache__"]
+        yield from (os.path.relpath(os.path.join(path, file), folder) for file in files)
+
+
+def version_of(dist: str) -> str:
+    """Of an installed dist; '' if it is not."""
+    try:
+        return importlib.metadata.version(dist)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,235 @@
+"""The graph cache: what earlier compiles of equal graphs have made, in this process or any other.
+
+In: a captured Graph and its compiler. Out: a `Lookup`, with the graph's key, and what lies under it. A graph that
+cannot be kept has a reason in place of a key.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from litz.capture import torch_api
+from litz.capture.graph import Graph
+from litz.codegen.sizes import python_text
+from litz.compiler import Compiler
+from litz.runtime import artifacts
+from litz.runtime.cache import Cache
+from litz.runtime.graph_code import GraphCode
+from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, NotCacheable, Strides, read_entry
+from litz_plugins.errors import LitzError, describe
+
+from .canonical import graph_text, is_symbolic, symbols_text
+from .fingerprints import (
+    device_parts,
+    goes_by_anything,
+    group_part,
+    option_parts,
+    plugin_parts,
+    torch_part,
+    version_parts,
+)
+from .key import Key, Part
+
+KIND = "graph"
+"""The disk cache's kind of entries. Those of graphs that cannot be kept have a key of their content, and no `ENTRY`."""
+NEEDS = (ENTRY, WRAPPER, KEY)
+
+_here: weakref.WeakValueDictionary[tuple[str, str], GraphCode] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+"""Codes that a compiled graph of this process still has, by the cache's folder and the key: another graph may share
+them. Nobody is handed one that is not equal to what he would compile, so this decides nothing but time."""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """What the graph cache says of a graph.
+
+    key: None where it is off or the graph cannot be kept. reason: why not, to follow "because"; '' if it can. code:
+    loaded already in this process. entry, folder: on the disk.
+    """
+
+    key: Key | None = None
+    reason: str = ""
+    code: GraphCode | None = None
+    entry: GraphEntry | None = None
+    folder: Path | None = None
+
+    @property
+    def found(self) -> bool:
+        return self.code is not None or self.entry is not None
+
+    def says(self, hit: bool = False) -> str:
+        """For reports: "hit 0123abcd", "miss 0123abcd", "not cacheable because ...", "off"."""
+        if self.key is None:
+            return f"not cacheable because {self.reason}" if self.reason else "off"
+        where = " (of this process)" if hit and self.code is not None else ""
+        return f"{'hit' if hit else 'miss'} {self.key.digest[:12]}{where}"
+
+
+OFF = Lookup()
+"""Where nothing is looked up."""
+
+
+def look_up(graph: Graph, compiler: Compiler) -> Lookup:
+    """The graph's key and what is under it. Reads no file of an entry that the manifest does not vouch for."""
+    if not compiler.options.graph_cache:
+        return OFF
+    try:
+        key = make_key(graph, compiler)
+    except NotCacheable as why:
+        return Lookup(reason=str(why))
+    except Exception as error:  # what nobody thought of is no reason not to compile
+        if compiler.options.debug or isinstance(error, LitzError):
+            raise
+        return Lookup(reason=f"its key cannot be made: {describe(error)}")
+    code = shared(compiler.cache, key.digest)
+    if code is not None:
+        return Lookup(key, code=code)
+    folder = compiler.cache.find(KIND, key.digest, NEEDS)
+    if folder is None:
+        return Lookup(key)
+    try:
+        found = Lookup(key, entry=read_entry(folder), folder=folder)
+        artifacts.record(KIND, key.digest, folder)
+        return found
+    except (OSError, ValueError, LookupError, ImportError, AttributeError, TypeError):
+        return Lookup(key)  # another process has just removed it, or it names what is no longer here
+
+
+def make_key(graph: Graph, compiler: Compiler) -> Key:
+    """All that a compile of the graph hangs on. Errors: NotCacheable."""
+    return Key(tuple(_parts(graph, compiler)))
+
+
+def _parts(graph: Graph, compiler: Compiler) -> Iterator[Part]:
+    if graph.frozen_values:
+        raise NotCacheable("its weights are frozen into it (option freezing)")
+    yield Part("graph", graph_text(graph), "the program")
+    yield Part("sizes", symbols_text(graph), "the program's inputs, by dynamo")
+    group = group_part(graph)
+    if group is not None:
+        yield group
+    yield from version_parts()
+    yield torch_part()
+    yield from option_parts(compiler)
+    yield from device_parts(graph, compiler)
+    yield from plugin_parts(compiler)
+    if compiler.vetoes.keys or goes_by_anything(compiler):
+        yield Part("names", _names(graph), "the program, by torch")
+
+
+def _names(graph: Graph) -> str:
+    """What litz's own stages do not go by: names, and where nodes come from."""
+    return "\n".join([graph.name, *graph.input_names, *map(place_of, graph.nodes)])
+
+
+def place_of(node: torch.fx.Node) -> str:
+    """A node's name, and the modules and lines that it comes from. Dynamo's keys of modules are addresses."""
+    modules = list((node.meta.get("nn_module_stack") or {}).values())
+    return f"{node.name} {modules} {node.meta.get('stack_trace', '')}"
+
+
+def remember(key: Key, cache: Cache, code: GraphCode) -> None:
+    """Let other graphs of this process share a code, as long as it is in use."""
+    share(cache, key.digest, code)
+
+
+def share(cache: Cache, key: str, code: GraphCode) -> None:
+    """As `remember`, by a key's digest."""
+    with _lock:
+        _here[(str(cache.root), key)] = code
+
+
+def shared(cache: Cache, key: str) -> GraphCode | None:
+    """What another graph of this process has under a key's digest."""
+    return _here.get((str(cache.root), key))
+
+
+def forget() -> None:
+    """Share nothing that is loaded by now: for tests, and to measure."""
+    with _lock:
+        _here.clear()
+
+
+# ---------------------------------------------------------------------------------------------------------- in and out
+
+
+def guards_texts(graph: Graph, count: int) -> tuple[str, ...]:
+    """The guards that compiling has added to the `count` before, as texts. Errors: NotCacheable."""
+    found = torch_api.guards_since(graph.shape_env, count)
+    return tuple(dict.fromkeys(_text(guard, graph, "a guard") for guard in found))
+
+
+def strides_texts(graph: Graph, strides: Any) -> Strides | None:
+    """A CompiledGraph's `output_strides` as texts and ints. Errors: NotCacheable."""
+    if strides is None:
+        return None
+
+    def text(value: Any) -> int | str:
+        expr = torch_api.sympy_of(value)
+        return int(expr) if expr.is_Integer else _text(expr, graph, "an output's stride")
+
+    return tuple(None if item is None else tuple(map(text, item)) for item in strides)
+
+
+def strides_of(graph: Graph, strides: Strides | None) -> Any:
+    """The other way round."""
+    if strides is None:
+        return None
+    env = graph.shape_env
+    return tuple(
+        None if item is None else tuple(torch_api.size_of_text(env, text) for text in item) for item in strides
+    )
+
+
+def _text(expr: Any, graph: Graph, what: str) -> str:
+    unknown = expr.free_symbols - torch_api.size_symbols(graph.shape_env)
+    if unknown:
+        raise NotCacheable(f"{what} hangs on {', '.join(sorted(map(str, unknown)))}, which no input has")
+    try:
+        text = python_text(expr)
+    except NotImplementedError as error:
+        raise NotCacheable(f"{what} is {expr}, which has no text") from error
+    code = compile(text, "<litz guard>", "eval")
+    if set(code.co_names) - {str(symbol) for symbol in expr.free_symbols} - {"math", "min", "max"}:
+        raise NotCacheable(f"{what} is {text}, which no other process can decide")
+    return text
+
+
+Load = Callable[[GraphEntry, Path], GraphCode]
+"""Loads an entry whose texts lie in a folder."""
+
+
+def load(found: Lookup, graph: Graph, cache: Cache, load_entry: Load) -> GraphCode | None:
+    """The code that a lookup has found, and its guards on record for this graph; None where one of them does not
+    hold, which is as if nothing had been found."""
+    entry = found.code.entry if found.code is not None else found.entry
+    if entry is None or found.key is None or not torch_api.decide_again(graph.shape_env, entry.guards):
+        return None
+    if found.code is not None:
+        return found.code
+    assert found.folder is not None
+    code = load_entry(entry, found.folder)
+    remember(found.key, cache, code)
+    return code
+
+
+__all__ = [
+    "Lookup",
+    "forget",
+    "guards_texts",
+    "is_symbolic",
+    "load",
+    "look_up",
+    "make_key",
+    "remember",
+    "strides_of",
+    "strides_texts",
+]

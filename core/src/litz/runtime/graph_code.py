@@ -1,0 +1,77 @@
+"""GraphCode: a graph's wrapper and kernels, loaded. In: a `GraphEntry` and its kernels' launchers. Out: CompiledGraphs.
+
+Graphs that are equal share one code in a process. What belongs to each of them alone (recorded CUDA graphs, which know
+their inputs' addresses) is made for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .compiled_graph import CompiledGraph, Entry, Site, load_wrapper
+from .cuda_graphs import replayed
+from .graph_entry import WRAPPER, GraphEntry
+from .pool import Pool
+from .retained import retaining
+from .wrapper_support import support
+
+
+@dataclass(frozen=True, eq=False)
+class GraphCode:
+    """folder: where the sources lie. call: the wrapper's function. cache_hits: how many kernels were not built.
+    namespace: what the wrapper finds in its globals."""
+
+    entry: GraphEntry
+    folder: Path
+    call: Entry
+    cache_hits: int = 0
+    namespace: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def graph(
+        self,
+        name: str,
+        output_strides: Sequence[tuple[Any, ...] | None] | None = None,
+        key: str = "",
+        said: Said | None = None,
+    ) -> CompiledGraph:
+        """One graph of this code. output_strides: as CompiledGraph has them. key: of the graph cache, or ''. said: of
+        its steps, if anything."""
+        said = said or Said(self.entry.wrapper)
+        replay, overwritten = self.entry.replay, self.entry.overwritten
+        graph = CompiledGraph(
+            name,
+            said.text,
+            self.folder / WRAPPER,
+            self.call if replay is None else replayed(self.call, replay),
+            {name: str(self.folder / self.entry.file_of(name)) for name in self.entry.kernels},
+            output_strides,
+            self.cache_hits,
+            key,
+            self,
+            ranged=said.ranged if replay is None else None,  # what is replayed has no steps
+            sites=said.sites,
+            inputs=said.inputs,
+        )
+        return graph.inside(lambda entry: retaining(entry, overwritten)) if overwritten else graph
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is said of one graph's steps. text: the wrapper with comments. ranged, sites, inputs: as CompiledGraph has
+    them."""
+
+    text: str
+    ranged: Entry | None = None
+    sites: Callable[[str], Sequence[Site]] = lambda path: ()
+    inputs: Mapping[str, str] = field(default_factory=dict)
+
+
+def load_code(
+    entry: GraphEntry, folder: Path, launchers: Mapping[str, Callable[..., Any]], pool: Pool, cache_hits: int = 0
+) -> GraphCode:
+    """The wrapper, loaded around its kernels. launchers: by kernel. pool: of host memory."""
+    namespace = {**support(pool), **entry.objects, **launchers}
+    return GraphCode(entry, folder, load_wrapper(entry.wrapper, folder / WRAPPER, namespace), cache_hits, namespace)

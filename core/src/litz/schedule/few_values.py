@@ -1,0 +1,124 @@
+"""Reductions of a few values each, written out: `sum(x[j, 0..3])` as `(x[j, 0] + x[j, 1]) + (x[j, 2] + x[j, 3])`.
+
+In and out: a Program. A loop (x | r) over r values that do not lie side by side becomes a pointwise loop over x with r
+loads: the heads of a group summed, a token's experts combined, a batch of 8 added up. A GPU's threads then read 16
+bytes of each and need nothing of each other, where a tile of both axes would combine them through shared memory; and
+what reads the result fuses as with any pointwise loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product as points
+from typing import Any
+
+from litz.ir import Loop, Node, Operation, Program, build
+from litz.ir.complexity import excess, is_worse
+from litz.ir.dtypes import compute_dtype
+from litz.ir.index import Expr, Symbol, to_expr
+from litz.ir.node import with_args
+from litz.ir.reductions import REDUCTIONS, Reduction, State
+from litz.ir.transform import map_stores, rename_nodes
+from litz_plugins import VETOED, PassContext
+
+from .estimate import CostModel
+
+FEW = 16
+"""The most values that are written out."""
+MOST_LOADS = 32
+"""Loads of a loop that is written out: with 8 elements a thread, half of its registers in float32."""
+
+
+def write_out_few_values(program: Program, context: PassContext) -> Program:
+    """The pass."""
+    costs = CostModel(program, context.target_of, context.ask)
+    operations: list[Operation] = []
+    for operation in program.operations:
+        few = _few(operation) if isinstance(operation, Loop) else 0
+        if isinstance(operation, Loop) and few:
+            subject = f"reduction {operation.name}"
+            if reason := _obstacle(operation, few, program, costs):
+                context.record(subject, "whole", reason, about=operation.name)
+            elif not context.allows(operation.name):
+                context.record(subject, "whole", VETOED, about=operation.name)
+            elif (written := _written_out(operation)) is not operation:
+                reason = f"{few} values that lie apart are added up by one thread"
+                context.record(subject, "written out", reason, about=operation.name)
+                operation = written
+        operations.append(operation)
+    if all(new is old for new, old in zip(operations, program.operations, strict=True)):
+        return program
+    return replace(program, operations=tuple(operations))
+
+
+def _few(loop: Loop) -> int:
+    """How many values each output has, where the loop reduces and they are few; else 0."""
+    length = loop.reduction_numel
+    if not loop.reduction_ranges or not length.is_Integer or not 2 <= int(length) <= FEW:
+        return 0
+    return int(length) if any(node.op == "reduce" for node in loop.nodes) else 0
+
+
+def _obstacle(loop: Loop, few: int, program: Program, costs: CostModel) -> str | None:
+    """Why the loop stays a reduction."""
+    if "blocks" not in costs.target(loop.device).abilities:
+        return "the vectors of a CPU hold an accumulator for each output"
+    if any(node.op == "scan" for node in loop.nodes):
+        return "there is a scan in it"
+    if any(len(REDUCTIONS[node.attrs[0]].parts) > 1 for node in loop.nodes if node.op == "reduce"):
+        return "a state of several parts takes more to combine than to read"
+    if any(loop.at_reduction_level(store) for store in loop.stores):
+        return "it stores values before they are reduced"
+    if not costs.reduces_columns(loop):
+        return "the values of an output lie side by side"
+    if sum(1 for node in loop.loads if loop.levels[node]) * few > MOST_LOADS:
+        return f"more than {MOST_LOADS} loads"
+    # What walks over the same points is one kernel with the reduction, and reads them once; what is gathered from
+    # anywhere is never one kernel with what wrote it.
+    whole = costs.hint(loop.numel) * few
+    read, written = {node.buffer for node in loop.loads if loop.levels[node] and not node.indirect}, set(loop.writes)
+    for other in program.operations:
+        if not isinstance(other, Loop) or other is loop or _few(other):
+            continue
+        if other.reduction_ranges and not read.isdisjoint(other.writes):
+            return f"the last program of {other.name} may combine what it leaves"
+        if costs.hint(other.numel) * costs.hint(other.reduction_numel) == whole and (
+            not read.isdisjoint((*other.writes, *other.reads)) or not written.isdisjoint(other.reads)
+        ):
+            return f"{other.name} walks over the same values"
+    return None
+
+
+def _written_out(loop: Loop) -> Loop:
+    """The loop without reduction ranges; the loop itself where its body would be too complex."""
+    ranges = {r.var: r.size for r in loop.ranges}
+    places = [
+        {r.var: to_expr(at) for r, at in zip(loop.reduction_ranges, point, strict=True)}
+        for point in points(*(range(int(r.size)) for r in loop.reduction_ranges))
+    ]
+
+    def change(node: Node, args: tuple[Node, ...]) -> Node:
+        if node.op != "reduce":
+            return with_args(node, args)
+        row = REDUCTIONS[node.attrs[0]]
+        states = [_state(row, node.args, place, number, ranges) for number, place in enumerate(places)]
+        return build.cast(row.results[node.attrs[0]].finish(_merged(row, states)), node.dtype)
+
+    result = replace(loop, reduction_ranges=(), stores=map_stores(loop.stores, change))
+    return loop if excess(result) and is_worse(result, loop) else result
+
+
+def _state(row: Reduction, values: State, place: dict[Symbol, Expr], position: int, ranges: dict[Any, Expr]) -> State:
+    """The state of the value at one place."""
+    here = rename_nodes(values, place, ranges)
+    cast = here if row.takes_states else tuple(build.cast(value, compute_dtype(value.dtype)) for value in here)
+    return cast if row.lift is None else row.lift(cast, build.index(position))
+
+
+def _merged(row: Reduction, states: Sequence[State]) -> State:
+    """Neighbours first: the sums are short, and the order is kept."""
+    while len(states) > 1:
+        pairs = [row.merge(a, b) for a, b in zip(states[::2], states[1::2], strict=False)]
+        states = [*pairs, *states[len(pairs) * 2 :]]
+    return states[0]

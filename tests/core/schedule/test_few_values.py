@@ -1,0 +1,78 @@
+"""Reductions of a few values that lie apart, written out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from core.schedule.harness import CPU, GPU, check, plan_of
+from core.schedule.programs import Writer, call
+from litz.ir.reductions import REDUCTIONS
+
+KINDS = [kind for kind, row in REDUCTIONS.items() if len(row.parts) == 1 and not row.takes_states and row.arity == 1]
+
+
+def summed(values: int, kind: str = "sum", dtype: torch.dtype = torch.float32) -> Writer:
+    w = Writer()
+    w.input("x", 6, values, 40, dtype=dtype)
+    w.reduce("y", kind, (6, 40), (values,), lambda i, j, r: w.load("x", i, r, j))
+    return w
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("values", [2, 3, 8, 15])
+def test_every_kind_gives_the_same(kind: str, values: int) -> None:
+    writer = summed(values, kind)
+    (kernel,) = check(writer.program("y"), writer.args(), GPU).kernels
+    assert not kernel.loop.reduction_ranges
+    assert len(kernel.loop.loads) == values
+
+
+def test_half_types_are_added_up_in_float32() -> None:
+    writer = summed(8, dtype=torch.bfloat16)
+    (kernel,) = check(writer.program("y"), writer.args(), GPU).kernels
+    assert not kernel.loop.reduction_ranges
+    assert {str(node.dtype) for node in kernel.loop.nodes if node.op == "add"} == {"torch.float32"}
+
+
+def test_two_reduction_ranges() -> None:
+    w = Writer()
+    w.input("x", 2, 3, 64)
+    w.reduce("y", "sum", (64,), (2, 3), lambda j, a, b: w.load("x", a, b, j))
+    (kernel,) = check(w.program("y"), w.args(), GPU).kernels
+    assert not kernel.loop.reduction_ranges
+
+
+def test_what_reads_the_result_is_in_the_kernel() -> None:
+    writer = summed(4)
+    writer.pointwise("z", (6, 40), lambda i, j: call("mul", writer.load("y", i, j), 2.0))
+    schedule = check(writer.program("z"), writer.args(), GPU)
+    assert len(schedule.kernels) == 1
+
+
+def rows() -> Writer:
+    w = Writer()
+    w.input("x", 64, 4)
+    w.reduce("y", "sum", (64,), (4,), lambda i, r: w.load("x", i, r))
+    return w
+
+
+def softmax_over_columns() -> Writer:
+    w = summed(4, "max")
+    w.pointwise("z", (6, 4, 40), lambda i, r, j: call("sub", w.load("x", i, r, j), w.load("y", i, j)))
+    return w
+
+
+@pytest.mark.parametrize(
+    ("writer", "output"),
+    [(rows(), "y"), (summed(17), "y"), (summed(4, "welford_mean"), "y"), (softmax_over_columns(), "z")],
+    ids=["side by side", "too many", "a state of parts", "the same values read again"],
+)
+def test_others_stay_reductions(writer: Writer, output: str) -> None:
+    schedule = check(writer.program(output), writer.args(), GPU)
+    assert any(kernel.loop.reduction_ranges for kernel in schedule.kernels)
+
+
+def test_a_cpu_keeps_its_vectors_of_accumulators() -> None:
+    (kernel,) = plan_of(summed(4).program("y"), CPU).kernels
+    assert kernel.loop.reduction_ranges

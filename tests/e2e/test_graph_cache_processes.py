@@ -1,0 +1,127 @@
+"""The graph cache between processes: a new one finds what another has compiled, and nothing that has changed since."""
+
+from __future__ import annotations
+
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from support.third_party import run_python, write_dist
+
+SCRIPT = """
+import sys, torch
+from litz.report import collect
+
+def f(x, w):
+    return torch.softmax(x @ w, 1).sum(0)
+
+if "--version" in sys.argv:
+    from litz.graph_cache import fingerprints
+    fingerprints.version_of = lambda dist: sys.argv[-1]
+
+torch.manual_seed(0)
+x, w = torch.randn(8, 16), torch.randn(16, 4, requires_grad=True)
+with collect() as reports:
+    out = torch.compile(f, backend="litz")(x, w)
+    out.square().sum().backward()
+torch.testing.assert_close(out, f(x, w))
+print(*(report.graph_cache.split()[0] for report in reports), w.grad.sum().item().hex())
+"""
+
+PLUGIN = """
+    from litz_plugins import Pass, hookimpl
+
+    @hookimpl
+    def litz_register_passes(options):
+        return [Pass("own", "program", lambda program, context: program)]
+"""
+
+
+def said(done: subprocess.CompletedProcess[str]) -> list[str]:
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def run(cache: Path, *more: str, path: tuple[Path, ...] = (), warm: bool = True) -> list[str]:
+    return said(run_python("-c", SCRIPT, *more, path=path, warm=warm, LITZ_CACHE_DIR=str(cache)))
+
+
+def test_another_process_finds_what_one_has_compiled(tmp_path: Path) -> None:
+    first, second = run(tmp_path, warm=False), run(tmp_path, warm=False)
+    assert first[:2] == ["miss", "miss"] and second[:2] == ["hit", "hit"]
+    assert first[2] == second[2]
+
+
+def test_a_plugin_whose_source_is_edited_misses(tmp_path: Path) -> None:
+    site, cache = tmp_path / "site", tmp_path / "cache"
+    write_dist(site, "litz-own", {"own": "litz_own"}, {"litz_own": PLUGIN})
+    assert run(cache)[:2] == ["miss", "miss"]
+    assert run(cache, path=(site,))[:2] == ["miss", "miss"], "a plugin more"
+    assert run(cache, path=(site,))[:2] == ["hit", "hit"]
+    source = site / "litz_own.py"
+    source.write_text(source.read_text() + "\n# edited\n")
+    assert run(cache, path=(site,))[:2] == ["miss", "miss"]
+    (info,) = site.glob("*.dist-info")
+    (info / "METADATA").write_text((info / "METADATA").read_text().replace("Version: 1.0", "Version: 1.1"))
+    assert run(cache, path=(site,))[:2] == ["miss", "miss"], "another version"
+    assert run(cache)[:2] == ["hit", "hit"]
+
+
+def test_a_module_beside_a_plugins_own_counts(tmp_path: Path) -> None:
+    site, cache = tmp_path / "site", tmp_path / "cache"
+    write_dist(site, "litz-own", {"own": "litz_own"}, {})
+    package = site / "litz_own"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .rules import *\n")
+    (package / "rules.py").write_text("\n".join(line[4:] for line in PLUGIN.splitlines()))
+    (package / "table.json").write_text("{}")
+    run(cache, path=(site,))
+    assert run(cache, path=(site,))[:2] == ["hit", "hit"]
+    (package / "table.json").write_text('{"a": 1}')
+    assert run(cache, path=(site,))[:2] == ["miss", "miss"]
+
+
+def test_processes_at_a_time_and_of_several_versions_share_a_folder(tmp_path: Path) -> None:
+    versions = ("1", "1", "2", "2")
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda version: run(tmp_path, "--version", version, warm=False), versions))
+    assert len({one[-1] for one in found}) == 1
+    for version in ("1", "2"):
+        assert run(tmp_path, "--version", version)[:2] == ["hit", "hit"]
+    assert run(tmp_path, "--version", "3")[:2] == ["miss", "miss"]
+
+
+@pytest.mark.parametrize("name", ["LITZ_GRAPH_CACHE", "LITZ_CACHE"])
+def test_off_is_off(tmp_path: Path, name: str) -> None:
+    run(tmp_path)
+    done = run_python("-c", SCRIPT, LITZ_CACHE_DIR=str(tmp_path), **{name: "0"})
+    assert set(said(done)[:2]) <= {"off", "miss"}
+
+
+SAVE = """
+import torch, pathlib, sys
+pathlib.Path(sys.argv[-1]).write_bytes(torch.compiler.save_cache_artifacts()[0])
+"""
+LOAD = """
+import litz, pathlib, sys
+info = litz.load_cache_artifacts(pathlib.Path(sys.argv[-1]).read_bytes())
+assert any(name.startswith("graph/") for name in info.artifacts["litz"]), info
+"""
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_torchs_artifacts_carry_litzs(tmp_path: Path, damaged: bool) -> None:
+    data, first, second = (tmp_path / name for name in ("artifacts", "first", "second"))
+    saved = said(run_python("-c", SCRIPT + SAVE, str(data), LITZ_CACHE_DIR=str(first)))
+    if damaged:
+        content = data.read_bytes()
+        at = content.index(b'"zlib": "') + 40
+        data.write_bytes(content[:at] + b"????" + content[at + 4 :])
+    done = run_python("-c", LOAD + SCRIPT, str(data), LITZ_CACHE_DIR=str(second))
+    if damaged:  # torch's own sum says so, and nothing is loaded
+        assert done.returncode != 0 and not (second / "graph").exists()
+        return
+    loaded = said(done)
+    assert saved[:2] == ["miss", "miss"] and loaded[:2] == ["hit", "hit"] and loaded[2] == saved[2]

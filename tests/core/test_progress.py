@@ -195,13 +195,15 @@ def test_a_dumb_terminal_has_no_line(terminal: Terminal, monkeypatch: pytest.Mon
 SCRIPT = """
 import sys
 import torch
-from litz import building, progress
+from litz import pipeline, progress
 progress.BOARD.patience = 0.3
-load = building.load_wrapper
+load = pipeline.load_kernels
 def slow(*arguments):
-    import time; time.sleep(1.5)
-    return load(*arguments)
-building.load_wrapper = slow
+    import time
+    loaded = load(*arguments)
+    time.sleep(1.5)
+    return loaded
+pipeline.load_kernels = slow
 f = torch.compile(lambda x: x.sin() + 1, backend="litz", options={"progress": sys.argv[1] == "on"})
 f(torch.ones(3))
 print("done", file=sys.stderr)

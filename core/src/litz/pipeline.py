@@ -96,7 +96,7 @@ def _store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | None:
     except Exception as why:
         if not isinstance(why, NotCacheable) and (compiler.options.debug or isinstance(why, LitzError)):
             raise
-        logs.LOGGER.info("no graph is looked for without a trace, because %s", why)
+        logs.LOGGER.getChild("graph_cache").info("no graph is looked for without a trace, because %s", why)
         return None
 
     def load(key: str, name: str) -> CompiledGraph | None:

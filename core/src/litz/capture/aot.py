@@ -28,7 +28,7 @@ from litz.capture.provenance import named_inputs, origins
 from litz.origin import Origin
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
-_log = logging.getLogger("litz")
+_log = logging.getLogger("litz.graph_cache")
 
 
 def compile_with_aot(

@@ -12,7 +12,6 @@ from torch._functorch import config as functorch_config
 
 from litz.errors import IndexRangeError
 from litz.report import CompileReport
-
 from support.graph_cache import Runs, called_with
 
 LINE = "test_words_of_cached_graphs.py:"

@@ -46,11 +46,13 @@ class Origin:
 @dataclass(frozen=True)
 class Provenance:
     """nodes: the Origin of each node of the graph, by name. inputs, outputs: what the user calls them, by the name of
-    an input and the position of an output; those that nobody knows a name of are not there."""
+    an input and the position of an output; those that nobody knows a name of are not there. program: a digest of all
+    names and lines of what dynamo captured; '' where nobody asked for it."""
 
     nodes: Mapping[str, Origin] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[int, str] = field(default_factory=dict)
+    program: str = ""
 
     def of(self, nodes: Iterable[str]) -> tuple[Origin, ...]:
         """The different origins of some nodes, in order; of those where something is known."""
@@ -66,13 +68,14 @@ class Provenance:
 class ByPosition:
     """A Provenance by positions in a graph as it was captured: equal graphs agree on those, if not on names.
 
-    nodes: the Origin of each node. inputs: what the user calls each placeholder, or ''. outputs: as Provenance has
-    them.
+    nodes: the Origin of each node. inputs: what the user calls each placeholder, or ''. outputs, program: as Provenance
+    has them.
     """
 
     nodes: tuple[Origin, ...] = ()
     inputs: tuple[str, ...] = ()
     outputs: Mapping[int, str] = field(default_factory=dict)
+    program: str = ""
 
     def of(self, positions: Iterable[int]) -> tuple[Origin, ...]:
         """The different origins of some nodes, in order; of those where something is known."""

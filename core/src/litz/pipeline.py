@@ -45,7 +45,7 @@ from litz.capture.passes.decompose import added_ops, decompose
 from litz.capture.passes.freezing import fold_frozen, freeze
 from litz.capture.provenance import by_position, mark_positions, positions_of
 from litz.choosing import choose_contractions
-from litz.codegen.wrapper import NOBODYS, Named, WrapperSource, annotated, generate_wrapper, named_of, words_of
+from litz.codegen.wrapper import Named, WrapperSource, annotated, generate_wrapper, named_of, words_of
 from litz.collecting import young_objects_only
 from litz.compiler import Compiler, make_compiler
 from litz.errors import LoweringError, VerifyError
@@ -92,7 +92,7 @@ def _shows_progress(compiler: Compiler) -> bool:
 def _store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | None:
     """Where graphs lie that need not be traced again; None where they have to be."""
     try:
-        setting = graph_cache.setting_of(gm, compiler)
+        setting, program = graph_cache.setting_of(gm, compiler), graph_cache.program_of(gm)
     except Exception as why:
         if not isinstance(why, NotCacheable) and (compiler.options.debug or isinstance(why, LitzError)):
             raise
@@ -105,13 +105,14 @@ def _store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | None:
             code = graph_cache.take(key, compiler, lambda entry, folder: load_entry(entry, folder, compiler))
         if code is None:
             return None
-        # What was not traced has no names: those of the graph that was compiled may be another layer's.
-        compiled = graph_of(code, name, Named.from_data(code.entry.named).words(NOBODYS), key=key)
-        plain = reports.from_data(name, code.entry.report, plugins=compiler.plugins.names())
+        named = Named.from_data(code.entry.named)
+        known = named.known_to(program)  # the graph that was compiled may be another layer's
+        compiled = graph_of(code, name, named.words(known), key=key)
+        plain = reports.from_data(name, code.entry.report, named.origins(known), plugins=compiler.plugins.names())
         _publish(plain, compiled, graph_cache.OFF, compiler, log, said=f"hit {key[:12]} without a trace")
         return compiled
 
-    return GraphStore(setting, load)
+    return GraphStore(setting, load, program)
 
 
 def capture(

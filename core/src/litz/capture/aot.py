@@ -78,6 +78,7 @@ def compile_with_aot(
 
     job = _Job(torch_api.compile_label(), compile_graph, graph_passes, count=len(example_inputs))
     job.user_names = torch_api.placeholder_names(gm)
+    job.program = "" if store is None else store.program
     if isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper
         fused_attention(gm)
         job.messages = tuple(torch_api.assertion_messages(gm))
@@ -131,6 +132,8 @@ class _Job:
     names: tuple[str, ...] = ()
     user_names: tuple[str, ...] = ()
     """What the user calls dynamo's inputs."""
+    program: str = ""
+    """The digest of its names and lines."""
     origins: Mapping[str, Origin] = field(default_factory=dict)
     """Of the forward's nodes, by name: the backward's inputs have the names of what the forward saved."""
     messages: tuple[tuple[Any, str], ...] = ()
@@ -246,6 +249,7 @@ class _Job:
         name = f"{self.label}_{kind}"
         try:
             with torch_api.real_mode():
+                saved = self.origins if kind == "backward" else None
                 graph = make_graph(
                     name,
                     module,
@@ -258,7 +262,7 @@ class _Job:
                     example_inputs=example_inputs,
                     messages=self.messages,
                     unclaimed=self.unclaimed,
-                    provenance=named_inputs(module, self.user_names, self.origins if kind == "backward" else None),
+                    provenance=replace(named_inputs(module, self.user_names, saved), program=self.program),
                 )
                 if kind == "inference":
                     graph = self._frozen(graph)

@@ -72,4 +72,4 @@ def by_position(graph: Graph) -> ByPosition:
     known = with_nodes(graph.provenance, graph.module)
     nodes = tuple(known.nodes.get(node.name, Origin()) for node in graph.nodes)
     inputs = tuple(known.inputs.get(node.name, "") for node in graph.placeholders)
-    return ByPosition(nodes, inputs, known.outputs)
+    return ByPosition(nodes, inputs, known.outputs, known.program)

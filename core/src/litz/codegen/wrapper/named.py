@@ -7,7 +7,7 @@ compiled graph; an equal graph, of another layer or in another process, gets wor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from litz.execution import ExecutionPlan
@@ -26,13 +26,18 @@ class Named:
     """places: where the steps are in the wrapper's text. steps: the positions of the nodes that each was made of, in
     the graph as captured; those of which the words do not come out the same by it are not there. computes: what a
     profile says that each step does. inputs: position among the placeholders, name in the text, type and sizes.
-    outputs: positions of those that are tensors."""
+    outputs: positions of those that are tensors. first: what is known of the graph that was compiled."""
 
     places: tuple[Place, ...] = ()
     steps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     computes: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[tuple[int, str, str], ...] = ()
     outputs: tuple[int, ...] = ()
+    first: ByPosition = NOBODYS
+
+    def known_to(self, program: str) -> ByPosition:
+        """What is known of an untraced graph of a program: by its digest, that what was compiled was of the same."""
+        return self.first if program and program == self.first.program else NOBODYS
 
     def origins(self, known: ByPosition) -> dict[str, tuple[Origin, ...]]:
         """What each step comes from in a graph that is equal to the one compiled, by name."""
@@ -48,19 +53,36 @@ class Named:
 
     def to_data(self) -> dict[str, Any]:
         """What `from_data` needs."""
-        return asdict(self)
+        first, table = self.first, {origin: None for origin in self.first.nodes}
+        numbers = {origin: number for number, origin in enumerate(table)}
+        return {
+            "places": [astuple(place) for place in self.places],
+            "steps": self.steps,
+            "computes": self.computes,
+            "inputs": self.inputs,
+            "outputs": self.outputs,
+            "origins": [astuple(origin) for origin in table],
+            "nodes": [numbers[origin] for origin in first.nodes],
+            "known_inputs": first.inputs,
+            "known_outputs": list(first.outputs.items()),
+            "program": first.program,
+        }
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Named:
         """Errors: LookupError, TypeError, ValueError."""
         if not data:
             return cls()
+        table = [Origin(*origin) for origin in data["origins"]]
+        nodes = tuple(table[number] for number in data["nodes"])
+        first = ByPosition(nodes, tuple(data["known_inputs"]), dict(data["known_outputs"]), data["program"])
         return cls(
-            tuple(Place(**place) for place in data["places"]),
+            tuple(Place(*place) for place in data["places"]),
             {step: tuple(positions) for step, positions in data["steps"].items()},
             data["computes"],
             tuple((at, name, text) for at, name, text in data["inputs"]),
             tuple(data["outputs"]),
+            first,
         )
 
 
@@ -84,7 +106,7 @@ def named_of(
         if isinstance(item, str)
     )
     outputs = tuple(at for at, item in enumerate(program.outputs) if item is not None)
-    return Named(wrapper.places, steps, computed(plan), inputs, outputs)
+    return Named(wrapper.places, steps, computed(plan), inputs, outputs, known)
 
 
 def _said(origins: tuple[Origin, ...]) -> tuple[Any, ...]:

@@ -33,6 +33,7 @@ from litz.errors import (
     UnknownHookError,
     UnknownOptionError,
     VerifyError,
+    WrapperFileError,
     compiler_install_hint,
 )
 
@@ -75,6 +76,7 @@ EXAMPLES = [
     (PackageError("made with torch 1", path="/x", todo="write it anew"), ["made with torch 1", "/x", "write it anew"]),
     (KernelFileError("it is not there", path="/x"), ["it is not there", "/x", "benchmark_kernels"]),
     (KernelFileError("it is not there"), ["litz bench-kernels"]),
+    (WrapperFileError("it is not there", path="/x"), ["it is not there", "/x", "LITZ_REPORT_DIR"]),
     (PackageError("it has no name"), ["it has no name", "litz.aot_compile"]),
     (PackageInputError("x is a list"), ["x is a list", "a loaded package", "dynamic_shapes="]),
     (FrozenWeightsError("graph0", "conv.weight"), ["conv.weight", "was written", "graph0", "torch._dynamo.reset()"]),
@@ -108,6 +110,16 @@ def test_the_command_that_repeats_it_is_part_of_the_message():
     error.set_reproduction("python a.py")
     again = pickle.loads(pickle.dumps(error))
     assert str(again).endswith("reproduce: python a.py") and again.reproduce == "python a.py"
+
+
+def test_where_in_the_model_it_is_stands_before_what_to_do():
+    error = LoweringError("aten.add", "add_3", "no")
+    error.set_reproduction("python a.py")
+    error.set_origin("layers.3.mlp.fc1 (model.py:41)")
+    lines = [line.split(":")[0].strip() for line in str(error).splitlines()[1:]]
+    assert lines == ["from", "where", "to do", "reproduce"]
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error) and again.origin == "layers.3.mlp.fc1 (model.py:41)"
 
 
 def test_every_error_is_covered_here():

@@ -16,12 +16,14 @@ from litz_plugins.manager import Plugins
 
 @dataclass
 class Runs:
-    """folder: of the disk cache. said: what the last run's reports say of the graph cache, graph by graph."""
+    """folder: of the disk cache. said: what the last run's reports say of the graph cache, graph by graph. compiled:
+    what it called."""
 
     folder: Path
     plugins: Plugins | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     reports: list[reports.CompileReport] = field(default_factory=list)
+    compiled: Any = None
 
     @property
     def said(self) -> list[str]:
@@ -45,7 +47,8 @@ class Runs:
             return pipeline.compile_backend(gm, inputs, None, options, self.plugins)
 
         with reports.collect() as self.reports:
-            return call(torch.compile(fn, backend=backend, dynamic=dynamic))
+            self.compiled = torch.compile(fn, backend=backend, dynamic=dynamic)
+            return call(self.compiled)
 
     def entries(self) -> list[Path]:
         """The folders of kept graphs."""

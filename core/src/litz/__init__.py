@@ -12,7 +12,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from litz import logs
+
 __version__ = "0.1.0"
+logs.register()
 
 
 def aot_compile(

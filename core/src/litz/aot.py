@@ -23,6 +23,7 @@ from litz.capture import torch_api
 from litz.capture.graph import Graph, make_graph
 from litz.codegen.sizes import python_text
 from litz.errors import PackageError
+from litz.origin import Provenance
 from litz.runtime import package
 from litz_plugins import CodegenContext, KernelSource, Target, TargetSpec
 from litz_plugins.manager import Plugins
@@ -51,7 +52,9 @@ def aot_compile(
     with torch_api.real_mode():
         state = [item for item in exported.inputs if item["kind"] == "state"]
         positions = frozenset(n for n, item in enumerate(exported.inputs) if item["kind"] == "state")
-        graph = make_graph(_label(fn), exported.module, "inference", static_inputs=positions)
+        names = zip(exported.module.graph.find_nodes(op="placeholder"), exported.inputs, strict=True)
+        known_as = Provenance(inputs={node.name: item["name"] for node, item in names})
+        graph = make_graph(_label(fn), exported.module, "inference", static_inputs=positions, provenance=known_as)
         known = torch_api.guard_count(graph.shape_env)
         made = pipeline.make_graph_code(graph, compiler)
         target = _target(made, compiler)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.autograd.profiler import record_function
 
 from litz.codegen.facts import replay_facts
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.plan_rules import verify_plan
-from litz.codegen.wrapper import WrapperSource
+from litz.codegen.wrapper import Named, Words, WrapperSource, annotated, named_of
+from litz.codegen.wrapper.words import RANGE, ranged
 from litz.compiler import Compiler
 from litz.errors import CodegenError, VerifyError
 from litz.execution import ExecutionPlan
@@ -26,9 +29,9 @@ from litz.kernel_bench import SUFFIX, kernel_data
 from litz.options import Options
 from litz.qualify import qualify
 from litz.runtime.cache import digest
-from litz.runtime.compiled_graph import CompiledGraph
-from litz.runtime.graph_code import GraphCode, load_code
-from litz.runtime.graph_entry import ENTRY, KEY, GraphEntry, StoredKernel, write_entry
+from litz.runtime.compiled_graph import CompiledGraph, Entry, Lazily, Site, load_wrapper
+from litz.runtime.graph_code import GraphCode, Said, load_code
+from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, StoredKernel, write_entry
 from litz.runtime.pool import Pool, shared_pool
 from litz.schedule.schedule import Kernel
 from litz_plugins import Codegen, CodegenContext, Decision, JoiningCodegen, KernelSource
@@ -62,16 +65,28 @@ def generate(
                 todo=f"move the model to one of {', '.join(sorted(compiler.specs))}, or install a plugin that has a "
                 "target for it (litz_register_targets); to run it as it is: options={'fallback': 'eager'}",
             )
-        try:
-            context = replace(_codegen_context(kernel, variant, compiler), safe_forms=safe_forms)
-            parts = [spec.codegen.generate(_plan(part, variant.program, compiler), context) for part in kernel.parts]
-            sources[kernel.name] = parts[0] if len(parts) == 1 else _join(parts, kernel, spec.codegen)
-        except Exception as cause:
-            if isinstance(cause, LitzError):
-                raise
-            problem = f"no code for {' + '.join(kernel.origins)}: {describe(cause)}"
-            raise CodegenError(kernel.name, problem, device=str(kernel.device)) from cause
+        with _said_from(variant.program.provenance.text(kernel.origins)):
+            try:
+                context = replace(_codegen_context(kernel, variant, compiler), safe_forms=safe_forms)
+                parts = [spec.codegen.generate(_plan(p, variant.program, compiler), context) for p in kernel.parts]
+                sources[kernel.name] = parts[0] if len(parts) == 1 else _join(parts, kernel, spec.codegen)
+            except Exception as cause:
+                if isinstance(cause, LitzError):
+                    raise
+                problem = f"no code for {' + '.join(kernel.origins)}: {describe(cause)}"
+                raise CodegenError(kernel.name, problem, device=str(kernel.device)) from cause
     return sources
+
+
+@contextmanager
+def _said_from(origin: str) -> Iterator[None]:
+    """Errors about a kernel name what in the user's model it is of; '' where that is not known."""
+    try:
+        yield
+    except LitzError as error:
+        if origin:
+            error.set_origin(origin)
+        raise
 
 
 def _join(parts: list[KernelSource], kernel: Kernel, codegen: Codegen) -> KernelSource:
@@ -91,9 +106,14 @@ def _plan(kernel: Kernel, program: Program, compiler: Compiler) -> KernelPlan:
 
 
 def describe_code(
-    plan: ExecutionPlan, sources: Mapping[str, KernelSource], wrapper: WrapperSource, compiler: Compiler
+    plan: ExecutionPlan,
+    sources: Mapping[str, KernelSource],
+    wrapper: WrapperSource,
+    compiler: Compiler,
+    named: Named | None = None,
 ) -> GraphEntry:
-    """What the plan became, as data; its kernels' arguments are buffers' names and the sizes' expressions."""
+    """What the plan became, as data; its kernels' arguments are buffers' names and the sizes' expressions. wrapper:
+    without a word of whose model it is. named: what equal graphs can call as they do."""
     kernels = {}
     for variant in plan.variants:
         for kernel in variant.launched:
@@ -104,6 +124,7 @@ def describe_code(
         kernels=kernels,
         replay=replay_facts(plan) if compiler.options.cuda_graphs else None,
         overwritten=inputs_written_over(plan),
+        named=(named or named_of(plan, wrapper, {})).to_data(),
     )
 
 
@@ -117,12 +138,21 @@ def other_files(plan: ExecutionPlan, entry: GraphEntry, options: Options) -> dic
     return files
 
 
+SILENT = Words()
+"""Nothing is said."""
 Launchers = Mapping[str, Callable[..., Any]]
 
 
-def load_kernels(entry: GraphEntry, compiler: Compiler, programs: Mapping[str, Program]) -> tuple[Launchers, int]:
+def load_kernels(
+    entry: GraphEntry,
+    compiler: Compiler,
+    programs: Mapping[str, Program],
+    words: Words = SILENT,
+    built: Callable[[int], None] = lambda kernels: None,
+) -> tuple[Launchers, int]:
     """The kernels' launch functions by name, built in parallel, equal ones once; and how many were not built, as the
-    cache had them. programs: of each kernel; of those that are not in it, the arguments are likely values."""
+    cache had them. programs: of each kernel; of those that are not in it, the arguments are likely values. words: for
+    errors. built: called for each that is built, by any thread, with the number of all."""
     distinct: dict[Any, list[str]] = {}
     for name, kernel in entry.kernels.items():
         source = kernel.source
@@ -134,7 +164,9 @@ def load_kernels(entry: GraphEntry, compiler: Compiler, programs: Mapping[str, P
         device = torch.device(kernel.device)
         program: Any = programs.get(names[0], LIKELY)
         context = CodegenContext(compiler.options, compiler.target_of(device), program, cache)
-        launch = compiler.specs[device.type].codegen.load(kernel.source, context)
+        with _said_from(words.origins.get(names[0], "")):
+            launch = compiler.specs[device.type].codegen.load(kernel.source, context)
+        built(len(distinct))
         return launch, cache.hits > 0 and cache.misses == 0
 
     workers = compiler.options.threads or os.cpu_count() or 1
@@ -202,7 +234,31 @@ def build(
     entry = describe_code(plan, sources, wrapper, compiler)
     loaded = load_kernels(entry, compiler, programs_of(plan))
     folder = write_code(entry, other_files(plan, entry, compiler.options), compiler)
-    return join_code(entry, folder, loaded, compiler).graph(plan.program.name)
+    return graph_of(join_code(entry, folder, loaded, compiler), plan.program.name, wrapper.words)
+
+
+def graph_of(code: GraphCode, name: str, words: Words, output_strides: Any = None, key: str = "") -> CompiledGraph:
+    """One graph of a code, with words of its own; the other arguments are those of `GraphCode.graph`."""
+    entry, path = code.entry, code.folder / WRAPPER
+    plain = WrapperSource(entry.wrapper, entry.objects, Named.from_data(entry.named).places, words)
+    texts = {str(path): plain}  # what is run has no comments: equal graphs share it
+
+    def load_ranged() -> Entry:
+        with_ranges, its_path = ranged(plain), code.folder / f"wrapper_of_{name}_with_ranges.py"
+        texts[str(its_path)] = with_ranges
+        return load_wrapper(with_ranges.text, its_path, {**code.namespace, RANGE: record_function})
+
+    def sites(path: str) -> tuple[Site, ...]:
+        return _sites(texts[path]) if path in texts else ()
+
+    said = Said(annotated(plain, words).text, Lazily(load_ranged), sites, words.known_as)
+    return code.graph(name, output_strides, key, said)
+
+
+def _sites(wrapper: WrapperSource) -> tuple[Site, ...]:
+    """Where the steps are that come from somewhere."""
+    origins = wrapper.words.origins
+    return tuple((p.first, p.last, f"{origins[p.step]}, {p.step}") for p in wrapper.places if p.step in origins)
 
 
 def programs_of(plan: ExecutionPlan) -> dict[str, Program]:

@@ -303,6 +303,16 @@ class KernelFileError(LitzError):
         super().__init__(problem, where=path or "litz bench-kernels", todo=todo)
 
 
+class WrapperFileError(LitzError):
+    """A wrapper cannot be run alone: what it needs is not there. path: which."""
+
+    def __init__(self, problem: str, *, path: str = "") -> None:
+        self.problem = problem
+        self.path = path
+        todo = "run the wrapper.py of a report (LITZ_REPORT_DIR=folder), in its folder and with this version of litz"
+        super().__init__(problem, where=path, todo=todo)
+
+
 class CacheError(LitzError):
     """The cache folder cannot be used, or a file in it is not what it should be. path: which."""
 

@@ -11,21 +11,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.capture.script import graph_script
-from litz.errors import NOT_OURS, CompileError, LitzError
+from litz.errors import NOT_OURS, CompileError, LitzError, LoweringError
 from litz.options import Options
 
 FOLDER = "failed"
 """In the cache folder: kernels and graphs that did not compile."""
 
-NOT_REPEATED = frozenset({"cache", "cache_dir", "fallback", "report_dir", "threads"})
+NOT_REPEATED = frozenset({"cache", "cache_dir", "fallback", "progress", "report_dir", "threads"})
 """Options that decide where things lie and what is done about a failure, and not what fails."""
 
 
 def explain_failure(error: Exception, graph: Graph, stage: str, options: Options) -> LitzError:
     """`error` as a LitzError: itself if it is one, else one that names the stage and the graph."""
     failure = error if isinstance(error, LitzError) else CompileError(graph.name, stage, error)
+    if isinstance(failure, LoweringError) and not failure.origin:
+        node = next((node for node in graph.nodes if node.name == failure.node), None)
+        if node is not None and (origin := torch_api.origin_of(node)):
+            failure.set_origin(str(origin))
     if not isinstance(failure, NOT_OURS) and not failure.reproduce:
         path = _write_script(graph, failure, options)
         if path is not None:
@@ -36,6 +41,7 @@ def explain_failure(error: Exception, graph: Graph, stage: str, options: Options
 def eager_warning(graph: Graph, failure: LitzError) -> str:
     """What to say where a graph runs in eager mode because it failed to compile."""
     lines = [f"litz runs {graph.name} in eager mode: {failure.what}"]
+    lines += [f"  from: {failure.origin}"] if failure.origin else []
     lines += [f"  where: {failure.where}"] if failure.where else []
     lines += [f"  reproduce: {failure.reproduce}"] if failure.reproduce else []
     return "\n".join(lines)

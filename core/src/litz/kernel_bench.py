@@ -45,7 +45,7 @@ def kernel_data(
             return program.hint(item)
         if inplace.get(item) in places:
             return {"buffer": item, "same_as": places[inplace[item]]}
-        return _buffer_data(program.buffers[item], program)
+        return buffer_data(program.buffers[item], program)
 
     data = {
         "format": FORMAT,
@@ -64,7 +64,8 @@ def kernel_data(
     return json.dumps(data, indent=1)
 
 
-def _buffer_data(buffer: Buffer, program: Program) -> dict[str, Any]:
+def buffer_data(buffer: Buffer, program: Program) -> dict[str, Any]:
+    """Type, sizes and strides of a buffer, for the hinted sizes."""
     layout, hint = buffer.layout, program.hint
     return {
         "buffer": buffer.name,
@@ -134,7 +135,7 @@ def _measured(
     data: Mapping[str, Any], path: Path, device: torch.device, seconds: float, compiler: Compiler
 ) -> tuple[float | None, str]:
     """Microseconds of a launch, or None and why there is none."""
-    launch = _loaded(data, path, device, compiler)
+    launch = build_kernel(data, path.parent, device, compiler)
     tensors = _tensors(data["arguments"], device)
     values = [item.data_ptr() if isinstance(item, torch.Tensor) else item for item in tensors]
     zeros = [item for item, given in zip(tensors, data["arguments"]) if isinstance(given, dict) and "zeros" in given]
@@ -151,13 +152,16 @@ def _measured(
         return None, describe(error)
 
 
-def _loaded(data: Mapping[str, Any], path: Path, device: torch.device, compiler: Compiler) -> Callable[..., Any]:
+def build_kernel(data: Mapping[str, Any], folder: Path, device: torch.device, compiler: Compiler) -> Callable[..., Any]:
+    """The launch function of a kernel's data, whose source is in the folder. Errors: KernelFileError; what a build
+    raises."""
+    path = folder / data["source"]
     spec = compiler.specs.get(device.type)
     if spec is None:
         raise KernelFileError(f"nothing here builds kernels for devices of type {device.type!r}", path=str(path))
     try:
-        text = path.with_name(data["source"]).read_text()
-    except (OSError, ValueError) as error:  # ValueError: what is no name of a file
+        text = path.read_text()
+    except (OSError, ValueError) as error:  # ValueError: what is no name of a file, or no text
         raise KernelFileError(f"its source is not there: {error}", path=str(path)) from error
     arguments = tuple(item if isinstance(item, int) else item.get("buffer", COUNTERS) for item in data["arguments"])
     source = KernelSource(data["name"], data["language"], text, data["symbol"], arguments, data["settings"])

@@ -88,6 +88,11 @@ class Options:
     report_dir: Path | None = _option(
         None, "folder to write a report of every compile to; unset: none is written", affects_code=False
     )
+    progress: bool = _option(
+        True,
+        "a line on the terminal while a compile takes longer than three seconds; none where there is no terminal",
+        affects_code=False,
+    )
     benchmark_kernels: bool = _option(
         False, "write a file beside each kernel for `litz bench-kernels`, which times it alone", affects_code=False
     )
@@ -277,6 +282,12 @@ def plugin_option_rows(specs: Iterable[OptionSpec]) -> tuple[OptionRow, ...]:
 def visible_cuda_devices(environ: Mapping[str, str] = os.environ) -> str | None:
     """CUDA_VISIBLE_DEVICES, for who starts a process that is to see only some of them; None where it is not set."""
     return environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def distributed_rank(environ: Mapping[str, str] = os.environ) -> int | None:
+    """Of this process in a job that torchrun or another launcher started; None outside of one."""
+    rank = environ.get("RANK", "")
+    return int(rank) if rank.isdecimal() else None
 
 
 def hide_gpus() -> None:

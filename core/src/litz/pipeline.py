@@ -9,7 +9,6 @@ report. `compile_backend` is what `litz.backend` calls.
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +18,13 @@ from typing import Any
 
 import torch
 
-from litz import graph_cache
+from litz import graph_cache, logs, progress
 from litz import report as reports
 from litz.building import (
     build,
     describe_code,
     generate,
+    graph_of,
     join_code,
     likely_values,
     load_entry,
@@ -43,8 +43,9 @@ from litz.capture.layout import apply_layout, changed_strides
 from litz.capture.layout_needs import LayoutNeeds
 from litz.capture.passes.decompose import added_ops, decompose
 from litz.capture.passes.freezing import fold_frozen, freeze
+from litz.capture.provenance import by_position, mark_positions, positions_of
 from litz.choosing import choose_contractions
-from litz.codegen.wrapper import WrapperSource, generate_wrapper
+from litz.codegen.wrapper import Named, WrapperSource, annotated, generate_wrapper, named_of, words_of
 from litz.collecting import young_objects_only
 from litz.compiler import Compiler, make_compiler
 from litz.errors import LoweringError, VerifyError
@@ -53,7 +54,9 @@ from litz.failures import eager_warning, explain_failure
 from litz.ir import Program
 from litz.ir.verify import RULES, IllegalProgram, Rule, positions_inside, verify
 from litz.lower import lower
+from litz.options import distributed_rank
 from litz.report.log import Log
+from litz.report.write import kernel_place
 from litz.runtime.background import Replaceable
 from litz.runtime.compiled_graph import CompiledGraph, Entry
 from litz.runtime.frozen import refusing
@@ -62,6 +65,7 @@ from litz.runtime.graph_entry import GraphEntry, NotCacheable, check_same, check
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.schedule import Schedule, Step
 from litz.tuning import Lowered, Tuning, Variant
+from litz.wrapper_bench import wrapper_data
 from litz_plugins import Decision, Estimate, Gate, KernelSource, LayoutPlan
 from litz_plugins.errors import LitzError
 from litz_plugins.manager import Plugins
@@ -75,20 +79,26 @@ def compile_backend(
     plugins: Plugins | None = None,
 ) -> Callable[..., Any]:
     """Compile what dynamo captured. See `litz.backend.litz`."""
+    logs.register()
     compiler = make_compiler(mode, options, plugins)
     freezing, store = compiler.options.freezing, _store(gm, compiler)
-    with young_objects_only():
+    with progress.BOARD.job("", _shows_progress(compiler)), young_objects_only():
         return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing, store)
+
+
+def _shows_progress(compiler: Compiler) -> bool:
+    rank, _ = torch_api.rank() or (distributed_rank(), None)
+    return compiler.options.progress and progress.can_be_seen(rank)
 
 
 def _store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | None:
     """Where graphs lie that need not be traced again; None where they have to be."""
     try:
-        setting = graph_cache.setting_of(gm, compiler)
+        setting, program = graph_cache.setting_of(gm, compiler), graph_cache.program_of(gm)
     except Exception as why:
         if not isinstance(why, NotCacheable) and (compiler.options.debug or isinstance(why, LitzError)):
             raise
-        logging.getLogger("litz").info("no graph is looked for without a trace, because %s", why)
+        logs.LOGGER.getChild("graph_cache").info("no graph is looked for without a trace, because %s", why)
         return None
 
     def load(key: str, name: str) -> CompiledGraph | None:
@@ -97,12 +107,14 @@ def _store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | None:
             code = graph_cache.take(key, compiler, lambda entry, folder: load_entry(entry, folder, compiler))
         if code is None:
             return None
-        compiled = code.graph(name, key=key)
-        plain = reports.from_data(name, code.entry.report, plugins=compiler.plugins.names())
+        named = Named.from_data(code.entry.named)
+        known = named.known_to(program)  # the graph that was compiled may be another layer's
+        compiled = graph_of(code, name, named.words(known), key=key)
+        plain = reports.from_data(name, code.entry.report, named.origins(known), plugins=compiler.plugins.names())
         _publish(plain, compiled, graph_cache.OFF, compiler, log, said=f"hit {key[:12]} without a trace")
         return compiled
 
-    return GraphStore(setting, load)
+    return GraphStore(setting, load, program)
 
 
 def capture(
@@ -153,14 +165,16 @@ def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Seq
     it was captured."""
     log = Log()
     try:
-        with young_objects_only():  # a backward is compiled when it is first called
+        # A backward is compiled when it is first called.
+        with progress.BOARD.job(graph.name, _shows_progress(compiler)) as job, young_objects_only():
+            log.watch = job.at
             with log.stage("graph cache"):
                 found = graph_cache.look_up(graph, compiler)
             if found.found and not compiler.options.debug:
                 compiled = from_cache(found, graph, compiler, log)
                 if compiled is not None:
                     return compiled
-            return make_graph_code(graph, compiler, log, found).compiled
+            return make_graph_code(graph, compiler, log, found, job.built).compiled
     except Exception as error:
         if torch_api.is_restart(error):
             raise
@@ -182,28 +196,35 @@ def from_cache(
         code = graph_cache.load(found, graph, compiler.cache, lambda entry, folder: load_entry(entry, folder, compiler))
     if code is None or found.key is None:
         return None
-    entry = code.entry
-    compiled = code.graph(graph.name, graph_cache.strides_of(graph, entry.output_strides), found.key.digest)
-    plain = reports.from_data(graph.name, entry.report, plugins=compiler.plugins.names())
+    entry, known = code.entry, by_position(graph)
+    named, strides = Named.from_data(entry.named), graph_cache.strides_of(graph, entry.output_strides)
+    compiled = graph_of(code, graph.name, named.words(known), strides, found.key.digest)
+    plain = reports.from_data(graph.name, entry.report, named.origins(known), plugins=compiler.plugins.names())
     _publish(plain, compiled, found, compiler, log)
     return compiled
 
 
 def make_graph_code(
-    graph: Graph, compiler: Compiler, log: Log | None = None, found: graph_cache.Lookup = graph_cache.OFF
+    graph: Graph,
+    compiler: Compiler,
+    log: Log | None = None,
+    found: graph_cache.Lookup = graph_cache.OFF,
+    built: Callable[[int], None] = lambda kernels: None,
 ) -> Made:
     """One graph, through all stages; what a stage raises is passed on. found: what the graph cache says of it; what
-    becomes of it is kept there if it has a key."""
+    becomes of it is kept there if it has a key. built: called once for each kernel that is built, with the number of
+    all."""
     log = log or Log()
     known = torch_api.guard_count(graph.shape_env)
     compiler.plugins.compile_started(graph, compiler.options)
     if compiler.start_seconds:  # the first graph's
         log.seconds["start"] = compiler.start_seconds.pop()
 
+    mark_positions(graph)
     tuning = Tuning(graph, compiler, log, partial(_make_variant, graph))
     chosen = tuning.chosen()
     try:
-        made = _make_code(graph, chosen, compiler, found, known)
+        made = _make_code(graph, chosen, compiler, found, known, built)
     finally:
         log.running = chosen.log.running
     return replace(made, compiled=_improving(graph, made.compiled, tuning, compiler))
@@ -239,22 +260,38 @@ def _improving(graph: Graph, compiled: CompiledGraph, tuning: Tuning, compiler: 
 
 
 def _make_code(
-    graph: Graph, variant: Variant, compiler: Compiler, found: graph_cache.Lookup = graph_cache.OFF, known: int = 0
+    graph: Graph,
+    variant: Variant,
+    compiler: Compiler,
+    found: graph_cache.Lookup = graph_cache.OFF,
+    known: int = 0,
+    built: Callable[[int], None] = lambda kernels: None,
 ) -> Made:
     """The second half of a compile: from a schedule to code that runs. found: what the graph cache says of the graph.
-    known: how many guards there were before the compile."""
+    known: how many guards there were before the compile. built: as of `make_graph_code`."""
     plugins, log = compiler.plugins, variant.log
     prepared = variant.lowered.graph
+    logs.show("graph", graph.name, lambda: str(prepared))
     plan = plan_schedule(variant.schedule, compiler, log)
+    logs.show("schedule", graph.name, lambda: "\n".join(map(str, plan.variants)))
     with log.stage("generate"):
         plan, sources = merge_equal(plan, generate(plan, compiler, log.note), log.note)
-        wrapper = generate_wrapper(plan, sources)
+        wrapper, words = generate_wrapper(plan, sources), words_of(plan)
+    commented = annotated(wrapper, words)
+    logs.show("output_code", graph.name, lambda: commented.text)
+    logs.show("kernel_code", graph.name, lambda: _kernel_texts(sources))
     allowed, programs = _allowed(compiler, "cuda_graphs", log.gate), programs_of(plan)
-    entry = describe_code(plan, sources, wrapper, allowed)
+    named = named_of(plan, wrapper, positions_of(prepared), by_position(graph))
+    entry = describe_code(plan, sources, wrapper, allowed, named)
     with log.stage("build"):
-        loaded = load_kernels(entry, allowed, programs)
+        loaded = load_kernels(entry, allowed, programs, words, built)
 
     log.running = "report"
+    runnable = ""
+    if compiler.options.report_dir is not None:
+        suffixes = {name: f".{source.suffix or source.language}" for name, source in sources.items()}
+        kernel_places = {name: kernel_place(name, suffix) for name, suffix in suffixes.items()}
+        runnable = wrapper_data(plan, sources, kernel_places, wrapper.objects, compiler.options)
     report = reports.make_report(
         graph,
         plan,
@@ -265,17 +302,18 @@ def _make_code(
         attachments=log.attachments,
         gate=log.gate,
         contractions=log.contractions,
+        wrapper_data=runnable,
     )
     strides, others = changed_strides(graph, prepared), other_files(plan, entry, compiler.options)
     with log.stage("keep"):
         code, found = _keep(entry, Kept(graph, known, strides, report, others, programs), loaded, allowed, found, log)
-    compiled = code.graph(graph.name, strides, "" if found.key is None else found.key.digest)
+    compiled = graph_of(code, graph.name, words, strides, "" if found.key is None else found.key.digest)
     if graph.frozen_values:
         names = graph.input_names
         frozen = [(at, names[at], value) for at, value in graph.frozen_values.items()]
-        compiled = replace(compiled, entry=refusing(compiled.entry, graph.name, frozen))
+        compiled = compiled.inside(lambda entry: refusing(entry, graph.name, frozen))
     _publish(report, compiled, found, compiler, log, sources)
-    return Made(graph, plan, sources, wrapper, compiled)
+    return Made(graph, plan, sources, commented, compiled)
 
 
 @dataclass(frozen=True)
@@ -330,7 +368,7 @@ def _publish(
 ) -> None:
     """Hand out the report, with where everything lies. sources: None for a graph from the graph cache. said: of that
     cache, in place of what the lookup says."""
-    said = said or found.says(hit=sources is None)
+    said, hit = said or found.says(hit=sources is None), sources is None
     if sources is None:
         sources = {name: kernel.source for name, kernel in compiled.code.entry.kernels.items()}
     report = replace(
@@ -345,7 +383,18 @@ def _publish(
         key=found.key,
     )
     reports.publish(report, compiler.options.report_dir, compiler.collectors)
+    if hit:
+        logs.show("output_code", report.name, lambda: compiled.text)
+        logs.show("kernel_code", report.name, lambda: _kernel_texts(sources))
+    logs.show("fusion", report.name, lambda: reports.words.fusion_text(report))
+    logs.show("perf_hints", report.name, lambda: reports.words.hints_text(report))
+    logs.say("%s", reports.words.summary_line(report))
     compiler.plugins.compile_finished(report)
+
+
+def _kernel_texts(sources: Mapping[str, KernelSource]) -> str:
+    """Each text once."""
+    return "\n".join({source.text: None for source in sources.values()})
 
 
 def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> Schedule:
@@ -419,6 +468,7 @@ def _lowered(graph: Graph, compiler: Compiler, log: Log) -> Program:
         program = _lower(graph, compiler, log)
         # What a lowering leaves unchecked would be read or written outside of a buffer: that is looked at always.
         _verify(program, graph, RULES if compiler.options.debug else (positions_inside,))
+    logs.show("program", graph.name, lambda: str(program))
     return program
 
 

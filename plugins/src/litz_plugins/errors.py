@@ -31,7 +31,8 @@ class LitzError(Exception):
     """Base of every error that litz raises on purpose.
 
     what: one sentence saying what went wrong. where: the plugin, op, file or stage, if known. todo: what to do about
-    it, if something can be done. All three are attributes; ``str(error)`` joins them, one per line. reproduce: the
+    it, if something can be done. All three are attributes; ``str(error)`` joins them, one per line. origin: what in
+    the user's model it is about, "layers.3.mlp.fc1 (model.py:41)", once it is known (``set_origin``). reproduce: the
     command that shows the error again, once it is known (``set_reproduction``).
     """
 
@@ -39,19 +40,24 @@ class LitzError(Exception):
         self.what = what
         self.where = where
         self.todo = todo
+        self.origin = ""
         self.reproduce = ""
-        lines = [what]
-        if where:
-            lines.append(f"  where: {where}")
-        if todo:
-            lines.append(f"  to do: {todo}")
-        super().__init__("\n".join(lines))
+        super().__init__(self._message())
+
+    def set_origin(self, origin: str) -> None:
+        """Add to the message what in the user's model the error is about."""
+        self.origin = origin
+        self.args = (self._message(),)
 
     def set_reproduction(self, command: str) -> None:
         """Add the command that shows the error again to the message."""
         self.reproduce = command
         # In the message and not a note: dynamo passes on nothing but the message.
-        self.args = (f"{self}\n  reproduce: {command}",)
+        self.args = (self._message(),)
+
+    def _message(self) -> str:
+        parts = (("from", self.origin), ("where", self.where), ("to do", self.todo), ("reproduce", self.reproduce))
+        return "\n".join([self.what, *(f"  {name}: {text}" for name, text in parts if text)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The default rebuilds an exception by calling its class with `args`, which fails for any class whose __init__

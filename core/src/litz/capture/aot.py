@@ -24,9 +24,11 @@ from litz.capture.backward_inputs import SavedTensorHooks, as_traced, traced_inp
 from litz.capture.fused_attention import fused_attention
 from litz.capture.graph import Graph, Kind, make_graph
 from litz.capture.kept import Facts, GraphStore
+from litz.capture.provenance import named_inputs, origins
+from litz.origin import Origin
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
-_log = logging.getLogger("litz")
+_log = logging.getLogger("litz.graph_cache")
 
 
 def compile_with_aot(
@@ -75,12 +77,15 @@ def compile_with_aot(
         return torch_api.flatten_outputs(gm, lambda flat: again(flat, example_inputs))
 
     job = _Job(torch_api.compile_label(), compile_graph, graph_passes, count=len(example_inputs))
+    job.user_names = torch_api.placeholder_names(gm)
+    job.program = "" if store is None else store.program
     if isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper
         fused_attention(gm)
         job.messages = tuple(torch_api.assertion_messages(gm))
         job.unclaimed = tuple(torch_api.unclaimed(gm))
         if freezing:
-            job.values, job.names = tuple(example_inputs), _names(gm)
+            known = zip(job.user_names, _names(gm), strict=True)
+            job.values, job.names = tuple(example_inputs), tuple(name or given for name, given in known)
     # Dynamo itself keeps out of the callable returned here, and of all it calls. The backward is called by the
     # autograd engine, possibly in a frame that dynamo traces, and is compiled there too: both have to be guarded.
     backward = torch_api.disable_dynamo(job.backward, "litz compiles the backward graph")
@@ -125,6 +130,12 @@ class _Job:
     graph_passes: Callable[[Graph], Graph]
     values: tuple[Any, ...] = ()
     names: tuple[str, ...] = ()
+    user_names: tuple[str, ...] = ()
+    """What the user calls dynamo's inputs."""
+    program: str = ""
+    """The digest of its names and lines."""
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    """Of the forward's nodes, by name: the backward's inputs have the names of what the forward saved."""
     messages: tuple[tuple[Any, str], ...] = ()
     unclaimed: tuple[Any, ...] = ()
     count: int = 0
@@ -173,6 +184,7 @@ class _Job:
         visible = frozenset(range(torch_api.user_output_count(total)))
         self.passed_on = torch_api.held_by_backward(module, visible)
         self.owned = torch_api.alone_in_memory(module, self.passed_on)
+        self.origins = origins(module)
         compiled = self._compile(module, example_inputs, "forward", static, visible)
         strides = getattr(compiled, "output_strides", None)
         if strides is not None:
@@ -237,6 +249,7 @@ class _Job:
         name = f"{self.label}_{kind}"
         try:
             with torch_api.real_mode():
+                saved = self.origins if kind == "backward" else None
                 graph = make_graph(
                     name,
                     module,
@@ -249,6 +262,7 @@ class _Job:
                     example_inputs=example_inputs,
                     messages=self.messages,
                     unclaimed=self.unclaimed,
+                    provenance=replace(named_inputs(module, self.user_names, saved), program=self.program),
                 )
                 if kind == "inference":
                     graph = self._frozen(graph)

@@ -19,6 +19,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from litz.capture import torch_api
 from litz.capture.graph_text import describe
+from litz.origin import Provenance
 from litz.units import likely_value
 
 Kind = Literal["inference", "forward", "backward"]
@@ -50,6 +51,8 @@ class Graph:
     messages: what the user wants to be told where a condition on sizes does not hold: (condition, message). The
         conditions themselves are on record with the shape_env.
     unclaimed: conditions on record with the shape_env that torch asserts and the program does not.
+    provenance: what the user calls the inputs, and a backward's outputs, and where what the forward saved was made; for
+        messages and comments only.
     shape_env: decides symbolic questions and records the guards; None where every shape is static.
     """
 
@@ -68,6 +71,7 @@ class Graph:
     input_names: tuple[str, ...] = ()
     messages: tuple[tuple[Any, str], ...] = ()
     unclaimed: tuple[Any, ...] = ()
+    provenance: Provenance = field(default_factory=Provenance)
 
     def hint(self, size: Any) -> int:
         """A likely value of a size: for costs and orders, never for what must hold."""

@@ -24,11 +24,13 @@ class GraphStore:
 
     setting: what litz makes of a graph depends on that, too: options, target, versions, plugins. As text.
     load: of a key and what to call the graph: the graph that lies there, ready to be called; None where there is none.
+    program: a digest of the names and lines of what is being compiled, for provenances.
     What `compile_graph` returns has its key as the attribute `key`, '' or absent where it is not kept.
     """
 
     setting: str
     load: Callable[[str, str], Callable[[list[Any]], Sequence[Any]] | None]
+    program: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from .key import Difference, Key, Part
 from .lookup import OFF, Lookup, forget, guards_texts, load, look_up, make_key, remember, strides_of, strides_texts
-from .without_trace import setting_of, take
+from .without_trace import program_of, setting_of, take
 
 __all__ = [
     "OFF",
@@ -15,6 +15,7 @@ __all__ = [
     "load",
     "look_up",
     "make_key",
+    "program_of",
     "remember",
     "setting_of",
     "strides_of",

@@ -67,6 +67,12 @@ def _names(gm: torch.fx.GraphModule) -> str:
     return "\n".join([torch_api.compile_label(), *map(place_of, gm.graph.nodes)])
 
 
+def program_of(gm: torch.fx.GraphModule) -> str:
+    """A digest of the names and lines of a program, which AOTAutograd's cache does not go by."""
+    modules = (module for module in gm.modules() if isinstance(module, torch.fx.GraphModule))
+    return digest(*(place_of(node) for module in modules for node in module.graph.nodes))
+
+
 def take(key: str, compiler: Compiler, load_entry: Load) -> GraphCode | None:
     """The code under the digest of a key, its guards on record with what is being compiled; None where it is not there,
     or one of the guards does not hold."""

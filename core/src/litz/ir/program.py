@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from litz.origin import Provenance
 from litz.units import likely_value
 
 from .buffer import Buffer, TensorRef
@@ -41,7 +42,8 @@ class Program:
     for costs only: deciding by one is wrong for other sizes. `static_inputs` are names of inputs whose memory does not
     move between calls, `dying_inputs` of those that nobody else holds, so that their memory is free after their last
     use (for costs only: see `litz.capture.graph`), `owned_inputs` of those of them whose memory may be written then.
-    `constants` are tensors that belong to the graph.
+    `constants` are tensors that belong to the graph. `provenance` says where the nodes come from that operations name
+    as their origins: for people, and no part of what a program is.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Program:
     static_inputs: frozenset[str] = frozenset()
     dying_inputs: frozenset[str] = frozenset()
     owned_inputs: frozenset[str] = frozenset()
+    provenance: Provenance = field(default_factory=Provenance, compare=False, repr=False)
 
     def hint(self, expr: int | Expr) -> int:
         """A likely value of a size: exact where the shapes are static."""

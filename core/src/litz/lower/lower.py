@@ -21,6 +21,7 @@ from litz.capture.eager_types import is_left_to_eager
 from litz.capture.graph import Graph, constant_of
 from litz.capture.layout_needs import LayoutNeeds, Needs
 from litz.capture.passes.rewrite import same_geometry
+from litz.capture.provenance import with_nodes
 from litz.errors import LoweringError
 from litz.ir import Layout, Opaque, Program, TensorRef, Unbacked
 from litz.ir.complexity import MAX_INDEX, MAX_VIEW, nodes_excess, position_terms
@@ -140,6 +141,7 @@ class _Lowerer:
             static_inputs=self.input_buffers(self.graph.static_inputs),
             dying_inputs=self.input_buffers(self.graph.dying_inputs),
             owned_inputs=self.input_buffers(self.graph.owned_inputs),
+            provenance=with_nodes(self.graph.provenance, self.graph.module),
         )
 
     def input_buffers(self, positions: frozenset[int]) -> frozenset[str]:

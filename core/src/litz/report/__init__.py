@@ -5,6 +5,7 @@ with collect() as reports:
 litz.report.text.render(reports[0], rich.console.Console())
 """
 
+from . import words
 from .collect import Collectors, collect, collectors, publish
 from .report import CompileReport, make_report
 from .step import Step
@@ -22,5 +23,6 @@ __all__ = [
     "publish",
     "report_text",
     "to_data",
+    "words",
     "write_report_dir",
 ]

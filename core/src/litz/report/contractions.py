@@ -9,9 +9,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from litz.ir import Program
 from litz.schedule.implementations import ContractionRecord, Implementation
 
-from .groups import few, without_numbers
+from .groups import few, places_in_short, without_numbers
 
 MANY_WAYS = 8
 """Rejected implementations of a contraction that are shown unless all are asked for: the quickest first."""
@@ -39,6 +40,12 @@ class Contractions:
         """The graph's nodes."""
         names = (" + ".join(record.origins) or record.subject for record in self.records)
         return ", ".join(few(tuple(names), most))
+
+    def origin(self, program: Program | None) -> str:
+        """ "layers.0-11.mlp.fc1 (model.py:41)"; '' where nobody knows."""
+        if program is None:
+            return ""
+        return places_in_short([program.provenance.text(record.origins) for record in self.records])
 
     def fused(self, most: int) -> str:
         """What the kernel does besides: "after it gelu + mul; in its launch 2 more"."""

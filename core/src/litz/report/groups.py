@@ -20,6 +20,7 @@ FEW = 3
 """Subjects named per group of decisions, and nodes per kernel, unless all are asked for."""
 _NAME = re.compile(r"\b(op|buf|kernel|arg|loop)\d+(_\d+)?\b")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?: (?:[KMGT]i?)?B\b)?(?!\w)")
+_DIGITS = re.compile(r"\d+")
 _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
@@ -90,6 +91,28 @@ def group_steps(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
         key = (step.kind, step.device, step.what, stems(step), step.bytes, step.flops, step.us)
         found.setdefault(key, []).append(step)
     return [tuple(alike) for alike in found.values()]
+
+
+def origin_in_short(alike: Sequence[Step]) -> str:
+    """ "layers.0-11.mlp.fc1 (model.py:41)": what in the user's model steps that do the same come from."""
+    return places_in_short([step.origin for step in alike])
+
+
+def places_in_short(texts: Sequence[str]) -> str:
+    """Texts of where steps come from, those that are the same but for numbers said once; '' for none."""
+    found: dict[str, list[str]] = {}
+    for text in filter(None, texts):
+        found.setdefault(_DIGITS.sub("#", text), []).append(text)
+    return "; ".join(few([_numbers_merged(texts) for texts in found.values()], 2))
+
+
+def _numbers_merged(texts: Sequence[str]) -> str:
+    """One text for several that are the same but for numbers: "0-11" where they differ."""
+    columns = zip(*(map(int, _DIGITS.findall(text)) for text in texts), strict=True)
+    ranges = iter(
+        [f"{min(numbers)}-{max(numbers)}" if len(set(numbers)) > 1 else str(numbers[0]) for numbers in columns]
+    )
+    return _DIGITS.sub(lambda _: next(ranges), texts[0])
 
 
 def few(names: Sequence[str], most: int) -> tuple[str, ...]:

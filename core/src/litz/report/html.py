@@ -13,7 +13,7 @@ from litz.units import count_text, size_text, time_text
 
 from .communication import MEASURED, rows_of, summary, timeline_svg
 from .contractions import group_contractions
-from .groups import considered_text, group_decisions, group_steps, in_short
+from .groups import considered_text, group_decisions, group_steps, in_short, origin_in_short
 from .report import UNTIMED, CompileReport
 from .step import Step
 
@@ -51,7 +51,7 @@ svg line { stroke: var(--ink); opacity: .55; vector-effect: non-scaling-stroke; 
 .key.kernel { border-left: .8rem solid var(--kernel); } .key.call { border-left: .8rem solid var(--call); }
 .key.net { border-left: .8rem solid var(--net); } .key.stall { border-left: .8rem solid var(--stall);
   padding-left: .4rem; }
-code { font: .9em ui-monospace, monospace; }
+.origin { color: var(--kernel); } code { font: .9em ui-monospace, monospace; }
 @media (max-width: 46rem) { .extra { display: none; } .chart .bar { width: 25%; } .facts div { flex: 1 1 40%; } }
 """
 
@@ -129,9 +129,11 @@ def _chart(report: CompileReport) -> str:
     for alike in shown:
         step, amount = alike[0], _total(alike, report)
         text = time_text(amount) if report.timed else size_text(amount)
-        title = "\n".join(filter(None, (", ".join(step.name for step in alike), step.title, step.why)))
+        origin = origin_in_short(alike)
+        title = "\n".join(filter(None, (", ".join(step.name for step in alike), origin, step.title, step.why)))
+        what = escape(_label(step)) + (f'<br><span class="soft">{escape(origin)}</span>' if origin else "")
         rows.append(
-            f'<tr title="{escape(title)}"><td class="n soft">{len(alike)} ×</td><td class="what">{escape(_label(step))}'
+            f'<tr title="{escape(title)}"><td class="n soft">{len(alike)} ×</td><td class="what">{what}'
             f'</td><td class="bar">{_bar(alike, report, scale)}</td><td class="n">{escape(text)}</td>'
             f'<td class="n soft">{escape(_share(amount / total))}</td></tr>'
         )
@@ -225,13 +227,21 @@ def _steps(report: CompileReport) -> str:
         estimate = step.estimate
         about = step.what if step.kind == "kernel" else step.kind
         about += f"; {step.why}" if report.timed and step.why else ""
-        row = [escape(step.name), _two_lines(step.title, about)]
+        row = [escape(step.name), _two_lines(step.title, about) + _came_from(step)]
         if report.timed and estimate is None:
             row += ["?", ""]
         elif report.timed and estimate is not None:
             row += [f"{estimate.us:.2f}", f"{estimate.low_us:.1f} to {estimate.high_us:.1f}"]
         rows.append([*row, size_text(step.bytes), f"{step.flops:.3g}"])
     return _table([*columns, ("bytes", "n"), ("FLOPs", "n extra")], rows)
+
+
+def _came_from(step: Step) -> str:
+    """The modules and lines of the user's model; all of the paths as a tooltip."""
+    if not step.origin:
+        return ""
+    title = "\n".join((*step.modules, *step.places))
+    return f'<br><span class="origin" title="{escape(title)}">{escape(step.origin)}</span>'
 
 
 def _two_lines(first: str, second: str) -> str:
@@ -250,7 +260,9 @@ def _contractions(report: CompileReport) -> str:
             us = f"{way.us:.2f}" if way.us else ""
             rows.append([escape(way.name), us, mark, escape(way.verdict)])
         nodes, fused = group.subjects(len(group.records)), group.fused(100)
-        about = f"nodes: {escape(nodes)}<br>fused into it: {escape(fused)}"
+        origin = group.origin(report.program)
+        about = f"from: {escape(origin)}<br>" if origin else ""
+        about += f"nodes: {escape(nodes)}<br>fused into it: {escape(fused)}"
         title = f'<b>{escape(group.title)}</b> <span class="soft">{escape(chosen.name)}</span>'
         table = f'<p class="soft">{about}</p>{_table(columns, rows)}'
         parts.append(f"<details><summary>{title}</summary>{table}</details>")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -17,9 +17,9 @@ clock = time.perf_counter
 @dataclass
 class Log:
     """Filled by the pipeline, read by `make_report`. `seconds` has the wall time of each stage, by name; `running` is
-    the stage that the compile is in, or that it failed in. `attachments`: file name -> text that a plugin adds.
-    `contractions`: what runs each, in order. `gate` is asked before what the option `veto` can leave out. `unsettled`:
-    why another process may choose otherwise."""
+    the stage that the compile is in, or that it failed in; `watch` is told of each that begins. `attachments`: file
+    name -> text that a plugin adds. `contractions`: what runs each, in order. `gate` is asked before what the option
+    `veto` can leave out. `unsettled`: why another process may choose otherwise."""
 
     decisions: list[Decision] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -27,6 +27,7 @@ class Log:
     contractions: list[ContractionRecord] = field(default_factory=list)
     unsettled: list[str] = field(default_factory=list)
     running: str = "start"
+    watch: Callable[[str], None] = lambda stage: None
     gate: Gate = field(default_factory=Gate)
 
     def branch(self) -> Log:
@@ -44,6 +45,7 @@ class Log:
             list(self.contractions),
             list(self.unsettled),
             self.running,
+            self.watch,
             gate,
         )
 
@@ -54,6 +56,7 @@ class Log:
     def stage(self, name: str) -> Iterator[None]:
         """Add the time that the `with` takes to the stage's."""
         self.running = name
+        self.watch(name)
         start = clock()
         try:
             yield

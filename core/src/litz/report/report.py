@@ -24,7 +24,7 @@ from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Decision, Estimate, Gate, Target, Weighed
 
 from .communication import rows_of
-from .step import Step
+from .step import Step, origin_fields
 from .streams import Realised, Timeline, simulate
 
 JSON_VERSION = 1
@@ -41,12 +41,13 @@ class CompileReport:
     name, kind: of the graph ("inference", "forward", "backward"). device: what it runs on, as the cost model takes it.
     loops_before, kernels_after: before and after fusion. externs: how often each library op is called. memory_*: of
     temporaries and outputs, for the sizes seen. stage_seconds: wall time of each compile stage. *_sources: generated
-    text by kernel. cache_hits: kernels that were not built because the cache had them, if only since they were tuned a
-    moment ago. contractions: what runs each, and why nothing else does. attachments: what plugins add, file name ->
-    text. realised: measured times of collectives by step, where someone profiled a run. taken, left_out: keys of the
-    decisions that the option `veto` can leave out, and of those that it did. weighed: by key, the decisions that have
-    estimates, with what each way was expected to take. graph_cache: "hit KEY", "miss KEY", "not cacheable because ..."
-    or "off"; key: of the graph cache. plan, program: the nouns; None in the report of a graph from the graph cache.
+    text by kernel. wrapper_data: what the wrapper needs to run by itself, as JSON; '' if nobody asked. cache_hits:
+    kernels that were not built because the cache had them, if only since they were tuned a moment ago. contractions:
+    what runs each, and why nothing else does. attachments: what plugins add, file name -> text. realised: measured
+    times of collectives by step, where someone profiled a run. taken, left_out: keys of the decisions that the option
+    `veto` can leave out, and of those that it did. weighed: by key, the decisions that have estimates, with what each
+    way was expected to take. graph_cache: "hit KEY", "miss KEY", "not cacheable because ..." or "off"; key: of the
+    graph cache. plan, program: the nouns; None in the report of a graph from the graph cache.
     """
 
     name: str
@@ -64,6 +65,7 @@ class CompileReport:
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     wrapper_path: Path | None = None
     wrapper_source: str = ""
+    wrapper_data: str = ""
     kernel_paths: Mapping[str, Path] = field(default_factory=dict)
     kernel_sources: Mapping[str, str] = field(default_factory=dict)
     cache_hits: int = 0
@@ -168,13 +170,14 @@ def make_report(
     contractions: Iterable[ContractionRecord] = (),
     attachments: Mapping[str, str] | None = None,
     gate: Gate | None = None,
+    wrapper_data: str = "",
 ) -> CompileReport:
     """The report of one compile.
 
     graph: the captured Graph (only `kind` is read). plan: the ExecutionPlan. compiled: the CompiledGraph, None for a
     plan that was not built. sources: KernelSource by kernel. decisions: of all stages.
     contractions: what runs each. attachments: file name -> text from plugins, for the report's folder. gate: what could
-    be vetoed.
+    be vetoed. wrapper_data: for `python wrapper.py` in the report's folder.
     """
     program, memory = plan.program, plan.memory
     ended = flights(plan.steps, storage_roots(plan.steps)).ended
@@ -199,6 +202,7 @@ def make_report(
         stage_seconds=dict(stage_seconds or {}),
         wrapper_path=None if compiled is None else Path(compiled.path),
         wrapper_source="" if compiled is None else compiled.text,
+        wrapper_data=wrapper_data,
         kernel_paths={name: Path(path) for name, path in paths.items()},
         kernel_sources={name: source.text for name, source in (sources or {}).items()},
         cache_hits=getattr(compiled, "cache_hits", 0),
@@ -214,6 +218,7 @@ def make_report(
 
 def _step(step: Any, program: Program, estimate: Estimate | None, waits_for: tuple[str, ...]) -> Step:
     loop, work = getattr(step, "loop", None), count_work(step, program)
+    came_from = program.provenance.of(step.origins)
     return Step(
         name=step.name,
         kind=_kind(step),
@@ -221,6 +226,7 @@ def _step(step: Any, program: Program, estimate: Estimate | None, waits_for: tup
         what=step.target_name if loop is None else _ranges(loop, program),
         fused=tuple(getattr(step, "fused", ())),
         origins=tuple(step.origins),
+        **origin_fields(came_from),
         reads=tuple(step.reads),
         writes=tuple(step.writes),
         estimate=estimate,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from litz.origin import Origin, origin_text
 from litz_plugins import Estimate
 
 
@@ -13,8 +16,9 @@ class Step:
 
     kind: "kernel", "template" (a contraction left to the library), "extern", "collective" or "wait". what: the call's
     op, or the loop's ranges. fused: names of the operations that the kernel does. origins: names of the graph's nodes
-    behind it. flops, bytes_read, bytes_written: as `litz.cost.count_work` counts them. waits_for: of a wait, the
-    collectives, by name.
+    behind it. modules, places: of the user's model, what those come from: "layers.3.mlp.fc1", "/home/me/model.py:41";
+    origin: both in short. flops, bytes_read, bytes_written: as `litz.cost.count_work` counts them. waits_for: of a
+    wait, the collectives, by name.
     """
 
     name: str
@@ -23,6 +27,9 @@ class Step:
     what: str
     fused: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    origin: str = ""
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     estimate: Estimate | None = None
@@ -51,3 +58,13 @@ class Step:
         if self.kind != "kernel":
             return self.what
         return " + ".join(self.origins or self.fused) or self.what
+
+
+def origin_fields(origins: Sequence[Origin]) -> dict[str, Any]:
+    """A step's `modules`, `places` and `origin`, for what it comes from."""
+    modules = tuple(dict.fromkeys(origin.module for origin in origins if origin.module))
+    places = tuple(dict.fromkeys(f"{origin.file}:{origin.line}" for origin in origins if origin.file))
+    return {"modules": modules, "places": places, "origin": origin_text(origins)}
+
+
+NOWHERE = origin_fields(())

@@ -1,5 +1,5 @@
 """Reports that are kept with compiled graphs. In: a CompileReport. Out: JSON-able data, and from it the same report,
-but for the nouns, and for what belongs to one compile: times, paths, hits.
+but for the nouns, and for what belongs to one compile: times, paths, hits, and where steps come from.
 """
 
 from __future__ import annotations
@@ -7,14 +7,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+from litz.origin import Origin
 from litz.schedule.implementations import ContractionRecord, Implementation
 from litz_plugins import Decision, Estimate, Weighed
 
 from .report import CompileReport
-from .step import Step
+from .step import NOWHERE, Step, origin_fields
 
 _PLAIN = ("kind", "device", "loops_before", "kernels_after", "memory_peak_bytes", "memory_total_bytes", "memory_reused")
 
@@ -24,7 +25,7 @@ def to_data(report: CompileReport) -> dict[str, Any]:
     data = {
         **{name: getattr(report, name) for name in _PLAIN},
         "externs": dict(report.externs),
-        "steps": [asdict(step) for step in report.steps],
+        "steps": [asdict(replace(step, **NOWHERE)) for step in report.steps],
         "decisions": [asdict(decision) for decision in report.decisions],
         "contractions": [asdict(record) for record in report.contractions],
         "attachments": dict(report.attachments),
@@ -36,13 +37,17 @@ def to_data(report: CompileReport) -> dict[str, Any]:
     return plain
 
 
-def from_data(name: str, data: Mapping[str, Any], **known: Any) -> CompileReport:
-    """The report of a graph. known: fields that belong to this compile."""
+def from_data(
+    name: str, data: Mapping[str, Any], origins: Mapping[str, tuple[Origin, ...]] | None = None, **known: Any
+) -> CompileReport:
+    """The report of a graph. origins: what its steps come from, as far as is known. known: fields that belong to this
+    compile."""
+    steps = map(_step, data["steps"])
     return CompileReport(
         name=name,
         **{field: data[field] for field in _PLAIN},
         externs=Counter(data["externs"]),
-        steps=tuple(map(_step, data["steps"])),
+        steps=tuple(replace(step, **origin_fields((origins or {}).get(step.name, ()))) for step in steps),
         decisions=tuple(map(_decision, data["decisions"])),
         contractions=tuple(map(_contraction, data["contractions"])),
         attachments=data["attachments"],

@@ -15,7 +15,7 @@ from litz.units import count_text, size_text, time_text
 
 from .communication import MEASURED, rows_of, summary
 from .contractions import MANY_WAYS, Contractions, group_contractions
-from .groups import FEW, Group, considered_text, few, group_decisions, group_steps, in_short
+from .groups import FEW, Group, considered_text, few, group_decisions, group_steps, in_short, origin_in_short
 from .report import CompileReport
 from .step import Step
 
@@ -118,14 +118,15 @@ def _step_table(groups: Sequence[Sequence[Step]], report: CompileReport, verbose
         table.add_column("because", overflow="fold", max_width=None if verbose else 13)
     for alike in groups:
         step = alike[0]
-        cells = [str(len(alike))] if several else []
-        cells += [step.name, _does(step, verbose)]
+        cells: list[str | Text] = [str(len(alike))] if several else []
+        origin = origin_in_short(alike)
+        cells += [step.name, Text.assemble(_does(step, verbose), (f"\n{origin}" if origin else "", "dim"))]
         if report.timed:
             cells.append("?" if step.estimate is None else f"{step.us:.1f}")
         cells.append(size_text(step.bytes) if step.bytes else "")
         if report.timed:
             cells.append(_because(step, verbose))
-        table.add_row(*map(Text, cells))
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
     return table
 
 
@@ -178,7 +179,9 @@ def _print_contractions(report: CompileReport, console: Console, verbose: bool) 
     for group in groups if verbose else groups[:MANY]:
         most = len(group.records) if verbose else FEW
         console.print(Padding(Text.assemble((group.title, "bold"), overflow="fold"), (0, 0, 0, 2)))
-        for word, text in (("nodes", group.subjects(most)), ("fused into it", group.fused(100 if verbose else FEW))):
+        facts = [("nodes", group.subjects(most)), ("fused into it", group.fused(100 if verbose else FEW))]
+        origin = group.origin(report.program)
+        for word, text in [*([("from", origin)] if origin else []), *facts]:
             console.print(Padding(Text(f"{word}: {text}", style="dim", overflow="fold"), (0, 0, 0, 4)))
         console.print(Padding(_contraction_table(group, None if verbose else MANY_WAYS), (0, 0, 1, 4)))
     if len(groups) > MANY and not verbose:

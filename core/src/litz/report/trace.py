@@ -28,6 +28,7 @@ def make_trace(report: CompileReport) -> dict[str, Any]:
         track = f"{step.device} communication" if span.stream == COMMUNICATION else step.device
         details = {
             "does": step.title,
+            "from": step.origin,
             "reads": ", ".join(step.reads),
             "writes": ", ".join(step.writes),
             "flops": step.flops,

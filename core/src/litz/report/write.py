@@ -11,6 +11,21 @@ from .html import render_html
 from .report import UNTIMED, CompileReport
 from .trace import make_trace
 
+RUNS_ALONE = """
+
+if __name__ == "__main__":  # makes inputs, runs, and times each step: needs wrapper.json and kernels/ beside it
+    from litz.wrapper_bench import main
+
+    raise SystemExit(main(__file__))
+"""
+"""The end of a report's wrapper.py."""
+
+
+def _runs_alone(text: str) -> str:
+    """A wrapper's text as a script: with what it finds in its globals where litz runs it, and an end that runs it."""
+    docstring, quotes, rest = text.partition('"""\n\n')
+    return f"{docstring}{quotes}import torch\n\n{rest}{RUNS_ALONE}"
+
 
 def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
     """Write report.html, report.txt, report.json, trace.json (chrome://tracing, ui.perfetto.dev), the schedule, the
@@ -29,13 +44,21 @@ def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
     if report.plan is not None:
         _write(folder / "schedule.txt", f"{report.plan}\n")
     if report.wrapper_source:
-        _write(folder / "wrapper.py", report.wrapper_source)
+        text = report.wrapper_source
+        _write(folder / "wrapper.py", _runs_alone(text) if report.wrapper_data else text)
+    if report.wrapper_data:
+        _write(folder / "wrapper.json", report.wrapper_data)
     for name, source in report.kernel_sources.items():
         path = report.kernel_paths.get(name)
-        _write(folder / "kernels" / f"{name}{path.suffix if path else '.txt'}", source)
+        _write(folder / kernel_place(name, path.suffix if path else ".txt"), source)
         if path is not None and path.with_suffix(".json").is_file():  # of the option benchmark_kernels
             _write(folder / "kernels" / f"{name}.json", path.with_suffix(".json").read_text(encoding="utf-8"))
     return folder
+
+
+def kernel_place(name: str, suffix: str) -> str:
+    """Where in a report's folder a kernel's source is."""
+    return f"kernels/{name}{suffix}"
 
 
 def report_text(report: CompileReport, verbose: bool = False) -> str:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import linecache
+import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from torch.autograd import profiler
 
+from litz.errors import MissingMemoryError
+
 Entry = Callable[[list[Any]], tuple[Any, ...]]
+Site = tuple[int, int, str]
+"""Lines of a wrapper, from the first to the last, and the step that they are of, as a message names it."""
 RANGE = "litz "
 """What a profile's name for a call of a graph begins with; the graph's name follows."""
+PREPARED = "litz's ranges, once"
+"""What a profile calls the time in which a graph's first call under a profiler makes the ranges of its steps."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,9 @@ class CompiledGraph:
     `path` is where the wrapper's source lies; `kernels` maps each kernel's name to where its source lies.
     `cache_hits` is how many of them were not built, as the cache had them.
     `output_strides` are those of each output where they are others than traced (saved tensors only), else None.
+    `ranged` does what `entry` does with a range around each step, for calls under a profiler. `sites`: for the path of
+    a text that is run, where its steps are; asked where something was raised. `inputs`: what the user calls them, by
+    name.
     `key` is under which the graph cache has it, '' where it has not; `code` is what equal graphs share.
     """
 
@@ -34,19 +44,54 @@ class CompiledGraph:
     cache_hits: int = 0
     key: str = ""
     code: Any = field(default=None, repr=False, compare=False)
+    ranged: Entry | None = None
+    sites: Callable[[str], Sequence[Site]] = lambda path: ()
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
     # AOTAutograd hands a callable with this mark its inputs as one list, so that they can be freed early.
     _boxed_call: bool = True
 
     def __call__(self, args: list[Any]) -> tuple[Any, ...]:
-        """Run the graph. Under torch.profiler the call is a range "litz NAME"."""
-        if profiler._is_profiler_enabled:
-            with profiler.record_function(f"{RANGE}{self.name}"):
-                return self.entry(args)
-        return self.entry(args)
+        """Run the graph. Under torch.profiler, and `emit_nvtx`, the call is a range "litz NAME", and each step one in
+        it. What a step raises gets a note that says where in the user's model it is."""
+        try:
+            if profiler._is_profiler_enabled:
+                with profiler.record_function(f"{RANGE}{self.name}"):
+                    return (self.ranged or self.entry)(args)
+            return self.entry(args)
+        except Exception as error:
+            self._note(error)
+            raise
+
+    def _note(self, error: Exception) -> None:
+        """Add to an error which step raised it."""
+        if isinstance(error, MissingMemoryError) and error.name in self.inputs:
+            error.add_note(f"litz: {error.name} is {self.inputs[error.name]}")
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            for first, last, step in self.sites(frame.f_code.co_filename):
+                if first <= line <= last:
+                    error.add_note(f"litz: in {step}, of {self.name}")
+                    return
+
+    def inside(self, around: Callable[[Entry], Entry]) -> CompiledGraph:
+        """The graph with something around what it runs."""
+        return replace(self, entry=around(self.entry), ranged=self.ranged and around(self.ranged))
 
     def __str__(self) -> str:
         return self.text
+
+
+class Lazily:
+    """An entry that is made when it is first called."""
+
+    def __init__(self, make: Callable[[], Entry]) -> None:
+        self._make, self._entry = make, None  # type: tuple[Callable[[], Entry], Entry | None]
+
+    def __call__(self, args: list[Any]) -> tuple[Any, ...]:
+        if self._entry is None:
+            with profiler.record_function(PREPARED):
+                self._entry = self._make()
+        return self._entry(args)
 
 
 def load_wrapper(text: str, path: Path, namespace: Mapping[str, Any]) -> Entry:

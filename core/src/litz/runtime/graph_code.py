@@ -7,11 +7,11 @@ their inputs' addresses) is made for each.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .compiled_graph import CompiledGraph, Entry, load_wrapper
+from .compiled_graph import CompiledGraph, Entry, Site, load_wrapper
 from .cuda_graphs import replayed
 from .graph_entry import WRAPPER, GraphEntry
 from .pool import Pool
@@ -21,33 +21,52 @@ from .wrapper_support import support
 
 @dataclass(frozen=True, eq=False)
 class GraphCode:
-    """folder: where the sources lie. call: the wrapper's function. cache_hits: how many kernels were not built."""
+    """folder: where the sources lie. call: the wrapper's function. cache_hits: how many kernels were not built.
+    namespace: what the wrapper finds in its globals."""
 
     entry: GraphEntry
     folder: Path
     call: Entry
     cache_hits: int = 0
+    namespace: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def graph(
-        self, name: str, output_strides: Sequence[tuple[Any, ...] | None] | None = None, key: str = ""
+        self,
+        name: str,
+        output_strides: Sequence[tuple[Any, ...] | None] | None = None,
+        key: str = "",
+        said: Said | None = None,
     ) -> CompiledGraph:
-        """One graph of this code. output_strides: as CompiledGraph has them. key: of the graph cache, or ''."""
-        call = self.call
-        if self.entry.replay is not None:
-            call = replayed(call, self.entry.replay)
-        if self.entry.overwritten:
-            call = retaining(call, self.entry.overwritten)
-        return CompiledGraph(
+        """One graph of this code. output_strides: as CompiledGraph has them. key: of the graph cache, or ''. said: of
+        its steps, if anything."""
+        said = said or Said(self.entry.wrapper)
+        replay, overwritten = self.entry.replay, self.entry.overwritten
+        graph = CompiledGraph(
             name,
-            self.entry.wrapper,
+            said.text,
             self.folder / WRAPPER,
-            call,
+            self.call if replay is None else replayed(self.call, replay),
             {name: str(self.folder / self.entry.file_of(name)) for name in self.entry.kernels},
             output_strides,
             self.cache_hits,
             key,
             self,
+            ranged=said.ranged if replay is None else None,  # what is replayed has no steps
+            sites=said.sites,
+            inputs=said.inputs,
         )
+        return graph.inside(lambda entry: retaining(entry, overwritten)) if overwritten else graph
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is said of one graph's steps. text: the wrapper with comments. ranged, sites, inputs: as CompiledGraph has
+    them."""
+
+    text: str
+    ranged: Entry | None = None
+    sites: Callable[[str], Sequence[Site]] = lambda path: ()
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_code(
@@ -55,4 +74,4 @@ def load_code(
 ) -> GraphCode:
     """The wrapper, loaded around its kernels. launchers: by kernel. pool: of host memory."""
     namespace = {**support(pool), **entry.objects, **launchers}
-    return GraphCode(entry, folder, load_wrapper(entry.wrapper, folder / WRAPPER, namespace), cache_hits)
+    return GraphCode(entry, folder, load_wrapper(entry.wrapper, folder / WRAPPER, namespace), cache_hits, namespace)

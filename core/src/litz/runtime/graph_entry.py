@@ -20,7 +20,7 @@ from litz_plugins import KernelSource
 
 from .stored import imported, path_of, read_tensors, write_tensors
 
-FORMAT = 1
+FORMAT = 2
 """Part of every key: to be raised when what an entry holds, or how it is read, changes."""
 ENTRY, OBJECTS, WRAPPER, KEY = "graph.json", "objects.bin", "wrapper.py", "key.json"
 LARGEST_OBJECTS = 64 << 20
@@ -50,7 +50,8 @@ class GraphEntry:
     recording CUDA graphs must know (`litz.codegen.facts`), None where nothing is recorded. overwritten: positions of
     inputs whose memory kernels take over. output_strides: as `CompiledGraph.output_strides` has them, symbolic ones as
     Python text over the symbols. guards: conditions on sizes that compiling has decided, as such text. report: the
-    compile's report (`litz.report.stored`).
+    compile's report (`litz.report.stored`). named: what of the wrapper can be called as the user calls it
+    (`litz.codegen.wrapper.named`).
     """
 
     wrapper: str
@@ -61,6 +62,7 @@ class GraphEntry:
     output_strides: Strides | None = None
     guards: tuple[str, ...] = ()
     report: Mapping[str, Any] = field(default_factory=dict)
+    named: Mapping[str, Any] = field(default_factory=dict)
 
     def file_of(self, kernel: str) -> str:
         """The name of the file that a kernel's text lies in."""
@@ -90,6 +92,7 @@ def write_entry(entry: GraphEntry, folder: Path) -> None:
         "output_strides": entry.output_strides,
         "guards": entry.guards,
         "report": entry.report,
+        "named": entry.named,
     }
     (folder / ENTRY).write_text(json.dumps(data))
 
@@ -110,6 +113,7 @@ def read_entry(folder: Path) -> GraphEntry:
         output_strides=None if strides is None else tuple(None if s is None else tuple(s) for s in strides),
         guards=tuple(data["guards"]),
         report=data["report"],
+        named=data["named"],
     )
     texts = {name: (folder / entry.file_of(name)).read_text() for name in bare}
     whole = {name: replace(k, source=replace(k.source, text=texts[name])) for name, k in bare.items()}

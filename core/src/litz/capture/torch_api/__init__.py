@@ -69,6 +69,14 @@ from .operators import (
     trace,
     written_arguments,
 )
+from .origins import (
+    gradient_positions,
+    input_position,
+    origin_of,
+    placeholder_names,
+    tangent_position,
+    user_name,
+)
 from .random import is_random, is_random_draw
 from .shapes import (
     backed_values,

@@ -14,9 +14,21 @@ frees:
         return (buf1,)
 
 A plan that has cases gets a function for each that is different, and a `call` that chooses (`dispatch`). What is done
-and in which order is in the plan; the files here say how it is spelled.
+and in which order is in the plan; the files here say how it is spelled. Whose model it is comes last (`words`).
 """
 
 from .module import WrapperSource, generate_wrapper
+from .named import NOBODYS, Named, named_of
+from .places import Words
+from .words import annotated, words_of
 
-__all__ = ["WrapperSource", "generate_wrapper"]
+__all__ = [
+    "NOBODYS",
+    "Named",
+    "Words",
+    "WrapperSource",
+    "annotated",
+    "generate_wrapper",
+    "named_of",
+    "words_of",
+]

@@ -13,16 +13,23 @@ from litz_plugins import KernelSource
 from ..call_names import CallNames
 from ..dispatch import dispatch_lines
 from .inputs import input_lines
+from .places import INPUTS, OUTPUTS, Place, Words
 from .spelling import Spelling, device_name
 from .steps import step_lines
 
 
 @dataclass(frozen=True)
 class WrapperSource:
-    """The text of a wrapper and the objects its globals must hold besides kernels and runtime support."""
+    """The text of a wrapper and the objects its globals must hold besides kernels and runtime support.
+
+    places: where in the text the steps are, so that comments and profiles can say what each is. words: what they say,
+    once that is known (`annotated`).
+    """
 
     text: str
     objects: Mapping[str, Any] = field(default_factory=dict)
+    places: tuple[Place, ...] = ()
+    words: Words = field(default_factory=Words)
 
 
 def generate_wrapper(plan: ExecutionPlan, sources: Mapping[str, KernelSource]) -> WrapperSource:
@@ -31,6 +38,7 @@ def generate_wrapper(plan: ExecutionPlan, sources: Mapping[str, KernelSource]) -
     names = CallNames({name: value for variant in variants for name, value in variant.program.constants.items()})
     functions = ["call"] if len(variants) == 1 else [f"call_{number}" for number in range(1, len(variants) + 1)]
     bodies = [_body(variant, sources, names) for variant in variants]
+    places: list[Place] = []
     kernels, externs = len(plan.kernels), len(plan.externs)
     devices = {buffer.device for variant in variants for buffer in variant.program.buffers.values()}
     lines = [
@@ -42,23 +50,37 @@ def generate_wrapper(plan: ExecutionPlan, sources: Mapping[str, KernelSource]) -
         *(f'{device_name(d)} = torch.device("{d}")' for d in sorted(devices, key=str)),
     ]
     for function, body in zip(functions, bodies, strict=True):
-        lines += ["", "", f"def {function}(args):", *(f"    {line}" for line in body)]
+        lines += ["", "", f"def {function}(args):"]
+        places += [place.moved(len(lines)) for place in body.places]
+        lines += [f"    {line}" for line in body.lines]
     if plan.cases is not None and len(variants) > 1:
         lines += ["", "", *dispatch_lines(plan.cases, functions)]
-    return WrapperSource("\n".join([*lines, ""]), names.objects)
+    return WrapperSource("\n".join([*lines, ""]), names.objects, tuple(places))
 
 
-def _body(plan: ExecutionPlan, sources: Mapping[str, KernelSource], names: CallNames) -> list[str]:
+@dataclass(frozen=True)
+class _Body:
+    """Lines of a function, and where in them the steps are."""
+
+    lines: list[str]
+    places: list[Place]
+
+
+def _body(plan: ExecutionPlan, sources: Mapping[str, KernelSource], names: CallNames) -> _Body:
     """The function of one plan."""
     spelling, counters = Spelling(plan, names), place_counters(plan, sources)
     lines = [*input_lines(spelling, counters)]
-    for number in range(len(plan.steps)):
+    places = [Place(INPUTS, 1, len(lines))]
+    for number, step in enumerate(plan.steps):
+        first = len(lines) + 1
         lines += step_lines(number, spelling, sources, counters)
+        places.append(Place(step.name, first, len(lines)))
     returned = ", ".join(map(spelling.argument, plan.program.outputs))
     if any(target.allocator == "pool" for target in plan.targets.values()):
         lines.append("_pool.end_of_call()")
     lines.append(f"return ({returned},)" if returned else "return ()")
+    places.append(Place(OUTPUTS, len(lines), len(lines)))
     if spelling.guard:
         # Kernels launch on the current device; a graph on one device only has to make sure that it is that one.
-        return [f"with {spelling.guard}:", *("    " + line for line in lines)]
-    return lines
+        return _Body([f"with {spelling.guard}:", *("    " + line for line in lines)], [p.moved(1) for p in places])
+    return _Body(lines, places)

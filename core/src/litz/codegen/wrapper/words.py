@@ -1,0 +1,122 @@
+"""Words in a wrapper: in, its source and what is known of its steps (`Words`); out, the same code with comments, or
+with ranges.
+
+`annotated` has a comment before each step that comes from elsewhere than the one before it, and the user's names of
+inputs and outputs. `ranged` has each step in a range of its own, for calls under a profiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from litz.execution import ExecutionPlan
+from litz.ir import Buffer, Check
+from litz.ir.dtypes import short
+
+from .module import WrapperSource
+from .places import INPUTS, OUTPUTS, Place, Words
+
+RANGE = "_range"
+"""The global of a wrapper with ranges that makes one."""
+NAMED = 60
+"""Characters of a range's name that say what is computed."""
+
+
+def words_of(plan: ExecutionPlan) -> Words:
+    """The words of a plan, from the provenance of its program."""
+    steps = [(step, variant.program.provenance) for variant in plan.variants for step in variant.steps]
+    origins = {step.name: text for step, provenance in steps if (text := provenance.text(step.origins))}
+    program = plan.program
+    known_as = program.provenance.inputs
+    texts = [(name, buffer_text(program.buffers[name])) for name in program.input_buffers]
+    outputs = {at: name for at, name in program.provenance.outputs.items() if program.outputs[at] is not None}
+    return make_words(origins, computed(plan), texts, known_as, outputs)
+
+
+def computed(plan: ExecutionPlan) -> dict[str, str]:
+    """What a profile says that each step computes, by name; checks have no range."""
+    steps = [step for variant in plan.variants for step in variant.steps]
+    return {step.name: _does(step.origins) for step in steps if not isinstance(step, Check)}
+
+
+def make_words(
+    origins: Mapping[str, str],
+    computed: Mapping[str, str],
+    inputs: Iterable[tuple[str, str]],
+    known_as: Mapping[str, str],
+    outputs: Mapping[int, str],
+) -> Words:
+    """inputs: the name and `buffer_text` of each. outputs: what the user calls those that are tensors."""
+    ranges = {step: _range_name(step, origins.get(step, ""), does) for step, does in computed.items()}
+    named = ((name, known_as.get(name, ""), text) for name, text in inputs)
+    comments = tuple(f"# {name}: {known}, {text}" for name, known, text in named if known and known != name)
+    return Words(origins, ranges, comments, tuple(f"# output {at}: {name}" for at, name in outputs.items()), known_as)
+
+
+def annotated(wrapper: WrapperSource, words: Words) -> WrapperSource:
+    """The wrapper with comments, and with its words; its places are those of the new text."""
+    ends = {INPUTS: words.inputs, OUTPUTS: words.outputs}
+    said = ""
+
+    def edit(place: Place, lines: Sequence[str]) -> Edited:
+        nonlocal said
+        if place.step in ends:
+            said, comments = "", ends[place.step]
+        else:
+            text = words.origins.get(place.step, "")
+            comments = (f"# {text}",) if text and text != said else ()
+            said = text or said
+        return [_indent(lines[0]) + comment for comment in comments], lines
+
+    return replace(_edited(wrapper, edit), words=words)
+
+
+def ranged(wrapper: WrapperSource) -> WrapperSource:
+    """The wrapper, which has its words, with each step in a range, its places those of the new text; a step without a
+    name is in none."""
+
+    def edit(place: Place, lines: Sequence[str]) -> Edited:
+        name = wrapper.words.ranges.get(place.step)
+        if name is None:
+            return (), lines
+        return [f"{_indent(lines[0])}with {RANGE}({name!r}):"], ["    " + line for line in lines]
+
+    return _edited(wrapper, edit)
+
+
+Edited = tuple[Sequence[str], Sequence[str]]
+"""Lines that come before a place, and those of the place."""
+
+
+def _edited(wrapper: WrapperSource, edit: Callable[[Place, Sequence[str]], Edited]) -> WrapperSource:
+    """The wrapper with the lines of each place that has any as `edit` gives them back: as many as there were."""
+    lines, out = wrapper.text.split("\n"), list[str]()
+    places: list[Place] = []
+    done = 0
+    for place in wrapper.places:
+        if place.first <= place.last:
+            before, own = edit(place, lines[place.first - 1 : place.last])
+            out += [*lines[done : place.first - 1], *before]
+            places.append(place.moved(len(out) - (place.first - 1)))
+            out += own
+            done = place.last
+    return replace(wrapper, text="\n".join(out + lines[done:]), places=tuple(places))
+
+
+def _does(nodes: Sequence[str]) -> str:
+    does = " + ".join(dict.fromkeys(nodes))
+    return does if len(does) <= NAMED else f"{does[: NAMED - 3]}..."
+
+
+def _range_name(step: str, origin: str, does: str) -> str:
+    return f"{' '.join(filter(None, (step, origin)))}{f': {does}' if does else ''}"
+
+
+def buffer_text(buffer: Buffer) -> str:
+    """ "bf16[8, 768]"."""
+    return f"{short(buffer.dtype)}[{', '.join(map(str, buffer.layout.size))}]"
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]

@@ -159,9 +159,9 @@ def _elements_per_thread(loop: Loop, traffic: Traffic) -> int:
 
 def _has_ragged_rows(loop: Loop, traffic: Traffic) -> bool:
     """Does something go by columns of rows that begin anywhere, such as a bias? Its elements are loaded one by one."""
-    last = loop.ranges[-1]
-    if len(loop.ranges) < 2 or is_multiple(last.size, VECTOR // 2):
+    if len(loop.ranges) < 2 or is_multiple(loop.ranges[-1].size, VECTOR // 2):
         return False
+    last = loop.ranges[-1]
     return any(access.stride(last.var) == 1 and access.symbols <= {last.var} for access in traffic)
 
 

@@ -41,7 +41,7 @@ from litz.pipeline import (
     plan_schedule,
     schedule_graph,
 )
-from litz.runtime import package, triton_package, user_kernels
+from litz.runtime import stored, triton_package, user_kernels
 from litz.runtime.cache import Cache
 from litz.schedule.schedule import Schedule
 from litz.schedule.schedule_program import unscheduled
@@ -265,7 +265,7 @@ def test_what_only_triton_launches_is_a_call_of_triton() -> None:
     (actual,) = interpret(on_cpu(unscheduled(schedule)), called)
     torch.testing.assert_close(actual, 2 * (x @ y + 1))
     with pytest.raises(PackageError, match=r"Triton's own launch of clustered"):
-        package._path_of(call.target)
+        stored.path_of(call.target)
 
 
 def test_descriptors_made_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:

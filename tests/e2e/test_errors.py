@@ -45,7 +45,7 @@ BREAKS: dict[str, tuple[str, list[str]]] = {
     "plan": ("litz.execution.memory._reuse", ["stage plan", "graph0_inference"]),
     "generate": ("litz.codegen.cpp.codegen._write", ["stage generate", "kernel kernel", "device cpu", "add"]),
     "wrapper": ("litz.pipeline.generate_wrapper", ["stage generate", "graph0_inference"]),
-    "build": ("litz.building.load_wrapper", ["stage build", "graph0_inference"]),
+    "build": ("litz.pipeline.load_kernels", ["stage build", "graph0_inference"]),
 }
 PATCHED_ELSEWHERE = {"program pass": "litz.schedule.schedule_program.inline_pointwise"}
 

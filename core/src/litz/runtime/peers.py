@@ -86,7 +86,7 @@ class Peers:
 NOTHING = "{}"
 
 
-def pack(folder: Path, most: int = MOST_BYTES) -> str:
+def pack(folder: Path, most: int | None = None) -> str:
     """The files of a folder as text, its manifest aside; `NOTHING` where they are too many bytes, or lie in folders of
     their own."""
     paths = sorted(path for path in folder.iterdir() if path.name != FILE)
@@ -98,7 +98,7 @@ def pack(folder: Path, most: int = MOST_BYTES) -> str:
         packed = base64.b64encode(zlib.compress(data, 1)).decode()
         files[path.name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data), "zlib": packed}
     text = json.dumps(files)
-    return text if len(text) <= most else NOTHING
+    return text if len(text) <= (MOST_BYTES if most is None else most) else NOTHING
 
 
 def unpack(text: str | bytes) -> Mapping[str, bytes] | None:

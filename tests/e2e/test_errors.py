@@ -93,7 +93,8 @@ def test_going_on_in_eager_mode(stage: str, monkeypatch: pytest.MonkeyPatch, tmp
         warnings.simplefilter("always")
         torch.testing.assert_close(compiled(x, w), (x + 1) @ w)
         torch.testing.assert_close(compiled(x * 2, w), (x * 2 + 1) @ w)
-    ours = [str(w.message) for w in caught if "litz" in str(w.message)]
+    said = [w for w in caught if not issubclass(w.category, ResourceWarning)]  # folders of earlier tests
+    ours = [str(w.message) for w in said if "litz" in str(w.message)]
     assert len(ours) == 1, "one warning for a graph, however often it runs"
     assert "runs graph0_inference in eager mode" in ours[0] and "a piece is missing" in ours[0]
     assert "fallback" not in ours[0], "it does not advise what is being done"

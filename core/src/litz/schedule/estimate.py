@@ -68,7 +68,7 @@ class CostModel:
         traffic = self._traffic(loop, sizes)
         fast = _fast_variable(traffic)
         moved, flops = _moved(loop, traffic, fast, target, outer), _flops(loop, outer, inner, target)
-        busy = _busy(loop, fast, target, outer, inner)
+        busy = _busy(loop, fast, target, sizes, inner)
         us = max(moved / target.usual_bandwidth, flops / target.usual_flops) / busy + target.launch_us
         found = None if self.ask is None else self.ask(loop, target, self.program)
         return Cost(us, moved, flops) if found is None else Cost(found[1].us, moved, flops, found[0])
@@ -154,15 +154,16 @@ def _operations(node: Node) -> int:
     return OPS[node.op].flops if node.op in OPS else int(node.op in ("load", "cast", "index", "scan"))
 
 
-def _busy(loop: Loop, fast: Symbol | None, target: Target, outer: int, inner: int) -> float:
+def _busy(loop: Loop, fast: Symbol | None, target: Target, sizes: Mapping[Symbol, int], inner: int) -> float:
     """The share of the device that the loop keeps busy, in (0, 1]."""
     if not loop.reduction_ranges:
         return 1.0
-    parallel, least = float(outer), 1.0
+    parallel, least = float(prod(sizes[r.var] for r in loop.ranges)), 1.0
     if "blocks" in target.abilities:
-        if any(r.var == fast for r in loop.ranges):
-            # Where outputs are contiguous a unit takes blocks of them, for whole cache lines.
-            parallel, least = parallel / COLUMNS, BLOCK / COLUMNS
+        if fast is not None and any(r.var == fast for r in loop.ranges):
+            # A unit takes blocks of contiguous outputs, for whole cache lines; no block goes beyond a piece.
+            columns, least = max(sizes[fast], 1), BLOCK / COLUMNS
+            parallel = parallel / columns * max(columns / COLUMNS, least)
         elif inner < 512:
             # A unit takes several short rows at a time.
             parallel = parallel * inner / 512

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,13 +24,9 @@ from litz.building import (
     describe_code,
     generate,
     graph_of,
-    join_code,
-    likely_values,
-    load_entry,
     load_kernels,
     other_files,
     programs_of,
-    write_code,
 )
 from litz.by_size import merge_equal, schedule_by_size
 from litz.capture import torch_api
@@ -45,7 +40,7 @@ from litz.capture.passes.decompose import added_ops, decompose
 from litz.capture.passes.freezing import fold_frozen, freeze
 from litz.capture.provenance import by_position, mark_positions, positions_of
 from litz.choosing import choose_contractions
-from litz.codegen.wrapper import Named, WrapperSource, annotated, generate_wrapper, named_of, words_of
+from litz.codegen.wrapper import WrapperSource, annotated, generate_wrapper, named_of, words_of
 from litz.collecting import young_objects_only
 from litz.compiler import Compiler, make_compiler
 from litz.errors import LoweringError, VerifyError
@@ -53,6 +48,7 @@ from litz.execution import ExecutionPlan, check_plan, plan_execution
 from litz.failures import eager_warning, explain_failure
 from litz.ir import Program
 from litz.ir.verify import RULES, IllegalProgram, Rule, positions_inside, verify
+from litz.keeping import Kept, from_cache, graph_store, keep, kernel_texts, publish
 from litz.lower import lower
 from litz.options import distributed_rank
 from litz.report.log import Log
@@ -60,14 +56,11 @@ from litz.report.write import kernel_place
 from litz.runtime.background import Replaceable
 from litz.runtime.compiled_graph import CompiledGraph, Entry
 from litz.runtime.frozen import refusing
-from litz.runtime.graph_code import GraphCode
-from litz.runtime.graph_entry import GraphEntry, NotCacheable, check_same, check_storable
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.schedule import Schedule, Step
 from litz.tuning import Lowered, Tuning, Variant
 from litz.wrapper_bench import wrapper_data
 from litz_plugins import Decision, Estimate, Gate, KernelSource, LayoutPlan
-from litz_plugins.errors import LitzError
 from litz_plugins.manager import Plugins
 
 
@@ -81,7 +74,7 @@ def compile_backend(
     """Compile what dynamo captured. See `litz.backend.litz`."""
     logs.register()
     compiler = make_compiler(mode, options, plugins)
-    freezing, store = compiler.options.freezing, _store(gm, compiler)
+    freezing, store = compiler.options.freezing, graph_store(gm, compiler)
     with progress.BOARD.job("", _shows_progress(compiler)), young_objects_only():
         return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing, store)
 
@@ -89,32 +82,6 @@ def compile_backend(
 def _shows_progress(compiler: Compiler) -> bool:
     rank, _ = torch_api.rank() or (distributed_rank(), None)
     return compiler.options.progress and progress.can_be_seen(rank)
-
-
-def _store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | None:
-    """Where graphs lie that need not be traced again; None where they have to be."""
-    try:
-        setting, program = graph_cache.setting_of(gm, compiler), graph_cache.program_of(gm)
-    except Exception as why:
-        if not isinstance(why, NotCacheable) and (compiler.options.debug or isinstance(why, LitzError)):
-            raise
-        logs.LOGGER.getChild("graph_cache").info("no graph is looked for without a trace, because %s", why)
-        return None
-
-    def load(key: str, name: str) -> CompiledGraph | None:
-        log = Log()
-        with log.stage("graph cache"):
-            code = graph_cache.take(key, compiler, lambda entry, folder: load_entry(entry, folder, compiler))
-        if code is None:
-            return None
-        named = Named.from_data(code.entry.named)
-        known = named.known_to(program)  # the graph that was compiled may be another layer's
-        compiled = graph_of(code, name, named.words(known), key=key)
-        plain = reports.from_data(name, code.entry.report, named.origins(known), plugins=compiler.plugins.names())
-        _publish(plain, compiled, graph_cache.OFF, compiler, log, said=f"hit {key[:12]} without a trace")
-        return compiled
-
-    return GraphStore(setting, load, program)
 
 
 def capture(
@@ -185,23 +152,6 @@ def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Seq
             raise failure from error
         warnings.warn(eager_warning(graph, failure), stacklevel=2)
         return _eager(graph)
-
-
-def from_cache(
-    found: graph_cache.Lookup, graph: Graph, compiler: Compiler, log: Log | None = None
-) -> CompiledGraph | None:
-    """The compiled graph that a lookup has found, its guards on record; None where they do not hold."""
-    log = log or Log()
-    with log.stage("graph cache"):
-        code = graph_cache.load(found, graph, compiler.cache, lambda entry, folder: load_entry(entry, folder, compiler))
-    if code is None or found.key is None:
-        return None
-    entry, known = code.entry, by_position(graph)
-    named, strides = Named.from_data(entry.named), graph_cache.strides_of(graph, entry.output_strides)
-    compiled = graph_of(code, graph.name, named.words(known), strides, found.key.digest)
-    plain = reports.from_data(graph.name, entry.report, named.origins(known), plugins=compiler.plugins.names())
-    _publish(plain, compiled, found, compiler, log)
-    return compiled
 
 
 def make_graph_code(
@@ -279,7 +229,7 @@ def _make_code(
         wrapper, words = generate_wrapper(plan, sources), words_of(plan)
     commented = annotated(wrapper, words)
     logs.show("output_code", graph.name, lambda: commented.text)
-    logs.show("kernel_code", graph.name, lambda: _kernel_texts(sources))
+    logs.show("kernel_code", graph.name, lambda: kernel_texts(sources))
     allowed, programs = _allowed(compiler, "cuda_graphs", log.gate), programs_of(plan)
     named = named_of(plan, wrapper, positions_of(prepared), by_position(graph))
     entry = describe_code(plan, sources, wrapper, allowed, named)
@@ -306,95 +256,14 @@ def _make_code(
     )
     strides, others = changed_strides(graph, prepared), other_files(plan, entry, compiler.options)
     with log.stage("keep"):
-        code, found = _keep(entry, Kept(graph, known, strides, report, others, programs), loaded, allowed, found, log)
+        code, found = keep(entry, Kept(graph, known, strides, report, others, programs), loaded, allowed, found, log)
     compiled = graph_of(code, graph.name, words, strides, "" if found.key is None else found.key.digest)
     if graph.frozen_values:
         names = graph.input_names
         frozen = [(at, names[at], value) for at, value in graph.frozen_values.items()]
         compiled = compiled.inside(lambda entry: refusing(entry, graph.name, frozen))
-    _publish(report, compiled, found, compiler, log, sources)
+    publish(report, compiled, found, compiler, log, sources)
     return Made(graph, plan, sources, commented, compiled)
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What of a compile goes into the graph cache beside its code. known: how many guards there were before. others:
-    texts for a reader. programs: of each kernel."""
-
-    graph: Graph
-    known: int
-    strides: Any
-    report: reports.CompileReport
-    others: Mapping[str, str]
-    programs: Mapping[str, Program]
-
-
-def _keep(
-    entry: GraphEntry, kept: Kept, loaded: Any, compiler: Compiler, found: graph_cache.Lookup, log: Log
-) -> tuple[GraphCode, graph_cache.Lookup]:
-    """The code, its files in the disk cache, for other processes if it has a key; and what is to be said of it."""
-    reason = log.unsettled[0] if log.unsettled else ""
-    if found.key is not None and not reason:
-        try:
-            whole = replace(
-                likely_values(entry, kept.programs),
-                output_strides=graph_cache.strides_texts(kept.graph, kept.strides),
-                guards=graph_cache.guards_texts(kept.graph, kept.known),
-                report=reports.to_data(kept.report),
-            )
-            check_storable(whole)
-            if compiler.options.debug and (before := found.code.entry if found.code else found.entry):
-                check_same(before, whole, kept.graph.name)
-            code = join_code(whole, write_code(whole, kept.others, compiler, found.key), loaded, compiler)
-            graph_cache.remember(found.key, compiler.cache, code)
-            return code, found
-        except (NotCacheable, TypeError, ValueError) as why:
-            if compiler.options.debug and not isinstance(why, NotCacheable):
-                raise
-            reason = str(why)
-    if found.key is not None:
-        found = graph_cache.Lookup(reason=reason)
-    return join_code(entry, write_code(entry, kept.others, compiler), loaded, compiler), found
-
-
-def _publish(
-    report: reports.CompileReport,
-    compiled: CompiledGraph,
-    found: graph_cache.Lookup,
-    compiler: Compiler,
-    log: Log,
-    sources: Mapping[str, KernelSource] | None = None,
-    said: str = "",
-) -> None:
-    """Hand out the report, with where everything lies. sources: None for a graph from the graph cache. said: of that
-    cache, in place of what the lookup says."""
-    said, hit = said or found.says(hit=sources is None), sources is None
-    if sources is None:
-        sources = {name: kernel.source for name, kernel in compiled.code.entry.kernels.items()}
-    report = replace(
-        report,
-        stage_seconds=dict(log.seconds),
-        wrapper_path=compiled.path,
-        wrapper_source=compiled.text,
-        kernel_paths={name: Path(path) for name, path in compiled.kernels.items()},
-        kernel_sources={name: source.text for name, source in sources.items()},
-        cache_hits=compiled.cache_hits,
-        graph_cache=said,
-        key=found.key,
-    )
-    reports.publish(report, compiler.options.report_dir, compiler.collectors)
-    if hit:
-        logs.show("output_code", report.name, lambda: compiled.text)
-        logs.show("kernel_code", report.name, lambda: _kernel_texts(sources))
-    logs.show("fusion", report.name, lambda: reports.words.fusion_text(report))
-    logs.show("perf_hints", report.name, lambda: reports.words.hints_text(report))
-    logs.say("%s", reports.words.summary_line(report))
-    compiler.plugins.compile_finished(report)
-
-
-def _kernel_texts(sources: Mapping[str, KernelSource]) -> str:
-    """Each text once."""
-    return "\n".join({source.text: None for source in sources.values()})
 
 
 def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> Schedule:

@@ -228,12 +228,13 @@ def marks_of(program: Callable[..., Any]) -> list[pytest.MarkDecorator]:
 
 
 def told(message: str) -> str:
-    """A pattern for the whole of what a compiled program says where eager says `message`.
+    """A pattern for the whole of what a compiled program says where eager says `message`, and the note on where that was.
 
     Dynamo of torch before 2.13 puts an assertion of its own in place of torch._check before any backend sees the graph.
     The user's message is lost then (with aot_eager too), so litz names the condition and the sizes.
     """
-    return r"^Runtime assertion failed: .+, where .+: .+ = .+$" if OLD_TORCH else f"^{re.escape(message)}$"
+    said = r"Runtime assertion failed: .+, where .+: .+ = .+" if OLD_TORCH else re.escape(message)
+    return rf"^{said}(\nlitz: in .+, of graph.+)?$"
 
 
 @pytest.mark.parametrize(

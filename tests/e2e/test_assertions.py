@@ -228,7 +228,7 @@ def marks_of(program: Callable[..., Any]) -> list[pytest.MarkDecorator]:
 
 
 def told(message: str) -> str:
-    """A pattern for the whole of what a compiled program says where eager says `message`, and the note on where that was.
+    """A pattern for the whole of what a compiled program says where eager says `message`, and a note on where.
 
     Dynamo of torch before 2.13 puts an assertion of its own in place of torch._check before any backend sees the graph.
     The user's message is lost then (with aot_eager too), so litz names the condition and the sizes.

@@ -27,6 +27,7 @@ BLOCK, COLUMNS = 64, 128
 """Neighbouring outputs that one unit takes at least in a reduction of columns, and so many that keep its share of the
 memory busy. Measured on an H200: the gradient of a gelu with its sum over 4096 rows of 3072 columns, 384 programs,
 takes 33 µs, and 81 in 48; a gate's gradients of 8 images with 1152 columns each 34 µs, and 40 in 144 programs."""
+
 AGAIN = 0.05
 """What each further load of a buffer takes of the first, as it comes from the cache mostly. On an H200 (2026-11-22) a
 step of the shallow-water equations, about 40 further loads of 3 arrays, took 65 us where the arrays alone take 48."""

@@ -20,7 +20,7 @@ from litz.ir.reductions import REDUCTIONS, Reduction, State
 from litz.ir.transform import map_stores, rename_nodes
 from litz_plugins import PassContext, Target
 
-from .estimate import Cost, CostModel, deciding
+from .estimate import BLOCK, Cost, CostModel, deciding
 
 GPU_WAVES = 4
 """Partial results per SM to aim for: enough that the last ones to finish do not leave the others waiting for long."""
@@ -143,7 +143,7 @@ def _pieces(loop: Loop, target: Target, outputs: int, values: int, costs: CostMo
     blocks = outputs
     if costs.reduces_columns(loop):
         # A block of neighbouring outputs goes to one SM, so that whole cache lines are read.
-        blocks = -(-outputs // 64)
+        blocks = -(-outputs // BLOCK)
     elif values < 1024:
         return 0
     if blocks >= ENOUGH * target.units:

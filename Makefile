@@ -6,11 +6,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 DISTS := plugins core testing $(patsubst %/pyproject.toml,%,$(wildcard plugins_*/pyproject.toml))
 STAMP := $(VENV)/.litz-installed
+DOCS_STAMP := $(VENV)/.docs-installed
 JOBS ?= auto
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo test test-gpu test-all test-compilers bench conformance fuzz lint format clean
+.PHONY: help .venv browser demo dist test test-gpu test-all test-compilers bench conformance fuzz lint docs figures picture format clean
 
 help: ## list the targets
 	@grep -hE '^[a-zA-Z_.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -26,17 +27,43 @@ $(STAMP): constraints.txt $(addsuffix /pyproject.toml,$(DISTS))
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation $(addprefix -e ./,$(DISTS))
 	touch $@
 
+browser: ## Debian's Chromium and ChromeDriver, for the tests of the report's pages (needs root; quick when done)
+	(command -v chromium && command -v chromedriver) > /dev/null || \
+	    (apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends chromium chromium-driver > /dev/null)
+
 demo: $(STAMP) ## GPT-2 and ResNet-50, eager against litz: time, kernels, error against float64
 	$(BIN)/python -m litz.demo $(ARGS)
 
-test: $(STAMP) ## every test that needs no GPU, in parallel
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not gpu and not gpu2" $(ARGS) tests
+dist: $(STAMP) ## wheels and sdists of all dists in dist/, tried in a fresh environment (ARGS=--no-demo is quicker)
+	$(BIN)/python -m release.build
+	$(BIN)/python -m release.trial $(ARGS)
+
+# Threads that wait for work do not spin: other tests need the processors.
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+test: $(STAMP) ## the tests that need no GPU, in parallel, but for more settings of the same (make test-all)
+	$(PYTEST) -m "not gpu and not gpu2 and not thorough" $(ARGS) tests
 
 lint: $(STAMP) ## style, types, and who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(DOCS_STAMP) ## the documentation's site, in build/site; a dead link or a page without an entry is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --config-file website/mkdocs.yml
+
+# What only the site needs, beside what .venv has.
+$(DOCS_STAMP): $(STAMP) website/requirements.txt
+	$(BIN)/python -m pip install -q -c constraints.txt -r website/requirements.txt
+	touch $@
+
+figures: $(STAMP) ## compare figures of README and docs with the tables and measurements that they come from
+	$(BIN)/python -m website.figures
+
+picture: $(STAMP) ## README's picture of a report, anew (needs Chromium)
+	$(BIN)/python -m website.picture
 
 format: $(STAMP) ## put the sources into the one format
 	$(BIN)/ruff check --fix .
@@ -49,7 +76,8 @@ test-gpu: ## the tests that need a CUDA device (PYTHON=... names the interpreter
 	$(PYTHON) -m pip install -q --no-index --no-build-isolation --no-deps --force-reinstall $(addprefix ./,$(DISTS))
 	$(PYTHON) -m pytest -m "gpu or gpu2" $(ARGS) tests
 
-test-all: test test-gpu ## both
+test-all: $(STAMP) test-gpu ## every test, those that need a CUDA device too
+	$(PYTEST) -m "not gpu and not gpu2" $(ARGS) tests
 
 # On a machine without a registry PYTHON=... names the interpreter, with the dists that `make test-gpu` has installed.
 OWN_PYTHON := $(filter-out file,$(origin PYTHON))

@@ -27,7 +27,6 @@ import torch.distributed as dist
 from litz.capture import torch_api
 from litz_collectives import job
 from litz_collectives.calibrate import Measured, Request, csv_text, measure, profile_of_measured
-from litz_collectives.calibrate_cli import parse_size
 from litz_collectives.evaluate import LARGE
 from litz_collectives.fit import Point
 from litz_collectives.measure import KINDS
@@ -35,6 +34,7 @@ from litz_collectives.model import collective_cost
 from litz_collectives.nccl import Message
 from litz_collectives.profile import Profile
 from litz_collectives.together import Together
+from litz_plugins.units import parse_size
 
 Predict = Callable[[str, int, int], "float | None"]
 """(kind, bytes, ranks) -> µs; None for no answer."""

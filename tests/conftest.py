@@ -4,6 +4,7 @@ each worker, which do not spin while they wait, and a GPU only for tests that ar
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["LITZ_CACHE_DIR"] = tempfile.mkdtemp(prefix="litz-test-cache-")
     # Tests look at what a compile decides, and change by hand what no key knows of. Those of the cache turn it on.
     os.environ.setdefault("LITZ_GRAPH_CACHE", "0")
+    # A process that compiles kernels takes half a second to start, and tests run beside each other already.
+    os.environ.setdefault("LITZ_BUILD_PROCESSES", "0")
     os.environ.setdefault("OMP_NUM_THREADS", "2")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
@@ -36,6 +39,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     with gpu_hidden():
         return (yield)
+
+
+@pytest.fixture(autouse=True)
+def nobody_left_out() -> Iterator[None]:
+    """A plugin that fails in one test is there again in the next."""
+    yield
+    quarantine = sys.modules.get("litz_plugins.quarantine")  # not loaded: nothing failed
+    if quarantine is not None:
+        quarantine.forget()
 
 
 @pytest.fixture(scope="session")

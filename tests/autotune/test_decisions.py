@@ -12,8 +12,6 @@ from click.testing import CliRunner
 from litz import pipeline
 from litz import report as reports
 from litz.builtin import builtin_plugins
-from litz.cost import count_work
-from litz.ir import Loop
 from litz.runtime.background import Replaceable, wait
 from litz.schedule.difference import whole
 from litz_autotune import Autotune, kept
@@ -22,30 +20,19 @@ from litz_autotune.commands import tune
 from litz_autotune.duel import Different, Duel, differ
 from litz_autotune.judge import judge
 from litz_autotune.kept import Tried, Tuned
-from litz_plugins import Estimate, Weighed, hookimpl
+from litz_plugins import Weighed
 from litz_plugins.manager import make_plugins
+from support.cost_models import BytesAlone
 from support.fake_timer import FakeTimer
 
 ATTACHMENT = "decisions measured.txt"
-
-
-class Cheap:
-    """A cost model for which arithmetic takes no time, so that everything is computed again wherever it is read."""
-
-    @hookimpl
-    def litz_estimate_runtime(self, operation, target, program):
-        if not isinstance(operation, Loop):
-            return None
-        work = count_work(operation, program)
-        us = (work.bytes_read + work.bytes_written) / target.usual_bandwidth + target.launch_us
-        return Estimate(us, us / 2, us * 2, "bytes alone")
 
 
 class Compiled:
     """A function compiled with the autotuner and a wrong cost model on the CPU. tuned: the record of its decisions."""
 
     def __init__(self, fn, folder, timer=None, tune=True, extra=None, **options):
-        plugins = [("autotune", Autotune(timer)), ("cheap", extra or Cheap())]
+        plugins = [("autotune", Autotune(timer)), ("cheap", extra or BytesAlone())]
         self.plugins = make_plugins(builtin_plugins(), extra=plugins, entry_points=())
         self.options = {"max_autotune": tune, "cache_dir": folder, **options}
         self.fn = torch.compile(fn, backend=self._compile, dynamic=False)
@@ -116,19 +103,6 @@ def test_a_cost_model_that_is_wrong_is_found_out_and_the_next_process_knows(tmp_
     assert by_hand.report.kernel_sources == tuned.report.kernel_sources
 
 
-class TenTimes:
-    """A cost model for which a loop takes ten times as long for each operation more that was fused into it."""
-
-    @hookimpl
-    def litz_estimate_runtime(self, operation, target, program):
-        if not isinstance(operation, Loop):
-            return None
-        work = count_work(operation, program)
-        us = (work.bytes_read + work.bytes_written) / target.usual_bandwidth + target.launch_us
-        us *= 10.0 ** (len(operation.origins) - 1)
-        return Estimate(us, us / 2, us * 2, "ten times as long")
-
-
 def eight(x):
     return x + 1, x * 2, x - 3, x * x, x.neg(), x.abs(), x.relu(), x.square() + 1
 
@@ -136,7 +110,7 @@ def eight(x):
 @pytest.fixture
 def refused(tmp_path):
     """The function of eight results as a wrong cost model has it."""
-    wrong = Compiled(eight, tmp_path, tune=False, extra=TenTimes())
+    wrong = Compiled(eight, tmp_path, tune=False, extra=BytesAlone(10.0))
     wrong(torch.ones(1500, 1501))
     assert len(wrong.report.steps) >= 8
     return wrong
@@ -144,7 +118,7 @@ def refused(tmp_path):
 
 def test_fusions_that_a_wrong_cost_model_refused_are_tried(refused, tmp_path):
     timer = FakeTimer((("otherwise", 50.0),))
-    tuned, x = Compiled(eight, tmp_path, timer, extra=TenTimes()), torch.randn(1500, 1501)
+    tuned, x = Compiled(eight, tmp_path, timer, extra=BytesAlone(10.0)), torch.randn(1500, 1501)
     for mine, theirs in zip(tuned(x), eight(x), strict=True):
         torch.testing.assert_close(mine, theirs)
     assert "alike: yes" in tuned.text, "equal decisions are one alternative"
@@ -156,7 +130,7 @@ def test_fusions_that_a_wrong_cost_model_refused_are_made(refused, tmp_path):
     nothing but a gain that was measured makes a fusion that the estimates refuse."""
     x, texts = torch.randn(1500, 1501), []
     for attempt in range(3):
-        tuned = Compiled(eight, tmp_path / str(attempt), extra=TenTimes())
+        tuned = Compiled(eight, tmp_path / str(attempt), extra=BytesAlone(10.0))
         for mine, theirs in zip(tuned(x), eight(x), strict=True):
             torch.testing.assert_close(mine, theirs)
         texts.append(tuned.text)

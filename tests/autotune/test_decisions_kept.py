@@ -8,33 +8,15 @@ import torch
 from litz import graph_cache, pipeline
 from litz import report as reports
 from litz.builtin import builtin_plugins
-from litz.cost import count_work
-from litz.ir import Loop
 from litz.runtime.background import wait
 from litz_autotune import Autotune
-from litz_plugins import Estimate, hookimpl
 from litz_plugins.manager import make_plugins
+from support.cost_models import BytesAlone
 from support.fake_timer import FakeTimer
 from support.third_party import run_python
 
 OTHERWISE = (("otherwise", 50.0),)
 """Whatever is tried is twice as fast."""
-
-
-class Cheap:
-    """A cost model for which arithmetic takes no time, which hangs on nothing else."""
-
-    @hookimpl
-    def litz_cache_fingerprint(self):
-        return None
-
-    @hookimpl
-    def litz_estimate_runtime(self, operation, target, program):
-        if not isinstance(operation, Loop):
-            return None
-        work = count_work(operation, program)
-        us = (work.bytes_read + work.bytes_written) / target.usual_bandwidth + target.launch_us
-        return Estimate(us, us / 2, us * 2, "bytes alone")
 
 
 def again_and_again(x, w):
@@ -57,7 +39,7 @@ class Runs:
         torch._dynamo.reset()
         graph_cache.forget()
         self.timer = timer or FakeTimer(OTHERWISE)
-        extra = [("autotune", Autotune(self.timer)), ("cheap", Cheap())]
+        extra = [("autotune", Autotune(self.timer)), ("cheap", BytesAlone())]
         plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
         given = {"max_autotune": tune, "cache_dir": self.folder, "graph_cache": True, "cpp.qualify": False}
         given |= {name.replace("__", "."): value for name, value in options.items()}

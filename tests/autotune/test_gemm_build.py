@@ -20,7 +20,8 @@ from litz.contractions.products.offer import shape_of
 from litz.errors import KernelBuildError
 from litz.ir import KernelCall, Program, Template
 from litz.runtime.cache import Cache
-from litz.runtime.triton_build import Binary, Variant, build, compile_kernel, make_target
+from litz.runtime.triton_build import Binary, build
+from litz.runtime.triton_compile import Variant, compile_kernel, make_target
 from litz.target import target_named, target_of
 from litz.target.devices import FAMILIES
 from support.gemm_cases import CASES, Case, case_params, randn

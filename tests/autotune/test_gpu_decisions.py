@@ -9,12 +9,10 @@ import torch
 from litz import pipeline
 from litz import report as reports
 from litz.builtin import builtin_plugins
-from litz.cost import count_work
-from litz.ir import Loop
 from litz.runtime.background import wait
-from litz_plugins import Estimate, hookimpl
 from litz_plugins.manager import make_plugins
 from support.compare import NO_GPU
+from support.cost_models import BytesAlone
 
 pytest.importorskip("litz_autotune")
 pytestmark = [pytest.mark.gpu, NO_GPU]
@@ -22,18 +20,6 @@ pytestmark = [pytest.mark.gpu, NO_GPU]
 from litz_autotune import Autotune  # noqa: E402
 
 ATTACHMENT = "decisions measured.txt"
-
-
-class Cheap:
-    """A cost model for which arithmetic takes no time, so that everything is computed again wherever it is read."""
-
-    @hookimpl
-    def litz_estimate_runtime(self, operation: Any, target: Any, program: Any) -> Estimate | None:
-        if not isinstance(operation, Loop):
-            return None
-        work = count_work(operation, program)
-        us = (work.bytes_read + work.bytes_written) / target.usual_bandwidth + target.launch_us
-        return Estimate(us, us / 2, us * 2, "bytes alone")
 
 
 def again_and_again(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -46,7 +32,7 @@ def again_and_again(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 def compiled(folder: Path, **options: Any) -> Any:
     autotune = Autotune()
-    extra = [("autotune", autotune), ("cheap", Cheap())]
+    extra = [("autotune", autotune), ("cheap", BytesAlone())]
     plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
     given = {"mode": "max-autotune-no-cudagraphs", "cache_dir": folder, **options}
     torch._dynamo.reset()

@@ -152,6 +152,17 @@ def test_what_it_cannot_know_it_leaves_to_others() -> None:
     assert plugin.litz_estimate_runtime(loop, target_of("cuda"), schedule.program, None) is None
 
 
+def test_no_gpus_links_stand_in_for_a_cpus(tmp_path: Path) -> None:
+    """gloo between CPUs is not priced by the model of NCCL, unless the user names a profile."""
+    schedule = plan_of(reduced, fake(16, 1024))
+    operation, cpu = collective_of(schedule), target_of("cpu")
+    assert plugin.litz_estimate_runtime(operation, cpu, schedule.program, None) is None
+    (tmp_path / "p.json").write_text(builtin_profile().dumps())
+    named = {"collectives.profile": tmp_path / "p.json"}
+    priced = plugin.litz_estimate_runtime(operation, cpu, schedule.program, named)
+    assert priced is not None and priced.us > 1.0
+
+
 def test_the_plugin_is_well_formed() -> None:
     found = check_plugin(plugin, name="collectives")
     assert set(found.options) == {f"collectives.{name}" for name in OPTIONS}

@@ -242,7 +242,7 @@ def test_attachments_reach_the_report(tmp_path: Any) -> None:
             lambda x: x.sin(), backend=lambda g, i: pipeline.compile_backend(g, i, options=options, plugins=plugins)
         )(IMAGE)
     assert "a table" in report_text(collected[0]) and "rows & columns" in report_text(collected[0])
-    (folder,) = tmp_path.iterdir()
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert (folder / "picture.svg").read_text() == "<svg></svg>"
     assert "<svg></svg>" in (folder / "report.html").read_text()
     assert collected[0].to_json()["attachments"]["a table.txt"] == "rows & columns"

@@ -158,6 +158,19 @@ def test_plugins_new(litz, tmp_path):
     assert again.exit_code == 1 and "not empty" in again.output and "Traceback" not in again.output
 
 
+def test_plugins_new_of_a_kind(litz, tmp_path):
+    listed = litz("plugins", "kinds")
+    assert listed.exit_code == 0 and width(listed.output) <= 80
+    for kind in json.loads(litz("plugins", "kinds", "--json").output):
+        assert kind in listed.output
+        assert litz("plugins", "new", "my_own", "--kind", kind, "--path", str(tmp_path / kind)).exit_code == 0
+
+
+def test_plugins_new_refuses_a_name_that_is_taken(litz, tmp_path):
+    result = litz("plugins", "new", "doctor", "--path", str(tmp_path / "p"))
+    assert result.exit_code == 1 and "core has the command" in result.output and not (tmp_path / "p").exists()
+
+
 def test_options_lists_every_option(litz, monkeypatch):
     monkeypatch.setenv("LITZ_FUSION", "0")
     rows = {row["name"]: row for row in json.loads(litz("options", "--json").output)}

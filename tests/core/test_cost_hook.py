@@ -14,10 +14,11 @@ from litz import pipeline
 from litz import report as reports
 from litz.builtin import builtin_plugins
 from litz.ir import Loop
+from litz.ir.structure import structure_of
 from litz.pipeline import schedule_only
 from litz.report.report import CompileReport
 from litz.schedule import make_schedule, prepare
-from litz.schedule.asked import Asked, structure
+from litz.schedule.asked import Asked
 from litz.schedule.split import split_reductions
 from litz.target import DeviceCalibration, save_calibration
 from litz_plugins import Decision, Estimate, PassContext, hookimpl
@@ -131,7 +132,7 @@ def test_loops_that_differ_in_names_are_asked_about_once() -> None:
         w.pointwise(f"y{n}", (32, 32), lambda i, j, op=op: call(op, w.load("x", i, j)))
     w.pointwise("z", (16, 32), lambda i, j: call("exp", w.load("other", i, j)))
     program = w.program("y0", "y1", "y2", "z")
-    keys = [structure(loop, GPU, program) for loop in program.loops]
+    keys = [structure_of([loop], program) for loop in program.loops]
     assert keys[0] == keys[1] and len(set(keys)) == 3
     opinion = Opinion(lambda loop: 5.0)
     ask = plugins_with(opinion).asker(OPTIONS)  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ EXAMPLES = [
         ["graph0", "stage schedule", "KeyError: 's0'", "bug", "eager"],
     ),
     (LoweringError("aten.add.Tensor", "add_3", "no such dtype"), ["aten.add.Tensor", "add_3", "no such dtype", "bug"]),
-    (LoweringError("aten.add", "add_3", "no", plugin="p"), ["plugin p", "LITZ_DISABLE_PLUGINS=p"]),
+    (PluginHookError("p", "lowering of aten.add", "no", node="add_3"), ["node add_3", "LITZ_DISABLE_PLUGINS=p"]),
     (CodegenError("k1", "no such device", device="xpu"), ["k1", "no such device", "xpu"]),
     (VerifyError("program", "graph0", ["one", "two"]), ["one", "two"]),
     (VerifyError("program", "graph0", "one"), ["program 'graph0' breaks rules", "one"]),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ from litz.ir.index import Mod
 from litz.report.step import NOWHERE
 from litz.runtime import manifest
 from litz.target import DeviceCalibration, save_calibration
-from litz_plugins import Pass, Uncacheable, hookimpl, make_plugins
+from litz_plugins import Pass, Plugins, Uncacheable, hookimpl, make_plugins
+from litz_plugins.loading import Source
 from support.graph_cache import Runs, called_with
 
 
@@ -413,6 +416,47 @@ def test_an_object_that_says_nothing_is_not_trusted(tmp_path: Path) -> None:
     runs.plugins = with_plugin(Watching())
     runs.run(of_product(), product)
     assert runs.said == ["miss"], "who only watches is in no key"
+
+
+def test_every_file_of_a_package_that_was_passed_in_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a test hands in the plugin that it is about, which may have changed since the last run."""
+    from litz.graph_cache.fingerprints import plugin_sources, sources_digest
+
+    (tmp_path / "handed_in").mkdir()
+    files = [tmp_path / "handed_in" / name for name in ("__init__.py", "rules.py")]
+    for file in files:
+        file.write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    source = Source("handed_in", importlib.import_module("handed_in"), "external")
+    before = plugin_sources(source)
+    files[1].write_text("NEW = 1")
+    sources_digest.cache_clear()  # read once a process
+    assert plugin_sources(source) != before
+
+
+def test_another_target_of_an_entry_point_is_another_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file may hold two plugins: its digest, the dist and the version stay as they are."""
+    from litz.graph_cache.fingerprints import plugin_parts
+    from litz_plugins.loading import load_entry_points
+
+    class Changing:
+        @hookimpl
+        def litz_register_passes(self, options: Any) -> Any:
+            return []
+
+        @hookimpl
+        def litz_cache_fingerprint(self) -> str:
+            return ""
+
+    module = importlib.import_module(__name__)
+    monkeypatch.setattr(module, "one", Changing(), raising=False)
+    monkeypatch.setattr(module, "other", Changing(), raising=False)
+    texts = []
+    for name in ("one", "other"):
+        (source,) = load_entry_points([EntryPoint("changing", f"{__name__}:{name}", "litz")])
+        compiler = pipeline.make_compiler(plugins=Plugins([source]))
+        texts += [part.text for part in plugin_parts(compiler) if part.name == "plugin changing"]
+    assert len(set(texts)) == 2
 
 
 def test_a_choice_that_is_not_settled_is_not_kept(tmp_path: Path) -> None:

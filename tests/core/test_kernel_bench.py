@@ -121,7 +121,7 @@ def test_what_is_no_kernels_file_is_an_error(tmp_path: Path, text: str) -> None:
 def test_the_command_and_the_report(tmp_path: Path) -> None:
     options = {"benchmark_kernels": True, "cache_dir": tmp_path / "cache", "report_dir": tmp_path / "reports"}
     compiled(lambda x: x.exp().sum(-1), torch.rand(64, 64), **options)
-    (folder,) = (tmp_path / "reports").iterdir()
+    (folder,) = (path for path in (tmp_path / "reports").iterdir() if path.is_dir())
     run = CliRunner().invoke
     result = run(main, ["bench-kernels", str(folder), "--seconds", "0.01"])
     assert result.exit_code == 0 and "kernel0" in result.output and "exp + sum" in result.output

@@ -23,7 +23,8 @@ import torch
 from litz.runtime import cuda_driver, native_launch
 from litz.runtime.cache import Cache
 from litz.runtime.cuda_driver import Function, make_fixed_launch, make_launch
-from litz.runtime.triton_build import Binary, Launcher, Variant
+from litz.runtime.triton_build import Binary, Launcher
+from litz.runtime.triton_compile import Variant
 from litz_plugins import KernelSource
 
 STREAM = 2**63 + 64

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import stat
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -36,12 +38,15 @@ def some(*constructs: str) -> dict[str, Probe]:
     return {label: probe for label, probe in PROBES.items() if probe.construct in constructs}
 
 
+FEW = ("positions", "special values", "masked loads", "tiles")
+
+
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four constructs stand for all: a test of a compiler takes a second. What other tests found is not known."""
-    chosen = some("positions", "special values", "masked loads", "tiles")
+    chosen = some(*FEW)
     monkeypatch.setattr(verdict, "make_probes", lambda: chosen)
-    known: dict[str, verdict.Verdict] = {}
+    known: dict[str, verdict.Finding] = {}
     monkeypatch.setattr(verdict, "_found_here", lambda: known)
 
 
@@ -115,16 +120,48 @@ def test_this_compiler_is_right() -> None:
 
 
 def test_kept(tmp_path: Path, few: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Judged once; a process that comes later reads the file, and one without a cache remembers."""
+    """Judged once; a process that comes later reads the files, and one without a cache remembers."""
     options = options_for(tmp_path, "g++")
-    first = qualify(options, Cache(options.cache_dir))
+    first = qualify(options, Cache(options.cache_dir), FEW)
+    assert first.constructs == len(FEW) and first.seconds > 0
     known = dict(verdict._found_here())
     verdict._found_here().clear()
-    monkeypatch.setattr(verdict, "judge", lambda options: pytest.fail("judged again"))
-    assert qualify(options, Cache(options.cache_dir)) == first
+    monkeypatch.setattr(verdict, "judge", lambda options, constructs: pytest.fail(f"judged again: {constructs}"))
+    assert qualify(options, Cache(options.cache_dir), FEW) == first
     verdict._found_here().update(known)
-    assert qualify(options, Cache(tmp_path / "none", enabled=False)) == first
-    assert qualify(options.replace(cpp_qualify=False), Cache(options.cache_dir)).constructs == 0
+    assert qualify(options, Cache(tmp_path / "none", enabled=False), FEW) == first
+    assert qualify(options.replace(cpp_qualify=False), Cache(options.cache_dir), FEW).constructs == 0
+
+
+def test_a_damaged_file_is_judged_again(tmp_path: Path, few: None) -> None:
+    """What the cache holds of a construct is data that is looked at."""
+    options = options_for(tmp_path, "g++")
+    first = qualify(options, Cache(options.cache_dir), ["tiles"])
+    (path,) = (options.cache_dir / verdict.KIND).glob(f"*/{verdict.FILE}")
+    path.write_text('{"right": "no such field')
+    verdict._found_here().clear()
+    again = qualify(options, Cache(options.cache_dir), ["tiles"])
+    assert (again.safe_forms, again.constructs) == (first.safe_forms, first.constructs) == ({}, 1)
+    assert path.read_text().endswith("}")
+
+
+def test_only_what_kernels_have_is_tested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph asks for the constructs of its kernels, the next one for those that are new."""
+    tested: list[set[str]] = []
+
+    def judge(options: Options, constructs: Collection[str]) -> verdict.Findings:
+        tested.append(set(constructs))
+        return {name: verdict.Finding(True) for name in constructs}
+
+    monkeypatch.setattr(verdict, "judge", judge)
+    monkeypatch.setattr(verdict, "_found_here", functools.cache(dict))
+    given = {"cache_dir": str(tmp_path), "cpp.compiler": "g++"}
+    x = torch.randn(6, 4000)
+    for fn in (lambda x: x + 1, lambda x: x + 2, lambda x: (x + 1).argmax(1)):
+        torch.compile(fn, backend="litz", options=given)(x)
+    simple, reduction = tested
+    assert "vector loops" in simple and "positions" not in simple
+    assert "positions" in reduction and not simple & reduction
 
 
 def test_wrong_vectors_are_found_and_avoided(tmp_path: Path, few: None) -> None:
@@ -139,7 +176,7 @@ def test_wrong_vectors_are_found_and_avoided(tmp_path: Path, few: None) -> None:
     with collect() as reports:
         assert torch.compile(lambda x: x.argmax(1), backend="litz", options=given)(x).tolist() == right
     (decision,) = [d for d in reports[0].decisions if "positions" in d.subject]
-    assert "without vectors" in str(decision) and "wrong" in str(decision)
+    assert "without vectors" in str(decision) and "miscompiles" in str(decision)
     # Trusted, the same compiler builds the same text into another library, and that is wrong.
     trusting = torch.compile(lambda x: x.argmax(1), backend="litz", options={**given, "cpp.qualify": False})
     assert trusting(x).tolist() != right
@@ -166,7 +203,9 @@ def test_a_construct_without_a_right_form(tmp_path: Path, few: None) -> None:
 def test_a_compiler_that_builds_nothing_is_not_judged(tmp_path: Path, few: None) -> None:
     """The first kernel's error says what is wrong."""
     options = options_for(tmp_path, wrapper(tmp_path, 'case "$*" in *--version*) ;; *) exit 1;; esac'))
-    assert verdict.judge(options) == verdict.Verdict(find_compiler(options.cpp_compiler).version, options.cpp_march)
+    assert verdict.judge(options) == {}
+    assert qualify(options, Cache(options.cache_dir), FEW).constructs == 0
+    assert not (options.cache_dir / verdict.KIND).exists()
 
 
 @pytest.mark.skipif(not GXX_12, reason="g++ is not g++ 12, which has the bug")
@@ -177,7 +216,7 @@ def test_the_bug_of_gcc_12_is_found(tmp_path: Path, few: None, monkeypatch: pyte
     for module in (tiling, loops):
         monkeypatch.setattr(module, "reads_conditionally", lambda nodes, unrolled: False)
     found = verdict.judge(options_for(tmp_path, "g++"))
-    assert found.safe_forms == {"masked loads": "without vectors"}
+    assert {name: it.form for name, it in found.items() if not it.right} == {"masked loads": "without vectors"}
 
 
 # ---------------------------------------------------------------------- a compiler of several words

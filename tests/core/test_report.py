@@ -18,12 +18,14 @@ from rich.console import Console
 
 from litz import report as reports
 from litz.backend import litz
+from litz.capture import torch_api
 from litz.execution import ExecutionPlan, MemoryPlan
 from litz.ir import Buffer, Layout, Loop, Program, Range, Store, Template, TensorRef
 from litz.ir.build import call, load
 from litz.ir.index import loop_var, to_expr
+from litz.origin import Frame, break_in_words
 from litz.report.groups import group_decisions
-from litz.report.html import render_html
+from litz.report.page import render_html, render_index, summary_of
 from litz.report.text import MANY, render
 from litz.report.trace import make_trace
 from litz.schedule.implementations import ContractionRecord, Implementation
@@ -87,7 +89,7 @@ def plan(**changes: Any) -> ExecutionPlan:
                 "kernel0": Estimate(2.0, 1.0, 4.0, "memory-bound: 512 B"),
                 "mm0": Estimate(3.0, 1.0, 9.0, "compute-bound"),
             },
-            MemoryPlan((("y",), ("z",)), ((), ("y",)), {}, 512, 1024),
+            MemoryPlan((("y",), ("z",)), ((), ("y",)), {}, 512, 1024, held=(512, 512)),
         ),
         **changes,
     )
@@ -158,7 +160,7 @@ def test_json_has_it_all() -> None:
     assert data["steps"][0]["estimate"] == {"us": 2.0, "low_us": 1.0, "high_us": 4.0, "why": "memory-bound: 512 B"}
     assert data["externs"] == {"aten.mm.default": 1}
     assert [d["chosen"] for d in data["decisions"]] == ["fused", "fused", "kept apart", "mm_tile"]
-    assert data["memory"] == {"peak_bytes": 512, "total_bytes": 1024, "reused": 0}
+    assert data["memory"] == {"peak_bytes": 512, "total_bytes": 1024, "reused": 0, "held_bytes": [512, 512]}
 
 
 # ------------------------------------------------------------------------------------------------------- collected
@@ -205,6 +207,20 @@ def test_text_fits_80_columns() -> None:
         assert all(len(line) <= 80 for line in text.splitlines()), text
 
 
+def test_a_long_name_is_not_broken() -> None:
+    """An op's name is whole in 80 columns, beside times, bytes and reasons."""
+    op, call = "_scaled_dot_product_flash_attention_for_cpu", report().steps[1]
+    steps = (report().steps[0], *(replace(call, name=f"op{n}", what=f"aten.{op}.default") for n in (117, 118)))
+    for one in (report(steps=steps), report(steps=tuple(replace(step, estimate=None) for step in steps))):
+        lines = text_of(one).splitlines()
+        assert max(map(len, lines)) <= 80 and any(op in line for line in lines), "\n".join(lines)
+        assert one.timed == any("compute-bound" in line for line in lines), "nothing is cut off"
+    ways = (Implementation(f"aten.{op}.default", 3.0, "nothing else is offered for it here, as far as anybody knows"),)
+    record = replace(CONTRACTIONS[0], implementations=(*ways, *CONTRACTIONS[0].implementations))
+    lines = text_of(report(contractions=(record,))).splitlines()
+    assert max(map(len, lines)) <= 80 and any(f"aten.{op}.default" in line for line in lines), "\n".join(lines)
+
+
 @pytest.mark.parametrize("verbose", [False, True])
 def test_contractions_have_a_table_each(verbose: bool) -> None:
     text = text_of(report(contractions=CONTRACTIONS), verbose)
@@ -227,9 +243,15 @@ def test_many_rejected_implementations_are_cut_to_the_quickest() -> None:
 
 def test_the_page_has_the_contractions() -> None:
     page = render_html(report(contractions=CONTRACTIONS))
-    assert "Contractions (3)" in page and "a &lt;kernel&gt; for [few] rows" in page and "<b>runs</b>" in page
+    assert "Contractions (3)" in page and "a \\u003ckernel> for [few] rows" in page
+    outside, _, _ = page.partition("<script")
     for tag in ("details", "summary", "tr", "td", "p"):
-        assert page.count(f"<{tag}>") + page.count(f"<{tag} ") == page.count(f"</{tag}>"), tag
+        assert outside.count(f"<{tag}>") + outside.count(f"<{tag} ") == outside.count(f"</{tag}>"), tag
+    block = page.partition('id="data-contractions">')[2].partition("</script>")[0]
+    both = json.loads(block)
+    assert [found["title"][:5] for found in both] == ["mm x2", "mm: ["]
+    assert [found["subjects"] for found in both] == [["mm0", "mm0"], ["mm1"]]
+    assert both[0]["ways"][0][0] == both[0]["runs"] and len(both[0]["ways"]) == 3
 
 
 def test_text_says_what_and_why() -> None:
@@ -294,8 +316,8 @@ def test_decisions_group_by_all_but_their_numbers() -> None:
 
 def test_html_is_one_whole_page() -> None:
     page = render_html(report())
-    assert "a &lt; b &amp;&amp; c" in page and "exp + &lt;mul&gt;" in page
-    for outside in ("<script", "http://", "https://", "@import", "url("):
+    assert "a \\u003c b && c" in page and "exp + &lt;mul&gt;" in page
+    for outside in ("<script src", "https://", "@import", "url("):
         assert outside not in page
     assert "prefers-color-scheme: dark" in page
     assert page.count("<details") == page.count("</details>") >= 5
@@ -326,10 +348,13 @@ def test_a_folder_per_report(tmp_path: Path) -> None:
     second = reports.write_report_dir(report(name="a/b c"), tmp_path)
     assert (first.name, second.name) == ("a_b_c", "a_b_c-2")
     names = {str(path.relative_to(first)) for path in first.rglob("*") if path.is_file()}
-    expected = {"report.html", "report.txt", "report.json", "trace.json", "schedule.txt", "wrapper.py"}
+    expected = {"report.html", "report.txt", "report.json", "trace.json", "schedule.txt", "wrapper.py", "summary.json"}
     assert names == expected | {"kernels/kernel0.cpp"}
     assert json.loads((first / "report.json").read_text())["name"] == "a/b c"
     assert json.loads((first / "trace.json").read_text())["traceEvents"]
+    index = (tmp_path / "index.html").read_text()
+    assert "a_b_c/report.html" in index and "a_b_c-2/report.html" in index and "Graphs (2)" in index
+    assert not list(tmp_path.glob(".*")), "what is being written is moved into place"
 
 
 @pytest.mark.parametrize(
@@ -355,9 +380,63 @@ def test_from_a_real_compile() -> None:
         torch.compile(lambda x: torch.softmax(x, -1) * 2, backend=litz)(torch.randn(16, 32))
     (one,) = collected
     assert one.kernels_after >= 1 and one.wrapper_source and one.steps[0].bytes > 0
+    assert one.frame.function == "<lambda>" and len(one.memory_held) == len(one.steps) and max(one.memory_held) > 0
     assert set(one.kernel_sources) == set(one.kernel_paths)
     lines = [line for line in text_of(one).splitlines() if not line.startswith("source")]  # a path is not broken
     assert all(len(line) <= 80 for line in lines)
+
+
+def test_what_dynamo_says_of_a_graph_is_on_record() -> None:
+    """The break that ends a graph, and the guard that failed before it was traced again."""
+    frames = []
+
+    def backend(gm: Any, examples: Any) -> Any:
+        frames.append(torch_api.frame_of(gm))
+        return gm.forward
+
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        torch._dynamo.graph_break()
+        return y * 2
+
+    torch._dynamo.reset()
+    compiled = torch.compile(broken, backend=backend, dynamic=False)
+    for size in (4, 8):
+        compiled(torch.ones(size))
+    first, rest, again, _ = frames
+    assert (first.function, first.recompiled, again.function) == ("broken", "", "broken")
+    assert first.place.startswith("test_report.py:") and "graph break" in first.broke.lower() and not rest.broke
+    assert (
+        "expected 4, actual 8" in again.recompiled and first.compile_id.split("/")[0] == again.compile_id.split("/")[0]
+    )
+    assert frame_words(first) and torch_api.frame_of(None).function == ""
+
+
+def frame_words(frame: Frame) -> str:
+    """What pages say of a break: a line without dynamo's hints."""
+    page = render_html(report(frame=frame))
+    assert "graph break</dt>" in page and "traced again" not in page and f"{frame.function} ({frame.place})" in page
+    text = text_of(report(frame=frame))
+    assert "ends in a graph break: " in text and "traced again" not in text
+    assert "\n" not in break_in_words(frame.broke) and "Hint" not in break_in_words(frame.broke)
+    return break_in_words(frame.broke)
+
+
+def test_a_run_has_an_index_of_breaks_and_recompiles() -> None:
+    frames = [
+        Frame("0/0", "f", "model.py:4", "Unsupported\n  Explanation: print <it>\n  Hint: do not"),
+        Frame(
+            "0/1", "f", "model.py:4", "Unsupported\n  Explanation: print <it>\n  Hint: do not", "0/0: 'x' rank mismatch"
+        ),
+    ]
+    graphs = [
+        {**summary_of(report(name=f"g{n}", frame=frame), 1, float(n)), "folder": f"g{n}"}
+        for n, frame in enumerate(frames)
+    ]
+    page = render_index(graphs)
+    assert "Graph breaks (2)" in page and "Recompiles (1)" in page
+    assert page.count("Unsupported: print &lt;it&gt;") == 1, "one reason, one row"
+    assert "0/0: &#x27;x&#x27; rank mismatch" in page and 'href="g1/report.html"' in page
 
 
 def test_kernels_from_the_cache_are_counted(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from litz.report import CompileReport, Step
 from litz.report.communication import rows_of, summary, timeline_svg
-from litz.report.html import render_html
+from litz.report.page import render_html
 from litz.report.streams import Realised, simulate
 from litz.report.text import render
 from litz.report.trace import make_trace
@@ -105,7 +105,10 @@ def test_text() -> None:
 def test_page() -> None:
     page = render_html(replace(report(*QUEUED), realised={"a": Realised(55.5, 12.5)}))
     assert "<h2>Communication</h2>" in page and "70 µs, of which 30 µs (43%) exposed" in page
-    rows = {name: page[page.index(f'<td class="name">{name}</td>') :].split('<td class="n">') for name in "ab"}
+    rows = {
+        name: page[page.index(f'<td class="name"><a href="#step/{name}">{name}</a></td>') :].split('<td class="n">')
+        for name in "ab"
+    }
     cells = {name: [cell.split("<")[0] for cell in row[1:6]] for name, row in rows.items()}
     assert cells == {"a": ["0.0", "50.0", "10.0", "55.5", "12.5"], "b": ["50.0", "20.0", "20.0", "?", "?"]}
     assert 'class="net"' in page and 'class="stall"' in page

@@ -233,6 +233,19 @@ def test_a_decision_that_does_not_pay_is_on_record_too():
     assert list(gate.taken) == ["g:fuse/b"] and [w.gain("yes") for w in gate.weighed.values()] == [-1.0, 0.0, 1.0]
 
 
+def test_a_key_that_meets_nothing_is_on_record_with_the_nearest(plain):
+    key, found = next((key, found) for key, found in plain.weighed.items() if "=" not in key and found.chosen != "no")
+    other = key[:-1] + "_"
+    options = {"veto": (other, "graph9:fuse/x"), "prefer": (f"{other}=yes", f"{key}=nonsense", f"{key}={found.chosen}")}
+    _, made = compiled(**options)
+    rows = {d.subject: d.reason for d in made.decisions if d.chosen == "met nothing"}
+    assert set(rows) == {f"veto {other}", f"prefer {other}=yes"}, "the last preference of a key counts"
+    assert all("the nearest key: graph0" in reason for reason in rows.values()), rows
+    _, made = compiled(prefer=(f"{key}=nonsense",))
+    (reason,) = (d.reason for d in made.decisions if d.chosen == "met nothing")
+    assert reason.startswith(f"{key} has no way 'nonsense'; there are: ") and found.chosen in reason
+
+
 @pytest.mark.parametrize("text", ["fuse/a", "=yes", "fuse/a="])
 def test_a_preference_that_is_none(text):
     with pytest.raises(ValueError, match="KEY=WAY"):

@@ -29,6 +29,7 @@ def bisect(site: Path, *arguments: str, script: str = "script.py", **environ: st
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.xdist_group("bisect")
 def test_a_pass_that_makes_it_slow(site: Path, tmp_path: Path) -> None:
     """Against the same without harm: the decisions that both sides take are not looked at."""
@@ -56,13 +57,18 @@ def test_a_pass_that_makes_it_wrong(site: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("import torch", ["calls nothing that it compiled with litz"]),
-        (
+        pytest.param("import torch", ["calls nothing that it compiled with litz"], marks=pytest.mark.thorough),
+        pytest.param(
             "import torch\ntorch.compile(lambda x: x + 1, backend='litz')(torch.ones(3))",
             ["too few calls", "--repeat 20"],
+            marks=pytest.mark.thorough,
         ),
         ("import torch\nprint('so far')\nraise KeyError('mine')", ["does not run with litz: KeyError", "so far"]),
-        ("import sys; sys.exit(3)", ["does not run with litz: it ended with status 3", "it wrote nothing"]),
+        pytest.param(
+            "import sys; sys.exit(3)",
+            ["does not run with litz: it ended with status 3", "it wrote nothing"],
+            marks=pytest.mark.thorough,
+        ),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", ["its process was ended by SIGSEGV"]),
     ],
     ids=["nothing compiled", "too few calls", "raises", "exits", "crashes"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -134,15 +135,31 @@ def test_the_script_repeats_the_failure(kind: str, monkeypatch: pytest.MonkeyPat
     assert not list((tmp_path / "failed").glob("*_1*"))
 
 
-def test_the_script_fails_as_the_graph_did(tmp_path: Path) -> None:
-    """In a process of its own, with a C++ compiler that rejects everything."""
+OWN_OPS = """import torch
+@torch.library.custom_op("own_ops_of_a_script::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+twice.register_fake(torch.empty_like)
+library = torch.library.Library("own_ops_of_a_script", "FRAGMENT")
+library.define("thrice(Tensor x) -> Tensor")
+library.impl("thrice", lambda x: x * 3, "CompositeExplicitAutograd")
+torch.library.register_fake("own_ops_of_a_script::thrice", lambda x: torch.empty_like(x))
+"""
+
+
+def test_the_script_fails_as_the_graph_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process of its own, with a C++ compiler that rejects everything; it calls ops that a module defines."""
+    (tmp_path / "own_ops_of_a_script.py").write_text(OWN_OPS)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("own_ops_of_a_script")
+    own = torch.ops.own_ops_of_a_script
     compiler = tmp_path / "g++"
     compiler.write_text(
         "#!/bin/sh\n[ $1 = --version ] && echo 'broken g++ 1.0' && exit 0\necho 'no luck today' >&2; exit 1\n"
     )
     compiler.chmod(0o755)
     options = {"cache_dir": str(tmp_path / "cache"), "cpp.compiler": str(compiler)}
-    error = fail(lambda x, w: x.sin() * 2, *inputs(), options=options)
+    error = fail(lambda x, w: (own.twice(x).sin() * 2, own.thrice(x)), *inputs(), options=options)
     assert type(error).__name__ == "KernelBuildError"
     text = str(error)
     for part in ("no luck today", "kernel0", "source ", str(compiler), "litz doctor", "stage build"):
@@ -152,7 +169,7 @@ def test_the_script_fails_as_the_graph_did(tmp_path: Path) -> None:
     (script,) = (tmp_path / "cache" / "failed").glob("*.py")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert "no luck today" in done.stderr
+    assert "no luck today" in done.stderr, done.stderr
 
 
 def test_a_mistake_of_the_caller_gets_no_script(tmp_path: Path) -> None:

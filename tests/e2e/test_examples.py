@@ -12,13 +12,12 @@ from support.third_party import run_python
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PRINTED = {
     "quickstart.py": ["step 4: loss", "graph0_forward: ", "graph0_backward: ", "wrapper.py"],
-    "plugin_pass.py": ["reciprocals: ", "rewritten: a division as a multiplication", "kernel kernel0", "0.125:f32"],
     "inspect_schedule.py": ["=== the program", "cuda:0", "=== the schedule", "kernel kernel1", "µs (", "fused ("],
 }
 PARALLEL = {
     "ddp.py": ["step 4: loss"],
     "fsdp2.py": ["step 4: loss"],
-    "tensor_parallel.py": ["step 4: loss", "graph0_forward: _c10d_functional.all_reduce", "communication-bound"],
+    "tensor_parallel.py": ["step 4: loss", "graph0_forward: _c10d_functional.all_reduce"],
 }
 """Run by torchrun, as two ranks."""
 

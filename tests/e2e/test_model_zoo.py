@@ -1,12 +1,14 @@
 """Whole models of every kind, compiled against eager with float64 as the judge: outputs, loss, gradients, statistics.
 
-Inference and one training step, each for one batch size and for a dynamic batch (of models of many layers, training
-with a dynamic batch alone); a few in bfloat16 under autocast. What stays a library call in them must be library work.
+Inference for one batch size and one training step with a dynamic batch; `make test-all` has the other two ways as well
+(of models of many layers, training with a dynamic batch alone); a few in bfloat16 under autocast. What stays a library
+call in them must be library work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -17,17 +19,21 @@ from support.zoo_check import check, exact_convolutions
 
 pytest.importorskip("transformers")
 
-CASES = [
-    pytest.param(
-        entry,
-        dynamic,
-        id=f"{entry}-{'dynamic' if dynamic else 'static'}",
-        marks=[pytest.mark.slow] if entry.heavy else [],
-    )
-    for entry in ZOO
-    for dynamic in (False, True)
-    if dynamic or not entry.heavy
-]
+
+def cases(thorough: bool) -> list[Any]:
+    """(model, dynamic), heavy models with a dynamic batch only. thorough: the `dynamic` that is for `make test-all`."""
+
+    def marks(entry: Entry, dynamic: bool) -> list[pytest.MarkDecorator]:
+        if entry.heavy:
+            return [pytest.mark.slow]
+        return [pytest.mark.thorough] if dynamic == thorough else []
+
+    return [
+        pytest.param(entry, dynamic, id=f"{entry}-{'dynamic' if dynamic else 'static'}", marks=marks(entry, dynamic))
+        for entry in ZOO
+        for dynamic in (False, True)
+        if dynamic or not entry.heavy
+    ]
 
 
 ONE_BATCH_SIZE = "torch 2.11's dynamo fixes the batch size of this model's loss, before litz sees a graph"
@@ -58,14 +64,14 @@ def no_tf32() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("entry, dynamic", [case for case in CASES if not case.values[0].heavy])
+@pytest.mark.parametrize("entry, dynamic", [case for case in cases(thorough=True) if not case.values[0].heavy])
 def test_inference(entry: Entry, dynamic: bool, device: str, request: pytest.FixtureRequest) -> None:
     expect_failure(request, entry, device, dynamic, training=False)
     check(entry, device, training=False, dynamic=dynamic)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("entry, dynamic", CASES)
+@pytest.mark.parametrize("entry, dynamic", cases(thorough=False))
 def test_training(entry: Entry, dynamic: bool, device: str, request: pytest.FixtureRequest) -> None:
     expect_failure(request, entry, device, dynamic, training=True)
     check(entry, device, training=True, dynamic=dynamic)

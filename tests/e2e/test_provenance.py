@@ -19,7 +19,7 @@ from litz.codegen.wrapper import annotated, generate_wrapper, words_of
 from litz.codegen.wrapper.words import ranged
 from litz.errors import FrozenWeightsError, IndexRangeError, KernelBuildError, LoweringError
 from litz.report import CompileReport
-from litz.report.html import render_html
+from litz.report.page import render_html
 from litz.report.text import render
 
 LINE = "test_provenance.py:"
@@ -121,7 +121,7 @@ def test_reports_say_where_each_step_comes_from() -> None:
     render(one, Console(file=stream, width=80, no_color=True))
     assert f"layers.0-3.fc1 ({LINE}" in stream.getvalue()
     assert f"from: layers.0-3.fc1 ({LINE}" in stream.getvalue(), "its contraction's"
-    assert "from: layers.0-3.fc1 (" in render_html(one)
+    assert '["from","layers.0-3.fc1 (' in render_html(one)
     lines = [line for line in stream.getvalue().splitlines() if not line.startswith("source")]  # a path to be copied
     assert max(map(len, lines)) <= 80
 

@@ -1,11 +1,20 @@
-"""`litz plugins new`: the project is well-formed and its own tests pass."""
+"""`litz plugins new`: a project of each kind is its example under another name; names that are taken are refused."""
 
+import os
+import re
 import tomllib
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from litz_plugins.scaffold import ScaffoldError, scaffold
+import litz_plugins
+from litz_plugins import scaffold as scaffolding
+from litz_plugins.scaffold import PROJECTS, ScaffoldError, kinds, own_files, project_files, scaffold
 from support.third_party import run_python
+
+ROOT = Path(__file__).parents[2]
+KINDS = sorted(kinds())
 
 
 @pytest.mark.parametrize("name", ["my_cost", "my-cost", "litz-my-cost"])
@@ -16,10 +25,38 @@ def test_names(tmp_path, name):
     assert project["entry-points"]["litz"] == {"my_cost": "litz_my_cost"}
 
 
-@pytest.mark.parametrize("name", ["", "Mine", "2fast", "a b", "class", "plugins", "testing", "../x", "a__b"])
+@pytest.mark.parametrize("name", ["", "Mine", "2fast", "a b", "class", "../x", "a__b", "a_", "x" * 61])
 def test_bad_names(tmp_path, name):
     with pytest.raises(ScaffoldError, match="cannot be a plugin's name"):
         scaffold(tmp_path / "p", name)
+
+
+@pytest.mark.parametrize(
+    ("name", "has_it"),
+    [
+        ("plugins", "litz-plugins is the plugin API"),
+        ("testing", "litz-testing is what tests litz"),
+        ("doctor", "core has the command `litz doctor`"),
+        ("bench-kernels", "core has the command `litz bench-kernels`"),
+        ("triton", "core has a plugin of that name"),
+        ("autotune", "litz-autotune is a plugin of litz's own"),
+        ("fusion", "core reads the variable LITZ_FUSION, which the plugin's options would share"),
+        ("report", "core reads the variable LITZ_REPORT_DIR, which the plugin's options would share"),
+        ("woven", "a plugin of that name is installed, by litz-other 2.0"),
+        ("my_pass", "a package litz_my_pass is installed"),  # by conftest.py
+    ],
+)
+def test_names_that_are_taken(tmp_path, monkeypatch, name, has_it):
+    point = SimpleNamespace(name="woven", dist=SimpleNamespace(name="litz-other", version="2.0"))
+    monkeypatch.setattr(scaffolding, "installed_entry_points", lambda: [point])
+    with pytest.raises(ScaffoldError, match=f"the name '{name.replace('-', '_')}' is taken: {has_it}"):
+        scaffold(tmp_path / "p", name)
+
+
+def test_a_kind_that_is_none(tmp_path):
+    with pytest.raises(ScaffoldError, match="no kind 'graphpass' of plugins; did you mean 'graph-pass'") as caught:
+        scaffold(tmp_path / "p", "my_cost", "graphpass")
+    assert "cost-model, decomposition, graph-pass" in str(caught.value)
 
 
 def test_nothing_is_overwritten(tmp_path):
@@ -28,14 +65,56 @@ def test_nothing_is_overwritten(tmp_path):
         scaffold(tmp_path, "my_cost")
 
 
-def test_no_placeholder_is_left_and_the_tests_pass(tmp_path):
-    files = scaffold(tmp_path / "p", "my_cost")
-    for file in files:
-        text = file.read_text()
-        assert not any(word in text for word in ("@name@", "@package@", "@dist@", "@ENV@")), file
-        if file.suffix == ".py":
-            compile(text, str(file), "exec")
-    done = run_python(
-        "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "p"), path=(tmp_path / "p" / "src",)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_project_has_all_that_a_dist_needs(kind):
+    files = project_files(kind, "weaver")
+    assert {"pyproject.toml", "README.md", ".github/workflows/tests.yml", ".gitignore"} <= files.keys()
+    assert {"src/litz_weaver/__init__.py", "tests/test_weaver.py"} <= files.keys()
+    old = re.compile(rf"my.?{kind.replace('-', '.?')}", re.IGNORECASE)
+    for where, text in files.items():
+        assert not old.search(where + text), where
+        if where.endswith(".py"):
+            compile(text, where, "exec")
+    project = tomllib.loads(files["pyproject.toml"])["project"]
+    assert any(item.startswith("Programming Language") for item in project["classifiers"])
+    assert f"litz-plugins>={litz_plugins.API_VERSION}" in project["dependencies"]
+    own = {str(file.relative_to(PROJECTS / kind)) for file in own_files(PROJECTS / kind)}
+    assert len(files) == len(own) + 2
+
+
+def test_every_file_is_shipped():
+    """What setuptools puts into the dist litz-plugins: `package-data`, read as setuptools reads it."""
+    data = tomllib.loads((ROOT / "plugins" / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    package = Path(litz_plugins.__file__).parent
+    shipped = {file for pattern in data["litz_plugins"] for file in package.glob(pattern) if file.is_file()}
+    wanted = {*own_files(PROJECTS), *own_files(package / "project_files")}
+    assert wanted <= shipped
+
+
+def test_the_examples_are_the_projects():
+    for link in (ROOT / "examples" / "plugins", Path(__file__).parent / "projects"):
+        assert link.resolve() == PROJECTS.resolve()
+
+
+def test_each_kind_passes_its_tests(tmp_path):
+    """All of them at once, as a user's plugins, under names of their own; not the conformance kit's trials again, which
+    take long."""
+    names = {kind: f"woven_{kind.replace('-', '_')}" for kind in KINDS}
+    for kind, name in names.items():
+        scaffold(tmp_path / kind, name, kind)
+    tests = [str(tmp_path / kind / "tests") for kind in KINDS]
+    options = (
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "not conforms",
+        "--import-mode=importlib",
+        f"--rootdir={tmp_path}",
+        "-c",
+        "/dev/null",
     )
+    path = tuple(tmp_path / kind / "src" for kind in KINDS)
+    environ = {"LITZ_GRAPH_CACHE": "0", "LITZ_CACHE_DIR": os.environ["LITZ_CACHE_DIR"]}  # with the examples' kernels
+    done = run_python("-m", "pytest", *options, *tests, path=path, **environ)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -12,7 +12,7 @@ from support.third_party import pip_install, run_python, write_dist
 def site(tmp_path_factory):
     """A folder with the scaffold's plugin in it, built by setuptools and installed by pip."""
     root = tmp_path_factory.mktemp("third_party")
-    scaffold(root / "project", "weaver")
+    scaffold(root / "project", "weaver", "cost-model")
     pip_install(root / "project", root / "site")
     return root / "site"
 
@@ -30,28 +30,23 @@ def run_manager(code, *path, **environ):
 def test_it_is_listed_with_what_it_adds(site):
     row = list_plugins(site)["weaver"]
     assert (row["status"], row["dist"], row["version"]) == ("external", "litz-weaver", "0.1.0")
-    assert row["options"] == ["weaver.level"]
-    assert row["passes"] == ["weaver_count"]
-    assert set(row["hooks"]) == {"litz_register_options", "litz_register_passes", "litz_estimate_runtime"}
-
-
-def test_its_option_decides(site):
-    assert list_plugins(site, LITZ_WEAVER_LEVEL="0")["weaver"]["passes"] == []
+    assert row["options"] == ["weaver.table"]
+    assert set(row["hooks"]) == {"litz_register_options", "litz_estimate_runtime", "litz_cache_fingerprint"}
 
 
 def test_its_estimate_is_used(site):
     code = """
 from types import SimpleNamespace
 from litz_plugins import Target
-operation = SimpleNamespace(target="rand", reads=())
+operation = SimpleNamespace(target_name="aten.topk.default", refs=())
 print(make_plugins().estimate_runtime_from(operation, Target("cpu"), None))
 """
     out = run_manager(code, site).stdout
-    assert "'weaver'" in out and "us=2.5" in out
+    assert "'weaver'" in out and "why='measured: 0 elements of aten.topk.default'" in out
 
 
 def test_it_can_be_blocked(site):
-    row = list_plugins(site, LITZ_DISABLE_PLUGINS="weaver,other")["weaver"]
+    row = list_plugins(site, LITZ_DISABLE_PLUGINS="weaver,layout")["weaver"]
     assert (row["status"], row["hooks"], row["dist"]) == ("blocked", [], "litz-weaver")
 
 

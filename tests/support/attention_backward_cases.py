@@ -332,7 +332,7 @@ def learned(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return score + LEARNED[h]
 
 
-BASE = Case((2, 4, 100, 16), (2, 4, 100, 16))
+BASE = Case((1, 4, 70, 16), (1, 4, 70, 16))
 HALF = 1e-2
 
 CASES: Mapping[str, Case] = {
@@ -377,9 +377,9 @@ CASES: Mapping[str, Case] = {
     "relative": replace(BASE, score=relative, mask=causal),
     "sliding": replace(BASE, mask=sliding),
     "document": replace(BASE, mask=document, score=soft_cap),
-    "padding": replace(BASE, mask=padding, mask_for=(True, False)),
+    "padding": replace(BASE, query=(2, 2, 70, 16), key=(2, 2, 70, 16), mask=padding, mask_for=(True, False)),
     "by-head": replace(BASE, mask=by_head, mask_for=(False, True)),
-    "by-both": replace(BASE, mask=by_head, mask_for=(True, True)),
+    "by-both": replace(BASE, query=(2, 2, 70, 16), key=(2, 2, 70, 16), mask=by_head, mask_for=(True, True)),
     "empty-rows": replace(BASE, mask=empty_rows, score=soft_cap),
     "empty-rows-lse": replace(BASE, mask=causal, lse="both"),
     "lse": replace(BASE, lse="both"),

@@ -35,7 +35,7 @@ MODULE = """
                 mapping[node] = added(copied, aten.mul.Tensor, (new, 1.25), value)
                 continue
             for _ in range(12):
-                order = added(copied, aten.sort.default, (new,), (value, value))
+                order = added(copied, aten.sort.default, (new,), (value, value.to(torch.int64)))
                 part = added(copied, getitem, (order, 0), value)
                 zero = added(copied, aten.mul.Tensor, (part, 0.0), value)
                 new = added(copied, aten.add.Tensor, (new, zero), value)

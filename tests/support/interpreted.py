@@ -10,15 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-SHARDS = min(4, os.cpu_count() or 1)
-"""Processes: each imports torch first."""
+SHARDS = max(1, min(4, (os.cpu_count() or 1) // 2))
+"""Processes: each imports torch first, and other tests run beside them."""
 ROOT = Path(__file__).parents[2]
 
 
 def interpreted(module: str) -> Mapping[str, str]:
     """For each case of a module "" or what went wrong. `python -m module SHARD OF` prints its share of that as JSON."""
     paths = [str(ROOT / "tests"), str(ROOT / "core/src"), str(ROOT / "plugins/src"), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    # One thread: the tensors are small, and threads that wait for work take processors from other tests.
+    settings = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {**os.environ, **settings}
     workers = [
         subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", module, str(shard), str(SHARDS)],

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 from support.warm import run_warm
@@ -20,15 +21,21 @@ def pip_install(project: Path, target: Path) -> None:
 
 
 def write_dist(
-    site: Path, dist: str, entry_points: dict[str, str], modules: dict[str, str], version: str = "1.0"
+    site: Path,
+    dist: str,
+    entry_points: dict[str, str],
+    modules: dict[str, str],
+    version: str = "1.0",
+    requires: Sequence[str] = (),
 ) -> None:
     """An installed dist in the folder ``site``: its modules, and the dist-info that importlib.metadata reads.
 
-    entry_points: plugin name -> module, of group litz. modules: module name -> source.
+    entry_points: plugin name -> module, of group litz. modules: module name -> source. requires: other dists.
     """
     info = site / f"{dist.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {dist}\nVersion: {version}\n")
+    needed = "".join(f"Requires-Dist: {other}\n" for other in requires)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {dist}\nVersion: {version}\n{needed}")
     lines = "".join(f"{name} = {value}\n" for name, value in entry_points.items())
     (info / "entry_points.txt").write_text(f"[litz]\n{lines}")
     for name, source in modules.items():

@@ -25,6 +25,7 @@ from litz.codegen.sizes import python_text
 from litz.errors import PackageError
 from litz.origin import Provenance
 from litz.runtime import package
+from litz.starting_over import starting_over
 from litz_plugins import CodegenContext, KernelSource, Target, TargetSpec
 from litz_plugins.manager import Plugins
 
@@ -45,10 +46,21 @@ def aot_compile(
     if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
         raise PackageError("there is something already", path=str(folder), todo="name a folder that is not there yet")
     compiler = pipeline.make_compiler(mode, {**(options or {}), "cuda_graphs": False}, plugins)
+    known: dict[str, Any] = {"kwargs": dict(kwargs or {}), "dynamic_shapes": dynamic_shapes}
+    return starting_over(lambda own: _compile(fn, tuple(args), folder, own, **known), compiler)
+
+
+def _compile(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    folder: Path,
+    compiler: pipeline.Compiler,
+    *,
+    kwargs: dict[str, Any],
+    dynamic_shapes: Any,
+) -> Path:
     with torch.no_grad():
-        exported = torch_api.export(
-            _as_module(fn), tuple(args), dict(kwargs or {}), dynamic_shapes, pipeline.decompositions(compiler)
-        )
+        exported = torch_api.export(_as_module(fn), args, kwargs, dynamic_shapes, pipeline.decompositions(compiler))
     with torch_api.real_mode():
         state = [item for item in exported.inputs if item["kind"] == "state"]
         positions = frozenset(n for n, item in enumerate(exported.inputs) if item["kind"] == "state")
@@ -78,7 +90,7 @@ def aot_compile(
 
 
 def _write(contents: package.Contents, made: pipeline.Made, compiler: pipeline.Compiler, folder: Path) -> Path:
-    """The package, whole or not at all."""
+    """Writes the package into a folder that appears whole or not at all."""
     devices = {kernel.name: kernel.device for variant in made.plan.variants for kernel in variant.launched}
 
     def pack(source: KernelSource, into: Path, common: Path) -> tuple[str, Mapping[str, Any]]:
@@ -88,7 +100,8 @@ def _write(contents: package.Contents, made: pipeline.Made, compiler: pipeline.C
             problem = f"the kernel {source.name} is in {source.language!r}, which a package for {device} cannot hold"
             raise PackageError(problem, todo="compile it just in time")
         context = CodegenContext(compiler.options, compiler.target_of(device), made.plan.program, compiler.cache)
-        return spec.packing, import_module(spec.packing).pack(source, context, into, common)
+        with compiler.plugins.blaming(spec.plugin, f"pack of {spec.packing}", node=source.name):
+            return spec.packing, import_module(spec.packing).pack(source, context, into, common)
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".litz-", dir=folder.parent))
@@ -140,7 +153,7 @@ def _label(fn: Callable[..., Any]) -> str:
 
 
 def _inputs(inputs: Sequence[dict[str, Any]], graph: Graph) -> list[dict[str, Any]]:
-    """With what a tensor has to look like."""
+    """Adds to the record of each tensor input what a tensor has to look like: dtype, device, sizes and strides."""
     pairs = zip(inputs, graph.placeholders, strict=True)
     return [item | _layout(node.meta["val"]) if item["kind"] == "tensor" else item for item, node in pairs]
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
+
+from litz.collecting import young_objects_only
 
 
 def litz(
@@ -27,21 +30,59 @@ def litz(
     Returns what dynamo runs in place of the graph. A plain function, since dynamo compares backends by identity (and
     mode and options by value) when it looks for code that it compiled before.
     """
-    from litz import pipeline  # here, so that listing the backends does not load the compiler
-    from litz.capture import torch_api
-    from litz.errors import NOT_OURS
+    with young_objects_only():
+        from litz import pipeline  # here, so that listing the backends does not load the compiler
+        from litz.capture import torch_api
+        from litz.errors import NOT_OURS
 
-    torch_api.reset_with_dynamo(litz)
+        torch_api.reset_with_dynamo(litz)
+        try:
+            return pipeline.compile_backend(gm, example_inputs, mode, options)
+        except NOT_OURS as error:
+            # Where in litz a misspelt option or a missing compiler was found is of no use; fifty lines would hide what
+            # is.
+            raise error.with_traceback(None) from error.__cause__
 
-    try:
-        return pipeline.compile_backend(gm, example_inputs, mode, options)
-    except NOT_OURS as error:
-        # Where in litz a misspelt option or a missing compiler was found is of no use; fifty lines would hide what is.
-        raise error.with_traceback(None) from error.__cause__
+
+def backend_with(**plugins: object) -> Callable[..., Any]:
+    """The backend with core's plugins and these, and none of those that are installed: for tests, and to try a plugin
+    that is not installed.
+
+        backend = backend_with(mine=my_module)
+        torch.compile(f, backend=backend, options={"mine.level": 2})
+
+    plugins: a module or an object with hooks, by the plugin's name. The options `disable_plugins`,
+    `on_plugin_error` and `plugin_seconds` count as for installed plugins. Errors: those of `litz_plugins.make_plugins`.
+    """
+    from litz.builtin import builtin_plugins
+    from litz.options import PluginSettings, make_plugin_settings
+    from litz.pipeline import compile_backend
+    from litz_plugins import Plugins, make_plugins
+    from litz_plugins.loading import installed_entry_points
+
+    installed = {point.name for point in installed_entry_points()} - set(plugins)
+
+    @cache
+    def made(settings: PluginSettings) -> Plugins:
+        disable = [name for name in settings.disable if name not in installed]  # those are left out in any case
+        known: dict[str, Any] = {"on_plugin_error": settings.on_error, "seconds": settings.seconds}
+        return make_plugins(builtin_plugins(), extra=tuple(plugins.items()), disable=disable, entry_points=(), **known)
+
+    def backend(
+        gm: torch.fx.GraphModule,
+        example_inputs: Sequence[Any],
+        *,
+        mode: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Callable[..., Any]:
+        return compile_backend(gm, example_inputs, mode, options, made(make_plugin_settings(options)))
+
+    made(make_plugin_settings())  # a plugin that is not well formed is an error here
+    return backend
 
 
 def _reset() -> None:
-    """What `torch._dynamo.reset()` calls of a backend: CUDA graphs end, as NCCL's communicators cannot before them."""
+    """Ends CUDA graphs when `torch._dynamo.reset()` is called: NCCL's communicators cannot end before they do."""
     cuda_graphs = sys.modules.get("litz.runtime.cuda_graphs")  # not loaded: nothing was recorded
     if cuda_graphs is not None:
         cuda_graphs.release()

@@ -1,21 +1,17 @@
-"""From an ExecutionPlan to the code of a graph: kernels as text, all of it as data, kernels built and loaded."""
+"""From an ExecutionPlan to the code of a graph: kernels as text, all of it as data, joined with what launches them."""
 
 from __future__ import annotations
 
-import functools
-import os
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.autograd.profiler import record_function
 
 from litz.codegen.facts import replay_facts
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
+from litz.codegen.known import Known
 from litz.codegen.plan_rules import verify_plan
 from litz.codegen.wrapper import Named, Words, WrapperSource, annotated, named_of
 from litz.codegen.wrapper.words import RANGE, ranged
@@ -26,6 +22,7 @@ from litz.execution.inputs import inputs_written_over
 from litz.graph_cache.key import Key
 from litz.ir import KernelCall, Program
 from litz.kernel_bench import SUFFIX, kernel_data
+from litz.loading import Launchers, Loads, load_kernels, said_from
 from litz.options import Options
 from litz.qualify import qualify
 from litz.runtime.cache import digest
@@ -34,25 +31,47 @@ from litz.runtime.graph_code import GraphCode, Said, load_code
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, StoredKernel, write_entry
 from litz.runtime.pool import Pool, shared_pool
 from litz.schedule.schedule import Kernel
-from litz_plugins import Codegen, CodegenContext, Decision, JoiningCodegen, KernelSource
+from litz_plugins import Codegen, CodegenContext, Decision, JoiningCodegen, KernelSource, TargetSpec
 from litz_plugins.errors import LitzError, describe
+from litz_plugins.records import SafeForms
+from litz_plugins.strict import of_type
+
+Begin = Callable[[KernelSource, str, Program], object]
+"""Is told of a kernel's source, its device and its program."""
 
 
 def generate(
-    plan: ExecutionPlan, compiler: Compiler, note: Callable[[Decision], None] = lambda decision: None
+    plan: ExecutionPlan,
+    compiler: Compiler,
+    note: Callable[[Decision], None] = lambda decision: None,
+    begin: Begin = lambda source, device, program: None,
 ) -> dict[str, KernelSource]:
     """The source of every kernel, by name; those of all cases where the plan has such. Where some are in C++, the
-    C++ compiler has been qualified by then; `note` takes what it is not trusted with."""
+    C++ compiler has been qualified for them by then; `note` takes what it is not trusted with. begin: called with each
+    source as soon as it is known, the device that it is for, and its program; where the compiler is not trusted with a
+    source as it is, that comes again in another form."""
+    asked: set[str] = set()
+
+    def trusting(constructs: Collection[str]) -> Mapping[str, str | None]:
+        asked.update(constructs)
+        return {}
+
+    sources = _generate(plan, compiler, trusting, begin)
+    found = qualify(compiler.options, compiler.cache, asked) if asked else None
+    if found is None or not found.safe_forms:
+        return sources
+    for decision in found.decisions():
+        note(decision)
+    return _generate(plan, compiler, lambda constructs: found.safe_forms, begin)
+
+
+def _generate(plan: ExecutionPlan, compiler: Compiler, safe_forms: SafeForms, begin: Begin) -> dict[str, KernelSource]:
     steps = [(step, variant) for variant in plan.variants for step in variant.launched]
     sources = {step.name: step.source for step, _ in steps if isinstance(step, KernelCall)}
-
-    @functools.cache
-    def safe_forms() -> Mapping[str, str | None]:
-        found = qualify(compiler.options, compiler.cache)
-        for decision in found.decisions():
-            note(decision)
-        return found.safe_forms
-
+    known = Known()
+    for step, variant in steps:
+        if step.name in sources:
+            begin(sources[step.name], str(step.device), variant.program)
     for kernel, variant in steps:
         if isinstance(kernel, KernelCall):
             continue
@@ -65,28 +84,46 @@ def generate(
                 todo=f"move the model to one of {', '.join(sorted(compiler.specs))}, or install a plugin that has a "
                 "target for it (litz_register_targets); to run it as it is: options={'fallback': 'eager'}",
             )
-        with _said_from(variant.program.provenance.text(kernel.origins)):
+        with said_from(variant.program.provenance.text(kernel.origins)):
             try:
                 context = replace(_codegen_context(kernel, variant, compiler), safe_forms=safe_forms)
-                parts = [spec.codegen.generate(_plan(p, variant.program, compiler), context) for p in kernel.parts]
-                sources[kernel.name] = parts[0] if len(parts) == 1 else _join(parts, kernel, spec.codegen)
+                sources[kernel.name] = _written(kernel, context, spec, compiler, known)
             except Exception as cause:
                 if isinstance(cause, LitzError):
                     raise
                 problem = f"no code for {' + '.join(kernel.origins)}: {describe(cause)}"
                 raise CodegenError(kernel.name, problem, device=str(kernel.device)) from cause
+        begin(sources[kernel.name], str(kernel.device), variant.program)
     return sources
 
 
-@contextmanager
-def _said_from(origin: str) -> Iterator[None]:
-    """Errors about a kernel name what in the user's model it is of; '' where that is not known."""
-    try:
-        yield
-    except LitzError as error:
-        if origin:
-            error.set_origin(origin)
-        raise
+def _written(
+    kernel: Kernel, context: CodegenContext, spec: TargetSpec, compiler: Compiler, known: Known
+) -> KernelSource:
+    """The source of one launch."""
+
+    def write(part: Kernel) -> KernelSource:
+        plan = plan_kernel(part, context.program)
+        complaints = list(verify_plan(plan)) if compiler.options.debug else []
+        if complaints:
+            raise VerifyError("kernel plan", part.name, complaints)
+        with compiler.plugins.blaming(spec.plugin, f"generate of target {spec.type!r}", node=part.name):
+            return _text(spec.codegen.generate(plan, context), plan)
+
+    remembers = not compiler.options.debug and getattr(spec.codegen, "names_nothing", False)
+    parts = [known.source(part, context, write) if remembers else write(part) for part in kernel.parts]
+    if len(parts) == 1:
+        return parts[0]
+    with compiler.plugins.blaming(spec.plugin, f"join of target {spec.type!r}", node=kernel.name):
+        return _join(parts, kernel, spec.codegen)
+
+
+def _text(source: Any, plan: KernelPlan) -> KernelSource:
+    """What a code generator wrote. TypeError, ValueError for what is no source of the kernel."""
+    found = of_type(KernelSource)(source)
+    if found.name != plan.name:
+        raise ValueError(f"returned the source of {found.name!r}, where {plan.name!r} was asked for")
+    return found
 
 
 def _join(parts: list[KernelSource], kernel: Kernel, codegen: Codegen) -> KernelSource:
@@ -95,14 +132,6 @@ def _join(parts: list[KernelSource], kernel: Kernel, codegen: Codegen) -> Kernel
         raise CodegenError(kernel.name, problem, device=str(kernel.device))
     joined: KernelSource = codegen.join(parts, kernel.name)
     return joined
-
-
-def _plan(kernel: Kernel, program: Program, compiler: Compiler) -> KernelPlan:
-    plan = plan_kernel(kernel, program)
-    complaints = list(verify_plan(plan)) if compiler.options.debug else []
-    if complaints:
-        raise VerifyError("kernel plan", kernel.name, complaints)
-    return plan
 
 
 def describe_code(
@@ -138,58 +167,10 @@ def other_files(plan: ExecutionPlan, entry: GraphEntry, options: Options) -> dic
     return files
 
 
-SILENT = Words()
-"""Nothing is said."""
-Launchers = Mapping[str, Callable[..., Any]]
-
-
-def load_kernels(
-    entry: GraphEntry,
-    compiler: Compiler,
-    programs: Mapping[str, Program],
-    words: Words = SILENT,
-    built: Callable[[int], None] = lambda kernels: None,
-) -> tuple[Launchers, int]:
-    """The kernels' launch functions by name, built in parallel, equal ones once; and how many were not built, as the
-    cache had them. programs: of each kernel; of those that are not in it, the arguments are likely values. words: for
-    errors. built: called for each that is built, by any thread, with the number of all."""
-    distinct: dict[Any, list[str]] = {}
-    for name, kernel in entry.kernels.items():
-        source = kernel.source
-        key = (source.language, source.text, kernel.device, repr(source.settings))
-        distinct.setdefault(key, []).append(name)
-
-    def load(names: list[str]) -> tuple[Callable[..., Any], bool]:
-        kernel, cache = entry.kernels[names[0]], compiler.cache.counted()
-        device = torch.device(kernel.device)
-        program: Any = programs.get(names[0], LIKELY)
-        context = CodegenContext(compiler.options, compiler.target_of(device), program, cache)
-        with _said_from(words.origins.get(names[0], "")):
-            launch = compiler.specs[device.type].codegen.load(kernel.source, context)
-        built(len(distinct))
-        return launch, cache.hits > 0 and cache.misses == 0
-
-    workers = compiler.options.threads or os.cpu_count() or 1
-    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="litz-build") as executor:
-        loaded = list(executor.map(load, distinct.values()))
-    launchers = {name: launch for names, (launch, _) in zip(distinct.values(), loaded) for name in names}
-    return launchers, sum(len(names) for names, (_, found) in zip(distinct.values(), loaded) if found)
-
-
-class _Likely:
-    """In a program's place, where there is none: sizes are their likely values already."""
-
-    @staticmethod
-    def hint(size: int) -> int:
-        return size
-
-
-LIKELY = _Likely()
-
-
 def load_entry(entry: GraphEntry, folder: Path, compiler: Compiler) -> GraphCode:
     """The code of an entry whose texts lie in a folder, its kernels built or found."""
-    return join_code(entry, folder, load_kernels(entry, compiler, {}), compiler)
+    with Loads(compiler) as loads:
+        return join_code(entry, folder, load_kernels(loads, entry, {}), compiler)
 
 
 def join_code(entry: GraphEntry, folder: Path, loaded: tuple[Launchers, int], compiler: Compiler) -> GraphCode:
@@ -232,7 +213,8 @@ def build(
 ) -> CompiledGraph:
     """A plan's kernels and wrapper, built, loaded and kept from no other compile."""
     entry = describe_code(plan, sources, wrapper, compiler)
-    loaded = load_kernels(entry, compiler, programs_of(plan))
+    with Loads(compiler) as loads:
+        loaded = load_kernels(loads, entry, programs_of(plan))
     folder = write_code(entry, other_files(plan, entry, compiler.options), compiler)
     return graph_of(join_code(entry, folder, loaded, compiler), plan.program.name, wrapper.words)
 

@@ -20,24 +20,28 @@ class Core:
 
     @hookimpl
     def litz_register_decompositions(self) -> Mapping[OpOverload, Callable[..., Any]]:
+        """Returns core's decompositions: op -> the function that computes the op with others."""
         from litz.capture.decompositions import decompositions
 
         return decompositions({})
 
     @hookimpl
     def litz_register_lowerings(self) -> Mapping[Any, Callable[..., Any]]:
+        """Returns core's lowerings: op -> the function that makes IR of it."""
         from litz.lower import core_lowerings
 
         return core_lowerings()
 
     @hookimpl
     def litz_register_layout_needs(self) -> Mapping[OpOverload, LayoutNeed | Mapping[str, LayoutNeed]]:
+        """Returns what ops need of the layouts of their operands."""
         from litz.capture.layout_needs import core_layout_needs
 
         return core_layout_needs()
 
     @hookimpl
     def litz_register_passes(self, options: OptionsView) -> Sequence[Pass]:
+        """Returns core's passes of all three stages; the folding of weights only with the option `freezing`."""
         from litz.capture.passes import default_graph_passes
         from litz.schedule import core_program_passes, core_schedule_passes
 
@@ -53,6 +57,7 @@ class Contractions:
 
     @hookimpl
     def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:
+        """Returns the kernel templates that core offers for contractions."""
         from litz.contractions import core_templates
 
         return core_templates(options)
@@ -63,6 +68,8 @@ class EstimatedChoice:
 
     @hookimpl
     def litz_select_choice(self, choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
+        """Returns the choice that the estimates surely favour; else the library call, or None if no library call is
+        among the choices."""
         from litz.schedule.choices import by_estimate
 
         return by_estimate(choices, context) or next((choice for choice in choices if choice.kind == "extern"), None)
@@ -76,6 +83,7 @@ class Device:
 
     @hookimpl
     def litz_register_targets(self, options: OptionsView) -> Sequence[TargetSpec]:
+        """Returns the one target that this plugin is for."""
         return [self.target]
 
 

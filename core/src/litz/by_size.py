@@ -31,7 +31,7 @@ MOST_CASES = 16
 """Points of a grid; one with more is not used."""
 
 Make = Callable[[Program, Log], Schedule]
-"""What makes the schedule of a program, for its hints."""
+"""Makes the schedule of a program, for the program's hints."""
 
 
 def schedule_by_size(graph: Graph, program: Program, sizes: tuple[int, ...], make: Make, log: Log) -> Schedule:
@@ -135,7 +135,7 @@ def _note_cases(cases: Cases[ExecutionPlan], name: str, note: Callable[[Decision
     grid = cases.grid
     if len(cases.distinct) == 1:
         made_for = "; ".join(map(grid.at, range(grid.count)))
-        note(Decision("schedule", name, "one code for all sizes", f"what is best is the same for {made_for}"))
+        note(Decision("schedule", name, "one code for all sizes", f"the best code is the same for {made_for}"))
         return
     for number, plan in enumerate(cases.distinct):
         points = [point for point, own in enumerate(cases.numbers) if own == number]

@@ -9,18 +9,21 @@ from dataclasses import dataclass, field
 
 from litz.compiler import Compiler
 from litz.ir import Operation, Program, Template
+from litz.ir.promised import check_promises
 from litz.ir.verify import verify
 from litz.report.log import Log
-from litz.schedule.choices import choose_templates, fits
+from litz.schedule.choices import choose_templates, fits, replacement_of, substituted
 from litz.schedule.fusion_size import most_operations
 from litz.schedule.implementations import Hearing, make_records
+from litz.schedule.owned import owned_choice
 from litz_plugins import Choice, ChoiceContext, Estimate, TemplateSpec
 
 
 def choose_contractions(program: Program, compiler: Compiler, log: Log) -> Program:
     """Library or template, for each contraction."""
     choosing = _Choosing(compiler, log, compiler.plugins.templates(compiler.options))
-    chosen = choose_templates(program, choosing.offer, choosing.select, log.note, choosing.account, log.gate)
+    hooks = (choosing.offer, choosing.select, log.note, choosing.account, log.gate)
+    chosen = choose_templates(program, *hooks, substitute=choosing.substitute)
     if compiler.options.debug and chosen is not program:
         verify(chosen)
     return chosen
@@ -28,31 +31,51 @@ def choose_contractions(program: Program, compiler: Compiler, log: Log) -> Progr
 
 @dataclass
 class _Choosing:
-    """heard: what was said of each contraction, by name."""
+    """heard: what was said of each contraction, by name. offered: by which plugin each choice is, by its identity."""
 
     compiler: Compiler
     log: Log
     templates: Sequence[TemplateSpec]
     heard: dict[str, Hearing] = field(default_factory=dict)
+    offered: dict[int, str] = field(default_factory=dict)
 
     def offer(self, operation: Template, program: Program) -> list[Choice]:
-        """What the templates offer."""
+        """Returns what the templates offer for a contraction."""
         heard = self.heard[operation.name] = Hearing(operation.name)
         context, made = self._context(operation, program), list[Choice]()
         for spec in self._fitting(operation):
+            first = len(made)
             with heard.from_template(spec.name) as offers:
-                offers += spec.make_choices(operation, context)
+                offers += self._owned(spec.plugin, spec.make_choices(operation, context))
             made += offers
+            self.offered |= {id(choice): spec.plugin for choice in made[first:]}
         most, small = most_operations(self.compiler.options), list[Choice]()
         for choice in made:
             if fits(choice, operation, program, most):
                 small.append(choice)
             else:
-                heard.verdict(choice.name, f"it does more than {most} nodes of the graph (max_fusion_size)")
+                heard.verdict(choice.name, f"the kernel does more than {most} nodes of the graph (max_fusion_size)")
         return small
 
+    def _owned(self, plugin: str, choices: Sequence[Choice]) -> Sequence[Choice]:
+        """The choices, those of a plugin marked as that plugin's."""
+        if self.compiler.plugins.is_builtin(plugin):
+            return choices
+        return [owned_choice(choice, self.compiler.owner(plugin)) for choice in choices]
+
+    def substitute(self, program: Program, template: Template, choice: Choice) -> Program:
+        """The program with a choice in the contraction's place. A choice that does not do what the contraction does is
+        the failure of the plugin that offered it."""
+        plugin = self.offered.get(id(choice), "")
+        with self.compiler.plugins.blaming(plugin, f"choice {choice.name!r} for {template.name}", node=template.name):
+            found = substituted(program, template, replacement_of(choice))
+            check_promises(program, found)
+            if plugin and not self.compiler.plugins.is_builtin(plugin):
+                verify(found)
+        return found
+
     def select(self, operation: Template, program: Program, choices: Sequence[Choice]) -> tuple[str, Choice] | None:
-        """What the plugins choose."""
+        """Returns what the plugins choose."""
         if not self._fitting(operation):
             return None
         return self.compiler.plugins.select_choice(choices, self._context(operation, program))

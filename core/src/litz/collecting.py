@@ -1,4 +1,5 @@
-"""Python's garbage collector while a compile runs: young objects as always, everything else afterwards.
+"""Python's garbage collector while a compile runs, the import of the compiler included: young objects as always,
+everything else afterwards.
 
 A compile makes millions of objects that live until it ends, beside the millions of torch and of the user's model. Each
 time they have grown by a quarter the collector goes through all of them, and finds next to nothing: a third of the time

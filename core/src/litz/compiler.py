@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,25 @@ from litz import report as reports
 from litz.builtin import builtin_plugins
 from litz.capture import torch_api
 from litz.errors import InvalidOptionError
+from litz.ir import Program
+from litz.ir.promised import check_promises
 from litz.options import Options, make_options, make_plugin_settings
+from litz.origin import Frame
+from litz.plugin_call import Owner
+from litz.report.tracing import trace
 from litz.runtime.cache import Cache
 from litz.runtime.peers import Peers
 from litz.schedule.asked import Asked
+from litz.schedule.owned import owned_program
 from litz.target import make_target
 from litz_plugins import Ask, Preferences, Target, TargetSpec, Vetoes, unknown_target
+from litz_plugins.blame import LeftOut
 from litz_plugins.errors import nearest
 from litz_plugins.manager import Plugins, make_plugins
 from litz_plugins.vetoes import read_preferences, read_vetoes
 
 MAKERS = ("lower", "layout", "choose", "fuse", "plan_memory", "cuda_graphs")
-"""Who decides, beside the passes: what the option `veto` can leave out by name."""
+"""The makers of decisions, beside passes, that the option `veto` can name."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +44,52 @@ class Compiler:
     plugins: Plugins
     cache: Cache
     collectors: reports.Collectors
-    """Who asked for reports where torch.compile was called: a backward may be compiled in a thread of autograd's."""
+    """The lists that collect reports where torch.compile was called; autograd may compile a backward in a thread of its
+    own."""
     targets: dict[torch.device, Target] = field(default_factory=dict)
-    """The targets made so far: each device's is made once."""
+    """The targets made so far, one per device."""
     vetoes: Vetoes = field(default_factory=Vetoes)
     """The decisions that no graph of this compile may take."""
     preferences: Preferences = field(default_factory=Preferences)
     """The ways of decisions that are given, whatever they are estimated to take."""
+    frame: Frame = field(default_factory=Frame)
+    """The code that dynamo traced, for the report."""
     start_seconds: list[float] = field(default_factory=list)
     """How long it took to make this, until the first graph's report has taken it."""
+    failures: int = 0
+    """`plugins.failures` when this was made: with more, what it makes is not whole."""
+
+    @property
+    def is_watched(self) -> bool:
+        """Does anybody read the reports?"""
+        return bool(self.collectors) or self.options.report_dir is not None
+
+    def owner(self, plugin: str) -> Owner:
+        """A plugin as files name it."""
+        source = self.plugins.source_of(plugin)
+        return Owner(plugin, source.dist, source.version)
+
+    def accept_program(self, plugin: str, before: Program, after: Program) -> Program:
+        """What a plugin's pass made of a program, its calls and kernels marked as that plugin's. ValueError where it
+        does otherwise for who calls it."""
+        check_promises(before, after)
+        return owned_program(before, after, self.owner(plugin))
+
+    def check_whole(self) -> None:
+        """Raise LeftOut if a plugin was left out since this was made: what was made with it must not go on."""
+        if self.plugins.failures != self.failures:
+            raise LeftOut(self.plugins.errors()[-1])
+
+    def fresh(self) -> Compiler:
+        """The same without the plugins that were left out since this was made; this one if none was."""
+        self.plugins.leave_out_failed()
+        if self.plugins.failures == self.failures:
+            return self
+        return replace(self, targets={}, failures=self.plugins.failures)
 
     def target_of(self, device: torch.device) -> Target:
-        """The target of a device, as it was when this compile first met it. Errors: CalibrationError."""
+        """Returns the target of a device, as it was when this compile first met the device. Errors:
+        CalibrationError."""
         if device not in self.targets:
             spec = self.specs.get(device.type)
             known = None if spec is None else make_target(spec.describe, device, self.options)
@@ -57,12 +98,12 @@ class Compiler:
 
     @cached_property
     def specs(self) -> Mapping[str, TargetSpec]:
-        """Type of device -> its target, core's or a plugin's."""
+        """Returns the target, core's or a plugin's, of each type of device."""
         return self.plugins.targets(self.options)
 
     @cached_property
     def ask(self) -> Ask | None:
-        """What plugins say of the time of an operation (`PassContext.ask`)."""
+        """Returns what plugins say of the time of an operation (`PassContext.ask`)."""
         found = self.plugins.asker(self.options)
         return None if found is None else Asked(found)
 
@@ -74,14 +115,26 @@ def make_compiler(
     start = time.perf_counter()
     settings = make_plugin_settings(options)
     if plugins is None:
-        plugins = make_plugins(builtin_plugins(), disable=settings.disable, on_plugin_error=settings.on_error)
+        known: dict[str, Any] = {"on_plugin_error": settings.on_error, "seconds": settings.seconds}
+        plugins = make_plugins(builtin_plugins(), disable=settings.disable, **known)
+    plugins.leave_out_failed()
+    trace(plugins)
     opts = make_options(mode, options, plugins.option_specs())
     peers = Peers(torch_api.default_store) if opts.share_builds else None
     shared = tuple(Path(path).expanduser() for path in opts.cache_shared)
     cache = Cache(opts.cache_dir, opts.cache, peers, limit=opts.cache_limit << 20, shared=shared)
     vetoes, preferences = _read_vetoes(opts, plugins), _read_preferences(opts, plugins)
     seconds = [time.perf_counter() - start]
-    return Compiler(opts, plugins, cache, reports.collectors(), {}, vetoes, preferences, seconds)
+    return Compiler(
+        opts,
+        plugins,
+        cache,
+        reports.collectors(),
+        vetoes=vetoes,
+        preferences=preferences,
+        start_seconds=seconds,
+        failures=plugins.failures,
+    )
 
 
 def _read_vetoes(options: Options, plugins: Plugins) -> Vetoes:
@@ -110,7 +163,7 @@ def _read_preferences(options: Options, plugins: Plugins) -> Preferences:
 def _check_makers(
     option: str, given: tuple[str, ...], makers: frozenset[str], options: Options, plugins: Plugins
 ) -> None:
-    """Is everybody named who decides? Errors: InvalidOptionError."""
+    """Raises InvalidOptionError if a veto or a preference names a maker of decisions that does not exist."""
     known = {*MAKERS, *(item.name for item in plugins.passes(options))} if makers else makers
     for maker in sorted(makers - known):
         near = nearest(maker, known)

@@ -30,13 +30,16 @@ _FALL_BACK = "options={'fallback': 'eager'}"
 
 
 class UnknownOptionError(LitzError):
-    """An option that neither core nor a loaded plugin has. ``suggestion`` is the nearest name, or ''."""
+    """An option that neither core nor a loaded plugin has. ``suggestion`` is the nearest name, or ''. ``instead`` says
+    what to write, where that is known."""
 
-    def __init__(self, option: str, known: Iterable[str], *, missing_plugin: str = "") -> None:
+    def __init__(self, option: str, known: Iterable[str], *, missing_plugin: str = "", instead: str = "") -> None:
         self.option = option
-        self.suggestion = nearest(option, known)
+        self.suggestion = "" if instead else nearest(option, known)
         self.missing_plugin = missing_plugin
-        if missing_plugin:
+        if instead:
+            todo = instead
+        elif missing_plugin:
             todo = (
                 f"install the plugin {missing_plugin!r} (or do not disable it), or drop the option; `litz plugins` "
                 "lists what is loaded"
@@ -76,7 +79,7 @@ class CompilerNotFoundError(LitzError):
 
 
 def compiler_install_hint(platform: str = sys.platform) -> str:
-    """What to type to get a C++ compiler with OpenMP, by ``sys.platform``."""
+    """Returns what to type to get a C++ compiler with OpenMP, by ``sys.platform``."""
     if platform == "darwin":
         how = "`xcode-select --install` for clang, and `brew install libomp` for threads"
     elif platform == "win32":
@@ -120,23 +123,22 @@ class CompileError(LitzError):
         super().__init__(
             f"litz failed to compile {graph}: {self.cause}",
             where=_place(stage=stage, graph=graph),
-            todo=_blame(""),
+            todo=_REPORT_IT + _FALL_BACK,
         )
 
 
 class LoweringError(LitzError):
-    """An op's lowering failed. op: "aten.add.Tensor". node: of the graph. plugin: whose lowering it is, '' for core.
-    todo: what the user can do; unset: report it."""
+    """An op's lowering failed. op: "aten.add.Tensor". node: of the graph. todo: what the user can do; unset:
+    report it. Of a plugin's lowering it is a PluginHookError."""
 
-    def __init__(self, op: str, node: str, problem: str, *, plugin: str = "", todo: str = "") -> None:
+    def __init__(self, op: str, node: str, problem: str, *, todo: str = "") -> None:
         self.op = str(op)
         self.node = str(node)
         self.problem = problem
-        self.plugin = plugin
         super().__init__(
             f"{self.op} could not be lowered: {problem}",
-            where=_place(stage="lower", node=self.node, plugin=plugin),
-            todo=todo or _blame(plugin),
+            where=_place(stage="lower", node=self.node),
+            todo=todo or _REPORT_IT + _FALL_BACK,
         )
 
 
@@ -147,7 +149,7 @@ class CodegenError(LitzError):
         self.kernel = kernel
         self.problem = problem
         self.device = device
-        super().__init__(problem, where=_place(kernel=kernel, device=device), todo=todo or _blame(""))
+        super().__init__(problem, where=_place(kernel=kernel, device=device), todo=todo or _REPORT_IT + _FALL_BACK)
 
 
 class VerifyError(LitzError):
@@ -161,7 +163,7 @@ class VerifyError(LitzError):
         self.name = name
         self.complaints = (complaints,) if isinstance(complaints, str) else tuple(complaints)
         lines = "".join(f"\n  - {complaint}" for complaint in self.complaints)
-        super().__init__(f"the {noun} {name!r} breaks rules:{lines}", todo=_blame(""))
+        super().__init__(f"the {noun} {name!r} breaks rules:{lines}", todo=_REPORT_IT + _FALL_BACK)
 
 
 class StaleEntryError(LitzError):
@@ -193,7 +195,7 @@ class IndexRangeError(IndexError, RuntimeError):
 
 
 ZERO_DIVISION = "a divisor that is 0"
-"""What is checked where integers are divided by what a run finds out, instead of a dimension."""
+"""The name that a `bounded` node has in place of a dimension where it checks a divisor that only a run tells."""
 
 
 class IntegerDivisionError(ZeroDivisionError, RuntimeError):
@@ -212,7 +214,7 @@ class IntegerDivisionError(ZeroDivisionError, RuntimeError):
 
 
 def out_of_bounds(kernel: str, size: str, what: str) -> IndexRangeError | IntegerDivisionError:
-    """The error of a `bounded` node that does not hold; the arguments are those of IndexRangeError."""
+    """Returns the error of a `bounded` node that does not hold; the arguments are those of IndexRangeError."""
     if what.startswith(ZERO_DIVISION):
         return IntegerDivisionError(kernel, what.removeprefix(ZERO_DIVISION).removeprefix(" in "))
     return IndexRangeError(kernel, size, what)
@@ -340,16 +342,19 @@ NOT_OURS: tuple[type[LitzError], ...] = (
     PluginLoadError,
     UnknownHookError,
 )
-"""Errors whose message says all: what to change lies with the caller, the machine or an installed plugin."""
-
-
-def _blame(plugin: str) -> str:
-    """What to do about an error that is not the user's."""
-    if plugin and plugin != "core":
-        return f"report it to the authors of plugin {plugin!r}, or leave it out: LITZ_DISABLE_PLUGINS={plugin}"
-    return _REPORT_IT + _FALL_BACK
+"""Errors whose message says everything: the change to make lies with the caller, the machine or an installed plugin."""
 
 
 def _place(**parts: str) -> str:
-    """ "stage lower, node add_3": the parts that are known."""
+    """Returns the known parts of where an error arose, such as "stage lower, node add_3"."""
     return ", ".join(f"{name} {value}" for name, value in parts.items() if value)
+
+
+def in_short(error: BaseException) -> str:
+    """What litz said, in a line, of whatever torch.compile raised: without torch's words around it."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, LitzError):
+        cause = getattr(cause, "inner_exception", None) or cause.__cause__
+    if cause is not None:
+        return cause.what
+    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]

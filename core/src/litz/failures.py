@@ -14,11 +14,11 @@ from typing import Any
 from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.capture.script import graph_script
-from litz.errors import NOT_OURS, CompileError, LitzError, LoweringError
+from litz.errors import NOT_OURS, CompileError, LitzError, LoweringError, PluginHookError
 from litz.options import Options
 
 FOLDER = "failed"
-"""In the cache folder: kernels and graphs that did not compile."""
+"""The folder, inside the cache folder, of kernels and graphs that did not compile."""
 
 NOT_REPEATED = frozenset({"cache", "cache_dir", "fallback", "progress", "report_dir", "threads"})
 """Options that decide where things lie and what is done about a failure, and not what fails."""
@@ -27,7 +27,7 @@ NOT_REPEATED = frozenset({"cache", "cache_dir", "fallback", "progress", "report_
 def explain_failure(error: Exception, graph: Graph, stage: str, options: Options) -> LitzError:
     """`error` as a LitzError: itself if it is one, else one that names the stage and the graph."""
     failure = error if isinstance(error, LitzError) else CompileError(graph.name, stage, error)
-    if isinstance(failure, LoweringError) and not failure.origin:
+    if isinstance(failure, (LoweringError, PluginHookError)) and failure.node and not failure.origin:
         node = next((node for node in graph.nodes if node.name == failure.node), None)
         if node is not None and (origin := torch_api.origin_of(node)):
             failure.set_origin(str(origin))

@@ -27,12 +27,13 @@ from litz.report.log import Log
 from litz.runtime.compiled_graph import CompiledGraph
 from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import GraphEntry, NotCacheable, check_same, check_storable
-from litz_plugins import KernelSource
+from litz.way_out import needs_way_out
+from litz_plugins import Decision, KernelSource
 from litz_plugins.errors import LitzError
 
 
 def graph_store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | None:
-    """Where graphs lie that need not be traced again; None where they have to be."""
+    """Returns the store of graphs that need not be traced again; None where graphs have to be traced."""
     try:
         setting, program = graph_cache.setting_of(gm, compiler), graph_cache.program_of(gm)
     except Exception as why:
@@ -45,7 +46,7 @@ def graph_store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | No
         log = Log()
         with log.stage("graph cache"):
             code = graph_cache.take(key, compiler, lambda entry, folder: load_entry(entry, folder, compiler))
-        if code is None:
+        if code is None or needs_way_out(code.entry.objects, compiler):  # that takes a graph, which is not here
             return None
         named = Named.from_data(code.entry.named)
         known = named.known_to(program)  # the graph that was compiled may be another layer's
@@ -129,8 +130,11 @@ def publish(
     said, hit = said or found.says(hit=sources is None), sources is None
     if sources is None:
         sources = {name: kernel.source for name, kernel in compiled.code.entry.kernels.items()}
+    left_out = (Decision("start", f"plugin {e.plugin}", "left out", e.what) for e in compiler.plugins.errors())
     report = replace(
         report,
+        decisions=(*left_out, *report.decisions),
+        ledger=reports.ledger_of(compiler.plugins.ledger.take(), log.effects, report),
         stage_seconds=dict(log.seconds),
         wrapper_path=compiled.path,
         wrapper_source=compiled.text,
@@ -139,6 +143,8 @@ def publish(
         cache_hits=compiled.cache_hits,
         graph_cache=said,
         key=found.key,
+        frame=compiler.frame,
+        changes=log.changes.found,
     )
     reports.publish(report, compiler.options.report_dir, compiler.collectors)
     if hit:

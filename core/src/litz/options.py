@@ -18,8 +18,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from litz.errors import InvalidOptionError, UnknownOptionError
+from litz.inductor_names import in_litz
+from litz_plugins import strict
 from litz_plugins.errors import nearest
 from litz_plugins.records import OptionSpec
+from litz_plugins.roster import SECONDS
+from litz_plugins.units import parse_size
 
 MODES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
@@ -31,7 +35,8 @@ MODES: Mapping[str, Mapping[str, Any]] = {
 
 
 def default_cache_dir() -> Path:
-    """Where the cache lies unless told otherwise: the platform's folder for caches, e.g. ~/.cache/litz on Linux."""
+    """Returns the cache folder for when no option sets one: the platform's folder for caches, e.g. ~/.cache/litz on
+    Linux."""
     try:
         import platformdirs
     except ImportError:  # a machine where litz was installed with --no-deps
@@ -40,8 +45,8 @@ def default_cache_dir() -> Path:
 
 
 def _option(default: Any, help: str, **about: Any) -> Any:
-    """A field of `Options`. default: a value, or a function that gives it. about: what its `OptionRow` says otherwise
-    than the field does."""
+    """Returns a field of `Options`. default: a value, or a function that returns one. about: the fields of the
+    `OptionRow` that the field itself does not tell."""
     metadata = {"default": default, "help": help, **about}
     if callable(default):
         return dataclasses.field(default_factory=default, metadata=metadata)
@@ -60,6 +65,7 @@ class Options:
         4096,
         "MiB that the disk cache may take; what was not used for longest makes room. 0: no limit",
         least=0,
+        unit=1 << 20,
         affects_code=False,
     )
     cache_shared: tuple[str, ...] = _option(
@@ -77,12 +83,25 @@ class Options:
     on_plugin_error: Literal["raise", "disable"] = _option(
         "raise", "what to do when a plugin fails: raise, or go on without it and warn", affects_code=False
     )
+    plugin_seconds: float = _option(
+        SECONDS,
+        "seconds that one call of a plugin may take, measurements apart, before it has failed. 0: no limit",
+        least=0,
+        affects_code=False,
+    )
     disable_plugins: tuple[str, ...] = _option((), "plugins to leave out, by name", affects_code=False)
     threads: int | None = _option(
         None,
         "kernels to build at a time; unset: one per processor",
         variables=("LITZ_BUILD_WORKERS", "LITZ_THREADS"),
         least=1,
+        affects_code=False,
+    )
+    build_processes: int | None = _option(
+        None,
+        "processes that compile Triton kernels; unset: as many as threads, 16 at most, none with fewer than 4 "
+        "processors; 0: this process compiles them",
+        least=0,
         affects_code=False,
     )
     report_dir: Path | None = _option(
@@ -145,7 +164,7 @@ class Options:
     plugin_values: tuple[tuple[str, Any], ...] = ()
     """Values of plugins' options by full name; read them as ``options["plugin.option"]``."""
     plugin_changed: tuple[str, ...] = ()
-    """Names of those that are not at their defaults."""
+    """The names of plugins' options that are not at their defaults."""
 
     def __getitem__(self, name: str) -> Any:
         """An option by the name that a user writes: "cpp.march", "autotune.seconds". Errors: KeyError."""
@@ -158,21 +177,21 @@ class Options:
         raise KeyError(f"there is no option {name!r}" + (f"; did you mean {near!r}?" if near else ""))
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As ``self[name]``, or ``default`` when there is no such option (its plugin is not loaded, say)."""
+        """Returns ``self[name]``, or ``default`` when there is no such option (its plugin is not loaded, say)."""
         try:
             return self[name]
         except KeyError:
             return default
 
     def changed(self) -> Iterator[tuple[OptionRow, Any]]:
-        """Core's options that are not at their defaults, paths as text."""
+        """Returns core's options that are not at their defaults, paths as text."""
         for row in _TABLE.values():
             value = getattr(self, row.attribute)
             if value != row.value_unset:
                 yield row, str(value) if isinstance(value, Path) else value
 
     def replace(self, **changes: Any) -> Options:
-        """A copy with some fields changed (not checked: for litz's own use and tests)."""
+        """Returns a copy with some fields changed. The values are not checked: for litz's own use and tests."""
         return dataclasses.replace(self, **changes)
 
 
@@ -182,7 +201,8 @@ class OptionRow:
 
     name: as a user writes it. optional: None is allowed. default: a value, or a function that gives it. variables: of
     the environment that set it, where it is not LITZ_ and the name; the first that is set counts. least: smallest
-    number allowed. affects_code: kernels may differ by it. item: what a tuple is of.
+    number allowed. affects_code: kernels may differ by it. item: what a tuple is of. unit: of an amount of memory, the
+    bytes that 1 stands for; else 0.
     """
 
     name: str
@@ -195,30 +215,32 @@ class OptionRow:
     least: int | None = None
     affects_code: bool = True
     item: Any = str
+    unit: int = 0
 
     @property
     def attribute(self) -> str:
-        """The field of `Options`, for an option of core's."""
+        """Returns the name of the field of `Options`, for an option of core's."""
         return self.name.replace(".", "_")
 
     @property
     def env(self) -> tuple[str, ...]:
         """The variables that set it: "autotune.seconds" is LITZ_AUTOTUNE_SECONDS."""
-        return self.variables or ("LITZ_" + "".join(c if c.isalnum() else "_" for c in self.name).upper(),)
+        return self.variables or (strict.variable(self.name),)
 
     @property
     def value_unset(self) -> Any:
-        """The value where nothing sets it."""
+        """Returns the value that the option has where nothing sets it."""
         return self.default() if callable(self.default) else self.default
 
     @property
     def accepted(self) -> str:
-        """What a value may be, for messages and tables: "one of error, eager", "a whole number, 1 or more"."""
+        """Returns what a value may be, for messages and tables: "one of error, eager", "a whole number, 1 or more"."""
         if self.choices is not None:
             text = "one of " + ", ".join(str(c) for c in self.choices)
         else:
             name = _TYPE_NAMES[tuple[int, ...] if self.item is int else self.type]
             text = name + (f", {self.least} or more" if self.least is not None else "")
+            text += ", or a size as 8GiB" if self.unit else ""
         return text + (" or None" if self.optional else "")
 
 
@@ -241,7 +263,7 @@ def _rows() -> Iterator[OptionRow]:
 
 
 def _read_type(hint: Any) -> dict[str, Any]:
-    """What an annotation says of an option: a class, X | None, a Literal, or tuple[X, ...]."""
+    """Returns the parts of a field's annotation: a class, X | None, a Literal, or tuple[X, ...]."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         return {"type": type(args[0]), "optional": False, "choices": args}
@@ -257,12 +279,12 @@ _TABLE: Mapping[str, OptionRow] = {row.name: row for row in _rows()}
 
 
 def core_options() -> tuple[OptionRow, ...]:
-    """The table of core's options, for `litz options` and the docs."""
+    """Returns the table of core's options, for `litz options` and the docs."""
     return tuple(_TABLE.values())
 
 
 def plugin_option_rows(specs: Iterable[OptionSpec]) -> tuple[OptionRow, ...]:
-    """The same table for plugins' options. specs: with full names, as `Plugins.option_specs` gives them."""
+    """Returns the table of plugins' options. specs: with full names, as `Plugins.option_specs` returns them."""
     return tuple(
         OptionRow(
             name=spec.name,
@@ -271,6 +293,7 @@ def plugin_option_rows(specs: Iterable[OptionSpec]) -> tuple[OptionRow, ...]:
             default=spec.default,
             help=spec.help,
             choices=spec.choices,
+            unit=spec.unit,
         )
         for spec in specs
     )
@@ -280,18 +303,35 @@ def plugin_option_rows(specs: Iterable[OptionSpec]) -> tuple[OptionRow, ...]:
 
 
 def visible_cuda_devices(environ: Mapping[str, str] = os.environ) -> str | None:
-    """CUDA_VISIBLE_DEVICES, for who starts a process that is to see only some of them; None where it is not set."""
+    """Returns CUDA_VISIBLE_DEVICES, which a process hands on to others that see only some devices; None where it is not
+    set."""
     return environ.get("CUDA_VISIBLE_DEVICES")
 
 
 def distributed_rank(environ: Mapping[str, str] = os.environ) -> int | None:
-    """Of this process in a job that torchrun or another launcher started; None outside of one."""
+    """Returns the process's rank in a job that torchrun or another launcher started; None outside of a job."""
     rank = environ.get("RANK", "")
     return int(rank) if rank.isdecimal() else None
 
 
+LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+"""Variables by which launchers (torchrun, Open MPI, Intel MPI) tell a process how many of a job are on its machine."""
+
+
+def local_ranks(environ: Mapping[str, str] = os.environ) -> int:
+    """How many processes of a distributed job share this machine: 1 outside of one, and where its launcher does not
+    say."""
+    counts = [int(environ[name]) for name in LOCAL_RANKS if environ.get(name, "").isdecimal()]
+    return max(counts[0] if counts else 1, 1)
+
+
+def without_gpus(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of a process that is to see no GPU."""
+    return {**environ, "CUDA_VISIBLE_DEVICES": ""}
+
+
 def hide_gpus() -> None:
-    """Let this process, which has not used CUDA yet, and those that it starts see no GPU."""
+    """Hides all GPUs from this process, which must not have used CUDA yet, and from processes that it starts."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
@@ -301,16 +341,17 @@ class PluginSettings:
 
     disable: tuple[str, ...]
     on_error: Literal["raise", "disable"]
+    seconds: float = SECONDS
 
 
 def make_plugin_settings(
     user_options: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ
 ) -> PluginSettings:
-    """The options that say which plugins to load. Errors: InvalidOptionError."""
+    """Returns the options that say which plugins to load. Errors: InvalidOptionError."""
     given = user_options or {}
     disable = _value_of(_TABLE["disable_plugins"], given, environ, {})
     on_error = _value_of(_TABLE["on_plugin_error"], given, environ, {})
-    return PluginSettings(disable, on_error)
+    return PluginSettings(disable, on_error, _value_of(_TABLE["plugin_seconds"], given, environ, {}))
 
 
 def make_options(
@@ -351,7 +392,7 @@ def _check_names(given: Iterable[str], known: list[str]) -> None:
         prefix = str(name).partition(".")[0]
         namespaces = {k.partition(".")[0] for k in known if "." in k}
         absent = prefix if "." in str(name) and not nearest(prefix, namespaces) else ""
-        raise UnknownOptionError(str(name), known, missing_plugin=absent)
+        raise UnknownOptionError(str(name), known, missing_plugin=absent, instead=in_litz(str(name)))
 
 
 def _warn_of_near_misses(environ: Mapping[str, str], rows: Iterable[OptionRow]) -> None:
@@ -365,7 +406,7 @@ def _warn_of_near_misses(environ: Mapping[str, str], rows: Iterable[OptionRow]) 
 
 
 def _distance(a: str, b: str) -> int:
-    """Letters to insert, delete or replace to turn a into b (Levenshtein)."""
+    """Returns the number of letters to insert, delete or replace to turn a into b (Levenshtein)."""
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
         previous, row = row, [i]
@@ -381,7 +422,7 @@ def _value_of(
     presets: Mapping[str, Any],
     source: str = "options=",
 ) -> Any:
-    """The value of one option by precedence, checked."""
+    """Returns the value of one option by precedence, checked."""
     if row.name in given:
         return _checked(row, given[row.name], source)
     for variable in row.env:
@@ -396,13 +437,13 @@ _WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false":
 
 
 def _parse(row: OptionRow, text: str, variable: str) -> Any:
-    """A variable's text as the option's type."""
+    """Returns a variable's text as the option's type."""
     if row.optional and text.lower() == "none":
         return None
     try:
         if row.type is bool:
             return _WORDS[text.strip().lower()]
-        if row.type in (int, float):
+        if row.type in (int, float) and not row.unit:
             return row.type(text)
     except (KeyError, ValueError):
         raise InvalidOptionError(row.name, text, row.accepted, source=f"the environment variable {variable}") from None
@@ -410,7 +451,7 @@ def _parse(row: OptionRow, text: str, variable: str) -> Any:
 
 
 def _checked(row: OptionRow, value: Any, source: str) -> Any:
-    """The value in the option's own type. Errors: InvalidOptionError."""
+    """Returns the value in the option's own type. Errors: InvalidOptionError."""
     given = value
     if value is None and row.optional:
         return None
@@ -418,6 +459,8 @@ def _checked(row: OptionRow, value: Any, source: str) -> Any:
         value = Path(value).expanduser()
     elif row.type is tuple:
         value = _as_tuple(value, row.item)
+    elif row.unit and isinstance(value, str):
+        value = _in_units(value, row.unit)
     elif row.type is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     fits = isinstance(value, row.type) and not (row.type is int and isinstance(value, bool))
@@ -426,13 +469,24 @@ def _checked(row: OptionRow, value: Any, source: str) -> Any:
     raise InvalidOptionError(row.name, given, row.accepted, source=source)
 
 
+def _in_units(text: str, unit: int) -> int | None:
+    """A whole number as it is; a size such as "8GiB" in units of so many bytes, rounded up. None for anything else."""
+    if text.strip().isdecimal():
+        return int(text)
+    try:
+        return -(-parse_size(text) // unit)
+    except ValueError:
+        return None
+
+
 def _is_enough(row: OptionRow, value: Any) -> bool:
     numbers = value if isinstance(value, tuple) else (value,)
     return row.least is None or all(number >= row.least for number in numbers)
 
 
 def _as_tuple(value: Any, item: type[Any]) -> Any:
-    """A tuple out of "a, b", of any collection, or of one number; None for what holds anything but `item`s."""
+    """Returns "a, b", any collection or a single number as a tuple; None for a collection that holds anything but
+    `item`s."""
     if isinstance(value, str):
         parts = tuple(part.strip() for part in value.split(",") if part.strip())
         if item is str:

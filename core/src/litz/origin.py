@@ -33,7 +33,7 @@ class Origin:
 
     @property
     def place(self) -> str:
-        """ "model.py:41"; '' where the line is not known."""
+        """Returns the file and line, such as "model.py:41"; '' where the line is not known."""
         return f"{os.path.basename(self.file)}:{self.line}" if self.file else ""
 
     def __bool__(self) -> bool:
@@ -41,6 +41,30 @@ class Origin:
 
     def __str__(self) -> str:
         return origin_text([self])
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The code that dynamo traced a graph from, and why it traced that code.
+
+    compile_id: dynamo's name of the compile: "1/2" is the third of the second function. function, place: the compiled
+    function, and where in it the graph ends ("model.py:41"). broke: the reason of the graph break that ends the graph;
+    '' where the function returns. recompiled: the guard that failed, so that the code was traced again; '' the first
+    time.
+    """
+
+    compile_id: str = ""
+    function: str = ""
+    place: str = ""
+    broke: str = ""
+    recompiled: str = ""
+
+
+def break_in_words(reason: str) -> str:
+    """The reason of a graph break in a line: dynamo's title of it and its explanation, without the hints."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    explained = next((line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")), "")
+    return ": ".join([*lines[:1], *([explained] if explained else [])])
 
 
 @dataclass(frozen=True)
@@ -60,7 +84,8 @@ class Provenance:
         return tuple(dict.fromkeys(origin for origin in found if origin))
 
     def text(self, nodes: Iterable[str]) -> str:
-        """ "layers.3.mlp.fc1 (model.py:41)"; '' where nothing is known of the nodes."""
+        """Returns the module and place of nodes, such as "layers.3.mlp.fc1 (model.py:41)"; '' where nothing is known of
+        the nodes."""
         return origin_text(self.of(nodes))
 
 
@@ -95,8 +120,8 @@ def origin_text(origins: Sequence[Origin]) -> str:
 
 
 def modules_text(modules: Sequence[str]) -> str:
-    """ "layers.3: ln_1, attn.qkv and 2 more": paths with what they have in common said once. A module that does work
-    beside that of its parts is "itself"."""
+    """Returns modules' paths, their common part once, such as "layers.3: ln_1, attn.qkv and 2 more". A module that does
+    work beside the work of its parts is called "itself"."""
     if len(modules) < 2:
         return "".join(modules)
     paths = [path.split(".") for path in modules]
@@ -107,7 +132,7 @@ def modules_text(modules: Sequence[str]) -> str:
 
 
 def places_text(origins: Iterable[Origin]) -> str:
-    """ "model.py:41, 43": the lines of each file together."""
+    """Returns the lines of each file together, such as "model.py:41, 43"."""
     lines: dict[str, list[int]] = {}
     for origin in origins:
         if origin.file:
@@ -119,7 +144,7 @@ def places_text(origins: Iterable[Origin]) -> str:
 
 
 def _lines(found: Sequence[int]) -> str:
-    """ "41", "41, 43" or, of many, "41-57"."""
+    """Returns line numbers as text: "41", "41, 43" or, for many, "41-57"."""
     numbers = sorted(found)
     return ", ".join(map(str, numbers)) if len(numbers) <= MODULES else f"{numbers[0]}-{numbers[-1]}"
 

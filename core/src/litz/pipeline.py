@@ -24,7 +24,6 @@ from litz.building import (
     describe_code,
     generate,
     graph_of,
-    load_kernels,
     other_files,
     programs_of,
 )
@@ -36,31 +35,43 @@ from litz.capture.graph import Graph
 from litz.capture.kept import GraphStore
 from litz.capture.layout import apply_layout, changed_strides
 from litz.capture.layout_needs import LayoutNeeds
+from litz.capture.passes.check_pass import check_pass
 from litz.capture.passes.decompose import added_ops, decompose
 from litz.capture.passes.freezing import fold_frozen, freeze
+from litz.capture.promised import checked
 from litz.capture.provenance import by_position, mark_positions, positions_of
 from litz.choosing import choose_contractions
 from litz.codegen.wrapper import WrapperSource, annotated, generate_wrapper, named_of, words_of
 from litz.collecting import young_objects_only
 from litz.compiler import Compiler, make_compiler
-from litz.errors import LoweringError, VerifyError
+from litz.errors import VerifyError
 from litz.execution import ExecutionPlan, check_plan, plan_execution
 from litz.failures import eager_warning, explain_failure
 from litz.ir import Program
 from litz.ir.verify import RULES, IllegalProgram, Rule, positions_inside, verify
 from litz.keeping import Kept, from_cache, graph_store, keep, kernel_texts, publish
+from litz.loading import Loads, load_kernels, prepare
 from litz.lower import lower
+from litz.lower.promised import blame as blame_lowering
+from litz.lower.promised import owners as owners_of
 from litz.options import distributed_rank
+from litz.report.changes import Changes
+from litz.report.effects import Effects
 from litz.report.log import Log
+from litz.report.unmet import unmet
 from litz.report.write import kernel_place
 from litz.runtime.background import Replaceable
 from litz.runtime.compiled_graph import CompiledGraph, Entry
 from litz.runtime.frozen import refusing
 from litz.schedule import check_schedule, make_schedule
+from litz.schedule.check import check_steps
 from litz.schedule.schedule import Schedule, Step
+from litz.starting_over import starting_over
 from litz.tuning import Lowered, Tuning, Variant
+from litz.way_out import with_way_out
 from litz.wrapper_bench import wrapper_data
 from litz_plugins import Decision, Estimate, Gate, KernelSource, LayoutPlan
+from litz_plugins.blame import Blamed
 from litz_plugins.manager import Plugins
 
 
@@ -73,10 +84,14 @@ def compile_backend(
 ) -> Callable[..., Any]:
     """Compile what dynamo captured. See `litz.backend.litz`."""
     logs.register()
-    compiler = make_compiler(mode, options, plugins)
-    freezing, store = compiler.options.freezing, graph_store(gm, compiler)
-    with progress.BOARD.job("", _shows_progress(compiler)), young_objects_only():
-        return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing, store)
+
+    def compiled(compiler: Compiler) -> Callable[..., Any]:
+        freezing, store = compiler.options.freezing, graph_store(gm, compiler)
+        compiler.check_whole()
+        with progress.BOARD.job("", _shows_progress(compiler)):
+            return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing, store)
+
+    return starting_over(compiled, replace(make_compiler(mode, options, plugins), frame=torch_api.frame_of(gm)))
 
 
 def _shows_progress(compiler: Compiler) -> bool:
@@ -106,7 +121,9 @@ def capture(
 
 def decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:
     """The table for capture. A plugin that registers None for an op keeps it whole."""
-    table = {op: rule for op, rule in compiler.plugins.decompositions().items() if rule is not None}
+    rules = compiler.plugins.decompositions()
+    compiler.check_whole()
+    table = {op: checked(op, rule) for op, rule in rules.items() if rule is not None}
     return drawn_in_eager(table) if compiler.options.fallback_random else table
 
 
@@ -128,13 +145,26 @@ class Made:
 
 
 def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
-    """One graph, from the graph cache or through all stages. With `fallback="eager"` a graph that litz fails on runs as
-    it was captured."""
-    log = Log()
+    """One graph, from the graph cache or through all stages; begun anew, without it, where a plugin fails that may be
+    left out. With `fallback="eager"` a graph that litz fails on runs as it was captured."""
+
+    def compiled(own: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
+        made = _compile_graph(graph, own)
+        # Who traced this had all plugins: AOTAutograd's cache must not lead others who have them to a graph without.
+        if not isinstance(made, CompiledGraph):
+            return made
+        made = with_way_out(made, graph, own, lambda: compile_graph(graph, compiler))
+        return replace(made, key="") if own is not compiler else made
+
+    return starting_over(compiled, compiler)
+
+
+def _compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
+    log = Log(changes=Changes(compiler.options.report_dir is not None), effects=Effects(compiler.is_watched))
     try:
         # A backward is compiled when it is first called.
         with progress.BOARD.job(graph.name, _shows_progress(compiler)) as job, young_objects_only():
-            log.watch = job.at
+            log.watch, job.within = job.at, lambda: compiler.plugins.slow_call
             with log.stage("graph cache"):
                 found = graph_cache.look_up(graph, compiler)
             if found.found and not compiler.options.debug:
@@ -145,6 +175,7 @@ def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Seq
     except Exception as error:
         if torch_api.is_restart(error):
             raise
+        compiler.check_whole()
         failure = explain_failure(error, graph, log.running, compiler.options)
         if compiler.options.fallback != "eager":
             if failure is error:
@@ -169,6 +200,8 @@ def make_graph_code(
     compiler.plugins.compile_started(graph, compiler.options)
     if compiler.start_seconds:  # the first graph's
         log.seconds["start"] = compiler.start_seconds.pop()
+    if found.key is not None and not found.found:  # the kernels of a graph that is never kept may all be there
+        prepare(graph, compiler)
 
     mark_positions(graph)
     tuning = Tuning(graph, compiler, log, partial(_make_variant, graph))
@@ -224,19 +257,23 @@ def _make_code(
     logs.show("graph", graph.name, lambda: str(prepared))
     plan = plan_schedule(variant.schedule, compiler, log)
     logs.show("schedule", graph.name, lambda: "\n".join(map(str, plan.variants)))
-    with log.stage("generate"):
-        plan, sources = merge_equal(plan, generate(plan, compiler, log.note), log.note)
-        wrapper, words = generate_wrapper(plan, sources), words_of(plan)
-    commented = annotated(wrapper, words)
-    logs.show("output_code", graph.name, lambda: commented.text)
-    logs.show("kernel_code", graph.name, lambda: kernel_texts(sources))
-    allowed, programs = _allowed(compiler, "cuda_graphs", log.gate), programs_of(plan)
-    named = named_of(plan, wrapper, positions_of(prepared), by_position(graph))
-    entry = describe_code(plan, sources, wrapper, allowed, named)
-    with log.stage("build"):
-        loaded = load_kernels(entry, allowed, programs, words, built)
+    allowed = _allowed(compiler, "cuda_graphs", log.gate)
+    with Loads(allowed) as loads:
+        with log.stage("generate"):  # each kernel's build begins as soon as there is its text
+            plan, sources = merge_equal(plan, generate(plan, compiler, log.note, loads.begin), log.note)
+            wrapper, words, programs = generate_wrapper(plan, sources), words_of(plan), programs_of(plan)
+        commented = annotated(wrapper, words)
+        logs.show("output_code", graph.name, lambda: commented.text)
+        logs.show("kernel_code", graph.name, lambda: kernel_texts(sources))
+        named = named_of(plan, wrapper, positions_of(prepared), by_position(graph))
+        entry = describe_code(plan, sources, wrapper, allowed, named)
+        with log.stage("build"):
+            loaded = load_kernels(loads, entry, programs, words, built)
 
+    compiler.check_whole()  # before anything is kept under a key that names all plugins
     log.running = "report"
+    for decision in unmet(log.gate, compiler.preferences):
+        log.note(decision)
     runnable = ""
     if compiler.options.report_dir is not None:
         suffixes = {name: f".{source.suffix or source.language}" for name, source in sources.items()}
@@ -284,13 +321,16 @@ def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
             if not graph.frozen_values:
                 reason = "only inference graphs are, of parameters whose values are known (torch.no_grad())"
                 log.note(Decision("graph", graph.name, "parameters not frozen", reason))
-        passed = plugins.run_passes("graph", graph, **_passed_on(compiler, log))
+        watched: dict[str, Any] = {"accept": check_pass, "watch": log.pass_ran}
+        passed = plugins.run_passes("graph", graph, **_passed_on(compiler, log), **watched)
         added = added_ops(graph, passed)
         graph = decompose(passed, added, decompositions(compiler), _kept_whole(compiler)) if added else passed
         needs = _layout_needs(compiler)
         planned = plugins.select_layout(graph, options, needs.of, compiler.target_of)
         if planned is not None:
-            graph = _with_layouts(graph, *planned, log, needs)
+            with plugins.blaming(planned[0], "litz_select_layout"):
+                graph = _with_layouts(graph, *planned, log, needs)
+    compiler.check_whole()
     return graph
 
 
@@ -334,9 +374,11 @@ def lower_graph(graph: Graph, compiler: Compiler, log: Log) -> Lowered:
 
 def _lowered(graph: Graph, compiler: Compiler, log: Log) -> Program:
     with log.stage("lower"):
-        program = _lower(graph, compiler, log)
+        table, needs, gate = lowerings(compiler), _layout_needs(compiler).of, log.gate
+        program = lower(graph, table, compiler.options, needs, log.note, compiler.target_of, gate)
         # What a lowering leaves unchecked would be read or written outside of a buffer: that is looked at always.
-        _verify(program, graph, RULES if compiler.options.debug else (positions_inside,))
+        owners = owners_of(graph, table)
+        _verify(program, graph, RULES if compiler.options.debug or owners else (positions_inside,), owners)
     logs.show("program", graph.name, lambda: str(program))
     return program
 
@@ -358,12 +400,16 @@ def _schedule_program(program: Program, compiler: Compiler, log: Log) -> Schedul
     with log.stage("program passes"):
         # Core's passes are checked in debug mode; a plugin's always: it must not be able to make a program wrong.
         known = _passed_on(compiler, log)
-        check: dict[str, Any] = {"verify": verify, "verify_builtin": options.debug}
-        program = plugins.run_passes("program", program, **known, **check)
+        check: dict[str, Any] = {"verify": verify, "verify_builtin": options.debug, "watch": log.pass_ran}
+        program = plugins.run_passes("program", program, **known, **check, accept=compiler.accept_program)
         program = choose_contractions(program, compiler, log)
     with log.stage("schedule"):
         schedule = make_schedule(program, **known)
-        return plugins.run_passes("schedule", schedule, **known, **check | {"verify": check_schedule})
+        schedule = plugins.run_passes(
+            "schedule", schedule, **known, **check | {"verify": check_schedule}, accept=check_steps
+        )
+    compiler.check_whole()
+    return schedule
 
 
 def _passed_on(compiler: Compiler, log: Log) -> dict[str, Any]:
@@ -400,21 +446,11 @@ def plan_schedule(schedule: Schedule, compiler: Compiler, log: Log | None = None
     return plan
 
 
-def _lower(graph: Graph, compiler: Compiler, log: Log) -> Program:
-    try:
-        needs, gate = _layout_needs(compiler).of, log.gate
-        return lower(graph, lowerings(compiler), compiler.options, needs, log.note, compiler.target_of, gate)
-    except LoweringError as error:
-        plugin = compiler.plugins.lowering_owner(error.op)
-        if not plugin:
-            raise
-        raise LoweringError(error.op, error.node, error.problem, plugin=plugin) from error.__cause__
-
-
-def _verify(program: Program, graph: Graph, rules: Sequence[Rule]) -> None:
+def _verify(program: Program, graph: Graph, rules: Sequence[Rule], owners: Mapping[str, Blamed]) -> None:
     try:
         verify(program, rules)
     except IllegalProgram as error:
+        blame_lowering(error, program, owners)
         raise VerifyError("program", graph.name, error.complaints) from error
 
 
@@ -435,9 +471,13 @@ def schedule_only(
     compiler = make_compiler(None, options, plugins)
     schedules: list[Schedule] = []
 
-    def keep(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
+    def scheduled(graph: Graph, compiler: Compiler) -> Graph:
         prepared = prepare_graph(graph, compiler, log)
         schedules.append(schedule_prepared(prepared, compiler, log))
+        return prepared
+
+    def keep(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
+        prepared = starting_over(partial(scheduled, graph), compiler)
         eager = _eager(graph)
 
         def run(args: list[Any]) -> Sequence[Any]:
@@ -447,7 +487,9 @@ def schedule_only(
         run.output_strides = changed_strides(graph, prepared)  # type: ignore[attr-defined]
         return run
 
-    backend = partial(capture, compile_graph=keep, compiler=compiler)
+    def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return starting_over(lambda own: capture(gm, inputs, keep, own), compiler)
+
     torch.compile(fn, backend=backend, dynamic=dynamic)(*fake_args)
     return schedules
 

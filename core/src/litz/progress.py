@@ -28,19 +28,23 @@ step, torch traces and the program runs."""
 
 @dataclass(eq=False)
 class Job:
-    """One graph on its way, or the capture of one. done, kernels: built so far, and to be built."""
+    """One graph on its way, or the capture of one. done, kernels: built so far, and to be built. within: what takes
+    long there, in words; '' for nothing in particular."""
 
     name: str
     number: int
     stage: str = "capture"
     done: int = 0
     kernels: int = 0
+    within: Callable[[], str] = str
 
     def at(self, stage: str) -> None:
+        """Enters a stage; no kernels are counted in it yet."""
         self.stage, self.done, self.kernels = stage, 0, 0
 
     def built(self, kernels: int) -> None:
-        """One more of so many kernels is built; called by several threads, which may lose a count and no more."""
+        """Counts one more built kernel of `kernels`. Several threads call this, and a count may get lost between
+        them."""
         self.done, self.kernels = self.done + 1, kernels
 
 
@@ -51,7 +55,9 @@ def line(jobs: list[Job], seconds: float) -> str:
     others = len({other.name for other in jobs} - {job.name, ""})
     more = f", and {others} more" if others else ""
     name = f", {job.name}" if job.name else ""
-    return f"litz: graph {job.number}{name}: {job.stage}{kernels}, {seconds:.0f} s{more}"
+    slow = job.within()
+    within = f", {slow}" if slow else ""
+    return f"litz: graph {job.number}{name}: {job.stage}{kernels}{within}, {seconds:.0f} s{more}"
 
 
 class Board:
@@ -171,6 +177,7 @@ class Claim:
         self._file = file
 
     def release(self) -> None:
+        """Gives the terminal up for other processes. Does nothing if this process does not hold it."""
         if self._file is not None:
             import fcntl
 

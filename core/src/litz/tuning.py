@@ -18,6 +18,7 @@ from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.compiler import Compiler
 from litz.execution.make import devices_of
+from litz.idle import idle_notes
 from litz.ir import Collective, Program, Wait
 from litz.report.log import Log
 from litz.runtime.cache import digest
@@ -25,6 +26,7 @@ from litz.schedule.difference import Difference, Inseparable, difference, same_s
 from litz.schedule.estimate import CostModel
 from litz.schedule.schedule import Schedule
 from litz_plugins import Decision, OptionsView, Preferences, Target, Weighed
+from litz_plugins.strict import of_type
 
 MEASURED = "measured: faster than what the estimates chose"
 """The reason on record for a decision that was measured."""
@@ -43,8 +45,8 @@ class Lowered:
 
 @dataclass(frozen=True)
 class Variant:
-    """One of the ways to run a graph: its schedule, and the log of what was decided for it. ways: of the decisions that
-    are given, by their keys without the graph; the others are as estimated."""
+    """One of the ways to run a graph: its schedule, and the log of its decisions. ways: of decisions, by their keys
+    without the graph; all other decisions follow the estimates."""
 
     lowered: Lowered
     schedule: Schedule
@@ -74,17 +76,20 @@ class Tuning:
     def chosen(self) -> Variant:
         """What runs: what the plugins choose, else what the estimates say."""
         begun = time.perf_counter()
-        found: Variant | None = self._compiler.plugins.tune(self)
+        found = self._compiler.plugins.tune(self, of_type(Variant))
         if found is not None:
             found.log.seconds["tune"] = time.perf_counter() - begun
         variant = found or self.first
         variant.log.unsettled += self._unsettled
+        types = {device.type for device in self._devices}
+        variant.log.decisions += idle_notes(self.graph.name, self.options, types, self._compiler.plugins)
         return variant
 
     # ------------------------------------------------------------------------------------------- what the plugin asks
 
     @property
     def options(self) -> OptionsView:
+        """Returns the options of the compile."""
         return self._compiler.options
 
     @property
@@ -103,6 +108,7 @@ class Tuning:
 
     @property
     def target(self) -> Target:
+        """Returns the target of the graph's device."""
         return self._compiler.target_of(self.device)
 
     @property

@@ -33,5 +33,5 @@ def time_text(us: float) -> str:
 
 
 def count_text(count: int, noun: str) -> str:
-    """ "1 kernel", "4 kernels"."""
+    """Returns a number and its noun, in the plural where needed: "1 kernel", "4 kernels"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -264,7 +264,7 @@ def _time_steps(entry: Entry, kernels: Mapping[str, Any], clock: Clock) -> None:
 
 
 def _op_name(name: str) -> str:
-    """ "addmm" for aten_addmm_out."""
+    """Returns an op's short name: "addmm" for aten_addmm_out."""
     return name.removeprefix("aten_").removesuffix("_default").removesuffix("_out")
 
 

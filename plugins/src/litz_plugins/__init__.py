@@ -1,4 +1,6 @@
-"""The plugin API of litz. A plugin is a module with hooks, offered by an entry point of group ``litz``::
+"""The plugin API of litz.
+
+A plugin is a module with hooks, offered by an entry point of group ``litz``::
 
     from litz_plugins import Pass, hookimpl
 
@@ -17,6 +19,8 @@ from typing import Any, TypeVar, cast, overload
 
 import pluggy
 
+from litz_plugins import deprecations
+from litz_plugins.deprecations import PluginDeprecationWarning
 from litz_plugins.errors import (
     DuplicatePluginError,
     DuplicateRegistrationError,
@@ -26,8 +30,10 @@ from litz_plugins.errors import (
     PluginError,
     PluginHookError,
     PluginLoadError,
+    PluginVersionError,
     PluginWarning,
     UnknownHookError,
+    UnknownPluginError,
 )
 from litz_plugins.manager import PluginInfo, Plugins, make_plugins
 from litz_plugins.nouns import OptionsView
@@ -51,6 +57,7 @@ from litz_plugins.records import (
     OptionSpec,
     Pass,
     PassContext,
+    PreparingCodegen,
     Share,
     Stage,
     Target,
@@ -60,11 +67,13 @@ from litz_plugins.records import (
     Uncacheable,
     unknown_target,
 )
+from litz_plugins.versions import API_VERSION, VERSION
 from litz_plugins.vetoes import VETOED, Gate, Preferences, Vetoes, Weighed
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
+    "API_VERSION",
     "COUNTERS",
     "SHARES",
     "STAGES",
@@ -92,13 +101,16 @@ __all__ = [
     "Pass",
     "PassContext",
     "PassOrderError",
+    "PluginDeprecationWarning",
     "PluginError",
     "PluginHookError",
     "PluginInfo",
     "PluginLoadError",
+    "PluginVersionError",
     "PluginWarning",
     "Plugins",
     "Preferences",
+    "PreparingCodegen",
     "Share",
     "Stage",
     "Target",
@@ -107,6 +119,7 @@ __all__ = [
     "TemplateSpec",
     "Uncacheable",
     "UnknownHookError",
+    "UnknownPluginError",
     "Vetoes",
     "Weighed",
     "__version__",
@@ -114,6 +127,17 @@ __all__ = [
     "make_plugins",
     "unknown_target",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What is deprecated among the names above, for as long as it works."""
+    row = deprecations.find("name", name)
+    if row is None or not row.works():
+        because = f": {row.instead}" if row is not None else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{because}")
+    deprecations.warn_of("name", name)
+    return globals()[row.new]
+
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _marker = pluggy.HookimplMarker("litz")

@@ -11,6 +11,8 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from litz_plugins.raised import raised_at
+
 __all__ = [
     "DuplicatePluginError",
     "DuplicateRegistrationError",
@@ -20,9 +22,12 @@ __all__ = [
     "PluginError",
     "PluginHookError",
     "PluginLoadError",
+    "PluginVersionError",
     "PluginWarning",
     "UnknownHookError",
+    "UnknownPluginError",
     "describe",
+    "go_on_without",
     "nearest",
 ]
 
@@ -45,18 +50,19 @@ class LitzError(Exception):
         super().__init__(self._message())
 
     def set_origin(self, origin: str) -> None:
-        """Add to the message what in the user's model the error is about."""
+        """Adds to the message which part of the user's model the error is about."""
         self.origin = origin
         self.args = (self._message(),)
 
     def set_reproduction(self, command: str) -> None:
-        """Add the command that shows the error again to the message."""
+        """Adds to the message the command that shows the error again."""
         self.reproduce = command
         # In the message and not a note: dynamo passes on nothing but the message.
         self.args = (self._message(),)
 
-    def _message(self) -> str:
-        parts = (("from", self.origin), ("where", self.where), ("to do", self.todo), ("reproduce", self.reproduce))
+    def _message(self, todo: str | None = None) -> str:
+        todo = self.todo if todo is None else todo
+        parts = (("from", self.origin), ("where", self.where), ("to do", todo), ("reproduce", self.reproduce))
         return "\n".join([self.what, *(f"  {name}: {text}" for name, text in parts if text)])
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -77,11 +83,20 @@ class PluginWarning(UserWarning):
 
 
 class PluginError(LitzError):
-    """Base of the errors that a plugin is to blame for. ``plugin`` is its name."""
+    """Base of the errors that a plugin is to blame for. ``plugin`` is its name.
 
-    def __init__(self, plugin: str, what: str, *, where: str = "", todo: str = "") -> None:
+    todo: what to do about the fault. without: how to go on without the plugin; the message has both, in ``todo``.
+    """
+
+    def __init__(self, plugin: str, what: str, *, where: str = "", todo: str = "", without: str = "") -> None:
         self.plugin = plugin
-        super().__init__(what, where=where, todo=todo)
+        self.repair = todo
+        super().__init__(what, where=where, todo="; ".join(filter(None, (todo, without))))
+
+    @property
+    def warning(self) -> str:
+        """The message for who goes on without the plugin already: how to do that is left out."""
+        return self._message(self.repair)
 
 
 class PluginLoadError(PluginError):
@@ -95,7 +110,24 @@ class PluginLoadError(PluginError):
             plugin,
             f"plugin {plugin!r} could not be loaded: {self.cause}",
             where=f"{dist}" + (f", entry point {entry_point}" if entry_point else ""),
-            todo=f"repair or uninstall {dist}, or go on without it: LITZ_DISABLE_PLUGINS={plugin}",
+            todo=f"repair or uninstall {dist}",
+            without=go_on_without(plugin),
+        )
+
+
+class PluginVersionError(PluginError):
+    """A plugin's dist asks for another version of litz-plugins. needs: a specifier (">=1.4"); has: the version here."""
+
+    def __init__(self, plugin: str, dist: str, needs: str, has: str) -> None:
+        self.dist = dist
+        self.needs = needs
+        self.has = has
+        super().__init__(
+            plugin,
+            f"plugin {plugin!r} needs litz-plugins {needs}, has {has}",
+            where=dist,
+            todo=f"pip install 'litz-plugins{needs}', with litz and its dists of that version",
+            without=go_on_without(plugin),
         )
 
 
@@ -111,19 +143,38 @@ class DuplicatePluginError(PluginError):
         )
 
 
-class UnknownHookError(PluginError):
-    """A function is marked as a hook that litz does not have. ``suggestion`` is the nearest name, or ''."""
+class UnknownPluginError(PluginError):
+    """A name in LITZ_DISABLE_PLUGINS, or in the option `disable_plugins`, that no plugin has. ``suggestion`` is the
+    nearest name, or ''."""
 
-    def __init__(self, plugin: str, hook: str, known: Iterable[str], *, dist: str = "") -> None:
+    def __init__(self, plugin: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        self.suggestion = nearest(plugin, names)
+        hint = f"did you mean {self.suggestion!r}? " if self.suggestion else ""
+        super().__init__(
+            plugin,
+            f"there is no plugin {plugin!r} to leave out",
+            where="LITZ_DISABLE_PLUGINS or disable_plugins",
+            todo=f"{hint}plugins are {', '.join(names)}",
+        )
+
+
+class UnknownHookError(PluginError):
+    """A function is marked as a hook that litz does not have. ``suggestion`` is the nearest name, or ''; ``gone`` says
+    what took the place of a hook that litz had once."""
+
+    def __init__(self, plugin: str, hook: str, known: Iterable[str], *, dist: str = "", gone: str = "") -> None:
         self.hook = hook
         self.dist = dist
+        self.gone = gone
         self.suggestion = nearest(hook, known)
         hint = f"did you mean {self.suggestion!r}? " if self.suggestion else ""
         super().__init__(
             plugin,
-            f"plugin {plugin!r} implements the hook {hook!r}, which litz does not have",
+            f"plugin {plugin!r} implements the hook {hook!r}, which litz does not have" + (f": {gone}" if gone else ""),
             where=dist,
-            todo=f"{hint}`litz_plugins.hookspecs` lists every hook; to go on without it: LITZ_DISABLE_PLUGINS={plugin}",
+            todo=f"{hint}`litz_plugins.hookspecs` lists every hook",
+            without=go_on_without(plugin),
         )
 
 
@@ -138,32 +189,48 @@ class HookSignatureError(PluginError):
             plugin,
             f"plugin {plugin!r}: {hook} {problem}",
             where=dist,
-            todo=(f"write it as {spec} (parameters may be left out); " if spec else "")
-            + f"to go on without it: LITZ_DISABLE_PLUGINS={plugin}",
+            todo=f"write it as {spec} (parameters may be left out)" if spec else "",
+            without=go_on_without(plugin),
         )
 
 
 class PluginHookError(PluginError):
     """A plugin's hook or pass raised, or returned what its spec does not allow, in the middle of a compile.
 
-    builtin: it is one of core's own.
+    hook: what of the plugin's was called ("litz_register_passes", "pass 'fuse' (program stage)"). builtin: it is one of
+    core's own. node: of the graph that it was called for, '' where it was for none. inputs_whole: what a call at run
+    time was given is as it was, so that the graph may run anew on it. raised: where in the plugin's code
+    ("litz_gentle/ops.py:41, in lower_gelu"), '' where litz refused what it returned. package: of the plugin's code.
     """
 
     def __init__(
-        self, plugin: str, hook: str, cause: BaseException | str, *, dist: str = "", builtin: bool = False
+        self,
+        plugin: str,
+        hook: str,
+        cause: BaseException | str,
+        *,
+        dist: str = "",
+        builtin: bool = False,
+        node: str = "",
+        inputs_whole: bool = True,
+        package: str = "",
     ) -> None:
         self.hook = hook
+        self.inputs_whole = inputs_whole
         self.cause = describe(cause)
         self.dist = dist
         self.builtin = builtin
+        self.node = node
+        self.raised = "" if builtin else raised_at(cause, package)
         if builtin:
             todo = "this is a bug in litz; please report it. To go on without litz: options={'fallback': 'eager'}"
+            without = ""
         else:
-            todo = (
-                f"report it to the plugin's authors; to go on without it: LITZ_DISABLE_PLUGINS={plugin}, or "
-                "options={'on_plugin_error': 'disable'}"
-            )
-        super().__init__(plugin, f"plugin {plugin!r} failed in {hook}: {self.cause}", where=dist, todo=todo)
+            todo = "report it to the plugin's authors"
+            without = f"{go_on_without(plugin)}, or options={{'on_plugin_error': 'disable'}}"
+        parts = (dist, f"node {node}" if node else "", f"raised in {self.raised}" if self.raised else "")
+        what, where = f"plugin {plugin!r} failed in {hook}: {self.cause}", ", ".join(filter(None, parts))
+        super().__init__(plugin, what, where=where, todo=todo, without=without)
 
 
 class PassOrderError(LitzError):
@@ -196,15 +263,21 @@ class DuplicateRegistrationError(LitzError):
         super().__init__(what, todo=f"leave one of them out, e.g. LITZ_DISABLE_PLUGINS={second}")
 
 
+def go_on_without(plugin: str) -> str:
+    """Returns what to do to go on without a plugin, as messages end."""
+    return f"to go on without it: LITZ_DISABLE_PLUGINS={plugin}"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The one of ``known`` that is spelt most like ``name``, or '' when none is near."""
+    """Returns the one of ``known`` that is spelt most like ``name``, or '' when none is near."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return matches[0] if matches else ""
 
 
 def describe(cause: BaseException | str) -> str:
-    """An exception as "Type: message", or only its type when it has no message; a string as it is."""
+    """An exception as "Type: message", or only its type when it has no message; a string as it is. Of a LitzError the
+    first sentence: what to do about it is for who reads it alone."""
     if isinstance(cause, str):
         return cause
-    text = str(cause).strip()
+    text = (cause.what if isinstance(cause, LitzError) else str(cause)).strip()
     return f"{type(cause).__name__}: {text}" if text else type(cause).__name__

@@ -4,12 +4,17 @@ Rules for all of them:
 
 - Functions are called by parameter name, and may leave out parameters that they do not need. litz may add parameters in
   a later version and never renames one. A parameter with a default value is an error: pluggy would not fill it in.
-- Arguments are read only. Return data; change nothing in place.
+- Arguments are read only. Return data; change nothing in place: what is changed is found, put back, and a failure.
 - Plugins are asked in the order of their names, core's built-in plugins last. ``@hookimpl(tryfirst=True)`` and
   ``trylast=True`` move a plugin to the front or the back; wrappers are not supported, since each result has one author.
-- A hook that raises stops the compile with an error that names plugin and hook, or, with
-  ``on_plugin_error="disable"``, leaves that plugin out from then on and warns once.
+- A hook that raises, does not end (option ``plugin_seconds``) or returns what it must not stops the compile with an
+  error that names plugin and hook. With ``on_plugin_error="disable"`` that plugin is left out for the rest of the
+  process, the compile begins anew without it, and one warning says so.
 - Never touch the process outside litz: no global settings of torch, no environment, no threads left running.
+
+How often: `litz_plugins.calls` says what a compile, a graph and a look-up are, and has the counts as a table, which
+tests hold the compiler to. What a plugin registers is asked for at most once a compile, and not at all where the graph
+cache has everything.
 """
 
 from __future__ import annotations
@@ -59,7 +64,7 @@ def hookspec_first(function: _F) -> _F:
 def litz_register_options() -> Sequence[OptionSpec] | None:
     """The plugin's options. Since 0.1.
 
-    Called: once when options are first needed, before any other hook; the result is kept for the process.
+    Called: once a compile, before any other hook; and by commands that show or check options.
     Combined: concatenated; each name gets the plugin's name in front ("autotune" + "seconds" = "autotune.seconds"), so
     that two plugins cannot clash. A name given twice by one plugin is an error.
 
@@ -71,7 +76,7 @@ def litz_register_options() -> Sequence[OptionSpec] | None:
 def litz_register_decompositions() -> Mapping[OpOverload, Callable[..., Any] | None] | None:
     """Ops to be rewritten into simpler ops while the graph is traced, and where a graph pass puts them in. Since 0.1.
 
-    Called: once a compile, before capture, and once a graph that has new ops after its graph passes.
+    Called: at most once a compile, when the first graph is captured.
     Combined: merged by op overload. A plugin's decomposition replaces core's; two plugins for one op is an error that
     names both.
 
@@ -84,7 +89,7 @@ def litz_register_decompositions() -> Mapping[OpOverload, Callable[..., Any] | N
 def litz_register_lowerings() -> Mapping[OpOverload, Callable[..., Any]] | None:
     """How ops become IR. Since 0.1.
 
-    Called: once a compile, before lowering.
+    Called: at most once a compile, after the graph passes of the first graph.
     Combined: merged by op. A plugin's lowering replaces core's; two plugins for one op is an error that names both.
 
     Returns: overload, or higher-order op, -> a function as `litz.lower` documents it: it is handed the lowering context
@@ -97,7 +102,7 @@ def litz_register_lowerings() -> Mapping[OpOverload, Callable[..., Any]] | None:
 def litz_register_passes(options: OptionsView) -> Sequence[Pass] | None:
     """Passes over the Graph, the Program or the Schedule. Since 0.1.
 
-    Called: once a compile.
+    Called: at most once a compile, before the graph passes; also by `litz plugins`, which lists them.
     Combined: concatenated, then sorted by ``after`` and ``before`` of each stage; what these leave open is decided by
     core first, then plugins by name. A cycle, or one name used twice, is an error that names the passes and plugins.
 
@@ -110,7 +115,7 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass] | None:
 def litz_register_templates(options: OptionsView) -> Sequence[TemplateSpec] | None:
     """Kernel templates for contractions (matmul, convolution, attention). Since 0.1.
 
-    Called: once a compile.
+    Called: at most once a compile, after the program passes, also for a graph without contractions.
     Combined: concatenated; every template is a candidate beside the library call. One name used twice is an error.
 
     options: this compile's options.
@@ -122,7 +127,7 @@ def litz_register_templates(options: OptionsView) -> Sequence[TemplateSpec] | No
 def litz_register_layout_needs() -> Mapping[OpOverload, LayoutNeed | Mapping[str, LayoutNeed]] | None:
     """How library calls take their tensors: "any" strides, those of the trace ("traced"), or "contiguous". Since 0.1.
 
-    Called: once a compile, before layouts are chosen.
+    Called: at most once a compile, before layouts are chosen.
     Combined: merged by op overload. A plugin's row replaces core's; two plugins for one op is an error that names both.
 
     Returns: overload -> what all its tensor arguments need, or the name of an argument -> what that one needs ("any"
@@ -136,9 +141,9 @@ def litz_register_layout_needs() -> Mapping[OpOverload, LayoutNeed | Mapping[str
 def litz_register_targets(options: OptionsView) -> Sequence[TargetSpec] | None:
     """Types of devices: how to describe one as a `Target`, and what generates its code. Since 0.1.
 
-    Called: once a compile.
-    Combined: by type of device. A plugin's target replaces core's for that type; two plugins for one type is an error
-    that names both.
+    Called: at most once a compile, when the first target is asked for: for the graph cache's key, or by the first pass.
+    Combined: merged by type of device. A plugin's target replaces core's for that type; two plugins for one type is an
+    error that names both.
 
     options: this compile's options.
     Returns: targets. None or empty: nothing to add.
@@ -149,8 +154,8 @@ def litz_register_targets(options: OptionsView) -> Sequence[TargetSpec] | None:
 def litz_register_commands() -> Mapping[str, Any] | None:
     """Commands of `litz` on the command line. Since 0.1.
 
-    Called: when `litz` is given a command that is not core's, or asked for help. Import what a command needs inside of
-    it: this hook should be quick.
+    Called: at most once a command line: when `litz` is given a command that is not core's, or asked for help. Import
+    what a command needs inside of it: this hook should be quick.
     Combined: merged by name. A command of core's cannot be replaced; two plugins for one name is an error.
 
     Returns: the name as it is typed ("estimate-collective") -> a `click.Command`. None or empty: no commands.
@@ -166,10 +171,11 @@ def litz_estimate_runtime(
 ) -> Estimate | None:
     """How long an operation runs on a device. Since 0.1.
 
-    Called: for each step of a schedule, and for loops that might be fused, split or inlined, which is thousands of
-    times a compile: be quick (microseconds, no synchronizing, no kernels started), and depend on nothing but the
-    arguments and what was read when the plugin was loaded. An answer about a loop goes for all loops of its structure:
-    the same but for names. For a collective, depend only on what every rank shares, since every rank must decide alike.
+    Called: at least once a step of each finished schedule; also for each contraction and what may replace it, and once
+    for each structure of loop that might be fused, split or inlined (a structure is all of a loop but names).
+    Be quick (microseconds, no synchronizing, no kernels started), and depend on nothing but the arguments and what was
+    read when the plugin was loaded. For a collective, depend only on what every rank shares, since every rank must
+    decide alike.
     Combined: the first result that is not None. Core answers last, for every operation it knows. What a plugin says of
     a loop decides what is fused, split and inlined; the decision names the plugin. Say of a fused loop as much as of
     its parts: the two are compared.
@@ -187,8 +193,8 @@ def litz_estimate_runtime(
 def litz_select_choice(choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
     """Which candidate runs a contraction. Since 0.1.
 
-    Called: once per contraction of a kind that a template is registered for, even where no template offers anything;
-    the place where autotuning measures.
+    Called: once a contraction of a kind that a template is registered for, even where no template offers anything; the
+    place where autotuning measures.
     Combined: the first result that is not None. Core answers last, with the lowest estimate that is surely faster than
     the library call.
 
@@ -202,7 +208,7 @@ def litz_select_choice(choices: Sequence[Choice], context: ChoiceContext) -> Cho
 def litz_select_layout(graph: Graph, options: OptionsView, needs: Any, target_of: TargetOf) -> LayoutPlan | None:
     """Memory layouts for a graph's tensors, such as channels last for convolutions. Since 0.1.
 
-    Called: once a compile, after the graph passes and before lowering.
+    Called: once a graph, after the graph passes and before lowering.
     Combined: the first result that is not None.
 
     graph: the captured graph. options: this compile's options. needs: called as ``needs(node, argument)`` with two FX
@@ -233,8 +239,8 @@ def litz_tune(tuning: Any) -> Any:
 def litz_cache_fingerprint(options: OptionsView) -> str | Uncacheable | None:
     """What else a plugin's results hang on: a part of the keys of the graph cache. Since 0.1.
 
-    Called: once a compile, before the graph cache is looked into, of plugins with hooks that may change what a graph
-    becomes. Combined: by plugin; a key has all of them.
+    Called: once a look-up into the graph cache: one before the trace where that may be saved, and one for each graph.
+    Not where the cache is off. Combined: by plugin; a key has all of them.
 
     Always in a key without this hook: the versions of the plugin's dist and of torch, the plugin's source files, the
     values of all options, and the devices' targets. Answer for what is beyond: the content of a file that an option
@@ -255,7 +261,7 @@ def litz_cache_fingerprint(options: OptionsView) -> str | Uncacheable | None:
 def litz_compile_started(graph: Graph, options: OptionsView) -> None:
     """A graph was captured and is about to be compiled (not called when it comes from the cache). Since 0.1.
 
-    Called: once a compile. Combined: every plugin is told; what it returns is ignored.
+    Called: once a graph that is compiled. Combined: every plugin is told; what it returns is ignored.
 
     graph: the captured graph. options: this compile's options.
     """
@@ -265,7 +271,8 @@ def litz_compile_started(graph: Graph, options: OptionsView) -> None:
 def litz_pass_finished(pass_: Pass, before: Noun, after: Noun, seconds: float) -> None:
     """A pass has run. Since 0.1.
 
-    Called: once per pass and compile. Combined: every plugin is told; what it returns is ignored.
+    Called: once a pass that ran, on each noun: again for each case of the option `sizes`, and for each variant that
+    max-autotune makes of a graph. Combined: every plugin is told; what it returns is ignored.
 
     pass_: the pass, with its stage and plugin. before, after: its argument and its result (the same object if nothing
     changed). seconds: wall time of the pass, in seconds.
@@ -276,7 +283,8 @@ def litz_pass_finished(pass_: Pass, before: Noun, after: Noun, seconds: float) -
 def litz_compile_finished(report: Report) -> None:
     """A graph is compiled, or was fetched from the cache. Since 0.1.
 
-    Called: once a compile. Combined: every plugin is told; what it returns is ignored.
+    Called: once a graph, those from the graph cache included.
+    Combined: every plugin is told; what it returns is ignored.
 
     report: the compile's report: kernels, decisions, costs, times.
     """

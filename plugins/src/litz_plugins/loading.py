@@ -11,7 +11,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from litz_plugins.errors import DuplicatePluginError, PluginError, PluginLoadError
+from litz_plugins import quarantine
+from litz_plugins.errors import DuplicatePluginError, PluginError, PluginLoadError, PluginVersionError
+from litz_plugins.versions import VERSION, unmet
 
 ENTRY_POINT_GROUP = "litz"
 
@@ -22,7 +24,9 @@ Status = Literal["builtin", "external", "blocked", "failed"]
 class Source:
     """Where a plugin comes from. obj: the module or object with the hooks, None if it was blocked or failed.
 
-    dist, version: of the distribution that offers it, '' for a plugin that was passed in. error: why it failed.
+    dist, version: of the distribution that offers it, '' for a plugin that was passed in. error: why it failed. tried:
+    it failed earlier in this process, and was not imported again. target: what the entry point names
+    ("litz_gentle:plugin"), '' without one.
     """
 
     name: str
@@ -31,28 +35,32 @@ class Source:
     dist: str = ""
     version: str = ""
     error: PluginError | None = None
+    tried: bool = False
+    target: str = ""
 
     @property
     def origin(self) -> str:
-        """For messages: "litz-autotune 0.1.0", "built into litz", or "passed in by the caller"."""
+        """Returns where the plugin comes from, for messages: "litz-autotune 0.1.0", "built into litz", or "passed in by
+        the caller"."""
         if self.dist:
             return f"{self.dist} {self.version}".strip()
         return "built into litz" if self.status == "builtin" else "passed in by the caller"
 
 
 def installed_entry_points() -> list[importlib.metadata.EntryPoint]:
-    """The entry points of group "litz" of every installed dist."""
+    """Returns the entry points of group "litz" of every installed dist."""
     return list(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
 
 
 def load_entry_points(
-    entry_points: Iterable[importlib.metadata.EntryPoint], disable: Collection[str] = ()
+    entry_points: Iterable[importlib.metadata.EntryPoint], disable: Collection[str] = (), quarantined: bool = False
 ) -> list[Source]:
     """Import what the entry points name, sorted by name.
 
-    A plugin whose import fails has status "failed" and its PluginLoadError; the caller decides whether to raise. A name
-    in ``disable`` is not imported at all. Errors: DuplicatePluginError, when two dists share a name that is not
-    disabled.
+    A plugin whose import fails has status "failed" and its PluginLoadError. A plugin whose dist asks for another
+    version of litz-plugins is not imported, and has status "failed" and a PluginVersionError. The caller decides
+    whether to raise. A name in ``disable`` is not imported at all; nor, if ``quarantined``, what failed earlier in this
+    process. Errors: DuplicatePluginError, when two dists share a name that is not disabled.
     """
     by_name: dict[str, dict[tuple[str, str], importlib.metadata.EntryPoint]] = defaultdict(dict)
     for entry_point in entry_points:
@@ -70,18 +78,27 @@ def load_entry_points(
                 name, sorted(f"{_dist_name(e)} {_dist_version(e)} ({e.value})" for e in candidates.values())
             )
         else:
-            sources.append(_load(entry_point, dist, version))
+            sources.append(_load(entry_point, dist, version, quarantined))
     return sources
 
 
-def _load(entry_point: importlib.metadata.EntryPoint, dist: str, version: str) -> Source:
+def _load(entry_point: importlib.metadata.EntryPoint, dist: str, version: str, quarantined: bool) -> Source:
+    known = quarantine.entry_reason(dist, version, entry_point.value) if quarantined else None
+    if known is not None:
+        return Source(entry_point.name, None, "failed", dist, version, known, tried=True)
+    needs = unmet(entry_point.dist, VERSION)
+    if needs:
+        version_error = PluginVersionError(entry_point.name, f"{dist} {version}".strip(), needs, VERSION)
+        return Source(entry_point.name, None, "failed", dist, version, version_error)
     try:
         obj = entry_point.load()
     except (Exception, SystemExit) as cause:  # a module that exits on import must not take the process along
         error = PluginLoadError(entry_point.name, f"{dist} {version}".strip(), cause, entry_point=entry_point.value)
         error.__cause__ = cause
+        if quarantined:
+            quarantine.add_entry(dist, version, entry_point.value, error)
         return Source(entry_point.name, None, "failed", dist, version, error)
-    return Source(entry_point.name, obj, "external", dist, version)
+    return Source(entry_point.name, obj, "external", dist, version, target=entry_point.value)
 
 
 def _dist_name(entry_point: importlib.metadata.EntryPoint) -> str:

@@ -1,41 +1,32 @@
 """The plugin manager: in, built-in plugins and entry points; out, `Plugins`, with one typed method per hook.
 
-There is no global manager. `make_plugins` gives one and whoever compiles passes it on; tests make their own.
-
-pluggy keeps the registry and the calling order. Hook functions are called one by one from here rather than through
-pluggy's multicall, so that whatever goes wrong is known to be one plugin's, and so that a hook that runs thousands of
-times a compile costs one Python call per plugin that has it.
+There is no global manager. `make_plugins` gives one and whoever compiles passes it on; tests make their own. How
+plugins are called, and what becomes of one that fails, is `litz_plugins.roster`'s.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-import pluggy
-
-from litz_plugins import hookspecs
+from litz_plugins import strict
+from litz_plugins.blame import Call
 from litz_plugins.errors import (
-    DuplicatePluginError,
     DuplicateRegistrationError,
-    LitzError,
     PassOrderError,
     PluginError,
-    PluginHookError,
-    PluginLoadError,
-    PluginWarning,
-    UnknownHookError,
+    UnknownPluginError,
     describe,
 )
 from litz_plugins.loading import Source, Status, installed_entry_points, load_entry_points
 from litz_plugins.nouns import Graph, Noun, Operation, OpOverload, OptionsView, Program, Report
 from litz_plugins.passes import sort_passes
 from litz_plugins.records import (
+    STAGES,
     Ask,
     Choice,
     ChoiceContext,
@@ -54,8 +45,11 @@ from litz_plugins.records import (
     Uncacheable,
     unknown_target,
 )
-from litz_plugins.validate import HOOKS, check_hooks
+from litz_plugins.roster import SECONDS, OnError, Roster
+from litz_plugins.strict import anything, mapping, of_type, sequence_of
+from litz_plugins.unchanged import Snapshot
 from litz_plugins.vetoes import VETOED, Gate
+from litz_plugins.words import CORE_PLUGINS, CORE_VARIABLES, OWN_PLUGINS
 
 T = TypeVar("T")
 
@@ -64,8 +58,6 @@ def _takes_any(node: Any, argument: Any) -> LayoutNeed:
     """What is said of layout needs where nobody knows any."""
     return "any"
 
-
-OnError = Literal["raise", "disable"]
 
 DECIDING = (
     "litz_register_decompositions",
@@ -97,16 +89,6 @@ class PluginInfo:
     error: str = ""
 
 
-@dataclass(frozen=True)
-class _Impl:
-    """One plugin's function for one hook. arguments: the parameters it takes, in order."""
-
-    plugin: str
-    function: Callable[..., Any]
-    arguments: tuple[str, ...]
-    rank: int  # place of its plugin in registration order: built-ins, then the others by name
-
-
 def make_plugins(
     builtins: Sequence[tuple[str, object]] = (),
     *,
@@ -114,237 +96,164 @@ def make_plugins(
     disable: Collection[str] = (),
     entry_points: Iterable[EntryPoint] | None = None,
     on_plugin_error: OnError = "raise",
+    seconds: float = SECONDS,
 ) -> Plugins:
     """Load and check every plugin.
 
     builtins: (name, object) of core's own plugins; asked last. extra: (name, object) of plugins that the caller brings
     along (tests, a notebook); asked first. disable: names to leave out, built-in or not. entry_points: what to load;
     None for the installed ones of group "litz". on_plugin_error: "raise", or "disable" to go on without a plugin that
-    fails, with one PluginWarning.
+    fails, with one PluginWarning; one that failed earlier in the process is left out without being tried. seconds: what
+    one call of a plugin may take, measurements apart; 0 for no limit.
 
     Errors ("raise"): PluginLoadError, UnknownHookError, HookSignatureError. In both modes: DuplicatePluginError, since
-    nobody can say which of the two is meant.
+    nobody can say which of the two is meant; UnknownPluginError for a name in ``disable`` that no plugin has.
     """
-    disabled = frozenset(disable)
+    disabled, quarantined = frozenset(disable), on_plugin_error == "disable"
     points = installed_entry_points() if entry_points is None else entry_points
     sources = [Source(name, obj, "builtin") for name, obj in builtins]
     sources += [Source(name, obj, "external") for name, obj in extra]
-    sources += load_entry_points(points, disabled)
+    sources += load_entry_points(points, disabled, quarantined)
     sources = [replace(s, obj=None, status="blocked") if s.name in disabled else s for s in sources]
-    known = {s.name for s in sources}
-    sources += [Source(name, None, "blocked") for name in sorted(disabled - known)]  # shown in the listing
-    return Plugins(sources, on_plugin_error)
+    known = {*CORE_PLUGINS, *OWN_PLUGINS, *(s.name for s in sources)}
+    for name in sorted(disabled - known):
+        raise UnknownPluginError(name, known)
+    listed = {s.name for s in sources}
+    sources += [
+        Source(name, None, "blocked") for name in sorted(disabled - listed)
+    ]  # not installed: shown all the same
+    return Plugins(sources, on_plugin_error, seconds)
 
 
-class Plugins:
-    """The plugins of one process or test, and the hooks. Make it with `make_plugins`.
+def offer_of(template: str) -> str:
+    """Returns what a call of a template's `make_choices` is called in errors, and for watchers (`Called.what`)."""
+    return f"make_choices of template {template!r}"
 
-    Not safe for use by several threads while plugins may still be disabled; reading hooks concurrently is.
-    """
 
-    def __init__(self, sources: Sequence[Source], on_plugin_error: OnError = "raise") -> None:
-        self._on_error = on_plugin_error
-        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
-        self._manager.add_hookspecs(hookspecs)
-        self._sources: dict[str, Source] = {}
-        self._hooks: dict[str, tuple[str, ...]] = {}
-        self._impls: dict[str, tuple[_Impl, ...]] = {}
-        self._option_specs: dict[str, tuple[OptionSpec, ...]] | None = None
-        for source in sources:
-            self._admit(source)
-        self._register()
+class Plugins(Roster):
+    """The plugins of one process or test, and the hooks. Make it with `make_plugins`."""
 
-    # ------------------------------------------------------------------------------------------------------- loading
+    def _rules(
+        self, hook: str, kind: str, check: Callable[[Any], Mapping[Any, Any]], passes: tuple[type[BaseException], ...]
+    ) -> dict[OpOverload, Callable[..., Any]]:
+        """Op -> function of the plugin that registers one, whose failures name the plugin."""
+        merged = self._joined(hook, lambda: self._merge(f"{kind} of", self._registered_rules(hook, check)))
 
-    def _admit(self, source: Source) -> None:
-        other = self._sources.get(source.name)
-        if other is not None and "blocked" not in (other.status, source.status):
-            raise DuplicatePluginError(source.name, [other.origin, source.origin])
-        error = source.error
-        if source.obj is not None:
-            try:
-                if self._manager.get_name(source.obj) is not None or any(
-                    s.obj is source.obj for s in self._sources.values()
-                ):
-                    raise PluginLoadError(source.name, source.origin, "the same object is already another plugin")
-                self._hooks[source.name] = check_hooks(self._manager, source.name, source.obj, source.origin)
-            except PluginError as caught:
-                error = caught
-        if error is not None:
-            if self._on_error == "raise" or source.status == "builtin":
-                raise error
-            self._warn(error)
-            source = replace(source, obj=None, status="failed", error=error)
-        self._sources[source.name] = source
+        def rule(op: Any, plugin: str, function: Any) -> Any:
+            return None if function is None else self.blamed(plugin, f"{kind} of {op}", function, passes)
 
-    def _register(self) -> None:
-        # pluggy calls the plugin that was registered last first. Registering backwards makes the calling order: plugins
-        # passed in, then by name, then core's own in the order given.
-        loaded = [s for s in self._sources.values() if s.obj is not None]
-        order = [s for s in loaded if s.status != "builtin"] + [s for s in loaded if s.status == "builtin"]
-        for source in reversed(order):
-            self._manager.register(source.obj, name=source.name)
-        try:
-            self._manager.check_pending()
-        except pluggy.PluginValidationError as cause:  # nothing gets here that check_hooks lets through
-            name = self._manager.get_name(cause.plugin) or "?"
-            raise UnknownHookError(name, str(cause), HOOKS) from cause
-
-    def _warn(self, error: LitzError) -> None:
-        warnings.warn(f"litz goes on without a plugin: {error}", PluginWarning, stacklevel=3)
-
-    # ------------------------------------------------------------------------------------------------------- calling
-
-    def _implementations(self, hook: str) -> tuple[_Impl, ...]:
-        """The functions of a hook in calling order."""
-        impls = self._impls.get(hook)
-        if impls is None:
-            ranks = {name: i for i, name in enumerate(self._rank_order())}
-            found = reversed(getattr(self._manager.hook, hook).get_hookimpls())
-            impls = tuple(_Impl(i.plugin_name, i.function, tuple(i.argnames), ranks[i.plugin_name]) for i in found)
-            self._impls[hook] = impls
-        return impls
-
-    def _rank_order(self) -> list[str]:
-        builtin = [s.name for s in self._sources.values() if s.status == "builtin"]
-        return builtin + [s.name for s in self._sources.values() if s.status != "builtin"]
-
-    def _each(
-        self, hook: str, arguments: Mapping[str, Any], check: Callable[[Any], T], *, by_rank: bool = False
-    ) -> list[tuple[str, T]]:
-        """(plugin, checked result) of every plugin that has the hook and returns something."""
-        impls = self._implementations(hook)
-        results = []
-        for impl in sorted(impls, key=lambda i: i.rank) if by_rank else impls:
-            try:
-                result = impl.function(*[arguments[name] for name in impl.arguments])
-                if result is not None:
-                    results.append((impl.plugin, check(result)))
-            except Exception as cause:
-                self._failed(impl.plugin, hook, cause)
-        return results
-
-    def _first(
-        self, hook: str, arguments: Mapping[str, Any], check: Callable[[Any], T], builtin: bool = True
-    ) -> tuple[str, T] | None:
-        """(plugin, checked result) of the first plugin whose result is not None. builtin: built-in ones too."""
-        for impl in self._implementations(hook):
-            if not builtin and self._is_builtin(impl.plugin):
-                continue
-            try:
-                result = impl.function(*[arguments[name] for name in impl.arguments])
-                if result is not None:
-                    return impl.plugin, check(result)
-            except Exception as cause:
-                self._failed(impl.plugin, hook, cause)
-        return None
-
-    def _failed(self, plugin: str, where: str, cause: Exception) -> None:
-        """A plugin raised. Raise an error that names it, or drop the plugin and return."""
-        source = self._sources[plugin]
-        if source.status == "builtin" and isinstance(cause, LitzError):
-            raise cause  # core's own errors already say what happened
-        error = PluginHookError(plugin, where, cause, dist=source.origin, builtin=source.status == "builtin")
-        error.__cause__ = cause
-        if self._on_error == "raise" or source.status == "builtin":
-            raise error
-        if source.status != "failed":
-            self._drop(plugin, error)
-
-    def _drop(self, plugin: str, error: PluginError) -> None:
-        self._warn(error)
-        self._manager.unregister(name=plugin)
-        self._sources[plugin] = replace(self._sources[plugin], status="failed", error=error)
-        self._impls.clear()
-
-    def _merge(
-        self, kind: str, results: Iterable[tuple[str, Mapping[Any, T]]], names: Callable[[Any], str] = str
-    ) -> dict[Any, T]:
-        """Merge mappings by key: plugins replace built-ins, and two of a kind for one key is an error."""
-        merged: dict[Any, T] = {}
-        owners: dict[Any, str] = {}
-        for plugin, mapping in results:
-            for key, value in mapping.items():
-                owner = owners.get(key)
-                if owner is not None and self._is_builtin(owner) == self._is_builtin(plugin):
-                    raise DuplicateRegistrationError(kind, names(key), [owner, plugin])
-                merged[key] = value
-                owners[key] = plugin
-        return merged
-
-    def _is_builtin(self, plugin: str) -> bool:
-        return self._sources[plugin].status == "builtin"
+        return {op: rule(op, plugin, function) for op, (plugin, function) in merged.items()}
 
     # ------------------------------------------------------------------------------------------- hooks: what there is
 
     def options(self) -> dict[str, tuple[OptionSpec, ...]]:
-        """Option specs by plugin, their names with the plugin's in front ("autotune.seconds"). Asked once."""
+        """Option specs by plugin, their names with the plugin's in front ("autotune.seconds"). Asked once. Errors:
+        DuplicateRegistrationError; PluginHookError for two options of one environment variable."""
         if self._option_specs is None:
-            results = self._each("litz_register_options", {}, _sequence_of(OptionSpec), by_rank=True)
-            specs = {}
-            for plugin, given in results:
-                named = tuple(replace(spec, name=f"{plugin}.{spec.name}") for spec in given)
-                names = [spec.name for spec in named]
-                for name in names:
-                    if names.count(name) > 1:
-                        raise DuplicateRegistrationError("option", name, [plugin, plugin])
-                specs[plugin] = named
-            self._option_specs = specs
+            self._option_specs = self._joined("litz_register_options", self._ask_options)
         return {plugin: specs for plugin, specs in self._option_specs.items() if self._sources[plugin].obj is not None}
+
+    def _ask_options(self) -> dict[str, tuple[OptionSpec, ...]]:
+        specs: dict[str, tuple[OptionSpec, ...]] = {}
+        taken = dict.fromkeys(CORE_VARIABLES, "an option of core's")
+        for plugin, given in self._registered("litz_register_options", sequence_of(OptionSpec)):
+            named = tuple(replace(spec, name=f"{plugin}.{spec.name}") for spec in given)
+            names = [spec.name for spec in named]
+            for name in names:
+                if names.count(name) > 1:
+                    raise DuplicateRegistrationError("option", name, [plugin, plugin])
+            with Call(self, plugin, "litz_register_options", goes_on=True, checks=True) as call:
+                taken |= strict.options(named, taken)
+            if not call.failed:
+                specs[plugin] = named
+        return specs
 
     def option_specs(self) -> tuple[OptionSpec, ...]:
         """All plugins' option specs, names with the plugin's in front, in registration order."""
         return tuple(spec for specs in self.options().values() for spec in specs)
 
     def decompositions(self) -> dict[OpOverload, Callable[..., Any]]:
-        """Op overload -> decomposition. Errors: DuplicateRegistrationError."""
-        results = self._each("litz_register_decompositions", {}, _mapping, by_rank=True)
-        return self._merge("decomposition of", results)
+        """Op overload -> decomposition, None where the op stays whole. Errors: DuplicateRegistrationError."""
+        check = functools.partial(strict.rules, whole=True)
+        return self._rules("litz_register_decompositions", "decomposition", _of_mapping(check), ())
 
     def lowerings(self) -> dict[OpOverload, Callable[..., Any]]:
         """Op overload -> lowering. Errors: DuplicateRegistrationError."""
-        results = self._each("litz_register_lowerings", {}, _mapping, by_rank=True)
-        return self._merge("lowering of", results)
-
-    def lowering_owner(self, op: str) -> str:
-        """Whose lowering of an op ("aten.add.Tensor") is used, to know whom to blame; '' if it is a built-in one."""
-        results = self._each("litz_register_lowerings", {}, _mapping, by_rank=True)
-        owners = (plugin for plugin, rules in results if not self._is_builtin(plugin) and op in map(str, rules))
-        return next(owners, "")
+        # One that raises NotImplementedError leaves its op to a library call.
+        return self._rules("litz_register_lowerings", "lowering", _of_mapping(strict.rules), (NotImplementedError,))
 
     def passes(self, options: OptionsView, stage: Stage | None = None) -> tuple[Pass, ...]:
         """The passes of a stage (all stages if None) in running order, each with its plugin filled in.
 
-        Errors: PassOrderError.
+        Errors: PassOrderError; PluginHookError for an `after` or `before` that is no pass.
         """
-        results = self._each("litz_register_passes", {"options": options}, _sequence_of(Pass), by_rank=True)
-        ordered = sort_passes([replace(p, plugin=plugin) for plugin, passes in results for p in passes])
+        if stage is not None and stage not in STAGES:
+            raise ValueError(f"there is no stage {stage!r}; stages are {', '.join(STAGES)}")
+        ordered = self._joined("litz_register_passes", lambda: self._sorted_passes(options))
         return tuple(p for p in ordered if stage is None or p.stage == stage)
+
+    def _sorted_passes(self, options: OptionsView) -> tuple[Pass, ...]:
+        while True:
+            results, failures = self._registered("litz_register_passes", sequence_of(Pass), options), self.failures
+            given = [replace(p, plugin=plugin) for plugin, passes in results for p in passes]
+            for plugin, passes in results:
+                if not self.is_builtin(plugin):
+                    with Call(self, plugin, "litz_register_passes", goes_on=True, checks=True):
+                        strict.pass_order(passes, given)
+            if failures == self.failures:
+                return sort_passes(given)
 
     def templates(self, options: OptionsView) -> tuple[TemplateSpec, ...]:
         """All kernel templates, each with its plugin filled in. Errors: DuplicateRegistrationError."""
-        results = self._each("litz_register_templates", {"options": options}, _sequence_of(TemplateSpec), by_rank=True)
+        return self._joined("litz_register_templates", lambda: self._owned_templates(options))
+
+    def _owned_templates(self, options: OptionsView) -> tuple[TemplateSpec, ...]:
         owners: dict[str, str] = {}
-        for plugin, specs in results:
+        found = []
+        for plugin, specs in self._registered("litz_register_templates", _templates, options):
             for spec in specs:
                 if spec.name in owners:
                     raise DuplicateRegistrationError("template", spec.name, [owners[spec.name], plugin])
                 owners[spec.name] = plugin
-        return tuple(replace(spec, plugin=plugin) for plugin, specs in results for spec in specs)
+                make = self.blamed(
+                    plugin, offer_of(spec.name), spec.make_choices, check=sequence_of(Choice), handed=self._contraction
+                )
+                found.append(replace(spec, plugin=plugin, make_choices=make))
+        return tuple(found)
+
+    def _contraction(self, operation: Operation, context: ChoiceContext) -> list[Snapshot]:
+        """The nouns that a template is handed."""
+        return self.snapshots([operation, context.program], deep=False)
 
     def layout_needs(self) -> dict[OpOverload, LayoutNeed | Mapping[str, LayoutNeed]]:
         """Op overload -> how it takes its tensors. Errors: DuplicateRegistrationError."""
-        return self._merge("layout needs of", self._each("litz_register_layout_needs", {}, _mapping, by_rank=True))
+        hook, check = "litz_register_layout_needs", _of_mapping(strict.layout_needs)
+        merged = self._joined(hook, lambda: self._merge("layout needs of", self._registered(hook, check)))
+        return {op: row for op, (_, row) in merged.items()}
 
     def targets(self, options: OptionsView) -> dict[str, TargetSpec]:
         """Device type -> target, each with its plugin filled in. Errors: DuplicateRegistrationError."""
-        results = self._each("litz_register_targets", {"options": options}, _sequence_of(TargetSpec), by_rank=True)
-        named = [(plugin, {spec.type: replace(spec, plugin=plugin)}) for plugin, specs in results for spec in specs]
-        return self._merge("target for device", named, repr)
+        hook = "litz_register_targets"
+
+        def merged() -> dict[str, tuple[str, TargetSpec]]:
+            results = self._registered(hook, sequence_of(TargetSpec), options)
+            named = [(plugin, {spec.type: spec}) for plugin, specs in results for spec in specs]
+            return self._merge("target for device", named, repr)
+
+        def owned(plugin: str, spec: TargetSpec) -> TargetSpec:
+            describe = self.blamed(plugin, f"describe of target {spec.type!r}", spec.describe, check=_target)
+            return replace(spec, plugin=plugin, describe=describe)
+
+        return {type_: owned(plugin, spec) for type_, (plugin, spec) in self._joined(hook, merged).items()}
 
     def commands(self) -> dict[str, Any]:
-        """Name -> click command. Errors: DuplicateRegistrationError."""
-        return self._merge("command", self._each("litz_register_commands", {}, _mapping, by_rank=True))
+        """Name -> click command. Errors: DuplicateRegistrationError; PluginHookError for a name of core's."""
+        return {name: command for name, (_, command) in self.commands_by_plugin().items()}
+
+    def commands_by_plugin(self) -> dict[str, tuple[str, Any]]:
+        """As `commands`, each with its plugin."""
+        hook, check = "litz_register_commands", _of_mapping(strict.commands)
+        return self._joined(hook, lambda: self._merge("command", self._registered(hook, check)))
 
     # -------------------------------------------------------------------------------- hooks: what it costs, what to do
 
@@ -360,7 +269,7 @@ class Plugins:
     ) -> tuple[str, Estimate] | None:
         """As `estimate_runtime`, with the name of the plugin that answered."""
         arguments = {"operation": operation, "target": target, "program": program, "options": options}
-        return self._first("litz_estimate_runtime", arguments, _one(Estimate))
+        return self._first("litz_estimate_runtime", arguments, of_type(Estimate))
 
     def asker(self, options: OptionsView) -> Ask | None:
         """What asks the plugins other than the built-in ones how long an operation runs; None if no such plugin has
@@ -368,10 +277,10 @@ class Plugins:
 
         def ask(operation: Operation, target: Target, program: Program) -> tuple[str, Estimate] | None:
             arguments = {"operation": operation, "target": target, "program": program, "options": options}
-            return self._first("litz_estimate_runtime", arguments, _one(Estimate), builtin=False)
+            return self._first("litz_estimate_runtime", arguments, of_type(Estimate), builtin=False)
 
         impls = self._implementations("litz_estimate_runtime")
-        return None if all(self._is_builtin(impl.plugin) for impl in impls) else ask
+        return None if all(impl.builtin for impl in impls) else ask
 
     def select_choice(self, choices: Sequence[Choice], context: ChoiceContext) -> tuple[str, Choice] | None:
         """(plugin, choice) of the first plugin with an opinion; None if nobody has one."""
@@ -394,40 +303,48 @@ class Plugins:
         """(plugin, plan) of the first plugin with an opinion; None if nobody has one. needs, target_of: as the hook
         documents."""
         arguments = {"graph": graph, "options": options, "needs": needs, "target_of": target_of}
-        return self._first("litz_select_layout", arguments, _one(LayoutPlan))
+        return self._first("litz_select_layout", arguments, of_type(LayoutPlan))
 
-    def tune(self, tuning: Any) -> Any:
-        """The variant of a graph that the first plugin with an opinion chooses; None if nobody has one."""
-        found = self._first("litz_tune", {"tuning": tuning}, _anything)
+    def has(self, hook: str) -> bool:
+        """Whether any loaded plugin implements the hook of this name."""
+        return bool(self.answering(hook))
+
+    def tune(self, tuning: Any, check: Callable[[Any], T] = anything) -> T | None:
+        """The variant of a graph that the first plugin with an opinion chooses; None if nobody has one. check: raises
+        for what is no variant."""
+        found = self._first("litz_tune", {"tuning": tuning}, check)
         return None if found is None else found[1]
 
     # ------------------------------------------------------------------------------------------- hooks: what is cached
 
     def deciders(self) -> tuple[Source, ...]:
         """The plugins, other than the built-in ones, that may change what a graph becomes, by name."""
-        names = {impl.plugin for hook in DECIDING for impl in self._implementations(hook)}
+        names = {name for hook in DECIDING for name in self.answering(hook)}
         found = (self._sources[name] for name in sorted(names))
         return tuple(source for source in found if source.status != "builtin")
 
     def cache_fingerprints(self, options: OptionsView) -> dict[str, str | Uncacheable]:
         """What plugins say that their results hang on, by name; those that have the hook and say nothing, with ''."""
-        found: dict[str, str | Uncacheable] = {i.plugin: "" for i in self._implementations("litz_cache_fingerprint")}
+        found: dict[str, str | Uncacheable] = dict.fromkeys(sorted(self.answering("litz_cache_fingerprint")), "")
         return found | dict(self._each("litz_cache_fingerprint", {"options": options}, _fingerprint))
 
     # ------------------------------------------------------------------------------------------------ hooks: observers
 
     def compile_started(self, graph: Graph, options: OptionsView) -> None:
         """Tell every plugin that a graph is about to be compiled."""
-        self._each("litz_compile_started", {"graph": graph, "options": options}, _anything)
+        self._each("litz_compile_started", {"graph": graph, "options": options}, anything)
 
     def pass_finished(self, pass_: Pass, before: Noun, after: Noun, seconds: float) -> None:
         """Tell every plugin that a pass has run, in ``seconds``."""
         arguments = {"pass_": pass_, "before": before, "after": after, "seconds": seconds}
-        self._each("litz_pass_finished", arguments, _anything)
+        self._each("litz_pass_finished", arguments, anything)
+        self._told_of = after
 
     def compile_finished(self, report: Report) -> None:
         """Tell every plugin that a graph is compiled."""
-        self._each("litz_compile_finished", {"report": report}, _anything)
+        self._each("litz_compile_finished", {"report": report}, anything)
+        self._snapshots.clear()
+        self._told_of = None
 
     # ------------------------------------------------------------------------------------------------------- the whole
 
@@ -440,17 +357,23 @@ class Plugins:
         note: Callable[[Decision], None] = lambda decision: None,
         verify: Callable[[Noun], None] | None = None,
         verify_builtin: bool = True,
+        accept: Callable[[str, Noun, Noun], Noun] | None = None,
         passes: Sequence[Pass] | None = None,
         target_of: TargetOf = unknown_target,
         ask: Ask | None = None,
         gate: Gate | None = None,
+        watch: Callable[[Pass, Noun, Noun, float], None] = lambda pass_, before, after, seconds: None,
     ) -> Noun:
         """Run a stage's passes over ``noun`` and return what the last one returns.
 
-        note: takes the decisions that passes record. verify: called with each result; what it raises is blamed on that
-        pass. verify_builtin: the built-in passes' results too. passes: to save asking again, what
+        note: takes the decisions that passes record. verify: called with each result that is another noun; what it
+        raises is blamed on that pass. verify_builtin: the built-in passes' results too. accept: called with a plugin's
+        name, what its pass was given and what it returned, where that is another noun; gives the noun to go on with,
+        and raises for one that promises something else. passes: to save asking
+        again, what
         `passes(options, stage)` returned. target_of, ask: for the
-        passes' context. gate: the decisions that must not be taken, passes among them.
+        passes' context. gate: the decisions that must not be taken, passes among them. watch: told of each
+        pass what the hook `litz_pass_finished` tells plugins.
 
         Errors: PluginHookError naming plugin and pass; PassOrderError.
         """
@@ -463,21 +386,31 @@ class Plugins:
                 continue
             known: dict[str, Any] = {"target_of": target_of, "ask": ask, "gate": gate}
             context = PassContext(options, stage, pass_.name, pass_.plugin, estimate, note, **known)
-            start = time.perf_counter()
-            try:
-                result = pass_.run(noun, context)
-                if result is None:
-                    raise TypeError(f"returned None; a pass returns a {stage}, the one it was given if nothing changed")
-                if verify is not None and (verify_builtin or not self._is_builtin(pass_.plugin)):
+            builtin, result = self.is_builtin(pass_.plugin), noun
+            what, handed = f"pass {pass_.name!r} ({stage} stage)", () if builtin else self.snapshots([noun], deep=True)
+            begun = time.perf_counter()
+            with Call(self, pass_.plugin, what, handed, goes_on=True, seconds=0.0 if builtin else None) as call:
+                result = call.result = pass_.run(noun, context)
+                if type(result) is not type(noun):
+                    problem = f"returned {_article(result)}; a pass of this stage returns a {type(noun).__name__}, the "
+                    raise TypeError(f"{problem}one it was given if nothing changed")
+                if accept is not None and not builtin and result is not noun:
+                    result = call.result = accept(pass_.plugin, noun, result)
+                if verify is not None and (verify_builtin or (not builtin and result is not noun)):
                     verify(result)
-            except Exception as cause:
-                self._failed(pass_.plugin, f"pass {pass_.name!r} ({stage} stage)", cause)
+            if call.failed:
                 continue  # without the plugin: the noun as it was before the pass
-            self.pass_finished(pass_, noun, result, time.perf_counter() - start)
+            seconds = time.perf_counter() - begun
+            self.pass_finished(pass_, noun, result, seconds)
+            watch(pass_, noun, result, seconds)
             if result is not noun:
                 gate.take(pass_.name)
             noun = result
         return noun
+
+    def sources(self) -> tuple[Source, ...]:
+        """Every plugin with where it comes from, blocked and failed ones included."""
+        return tuple(self._sources.values())
 
     def names(self) -> tuple[str, ...]:
         """Names of the plugins that are in use, in registration order."""
@@ -510,12 +443,18 @@ class Plugins:
         faults: dict[str, str] = {}
         for impl in self._implementations("litz_register_passes"):
             try:
-                given = _sequence_of(Pass)(impl.function(*[options for _ in impl.arguments]) or ())
+                given = sequence_of(Pass)(impl.function(*[options for _ in impl.arguments]) or ())
                 passes[impl.plugin] = tuple(replace(p, plugin=impl.plugin) for p in given)
             except Exception as cause:
                 faults[impl.plugin] = describe(cause)
+        everything = [p for given in passes.values() for p in given]
+        for plugin, given in passes.items():
+            try:
+                strict.pass_order(given if not self.is_builtin(plugin) else (), everything)
+            except strict.WrongName as error:
+                faults[plugin] = str(error)
         try:
-            sort_passes([p for given in passes.values() for p in given])
+            sort_passes(everything)
         except PassOrderError as error:
             faults |= dict.fromkeys(error.plugins, error.what)
         return passes, faults
@@ -525,11 +464,9 @@ class Plugins:
         return [s.error for s in self._sources.values() if s.error is not None]
 
 
-# -------------------------------------------------------------------------------------------------- checks of results
-
-
-def _anything(result: Any) -> Any:
-    return result
+def _article(result: Any) -> str:
+    """Returns "None", "a Schedule"."""
+    return "None" if result is None else f"a {type(result).__name__}"
 
 
 def _fingerprint(result: Any) -> str | Uncacheable:
@@ -538,29 +475,16 @@ def _fingerprint(result: Any) -> str | Uncacheable:
     return result
 
 
-def _mapping(result: Any) -> Mapping[Any, Any]:
-    if not isinstance(result, Mapping):
-        raise TypeError(f"returned {type(result).__name__}; a mapping is expected")
-    return result
+def _target(result: Any) -> Target | None:
+    return None if result is None else of_type(Target)(result)
 
 
-@functools.cache
-def _one(kind: type[T]) -> Callable[[Any], T]:
-    def check(result: Any) -> T:
-        if not isinstance(result, kind):
-            raise TypeError(f"returned {type(result).__name__}; {kind.__name__} or None is expected")
-        return result
-
-    return check
+def _templates(result: Any) -> tuple[TemplateSpec, ...]:
+    specs = sequence_of(TemplateSpec)(result)
+    strict.templates(specs)
+    return specs
 
 
-@functools.cache
-def _sequence_of(kind: type[T]) -> Callable[[Any], tuple[T, ...]]:
-    def check(result: Any) -> tuple[T, ...]:
-        items = (result,) if isinstance(result, (str, bytes, kind)) else tuple(result)
-        for item in items:
-            if not isinstance(item, kind) or item is result:
-                raise TypeError(f"returned {type(item).__name__}; a list of {kind.__name__} is expected")
-        return items
-
-    return check
+def _of_mapping(check: Callable[[Mapping[Any, Any]], Mapping[Any, Any]]) -> Callable[[Any], Mapping[Any, Any]]:
+    """A check of a mapping and of what is in it."""
+    return lambda result: check(mapping(result))

@@ -8,24 +8,34 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from litz_plugins.errors import PassOrderError
 from litz_plugins.records import STAGES, Pass
+
+OPTIONAL = "?"
+"""At the end of a pass's name in `after` or `before`: it need not be there, as its plugin may be absent."""
 
 
 def sort_passes(passes: Sequence[Pass]) -> tuple[Pass, ...]:
     """All passes in the order they run: by stage (graph, program, schedule), then topologically within each.
 
-    Names in ``after`` and ``before`` that belong to no pass are ignored (their plugin is absent). Errors:
+    Names in ``after`` and ``before`` that belong to no pass are passed over here; whether they may be absent is
+    `litz_plugins.strict`'s to say, which marks such a name by a "?" at its end. Errors:
     PassOrderError for two passes of one name, for an ``after`` or ``before`` against the order of stages, and for a
     cycle, naming the passes in it and their plugins.
     """
+    passes = [replace(item, after=_plain(item.after), before=_plain(item.before)) for item in passes]
     _check_names(passes)
     _check_stages(passes)
     ordered: list[Pass] = []
     for stage in STAGES:
         ordered += _sort_stage([p for p in passes if p.stage == stage])
     return tuple(ordered)
+
+
+def _plain(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name.removesuffix(OPTIONAL) for name in names)
 
 
 def _check_names(passes: Iterable[Pass]) -> None:
@@ -94,7 +104,7 @@ def _sort_stage(passes: Sequence[Pass]) -> list[Pass]:
 
 
 def _find_cycle(followers: Sequence[set[int]], stuck: set[int]) -> list[int]:
-    """One cycle among the passes that could not be ordered, in running order.
+    """Returns one cycle among the passes that could not be ordered, in running order.
 
     Each of them waits for another of them, so walking backwards must come around.
     """

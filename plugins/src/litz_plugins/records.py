@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -139,17 +139,17 @@ class Target:
 
     @property
     def usual_bandwidth(self) -> float:
-        """Bytes per microsecond that kernels usually reach."""
+        """Returns the bytes per microsecond that kernels usually reach."""
         return self.bandwidth * (1.0 if "bandwidth_gb_s" in self.measured else self.shares["memory"].usual)
 
     @property
     def usual_flops(self) -> float:
-        """FLOPs per microsecond that loops in float32 usually reach. Calibration times contractions: no loop reaches
-        what a measured rate says either."""
+        """Returns the FLOPs per microsecond that loops in float32 usually reach. A measured rate is discounted too, as
+        calibration times contractions, and no loop is as fast as those."""
         return self.vector["fp32"] * self.shares["loop"].usual
 
     def vector_rate(self, kind: str) -> tuple[float, str]:
-        """FLOPs per microsecond of the ordinary units for a kind of dtype, and the name of the figure."""
+        """Returns the FLOPs per microsecond of the ordinary units for a kind of dtype, and the name of that figure."""
         if kind in self.vector:
             return self.vector[kind], f"vector_tflops.{kind}"
         # Integers run at half the fp32 rate (64 of 128 lanes of an SM from Ampere on); 64-bit ones at less, but then
@@ -158,7 +158,7 @@ class Target:
         return (rate / 2 if kind in ("int", "int8") else rate), "vector_tflops.fp32"
 
     def matrix_rate(self, kind: str, use: str = "matmul") -> tuple[float, str]:
-        """FLOPs per microsecond of a contraction in a kind of dtype, and the name of the figure.
+        """Returns the FLOPs per microsecond of a contraction in a kind of dtype, and the name of that figure.
 
         use: "matmul" or "convolution", for which torch allows TF32 separately. A kind that the matrix units lack runs
         on the ordinary ones.
@@ -171,11 +171,11 @@ class Target:
 
 
 TargetOf = Callable[[Any], Target]
-"""The target of a device (a torch.device) in one compile."""
+"""Returns the target of a device (a torch.device) in one compile."""
 
 
 def unknown_target(device: Any) -> Target:
-    """The target of a device that nobody describes: figures that only compare loops."""
+    """Returns a target for a device that nobody describes: its figures serve only to compare loops."""
     return Target(getattr(device, "type", str(device)), getattr(device, "index", None), assumed=True)
 
 
@@ -206,7 +206,8 @@ class Decision:
 
     stage: "graph", "lower", "program", "schedule" or a later one ("codegen", "runtime"). considered: (name,
     microseconds) of each candidate, None where no cost is known. plugin: who decided; "core" for core itself. key: what
-    the option `veto` calls it (`litz_plugins.vetoes`), '' where it cannot be left out alone.
+    the option `veto` calls it (`litz_plugins.vetoes`), '' where it cannot be left out alone. gained_us: by how much it
+    was measured to be faster than what there would be without it, None where nobody measured.
     """
 
     stage: str
@@ -216,6 +217,7 @@ class Decision:
     considered: tuple[tuple[str, float | None], ...] = ()
     plugin: str = "core"
     key: str = ""
+    gained_us: float | None = None
 
     def __str__(self) -> str:
         text = f"{self.subject}: {self.chosen} ({self.reason})"
@@ -233,7 +235,8 @@ class Uncacheable:
 
 
 Ask = Callable[[Operation, "Target", Program], "tuple[str, Estimate] | None"]
-"""What plugins say that an operation takes, and who says so; None where nobody but core knows."""
+"""Returns the time that plugins expect of an operation and the name of the plugin that answered; None where all plugins
+decline."""
 
 
 def _no_estimate(operation: Operation, target: Target, program: Program) -> Estimate | None:
@@ -287,21 +290,23 @@ class PassContext:
         return self.gate.take(self.pass_name, about)
 
     def weigh(self, about: str, pays: bool, without_us: float | None, with_us: float | None) -> tuple[bool, str]:
-        """As `allows`, of a decision whose estimates are known: is it taken, and why, '' for what the estimates say.
+        """Returns whether a decision whose estimates are known is taken, and why; the reason is '' for the estimates.
 
-        pays: what these say. without_us, with_us: what all that it is about is expected to take, in µs. Ask also where
-        it does not pay: what is close is measured under `mode="max-autotune"`, and the option `prefer` names a way.
+        pays: do the estimates favour the decision? without_us, with_us: the expected time (µs) of everything that the
+        decision concerns, if it is not taken and if it is. Ask also where the decision does not pay:
+        `mode="max-autotune"` measures close ones, and the option `prefer` may name a way.
         """
         return self.gate.weigh(self.pass_name, about, pays, without_us, with_us)
 
     @property
     def tries(self) -> bool:
-        """Are ways asked for that the estimates do not choose? Else one need not work out what they would take."""
+        """Do the options `prefer` or `max_autotune` ask for ways that the estimates do not choose? If not, their times
+        need not be worked out."""
         return bool(getattr(self.options, "max_autotune", False) or self.gate.preferences.ways)
 
     def choose(self, about: str, ways: Sequence[tuple[str, float | None]], best: str, without: str) -> tuple[str, str]:
-        """As `weigh`, of a decision with several ways: which, and why. ways: each with its µs. without: of them, what
-        there is if nothing is decided."""
+        """Returns the way of a decision that has several, and why. ways: each with its expected time in µs. without:
+        the way that is taken if nothing is decided, one of `ways`."""
         return self.gate.choose(self.pass_name, about, ways, best, without)
 
     def record(
@@ -313,7 +318,7 @@ class PassContext:
         plugin: str = "",
         about: str = "",
     ) -> None:
-        """Put a decision on record: ``chosen`` for ``subject`` because of ``reason``; considered: (name, us) pairs.
+        """Puts a decision on record: ``chosen`` for ``subject`` because of ``reason``; considered: (name, µs) pairs.
         plugin: who decided, where that is not the pass's own. about: what `allows` was asked about, where it was."""
         key = key_of(self.gate.graph, self.pass_name, about) if about else ""
         self.note(Decision(self.stage, subject, chosen, reason, tuple(considered), plugin or self.plugin, key))
@@ -325,8 +330,8 @@ class Pass:
 
     name: unique among all plugins' passes. stage: which noun ``run`` takes and returns. run: called as
     ``run(noun, context)``; must return a noun of the same kind (the same object if nothing changed) and change nothing
-    in place. after, before: names of passes of any plugin; names that nobody registers are ignored, as a plugin may be
-    absent. plugin: filled in by the manager.
+    in place. after, before: names of passes of the same stage, of any plugin; a name that nobody registers is an error,
+    unless it ends in "?": that pass need not be there, as its plugin may be absent. plugin: filled in by the manager.
     """
 
     name: str
@@ -356,7 +361,8 @@ class OptionSpec:
 
     name: lower-case identifier, without the plugin's name (the manager adds it). type: bool, int, float, str, Path or
     tuple (of strings). default: of that type, or None for "not set". help: one sentence. choices: allowed values, None
-    for any.
+    for any. unit: of an int that is an amount of memory, the bytes that 1 stands for (1 << 20 for MiB); such an option
+    takes sizes like "8GiB" too. 0 for every other option.
     """
 
     name: str
@@ -364,6 +370,7 @@ class OptionSpec:
     default: Any
     help: str
     choices: tuple[Any, ...] | None = None
+    unit: int = 0
 
     def __post_init__(self) -> None:
         if not all(_NAME.fullmatch(part) for part in self.name.split(".")):
@@ -376,12 +383,14 @@ class OptionSpec:
             object.__setattr__(self, "choices", tuple(self.choices))
             if self.default is not None and self.default not in self.choices:
                 raise ValueError(f"option {self.name!r}: the default {self.default!r} is none of its choices")
+        if self.unit and self.type is not int:
+            raise ValueError(f"option {self.name!r}: only an int counts units of memory")
         if not self.help:
             raise ValueError(f"option {self.name!r}: needs a help text")
 
 
 def _is_of(value: object, type_: type[Any]) -> bool:
-    """isinstance, except that True is no int and an int is a float."""
+    """Is the value an instance of the type? True is no int, and an int is a float."""
     if type_ in (int, float) and isinstance(value, bool):
         return False
     if type_ is float:
@@ -440,10 +449,17 @@ class ChoiceContext:
     unsettled: Callable[[str], None] = _no_doubt
 
     def record(
-        self, chosen: str, reason: str, considered: Sequence[tuple[str, float | None]] = (), plugin: str = "core"
+        self,
+        chosen: str,
+        reason: str,
+        considered: Sequence[tuple[str, float | None]] = (),
+        plugin: str = "core",
+        gained_us: float | None = None,
     ) -> None:
-        """Put on record why the operation is done as it is; considered: (name, us) pairs."""
-        self.note(Decision("schedule", self.operation.name, chosen, reason, tuple(considered), plugin))
+        """Put on record why the operation is done as it is; considered: (name, us) pairs. gained_us: as of
+        `Decision`."""
+        about = (self.operation.name, chosen, reason, tuple(considered))
+        self.note(Decision("schedule", *about, plugin, gained_us=gained_us))
 
 
 LayoutNeed = Literal["any", "traced", "contiguous"]
@@ -504,7 +520,7 @@ def _check_order(name: str, order: tuple[int, ...]) -> None:
 
 @dataclass(frozen=True)
 class TemplateSpec:
-    """A kernel template. kinds: the contractions it implements ("mm", "bmm", "addmm", "conv2d", "attention", ...).
+    """A kernel template. kinds: the contractions it implements ("mm", "bmm", "addmm", "convolution", "attention", ...).
 
     make_choices: called as ``make_choices(operation, context)`` once per contraction of one of the kinds; returns the
     candidates (a Choice of kind "template" each), none when the shapes do not suit it.
@@ -521,25 +537,35 @@ class TemplateSpec:
         object.__setattr__(self, "kinds", tuple(self.kinds))
 
 
+SafeForms = Callable[[Collection[str]], Mapping[str, str | None]]
+"""The type of `CodegenContext.safe_forms`."""
+
+
+def _trusted(constructs: Collection[str]) -> Mapping[str, str | None]:
+    """The compiler gets nothing wrong."""
+    return {}
+
+
 @dataclass(frozen=True)
 class CodegenContext:
     """Where a kernel is generated and built: under which options, for which target.
 
     program: the litz.ir.Program of the kernel, for its buffers' layouts and its hints. cache: the on-disk cache
-    (litz.runtime.cache.Cache) for what `Codegen.load` builds. safe_forms: for C++, gives the constructs that the
-    machine's compiler gets wrong, and the form that each is built in instead (None: none is right). The compiler is
-    tested when it is first called.
+    (litz.runtime.cache.Cache) for what `Codegen.load` builds. safe_forms: for C++, takes the constructs of a kernel;
+    returns those of them that the machine's compiler gets wrong, each with the form that it is built in instead (None:
+    no form is right). A kernel may be generated twice: once to learn the constructs of all kernels, which are tested
+    together, and again where the compiler gets one of them wrong.
     """
 
     options: OptionsView
     target: Target
     program: Program = None
     cache: Any = None
-    safe_forms: Callable[[], Mapping[str, str | None]] = dict
+    safe_forms: SafeForms = _trusted
 
 
 COUNTERS = "_counters"
-"""See `KernelSource.arguments`."""
+"""The name of the counters among `KernelSource.arguments`."""
 
 
 @dataclass(frozen=True)
@@ -552,7 +578,7 @@ class KernelSource:
     int); anything else is a size expression, passed as an int. The name `COUNTERS` stands for settings["counters"]
     zeros of type int32 that no other launch touches. Text and settings should name no buffer of the graph, so that
     kernels that differ only in their arguments are built once. suffix: of the file that the text lies in ("py"); the
-    language where it is ''.
+    language where it is ''. plugin: whose template offered it, filled in by core; '' for what a code generator wrote.
     """
 
     name: str
@@ -562,6 +588,7 @@ class KernelSource:
     arguments: tuple[Any, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     suffix: str = ""
+    plugin: str = ""
 
 
 @runtime_checkable
@@ -571,11 +598,14 @@ class Codegen(Protocol):
     One whose `load` asks a context's program for nothing but `hint` says so by an attribute
     ``loads_from_source = True``: graphs with its kernels can be kept in the graph cache, which keeps no programs. The
     arguments of a source that comes from there are the names of buffers, and likely values in place of sizes.
+
+    One whose texts and settings name no buffer, kernel or graph says so by ``names_nothing = True``: of kernels of a
+    graph that differ in such names only, one is generated, and the others are its source with other arguments.
     """
 
     @property
     def language(self) -> str:
-        """What `generate` writes: "triton", "cpp", ..."""
+        """The language that `generate` writes: "triton", "cpp", ..."""
 
     def generate(self, kernel: KernelPlan, context: Any) -> Any:
         """Source of one kernel (a `KernelSource`). Pure: the same kernel gives the same text.
@@ -585,7 +615,7 @@ class Codegen(Protocol):
         """
 
     def load(self, source: Any, context: Any) -> Callable[..., Any]:
-        """Build (or fetch from the cache) and load; returns the function that launches the kernel."""
+        """Builds a kernel (or takes it from the cache) and loads it; returns the function that launches it."""
 
 
 @runtime_checkable
@@ -593,7 +623,16 @@ class JoiningCodegen(Codegen, Protocol):
     """A code generator of a target with the ability "beside"."""
 
     def join(self, sources: Sequence[Any], name: str) -> Any:
-        """One `KernelSource` that does what several do, in one launch."""
+        """Returns one `KernelSource` that does the work of several in one launch."""
+
+
+@runtime_checkable
+class PreparingCodegen(Codegen, Protocol):
+    """A code generator whose builds need something that takes time to start."""
+
+    def prepare(self, options: OptionsView) -> None:
+        """Start it. Called before a graph is compiled that the graph cache could have had and has not, any number of
+        times, and long before `load`: must return at once."""
 
 
 @dataclass(frozen=True)

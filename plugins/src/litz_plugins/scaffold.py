@@ -1,45 +1,69 @@
-"""A plugin project to start from: `scaffold` writes one that works, with a pass, an option, an estimate and tests.
+"""A plugin project to start from: `scaffold` writes one of a kind (a pass, a lowering, ...) that works, with tests.
 
-The templates are text with ``@name@`` (the plugin), ``@dist@`` (its distribution) and ``@package@`` (its module).
+In: a name and a kind. Out: files. The templates are the example dists in `projects/`, a folder for each kind (the
+repository shows them as examples/plugins/): the plugin there is called ``my_KIND``, and the scaffold puts the new name
+wherever that stands. Files that all kinds share are in `project_files/`.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import keyword
 import re
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
-from litz_plugins.errors import LitzError
+from litz_plugins.errors import LitzError, nearest
+from litz_plugins.loading import installed_entry_points
+from litz_plugins.words import CORE_COMMANDS, CORE_PLUGINS, CORE_VARIABLES, OWN_PLUGINS
 
+PROJECTS = Path(__file__).parent / "projects"
+DEFAULT_KIND = "pass"
+
+_SHARED = {"tests.yml": ".github/workflows/tests.yml", "gitignore": ".gitignore"}
+"""Files of `project_files/`, and where they go."""
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
-_TAKEN = ("plugins", "testing")  # litz-plugins and litz-testing are no plugins
+_LONGEST = 60
+_DISTS = {"plugins": "litz-plugins is the plugin API", "testing": "litz-testing is what tests litz"}
+_MADE = re.compile(r"__pycache__|\.pytest_cache|build|dist|.*\.egg-info")
+"""Folders beside a project's own files once somebody has installed or tested the project."""
 
 
 class ScaffoldError(LitzError):
-    """The project cannot be written: the name is unsuitable, or something is there already."""
+    """The project cannot be written: the name is unsuitable or taken, there is no such kind, or something is there."""
 
 
-def scaffold(path: str | Path, name: str) -> list[Path]:
+def kinds() -> dict[str, str]:
+    """The kinds of projects, sorted, each with what its example does."""
+    return {folder.name: _description(folder) for folder in sorted(PROJECTS.iterdir()) if folder.is_dir()}
+
+
+def _description(folder: Path) -> str:
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return str(project["description"]).removeprefix("A plugin of litz: ")
+
+
+def scaffold(path: str | Path, name: str, kind: str = DEFAULT_KIND) -> list[Path]:
     """Write the plugin ``name`` as a new project in the folder ``path``, which must be empty or absent.
 
     name: lower-case letters, digits and underscores (hyphens count as underscores). The distribution is litz-NAME, the
-    package litz_NAME. Returns the files written, sorted. Errors: ScaffoldError.
+    package litz_NAME. kind: one of `kinds()`. Returns the files written, sorted. Errors: ScaffoldError.
     """
-    name = name.replace("-", "_").removeprefix("litz_")
-    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or name in _TAKEN:
+    name = plugin_name(name)
+    check_name(name)
+    known = kinds()
+    if kind not in known:
+        near = nearest(kind, known)
         raise ScaffoldError(
-            f"{name!r} cannot be a plugin's name",
-            todo="use lower-case letters, digits and underscores, as in my_cost_model",
+            f"there is no kind {kind!r} of plugins" + (f"; did you mean {near!r}?" if near else ""),
+            todo=f"name one of {', '.join(known)}",
         )
     root = Path(path)
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise ScaffoldError(f"{root} is there already and not empty", todo="name a new folder")
-    words = {"@name@": name, "@dist@": f"litz-{name.replace('_', '-')}", "@package@": f"litz_{name}"}
-    words["@ENV@"] = f"LITZ_{name.upper()}_LEVEL"
     written = []
-    for where, text in _FILES.items():
-        for word, value in words.items():
-            where, text = where.replace(word, value), text.replace(word, value)
+    for where, text in project_files(kind, name).items():
         file = root / where
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
@@ -47,112 +71,70 @@ def scaffold(path: str | Path, name: str) -> list[Path]:
     return sorted(written)
 
 
-_PYPROJECT = """[build-system]
-requires = ["setuptools>=77", "wheel"]
-build-backend = "setuptools.build_meta"
-
-[project]
-name = "@dist@"
-version = "0.1.0"
-description = "A plugin of litz"
-requires-python = ">=3.11"
-dependencies = ["litz-plugins>=0.1"]
-
-# litz finds the plugin here: the name on the left is what `litz plugins` lists and LITZ_DISABLE_PLUGINS takes.
-[project.entry-points.litz]
-@name@ = "@package@"
-
-[tool.setuptools.packages.find]
-where = ["src"]
-"""
-
-_MODULE = '''"""A plugin of litz: one pass, one option, one cost estimate. Keep what you need.
-
-`litz_plugins.hookspecs` documents every hook, `litz_plugins.records` what they return.
-"""
-
-from __future__ import annotations
-
-from litz_plugins import Estimate, OptionSpec, Pass, hookimpl
-
-LAUNCH_US = 2.5  # an extern's host time, in microseconds; measure your own machine
+def plugin_name(name: str) -> str:
+    """The name of the plugin that a user means by "my-cost", "litz-my-cost" or "my_cost": the last of these."""
+    return name.replace("-", "_").removeprefix("litz_")
 
 
-@hookimpl
-def litz_register_options():
-    """Set with options={"@name@.level": 0}, or @ENV@ in the environment."""
-    return [OptionSpec("level", int, 1, "how much the pass records: 0 nothing, 1 the number of operations")]
+def project_files(kind: str, name: str) -> dict[str, str]:
+    """The text of each file of a new project, by its path in the project."""
+    example = f"my_{kind.replace('-', '_')}"
+    words = {example: name, example.replace("_", "-"): name.replace("_", "-"), example.upper(): name.upper()}
+
+    def renamed(text: str) -> str:
+        for word, new in words.items():
+            text = text.replace(word, new)
+        return text
+
+    folder = PROJECTS / kind
+    texts = {str(file.relative_to(folder)): file.read_text(encoding="utf-8") for file in own_files(folder)}
+    texts |= {
+        where: (PROJECTS.parent / "project_files" / file).read_text(encoding="utf-8") for file, where in _SHARED.items()
+    }
+    return {renamed(where): renamed(text) for where, text in texts.items()}
 
 
-@hookimpl
-def litz_register_passes(options):
-    if options["@name@.level"] == 0:
-        return []
-    return [Pass("@name@_count", "program", count_operations)]
+def own_files(folder: Path) -> Iterator[Path]:
+    """The files of a project in ``folder``, without what an installation or a test run has left there."""
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and not any(_MADE.fullmatch(part) for part in file.relative_to(folder).parts):
+            yield file
 
 
-@hookimpl
-def litz_estimate_runtime(operation, target):
-    """Externs on the CPU that have no arguments take as long as their launch; None leaves the rest to others."""
-    if target.type != "cpu" or not hasattr(operation, "target") or operation.reads:
-        return None
-    return Estimate(LAUNCH_US, 0.5 * LAUNCH_US, 4 * LAUNCH_US, "@name@: launch only")
+def check_name(name: str) -> None:
+    """ScaffoldError unless a new plugin can have the name: core has nothing of that name, nor is anything installed."""
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or len(name) > _LONGEST:
+        raise ScaffoldError(
+            f"{name!r} cannot be a plugin's name",
+            todo=f"use lower-case letters, digits and underscores, {_LONGEST} at most, as in my_cost_model",
+        )
+    why = _litzs(name) or _installed(name)
+    if why:
+        raise ScaffoldError(f"the name {name!r} is taken: {why}", todo="choose another name")
 
 
-def count_operations(program, context):
-    """A pass that changes nothing and puts on record how many operations there are.
-
-    One that changes something returns `dataclasses.replace(program, operations=...)`.
-    """
-    count = len(program.operations)
-    context.record("the program", "counted", f"it has {count} operations")
-    return program
-'''
-
-_TEST = """from types import SimpleNamespace
-
-import @package@
-from litz_plugins.testing import check_plugin, make_test_plugins
-
-
-def test_plugin_is_well_formed():
-    found = check_plugin(@package@, name="@name@")
-    assert found.options == ("@name@.level",)
-    assert found.passes == ("@name@_count",)
+def _litzs(name: str) -> str:
+    """What of litz's own has the name, '' if nothing has."""
+    if name in _DISTS:
+        return _DISTS[name]
+    if name in CORE_PLUGINS:
+        return "core has a plugin of that name"
+    if name in OWN_PLUGINS:
+        return f"litz-{name} is a plugin of litz's own"
+    if name.replace("_", "-") in CORE_COMMANDS:
+        return f"core has the command `litz {name.replace('_', '-')}`"
+    # A plugin's option is the variable LITZ_PLUGIN_OPTION: the option `dir` of a plugin `cache` would be core's own.
+    variable = f"LITZ_{name.upper()}"
+    theirs = next((found for found in CORE_VARIABLES if f"{found}_".startswith(f"{variable}_")), "")
+    return f"core reads the variable {theirs}, which the plugin's options would share" if theirs else ""
 
 
-def test_pass_records_the_count():
-    harness = make_test_plugins(@package@, name="@name@", options={"@name@.level": 2})
-    program = SimpleNamespace(operations=("a", "b"))
-    assert harness.run_passes("program", program) is program
-    assert harness.decisions[0].reason == "it has 2 operations"
-
-
-def test_pass_can_be_switched_off():
-    assert make_test_plugins(@package@, name="@name@", options={"@name@.level": 0}).passes == ()
-
-
-def test_estimate():
-    harness = make_test_plugins(@package@, name="@name@")
-    launch_only = SimpleNamespace(target="rand", reads=())
-    assert harness.estimate(launch_only, "cpu").us == @package@.LAUNCH_US
-    assert harness.estimate(launch_only, "cuda") is None
-"""
-
-_README = """# @dist@
-
-A plugin of litz, a `torch.compile` backend.
-
-    pip install -e .
-    litz plugins          # lists it
-    python -m pytest
-
-Leave it out for once: `LITZ_DISABLE_PLUGINS=@name@`.
-"""
-
-_FILES = {
-    "pyproject.toml": _PYPROJECT,
-    "README.md": _README,
-    "src/@package@/__init__.py": _MODULE,
-    "tests/test_@name@.py": _TEST,
-}
+def _installed(name: str) -> str:
+    """What is installed under the name, '' if nothing is."""
+    for point in installed_entry_points():
+        if point.name == name:
+            dist = point.dist
+            return "a plugin of that name is installed" + (f", by {dist.name} {dist.version}" if dist else "")
+    if importlib.util.find_spec(f"litz_{name}") is not None:
+        return f"a package litz_{name} is installed"
+    return ""

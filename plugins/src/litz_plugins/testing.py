@@ -1,4 +1,6 @@
-"""A test kit for plugin authors. It needs neither litz nor torch, so that a plugin's own tests take milliseconds::
+"""A test kit for plugin authors.
+
+The kit needs neither litz nor torch, so that a plugin's own tests take milliseconds::
 
     import my_plugin
     from litz_plugins.testing import check_plugin, make_test_plugins
@@ -11,21 +13,26 @@
         assert harness.run_passes("program", program) == expected
         assert harness.decisions[0].chosen == "fused"
 
-To test against the compiler as well, use ``torch.compile(f, backend="litz")`` as a user would.
+`check_conformance` runs all that a plugin registers through the compiler and against eager. It needs the dist
+litz-testing, and torch and litz with it; nothing else here does. `litz_plugins.pytest_plugin` has all of this as
+fixtures.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from litz_plugins.errors import LitzError, nearest
 from litz_plugins.manager import Plugins, make_plugins
 from litz_plugins.nouns import Noun, Operation, Program
 from litz_plugins.records import Decision, Estimate, Pass, Stage, Target
+
+T = TypeVar("T")
 
 
 class PluginCheckError(LitzError):
@@ -56,9 +63,11 @@ class FakeOptions:
         raise AttributeError(f"the test sets no option {name!r}; pass it to make_test_plugins")
 
     def get(self, name: str, default: Any = None) -> Any:
+        """Returns the value of an option, `default` if the test has not set it."""
         return self._values.get(name, default)
 
     def key(self) -> str:
+        """Returns all options and values as one line of JSON, for keys of caches."""
         return json.dumps({k: repr(v) for k, v in sorted(self._values.items())})
 
 
@@ -113,7 +122,7 @@ def make_test_plugins(
 
     Errors: those of `make_plugins`; KeyError for an option of this plugin that it does not have.
     """
-    name = name or _name_of(plugin)
+    name = name or name_of(plugin)
     plugins = make_plugins(builtins, extra=[(name, plugin)], entry_points=())
     values = {spec.name: spec.default for spec in plugins.option_specs()}
     given = {**(options or {}), **{key.replace("__", "."): value for key, value in more_options.items()}}
@@ -127,36 +136,45 @@ def make_test_plugins(
 def check_plugin(plugin: object, *, name: str = "", options: Mapping[str, Any] | None = None) -> PluginCheck:
     """Load a plugin, ask each of its registering hooks, and check what they return.
 
-    options: values that make the plugin offer all it has, if the defaults do not. Errors: PluginCheckError with every
-    fault; the errors of `make_plugins`, PluginHookError and PassOrderError, when it gets no further than that.
+    options: values that make the plugin offer all it has, if the defaults do not. Errors: PluginCheckError with the
+    first fault of each hook; the errors of `make_plugins` and of options, when it gets no further than that.
     """
     harness = make_test_plugins(plugin, name=name, options=options)
-    plugins, problems = harness.plugins, []
+    plugins, problems = harness.plugins, list[str]()
     info = next(row for row in plugins.listing(harness.options) if row.name == harness.name)
     if not info.hooks:
         problems.append("it implements no hook; mark functions with @hookimpl")
-    for pass_ in harness.passes:
+
+    def asked(ask: Callable[[], Iterable[T]]) -> Iterable[T]:
+        """What a hook registers; none, and a problem, where it must not be."""
+        try:
+            return ask()
+        except LitzError as error:
+            problems.append(error.what)
+            return ()
+
+    for pass_ in asked(lambda: harness.passes):
         problems += _check_callable(f"pass {pass_.name!r}", pass_.run, ("noun", "context"))
-    for template in plugins.templates(harness.options):
+    templates = asked(lambda: plugins.templates(harness.options))
+    for template in templates:
         problems += _check_callable(
             f"template {template.name!r}", template.make_choices, ("operation", "context"), "make_choices"
         )
-    devices = plugins.targets(harness.options)
+    for register in (plugins.decompositions, plugins.lowerings, plugins.layout_needs, plugins.commands):
+        asked(register)
+    devices = dict(asked(lambda: plugins.targets(harness.options).items()))
     for device, spec in devices.items():
         problems += _check_callable(f"target {device!r}", spec.describe, ("device", "options"), "describe")
         for attribute in ("language", "generate", "load"):
             if not hasattr(spec.codegen, attribute):
                 problems.append(f"its code generator for {device!r} lacks {attribute!r}")
-    for op, function in [*plugins.decompositions().items(), *plugins.lowerings().items()]:
-        if not callable(function):
-            problems.append(f"what it registers for {op} is not callable")
     if problems:
         raise PluginCheckError(harness.name, problems)
     return PluginCheck(
         info.hooks,
         info.options,
         info.passes,
-        tuple(t.name for t in plugins.templates(harness.options)),
+        tuple(t.name for t in templates),
         tuple(devices),
     )
 
@@ -171,9 +189,35 @@ def _check_callable(what: str, function: Any, arguments: tuple[str, ...], attrib
     return []
 
 
-def _name_of(plugin: object) -> str:
+def check_conformance(plugin: object, **how: Any) -> Any:
+    """Run all that a plugin registers against eager, judged by float64: each lowering and decomposition on samples made
+    from the op's schema, each pass on small programs, each choice that a template offers taken.
+
+    Returns a `litz_testing.plugin_kit.Conformance`, which prints. how: as `litz_testing.plugin_kit.check_conformance`
+    documents them (name, options, samples, examples, ops, builds, may_be_untried). Errors: ConformanceError with all
+    that is wrong, and with each pass and template of which nothing was tried; those of `check_plugin`;
+    ModuleNotFoundError without litz-testing.
+    """
+    try:
+        kit = importlib.import_module("litz_testing.plugin_kit")  # by name: litz_plugins imports neither litz nor torch
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("check_conformance needs litz-testing: pip install litz-testing") from error
+    return kit.check_conformance(plugin, **how)
+
+
+def name_of(plugin: object) -> str:
+    """The name that a plugin goes by in tests where none is given: its module's or class's, in lower case."""
     name = getattr(plugin, "__name__", None) or type(plugin).__name__
     return str(name).rpartition(".")[2].removeprefix("litz_").lower()
 
 
-__all__ = ["FakeOptions", "PluginCheck", "PluginCheckError", "PluginHarness", "check_plugin", "make_test_plugins"]
+__all__ = [
+    "FakeOptions",
+    "PluginCheck",
+    "PluginCheckError",
+    "PluginHarness",
+    "check_conformance",
+    "check_plugin",
+    "make_test_plugins",
+    "name_of",
+]

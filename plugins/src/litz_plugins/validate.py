@@ -13,13 +13,14 @@ from typing import Any
 import pluggy
 
 from litz_plugins import hookspecs
+from litz_plugins.deprecations import current_hook, warn_of, why_gone
 from litz_plugins.errors import HookSignatureError, PluginLoadError, UnknownHookError, nearest
 
 Signatures = Mapping[str, tuple[str, ...]]
 
 
 def _hook_signatures() -> dict[str, tuple[str, ...]]:
-    """Hook name -> its parameters, read off the specs."""
+    """Returns the parameters of each hook, by the hook's name, read from the specs."""
     return {
         name: tuple(inspect.signature(spec).parameters)
         for name, spec in vars(hookspecs).items()
@@ -31,10 +32,8 @@ HOOKS: Signatures = _hook_signatures()
 
 
 def check_hooks(manager: pluggy.PluginManager, plugin: str, obj: object, dist: str) -> tuple[str, ...]:
-    """Names of the hooks that ``obj`` implements, sorted.
-
-    Errors: PluginLoadError if ``obj`` is a class; UnknownHookError; HookSignatureError.
-    """
+    """Returns the names of the hooks that ``obj`` implements, sorted. Errors: PluginLoadError if ``obj`` is a class;
+    UnknownHookError; HookSignatureError."""
     if inspect.isclass(obj):
         raise PluginLoadError(
             plugin,
@@ -54,18 +53,39 @@ def check_hooks(manager: pluggy.PluginManager, plugin: str, obj: object, dist: s
         if hook not in HOOKS:
             if marker.get("optionalhook"):  # the author says: only in a litz that has it
                 continue
-            raise UnknownHookError(plugin, hook, HOOKS, dist=dist)
+            raise UnknownHookError(plugin, hook, HOOKS, dist=dist, gone=why_gone(hook))
         if marker.get("wrapper") or marker.get("hookwrapper"):
             raise HookSignatureError(
                 plugin, hook, "is a wrapper, which litz does not support: each result has one author", dist=dist
             )
         _check_parameters(plugin, hook, getattr(obj, attribute), dist)
+        _warn_of_deprecated(plugin, obj, attribute, hook, dist)
         found.append(hook)
     return tuple(sorted(found))
 
 
+class Registry(pluggy.PluginManager):
+    """pluggy's registry, in which a function with a deprecated hook's name is an implementation of the hook that took
+    its place."""
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
+        """Returns the options of a hook implementation, with a renamed hook's present name; None for a function without
+        the marker."""
+        options = super().parse_hookimpl_opts(plugin, name)
+        return None if options is None else {**options, "specname": current_hook(options.get("specname") or name)}
+
+
+def _warn_of_deprecated(plugin: str, obj: object, attribute: str, hook: str, dist: str) -> None:
+    function = getattr(obj, attribute)
+    by = f"plugin {plugin!r} ({dist})" if dist else f"plugin {plugin!r}"
+    named = getattr(function, f"{hookspecs.PROJECT}_impl").get("specname") or attribute
+    warn_of("hook", named, by)
+    for parameter in inspect.signature(function).parameters:
+        warn_of("parameter", f"{hook}.{parameter}", by)
+
+
 def spec_text(hook: str) -> str:
-    """A hook's signature as an author would write it: "litz_register_passes(options)"."""
+    """Returns a hook's signature as an author would write it: "litz_register_passes(options)"."""
     return f"{hook}({', '.join(HOOKS[hook])})"
 
 

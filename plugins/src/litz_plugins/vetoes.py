@@ -24,13 +24,13 @@ VETOED = "vetoed (option veto)"
 
 
 def key_of(graph: str, maker: str, subject: str = "") -> str:
-    """The key of a decision; without a graph it is that decision in all graphs."""
+    """Returns the key of a decision. graph '': the decision in all graphs. subject '': the maker's only decision."""
     text = f"{maker}/{subject}" if subject else maker
     return f"{graph}:{text}" if graph else text
 
 
 def parts_of(key: str) -> tuple[str, str, str]:
-    """(graph, maker, subject) of a key; '' for what it does not say."""
+    """Returns the (graph, maker, subject) of a key; '' for parts that the key lacks."""
     graph, colon, rest = key.partition(":")
     maker, _, subject = (rest if colon else key).partition("/")
     return (graph if colon else ""), maker, subject
@@ -38,12 +38,13 @@ def parts_of(key: str) -> tuple[str, str, str]:
 
 @dataclass(frozen=True)
 class Vetoes:
-    """What must not be decided: keys, with or without graph and subject ("fuse" is all fusion, in all graphs), or "*"
-    for all that there is."""
+    """The decisions that must not be taken: keys, with or without graph and subject ("fuse" is all fusion in all
+    graphs), or "*" for all decisions."""
 
     keys: frozenset[str] = frozenset()
 
     def forbid(self, graph: str, maker: str, subject: str = "") -> bool:
+        """Is the decision of `maker` about `subject` in `graph` vetoed? '' as subject: of the maker as a whole."""
         if not self.keys:
             return False
         exact = {ALL, maker, key_of(graph, maker)}
@@ -53,15 +54,13 @@ class Vetoes:
 
     @property
     def makers(self) -> frozenset[str]:
-        """Who is named in them."""
+        """Returns the makers that the keys name."""
         return frozenset(parts_of(key)[1] for key in self.keys if key != ALL)
 
 
 def read_vetoes(given: Iterable[str]) -> Vetoes:
-    """The vetoes that an option names: keys, and @FILE for the keys in a file, one a line.
-
-    Errors: OSError where a file cannot be read.
-    """
+    """Returns the vetoes that an option names: keys, and @FILE for a file with one key a line. Errors: OSError where a
+    file cannot be read."""
     keys: list[str] = []
     for item in given:
         keys += Path(item[1:]).expanduser().read_text().splitlines() if item.startswith("@") else [item]
@@ -70,25 +69,25 @@ def read_vetoes(given: Iterable[str]) -> Vetoes:
 
 @dataclass(frozen=True)
 class Preferences:
-    """The ways of some decisions: key, with or without graph -> way. why: who says so, for the record."""
+    """The preferred ways of some decisions, by key with or without graph. why: the reason that reports show."""
 
     ways: Mapping[str, str] = field(default_factory=dict, hash=False)
     why: str = "preferred (option prefer)"
 
     def way(self, key: str) -> str | None:
-        """What a decision is to be, by its key; None for what the estimates say."""
+        """Returns the preferred way of a decision, by its key; None leaves the decision to the estimates."""
         if not self.ways:
             return None
         return self.ways.get(key, self.ways.get(key.partition(":")[2]))
 
     @property
     def makers(self) -> frozenset[str]:
-        """Who is named in them."""
+        """Returns the makers that the keys name."""
         return frozenset(parts_of(key)[1] for key in self.ways)
 
 
 def read_preferences(given: Iterable[str]) -> Preferences:
-    """The preferences that an option names, as KEY=WAY. Errors: ValueError, with what is wrong."""
+    """Returns the preferences that an option names, as KEY=WAY. Errors: ValueError with the text that is wrong."""
     ways: dict[str, str] = {}
     for item in given:
         key, equals, way = item.strip().rpartition("=")
@@ -100,8 +99,8 @@ def read_preferences(given: Iterable[str]) -> Preferences:
 
 @dataclass(frozen=True)
 class Weighed:
-    """A decision as it was weighed. ways: each with the µs that what it is about is expected to take then, None where
-    nobody knows. chosen: the one taken. without: the one that a veto leaves."""
+    """A decision that was weighed. ways: each with its expected time in µs, None where no estimate is known. chosen:
+    the way that was taken. without: the way that a veto leaves."""
 
     key: str
     ways: tuple[tuple[str, float | None], ...]
@@ -109,18 +108,19 @@ class Weighed:
     without: str = NO
 
     def us(self, way: str) -> float | None:
-        """What a way is expected to take."""
+        """Returns the expected time of a way in µs, None where no estimate is known."""
         return dict(self.ways).get(way)
 
     def gain(self, way: str) -> float | None:
-        """The µs that another way would save by the estimates, so less than 0 for most; None where nobody knows."""
+        """Returns the µs that another way would save by the estimates, below 0 for most ways; None where an estimate is
+        missing."""
         now, other = self.us(self.chosen), self.us(way)
         return None if now is None or other is None else now - other
 
     @property
     def margin(self) -> float | None:
-        """By how much the chosen way is ahead of the next, as a share of its time: 0 is a tie. None where only one is
-        known, below 0 where something else than the estimates decided."""
+        """Returns how far the chosen way is ahead of the next best, as a share of the chosen way's time: 0 is a tie.
+        Below 0 where something else than the estimates decided, None where only one estimate is known."""
         gains = [gain for way, _ in self.ways if way != self.chosen and (gain := self.gain(way)) is not None]
         now = self.us(self.chosen)
         return -max(gains) / now if gains and now else None
@@ -128,10 +128,10 @@ class Weighed:
 
 @dataclass
 class Gate:
-    """Asked before each decision of one graph's compile; remembers what was taken and what was not, by key.
+    """Answers, before each decision of one graph's compile, whether it may be taken, and remembers the answers by key.
 
-    taken, left_out: keys in the order in which they were first asked about. weighed: the decisions that have estimates,
-    as they were last weighed.
+    taken, left_out: keys in the order of the first questions about them. weighed: the decisions that have estimates, as
+    they were last weighed.
     """
 
     graph: str = ""
@@ -142,18 +142,18 @@ class Gate:
     weighed: dict[str, Weighed] = field(default_factory=dict)
 
     def forbids(self, maker: str, subject: str = "") -> bool:
-        """Must this not be decided? Says nothing of whether it is."""
+        """Is the decision vetoed? A decision that is not vetoed need not be taken."""
         forbidden = self.vetoes.forbid(self.graph, maker, subject)
         if forbidden:
             self.left_out[key_of(self.graph, maker, subject)] = None
         return forbidden
 
     def refuses(self, maker: str, subject: str = "") -> bool:
-        """As `forbids`, or is NO preferred? For who has to know long before it is weighed."""
+        """Is the decision vetoed, or NO its preferred way? For passes that have to know before they can weigh it."""
         return self.forbids(maker, subject) or self.preferences.way(key_of(self.graph, maker, subject)) == NO
 
     def take(self, maker: str, subject: str = "") -> bool:
-        """May this be decided, which is about to be?"""
+        """May the decision be taken? The caller is about to take it if so, and the gate remembers that."""
         if self.forbids(maker, subject):
             return False
         self.taken[key_of(self.graph, maker, subject)] = None
@@ -162,11 +162,11 @@ class Gate:
     def choose(
         self, maker: str, subject: str, ways: Sequence[tuple[str, float | None]], best: str, without: str
     ) -> tuple[str, str]:
-        """The way of a decision: `without` where it is vetoed, the preferred one, else `best`, which is what the
-        estimates say. And why, '' for the estimates.
+        """Returns the way of a decision and why: `without` where the decision is vetoed, the preferred way if there is
+        one, else `best`, the way that the estimates favour. The reason is '' for the estimates.
 
-        ways: all that are possible here, each with what it is expected to take (µs). without: of them, what there is if
-        nothing is decided.
+        ways: all possible ways, each with its expected time in µs, None where no estimate is known. without: the way
+        that is taken if nothing is decided, one of `ways`.
         """
         key = key_of(self.graph, maker, subject)
         wanted = self.preferences.way(key)
@@ -181,9 +181,11 @@ class Gate:
     def weigh(
         self, maker: str, subject: str, pays: bool, without_us: float | None, with_us: float | None
     ) -> tuple[bool, str]:
-        """Is this decided? pays: what the estimates say. And why, '' for the estimates.
+        """Returns whether a decision is taken, and why; the reason is '' for the estimates. pays: do the estimates
+        favour it?
 
-        without_us, with_us: what all that it is about is expected to take if it is not and if it is decided.
+        without_us, with_us: the expected time (µs) of everything that the decision concerns, if it is not taken and if
+        it is.
         """
         ways = ((NO, without_us), (YES, with_us))
         way, why = self.choose(maker, subject, ways, YES if pays else NO, NO)

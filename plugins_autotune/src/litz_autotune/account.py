@@ -38,12 +38,13 @@ class Contested:
 
     @property
     def ranked(self) -> list[tuple[str, Measurement]]:
-        """The fastest first, then what has no time."""
+        """Returns the candidates, the fastest first, those without a time last."""
         return sorted(self.measured.items(), key=lambda item: item[1].us)
 
     @cached_property
     def text(self) -> str:
-        """Its table: time, its noise (the standard error of the median) and runs of each candidate."""
+        """Returns the decision as a table: time, noise (the standard error of the median) and runs of each
+        candidate."""
         times = f", {self.count} times" if self.count > 1 else ""
         lines = [f"{self.problem}{times}", f"  {self.chosen}: {self.reason}", "        us    noise  runs"]
         for name, found in self.ranked:
@@ -57,7 +58,7 @@ class Contested:
 
     @cached_property
     def picture(self) -> tuple[str, int]:
-        """Its part of the picture, from 0 down, and how high that is."""
+        """Returns the decision's part of the picture as SVG, from 0 down, and the height of that part."""
         shown = [item for item in self.ranked if item[1].us < inf][:SHOWN]
         return "\n".join(_contest(self, shown)), HEAD + ROW * len(shown) + 14
 
@@ -68,7 +69,8 @@ def render_text(contested: Sequence[Contested]) -> str:
 
 
 def render_picture(contested: Sequence[Contested]) -> str:
-    """For each decision a bar per candidate, as long as its time, with a line of three standard errors either side."""
+    """Returns an SVG picture: for each decision a bar per candidate, as long as its time, with a line of three standard
+    errors to either side."""
     parts: list[str] = []
     top = 0
     for one in contested:

@@ -17,7 +17,7 @@ ERROR = 0.8
 """How far the ratio of two estimates is usually off, as a logarithm: twice as much or half is nothing unusual, ten
 times as much is. Kernels alone reach 0.5 to 0.95 of a device's bandwidth (`litz_plugins.records.SHARES`)."""
 LEAST = 2e-5
-"""Of the graph's time: what less is expected of is not tried."""
+"""The smallest expected saving that is worth a try, as a share of the graph's time."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,13 @@ class Alternative:
 
     @property
     def name(self) -> str:
+        """Returns the first key, how many are alike, and the other way, for people to read."""
         more = f" and {len(self.keys) - 1} alike" if len(self.keys) > 1 else ""
         return f"{self.keys[0]}{more}: {self.way}"
 
     @property
     def ways(self) -> Mapping[str, str]:
-        """Its decisions, as a variant is made of them."""
+        """Returns the way of each of its decisions, as `Tuning.make` takes them."""
         return dict.fromkeys(self.keys, self.way)
 
     @property
@@ -77,7 +78,7 @@ def rank(weighed: Mapping[str, Weighed], total_us: float, settled: Collection[st
 
 
 def _below(z: float) -> float:
-    """The probability that a standard normal value is below z."""
+    """Returns the probability that a standard normal value is below z."""
     return (1 + erf(z / sqrt(2))) / 2
 
 

@@ -30,6 +30,7 @@ class Budget:
 
     @property
     def left(self) -> float:
+        """Returns the seconds that are left, 0 or more."""
         return max(0.0, self.seconds - self.spent)
 
     def share(self, context: ChoiceContext) -> float:

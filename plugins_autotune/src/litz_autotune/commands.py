@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from litz.cli.common import current_options
-from litz.runtime.cache import Cache
+from litz.cli.common import current_options, print_json
 from litz.units import count_text
 
-from . import kept
-from .results import LIBRARY, Counters, LocalStore, Record, export_records, import_records
+if TYPE_CHECKING:
+    from .results import LocalStore, Record
 
 _DIR = click.option("--dir", "folder", type=click.Path(path_type=Path), help="Another cache than the one in use.")
 
 
 def _store(folder: Path | None) -> LocalStore:
+    from litz.runtime.cache import Cache
+
+    from .results import Counters, LocalStore  # this loads torch, which `litz tune --help` need not
+
     return LocalStore(Cache(folder or current_options().cache_dir), Counters())
 
 
@@ -28,14 +33,21 @@ def tune() -> None:
 
 @tune.command("list", short_help="Show each problem with its times, and each graph's decisions.")
 @_DIR
-def list_(folder: Path | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def list_(folder: Path | None, as_json: bool) -> None:
     """Show each problem with its fastest candidate's time and the library's; and what was tried of each graph's
     decisions (fusions, splits, layouts ...), with what was taken otherwise than estimated marked by a star."""
+    from . import kept
+    from .results import export_records
+
     store = _store(folder)
     records = [record for record in map(store.find, store.all_keys()) if record is not None]
+    graphs = kept.latest(store.cache)
+    if as_json:
+        print_json({"problems": export_records(store)["records"], "graphs": [asdict(one) for one in graphs]})
+        return
     for record in records:
         click.echo(f"{record.problem} on {record.problem.device}: {_times(record)}")
-    graphs = kept.latest(store.cache)
     for tuned in graphs:
         click.echo(f"{tuned.label}: {tuned}")
     if not records and not graphs:
@@ -43,6 +55,8 @@ def list_(folder: Path | None) -> None:
 
 
 def _times(record: Record) -> str:
+    from .results import LIBRARY
+
     ran = sorted(((found.us, name) for name, found in record.measured.items() if found.valid))
     candidates = [f"{name} {us:.4g} us" for us, name in ran if not name.startswith(LIBRARY)]
     library = [f"{name} {us:.4g} us" for us, name in ran if name.startswith(LIBRARY)]
@@ -54,6 +68,8 @@ def _times(record: Record) -> str:
 @_DIR
 def export(file: Path, folder: Path | None) -> None:
     """Write every measurement of this machine to FILE, as JSON."""
+    from .results import export_records
+
     data = export_records(_store(folder))
     try:
         file.write_text(json.dumps(data, indent=1, sort_keys=True))
@@ -67,6 +83,8 @@ def export(file: Path, folder: Path | None) -> None:
 @_DIR
 def import_(file: Path, folder: Path | None) -> None:
     """Take over the measurements in FILE, where this machine has none for a problem."""
+    from .results import import_records
+
     try:
         data = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:

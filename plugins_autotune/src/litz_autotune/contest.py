@@ -57,7 +57,8 @@ class Contest:
 
     @cached_property
     def heats(self) -> tuple[Heat, ...]:
-        """By work. Made when they are run: only then all candidates are needed."""
+        """Returns the heats, one for each set of operations that candidates absorb. Heats are made when they are run,
+        as only then all candidates are needed."""
         return tuple(
             _heat(self.program, self.template, absorbs, choices, number)
             for number, (absorbs, choices) in enumerate(self.offers.items())
@@ -84,7 +85,7 @@ def make_contest(context: ChoiceContext, offers: Sequence[Choice]) -> Contest:
 
 
 def _scope(program: Program, template: Template, absorbs: Sequence[str]) -> Program:
-    """The contraction and some of its users as a program of its own."""
+    """Returns the contraction and some of its users as a program of its own."""
     names = {template.name, *absorbs}
     operations = [operation for operation in program.operations if operation.name in names]
     outputs = needed_outside(program, names) or set(template.writes)
@@ -99,7 +100,7 @@ def _heat(program: Program, template: Template, absorbs: Sequence[str], choices:
 
 
 def _baseline(program: Program, template: Template, absorbs: Sequence[str], number: int) -> str:
-    """The name of the library's way of doing a heat's work."""
+    """Returns the name of the library's way of doing a heat's work."""
     # No name of an operation: the same heat of an equal problem elsewhere has the same name.
     words = others(program, template, absorbs)
     return f"{LIBRARY} with {words}{f' ({number})' if number else ''}" if absorbs else LIBRARY
@@ -113,7 +114,7 @@ def _reading_us(context: ChoiceContext) -> float:
 
 
 def _key(problem: Problem, offers: Sequence[Choice]) -> str:
-    """Of the problem, the candidates, and what decides how fast these run."""
+    """Returns the digest of the problem, the candidates, and everything that decides how fast these run."""
     settings = json.dumps(snapshot(), sort_keys=True)
     return digest(problem.to_json(), *environment(), settings, *sorted(map(_identity, offers)))
 

@@ -15,7 +15,8 @@ from .timing import Measurement
 SIGMAS = 3.0
 """Standard errors of the difference that a gain must exceed: one wrong decision in some seven hundred."""
 LEAST_GAIN = 0.01
-"""Of the library's time: what repeats of one measurement on one H100 differ by from process to process."""
+"""The smallest gain that counts, as a share of the library's time: repeats of one measurement in other processes on one
+H100 differ by as much."""
 
 SHORT_US, SHORT_GAIN, SHORT_GAIN_US = 30.0, 0.03, 0.5
 """Below so many µs of the library a gain must be so large a share of it, and so many µs: what such a kernel gains

@@ -9,6 +9,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from litz.idle import warn_once
 from litz.runtime.cache import digest
 from litz.tuning import Tuning, Variant
 from litz_plugins import Decision
@@ -25,6 +28,11 @@ if TYPE_CHECKING:
     from .tune import Tuner
 
 ATTACHMENT = "decisions measured.txt"
+NOTHING_HERE = (
+    "max_autotune has nothing to measure on this CPU: no contraction has kernels that compete with the library, and no "
+    "other decision makes a difference. The code is that of the default mode"
+)
+"""Said once where there is no GPU."""
 KEPT = "as measured by an earlier process"
 
 
@@ -45,6 +53,8 @@ def tune_decisions(tuning: Tuning, plugin: Autotune) -> Variant | None:
         # Who vetoes looks for something: what is tried must not depend on it.
         if measures and (found is None or not found.complete):
             tuning.unsettled("its decisions are not all measured yet")
+        if measures:
+            _tell_idle(tuning, before, plugin.tuner)
         return None if found is None else _known(tuning, before)
     if not can_measure(tuning.device):
         _left(tuning, reason := f"there is no {tuning.device.type} device here to measure on")
@@ -80,11 +90,12 @@ def _done(tuning: Tuning, search: Search, tuner: Tuner, key: str, count: int) ->
     if not tuned.complete:
         tuning.unsettled("the budget was spent before all decisions were measured")
     tuning.attach(best, ATTACHMENT, str(tuned))
+    _tell_idle(tuning, tuned, tuner, best)
     return best
 
 
 def _beside(tuning: Tuning, plugin: Autotune, key: str, before: Tuned, count: int, stopped: Any) -> Variant | None:
-    """In the background: contractions first, as the compile would have measured them, then decisions."""
+    """Tunes in the background: contractions first, as the compile would have measured them, then decisions."""
     tuner = plugin.make_tuner(background=True)
     tuner.start(tuning.options["autotune.budget_s"])
     with plugin.beside(tuner):
@@ -107,6 +118,18 @@ def _known(tuning: Tuning, tuned: Tuned) -> Variant:
     tuning.note(variant, Decision("schedule", tuning.graph.name, f"{len(tuned.ways)} taken otherwise", KEPT))
     tuning.attach(variant, ATTACHMENT, f"{KEPT}\n{tuned}")
     return variant
+
+
+def _tell_idle(tuning: Tuning, tuned: Tuned, tuner: Tuner, variant: Variant | None = None) -> None:
+    """Nothing of the graph was or is worth measuring: on record, and a warning on a machine without a GPU."""
+    if tuner.decided or not tuned.complete or any(each.us is not None or each.won for each in tuned.tried):
+        return
+    where = tuning.device.type
+    reason = f"no contraction has other kernels on a {where}, and no other decision makes a difference"
+    decision = Decision("schedule", tuning.graph.name, "nothing measured", reason, plugin="autotune")
+    tuning.note(variant or tuning.first, decision)
+    if tuning.device.type == "cpu" and not torch.cuda.is_available():
+        warn_once(NOTHING_HERE)
 
 
 def _left(tuning: Tuning, reason: str) -> None:

@@ -27,7 +27,7 @@ SEED = 5
 
 
 class Different(Exception):
-    """What the second computes is not what the first does."""
+    """Raised where the second schedule computes something else than the first."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ ODD = 1e-3
 
 
 def differ(found: Sequence[Any], expected: Sequence[Any]) -> str:
-    """ "" or how results differ. Made-up tensors make numbers that no model does: the root of a negative variance is no
-    difference, where both have it."""
+    """Returns how results differ, '' if they agree. Made-up tensors produce numbers that no model does: NaN on both
+    sides, such as the root of a negative variance, is no difference."""
     pairs = [_finite(mine, theirs) for mine, theirs in zip(found, expected, strict=True)]
     for mine, _, odd in pairs:
         if odd > ODD * mine.numel():
@@ -129,7 +129,8 @@ def _call(function: Callable[[list[Any]], Sequence[Any]], values: list[Any]) -> 
 
 
 def moved(schedule: Schedule, device: torch.device) -> Schedule:
-    """The same schedule on another device of the same type. ValueError where it is on several."""
+    """Returns the same schedule on another device of the same type. Errors: ValueError for a schedule on several types
+    of device."""
     types = {buffer.device.type for buffer in schedule.program.buffers.values()}
     if device.index is None or all(step.device in (device, torch.device("cpu")) for step in schedule.steps):
         return schedule

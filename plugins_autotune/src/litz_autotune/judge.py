@@ -16,7 +16,8 @@ from .kept import Tried
 from .timing import summarize
 
 LEAST_CPU = 0.03
-"""Of the time as it is: what a gain on a processor must be at least. Two runs of one kernel differ by as much."""
+"""The smallest gain that counts on a processor, as a share of the present time: two runs of one kernel differ by as
+much."""
 AHEAD = 10
 """Runs of one that are faster than all of the other's: of two that are the same it is so once in a thousand times."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from litz.runtime.cache import Cache, digest
+from litz.units import count_text
 
 KIND = "autotune-decisions"
 """The cache's kind of these entries, as `litz cache info` lists it."""
@@ -50,12 +51,13 @@ class Tuned:
     def __str__(self) -> str:
         won = sum(each.won and not each.whole for each in self.tried)
         rest = "" if self.complete else "; the budget was spent before all were, the next process goes on"
-        lines = [f"{len(self.tried)} alternatives tried, {won} taken{rest}", *map(str, self.tried)]
+        lines = [f"{count_text(len(self.tried), 'alternative')} tried, {won} taken{rest}", *map(str, self.tried)]
         if self.ways:
             lines += ["", "as an option:", f"  prefer={[f'{key}={way}' for key, way in self.ways.items()]}"]
         return "\n".join(lines)
 
     def to_json(self) -> str:
+        """Returns the record as JSON with the name and version of its format."""
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, sort_keys=True)
 
     @staticmethod

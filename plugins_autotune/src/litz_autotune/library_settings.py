@@ -25,7 +25,7 @@ class Setting:
 
 
 def _attribute(path: str) -> Setting:
-    """One of torch.backends."""
+    """Returns the setting at a path below torch.backends."""
     *parents, name = path.split(".")
 
     def owner() -> Any:
@@ -64,7 +64,7 @@ def _writable() -> AbstractContextManager[None]:
 
 
 def snapshot() -> dict[str, Any]:
-    """The settings of this process by name; those that can be read."""
+    """Returns the settings of this process by name, as far as they can be read."""
     found: dict[str, Any] = {}
     for name, setting in SETTINGS.items():
         try:

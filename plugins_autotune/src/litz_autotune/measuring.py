@@ -70,7 +70,7 @@ class Measuring:
         context, begun = self.context, time.monotonic()
         self.runner.start()
         sources = {choice.name: sources_of(choice) for choice in offers}
-        build = triton_build(context.target, context.program, context.cache)
+        build = triton_build(context.target, context.program, context.cache, context.options)
         threads = context.options.get("threads")
         compilation = Precompilation(sources, build, threads)
         with Display(str(self.contest.problem), len(offers)) as display:

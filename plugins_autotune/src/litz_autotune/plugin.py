@@ -1,57 +1,66 @@
-"""The plugin: litz's hooks, and what each hands on to."""
+"""The plugin: litz's hooks, and what each hands on to.
+
+`litz --help` and `litz options` load this module, which therefore loads torch only in hooks that a compile calls.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from litz.contractions.products.depthwise import offer_depthwise
-from litz.contractions.products.library import offer_library
-from litz.contractions.products.offer import KINDS, Offer, offer_gemm
-from litz.contractions.products.rows import offer_rows
-from litz.ir import Attention, AttentionBackward, KernelCall
-from litz.schedule.choices import fits
 from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, TemplateSpec, Uncacheable, hookimpl
 from litz_plugins.records import Choice
 
-from .decisions import tune_decisions
-from .kept import known_entries
-from .pool import InProcess, Runner, WorkerPool
-from .race import Forget
-from .results import Counters, known_keys
-from .switches import is_active, is_decided, measures, most_in_one_kernel
-from .timing import Timer
-from .tune import LIBRARY_BACKEND, TEMPLATE_BACKEND, Tuner
+from .switches import LIBRARY_BACKEND, SEARCH, TEMPLATE_BACKEND, is_active, is_decided, measures
 
-SEARCH = {"fast": 4, "default": 12, "exhaustive": 1000}
-"""How many configurations are measured, by `autotune.search`."""
+if TYPE_CHECKING:
+    from .pool import Runner
+    from .results import Counters
+    from .timing import Timer
+    from .tune import Tuner
 
 
 class Autotune:
     """Implements litz's hooks. Does nothing unless an option asks for tuning (`switches`).
 
-    timer: instead of the device's own, for tests. counters: what happened so far.
+    timer: instead of the device's own, for tests.
     """
 
     def __init__(self, timer: Timer | None = None) -> None:
-        self.counters, self.timer = Counters(), timer
+        self.timer = timer
         self._raced = 0
         self._runners: dict[tuple[int | None, ...] | str, Runner] = {}
-        self._first = self.make_tuner()
         self._beside = threading.local()
+
+    def __dir__(self) -> list[str]:
+        """The hooks alone: pluggy reads every name that dir() gives, and reading the others would load torch."""
+        return [name for name in vars(type(self)) if name.startswith("litz_")]
+
+    @cached_property
+    def counters(self) -> Counters:
+        """What happened so far."""
+        from .results import Counters
+
+        return Counters()
+
+    @cached_property
+    def _first(self) -> Tuner:
+        return self.make_tuner()
 
     def make_tuner(self, background: bool = False) -> Tuner:
         """A tuner with a budget of its own."""
-        return Tuner(self._runner, self.counters, self.timer, _rejections, background)
+        from .offers import rejections
+        from .tune import Tuner
+
+        return Tuner(self._runner, self.counters, self.timer, rejections, background)
 
     @property
     def tuner(self) -> Tuner:
-        """That of the compile that runs; in a thread in the background it has its own."""
+        """Returns the tuner of the compile that runs; a thread in the background has its own."""
         return getattr(self._beside, "tuner", self._first)
 
     @contextmanager
@@ -65,6 +74,7 @@ class Autotune:
 
     @hookimpl
     def litz_register_options(self) -> Sequence[OptionSpec]:
+        """Returns the options whose names begin with `autotune.`."""
         return [
             OptionSpec("search", str, "default", "how many configurations are measured", choices=tuple(SEARCH)),
             OptionSpec("backends", tuple, (LIBRARY_BACKEND, TEMPLATE_BACKEND), "what may run a contraction"),
@@ -92,24 +102,36 @@ class Autotune:
             return None
         if options["autotune.remote_cache"]:
             return Uncacheable("others may have measured more by the next compile (autotune.remote_cache)")
+        from .kept import known_entries
+        from .results import known_keys
+
         folder = Path(options["cache_dir"])
         return " ".join([*known_keys(folder), *known_entries(folder)])
 
     @hookimpl
     def litz_register_commands(self) -> Mapping[str, Any]:
+        """Returns the command `litz tune`."""
         from litz_autotune.commands import tune
 
         return {"tune": tune}
 
     @hookimpl
     def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:
+        """Returns the kernel templates for the kinds of contraction that the options have measured."""
+        if not is_active(options):
+            return []
+        from .offers import KINDS, offered
+
         kinds = tuple(kind for kind in KINDS if is_decided(options, kind))
-        return [TemplateSpec("gemm", kinds, _offered)] if kinds else []
+        return [TemplateSpec("gemm", kinds, offered)] if kinds else []
 
     @hookimpl
     def litz_compile_started(self, options: OptionsView) -> None:
+        """Starts the time budget of one graph and, where CUDA is measured, the processes that measure."""
         if not is_active(options):
             return
+        import torch
+
         self.tuner.start(options["autotune.budget_s"])
         if measures(options) and torch.cuda.is_available():
             # A process that measures takes seconds to start: while this one captures.
@@ -117,25 +139,38 @@ class Autotune:
 
     @hookimpl
     def litz_compile_finished(self) -> None:
-        if self._raced != self.counters.races:
+        """Has the measuring processes free their memory on the device, if races have run since the last compile."""
+        if "counters" in vars(self) and self._raced != self.counters.races:
+            from .race import Forget
+
             self._raced = self.counters.races
             for runner in self._runners.values():
                 runner.rest(Forget())
 
     @hookimpl
     def litz_select_choice(self, choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
+        """Returns the fastest of the choices by measurement; None where the options or the kind of contraction rule
+        measuring out."""
         if not is_decided(context.options, context.operation.kind):
             return None
+        from litz.ir import Attention, AttentionBackward
+
         if isinstance(context.operation, (Attention, AttentionBackward)):
             return None  # it is measured with made-up tensors, and lists of blocks cannot be made up
         return self.tuner.select(choices, context)
 
     @hookimpl
     def litz_tune(self, tuning: Any) -> Any:
+        """Returns the variant of the graph's schedule that measures fastest, None where nothing is tuned."""
+        from .decisions import tune_decisions
+
         return tune_decisions(tuning, self)
 
     @hookimpl
     def litz_estimate_runtime(self, operation: Any) -> Estimate | None:
+        """Returns the measured time of a kernel that this plugin has chosen, None for any other operation."""
+        from litz.ir import KernelCall
+
         if not isinstance(operation, KernelCall):
             return None
         return self.tuner.estimates.get(getattr(operation.source, "text", ""))
@@ -147,6 +182,10 @@ class Autotune:
         self._runners.clear()
 
     def _runner(self, options: OptionsView, device: str, index: int | None) -> Runner:
+        import torch
+
+        from .pool import InProcess, WorkerPool
+
         if not options["autotune.in_subprocess"]:
             return self._runners.setdefault("here", InProcess())
         devices: tuple[int | None, ...] = (None,)
@@ -159,35 +198,12 @@ class Autotune:
 
 def same_devices(index: int | None) -> tuple[int, ...]:
     """The CUDA devices of the same name as this one, itself first."""
+    import torch
+
     own = torch.cuda.current_device() if index is None else index
     name = torch.cuda.get_device_name(own)
     others = [n for n in range(torch.cuda.device_count()) if n != own and torch.cuda.get_device_name(n) == name]
     return (own, *others)
-
-
-def _offered(operation: Any, context: ChoiceContext) -> Sequence[Choice]:
-    if operation.device.type != "cuda" or TEMPLATE_BACKEND not in context.options["autotune.backends"]:
-        return ()
-    kernels = _kernels(operation, context)
-    for name, why in kernels.rejected:
-        context.verdict(name, why)
-    choices = (*offer_depthwise(operation, context.program), *kernels.choices)
-    choices = (*choices, *offer_rows(operation, context, measured=True))
-    if LIBRARY_BACKEND in context.options["autotune.backends"]:
-        choices = (*offer_library(operation, context.program), *choices)
-    most = most_in_one_kernel(context.options)
-    return [choice for choice in choices if fits(choice, operation, context.program, most)]
-
-
-def _kernels(operation: Any, context: ChoiceContext) -> Offer:
-    count = SEARCH[str(context.options["autotune.search"])]
-    return offer_gemm(operation, context, count, most_in_one_kernel(context.options))
-
-
-def _rejections(context: ChoiceContext) -> Sequence[tuple[str, str]]:
-    if context.operation.kind in KINDS and context.operation.device.type == "cuda":
-        return _kernels(context.operation, context).rejected
-    return ((f"triton {context.operation.kind}", f"no template for it on a {context.target.type} device"),)
 
 
 plugin = Autotune()

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 import torch
 
 from litz.options import visible_cuda_devices
+from litz.runtime.workers import last_words
 
 from .library_settings import snapshot
 
@@ -38,7 +39,7 @@ class Request(Protocol):
     """What a worker is asked. It must pickle: data and functions with a name, no closures."""
 
     def run(self, state: dict[str, Any]) -> Any:
-        """In the worker. state: kept from request to request of that worker."""
+        """Runs in the worker. state: kept from request to request of that worker."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ def devices_for(inherited: str | None, device: int | None) -> str | None:
 
 
 class Worker:
-    """One process. device: which of the visible devices it sees alone; None for all that this process sees."""
+    """One process that measures. device: which of the visible devices it sees alone; None for all that this process
+    sees."""
 
     def __init__(self, device: int | None = None) -> None:
         self.device = device
@@ -114,6 +116,7 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
+        """Returns the process id, None while no process runs."""
         return None if self._process is None else self._process.pid
 
     def ask(self, request: Request, timeout: float) -> Any:
@@ -150,16 +153,8 @@ class Worker:
         if not reason:
             code = process.returncode
             ended = f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
-            reason = f"the process {ended}{self._last_words()}"
+            reason = f"the process {ended}{last_words(self._errors)}"
         return Failure(reason, crashed=True)
-
-    def _last_words(self) -> str:
-        try:
-            self._errors.seek(0)
-            lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        except (OSError, ValueError):
-            return ""
-        return f": {lines[-1][:200]}" if lines else ""
 
     def stop(self, at_once: bool = True) -> None:
         """End the process; the next request starts another."""
@@ -207,6 +202,7 @@ class WorkerPool:
         self._lock = threading.Lock()
 
     def start(self) -> None:
+        """Starts all processes, without waiting for them."""
         for worker in self.workers:
             worker.start()
 
@@ -241,20 +237,24 @@ class WorkerPool:
                     worker.ask(request, START_SECONDS)
 
     def close(self) -> None:
+        """Stops all processes."""
         for worker in self.workers:
             worker.stop()
 
 
 class InProcess:
-    """The same without other processes: a crash ends this one."""
+    """Runs requests in this process: a crash ends it."""
 
     def __init__(self) -> None:
         self._state: dict[str, Any] = {}
 
     def start(self) -> None:
+        """Does nothing: there is no process to start."""
         return None
 
     def run(self, requests: Sequence[Request], timeout: float = 60.0) -> list[Any]:
+        """Runs the requests in order and returns a result or a Failure for each. timeout: ignored, as this process
+        cannot stop itself."""
         found: list[Any] = []
         for request in requests:
             try:
@@ -268,6 +268,7 @@ class InProcess:
         request.run(self._state)
 
     def close(self) -> None:
+        """Lets go of what requests have kept."""
         self._state.clear()
 
 

@@ -1,21 +1,21 @@
 """Compiling candidates ahead of their measurement. In: kernel sources. Out: for each "" or why it does not compile.
 
-On threads, never on the caller's: LLVM and ptxas run outside of Python's lock, and what is built goes to the disk
-cache, where the measuring process finds it. Each text is compiled once.
+On threads, never on the caller's, each of which waits for a worker (`litz.runtime.workers`): what is built goes to the
+disk cache, where the measuring process finds it. Each text is compiled once.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from litz.ir import KernelCall, Program
+from litz.runtime import workers
 from litz.runtime.cache import Cache
 from litz.schedule.choices import replacement_of
-from litz_plugins import Choice, KernelSource, Target
+from litz_plugins import Choice, KernelSource, OptionsView, Target
 from litz_plugins.errors import describe
 
 Build = Callable[[KernelSource], Any]
@@ -34,15 +34,15 @@ class Precompilation:
 
     def __init__(self, sources: Mapping[str, Sequence[KernelSource]], build: Build, threads: int | None = None) -> None:
         wanted = {source.text: source for found in sources.values() for source in found}
-        workers = max(1, min(threads or min((os.cpu_count() or 2) - 1, MOST_THREADS), len(wanted)))
+        count = max(1, min(threads or min(workers.processors() - 1, MOST_THREADS), len(wanted)))
         self._sources = sources
         self._start = time.monotonic()
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="litz-autotune")
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="litz-autotune")
         self._jobs = {text: self._pool.submit(build, source) for text, source in wanted.items()}
 
     def ready(self, names: Iterable[str], most: int = 1) -> Iterator[dict[str, str]]:
-        """Those of `names` that are compiled, as they become so and at most `most` at a time: for each "" or why one of
-        its sources does not compile. What takes far longer than the others is given up."""
+        """Yields candidates as they are compiled, at most `most` at a time: name -> '' or why one of its sources does
+        not compile. What takes far longer than the others is given up."""
         waiting = list(names)
         while waiting:
             done = [name for name in waiting if all(job.done() for job in self._of(name))][:most]
@@ -70,7 +70,8 @@ class Precompilation:
 def precompile(
     sources: Mapping[str, Sequence[KernelSource]], build: Build, threads: int | None = None
 ) -> dict[str, str]:
-    """For each name "" or why one of its sources does not compile. threads: as in `Precompilation`."""
+    """Compiles the sources of each name, and returns '' or why one of them does not compile. threads: as in
+    `Precompilation`."""
     compilation = Precompilation(sources, build, threads)
     found = {name: problem for batch in compilation.ready(sources) for name, problem in batch.items()}
     compilation.close()
@@ -83,20 +84,20 @@ def _problem(job: Future[Any]) -> str:
 
 
 def sources_of(choice: Choice) -> list[KernelSource]:
-    """The kernels that a choice brings along."""
+    """Returns the kernels that a choice brings along."""
     return [op.source for op in replacement_of(choice).operations if isinstance(op, KernelCall)]
 
 
-def triton_build(target: Target, program: Program, cache: Cache) -> Build:
-    """What compiles a Triton source for a target, in the variant that the likely sizes ask for. Other languages are
-    left to the process that measures."""
-    capability = divmod(target.capability, 10)
+def triton_build(target: Target, program: Program, cache: Cache, options: OptionsView) -> Build:
+    """What compiles a Triton source for a target, in the variant that the likely sizes ask for, where `options` say.
+    Other languages are left to the process that measures."""
+    capability, compile_ = divmod(target.capability, 10), workers.compiling(options)
 
     def build(source: KernelSource) -> None:
         if source.language != "triton":
             return
         from litz.runtime import triton_build as triton
 
-        triton.build(source, capability, cache, triton.expected_variant(source, program.hint))
+        triton.build(source, capability, cache, triton.expected_variant(source, program.hint), compile_)
 
     return build

@@ -53,6 +53,7 @@ class Problem:
 
     @property
     def key(self) -> str:
+        """Returns the digest of the problem, under which its measurements are kept."""
         return digest(self.to_json())
 
     def __str__(self) -> str:
@@ -74,7 +75,7 @@ def describe(program: Program, target: Target) -> Problem:
 
 
 def kind_of(operation: Operation) -> str:
-    """ "mm", "bmm", ... of a contraction; "loop" or the op's name for anything else."""
+    """Returns the kind of a contraction ("mm", "bmm", ...); "loop" or the op's name for anything else."""
     if isinstance(operation, Template):
         return operation.kind
     return getattr(operation, "target_name", "loop")

@@ -34,7 +34,7 @@ class Display:
         self._progress.stop()
 
     def done(self, count: int = 1, best: str = "") -> None:
-        """So many candidates more are done. best: the best so far, "" to leave what is shown."""
+        """Counts `count` candidates more as done. best: the best so far, '' to leave what is shown."""
         self._progress.advance(self._task, count)
         if best:
             self._progress.update(self._task, best=best)

@@ -117,6 +117,7 @@ class Forget:
     """Lets go of what races keep: tensors on the device, for the memory of which others may wait."""
 
     def run(self, state: dict[str, Any]) -> None:
+        """Lets go of the inputs and programs of earlier races, and returns free memory to the device."""
         state.clear()
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
@@ -144,7 +145,7 @@ def executable(program: Program, options: Options, cache: Cache) -> Callable[[li
 
 
 def executable_schedule(schedule: Schedule, options: Options, cache: Cache) -> Callable[[list[Any]], Sequence[Any]]:
-    """The same for what is scheduled already: these very kernels."""
+    """Returns a function that runs the kernels of a schedule, without scheduling anew."""
     return scheduled(schedule, _compiler(options, cache))
 
 
@@ -156,7 +157,8 @@ def scheduled(schedule: Schedule, compiler: Compiler) -> Callable[[list[Any]], S
 
 
 def _compiler(options: Options, cache: Cache) -> Compiler:
-    options = options.replace(max_autotune=False, cuda_graphs=False, report_dir=None)
+    # No workers: what runs beside a measurement spoils it.
+    options = options.replace(max_autotune=False, cuda_graphs=False, report_dir=None, build_processes=0)
     return Compiler(options, core_plugins(), cache, reports.collectors())
 
 
@@ -219,7 +221,7 @@ def _tensor(
 
 
 def mismatch(outputs: Sequence[Any], expected: Sequence[Any] | None) -> str:
-    """ "" or how what a candidate computes differs from what it should."""
+    """Returns how a candidate's results differ from the expected ones, '' if they agree."""
     if expected is None:
         return ""
     for output, wanted in zip(outputs, expected, strict=True):

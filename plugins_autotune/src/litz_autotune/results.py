@@ -53,12 +53,13 @@ class Counters:
 
 @dataclass(frozen=True)
 class Record:
-    """What was measured for a problem: candidate -> measurement."""
+    """The measurements for a problem: candidate -> measurement."""
 
     problem: Problem
     measured: Mapping[str, Measurement]
 
     def to_json(self) -> str:
+        """Returns the record as JSON with the name and version of its format."""
         data = {
             "format": FORMAT,
             "version": VERSION,
@@ -87,7 +88,7 @@ class LocalStore:
         self.cache, self.counters = cache, counters
 
     def find(self, key: str) -> Record | None:
-        """The record, None if there is none or it is damaged."""
+        """Returns the record, None if there is none or it is damaged."""
         folder = self.cache.find(KIND, key, (FILE,))
         return None if folder is None else _read(folder)
 
@@ -134,18 +135,18 @@ class LocalStore:
         self.cache.build(KIND, key, lambda folder: _write(folder, record), (FILE,))
 
     def all_keys(self) -> list[str]:
-        """The keys of all records."""
+        """Returns the keys of all records."""
         return known_keys(self.cache.root)
 
 
 def known_keys(root: Path) -> list[str]:
-    """The keys of all records in a disk cache."""
+    """Returns the keys of all records in a disk cache."""
     folder = root / KIND
     return sorted(p.parent.name for p in folder.glob(f"*/{FILE}")) if folder.is_dir() else []
 
 
 class _Incomplete(Exception):
-    """Not everything was measured: a result for now, but not for good."""
+    """Raised where not everything could be measured: the result holds for now, but not for good."""
 
 
 def _write(folder: Path, record: Record) -> None:

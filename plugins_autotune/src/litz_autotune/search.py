@@ -30,13 +30,13 @@ from .pool import Failure, Runner
 from .timing import CudaTimer, Timer, TurnsTimer
 
 SECONDS = {"cpu": 0.6, "cuda": 0.1}
-"""Of a duel's runs, by type of device."""
+"""The seconds of a duel's runs, by type of device."""
 UNCLEAR, LONGER = 0.05, 5
 """A gain of so much that noise hides is worth runs for so many times as long."""
 BUILD_SECONDS = 2.0
-"""For a kernel, until one was built here: what a C++ compiler takes."""
+"""The seconds that building a kernel is thought to take until one was built here: what a C++ compiler takes."""
 SHARE = 0.5
-"""Of the device's free memory: what a duel's tensors may take."""
+"""The share of the device's free memory that a duel's tensors may take."""
 TENSORS = 3
 """Times the bytes of what differs: inputs and results of each of the two, and one more set."""
 
@@ -67,7 +67,7 @@ class Search:
     duels: int = 0
 
     def run(self) -> tuple[Variant, Tuned]:
-        """The variant that runs, and the record of what was tried."""
+        """Returns the variant that runs, and the record of what was tried."""
         first = best = self.base or self.tuning.first
         if self.before.ways:
             best = self.tuning.make(self.before.ways)
@@ -198,12 +198,14 @@ WHOLE = "all of it, tuned"
 
 
 class _NoTime(Exception):
-    """The budget does not reach for what comes next."""
+    """Raised where the budget does not reach for the next duel."""
 
 
 def _decision(tried: Tried, measured: Difference) -> Decision:
     times = (("as estimated", tried.us[0]), ("measured faster", tried.us[1])) if tried.us else ()
-    return Decision("schedule", tried.name, "taken otherwise", f"{MEASURED}: {tried.reason}", times, "autotune")
+    gained = tried.us[0] - tried.us[1] if tried.us else None
+    why = f"{MEASURED}: {tried.reason}"
+    return Decision("schedule", tried.name, "taken otherwise", why, times, "autotune", gained_us=gained)
 
 
 def free_bytes(device: torch.device) -> float:

@@ -1,11 +1,14 @@
 """What the options ask for. In: options, and a kind of contraction. Out: is it tuned, is it looked up, how much may be
-fused into it."""
+fused into it. The module loads no torch: `litz options` reads the tables."""
 
 from __future__ import annotations
 
-from litz.contractions.products.gemm import OPERANDS
-from litz.schedule.fusion_size import most_operations
 from litz_plugins import OptionsView
+
+SEARCH = {"fast": 4, "default": 12, "exhaustive": 1000}
+"""How many configurations are measured, by `autotune.search`."""
+LIBRARY_BACKEND = "library"
+TEMPLATE_BACKEND = "triton"
 
 
 def is_active(options: OptionsView) -> bool:
@@ -20,7 +23,11 @@ def measures(options: OptionsView) -> bool:
 
 def is_measured(options: OptionsView, kind: str) -> bool:
     """Is a contraction of this kind measured? `max_autotune_gemm` alone means the products: "mm", "bmm", ..."""
-    return bool(options["max_autotune"] or (options["max_autotune_gemm"] and kind in OPERANDS))
+    if options["max_autotune"] or not options["max_autotune_gemm"]:
+        return bool(options["max_autotune"])
+    from litz.contractions.products.gemm import OPERANDS
+
+    return kind in OPERANDS
 
 
 def is_decided(options: OptionsView, kind: str) -> bool:
@@ -30,7 +37,18 @@ def is_decided(options: OptionsView, kind: str) -> bool:
 
 def most_in_one_kernel(options: OptionsView) -> int | None:
     """How many nodes of the graph a contraction's kernel may do, itself among them; None for no limit."""
+    from litz.schedule.fusion_size import most_operations
+
     return most_operations(options) if options["autotune.fusion"] else 1
 
 
-__all__ = ["is_active", "is_decided", "is_measured", "measures", "most_in_one_kernel"]
+__all__ = [
+    "LIBRARY_BACKEND",
+    "SEARCH",
+    "TEMPLATE_BACKEND",
+    "is_active",
+    "is_decided",
+    "is_measured",
+    "measures",
+    "most_in_one_kernel",
+]

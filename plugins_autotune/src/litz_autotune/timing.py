@@ -20,7 +20,7 @@ LEAST_ROUNDS = 6
 LEAST_SPIN_US, MOST_SPIN_US = 50.0, 20000.0
 """How long the device is kept busy before a run at first, and at most."""
 CYCLES_PER_US = 2000
-"""At least what a GPU's clock makes (1980 MHz on an H100)."""
+"""The cycles per µs that a GPU's clock makes at least (1980 MHz on an H100)."""
 LONG_SECONDS = 0.02
 """Runs that take longer are hardly disturbed by the host: one is enough to see that a function is too slow."""
 FLUSH_BYTES = 256 << 20
@@ -39,10 +39,11 @@ class Measurement:
 
     @property
     def valid(self) -> bool:
+        """Is there a finite time, and no reason not to use it?"""
         return isfinite(self.us) and not self.reason
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON has it: null for infinity."""
+        """Returns the fields as JSON has them: null for infinity."""
         return {
             "us": self.us if isfinite(self.us) else None,
             "noise_us": self.noise_us,
@@ -61,7 +62,7 @@ class Measurement:
 
 
 def failed(reason: str) -> Measurement:
-    """What cannot run takes for ever."""
+    """Returns the measurement of a candidate that cannot run: an infinite time and the reason."""
     return Measurement(inf, reason=reason)
 
 
@@ -104,10 +105,7 @@ class Stream(Protocol):
 def in_turns(
     functions: Mapping[str, Callable[[], Any]], stream: Stream, rounds: int, spins: dict[str, float]
 ) -> dict[str, list[float]]:
-    """µs of each run, in turns, every second round backwards. spins: by function, how long the device is kept busy
-    before a run, in µs, so that the host has queued all of it before its first kernel starts. A run for which that was
-    too short counts the host's time; it is thrown away, and its spin doubled (up to `MOST_SPIN_US`: a function may wait
-    for the device by itself)."""
+    """Times each function once a round, the functions in turns; returns the µs of each run by function."""
     marks: dict[str, list[tuple[Any, Any]]] = {name: [] for name in functions}
     for number in range(rounds):
         for name in list(functions)[:: -1 if number % 2 else 1]:
@@ -157,13 +155,15 @@ class CudaTimer:
     def time(
         self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float, limit_us: float = inf
     ) -> Mapping[str, list[float]]:
+        """Returns µs of each run by function. seconds: to spend on all. limit_us: measuring ends early once every
+        function is slower."""
         with torch.cuda.device(device):
             return self.measure(functions, _CudaStream(device), seconds, limit_us)
 
     def measure(
         self, functions: Mapping[str, Callable[[], Any]], stream: Stream, seconds: float, limit_us: float = inf
     ) -> dict[str, list[float]]:
-        """As `time`, on a stream."""
+        """Times functions on a stream, as `time` does on a device."""
         spins = dict.fromkeys(functions, LEAST_SPIN_US)
         first = in_turns(functions, stream, 1, spins)
         total = sum(us[0] for us in first.values()) / 1e6 + sum(spins.values()) / 1e6 + 1e-4 * len(functions)
@@ -186,6 +186,8 @@ class CpuTimer:
     def time(
         self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float, limit_us: float = inf
     ) -> Mapping[str, list[float]]:
+        """Returns µs of each run by function. seconds: to spend on all. limit_us: measuring ends early once every
+        function is slower."""
         found: dict[str, list[float]] = {name: [] for name in functions}
         stop = time.perf_counter() + seconds
         for number in range(MOST_ROUNDS):
@@ -214,6 +216,7 @@ class TurnsTimer:
     def time(
         self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float, limit_us: float = inf
     ) -> Mapping[str, list[float]]:
+        """Returns µs per call of each round by function. seconds: to spend on all. limit_us: ignored."""
         calls = {name: 1 for name in functions}
         for name, function in functions.items():
             calls[name] = max(1, int(ROUND_US / max(_clocked(function, 1), 1e-3)))
@@ -242,5 +245,5 @@ def timer_for(device: torch.device) -> Timer:
 
 
 def can_measure(device: torch.device) -> bool:
-    """Is there such a device in this machine?"""
+    """Has this machine a device of that type?"""
     return device.type == "cpu" or (device.type == "cuda" and torch.cuda.is_available())

@@ -28,11 +28,8 @@ from .precompile import sources_of
 from .problem import describe
 from .remote import RemoteStore
 from .results import LIBRARY, Counters, LocalStore, Record
-from .switches import is_measured
+from .switches import LIBRARY_BACKEND, TEMPLATE_BACKEND, is_measured
 from .timing import Measurement, Timer, can_measure
-
-LIBRARY_BACKEND = "library"
-TEMPLATE_BACKEND = "triton"
 
 LATER = "it is measured in the background, once the graph was called"
 UNKNOWN = "not measured before, and max_autotune is off"
@@ -145,7 +142,10 @@ class Tuner:
     ) -> None:
         failures = [f"{name} {found.reason}" for name, found in measured.items() if found.us == float("inf")]
         reason = verdict.reason + (f"; {'; '.join(failures)}" if failures else "")
-        context.record(chosen.name, reason, considered(measured), plugin="autotune")
+        times, library = considered(measured), context.operation.target_name
+        us = {name: time for name, time in times if time is not None}
+        gained = us[library] - us[chosen.name] if library in us and chosen.name in us else None
+        context.record(chosen.name, reason, times, plugin="autotune", gained_us=gained)
         kernels = sources_of(chosen) if isinstance(chosen.payload, KernelCall) or chosen.kind == "template" else []
         found = measured.get(chosen.name)
         if len(kernels) == 1 and found is not None:

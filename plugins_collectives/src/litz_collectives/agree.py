@@ -25,6 +25,7 @@ Plan = tuple[tuple[int, ...], ...]
 
 
 def source_plan(count: int) -> Plan:
+    """Returns the plan that starts `count` collectives one by one, in the order of the program."""
     return tuple((number,) for number in range(count))
 
 

@@ -19,7 +19,7 @@ from litz.cli.script import check_script, print_failure, run_script
 )
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for reports and the trace.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; what SCRIPT prints goes to standard error.")
 @click.option("--rank", envvar="RANK", type=int, default=0, hidden=True)
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -41,7 +41,7 @@ def audit(script: str, args: Sequence[str], module: bool, out: Path | None, as_j
     from .audit import audit as audit_run
 
     with report.collect() as reports, audit_run(reports) as audited:
-        code, failure = run_script(script, args, module)
+        code, failure = run_script(script, args, module, to_stderr=as_json)
     if rank == 0:
         found = audited.reports
         if out is not None:

@@ -37,8 +37,8 @@ COALESCED: Mapping[Any, OpOverload] = {
 """Op -> the op that does it to a list of tensors. Each takes its tensors first, its other arguments after them."""
 
 GATHERS = (_ops.all_gather_into_tensor_coalesced.default,)
-"""Of these the first in a graph is exposed, as nothing runs before it; of the others, for whose results nobody hurries,
-the last."""
+"""Collectives of which the first in a graph is exposed, as nothing runs before it. (Of other kinds, whose results are
+used late, it is the last.)"""
 
 EstimateOf = Callable[[Collective], Estimate | None]
 
@@ -53,7 +53,7 @@ class Bucketing:
 
 
 def tensors_of(step: Collective) -> tuple[TensorRef, ...]:
-    """What a mergeable collective sends."""
+    """Returns the tensors that a mergeable collective sends."""
     first = step.args[0]
     return tuple(first) if isinstance(first, (tuple, list)) else (first,)
 
@@ -197,7 +197,7 @@ def merged_as(
 
 
 def _ordered(graph: ContractedGraph, steps: Sequence[Step], merged: Mapping[int, Collective]) -> tuple[Step, ...]:
-    """What is left of the steps, in an order that the graph allows."""
+    """Returns the remaining steps in an order that the graph allows."""
     kept = [number for number, alive in enumerate(graph.alive) if alive]
     place = {number: position for position, number in enumerate(kept)}
     order = topological([{place[other] for other in graph.before[number]} for number in kept])

@@ -79,7 +79,7 @@ class Measured:
 
     @property
     def points(self) -> dict[str, list[Point]]:
-        """By kind, as `fit.fit_curve` takes them."""
+        """Returns the measured points by kind, as `fit.fit_curve` takes them."""
         found: dict[str, list[Point]] = {}
         for row in self.rows:
             found.setdefault(row.kind, []).append((row.bytes, row.world_size, row.time_us))
@@ -97,7 +97,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class _Task:
-    """One message; a `spare` one is left out when time is up."""
+    """One message to measure; a `spare` one is left out when time is up."""
 
     kind: str
     world_size: int

@@ -12,29 +12,12 @@ from pathlib import Path
 
 import click
 
-from .cli import parse_numbers
+from .cli import parse_numbers, size_option
 from .evaluate import error_lines, errors_of
 from .profile import Profile
 from .topology import GPUS
 
-UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 KINDS = "all_reduce,all_gather,reduce_scatter,all_to_all"
-
-
-def parse_size(text: str) -> int:
-    """ "64KiB" as 65536. Errors: ValueError."""
-    number = text.rstrip("BbiIkKmMgG").strip()
-    unit = text[len(number) :].strip().upper()
-    if not number.isdigit() or unit not in UNITS or int(number) < 1:
-        raise ValueError(f"{text!r} is no size such as 65536, 64KiB, 16MiB or 1GiB")
-    return int(number) * UNITS[unit]
-
-
-def _size(context: click.Context, parameter: click.Parameter, text: str) -> int:
-    try:
-        return parse_size(text)
-    except ValueError as cause:
-        raise click.BadParameter(str(cause)) from cause
 
 
 def _environment(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -48,8 +31,8 @@ def _environment(name: str) -> Callable[[Callable[..., None]], Callable[..., Non
 @click.option("--world-sizes", default="", help="Groups to measure, as 2,4: by default 2, 4, 8, ... and all ranks.")
 @click.option("--hold-out", default="", help="Groups to measure and predict, but not to fit to, as 3.")
 @click.option("--collectives", default=KINDS, show_default=True, help="Which to measure.")
-@click.option("--least", default="1KiB", show_default=True, callback=_size, help="The smallest message.")
-@click.option("--most", default="1GiB", show_default=True, callback=_size, help="The largest message.")
+@size_option("--least", least=1, default="1KiB", show_default=True, help="The smallest message.")
+@size_option("--most", least=1, default="1GiB", show_default=True, help="The largest message.")
 @click.option("--seconds", type=float, default=float("inf"), help="When time is up, every other size has to do.")
 @click.option("--overlap/--no-overlap", default=True, help="Measure what overlap costs, on GPUs.", show_default=True)
 @click.option("--gpu", help=f"Where litz does not know this machine's: one of {', '.join(GPUS)}.")

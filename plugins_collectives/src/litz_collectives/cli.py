@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+
+from litz_plugins.units import parse_size
 
 from .evaluate import error_lines, errors_of, split_points
 from .model import Cost, collective_cost
@@ -14,12 +18,28 @@ from .nccl import KINDS, Message
 from .profile import Profile, make_profile, read_points, read_profile
 from .topology import GPUS, make_topology
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def size_option(name: str, *also: str, least: int = 0, **about: Any) -> Callable[[_Command], _Command]:
+    """A click option that takes a size such as 64MiB, of `least` bytes or more, and gives bytes."""
+
+    def read(context: click.Context, parameter: click.Parameter, text: str) -> int:
+        try:
+            found = parse_size(text)
+        except ValueError as cause:
+            raise click.BadParameter(str(cause)) from cause
+        if found < least:
+            raise click.BadParameter(f"{text!r} is less than {least} B")
+        return found
+
+    return click.option(name, *also, metavar="SIZE", callback=read, **about)
 
 
 @click.command("estimate-collective")
 @click.option("--collective", "kind", type=click.Choice(list(KINDS)), required=True)
-@click.option("--bytes", "size", type=click.IntRange(min=0), required=True, help="Counted as nccl-tests does.")
+@size_option("--bytes", "size", required=True, help="As 64MiB; counted as nccl-tests does.")
 @click.option("--world-size", type=click.IntRange(min=1), required=True, help="Ranks in the group.")
 @click.option("--gpu", default="H200", show_default=True, help=f"One of {', '.join(GPUS)}.")
 @click.option("--link", help="Between GPUs of a node: NV18, NV12, ..., PCI. By default that of the GPU's usual node.")
@@ -73,7 +93,7 @@ def as_data(cost: Cost) -> dict[str, object]:
 
 
 def parse_numbers(text: str) -> tuple[int, ...]:
-    """ "2,4" or "2 4" as (2, 4). Errors: click.BadParameter."""
+    """Returns the numbers in "2,4" or "2 4" as (2, 4). Errors: click.BadParameter."""
     try:
         return tuple(int(word) for word in text.replace(",", " ").split())
     except ValueError as cause:
@@ -88,6 +108,7 @@ def parse_numbers(text: str) -> tuple[int, ...]:
 @click.option("--gpus-per-node", type=click.IntRange(min=1), help="By default that of the GPU's usual node.")
 @click.option("--source", default="", help="What was measured, with which NCCL: shown with every estimate.")
 @click.option("--hold-out", default="", help="World sizes to leave out of the fit and to predict: 3, or 3,6.")
+@click.option("--json", "as_json", is_flag=True, help="Print the errors of the fit as JSON.")
 def fit_collectives(
     measured: tuple[Path, ...],
     profile: Path,
@@ -96,6 +117,7 @@ def fit_collectives(
     gpus_per_node: int | None,
     source: str,
     hold_out: str,
+    as_json: bool,
 ) -> None:
     """Fit curves to the times in MEASURED (CSV, one file or more) and write them as PROFILE (JSON).
 
@@ -108,6 +130,10 @@ def fit_collectives(
     topology = make_topology(gpu, link, gpus_per_node=gpus_per_node)
     made = make_profile(topology, fitted, launch_us, source or " and ".join(path.name for path in measured))
     profile.write_text(made.dumps())
-    for line in error_lines(errors_of(made, points)):
+    errors = errors_of(made, points)
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(row) for row in errors], indent=2))
+        return
+    for line in error_lines(errors):
         click.echo(line)
     click.echo(f"wrote {profile}; use it with options={{'collectives.profile': '{profile}'}}")

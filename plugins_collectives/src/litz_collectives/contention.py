@@ -89,6 +89,7 @@ def contention_at(table: Table, kind: str, size: float) -> Contention | None:
 
 
 def table_json(table: Table) -> dict[str, Any]:
+    """Returns a table of factors as JSON has it: kind of collective -> list of rows."""
     return {kind: [asdict(row) for row in rows] for kind, rows in table.items()}
 
 

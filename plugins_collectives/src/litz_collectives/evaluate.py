@@ -14,7 +14,7 @@ from .nccl import Message
 from .profile import Profile
 
 LARGE = 1 << 20
-"""From here on bandwidth counts rather than latency."""
+"""The bytes from which on bandwidth counts rather than latency."""
 
 
 @dataclass(frozen=True)

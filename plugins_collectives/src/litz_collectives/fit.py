@@ -67,6 +67,7 @@ class Curve:
     regimes: tuple[Regime, ...]
 
     def regime(self, size: float) -> Regime:
+        """Returns the regime that messages of `size` bytes are in; the last has no upper end."""
         return next((r for r in self.regimes if size <= r.upto), self.regimes[-1])
 
     def us(self, size: float, world_size: int, wire_scale: float = 1.0) -> float:

@@ -26,8 +26,8 @@ REACH = 48
 REPLAYED = 250_000
 """Tasks that may be replayed in all: about 0.5 s."""
 LATE_US = 50.0
-"""So much later the last rank may come to a collective. Of 131 in training steps on four H200s 1 of 10 took 34 µs
-longer than the model of `streams` explains, 1 of 20 took 49 µs longer."""
+"""How much later than this rank the last one may come to a collective, in µs. Of 131 in training steps on four H200s 1
+of 10 took 34 µs longer than the model of `streams` explains, 1 of 20 took 49 µs longer."""
 JUDGES = (LIKELY, Corner("high", "us", "high", LATE_US), Corner("high", "low", "us", LATE_US))
 """What an order is judged by, besides what is likely: communication that is slow, beside kernels that slow it down, and
 beside kernels that are done soon. (Matrix products on H200s took 0.83 of what was likely.)"""
@@ -36,7 +36,7 @@ LEAST = 1.0
 
 
 def judged(tasks: Sequence[Task]) -> list[Replay]:
-    """The tasks in their order, replayed by each of `JUDGES`."""
+    """Returns the tasks in their order, replayed by each of `JUDGES`."""
     return [replay(tasks, corner) for corner in JUDGES]
 
 

@@ -23,7 +23,7 @@ START = "torchrun --nproc-per-node 4 -m litz calibrate profile.json"
 
 @dataclass(frozen=True)
 class Place:
-    """This process among all, and among those of its machine."""
+    """The process's rank among all processes, and among those of its machine."""
 
     rank: int
     local_rank: int
@@ -43,7 +43,8 @@ def make_place(rank: int | None, local_rank: int | None, world_size: int | None,
 
 
 def find_device(place: Place) -> torch.device:
-    """This rank's GPU, made the current one; the CPU where there is none."""
+    """Returns the rank's GPU, made the current one; the CPU where there is none. Errors: CalibrationError if there are
+    more ranks than GPUs."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     if torch.cuda.device_count() < place.local_world_size:
@@ -59,7 +60,8 @@ def find_device(place: Place) -> torch.device:
 
 
 def find_topology(gpu: str | None, link: str | None, device: torch.device, place: Place) -> Topology:
-    """This machine's links: as given, else as NVML says, else those of the GPU's usual node."""
+    """Returns the machine's links: as given, else as NVML says, else those of the GPU's usual node. Errors:
+    CalibrationError without a GPU."""
     here = machine_topology() if gpu is None and link is None else None
     if here is not None:
         return here
@@ -87,7 +89,8 @@ def check_world_sizes(sizes: Sequence[int], held: Sequence[int], place: Place) -
 
 
 def check_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
-    """The kinds in the order that they are measured in."""
+    """Returns the kinds of collective in the order that they are measured in. Errors: CalibrationError for no kind, or
+    an unknown one."""
     if not kinds or not set(kinds) <= set(KINDS):
         raise CalibrationError(f"the collectives that are measured are {', '.join(KINDS)}; got {', '.join(kinds)}")
     return tuple(kind for kind in KINDS if kind in kinds)
@@ -128,7 +131,7 @@ def progress(place: Place) -> Iterator[Tell]:
 
 
 def source(sizes: Sequence[int], topology: Topology, device: torch.device) -> str:
-    """What was measured, and with what: shown with every estimate."""
+    """Returns what was measured and with what, as text that is shown with every estimate."""
     ranks = " and ".join(map(str, sizes))
     if device.type != "cuda":
         return f"gloo on the CPU, {ranks} ranks, taken for {topology.gpu}, torch {torch.__version__}"

@@ -7,7 +7,8 @@ from itertools import combinations
 
 
 def not_negative_least_squares(gram: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
-    """x >= 0 of least x'Gx - 2x'r: the best of the solutions with some coefficients 0 and the others free."""
+    """Returns the x >= 0 that minimises x'Gx - 2x'r: the best of the solutions with some coefficients 0 and the others
+    free."""
     count = len(right)
     best, least = [0.0] * count, 0.0
     for size in range(count, 0, -1):

@@ -98,7 +98,7 @@ class Live:
         return sum(self.size[name] for name in self.touched[number] if self.left[name] == 1)
 
     def take(self, number: int) -> None:
-        """The step runs."""
+        """Lets one step run."""
         self.now += self.allocated_by(number)
         self.peak = max(self.peak, self.now)
         self.now -= self.freed_by(number)

@@ -36,6 +36,7 @@ class Buffers:
 
     @staticmethod
     def of(size: int, device: torch.device) -> Buffers:
+        """Returns two buffers of `size` zero bytes on the device."""
         return Buffers(*(torch.zeros(size, dtype=torch.uint8, device=device) for _ in range(2)))
 
 

@@ -17,13 +17,13 @@ from .measure import Call, device_us, record
 from .together import CalibrationError, Together, slowest
 
 EDGE = 4096
-"""Of the square matrices whose product runs beside a collective: about 0.2 ms on an H200."""
+"""The rows and columns of the square matrices whose product runs beside a collective: about 0.2 ms on an H200."""
 PEAK_EDGE = 8192
 COPY_BYTES = 512 << 20
 WINDOW_US = 3000.0
 """A timed window lasts so long: the ranks start it some tens of microseconds apart."""
 LONGER = 4
-"""The other side runs so many times longer than the window would take alone."""
+"""How many times longer the other side runs than the window would take alone."""
 TRIES = 3
 
 
@@ -52,7 +52,7 @@ def copy_call(size: int, device: torch.device) -> Call:
 
 
 def gemm_tflops(device: torch.device) -> float:
-    """What a large bf16 matrix product reaches, in TFLOP/s."""
+    """Returns the TFLOP/s that a large bf16 matrix product reaches."""
     edge = PEAK_EDGE if device.type == "cuda" else 128
     us = statistics.median(device_us(gemm_call(edge, device), 4, 5, device))
     return 2 * edge**3 / us / 1e6
@@ -66,7 +66,7 @@ def copy_gb_s(device: torch.device) -> float:
 
 
 def measure_beside(call: Call, size: int, gemm: Load, copy: Load, ranks: Together, device: torch.device) -> Beside:
-    """One collective of `size` bytes beside kernels, on the slowest rank. All ranks of the job take part.
+    """Measures one collective of `size` bytes beside kernels, on the slowest rank.
 
     gemm, copy: what runs beside it, made by `make_load`.
     """
@@ -99,7 +99,7 @@ def _replay_us(load: Load) -> float:
 
 
 def _us_beside(timed: Load, other: Load, ranks: Together) -> float:
-    """What a replay of `timed` takes while `other` runs all the time."""
+    """Returns the µs of a replay of `timed` while `other` runs all the time."""
     longer = LONGER
     for _ in range(TRIES):
         replays = 2 + math.ceil(longer * timed.us / other.us)

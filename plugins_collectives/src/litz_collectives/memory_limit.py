@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from litz_plugins import LitzError
-
-UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+from litz_plugins.units import parse_size
 
 
 class MemoryLimitError(LitzError):
@@ -20,11 +19,13 @@ def memory_limit(text: str, peak: int, held: int = 0) -> float:
     peak: of those in the source's order, which is always allowed. held: bytes of the other inputs. Errors:
     MemoryLimitError.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*|%)\s*", text.lower())
-    if found is None or (found[2] != "%" and found[2] not in UNITS):
+    share = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    if share is not None:
+        return max(peak, peak + float(share[1]) / 100 * (peak + held))
+    try:
+        return max(peak, parse_size(text))
+    except ValueError as cause:
         raise MemoryLimitError(
             f"the option collectives.memory_limit is {text!r}, which is no amount of memory",
             todo='give bytes ("8GiB", "512MiB", "1000000") or a share of the memory without the pass ("10%")',
-        )
-    amount = float(found[1])
-    return max(peak, peak + amount / 100 * (peak + held) if found[2] == "%" else amount * UNITS[found[2]])
+        ) from cause

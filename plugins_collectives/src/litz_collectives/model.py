@@ -86,7 +86,7 @@ def _measured(message: Message, profile: Profile, best: Candidate) -> tuple[floa
 
 
 def _listed(numbers: Sequence[int]) -> str:
-    """ "2, 3 and 4"."""
+    """Returns numbers as a list in words, such as "2, 3 and 4"."""
     *others, last = map(str, numbers)
     return f"{', '.join(others)} and {last}" if others else last
 

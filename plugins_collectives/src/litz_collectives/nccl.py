@@ -57,7 +57,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way, and the microseconds that NCCL's tuner expects."""
+    """An algorithm and protocol, and the microseconds that NCCL's tuner expects of it."""
 
     algorithm: str
     protocol: str
@@ -71,11 +71,12 @@ def ring_steps(kind: str, world_size: int) -> int:
 
 
 def wire_share(kind: str, world_size: int) -> float:
-    """The share of the message's bytes that each GPU sends."""
+    """Returns the share of the message's bytes that each GPU sends."""
     return 1.0 if kind == "permute" else ring_steps(kind, world_size) / world_size
 
 
 def nodes_of(world_size: int, topology: Topology) -> int:
+    """Returns how many nodes a group of `world_size` GPUs takes."""
     return math.ceil(world_size / topology.gpus_per_node)
 
 

@@ -20,13 +20,13 @@ from .planner import Planner
 from .tasks import estimates_of
 
 OPTIONS = ("collectives.bucket_bytes", "collectives.memory_limit")
-"""What the plan hangs on beside the program and the estimates."""
+"""The options that the plan depends on beside the program and the estimates."""
 UNKNOWN = Estimate(0.0, 0.0, 0.0, "unknown")
 
 
 def overlap(schedule: Schedule, context: PassContext) -> Schedule:
-    """The pass. A rank that knows too little to plan follows another's plan, else it leaves the source's order. Errors:
-    MemoryLimitError."""
+    """Moves communication so that computation hides it (a pass). A rank that knows too little to plan follows another's
+    plan, else it leaves the source's order. Errors: MemoryLimitError."""
     steps, program = schedule.steps, schedule.program
     if not any(isinstance(step, Collective) for step in steps):
         return schedule

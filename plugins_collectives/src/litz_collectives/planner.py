@@ -26,7 +26,7 @@ from .tasks import make_tasks, slowdown_of
 CAPS = (0, 4 << 20, 16 << 20, 64 << 20, 256 << 20)
 """Sizes of buckets that are tried, in bytes; 0 merges nothing."""
 IMPROVED = 3
-"""So many of the orders, the fastest, are worth the search for a better one."""
+"""How many of the fastest orders are worth the search for a better one."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Planner:
         self.considered: list[tuple[str, float | None]] = [("source order", self.source.us)]
 
     def best(self) -> Candidate:
-        """The fastest order that is surely worth it, else the source's."""
+        """Returns the fastest order that surely pays, else the order of the source."""
         candidates = self._candidates()
         few = sorted(candidates, key=self._rank)[:2]
         candidates += [self._placed(c.name + ", work held back", c.buckets, hold_back=True) for c in few]
@@ -90,7 +90,7 @@ class Planner:
         return candidate.peak > self.limit, candidate.score
 
     def by_plan(self, plan: Plan) -> Candidate:
-        """This rank's order for a plan that another rank made."""
+        """Returns the order of this rank's steps under a plan that another rank made."""
         names = list(self.place_of)
         if plan == source_plan(len(names)):
             return self.source

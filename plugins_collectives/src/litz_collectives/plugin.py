@@ -28,12 +28,15 @@ class CostFunctionError(LitzError):
 
 @hookimpl
 def litz_register_options() -> Sequence[OptionSpec]:
+    """Returns the options whose names begin with `collectives.`."""
     return [
         OptionSpec("cost", str, None, "a cost function of your own, module:function, asked before litz's"),
         OptionSpec("passes", tuple, ("overlap",), f"passes that move communication, in order; of {', '.join(PASSES)}"),
         OptionSpec("verify_plan", bool, None, "compare the ranks' plans before they run; unset: in debug mode"),
         OptionSpec("verify_seconds", float, 60.0, "how long to wait for another rank's plan"),
-        OptionSpec("bucket_bytes", int, None, "the most bytes that `overlap` merges into one collective; 0: none"),
+        OptionSpec(
+            "bucket_bytes", int, None, "the most memory that `overlap` merges into one collective; 0: none", unit=1
+        ),
         OptionSpec("memory_limit", str, "10%", "what `overlap` may take: a share more than without (10%), or 8GiB"),
         OptionSpec("profile", Path, None, "JSON file of a measured or planned cluster; unset: by the GPU's name"),
     ]
@@ -87,6 +90,7 @@ def _communicates() -> bool:
 
 @hookimpl
 def litz_register_commands() -> Mapping[str, Any]:
+    """Returns the commands that the plugin adds to `litz`."""
     from .audit_cli import audit
     from .calibrate_cli import calibrate
     from .cli import estimate_collective, fit_collectives
@@ -101,8 +105,9 @@ def litz_register_commands() -> Mapping[str, Any]:
 
 @hookimpl
 def litz_estimate_runtime(operation: Any, target: Target, program: Any, options: OptionsView | None) -> Estimate | None:
-    """The user's own function where there is one; then a Collective by the model. A Wait takes no time of its own: what
-    it waits for was counted where it started."""
+    """The user's own function where there is one; then a Collective by the model: on a CPU only with a profile that the
+    user names, as the model is NCCL's. A Wait takes no time of its own: what it waits for was counted where it
+    started."""
     from litz.ir import Collective, Wait
 
     own = None if options is None else options.get("collectives.cost")
@@ -114,6 +119,8 @@ def litz_estimate_runtime(operation: Any, target: Target, program: Any, options:
         return Estimate(0.0, 0.0, 0.0, "a wait: its communication is counted where it starts")
     if not isinstance(operation, Collective):
         return None
+    if target.type == "cpu" and (options is None or options.get("collectives.profile") is None):
+        return None  # no GPU's links stand in for those of a CPU
     cost = operation_cost(operation, program, chosen_profile(target, options))
     return None if cost is None else Estimate(cost.us, cost.low_us, cost.high_us, _why(cost))
 

@@ -50,7 +50,7 @@ class Profile:
         return found or Contention(size, *UNMEASURED)
 
     def dumps(self) -> str:
-        """The profile as JSON."""
+        """Returns the profile as JSON."""
         data = {
             "format": FORMAT,
             "source": self.source,
@@ -129,7 +129,7 @@ def parse_profile(text: str, where: str) -> Profile:
 
 @cache
 def builtin_profile() -> Profile:
-    """What litz knows of NVLink without having measured."""
+    """Returns litz's own profile of NVLink, for machines that were not measured."""
     name = "h200_nv18.json"
     return parse_profile((resources.files(__package__) / "profiles" / name).read_text(), f"built-in {name}")
 

@@ -39,8 +39,8 @@ class _Event:
 
 
 def realised_times(trace: Mapping[str, Any], reports: Sequence[CompileReport]) -> list[dict[str, Realised]]:
-    """For each report its collectives' times, by step: medians over the calls of the graph, the first call left out if
-    there are others. Empty where the trace has no call of it whose collectives can be told apart."""
+    """Returns the measured times of each report's collectives, by step: medians over the calls of the graph, the first
+    call left out if there are others. Empty where the trace has no call of it whose collectives can be told apart."""
     events = sorted(map(_event, _complete(trace)), key=lambda event: event.start)
     measured = _measured(events)
     found: list[dict[str, Realised]] = []
@@ -99,7 +99,7 @@ def _on_gpu(events: Sequence[_Event], kernels: Sequence[_Event]) -> Any:
 
 
 def _on_cpu(events: Sequence[_Event]) -> Any:
-    """gloo's threads take work in the order that it was given to them, so each op has the first span after it."""
+    """Assigns each op the first span after it: gloo's threads take work in the order that it was given to them."""
     free = [event for event in events if event.name.startswith(GLOO)]
     spans: dict[_Event, _Event] = {}
     for op in events:
@@ -133,7 +133,7 @@ def _started(events: Iterable[_Event]) -> list[_Event]:
 
 
 def _inside(events: Sequence[_Event], outer: _Event) -> list[_Event]:
-    """Of events by their start, those within `outer`."""
+    """Returns those of the events, sorted by start, that lie within `outer`."""
     first = bisect.bisect_left(events, outer.start, key=lambda event: event.start)
     last = bisect.bisect_right(events, outer.end, key=lambda event: event.start)
     return [event for event in events[first:last] if event.end <= outer.end]

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 from litz.ir import Collective, Wait
@@ -90,12 +91,12 @@ def reorder_compute_for_overlap(
     for comm, following in pairwise(comms):
         held_up = _descendants(comm, before)
         needed = _ancestors(following, before)
-        hidden = 0.0
+        hidden, whole = 0.0, times.get(steps[comm].name, inf)  # of what nobody knows, as much is hidden as can be
         for number in sorted(needed - held_up - gone):
             take(number)
             hidden += times.get(steps[number].name, 0.0)
         for number in range(len(steps)):
-            if hidden >= times.get(steps[comm].name, 0.0):
+            if hidden >= whole:
                 break
             free = number not in gone | held_up | needed and not isinstance(steps[number], (Collective, Wait))
             if free and before[number] <= gone:

@@ -30,6 +30,7 @@ class Interval:
     high: float
 
     def at(self, figure: Figure) -> float:
+        """Returns one figure of the interval: "us", "low" or "high"."""
         return float(getattr(self, figure))
 
 
@@ -57,8 +58,8 @@ class Slowdown:
 
 @dataclass(frozen=True)
 class Task:
-    """One step of a schedule. time: µs on its own. of: for a wait, the name of what it waits for. slowdown: of a
-    collective and what runs beside it. memory_bound: of other work."""
+    """One step of a schedule, with its time. time: µs on its own. of: for a wait, the name of what it waits for.
+    slowdown: of a collective and what runs beside it. memory_bound: of other work."""
 
     name: str
     kind: Kind
@@ -96,6 +97,7 @@ class Replay:
 
     @property
     def exposed_us(self) -> float:
+        """Returns the µs for which the compute stream waited for collectives."""
         return sum(self.exposed.values())
 
     @property
@@ -105,7 +107,7 @@ class Replay:
 
 
 Factors = tuple[tuple[float, float], tuple[float, float]]
-"""As `Slowdown.at` gives them."""
+"""The type of what `Slowdown.at` returns."""
 
 
 class Known(NamedTuple):
@@ -156,11 +158,11 @@ class Streams:
         self._queue: deque[_Collective] = deque()
 
     def state(self) -> State:
-        """What decides how it goes on, the time aside."""
+        """Returns what decides how the streams go on, the time aside."""
         return tuple(item.copy() for item in self._queue)
 
     def go_on_from(self, state: State) -> None:
-        """As if it had come to a state."""
+        """Sets the streams to a state."""
         self._queue = deque(item.copy() for item in state)
 
     def is_in(self, state: State) -> bool:
@@ -179,7 +181,7 @@ class Streams:
 
     @property
     def knocking(self) -> str | None:
-        """The collective that has to let a kernel pass before it gets in."""
+        """Returns the collective that has to let a kernel pass before it gets in; None if there is none."""
         return self._queue[0].name if self._queue and not self._queue[0].may_run else None
 
     def left_of(self, name: str) -> float:
@@ -192,6 +194,7 @@ class Streams:
         return 0.0
 
     def take(self, task: Task) -> None:
+        """Puts a task on its stream, with the figures of this corner."""
         self.do(known(task, self.corner))
 
     def do(self, task: Known) -> None:
@@ -239,7 +242,7 @@ class Streams:
 
 
 def replay(tasks: Sequence[Task], corner: Corner = LIKELY) -> Replay:
-    """The tasks in their order."""
+    """Replays the tasks in their order, and returns the times."""
     streams = Streams(corner)
     for task in tasks:
         streams.take(task)

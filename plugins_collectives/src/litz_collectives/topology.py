@@ -44,10 +44,11 @@ class Topology:
 
     @property
     def row(self) -> Generation:
-        """The generation as an index of NCCL's tables."""
+        """Returns the generation as an index of NCCL's tables."""
         return Generation[self.generation.upper()]
 
     def as_json(self) -> dict[str, Any]:
+        """Returns the fields by name, as JSON has them."""
         return asdict(self)
 
 
@@ -122,10 +123,9 @@ def read_topology(data: Mapping[str, Any], where: str) -> Topology:
 
 
 def machine_topology() -> Topology | None:
-    """This machine, as NVML describes its first GPU; None without NVML (package nvidia-ml-py), GPU or known GPU.
-
-    NVLink counts are the active links of the GPU: right where all go to switches or, with two GPUs, to the other.
-    """
+    """Returns the machine's topology as NVML describes its first GPU; None without NVML (package nvidia-ml-py), GPU or
+    known GPU. NVLink counts are the active links of the GPU: right where all links go to switches or, with two GPUs, to
+    the other."""
     try:
         import pynvml
     except ImportError:

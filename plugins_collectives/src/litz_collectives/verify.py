@@ -49,7 +49,8 @@ def make_plan(schedule: Schedule) -> dict[str, list[str]]:
 
 
 def verify_plan(schedule: Schedule, context: PassContext) -> Schedule:
-    """The pass. Errors: PlanMismatchError; a UserWarning where a rank has no plan of this graph in time."""
+    """Compares the ranks' plans before they run (a pass, which returns its schedule). Errors: PlanMismatchError; a
+    UserWarning where a rank has no plan of this graph in time."""
     found = torch_api.default_store()
     if found is None:
         return schedule
@@ -104,7 +105,8 @@ def _outs(step: Collective) -> set[str]:
 
 
 def _tensor(ref: TensorRef, program: Program) -> str:
-    """ "float32 [4, 16]"; a size that is not fixed is *, as ranks may differ in it."""
+    """Returns a tensor's dtype and sizes, such as "float32 [4, 16]"; a size that is not fixed is *, as ranks may differ
+    in it."""
     size = ", ".join(str(extent) if extent.is_Integer else "*" for extent in ref.layout.size)
     return f"{str(program.buffers[ref.buffer].dtype).removeprefix('torch.')} [{size}]"
 

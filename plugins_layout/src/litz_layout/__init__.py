@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from litz_plugins import LayoutPlan, OptionSpec, Pass, TargetOf, hookimpl
 from litz_plugins.nouns import Graph, OptionsView
 
 
 @hookimpl
 def litz_register_options() -> Sequence[OptionSpec]:
+    """Returns the options whose names begin with `layout.`."""
     return [
         OptionSpec("enable", bool, True, "choose layouts for graphs with convolutions"),
         OptionSpec("force", bool, False, "channels last for every convolution, whatever it costs; to test and compare"),
@@ -30,13 +29,14 @@ def litz_register_options() -> Sequence[OptionSpec]:
 
 @hookimpl
 def litz_cache_fingerprint(options: OptionsView) -> str | None:
-    """The file of measurements by its content."""
+    """Returns the digest of the file of measurements, as its content decides layouts."""
     path = options["layout.measurements"]
     return Path(path).read_text() if path is not None and Path(path).is_file() else None
 
 
 @hookimpl
 def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
+    """Returns the pass that pads matrix products, unless the option `layout.pad` is "never"."""
     if options["layout.pad"] == "never":
         return []
     from litz_layout.padding import pad_contractions
@@ -46,6 +46,7 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
 
 @hookimpl
 def litz_select_layout(graph: Graph, options: OptionsView, needs: Any, target_of: TargetOf) -> LayoutPlan | None:
+    """Returns the plan of layouts for a graph with convolutions, None for other graphs or with `layout.enable` off."""
     if not options["layout.enable"]:
         return None
     from litz_layout.roles import CONVOLUTIONS  # this loads torch's ops, which listing plugins need not
@@ -55,5 +56,5 @@ def litz_select_layout(graph: Graph, options: OptionsView, needs: Any, target_of
         return None
     from litz_layout.choose import choose_layouts
 
-    device: torch.device = calls[0].all_input_nodes[0].meta["val"].device
+    device = calls[0].all_input_nodes[0].meta["val"].device
     return choose_layouts(graph, target_of(device), options, needs)

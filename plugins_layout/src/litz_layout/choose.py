@@ -17,13 +17,13 @@ FORCED_US = 1e9
 
 
 def choose_layouts(graph: Graph, target: Target, options: OptionsView, needs: Needs) -> LayoutPlan:
-    """The cheapest layouts of a graph with convolutions on a target."""
+    """Returns the cheapest layouts of a graph with convolutions on a target."""
     plan = make_plan(graph, find_problem(graph, target, options, needs), options["layout.force"])
     return replace(plan, keep_outputs=options["layout.keep_output_strides"] or graph.kind == "backward")
 
 
 def find_problem(graph: Graph, target: Target, options: OptionsView, needs: Needs) -> Problem:
-    """The problem that a graph poses under these options."""
+    """Returns the problem that a graph poses under these options."""
     problem = make_problem(graph, Costs(graph, target, options), needs, _loops(), options["layout.keep_output_strides"])
     if options["layout.force"]:
         for variable in problem.variables:

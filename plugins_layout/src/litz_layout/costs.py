@@ -26,10 +26,11 @@ from litz_layout.table import Native, Pass, Row, Shape, find_row
 from litz_plugins import OptionsView, Target
 
 SURELY = 0.8
-"""Of the time that an internal transposition's bytes need, what counts as saved beside its launch. On an H200 cuDNN's
-took 12 µs each in ResNet-50 at batch 32, a quarter of the copy bandwidth (17 for 218 MB read and written in 206 µs)."""
+"""The share of the time of an internal transposition's bytes that counts as saved, beside its launch. On an H200
+cuDNN's took 12 µs each in ResNet-50 at batch 32, a quarter of the copy bandwidth (17 for 218 MB read and written in 206
+µs)."""
 AT_MOST = 1.25
-"""What a copy may take of the time that its bytes need."""
+"""How many times longer a copy may take than its bytes need."""
 READ = 0.5
 """A loop that reads a tensor across its layout, in parts of a copy's time: litz's transposing loops reach 0.91 to 0.97
 of the copy bandwidth (docs/benchmarks.md, "transpose"), but a fused loop has other tensors to read as well."""
@@ -63,12 +64,13 @@ class Costs:
         self.measured = measured or load_figures(options.get("layout.measurements"), self.target.name)
 
     def bytes_of(self, node: torch.fx.Node) -> float:
+        """Returns the bytes of a node's tensor, symbolic sizes by their hints."""
         value = tensor_of(node)
         assert value is not None
         return float(prod(self.graph.hint(n) for n in value.shape) * value.dtype.itemsize)
 
     def pass_us(self, size: float) -> float:
-        """One pass over so many bytes."""
+        """Returns the µs of one pass over `size` bytes."""
         return size / (self.target.bandwidth * self.target.shares["copy"].usual)
 
     def copy_us(self, node: torch.fx.Node) -> float:
@@ -78,7 +80,7 @@ class Costs:
         return 2 * self.pass_us(self.bytes_of(node)) * AT_MOST + self.target.launch_us
 
     def read_us(self, node: torch.fx.Node, user: torch.fx.Node) -> float:
-        """What reading a tensor across its layout adds to a loop, its user."""
+        """Returns the µs that reading a tensor across its layout adds to the loop that uses it."""
         us = 2 * self.pass_us(self.bytes_of(node)) * READ
         if self.target.type == "cpu" and (takes_part_in_statistics(node) or takes_part_in_statistics(user)):
             us = max(us, self._statistics_us(node))
@@ -121,7 +123,7 @@ class Costs:
         return find_row(self.target.type, generation, self._kind(node), _shape(node), which)
 
     def _pass(self, node: torch.fx.Node, row: Row, times: int) -> tuple[float, float]:
-        """Of so many matmuls of the convolution, channels first and last."""
+        """Returns the µs of `times` matmuls of the convolution, channels first and channels last."""
         rate, _ = self.target.matrix_rate(rate_kind(_weight(node).dtype), "convolution")
         bare = times * self._flops(node) / (rate * self.target.shares["convolution"].usual)
         moved = times * sum(self.bytes_of(tensor) for tensor in _operands(node))
@@ -157,7 +159,8 @@ class Costs:
         return kind
 
     def _flops(self, node: torch.fx.Node) -> float:
-        """Of one of the convolution's matmuls: output pixels, times the kernel, times a group's channels."""
+        """Returns the FLOPs of one of the convolution's matmuls: output pixels, times the kernel, times a group's
+        channels."""
         about = CONVOLUTIONS[node.target]
         transposed = bool(_parameter(node, 3))
         image = _value(node, about.image)
@@ -189,7 +192,7 @@ class Costs:
 
 
 def _value(node: torch.fx.Node, at: int) -> Any:
-    """The fake value of an argument that is a node."""
+    """Returns the fake value of an argument that is a node."""
     argument: Any = node.args[at]
     return argument.meta["val"]
 

@@ -41,7 +41,7 @@ class Orders:
 
 
 def tensor_of(node: torch.fx.Node) -> torch.Tensor | None:
-    """The node's fake tensor if it is a strided one of rank 4 or 5."""
+    """Returns the node's fake tensor if it is a strided one of rank 4 or 5, else None."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and value.layout == torch.strided and value.dim() in (4, 5):
         return value
@@ -49,8 +49,8 @@ def tensor_of(node: torch.fx.Node) -> torch.Tensor | None:
 
 
 def convolves_images(node: torch.fx.Node) -> bool:
-    """Is it a convolution of two or three dimensions? Along one there is nothing to order, and what has rank 4 next to
-    it (a group norm's view of its result) has dimensions of its own."""
+    """Is the node a convolution of two or three dimensions? A convolution along one dimension has no layout to choose,
+    and tensors of rank 4 beside it (a group norm's view of its result) have other dimensions."""
     return node.target in CONVOLUTIONS and any(tensor_of(item) is not None for item in node.all_input_nodes)
 
 
@@ -76,7 +76,7 @@ def find_orders(graph: Graph, lowered: frozenset[Any]) -> dict[torch.fx.Node, Or
 
 
 def _real(order: tuple[int, ...], sizes: list[int]) -> tuple[int, ...]:
-    """The order without dimensions of one element, which lie anywhere."""
+    """Returns the order without dimensions of one element, which may lie anywhere."""
     return tuple(dim for dim in order if sizes[dim] != 1)
 
 

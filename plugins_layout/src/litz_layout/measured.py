@@ -25,7 +25,7 @@ import torch
 FORMAT = "litz-layout-measurements"
 VERSION = 1
 BATCH_US = 2000.0
-"""Of calls on a GPU that are timed together."""
+"""The µs of the calls on a GPU that are timed together."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _repeats(call: Callable[[], Any], device: str) -> int:
 
 
 def _elapsed_us(call: Callable[[], Any], repeats: int, device: str) -> float:
-    """Of so many calls, one after the other."""
+    """Returns the µs of `repeats` calls, one after the other."""
     _wait(device)
     start = time.perf_counter()
     for _ in range(repeats):
@@ -136,12 +136,12 @@ def find_cases(reports: Sequence[Any]) -> list[Case]:
 
 
 def to_json(cases: Sequence[Case]) -> str:
-    """What `find_cases` reads."""
+    """Returns the cases as the JSON that `find_cases` reads."""
     return json.dumps([asdict(case) for case in cases], indent=1) + "\n"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Runs the command line."""
     from litz import report
     from litz.target import target_of
 

@@ -38,7 +38,8 @@ ALIGNED: tuple[Alignment, ...] = (
     Alignment(64, 0.70, _GPT2 + "0.9 ms with 50304"),
     Alignment(8, 0.65, "cuBLAS takes 16-byte accesses from 8 elements on; tiles are 64 and more wide"),
 )
-"""For two-byte types, from the best down: what to round up to, and what is reached then."""
+"""The multiples to round sizes of two-byte dtypes up to, the best first, and the share of the peak that each
+reaches."""
 UNALIGNED = Alignment(1, 0.095, _GPT2 + "94 TFLOP/s")
 SPREAD = 1.5
 """The truth lies within this factor of these shares, for shapes that nobody measured."""
@@ -238,14 +239,14 @@ def _padded(graph: Graph, chosen: Mapping[torch.fx.Node, Padding]) -> Graph:
 
 
 def _transposed(node: torch.fx.Node) -> torch.fx.Node | None:
-    """The matrix that the node is the transpose of."""
+    """Returns the matrix that the node is the transpose of."""
     base = node.args[0] if node.args else None
     turned = node.target is aten.permute.default and node.meta["val"].dim() == 2 and node.args[1] == [1, 0]
     return base if turned and isinstance(base, torch.fx.Node) else None
 
 
 def _padded_bias(pad: Callable[..., torch.fx.Node], bias: Any, m: int, n: int) -> torch.fx.Node:
-    """addmm's first argument broadcasts: only dimensions of full size are padded."""
+    """Pads addmm's first argument, which broadcasts: only its dimensions of full size are padded."""
     shape = bias.meta["val"].shape
     wanted = tuple(1 if int(has) == 1 else full for has, full in zip(reversed(shape), (n, m), strict=False))
     return pad(bias, tuple(reversed(wanted)))

@@ -36,7 +36,7 @@ class Box:
 
 
 def draw(problem: Problem, labels: tuple[int, ...], conversions: Sequence[Conversion]) -> str:
-    """The picture as SVG text."""
+    """Returns the picture as SVG text."""
     boxes = _boxes(problem, labels, conversions)
     _choose_lanes(boxes)
     width = LANE * (1 + max((box.lane for box in boxes), default=0)) + 20

@@ -110,7 +110,7 @@ def _saved_as_copied(graph: Graph, conversions: list[Conversion]) -> tuple[Conve
 
 
 def _saved(graph: Graph) -> set[torch.fx.Node]:
-    """What a forward makes for its backward alone, views left out."""
+    """Returns what a forward makes for its backward alone, views left out."""
     outputs = {item for at, item in enumerate(graph.outputs) if at not in graph.visible_outputs}
     nodes = {item for item in outputs if isinstance(item, torch.fx.Node) and item.op == "call_function"}
     return {node for node in nodes if isinstance(node.meta.get("val"), torch.Tensor) and not _is_view(node)}
@@ -134,7 +134,7 @@ def _saved_too(graph: Graph, conversion: Conversion) -> Conversion | None:
 
 
 def why_left_alone(problem: Problem) -> str:
-    """One sentence: nothing to choose, or what the convolutions' rows say."""
+    """Returns one sentence that says why layouts stay: there is nothing to choose, or the convolutions' rows say so."""
     if not problem.convolutions:
         return "it has no convolution of images or volumes"
     if all(variable.traced == LAST for variable in problem.variables if variable.node in problem.convolutions):

@@ -126,7 +126,7 @@ class _Maker:
         return 2 * us if doubled else us
 
     def convolution(self, node: torch.fx.Node) -> None:
-        """One variable for the call: operands are copied to its label, results have it."""
+        """Adds one variable for the call: operands are copied to its label, and results have it."""
         tensors = [item for item in (node, *node.users, *node.all_input_nodes) if item in self.orders]
         if not tensors:
             return
@@ -169,7 +169,7 @@ class _Maker:
         self.variables.append(variable)
 
     def demands(self, tensor: torch.fx.Node) -> Iterator[Demand]:
-        """The users that take the tensor in a label of their own."""
+        """Yields the demand of each user that takes the tensor in a label of its own."""
         traced = self.orders[tensor].traced
         for user in tensor.users:
             kind = kind_of(user, self.lowered)
@@ -221,7 +221,7 @@ def energy(problem: Problem, labels: tuple[int, ...]) -> float:
 
 
 def label_of(demand: Demand, labels: tuple[int, ...]) -> int:
-    """The label that a user takes a tensor in."""
+    """Returns the label that a user takes a tensor in."""
     if demand.variable is not None:
         return labels[demand.variable]
     assert demand.label in (FIRST, LAST)

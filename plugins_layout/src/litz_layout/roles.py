@@ -29,7 +29,7 @@ class Convolution:
     tensors: tuple[int, ...]
     results: tuple[int, ...]
     parameters: int
-    """Where stride, padding, dilation, transposed, output_padding and groups begin."""
+    """The position of the first of stride, padding, dilation, transposed, output_padding and groups."""
     backward: bool
 
 
@@ -60,7 +60,7 @@ def kind_of(node: torch.fx.Node, lowered: frozenset[Any]) -> Kind:
 
 
 def permutation(node: torch.fx.Node) -> tuple[int, ...]:
-    """Of a view: which dimension of its base each of its dimensions is."""
+    """Returns, for each dimension of a view, which dimension of its base it is."""
     rank = node.meta["val"].dim()
     if node.target in _PERMUTATIONS:
         return tuple(int(dim) % rank for dim in node.args[1])  # type: ignore[union-attr, arg-type]

@@ -167,7 +167,7 @@ UNKNOWN = Row("", 0, (), (), "channels first", 2.0, "nothing is known of this de
 
 
 def find_row(device: str, capability: int, kind: str, shape: Shape, which: Pass) -> Row:
-    """The first row that fits, else one that keeps channels first."""
+    """Returns the first row that fits, else one that keeps channels first."""
     for row in ROWS:
         fits = row.device == device and row.capability <= capability and kind in row.types
         if fits and shape in row.shapes and which in row.passes:

@@ -25,7 +25,7 @@ from litz.runtime.cpp_build import cpu_flags
 from litz.runtime.cpp_compiler import find_compiler
 
 TESTS = ("test_cpp_loops.py", "test_cpp_masked.py", "test_cpp_ops.py", "test_cpp_segments.py")
-"""Of tests/core/codegen: what builds kernels and compares them."""
+"""The files of tests/core/codegen that build kernels and compare their results."""
 
 PROCESSORS = {
     "x86-64-v2": ("ssse3", "sse4_2", "popcnt"),
@@ -62,20 +62,20 @@ def compilers() -> list[str]:
 
 
 def _version(compiler: str) -> str:
-    """ "g++ 12.2.0": what the table calls it."""
+    """Returns what the table calls a compiler, such as "g++ 12.2.0"."""
     found = find_compiler(compiler)
     number = re.findall(r"\d+\.\d+\.\d+", found.version)
     return f"{'clang' if found.clang else 'g++'} {number[-1] if number else found.version}"
 
 
 def processors() -> list[str]:
-    """The levels that this processor has, and itself."""
+    """Returns the levels of instruction sets that this processor has, and the processor itself."""
     has = set(cpu_flags().split())
     return [*(level for level, flags in PROCESSORS.items() if has.issuperset(flags)), "native"]
 
 
 def check(compiler: str, march: str, programs: int, tests: Path) -> Row:
-    """One pair."""
+    """Runs the tests and the fuzzer with one compiler and one instruction set, and returns the table's row."""
     start, problems = time.time(), []
     with tempfile.TemporaryDirectory(prefix="litz-compilers-") as folder:
         settings = (

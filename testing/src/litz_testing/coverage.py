@@ -26,11 +26,11 @@ NO_KERNEL: Mapping[str, tuple[str, ...]] = {
     "removed by functionalization": ("atan2.out",),
 }
 CONTRACTIONS = ("mm", "bmm", "addmm", "convolution", "convolution_backward")
-"""These have a lowering, which makes a call of the library that templates may replace."""
+"""The ops whose lowering makes a call of the library that templates may replace."""
 
 
 def core_ops() -> list[OpOverload]:
-    """The ATen ops that torch tags as core."""
+    """Returns the ATen ops that torch tags as core."""
     found = []
     for name in torch._C._dispatch_get_all_op_names():
         namespace, _, rest = name.partition("::")

@@ -6,7 +6,7 @@ import torch
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill a stretch of memory, each its own place."""
+    """Do the elements fill a stretch of memory, each in a place of its own?"""
     step = 1
     for stride, extent in sorted((s, n) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n != 1):
         if stride != step:
@@ -22,7 +22,7 @@ def lies_otherwise(got: torch.Tensor, want: torch.Tensor) -> bool:
 
 
 def overlaps(value: torch.Tensor) -> bool:
-    """Whether several elements may lie in one place."""
+    """May several elements lie in one place?"""
     reach = 1
     for stride, extent in sorted((s, n) for n, s in zip(value.shape, value.stride(), strict=True) if n > 1):
         if stride < reach:
@@ -44,8 +44,8 @@ def eager_or_exact(got: torch.Tensor, want: torch.Tensor, exact: torch.Tensor) -
 
 
 def in_range(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Where C says what a conversion to an integer type gives: the whole part of the number is one of the type's.
-    Elsewhere the result is the processor's and the compiler's."""
+    """Returns where C defines a conversion to an integer dtype: the whole part of the number is one of the dtype's
+    values. Elsewhere the result is the processor's and the compiler's."""
     info, whole = torch.iinfo(dtype), values.double().trunc()
     # Beyond 2**53 the greatest number is rounded up, to one that the type lacks.
     return (whole >= info.min) & (whole < float(info.max) + 1 if info.max >= 2**53 else whole <= info.max)

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("triton")
 
 from litz.codegen.triton.join import join_sources
-from litz.runtime.triton_build import compile_kernel, make_target
+from litz.runtime.triton_compile import compile_kernel, make_target
 from support.interpreted import interpreted
 from support.joined_cases import JOINED
 from support.triton_cases import CASES

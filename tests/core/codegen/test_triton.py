@@ -19,7 +19,7 @@ from litz.codegen.triton import TritonCodegen
 from litz.ir import Buffer, Layout, Node, Program, Store
 from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import PythonMod, loop_var, reduction_var, to_expr
-from litz.runtime.triton_build import Variant
+from litz.runtime.triton_compile import Variant
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
 from litz_plugins import CodegenContext, KernelSource

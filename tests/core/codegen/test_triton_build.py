@@ -7,7 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +18,8 @@ pytest.importorskip("triton")
 from litz.errors import KernelBuildError
 from litz.runtime import cuda_driver, native_launch
 from litz.runtime.cache import Cache
-from litz.runtime.triton_build import Variant, build, load, retried
+from litz.runtime.triton_build import build, load
+from litz.runtime.triton_compile import Job, Variant, compile_job, retried
 from litz.target import target_of
 from litz_plugins import CodegenContext
 from support.triton_cases import CASES, Case
@@ -103,7 +104,8 @@ def test_what_is_built_is_found_again(launches: list[Any], tmp_path: Path) -> No
 import sys
 from pathlib import Path
 from litz.runtime.cache import Cache
-from litz.runtime.triton_build import Variant, build
+from litz.runtime.triton_build import build
+from litz.runtime.triton_compile import Variant
 from litz_plugins import KernelSource
 source = {case.source!r}
 binary = build(source, (9, 0), Cache(Path({str(tmp_path)!r})), Variant())
@@ -165,6 +167,28 @@ def test_a_kernel_that_does_not_compile(launches: list[Any], tmp_path: Path) -> 
     assert caught.value.kernel == "kernel"
     assert Path(caught.value.source).read_text() == source.text
     Path(caught.value.source).unlink()
+
+
+def test_kernels_are_compiled_where_the_options_say(
+    launches: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of another variant, too, which a call needs later."""
+    asked: list[Any] = []
+
+    def compiling(options: Any) -> Any:
+        def compile_(job: Job, folder: Path) -> str:
+            asked.append((options.name, job.variant))
+            return compile_job(job, folder)
+
+        return compile_
+
+    monkeypatch.setattr("litz.runtime.workers.compiling", compiling)
+    case = CASES["scatter-rows"]()
+    options: Any = SimpleNamespace(name="given")
+    context = replace(_context(case, tmp_path), options=options)
+    launch = load(case.source, context)
+    launch(16, 32, 52)
+    assert asked == [("given", Variant()), ("given", Variant(aligned=False))]
 
 
 def test_a_parser_that_tripped_over_a_thread_tries_again() -> None:

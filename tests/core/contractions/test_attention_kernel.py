@@ -23,7 +23,7 @@ from litz.ir import Attention, KernelCall, Program
 from litz.ir.interpret import interpret
 from litz.options import make_options
 from litz.pipeline import make_compiler
-from litz.runtime.triton_build import Variant, compile_kernel, make_target
+from litz.runtime.triton_compile import Variant, compile_kernel, make_target
 from litz.target import target_named, target_of
 from litz_plugins import ChoiceContext, Decision
 from support.attention_cases import CASES, Case, causal, operands, soft_cap, window

@@ -76,7 +76,7 @@ def test_the_kernel_is_chosen_where_less_is_left_to_do() -> None:
 def test_nobody_has_measured_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "bfloat16", torch.float32)
     chosen, told = decided(causal, HEADS, HEADS, HEADS)
-    assert chosen == 0 and "nobody has measured it for torch.float32" in told
+    assert chosen == 0 and "the kernel was not measured for torch.float32" in told
 
 
 def of_cudnn(q: Any, k: Any, v: Any, own: bool = False) -> Any:

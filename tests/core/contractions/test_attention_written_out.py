@@ -18,7 +18,7 @@ from litz.contractions.attention.written_out import NotAttention, find_written_o
 from litz.ir import KernelCall, Template
 from litz.ir.interpret import interpret
 from litz.pipeline import make_compiler
-from litz.runtime.triton_build import Variant, compile_kernel, make_target
+from litz.runtime.triton_compile import Variant, compile_kernel, make_target
 from litz.schedule.choices import Replacement, substituted
 from litz.schedule.schedule import Schedule
 from litz_plugins import Decision

@@ -12,7 +12,7 @@ from litz.contractions.products import many_rows
 from litz.contractions.products.many_rows import Tile, offer_many_rows
 from litz.ir import KernelCall, Template
 from litz.ir.verify import verify
-from litz.runtime.triton_build import compile_kernel, make_target
+from litz.runtime.triton_compile import compile_kernel, make_target
 from litz_plugins import Estimate
 from support.interpreted import interpreted
 from support.many_rows_cases import CASES, known

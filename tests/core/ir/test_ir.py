@@ -102,6 +102,12 @@ def test_type_rules() -> None:
     x, y = build.load("x", (I0,), torch.float32), build.load("y", (I0,), torch.int64)
     with pytest.raises(TypeError, match=r"add: arguments differ in dtype: torch.float32, torch.int64"):
         build.call("add", x, y)
+    with pytest.raises(ValueError, match=r"no op 'tahn'; the nearest: .*tanh.* \(docs/plugins/ir-ops.md"):
+        build.call("tahn", x)
+    with pytest.raises(ValueError, match=r"no reduction 'summ'; the nearest: .*sum"):
+        build.reduce("summ", x)
+    with pytest.raises(ValueError, match=r"no scan 'gelu' \(docs"):
+        build.scan("gelu", x)
     with pytest.raises(TypeError, match="sin: needs floating point"):
         build.call("sin", y)
     assert build.call("lt", x, x).dtype == torch.bool

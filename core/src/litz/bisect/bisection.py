@@ -20,7 +20,7 @@ from .search import Measured, Search
 from .sides import Side, checked_out
 
 PLUGINS = "plugins"
-"""The maker whose "decisions" are which plugins are loaded."""
+"""The maker under which whole plugins are left out, as if each were a decision."""
 
 BASE = Side("litz")
 EAGER = Side("eager", "eager")
@@ -124,7 +124,7 @@ class _Work:
         return value
 
     def search(self, base: float, least: float, outcome: Outcome, other: Outcome) -> tuple[Measured | None, bool]:
-        """(the group at fault, were there too few runs to end the search?)"""
+        """Returns the group at fault, None if none was found, and whether the search ended for want of runs."""
         hides = not self.asked.wrong
         makers = makers_of(outcome, other)
         if outcome.failure and not makers:
@@ -145,7 +145,7 @@ class _Work:
 
 
 class _Slow(_Work):
-    """What makes calls slow?"""
+    """Searches for what makes calls slow."""
 
     def run(self) -> Finding:
         first = self.runner.run(self.base_side)
@@ -174,7 +174,7 @@ class _Slow(_Work):
 
 
 class _Wrong(_Work):
-    """What makes results wrong, or the script fail?"""
+    """Searches for what makes results wrong, or the script fail."""
 
     def run(self) -> Finding:
         # Random numbers as eager draws them: else every dropout would be a difference.

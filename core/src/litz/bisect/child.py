@@ -37,12 +37,13 @@ class Watch:
         self.options: dict[str, Any] = {}
 
     def site(self, name: str) -> str:
+        """Registers one compiled function and returns its name, with a number added where the name is taken."""
         found = name if name not in self.times else f"{name} ({len(self.times) + 1})"
         self.times[found] = []
         return found
 
     def call(self, site: str, run: Callable[..., Any], eager: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """One call of the script's: repeated, timed, its results compared. Calls inside of it are part of it."""
+        """Runs one call of the script's: repeated, timed, its results compared. Calls inside of it are part of it."""
         self.inside = True
         try:
             exact = self.values.exact(site, eager, args, kwargs) if self.values is not None else None
@@ -57,6 +58,9 @@ class Watch:
         return result
 
     def timed(self, number: int, run: Callable[[], Any]) -> tuple[float | None, Any]:
+        """Calls `run` and returns (seconds, result). With the clock "kernels", the seconds are those of the device's
+        kernels, and None for calls that are not profiled; else they are wall time, with the device idle before and
+        after."""
         if self.request["clock"] == "kernels":
             return _kernel_seconds(run) if number in PROFILED else (None, run())
         _wait()
@@ -66,7 +70,7 @@ class Watch:
         return time.perf_counter() - start, result
 
     def gradients(self) -> dict[str, Any]:
-        """The gradients of the modules that were compiled, by name."""
+        """Returns the gradients of the modules that were compiled, by name."""
         return {
             f"{number}.{name}": parameter.grad
             for number, module in enumerate(self.modules)
@@ -83,7 +87,7 @@ def _wait() -> None:
 
 
 def _kernel_seconds(run: Callable[[], Any]) -> tuple[float, Any]:
-    """The sum of the times of the kernels, in seconds, and the result."""
+    """Returns the sum of the kernels' times, in seconds, and the result."""
     from torch.profiler import ProfilerActivity, profile
 
     _wait()
@@ -224,7 +228,7 @@ def _digest(text: str | None) -> str:
 
 @contextlib.contextmanager
 def collecting(wanted: bool) -> Iterator[list[Any]]:
-    """litz's reports; none where nothing is compiled with it."""
+    """Yields the list of litz's reports, which stays empty where nothing is compiled with litz."""
     if not wanted:
         yield []
         return
@@ -235,6 +239,8 @@ def collecting(wanted: bool) -> Iterator[list[Any]]:
 
 
 def main() -> None:
+    """Runs the script as the request file (first argument) says, and writes the result as JSON to the file that the
+    request names in "out"."""
     request = json.loads(Path(sys.argv[1]).read_text())
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [*request["path"], *(item for item in sys.path if item != here)]

@@ -9,12 +9,12 @@ from litz.errors import BisectError
 from .run import FEWEST, LAST_LINES, Outcome
 
 LEAST = 0.02
-"""Of the time: below that, nothing is called slower."""
+"""The smallest slowdown that counts, as a share of the time."""
 TIMES_NOISE = 2.0
 NOISIEST = 0.25
 """Difference between two runs of the same, beyond which only a larger one is looked into."""
 MOST = 0.8
-"""What is gained beyond that is a gain whatever the noise."""
+"""A gain of this share of the time counts whatever the noise."""
 
 RIGHT, WRONG = 0.0, 1.0
 
@@ -30,7 +30,7 @@ class Bar:
 
 
 def time_bar(runs: list[Outcome]) -> Bar:
-    """By some runs of the same."""
+    """Returns the mean time of some runs of the same side, their noise, and the gain that stands out from the noise."""
     seconds = [run.seconds for run in runs]
     noise = max((max(seconds) - min(seconds)) / min(seconds), *(run.spread for run in runs))
     return Bar(sum(seconds) / len(seconds), noise, min(MOST, max(LEAST, TIMES_NOISE * noise)))

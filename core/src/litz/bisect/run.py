@@ -24,14 +24,14 @@ FEWEST = 5
 COLD = 2
 """First calls that are left out, or a quarter of all: they compile, measure and record."""
 LAST_LINES = 12
-"""Of what a script wrote before it failed."""
+"""How many lines of a failed script's output are kept."""
 
 Clock = Literal["wall", "kernels"]
 
 
 @dataclass(frozen=True)
 class Script:
-    """What is run: a file, or a module's name, and its arguments."""
+    """The script that is run: a file or a module's name, and its arguments."""
 
     name: str
     args: tuple[str, ...] = ()
@@ -64,14 +64,17 @@ class Taken:
 
     @property
     def graph(self) -> str:
+        """Returns the graph's name, the first part of the key."""
         return parts_of(self.key)[0]
 
     @property
     def maker(self) -> str:
+        """Returns the name of the pass or stage that decided, the second part of the key."""
         return parts_of(self.key)[1]
 
     @property
     def about(self) -> str:
+        """Returns the subject of the decision, the third part of the key; '' where the key has none."""
         return parts_of(self.key)[2]
 
 
@@ -98,7 +101,7 @@ class Outcome:
 
     @property
     def warm(self) -> dict[str, tuple[float, ...]]:
-        """The times without the first calls."""
+        """Returns the times of each function without its first calls."""
         return {site: times[_cold(times) :] for site, times in self.times.items()}
 
     @property
@@ -108,7 +111,8 @@ class Outcome:
 
     @property
     def seconds(self) -> float:
-        """Of one round: the median of each function, weighted by how often it is called beside the others."""
+        """Returns the seconds of one round: the median of each function, weighted by how often it is called beside the
+        others."""
         warm = {site: times for site, times in self.warm.items() if len(times) >= FEWEST}
         count = {site: self.calls.get(site, len(self.times[site])) for site in warm}
         most = max(count.values(), default=1)
@@ -145,7 +149,7 @@ class Runner:
         self.reference = folder / "values.pt"
 
     def run(self, side: Side, veto: Sequence[str] = (), values: Literal["", "write", "read"] = "") -> Outcome:
-        """One run. values: write what its calls return, or compare it with what was written."""
+        """Runs the script once. values: "write" keeps what its calls return, "read" compares it with what was kept."""
         self.count += 1
         place = self.folder / f"run{self.count}"
         out, keys, log = place.with_suffix(".json"), place.with_suffix(".keys"), place.with_suffix(".log")

@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 KEEPS = 0.5
-"""Of what a group gained: a half of it that gains as much has the fault."""
+"""A part of a group has the fault if it gains at least this share of what the group gained."""
 
 Measure = Callable[[tuple[str, ...]], float]
 """Keys left out -> the value without them: smaller is better, infinite for what could not be measured."""
 
 
 class OutOfRuns(Exception):
-    """The runs that were granted are used up."""
+    """Raised when the runs that the user granted are used up."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Group:
 
     @property
     def halves(self) -> tuple[Group, Group]:
+        """Returns the first and the second half of the decisions as groups; the first has the extra one of an odd
+        number."""
         middle = (len(self.keys) + 1) // 2
         return Group(self.keys[:middle], self.maker), Group(self.keys[middle:], self.maker)
 
@@ -86,13 +88,16 @@ class Search:
         return found
 
     def gains(self, found: Measured) -> bool:
+        """Is the measured value smaller than the base by at least the part `least`?"""
         return found.value < self.base * (1 - self.least)
 
     def gain(self, found: Measured) -> float:
+        """Returns how much smaller the measured value is than the base, in the unit of the measure."""
         return self.base - found.value
 
     def descend(self, first: Sequence[Measured]) -> Measured | None:
-        """By halves, the group that gained most (or lost least) first."""
+        """Halves groups, the one that gained most (or lost least) first, until one decision is left; None if none
+        gains."""
         queue = [(found.value, number, found) for number, found in enumerate(first)]
         heapq.heapify(queue)
         number = len(queue)
@@ -134,13 +139,15 @@ class Search:
         return best
 
     def first_that_keeps(self, groups: Sequence[Group], whole: Measured) -> Measured | None:
+        """Measures groups in order and returns the first that gains nearly as much as `whole` (`keeps`), or None."""
         return next((found for found in map(self.look, groups) if self.keeps(found, whole)), None)
 
     def keeps(self, found: Measured, whole: Measured) -> bool:
+        """Does `found` gain, and at least the share `KEEPS` of what `whole` gains?"""
         return self.gains(found) and self.gain(found) >= KEEPS * self.gain(whole)
 
     def smallest(self) -> Measured | None:
-        """Of the groups that gain, the one of fewest decisions that has at least half of the largest gain."""
+        """Returns the smallest of the groups that gain at least half of the largest gain; None if no group gains."""
         gaining = [found for found in self.measured if self.gains(found)]
         most = max(map(self.gain, gaining), default=0.0)
         worthy = [found for found in gaining if self.gain(found) >= KEEPS * most]

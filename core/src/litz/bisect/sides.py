@@ -56,7 +56,8 @@ def side_of(text: str, plugins: Plugins) -> Side:
 
 
 def parse_options(text: str) -> dict[str, Any]:
-    """ "fusion=false, sizes=64;128" as options: words of Python, numbers, text; a list has semicolons."""
+    """Returns options read from a text such as "fusion=false, sizes=64;128": Python's words, numbers and text;
+    semicolons separate the items of a list. Errors: BisectError."""
     found: dict[str, Any] = {}
     for item in filter(None, map(str.strip, text.split(","))):
         name, equals, value = item.partition("=")
@@ -92,7 +93,7 @@ def checkout_of_litz() -> Path | None:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """What git says; '' where it fails or is not there."""
+    """Returns the output of a git command; '' where git fails or is not installed."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=120)
     except (OSError, subprocess.TimeoutExpired):
@@ -120,7 +121,7 @@ def checked_out(commit: str, folder: Path) -> Iterator[tuple[str, ...]]:
 
 
 def package_folders(checkout: Path) -> Sequence[Path]:
-    """Where the dists of a checkout have their packages."""
+    """Returns the folders of a checkout that have the dists' packages."""
     return sorted(checkout.glob("*/src"))
 
 

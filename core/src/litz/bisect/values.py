@@ -20,7 +20,7 @@ MOST_CALLS = 16
 """Calls of each function that are compared."""
 
 MOST_BYTES = 1 << 30
-"""Of results that are kept to compare with."""
+"""The most bytes of results that are kept to compare with."""
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 4e-2, torch.float16: 5e-3}
 """Largest difference, by the largest magnitude of the tensor, that rounding and another order of sums may make."""
@@ -30,8 +30,8 @@ TIMES_EAGER = 4.0
 CREDIBLE = 0.05
 """A float64 run farther from eager than that did something else: random numbers, a cache written twice."""
 GRADIENTS = 1e-2
-"""Of the largest gradient: what is smaller is measured by that, as some are nothing but rounding (of a bias before a
-normalization)."""
+"""The share of the largest gradient below which differences are measured by that share: some gradients are nothing but
+rounding (of a bias before a normalization)."""
 BACKWARD = 10.0
 """Times that gradients may differ by more: they go through every layer twice (1.2e-4 in a MobileNet in float32)."""
 _PLAIN = (torch.Tensor, int, float, bool, str, type(None), torch.dtype, torch.device)
@@ -67,7 +67,7 @@ class Values:
             return None
 
     def take(self, site: str, result: Any, exact: list[Any] | None) -> None:
-        """One result: written, or compared with what was."""
+        """Takes one result: the run in eager keeps it, any other run compares it with what was kept."""
         number = self.counts.get(site, 0)
         self.counts[site] = number + 1
         if number >= MOST_CALLS:
@@ -79,6 +79,9 @@ class Values:
             self.compare(site, number, leaves, *self.known[site, number])
 
     def write(self, site: str, number: int, leaves: list[torch.Tensor], exact: list[torch.Tensor] | None) -> None:
+        """Keeps the results of one call in eager as references, or their float64 values where eager agrees with these.
+        exact: the same results in float64, None if unknown. Once the memory for references is used up, nothing is
+        kept."""
         self.room -= sum(leaf.nbytes for leaf in leaves)
         if self.room < 0:
             return
@@ -91,6 +94,9 @@ class Values:
         self.written.append((site, number, typed, noise))
 
     def compare(self, site: str, number: int, leaves: list[Any], known: list[Any], noise: list[float]) -> None:
+        """Compares the results of one call with the references. known: (tensor, dtype name) of each reference. noise:
+        how far eager itself was from float64, as relative differences. Another number, shape or dtype counts as
+        infinitely far."""
         if len(leaves) != len(known):
             self._differs(site, number, 0, math.inf, 0.0)
             return
@@ -129,7 +135,7 @@ def _allowed(dtype: torch.dtype) -> float:
 
 
 def _largest(tensor: torch.Tensor) -> float:
-    """The largest magnitude among the finite ones."""
+    """Returns the largest magnitude among the finite elements."""
     finite = tensor[torch.isfinite(tensor)] if _is_float(tensor) else tensor[:0]
     return float(finite.abs().max()) if finite.numel() else 0.0
 

@@ -262,7 +262,8 @@ def _storages(values: Sequence[Any], tensors: Sequence[int]) -> Iterator[_Storag
 
 
 def _varying(storage: _Storage, fakes: Sequence[Any]) -> _Storage:
-    """With None for the base's sizes that may vary. They are symbols where the base is traced."""
+    """Returns the storage with None for the sizes of the base that may vary, which are symbols where the base is
+    traced."""
     if storage.base is None:
         return storage
     traced = torch_api.synthetic_base([fakes[at] for at in storage.positions])

@@ -131,11 +131,11 @@ class _Job:
     values: tuple[Any, ...] = ()
     names: tuple[str, ...] = ()
     user_names: tuple[str, ...] = ()
-    """What the user calls dynamo's inputs."""
+    """The user's names for dynamo's inputs."""
     program: str = ""
-    """The digest of its names and lines."""
+    """The digest of the program's names and lines."""
     origins: Mapping[str, Origin] = field(default_factory=dict)
-    """Of the forward's nodes, by name: the backward's inputs have the names of what the forward saved."""
+    """The origins of the forward's nodes, by name. The backward's inputs have the names of what the forward saved."""
     messages: tuple[tuple[Any, str], ...] = ()
     unclaimed: tuple[Any, ...] = ()
     count: int = 0
@@ -144,17 +144,18 @@ class _Job:
     rebuilt: frozenset[int] = frozenset()
     """Positions of outputs that AOTAutograd makes again as views of inputs."""
     bits: dict[int, tuple[bool, bool]] = field(default_factory=dict)
-    """As `torch_api.lazy_bits` has them."""
+    """The conjugate and negative bits of outputs, as `torch_api.lazy_bits` returns them."""
     counts_from_storage: bool = False
-    """As `torch_api.counts_from_storage` has it. Where inputs were put together, `respecting` looks at all of it."""
+    """Does the program name an offset from the storage's begin (`torch_api.counts_from_storage`)? Where inputs were put
+    together, `respecting` looks at all of the storage."""
     static_names: frozenset[str] = field(default=frozenset())
     passed_on: frozenset[str] = field(default=frozenset())
     """Names of what the forward makes for the backward alone."""
     owned: frozenset[str] = field(default=frozenset())
-    """Those of them that share memory with nothing else."""
+    """The saved tensors that share memory with nothing else."""
     hooks: SavedTensorHooks = field(default_factory=SavedTensorHooks)
     kept: bool = False
-    """Whether other processes are to find what is compiled."""
+    """Are other processes to find what is compiled?"""
     shared: tuple[Any, ...] = ()
     """Which of dynamo's inputs lie in one storage."""
 
@@ -207,7 +208,7 @@ class _Job:
         return self._keep(guarded, compiled, Facts("backward", inputs=inputs))
 
     def _facts(self, kind: Kind) -> Facts | None:
-        """Of a forward or inference graph; None where other processes cannot use it."""
+        """Returns the facts of a forward or inference graph; None where other processes cannot use the graph."""
         if self.depends_on_places or self.written is None:
             reason = "where its inputs lie in memory is part of what was traced"
             _log.info("%s is not kept for processes that do not trace, because %s", self.label, reason)
@@ -274,7 +275,8 @@ class _Job:
             raise
 
     def _frozen(self, graph: Graph) -> Graph:
-        """With the values of parameters and buffers that the graph does not write, where dynamo gave them."""
+        """Returns the graph with the values of parameters and buffers that it does not write, where dynamo gave
+        them."""
         inputs = graph.placeholders
         if len(self.values) != len(inputs):
             return graph  # AOTAutograd took inputs apart or together: who is who is not known

@@ -64,7 +64,7 @@ class BackwardInputs:
     sizes: Mapping[int, str]
 
     def as_data(self) -> dict[str, Any] | None:
-        """As JSON has it; None where text cannot say a size."""
+        """Returns the inputs as JSON has them; None if a size cannot be written as text."""
         tensors = [asdict(tensor) for tensor in self.tensors]
         for item in tensors:
             item |= {name: [_as_text(number) for number in item[name]] for name in ("size", "stride")}

@@ -209,12 +209,13 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
 
 
 def _assert_async(x: torch.Tensor) -> None:
-    """With eager's message. FX takes the assertion without one for a call that may be dropped."""
+    """Gives the assertion eager's message. FX takes an assertion without a message for a call that may be dropped."""
     aten._assert_async.msg(x, "Expected Tensor with single nonzero value, but got zero")
 
 
 def _var(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> torch.Tensor:
-    """One reduction in the IR for all of var, std and var_mean: Welford's, which is exact for large means."""
+    """Computes the variance by the one reduction that var, std and var_mean share: Welford's, which is exact for large
+    means."""
     return aten.var_mean.correction(x, dim, correction=correction, keepdim=keepdim)[0]
 
 
@@ -238,8 +239,9 @@ def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> t
 
 
 def _grid_sampler_2d(x: torch.Tensor, grid: torch.Tensor, mode: int, padding: int, align_corners: bool) -> torch.Tensor:
-    """torch's rule, which gives 0 where a coordinate is NaN. With padding by the border (1) NaN is taken as -1, by
-    reflection (2) infinity as well: so say grid_sample's documentation and eager's kernels. Bicubic (2) gives NaN."""
+    """Applies torch's rule, which gives 0 where a coordinate is NaN. With padding by the border (1) NaN is taken as -1,
+    by reflection (2) infinity as well, as grid_sample's documentation and eager's kernels say. Bicubic interpolation
+    (2) gives NaN."""
     if mode != 2 and padding:
         known = ~grid.isnan() if padding == 1 else grid.isfinite()
         grid = torch.where(known, grid, -1)
@@ -248,7 +250,8 @@ def _grid_sampler_2d(x: torch.Tensor, grid: torch.Tensor, mode: int, padding: in
 
 
 def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> Any:
-    """In eager the result has the memory format of the input; the op's fake kernel gives a contiguous result."""
+    """Lays the result out in the memory format of the input, as eager does; the op's fake kernel gives a contiguous
+    one."""
     if x.dim() != 4 or x.is_contiguous() or torch_api.suggested_format(x) != torch.channels_last:
         return NotImplemented
     result = aten.max_unpool2d(x.contiguous(), indices.contiguous(), output_size)
@@ -270,14 +273,14 @@ def _roll(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> A
 
 
 def _adaptive_avg_pool2d(x: torch.Tensor, output_size: Sequence[Any]) -> Any:
-    """torch's rule, which divides by the output's sizes; the op stays where one is 0."""
+    """Applies torch's rule, which divides by the output's sizes; the op stays where one of them is 0."""
     if any(isinstance(size, int) and size == 0 for size in (*x.shape[-2:], *output_size)):
         return NotImplemented
     return _in_format_of_input(aten._adaptive_avg_pool2d.default, x, output_size)
 
 
 def _in_format_of_input(op: OpOverload, x: torch.Tensor, *args: Any) -> torch.Tensor:
-    """torch's rule, whose result lies as its last step has it; eager's is channels last where x is, else contiguous."""
+    """Applies torch's rule, and lays the result out as eager does: channels last where x is, else contiguous."""
     result: torch.Tensor = torch_api.decomposition_registry()[op](x, *args)
     return result.contiguous(memory_format=torch_api.suggested_format(x))
 

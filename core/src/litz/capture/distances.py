@@ -53,11 +53,9 @@ def _norm(difference: torch.Tensor, p: float) -> torch.Tensor:
 
 
 def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> Any:
-    """x where the mask is False; elsewhere the elements of `source`, in order.
-
-    Complex numbers are left to the op: no kernel of litz's reads them, so each piece would be a library call, and one
-    of them would speak of an index out of range where the op says that `source` has too few elements.
-    """
+    """Returns x where the mask is False, and elsewhere the elements of `source`, in order. Complex numbers are left to
+    the op: litz's kernels do not read them, so each piece would be a library call, and one of them would report an
+    index out of range where the op says that `source` has too few elements."""
     if x.dtype.is_complex:
         return NotImplemented
     x, mask = torch.broadcast_tensors(x, mask)

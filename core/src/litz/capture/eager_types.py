@@ -40,7 +40,7 @@ FOR_FLOATS_AND_BYTES = (
     *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"),
     *("_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d"),
 )
-"""As above, and for images of uint8."""
+"""Ops that eager has for floating point and, as images may be so, for uint8."""
 
 NOT_FOR_BOOLS = (
     *(

@@ -41,7 +41,7 @@ _PER_TENSOR: Mapping[str, Decomposition] = {
 def _scaled(
     fused: Decomposition, combine: Decomposition, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, value: Any
 ) -> torch.Tensor:
-    """addcmul or addcdiv, whose factor may be a number or (in the .Tensor overload) a tensor."""
+    """Returns the result of addcmul or addcdiv, whose factor may be a number or (in the .Tensor overload) a tensor."""
     return x + value * combine(a, b) if isinstance(value, torch.Tensor) else fused(x, a, b, value=value)
 
 

@@ -19,11 +19,11 @@ import torch.nn.functional as F
 from litz.capture import torch_api
 
 Unfused = Callable[..., bool]
-"""Of the arguments of scaled_dot_product_attention: has torch no fused kernel for them?"""
+"""Takes the arguments of scaled_dot_product_attention; says whether torch has no fused kernel for them."""
 
 
 NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-"""Of positional arguments."""
+"""The names of the positional arguments, in order."""
 
 
 def fused_attention(

@@ -19,6 +19,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from litz.capture import torch_api
 from litz.capture.graph_text import describe
+from litz.capture.snapshot import GraphSnapshot
 from litz.origin import Provenance
 from litz.units import likely_value
 
@@ -84,7 +85,7 @@ class Graph:
 
     @property
     def placeholders(self) -> tuple[torch.fx.Node, ...]:
-        """The inputs in calling order."""
+        """Returns the placeholder nodes, in calling order."""
         return tuple(self.module.graph.find_nodes(op="placeholder"))
 
     @property
@@ -97,6 +98,10 @@ class Graph:
         """What the graph returns, in order: nodes, and plain values (None, int) that are constant."""
         returned = self.output_node.args[0]
         return tuple(returned) if isinstance(returned, (list, tuple)) else (returned,)
+
+    def snapshot(self) -> GraphSnapshot:
+        """What the graph is now (`litz_plugins.unchanged`)."""
+        return GraphSnapshot(self)
 
     def __str__(self) -> str:
         return describe(self)

@@ -15,7 +15,7 @@ from litz.capture.backward_inputs import BackwardInputs
 from litz.capture.graph import Kind
 
 VERSION = 1
-"""Of the text; another one is a miss."""
+"""The version of the text's format; a text of another version is a miss."""
 
 
 @dataclass(frozen=True)

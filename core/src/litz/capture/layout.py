@@ -69,8 +69,8 @@ def restrided(value: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
 
 
 def changed_strides(before: Graph, after: Graph) -> tuple[tuple[Any, ...] | None, ...] | None:
-    """For each output the strides that it has now where it had others (ints or SymInts), else None; None if all are as
-    they were."""
+    """Returns, for each output, its strides (ints or SymInts) if they differ from those before, else None; None if no
+    output's strides have changed."""
     found = tuple(
         _new_strides(old.meta.get("val"), new.meta.get("val"))
         if isinstance(old, torch.fx.Node) and isinstance(new, torch.fx.Node)

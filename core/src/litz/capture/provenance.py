@@ -16,7 +16,8 @@ from litz.capture.graph import Graph
 from litz.origin import ByPosition, Origin, Provenance
 
 POSITION = "litz_position"
-"""In a node's metadata: its position in the graph as captured. Graph passes hand it on with all else that they keep."""
+"""The key, in a node's metadata, of its position in the graph as captured. Graph passes hand it on with all other
+metadata."""
 
 
 def named_inputs(
@@ -45,12 +46,12 @@ def named_inputs(
 
 
 def with_nodes(provenance: Provenance, module: torch.fx.GraphModule) -> Provenance:
-    """With the origins of the graph's nodes."""
+    """Returns the provenance with the origins of the module's nodes added."""
     return replace(provenance, nodes={**provenance.nodes, **origins(module)})
 
 
 def origins(module: torch.fx.GraphModule) -> Mapping[str, Origin]:
-    """The origin of each node of a graph that has one, by name."""
+    """Returns the origin of each node that has one, by the node's name."""
     calls = (node for node in module.graph.nodes if node.op not in ("placeholder", "output"))
     found = {node.name: torch_api.origin_of(node) for node in calls}
     return {name: origin for name, origin in found.items() if origin}
@@ -63,12 +64,13 @@ def mark_positions(graph: Graph) -> None:
 
 
 def positions_of(graph: Graph) -> Mapping[str, int]:
-    """For the nodes of a graph after its passes, by name: the position of the marked node that each was made from."""
+    """Returns, for each node of a graph after its passes, the position of the marked node that it was made from, by
+    name."""
     return {node.name: node.meta[POSITION] for node in graph.nodes if POSITION in node.meta}
 
 
 def by_position(graph: Graph) -> ByPosition:
-    """The provenance of a captured graph."""
+    """Returns the provenance of a captured graph, its nodes named by position."""
     known = with_nodes(graph.provenance, graph.module)
     nodes = tuple(known.nodes.get(node.name, Origin()) for node in graph.nodes)
     inputs = tuple(known.inputs.get(node.name, "") for node in graph.placeholders)

@@ -7,8 +7,10 @@ as a module, inputs of the same sizes, strides and dtypes (with values of its ow
 from __future__ import annotations
 
 import re
+import sys
 import types
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +30,7 @@ litz could not compile this graph. Run this file to see it fail again: python {p
 from math import inf, nan  # as constants are written
 
 import torch
-{imports}
+{imports}{modules}
 
 def tensor(size, stride, dtype, device):
     """Any tensor of this geometry; whole numbers are 0 or 1, so that they can be indices."""
@@ -66,8 +68,30 @@ def graph_script(graph: Graph, path: str, problem: str, options: Mapping[str, An
     settings += f", options={dict(options)!r}" if options else ""
     quoted = problem.replace("\\", "\\\\").replace('"""', "'''")
     title = f"{graph.name} ({graph.kind}), as litz got it."
-    head = HEAD.format(title=title, path=path, problem=quoted, imports="".join(f"{line}\n" for line in imports))
+    head = HEAD.format(
+        title=title,
+        path=path,
+        problem=quoted,
+        imports="".join(f"{line}\n" for line in imports),
+        modules="".join(f"{line}\n" for line in _definitions(graph.module)),
+    )
     return head + "\n\n".join(classes) + TAIL.format(inputs=inputs, name=name, settings=settings)
+
+
+def _definitions(module: torch.fx.GraphModule) -> list[str]:
+    """The lines that define the custom ops that a module and its submodules call: imports of the modules that do so,
+    and a comment for each op of which nobody knows where it is defined."""
+    parts = [part for part in module.modules() if isinstance(part, torch.fx.GraphModule)]
+    found = {str(node.target): node.target for part in parts for node in part.graph.nodes}
+    custom = {name: torch_api.defining_module(op) for name, op in found.items() if torch_api.is_custom(op)}
+    modules = sorted({name for name in custom.values() if name})
+    files = [getattr(sys.modules.get(name.partition(".")[0]), "__file__", None) for name in modules]
+    roots = sorted({str(Path(file).parents[Path(file).name == "__init__.py"]) for file in files if file})
+    lines = ["", "import sys", ""] if roots else []
+    lines += [f"sys.path.append({root!r})" for root in roots]
+    lines += [f"import {name}  # defines custom ops" for name in modules]
+    unknown = "is an op that torch does not say the module of: unless it is torch's own, import that module here"
+    return lines + [f"# {name} {unknown}" for name, where in sorted(custom.items()) if not where]
 
 
 def _write_class(module: torch.fx.GraphModule, name: str, classes: list[str], imports: dict[str, None]) -> str:

@@ -28,7 +28,7 @@ def bench_kernels(paths: tuple[Path, ...], seconds: float, as_json: bool) -> Non
         print_json([{**asdict(time), "gb_s": time.gb_s} for time in times])
         return
     numbers = ("µs", "expected", "GB/s")
-    table = make_table("kernel", *numbers, "does", numbers=numbers)
+    table = make_table("kernel", *numbers, "does", numbers=numbers, names=("kernel",))
     for time in times:
         cells = (time.us, time.expected_us, time.gb_s)
         texts = ["" if value is None else f"{value:.4g}" for value in cells]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
@@ -69,9 +69,10 @@ def clear(folder: Path | None, yes: bool) -> None:
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; what SCRIPT prints goes to standard error.")
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def explain_miss(script: str, args: Sequence[str], module: bool) -> None:
+def explain_miss(script: str, args: Sequence[str], module: bool, as_json: bool) -> None:
     """Run SCRIPT with ARGS, and say of each graph that the graph cache did not have which parts of its key differ from
     those of the nearest graph that was there, and who sets them.
 
@@ -85,15 +86,34 @@ def explain_miss(script: str, args: Sequence[str], module: bool) -> None:
     roots = (options.cache_dir, *(Path(path).expanduser() for path in options.cache_shared))
     before = explain.kept(roots)
     with report.collect() as reports:
-        code, failure = run_script(script, args, module)
+        code, failure = run_script(script, args, module, to_stderr=as_json)
+    found: list[tuple[CompileReport, Miss | None]] = []
     for one in reports:
         missed = one.key is not None and one.graph_cache.startswith("miss")
-        _explain(one, explain.explain_miss(one.key, explain.read_keys(roots, before)) if missed else None)
-    if not reports:
+        found.append((one, explain.explain_miss(one.key, explain.read_keys(roots, before)) if missed else None))
+    if as_json:
+        print_json([_as_data(one, miss) for one, miss in found])
+    for one, miss in () if as_json else found:
+        _explain(one, miss)
+    if not reports and not as_json:
         click.echo('no graph was compiled with litz. Is torch.compile(..., backend="litz") in it, and called?')
     if failure is not None:
         print_failure(failure)
     sys.exit(code)
+
+
+def _as_data(report: CompileReport, miss: Miss | None) -> dict[str, Any]:
+    """What `_explain` prints, as JSON has it; "miss" is null for a graph that was found or has no key."""
+    from litz.graph_cache.explain import shown
+
+    parts = () if miss is None else miss.differences
+    differences = [
+        {"part": part.name, "set_by": part.setter, "before": before, "now": now}
+        for part, (before, now) in ((part, shown(part)) for part in parts)
+    ]
+    nearest = None if miss is None or miss.nearest is None else miss.nearest.digest
+    found = None if miss is None else {"nearest": nearest, "differences": differences}
+    return {"graph": report.name, "graph_cache": report.graph_cache, "miss": found}
 
 
 def _explain(report: CompileReport, miss: Miss | None) -> None:

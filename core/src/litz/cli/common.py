@@ -23,11 +23,13 @@ def make_console() -> Console:
     return Console(highlight=False)
 
 
-def make_table(*columns: str, numbers: Sequence[str] = ()) -> Table:
-    """A plain table that wraps rather than cuts in 80 columns. numbers: the columns that are aligned on the right."""
+def make_table(*columns: str, numbers: Sequence[str] = (), names: Sequence[str] = ()) -> Table:
+    """A plain table that wraps rather than cuts in 80 columns. numbers: the columns that are aligned on the right.
+    names: the columns whose cells a reader copies, which are never broken."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold", justify="right" if column in numbers else "left")
+        right = "right" if column in numbers else "left"
+        table.add_column(column, overflow="fold", justify=right, no_wrap=column in names)  # type: ignore[arg-type]
     return table
 
 
@@ -48,6 +50,13 @@ def no_plugin_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)
         yield
+
+
+def installed_plugins() -> Plugins:
+    """The plugins of installed dists, without core's own, whose modules load torch: enough to list options and
+    commands, of which core's own plugins register none. A plugin that fails is left out (`litz plugins` says why)."""
+    with no_plugin_warnings():
+        return make_plugins(disable=make_plugin_settings().disable, on_plugin_error="disable")
 
 
 def load_plugins() -> tuple[Plugins, str]:

@@ -13,21 +13,20 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import click
 from rich.markup import escape
 
-from litz.cli.common import current_options, load_plugins, make_console, make_table, no_plugin_warnings, print_json
+from litz.cli.checks import Check, Status
+from litz.cli.common import current_options, make_console, make_table, print_json
+from litz.cli.plugin_checks import check_compiling, check_loading, check_registering
 from litz.errors import KernelBuildError, LitzError, compiler_install_hint
 from litz.options import Options, default_cache_dir
 from litz.runtime.cache import Cache
 from litz.runtime.cpp_compiler import COMPILERS, find_command
 from litz.units import size_text
 
-Status = Literal["ok", "warn", "fail"]
 _MARKS: dict[Status, str] = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
 _OLDEST_TORCH = (2, 11)
 _LITTLE_SPACE = 1 << 30  # bytes; a big model's kernels take some hundred MiB
@@ -50,16 +49,6 @@ extern "C" double litz_doctor(long n, int* threads) {
 """
 
 
-@dataclass(frozen=True)
-class Check:
-    """One row. todo: what to do, '' where nothing has to be."""
-
-    name: str
-    status: Status
-    detail: str
-    todo: str = ""
-
-
 def check_all() -> list[Check]:
     """Every check, in the order of what depends on what."""
     options, checks = _check_options()
@@ -70,7 +59,8 @@ def check_all() -> list[Check]:
     if all(check.status != "fail" for check in checks):
         checks += _guarded(lambda: check_kernels(options))
     checks += _guarded(lambda: _check_launch(options))
-    checks += _guarded(_check_plugins)
+    able = all(check.status != "fail" for check in checks)
+    checks += _guarded(lambda: check_plugins(able))
     return checks
 
 
@@ -246,27 +236,22 @@ def check_launch(options: Options) -> list[Check]:
     return [Check("launch", "warn", f"through ctypes, 2 to 3 µs more a kernel: {problem}", todo)]
 
 
-def _check_plugins() -> list[Check]:
-    with no_plugin_warnings():
-        try:
-            loaded, problem = load_plugins()
-        except LitzError as cause:
-            return [Check("plugins", "fail", cause.what, cause.todo)]
-        loaded.options()
-    rows = []
-    if problem:
-        rows.append(Check("core", "fail", f"litz's own plugins cannot be loaded: {problem}", "reinstall litz"))
-    for error in loaded.errors():
-        rows.append(Check(f"plugin {error.plugin}", "fail", error.what, error.todo))
-    working = ", ".join(loaded.names())
-    rows.append(Check("plugins", "ok", working or "none"))
-    return rows
+def check_plugins(able: bool) -> list[Check]:
+    """Whether plugins load, what they register makes sense, and a small program compiles with them. able: whether this
+    machine can compile at all."""
+    rows, loaded = check_loading()
+    if loaded is None:
+        return rows
+    rows += check_registering(loaded)
+    if able and not any(row.name == "core" for row in rows):
+        rows += check_compiling(loaded, together=all(row.status != "fail" for row in rows))
+    return [*rows, Check("plugins", "ok", ", ".join(loaded.names()) or "none")]
 
 
 @click.command(short_help="Say what works on this machine, and what does not.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
 def doctor(as_json: bool) -> None:
-    """Check torch, Triton, the C++ compiler, devices, the cache and plugins.
+    """Check torch, Triton, the C++ compiler, devices, the cache and plugins: each plugin compiles a small program.
 
     Says what to do about whatever does not work. Exit status 1 if litz cannot work here.
     """

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from litz.cli.common import make_console
+from litz.cli.common import make_console, print_json
 from litz.cli.script import check_script, print_failure, run_script
 
 if TYPE_CHECKING:
@@ -27,14 +27,17 @@ DETAILED = 4
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 @click.option("-v", "--verbose", is_flag=True, help="Every step and decision on its own, and where the source lies.")
 @click.option("--time", "timed", is_flag=True, help="Only where the time of the compiles went, stage by stage.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; what SCRIPT prints goes to standard error.")
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def explain(script: str, args: Sequence[str], module: bool, verbose: bool, timed: bool) -> None:
+def explain(script: str, args: Sequence[str], module: bool, verbose: bool, timed: bool, as_json: bool) -> None:
     """Run SCRIPT with ARGS and report every graph that it compiles with litz.
 
     For each graph: its kernels, what was fused and what was not and why, the cost of each step, library calls, and the
-    memory it takes at its peak. With --time: the seconds of each stage instead, torch's beside litz's. Options of
-    litz's go before SCRIPT, all after it is SCRIPT's own.
+    memory it takes at its peak. With --time: the seconds of each stage instead, torch's beside litz's. With --json: a
+    list with all that is in report.json of each graph.
+
+    Options of litz's go before SCRIPT, all after it is SCRIPT's own.
     """
     check_script(script, module)
     from litz import report  # this loads torch
@@ -42,16 +45,21 @@ def explain(script: str, args: Sequence[str], module: bool, verbose: bool, timed
 
     before = torch_seconds()
     with report.collect() as reports:
-        code, failure = run_script(script, args, module)
+        code, failure = run_script(script, args, module, to_stderr=as_json)
     after = torch_seconds()
+    took = None if before is None or after is None else after - before
     console = make_console()
-    if timed:
+    if as_json:
+        from litz.report.stages import stages_of
+
+        print_json(stages_of(reports, took) if timed else [one.to_json() for one in reports])
+    elif timed:
         from litz.report.stages import render_stages
 
-        render_stages(reports, None if before is None or after is None else after - before, console)
+        render_stages(reports, took, console)
     else:
         _show(reports, console, verbose)
-    if not reports:
+    if not reports and not as_json:
         console.print(
             'no graph was compiled with litz. Is torch.compile(..., backend="litz") in it, and its result called?'
         )

@@ -10,24 +10,24 @@ from litz import __version__
 from litz.cli.bench_kernels import bench_kernels
 from litz.cli.bisect import bisect
 from litz.cli.cache import cache
-from litz.cli.common import no_plugin_warnings
+from litz.cli.common import installed_plugins, no_plugin_warnings
 from litz.cli.doctor import doctor
 from litz.cli.explain import explain
 from litz.cli.options import options
+from litz.cli.owned import owned
 from litz.cli.plugins import plugins
-from litz.options import make_plugin_settings
-from litz_plugins import LitzError, make_plugins
+from litz_plugins import LitzError
 
 
 class _Group(click.Group):
     """Core's commands, then the plugins'. They end with a message, not a traceback, when litz raises on purpose."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*super().list_commands(ctx), *sorted(set(_plugin_commands()) - set(self.commands))]
+        return [*super().list_commands(ctx), *sorted(set(_commands_of(ctx)) - set(self.commands))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         own = super().get_command(ctx, cmd_name)  # first: core's commands must not wait for plugins to load
-        return own if own is not None else _plugin_commands().get(cmd_name)
+        return own if own is not None else _commands_of(ctx).get(cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -36,11 +36,20 @@ class _Group(click.Group):
             raise click.ClickException(str(error)) from error
 
 
+def _commands_of(ctx: click.Context) -> dict[str, click.Command]:
+    """The commands of plugins, which are asked for them once a command line."""
+    found: dict[str, click.Command] | None = ctx.meta.get("litz.plugin_commands")
+    if found is None:
+        found = ctx.meta["litz.plugin_commands"] = _plugin_commands()
+    return found
+
+
 def _plugin_commands() -> dict[str, click.Command]:
     """The commands of installed plugins; a plugin that cannot be loaded has none (`litz plugins` says why)."""
     with no_plugin_warnings():
-        loaded = make_plugins(disable=make_plugin_settings().disable, on_plugin_error="disable")
-        return loaded.commands()
+        loaded = installed_plugins()  # what fails here, `litz plugins` says
+        commands = loaded.commands_by_plugin().items()
+        return {name: owned(command, loaded.source_of(plugin)) for name, (plugin, command) in commands}
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

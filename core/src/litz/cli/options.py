@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from rich.markup import escape
 
-from litz.cli.common import current_options, load_plugins, make_console, make_table, no_plugin_warnings, print_json
+from litz.cli.common import current_options, installed_plugins, make_console, make_table, print_json
 from litz.options import core_options, plugin_option_rows
 
 
@@ -16,8 +16,7 @@ def options(as_json: bool) -> None:
 
     Set one with torch.compile(..., options={"name": value}) or in the environment.
     """
-    with no_plugin_warnings():
-        loaded, _ = load_plugins()
+    loaded = installed_plugins()
     values = current_options(loaded)
     rows = [*core_options(), *plugin_option_rows(loaded.option_specs())]
     if as_json:
@@ -28,7 +27,7 @@ def options(as_json: bool) -> None:
             ]
         )
         return
-    table = make_table("option", "value", "meaning")
+    table = make_table("option", "value", "meaning", names=("option",))
     for row in rows:
         value = values[row.name]
         text = ", ".join(value) if isinstance(value, tuple) else "" if value is None else str(value)

@@ -9,22 +9,30 @@ import click
 from rich.markup import escape
 
 from litz.cli.common import current_options, load_plugins, make_console, make_table, no_plugin_warnings, print_json
+from litz.cli.plugin_runs import show_times, show_trace
 from litz_plugins import PluginInfo
-from litz_plugins.scaffold import scaffold
+from litz_plugins.scaffold import DEFAULT_KIND, kinds, plugin_name, scaffold
 
 _STYLES = {"builtin": "dim", "external": "green", "blocked": "yellow", "failed": "red"}
 
 
 @click.group(invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
+@click.option("--time", "timed", metavar="SCRIPT", help="Run SCRIPT; say what each plugin took, changed and gained.")
+@click.option("--trace", "traced", metavar="SCRIPT", help="Run SCRIPT; print each call of a plugin, with its result.")
 @click.pass_context
-def plugins(ctx: click.Context, as_json: bool) -> None:
+def plugins(ctx: click.Context, as_json: bool, timed: str | None, traced: str | None) -> None:
     """List plugins: built in, installed, blocked and failed.
 
     A plugin is left out by LITZ_DISABLE_PLUGINS=name,name or options={"disable_plugins": [...]}.
+    A SCRIPT with arguments is one word: --time "train.py --steps 3".
     """
     if ctx.invoked_subcommand is not None:
         return
+    if timed is not None:
+        ctx.exit(show_times(timed, as_json))
+    if traced is not None:
+        ctx.exit(show_trace(traced))
     with no_plugin_warnings():
         loaded, problem = load_plugins()
         rows = loaded.listing(current_options(loaded))
@@ -59,18 +67,35 @@ def _additions(row: PluginInfo) -> str:
 
 @plugins.command(short_help="Start a plugin project of your own.")
 @click.argument("name")
+@click.option("--kind", type=click.Choice(list(kinds())), default=DEFAULT_KIND, show_default=True, help="What it adds.")
 @click.option("--path", type=click.Path(path_type=Path), help="Folder to write to; by default ./litz-NAME.")
-def new(name: str, path: Path | None) -> None:
-    """Write a new plugin project called NAME: one pass, one option, one cost estimate, and tests for them."""
-    short = name.replace("_", "-").removeprefix("litz-")
-    root = path or Path(f"litz-{short}")
-    for file in scaffold(root, name):
+def new(name: str, kind: str, path: Path | None) -> None:
+    """Write a new plugin project called NAME that works, with tests: change it into yours.
+
+    Each kind is an example of docs/plugins/ with your name in it; `litz plugins kinds` says what each does.
+    """
+    root = path or Path(f"litz-{plugin_name(name).replace('_', '-')}")
+    for file in scaffold(root, name, kind):
         click.echo(f"wrote {file}")
     click.echo(
         textwrap.dedent(f"""
         next:
-          pip install -e {root if root.is_absolute() else f"./{root}"}
+          pip install -e {root if root.is_absolute() else f"./{root}"}[test]
           litz plugins                 # lists it
           python -m pytest {root}
         """).rstrip()
     )
+
+
+@plugins.command("kinds", short_help="List what `litz plugins new` can make.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of a table.")
+def list_kinds(as_json: bool) -> None:
+    """List the kinds of plugin projects, with what the example of each does."""
+    found = kinds()
+    if as_json:
+        print_json(found)
+        return
+    table = make_table("kind", "the example")
+    for kind, text in found.items():
+        table.add_row(kind, escape(text))
+    make_console().print(table)

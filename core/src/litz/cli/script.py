@@ -6,7 +6,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from types import TracebackType
 
@@ -19,9 +19,10 @@ def check_script(script: str, module: bool) -> None:
         raise click.UsageError(f"there is no file {script!r}; for a module write -m {script}")
 
 
-def run_script(script: str, args: Sequence[str], module: bool) -> tuple[int, Exception | None]:
-    """(its exit status, what it raised): what was compiled before an error is still worth reading."""
-    with _arguments(script, args, module):
+def run_script(script: str, args: Sequence[str], module: bool, to_stderr: bool = False) -> tuple[int, Exception | None]:
+    """(its exit status, what it raised): what was compiled before an error is still worth reading. to_stderr: what the
+    script prints goes to standard error, for a command whose own output is JSON."""
+    with _arguments(script, args, module), redirect_stdout(sys.stderr) if to_stderr else nullcontext():
         try:
             if module:
                 runpy.run_module(script, run_name="__main__", alter_sys=True)

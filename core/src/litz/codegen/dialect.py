@@ -24,7 +24,7 @@ NARROW = frozenset(dtype for dtype in INTEGER if dtype.itemsize < 4)
 
 _SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 COMPARISONS: Mapping[str, str] = {name: f"{{0}} {sign} {{1}}" for name, sign in _SIGNS.items()}
-"""As most languages have them."""
+"""The texts of comparisons in most languages."""
 
 
 def calls(arity: int, *names: str, prefix: str = "") -> Mapping[str, str]:

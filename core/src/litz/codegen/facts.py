@@ -9,7 +9,7 @@ from litz.ir import TensorRef
 
 
 def replay_facts(plan: ExecutionPlan) -> dict[str, Any]:
-    """For `litz.runtime.cuda_graphs.replayed`.
+    """Returns the facts that `litz.runtime.cuda_graphs.replayed` needs.
 
     static, mutated: positions of inputs that do not move, and that the graph writes. recordable: all memory is on
     devices whose calls can be recorded. unbacked: sizes that only a run tells. returned_inputs: per output, the

@@ -54,10 +54,12 @@ class KernelPlan:
 
     @property
     def origins(self) -> tuple[str, ...]:
+        """Returns the names of the graph's nodes that the loops come from, each once."""
         return tuple(dict.fromkeys(name for loop in self.loops for name in loop.origins))
 
     @property
     def accesses(self) -> Iterator[Access]:
+        """Returns the loads and stores of all loops."""
         return (access for loop in self.loops for access in loop.accesses)
 
     def hint(self, expr: Expr) -> int:

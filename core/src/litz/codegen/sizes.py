@@ -49,9 +49,11 @@ class ExpressionText:
         return self.other(expr)
 
     def all(self, exprs: Iterable[Expr]) -> list[str]:
+        """Returns the text of each expression."""
         return list(map(self.walk, exprs))
 
     def paired(self, exprs: Iterable[Expr]) -> Iterable[str]:
+        """Returns the arguments of a function of two, as operands."""
         return map(self.operand, exprs)
 
     def operand(self, expr: Expr) -> str:
@@ -61,18 +63,23 @@ class ExpressionText:
         return f"({text})" if product or text.startswith("-") else text
 
     def number(self, value: int) -> str:
+        """Returns an integer as a literal."""
         return str(value)
 
     def name(self, symbol: Symbol) -> str:
+        """Returns the name of a symbol. Errors: KeyError for a symbol that has no name."""
         return self.names[symbol]
 
     def sum(self, expr: Expr) -> str:
+        """Returns a sum, in parentheses."""
         return f"({' + '.join(self.all(expr.args))})"
 
     def product(self, expr: Expr) -> str:
+        """Returns a product, its factors joined by `times`."""
         return self.times.join(self.all(expr.args))
 
     def power(self, base: str, exponent: int) -> str:
+        """Returns a power with a positive integer exponent as a product of its base."""
         return self.times.join([base] * exponent)
 
     def division(self, expr: Expr, value: Expr, divisor: Expr) -> str:
@@ -80,6 +87,8 @@ class ExpressionText:
         return f"({self.walk(value)} {'//' if isinstance(expr, FloorDiv) else '%'} {self.operand(divisor)})"
 
     def other(self, expr: Expr) -> str:
+        """Returns the text of an expression that no other method is for. Errors: NotImplementedError where the language
+        has none."""
         raise NotImplementedError(f"no {self.language} for the expression {expr} ({type(expr).__name__})")
 
 
@@ -111,15 +120,21 @@ _FUNCTIONS = {
 
 
 class PythonText(ExpressionText):
+    """Expressions as Python text, which the wrapper computes sizes and conditions with."""
+
     texts = _FUNCTIONS
 
     def name(self, symbol: Symbol) -> str:
+        """Returns the symbol's own name, which the wrapper uses too."""
         return str(symbol.name)
 
     def power(self, base: str, exponent: int) -> str:
+        """Returns the power with Python's operator."""
         return f"{base}**{exponent}"
 
     def other(self, expr: Expr) -> str:
+        """Returns a function of `math`, a condition, a Piecewise, a constant or a truth value. Errors:
+        NotImplementedError for any other expression."""
         name = type(expr).__name__
         if name.startswith(_OPAQUE):
             return f"math.{name.removeprefix(_OPAQUE)}({self.walk(expr.args[0])})"

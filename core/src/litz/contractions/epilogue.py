@@ -24,7 +24,7 @@ from litz.schedule.merge import merge, merge_into
 ACCUMULATOR = "accumulator"
 """Stands for the sum of products in an epilogue: a buffer that is never in memory."""
 SECOND = "accumulator2"
-"""The same of a second sum, of a kernel that makes two."""
+"""The accumulator of a second sum, in a kernel that makes two."""
 SUMS = (ACCUMULATOR, SECOND)
 
 MOST_USERS = 8
@@ -47,6 +47,7 @@ class Epilogue:
 
     @property
     def writes(self) -> tuple[str, ...]:
+        """Returns the names of the buffers that the kernel stores to."""
         return self.loop.writes
 
     def flat(self, program: Program) -> Loop:
@@ -173,15 +174,15 @@ def fused_rows(program: Program, template: Template, start: Epilogue) -> Epilogu
 
 
 def others(program: Program, template: Template, absorbed: Sequence[str]) -> str:
-    """ "1 producer and 2 users": what else a kernel does, in words; "" for nothing."""
+    """Returns what else a kernel does, in words, such as "1 producer and 2 users"; '' for nothing."""
     before = sum(program.positions[name] < program.positions[template.name] for name in absorbed)
     counts = ((before, "producer"), (len(absorbed) - before, "user"))
     return " and ".join(f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count)
 
 
 def shared_users(program: Program, template: Template, absorbed: Sequence[str]) -> tuple[str, ...]:
-    """Those of the absorbed operations that core could have fused with a loop outside: one that reads their results, or
-    one that makes what they read and need not come before the contraction."""
+    """Returns the absorbed operations that core could have fused with a loop outside: a loop that reads their results,
+    or one that makes what they read and need not come before the contraction."""
     inside = {template.name, *absorbed}
     before: set[str] | None = None
 

@@ -74,6 +74,8 @@ class Meaning:
         return " + ".join(_label(operation) for operation in self.program.operations)
 
     def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
+        """Runs the program on tensors and sizes, in the order of its inputs, and returns its outputs. Tensors with
+        dimensions say on which device."""
         devices = {value.device for value in args if isinstance(value, torch.Tensor) and value.dim()}
         program = on_device(self.program, devices.pop()) if len(devices) == 1 else self.program
         return tuple(interpret(program, list(args)))
@@ -93,7 +95,7 @@ def _label(operation: Operation) -> str:
 
 
 def on_device(program: Program, device: torch.device) -> Program:
-    """The same program for another device."""
+    """Returns the same program for another device."""
     return replace(
         program,
         buffers={name: replace(buffer, device=device) for name, buffer in program.buffers.items()},

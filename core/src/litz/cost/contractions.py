@@ -82,7 +82,8 @@ def count_contraction(extern: Extern, program: Program) -> Contraction | None:
 
 
 def _in_one_kernel(meaning: Program) -> Contraction | None:
-    """Of a kernel that does what the program does, and keeps to itself what is between its operations."""
+    """Returns the contraction of a kernel that does all that the program does, and keeps intermediate results to
+    itself; None if the program has no contraction."""
     calls = (operation for operation in meaning.operations if isinstance(operation, Extern))
     found = [contraction for call in calls if (contraction := count_contraction(call, meaning)) is not None]
     if not found:
@@ -216,7 +217,7 @@ _KERNELS = (
     "fused_attention_overrideable",
     "flash_attention_for_cpu",
 )
-"""What scaled_dot_product_attention calls, forward and backward."""
+"""The kernels that scaled_dot_product_attention calls, forward and backward."""
 
 _FORMULAS: Mapping[str, Callable[[_Call], Contraction | None]] = {
     "aten::mm": _two("self", "mat2"),

@@ -29,7 +29,8 @@ UNIT = 4.3
 TB/s against 3.35. One unit takes its share of that."""
 
 LAUNCH = Share(0.4, 1.0, 2.0)
-"""Of a launch: replayed from a CUDA graph it takes 1.0 µs of the table's 2.5, from a slow host twice as much."""
+"""The time of a launch, as a share of the table's: 1.0 µs of 2.5 when replayed from a CUDA graph, twice as much from a
+slow host."""
 
 UNKNOWN_CALL = 10.0
 """An operation that nobody counts may pass over its data this often (a sort, a decomposition of a matrix)."""
@@ -82,7 +83,8 @@ def _memory(work: Work, on: Target) -> tuple[float, Share, str]:
 
 
 def _compute(work: Work, on: Target) -> tuple[float, Share, str]:
-    """As `_memory`, for the arithmetic. A contraction too small to fill the machine has a part of its rate."""
+    """Returns the time of the arithmetic, as `_memory` does for the traffic. A contraction too small to fill the
+    machine runs at a part of its rate."""
     total, measured, longest, text = 0.0, True, 0.0, ""
     for dtype, flops in work.flops.items():
         rate, figure = _rate(work, dtype, on)
@@ -106,7 +108,8 @@ def _rate(work: Work, dtype: torch.dtype, on: Target) -> tuple[float, str]:
 
 
 def _shares(share: Share, measured: bool) -> Share:
-    """Of a speed that was measured, the usual share is all of it and the others move along, the best not far."""
+    """Returns the shares of a speed: of a measured one the usual share is all, and the best and the worst move
+    along."""
     return Share(min(1.1, share.best / share.usual), 1.0, share.worst / share.usual) if measured else share
 
 

@@ -63,10 +63,12 @@ class Work:
 
     @property
     def total_flops(self) -> float:
+        """Returns the FLOPs of all dtypes."""
         return float(sum(self.flops.values()))
 
     @property
     def total_bytes(self) -> float:
+        """Returns the bytes read and written."""
         return self.bytes_read + self.bytes_written
 
 
@@ -122,7 +124,7 @@ def _loop_work(loop: Loop, program: Program) -> Work:
 
 
 def _together(parts: Sequence[Work]) -> Work:
-    """The work of loops that run one after the other."""
+    """Returns the work of loops that run one after the other."""
     if len(parts) == 1:
         return parts[0]
     flops: dict[torch.dtype, float] = defaultdict(float)
@@ -175,7 +177,7 @@ def _touched(access: Access, extents: Mapping[Symbol, int], points: int, program
 
 
 def _slope(expr: Expr, var: Symbol) -> int:
-    """By how many the index grows along a variable; 1 where that is not constant (a division, a modulus)."""
+    """Returns how much the index grows along a variable; 1 where that varies (a division, a modulus)."""
     found = stride_of(expr, var)
     return abs(int(found)) if found is not None and found.is_Integer else 1
 

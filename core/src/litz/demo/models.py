@@ -47,7 +47,7 @@ Outputs = dict[str, list[torch.Tensor]]
 
 
 def step(work: Workload, model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> Outputs:
-    """One step: the logits for inference; logits, loss and every gradient for training."""
+    """Runs one step and returns the logits for inference; logits, loss and every gradient for training."""
     if not work.training:
         with torch.no_grad():
             return {"logits": [model(**inputs).logits]}

@@ -18,7 +18,7 @@ from .plan import Drop, ExecutionPlan
 
 
 class IllegalPlan(Illegal):
-    """The plan breaks a rule."""
+    """Raised for a plan that breaks a rule."""
 
 
 def check_plan(plan: ExecutionPlan) -> None:

@@ -27,7 +27,8 @@ class Counters:
 
 
 def place_counters(plan: ExecutionPlan, sources: Mapping[str, KernelSource]) -> Counters:
-    """One launch sets the counters of all kernels of a device to zero; each kernel has its own."""
+    """Returns the place of each kernel's counters: each kernel has its own, and one launch sets the counters of all
+    kernels of a device to zero."""
     first: dict[str, int] = {}
     count: dict[torch.device, int] = {}
     for kernel in plan.launched:

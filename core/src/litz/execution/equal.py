@@ -12,6 +12,7 @@ import torch
 from litz.ir import Extern, KernelCall, Opaque, TensorRef
 from litz.ir.arguments import fold
 from litz.ir.operation import Unbacked
+from litz.plugin_call import PluginCall
 from litz_plugins import KernelSource
 
 from .plan import ExecutionPlan
@@ -59,7 +60,7 @@ _SPELLED = (bool, int, float, str, type(None), torch.dtype, torch.device, torch.
 
 
 def _leaf(value: Any) -> Hashable:
-    if isinstance(value, (sympy.Basic, TensorRef, Unbacked)):
+    if isinstance(value, (sympy.Basic, TensorRef, Unbacked, PluginCall)):
         return value
     if isinstance(value, Opaque):
         return value.name if value.name is not None else id(value.value)

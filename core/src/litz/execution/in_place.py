@@ -19,10 +19,11 @@ from litz.schedule.lifetimes import Lifetimes
 from litz.schedule.schedule import Kernel, Step
 
 LEAST_BYTES = 1 << 20
-"""Of an input that is written over: a call that keeps what was saved has to copy it."""
+"""The fewest bytes of an input that is written over, as a call that keeps what was saved has to copy it."""
 
 
 def work_in_place(program: Program, steps: Sequence[Step], lifetimes: Lifetimes) -> tuple[Step, ...]:
+    """Returns the steps, with `inplace` set for kernels that may write a result over a buffer that they read last."""
     found: list[Step] = []
     called = frozenset(name for step in steps if isinstance(step, Extern) for name in step.writes)
     for number, step in enumerate(steps):
@@ -75,12 +76,12 @@ def summed_into(call: Step, program: Program) -> tuple[str, str] | None:
 
 
 def _others(call: Extern) -> set[str]:
-    """What an `addmm` multiplies."""
+    """Returns the matrices that an `addmm` multiplies."""
     return {ref.buffer for ref in call.refs[1:]}
 
 
 def is_owned(program: Program, name: str, lifetimes: Lifetimes) -> bool:
-    """Is it an input whose memory may be written after its last use, and large enough for that to matter?"""
+    """Is the buffer an input whose memory may be written after its last use, and large enough for that to matter?"""
     if name not in program.owned_inputs or name in lifetimes.roots or name in program.output_buffers:
         return False
     buffer = program.buffers[name]
@@ -88,6 +89,8 @@ def is_owned(program: Program, name: str, lifetimes: Lifetimes) -> bool:
 
 
 def same_memory(old: str, new: str, program: Program) -> bool:
+    """Can the buffer `new` take over the memory of `old`: same device and size of elements, and the same layout or both
+    plain and of the same size in bytes?"""
     a, b = program.buffers[old], program.buffers[new]
     if a.device != b.device or a.dtype.itemsize != b.dtype.itemsize:
         return False
@@ -118,7 +121,7 @@ def same_positions(loop: Loop, old: str, new: str, program: Program) -> bool:
 
 
 def _same_place(load: Node, store: Store, program: Program) -> bool:
-    """Of buffers whose memory is the same: do the indices mean the same place?"""
+    """Do the indices mean the same place of two buffers that share memory?"""
     old, new = program.buffers[load.buffer], program.buffers[store.buffer]
     if old.layout == new.layout:
         return bool(load.index == store.index)

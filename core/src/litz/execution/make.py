@@ -74,7 +74,7 @@ def plan_execution(
 
 
 def devices_of(schedule: Schedule) -> set[torch.device]:
-    """Where its buffers lie and its steps run."""
+    """Returns the devices of the schedule's buffers and steps."""
     return {buffer.device for buffer in schedule.program.buffers.values()} | {step.device for step in schedule.steps}
 
 
@@ -112,4 +112,6 @@ def _note_memory(program: Program, memory: MemoryPlan, steps: Sequence[Step], no
             record(f"{new} in {old}", "took over memory", "the old buffer is dead and of the same size")
     if memory.arena:
         placed = f"{len(memory.arena)} buffers in one allocation of {memory.arena_bytes} bytes"
-        record("arena", placed, "they are small, and only kernels touch them: an address is all they need")
+        record(
+            "arena", placed, "these buffers are small, and only kernels touch them: an address is all that kernels need"
+        )

@@ -54,15 +54,15 @@ def _plan(program: Program, lifetimes: Lifetimes, reuse: dict[str, str], arena: 
     planned = tuple(map(tuple, allocate)), tuple(map(tuple, free))
     peak = arena.nbytes + lifetimes.peak(reuse, arena.offsets)
     total = sum(program.hint(program.buffers[name].nbytes) for name in lifetimes.temporaries())
-    return MemoryPlan(*planned, reuse, peak, total, arena.offsets, arena.nbytes)
+    held = tuple(arena.nbytes + nbytes for nbytes in lifetimes.held(reuse, arena.offsets))
+    return MemoryPlan(*planned, reuse, peak, total, arena.offsets, arena.nbytes, held)
 
 
 def _reuse(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, arena: Arena) -> dict[str, str]:
-    """For each buffer the dead one whose memory it takes over. The latest dead first: it is likeliest in the cache.
-    In the arena, which shares bytes by itself, only what works in place.
-
-    Memory that waits for its next buffer is memory that nobody else gets: it waits only where the peak is not near, and
-    what would have to wait longer is freed, which costs the host less than a kernel's launch."""
+    """Returns, for each buffer, the dead buffer whose memory it takes over. The latest dead buffer comes first, as it
+    is likeliest in the cache. In the arena, which shares bytes by itself, only kernels that work in place reuse memory.
+    Memory that waits for its next buffer is memory that no other buffer gets: it waits only where the peak is not near.
+    Memory that would have to wait longer is freed, which costs the host less than a kernel's launch."""
     begins, ends = lifetimes.by_step(lifetimes.first), lifetimes.by_step(lifetimes.last)
     dead: dict[tuple[object, Expr], list[str]] = {}
     reuse = {new: old for step in steps if isinstance(step, Kernel) for new, old in step.inplace.items()}

@@ -27,7 +27,7 @@ class MemoryPlan:
     allocation of `arena_bytes`, made at the beginning of a call and kept to its end: those come to be and end without
     a call of the allocator. `peak_bytes` is the most memory that temporaries and outputs take at a time, for the hinted
     sizes, the arena counted from beginning to end; `total_bytes` is what they would take with no buffer freed, reused
-    or in an arena.
+    or in an arena. `held[n]` is what is taken during step n, with inputs that die in the graph and the arena.
     """
 
     allocate: tuple[tuple[str, ...], ...]
@@ -37,6 +37,7 @@ class MemoryPlan:
     total_bytes: int = 0
     arena: Mapping[str, int] = field(default_factory=dict)
     arena_bytes: int = 0
+    held: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

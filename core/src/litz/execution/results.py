@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from litz.ir import Collective, Extern, KernelCall, Program, Template, Wait
+from litz.plugin_call import PluginCall
 from litz.schedule.schedule import Step
 from litz_plugins import Target
 
@@ -71,11 +72,14 @@ def _may_differ(call: Extern, name: str, program: Program, in_flight: set[str | 
 
 def is_torchs(target: Any) -> bool:
     """Does the op return what its fake kernel says, strides aside?"""
+    if isinstance(target, PluginCall):
+        return False
     return not isinstance(target, torch._ops.OpOverload) or target.namespace in _TORCHS
 
 
 def _finds_sizes_out(call: Extern) -> bool:
-    """Is it one of torch's ops that finds sizes out? (Results of ops that are not torch's are looked at in full.)"""
+    """Is the call one of torch's own ops that determine sizes when they run? Results of other ops are checked in
+    full."""
     return is_torchs(call.target) and torch.Tag.dynamic_output_shape in getattr(call.target, "tags", ())
 
 

@@ -125,7 +125,7 @@ class _Writer:
         return text
 
     def value(self, value: Any) -> str:
-        """What is known of a node's result."""
+        """Returns what is known of a node's result, as text."""
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if isinstance(value, (list, tuple)):
@@ -179,7 +179,7 @@ class _Writer:
         raise NotCacheable(f"an argument is {type(value).__name__}, which no text tells")
 
     def target(self, target: Any) -> str:
-        """What a node calls."""
+        """Returns what a node calls, as text."""
         found = self._targets.get(target)
         if found is None:
             found = self._targets[target] = _target_text(target)
@@ -233,7 +233,7 @@ def _target_text(target: Callable[..., Any]) -> str:
 
 
 def _callable_text(value: Any) -> str:
-    """Where a function comes from; '' for what has no place in a module."""
+    """Returns the import path of a function; its name if it has no place in a module."""
     if isinstance(value, str):
         return value
     try:

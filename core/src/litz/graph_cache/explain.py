@@ -45,12 +45,12 @@ def _unlike(part: Difference) -> float:
 
 
 def kept(roots: Iterable[Path]) -> frozenset[str]:
-    """The digests of the keys that caches have."""
+    """Returns the digests of the keys that caches have."""
     return frozenset(path.parent.name for root in roots for path in root.glob(f"{KIND}/*/{ENTRY}"))
 
 
 def read_keys(roots: Iterable[Path], digests: Iterable[str]) -> Iterator[Key]:
-    """Those of these keys that can be read."""
+    """Yields the keys with these digests, as far as they can be read."""
     roots = tuple(roots)
     for name in sorted(digests):
         for root in roots:

@@ -27,6 +27,7 @@ from litz.runtime import cpp_build
 from litz.runtime.graph_entry import FORMAT, NotCacheable
 from litz_plugins import Target, Uncacheable
 from litz_plugins.loading import Source
+from litz_plugins.strict import variable
 
 from .key import Part
 
@@ -37,7 +38,7 @@ _WRITTEN = ("benchmark_kernels",)
 
 
 def version_parts() -> Iterator[Part]:
-    """litz itself, Python, torch and Triton."""
+    """Yields the versions of litz, Python, torch and Triton as parts of a key."""
     yield Part("format", str(FORMAT), "litz")
     packages = [sys.modules[name] for name in ("litz", "litz_plugins")]
     sources = " ".join(sources_digest(str(Path(str(package.__file__)).parent)) for package in packages)
@@ -98,8 +99,7 @@ def option_parts(compiler: Compiler) -> Iterator[Part]:
         if (row.affects_code or row.name in _WRITTEN) and row.name not in _BY_CONTENT:
             yield Part(f"option {row.name}", repr(options[row.name]), f"options=, {row.env[0]} or mode=")
     for name, value in options.plugin_values:
-        variable = "LITZ_" + "".join(c if c.isalnum() else "_" for c in name).upper()
-        yield Part(f"option {name}", repr(value), f"options= or {variable}")
+        yield Part(f"option {name}", repr(value), f"options= or {variable(name)}")
     if compiler.vetoes.keys:
         yield Part("vetoes", "\n".join(sorted(compiler.vetoes.keys)), "options= or LITZ_VETO")
     if compiler.preferences.ways:
@@ -113,13 +113,17 @@ _BY_CONTENT = frozenset({"cpp.compiler", "calibration"})
 
 def device_parts(graph: Graph, compiler: Compiler) -> Iterator[Part]:
     """The target of each device that the graph touches, and what builds code for a processor. Errors: NotCacheable."""
+    yield from devices_part(devices_of(graph), compiler)
+
+
+def devices_of(graph: Graph) -> set[torch.device]:
+    """The devices that the graph touches."""
     devices = {device for node in graph.nodes for device in _devices(node.meta.get("val"))}
-    devices |= {item for node in graph.nodes for item in _named_devices((node.args, dict(node.kwargs)))}
-    yield from devices_part(devices, compiler)
+    return devices | {item for node in graph.nodes for item in _named_devices((node.args, dict(node.kwargs)))}
 
 
 def devices_part(devices: Iterable[torch.device], compiler: Compiler) -> Iterator[Part]:
-    """As `device_parts`, of these devices and the CPU."""
+    """Yields the parts of a key that say what `devices` and the CPU are."""
     for device in sorted({*devices, torch.device("cpu")}, key=str):
         spec = compiler.specs.get(device.type)
         if spec is None:
@@ -135,13 +139,13 @@ def devices_part(devices: Iterable[torch.device], compiler: Compiler) -> Iterato
 
 
 def processor_part(options: Options) -> Part:
-    """What tells this processor from another."""
+    """Returns the part of a key that tells this processor from another."""
     text = f"{torch.backends.cpu.get_cpu_capability()} {cpp_build.cpu_flags()}"
     return Part("processor", text, "the machine")
 
 
 def compiler_part(options: Options) -> Part:
-    """The C++ compiler, its flags, and what is linked."""
+    """Returns the part of a key that says which C++ compiler, flags and libraries build kernels."""
     try:
         found = cpp_build.toolchain(options)
     except CompilerNotFoundError:
@@ -198,8 +202,8 @@ def group_part(graph: Graph) -> Part | None:
 
 
 def plugin_parts(compiler: Compiler) -> Iterator[Part]:
-    """Each plugin that may change what a graph becomes: its version, its source, and what it says itself. Errors:
-    NotCacheable."""
+    """Each plugin that may change what a graph becomes: its version, its entry point, its source, and what it says
+    itself. Errors: NotCacheable."""
     plugins = compiler.plugins
     builtin = [row.name for row in plugins.listing() if row.status == "builtin"]
     yield Part("built-in plugins", " ".join(builtin), "LITZ_DISABLE_PLUGINS or disable_plugins")
@@ -211,15 +215,16 @@ def plugin_parts(compiler: Compiler) -> Iterator[Part]:
         if own is None and not source.dist and not isinstance(source.obj, ModuleType):
             problem = "was passed in as an object, and has no litz_cache_fingerprint to say what it holds"
             raise NotCacheable(f"the plugin {source.name} {problem}")
-        text = f"{source.dist} {source.version}\n{plugin_sources(source)}\n{own or ''}"
+        # One file may hold several plugins: which of them the entry point names is no part of the file's digest.
+        text = f"{source.dist} {source.version} {source.target}\n{plugin_sources(source)}\n{own or ''}"
         yield Part(f"plugin {source.name}", text, source.origin)
 
 
 def goes_by_anything(compiler: Compiler) -> bool:
     """Whether there is a plugin of which nobody knows that it goes by no names: one that may change results and does
     not have the hook, which asks to look at what they hang on."""
-    said = compiler.plugins.cache_fingerprints(compiler.options)
-    return any(source.name not in said for source in compiler.plugins.deciders())
+    answering = compiler.plugins.answering("litz_cache_fingerprint")
+    return any(source.name not in answering for source in compiler.plugins.deciders())
 
 
 def plugin_sources(source: Source) -> str:
@@ -229,9 +234,10 @@ def plugin_sources(source: Source) -> str:
     file = getattr(module, "__file__", None)
     if module is None or file is None:
         raise NotCacheable(f"the plugin {source.name} has no source file")
-    whole = sys.modules.get(module.__name__.partition(".")[0])
+    # A script's plugin may lie beside anything: of what is not installed only the plugin's own package counts.
+    whole = sys.modules.get(module.__name__.partition(".")[0]) if source.dist else module
     package = getattr(whole, "__path__", None)
-    if not source.dist or not package:  # a script's plugin may lie beside anything
+    if not package:
         return _file_digest(str(file))
     return " ".join(sources_digest(str(folder)) for folder in package)
 
@@ -243,8 +249,8 @@ def _file_digest(file: str) -> str:
 
 @functools.cache
 def sources_digest(folder: str) -> str:
-    """Of all files of a package, bytecode aside; read once a process, as Python reads them. NotCacheable for one that
-    is too large to read."""
+    """Returns the digest of all files of a package, bytecode aside. The files are read once a process, as Python reads
+    them. Errors: NotCacheable for a package that is too large."""
     sha, total = hashlib.sha256(), 0
     for file in sorted(_files(folder)):
         data = Path(folder, file).read_bytes()
@@ -263,7 +269,7 @@ def _files(folder: str) -> Iterator[str]:
 
 
 def version_of(dist: str) -> str:
-    """Of an installed dist; '' if it is not."""
+    """Returns the version of an installed dist; '' if it is not installed."""
     try:
         return importlib.metadata.version(dist)
     except importlib.metadata.PackageNotFoundError:

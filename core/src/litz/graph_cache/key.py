@@ -15,7 +15,7 @@ from litz.runtime.cache import digest
 
 @dataclass(frozen=True)
 class Part:
-    """One thing that a compile hangs on. name: "graph", "option cpp.march". text: what it is; equal texts, equal
+    """One thing that a compile depends on. name: "graph", "option cpp.march". text: its content; equal texts mean equal
     results. setter: who set it, for people."""
 
     name: str
@@ -35,6 +35,7 @@ class Key:
         return digest(*(text for part in self.parts for text in (part.name, part.text)))
 
     def to_json(self) -> str:
+        """Returns the parts as a JSON list of [name, text, setter]."""
         return json.dumps([[part.name, part.text, part.setter] for part in self.parts])
 
     @staticmethod
@@ -60,6 +61,7 @@ class Difference:
 
     @property
     def setter(self) -> str:
+        """Returns what sets the part (an option, an environment variable ...), '' if unknown."""
         part = self.mine or self.theirs
         return "" if part is None else part.setter
 

@@ -63,10 +63,11 @@ class Lookup:
 
     @property
     def found(self) -> bool:
+        """Is there code for the graph, in this process or on the disk?"""
         return self.code is not None or self.entry is not None
 
     def says(self, hit: bool = False) -> str:
-        """For reports: "hit 0123abcd", "miss 0123abcd", "not cacheable because ...", "off"."""
+        """Returns the result for reports: "hit 0123abcd", "miss 0123abcd", "not cacheable because ...", "off"."""
         if self.key is None:
             return f"not cacheable because {self.reason}" if self.reason else "off"
         where = " (of this process)" if hit and self.code is not None else ""
@@ -74,7 +75,7 @@ class Lookup:
 
 
 OFF = Lookup()
-"""Where nothing is looked up."""
+"""The result where the graph cache is off."""
 
 
 def look_up(graph: Graph, compiler: Compiler) -> Lookup:
@@ -142,13 +143,13 @@ def remember(key: Key, cache: Cache, code: GraphCode) -> None:
 
 
 def share(cache: Cache, key: str, code: GraphCode) -> None:
-    """As `remember`, by a key's digest."""
+    """Keeps a graph's code for this process under a key's digest."""
     with _lock:
         _here[(str(cache.root), key)] = code
 
 
 def shared(cache: Cache, key: str) -> GraphCode | None:
-    """What another graph of this process has under a key's digest."""
+    """Returns the code that this process keeps under a key's digest, None if there is none."""
     return _here.get((str(cache.root), key))
 
 
@@ -180,7 +181,7 @@ def strides_texts(graph: Graph, strides: Any) -> Strides | None:
 
 
 def strides_of(graph: Graph, strides: Strides | None) -> Any:
-    """The other way round."""
+    """Returns the strides that texts stand for, as ints and SymInts of the graph."""
     if strides is None:
         return None
     env = graph.shape_env
@@ -192,7 +193,7 @@ def strides_of(graph: Graph, strides: Strides | None) -> Any:
 def _text(expr: Any, graph: Graph, what: str) -> str:
     unknown = expr.free_symbols - torch_api.size_symbols(graph.shape_env)
     if unknown:
-        raise NotCacheable(f"{what} hangs on {', '.join(sorted(map(str, unknown)))}, which no input has")
+        raise NotCacheable(f"{what} depends on {', '.join(sorted(map(str, unknown)))}, which no input determines")
     try:
         text = python_text(expr)
     except NotImplementedError as error:

@@ -39,22 +39,22 @@ class Access:
 
     @property
     def is_store(self) -> bool:
+        """Is the access a store? Only stores have a mode."""
         return self.mode is not None
 
     @property
     def offset(self) -> Expr:
-        """The index of an access of a flat loop."""
+        """Returns the offset in elements of an access of a flat loop."""
         (offset,) = self.index
         return offset
 
     def stride(self, var: Symbol) -> Expr | None:
-        """By how many elements an access of a flat loop goes on along a variable; None if that is not the same
-        everywhere."""
+        """Returns how many elements an access of a flat loop moves when `var` grows by one; None if that varies."""
         return stride_of(self.offset, var)
 
     def unit_variable(self, layout: Layout) -> Symbol | None:
-        """The variable along which neighbouring iterations touch neighbouring elements of a buffer of this layout; None
-        if there is none."""
+        """Returns the variable along which neighbouring iterations touch neighbouring elements of a buffer of this
+        layout; None if there is none."""
         steps = zip(self.index, layout.stride, strict=True)
         found = (_unit(expr) for expr, step in steps if step == 1)
         return next((var for var in found if var is not None), None)
@@ -65,7 +65,7 @@ class Access:
 
 
 def _unit(expr: Expr) -> Symbol | None:
-    """The variable that has coefficient 1 in an index expression; None if there is none."""
+    """Returns the variable that has coefficient 1 in an index expression; None if there is none."""
     if expr.is_Symbol:
         return None if is_placeholder(expr) else expr
     if expr.is_Add:
@@ -75,7 +75,7 @@ def _unit(expr: Expr) -> Symbol | None:
 
 
 def find_accesses(loop: Loop) -> Iterator[Access]:
-    """The loads of a loop, then its stores."""
+    """Returns the loads of a loop, then its stores."""
     for node in loop.loads:
         yield _load(node, loop.levels[node])
     for store in loop.stores:
@@ -86,13 +86,13 @@ def find_accesses(loop: Loop) -> Iterator[Access]:
 
 @lru_cache(maxsize=1 << 14)
 def _load(node: Node, inner: bool) -> Access:
-    """Fusion puts one load into many loops."""
+    """Makes the Access of a load; the result is remembered, as fusion puts one load into many loops."""
     symbols, indirect = symbols_in(node.index), bool(node.indirect)
     return Access(node, node.buffer, node.index, symbols, node.dtype.itemsize, inner, None, indirect)
 
 
 def distinct(accesses: Iterable[Access]) -> tuple[Access, ...]:
-    """The first of those that touch the same elements in the same way."""
+    """Returns the accesses without those that touch the same elements in the same way as an earlier one."""
     found: dict[tuple[object, ...], Access] = {}
     for access in accesses:
         found.setdefault((access.buffer, access.index, access.is_store), access)

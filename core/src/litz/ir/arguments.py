@@ -7,7 +7,7 @@ from typing import Any
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """What is no tuple, list or dict in a nested value, in order."""
+    """Yields, in order, the parts of a nested value that are no tuple, list or dict."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, (list, tuple)):
@@ -18,8 +18,8 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def fold(value: Any, leaf: Callable[[Any], Any], join: Callable[[Any, list[Any]], Any]) -> Any:
-    """`leaf` of each leaf, and `join(container, parts)` of each tuple, list or dict; the parts of a dict are those of
-    its values."""
+    """Returns `join(container, parts)` of each tuple, list or dict, over `leaf(value)` of each leaf; the parts of a
+    dict are its values."""
     if isinstance(value, Mapping):
         return join(value, [fold(item, leaf, join) for item in value.values()])
     if isinstance(value, (list, tuple)):
@@ -28,7 +28,7 @@ def fold(value: Any, leaf: Callable[[Any], Any], join: Callable[[Any, list[Any]]
 
 
 def rebuild(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """The nested value with `leaf` of each leaf in the leaf's place."""
+    """Returns the nested value with `leaf(value)` in the place of each leaf."""
     return fold(value, leaf, _like)
 
 

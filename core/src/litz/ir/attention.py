@@ -17,9 +17,11 @@ from .index import Expr
 from .operation import Loop, Template
 
 SCORE = "score"
-"""Stands for the score of one query and one key, float32, in bodies: a buffer that is never in memory."""
+"""The buffer that stands, in bodies, for the score of one query and one key, float32. The scores are never in
+memory."""
 GRADIENT = "gradient"
-"""Stands for the gradient of what the score became, float32, in the body of the backward."""
+"""The buffer that stands, in the backward's body, for the gradient of the final score, float32. It is never in
+memory."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Attention(Template):
 
     @property
     def group(self) -> Expr:
+        """Returns how many heads of the query share one head of the key."""
         return self.query.layout.size[1] // self.key.layout.size[1]
 
 

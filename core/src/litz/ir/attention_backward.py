@@ -51,7 +51,7 @@ class AttentionBackward(Template):
 
     @property
     def group(self) -> Expr:
-        """Heads of the query that share one of the key."""
+        """Returns how many heads of the query share one head of the key."""
         return self.query.layout.size[1] // self.key.layout.size[1]
 
 

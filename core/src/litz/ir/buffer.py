@@ -24,7 +24,7 @@ class Layout:
 
     @staticmethod
     def contiguous(size: tuple[int | Expr, ...]) -> Layout:
-        """Row-major."""
+        """Returns the row-major layout of a size, at offset 0."""
         sizes = tuple(to_expr(extent) for extent in size)
         strides: list[Expr] = []
         step: Expr = ONE
@@ -36,11 +36,12 @@ class Layout:
 
     @property
     def numel(self) -> Expr:
+        """Returns the number of elements, the product of the sizes; padding between them does not count."""
         return product(self.size)
 
     @cached_property
     def span(self) -> Expr:
-        """How many elements of storage the layout reaches from its offset; 0 if it is empty."""
+        """Returns how many elements of storage the layout reaches from its offset; 0 for a layout without elements."""
         if any(extent == 0 for extent in self.size):
             return ZERO
         steps = zip(self.size, self.stride, strict=True)
@@ -48,10 +49,12 @@ class Layout:
 
     @property
     def free_symbols(self) -> frozenset[Symbol]:
+        """Returns the size symbols in sizes, strides and offset."""
         return frozenset(s for expr in (*self.size, *self.stride, self.offset) for s in expr.free_symbols)
 
     def is_contiguous(self) -> bool:
-        """Row-major, strides of dimensions of size 1 aside; what has no elements always is, as in torch."""
+        """Is the layout row-major? Strides of dimensions of size 1 do not count, and a layout without elements is
+        contiguous, as in torch."""
         if 0 in self.size:
             return True
         step: Expr = ONE
@@ -83,7 +86,7 @@ class Buffer:
 
     @cached_property
     def nbytes(self) -> Expr:
-        """Bytes of storage that the layout spans."""
+        """Returns the bytes of storage that the layout spans."""
         return self.layout.span * self.dtype.itemsize
 
     def __str__(self) -> str:
@@ -101,7 +104,7 @@ class TensorRef:
         return f"{self.buffer}{self.layout}"
 
     def is_all_of(self, buffer: Buffer) -> bool:
-        """Whether the tensor of `buffer` is this view: strides of dimensions of extent 1 do not count."""
+        """Is this view the whole tensor of `buffer`? Strides of dimensions of extent 1 do not count."""
         mine, own = self.layout, buffer.layout
         pairs = zip(mine.size, mine.stride, own.stride)  # strict once the sizes are equal
         same = mine.size == own.size and mine.offset == 0

@@ -18,11 +18,12 @@ from .scalars import bitcast as bitcast
 from .scalars import call as call
 from .scalars import cast as cast
 from .scalars import const as const
+from .scalars import no_such
 from .scalars import rounded as rounded
 
 
 def index(expr: int | Expr) -> Node:
-    """An index expression (loop variables and sizes) as an int64 value."""
+    """Returns an index expression (over loop variables and sizes) as an int64 node."""
     expr = to_expr(expr)
     return const(int(expr), torch.int64) if expr.is_Integer else intern("index", torch.int64, (), (expr,))
 
@@ -34,7 +35,8 @@ def load(
     indirect: tuple[Node, ...] = (),
     mask: Node | None = None,
 ) -> Node:
-    """An element of a buffer. `indirect` are the int64 nodes that the placeholders in `position` stand for.
+    """Returns a load of one element of a buffer. `indirect` are the int64 nodes that the placeholders in `position`
+    stand for. Errors: TypeError for an indirect node of another dtype.
 
     Where `mask` (bool) is False nothing is read and the value is 0.
     """
@@ -51,7 +53,7 @@ def load(
 
 
 def bounded(position: Node, size: int | Expr, what: str = "", mask: Node | None = None) -> Node:
-    """`position` (int64), with an error at run time unless 0 <= position < size.
+    """Returns `position` (int64), checked: a run ends with an error unless 0 <= position < size.
 
     what: names the op and the dimension in the error. Where `mask` (bool) is False nothing is checked, and the value is
     some position in the range, if there is one.
@@ -63,29 +65,33 @@ def bounded(position: Node, size: int | Expr, what: str = "", mask: Node | None 
 
 
 def reduce(kind: str, *values: Node) -> Node:
-    """`values` reduced over all reduction ranges of the loop."""
-    row = REDUCTIONS[kind]
+    """Returns `values` reduced over all reduction ranges of the loop. Errors: ValueError for an unknown kind; TypeError
+    for another number of values."""
+    row = REDUCTIONS.get(kind)
+    if row is None:
+        raise no_such("reduction", kind, REDUCTIONS)
     if len(values) != row.arity:
         raise TypeError(f"{kind} takes {row.arity} values, got {len(values)}")
     return intern("reduce", row.dtype(kind, values[0].dtype), values, (kind,))
 
 
 def scan(kind: str, value: Node) -> Node:
-    """`value` scanned, inclusively, along the loop's only reduction range."""
+    """Returns `value` scanned, inclusively, along the loop's only reduction range. Errors: ValueError for an unknown
+    kind."""
     if kind not in SCANS:
-        raise KeyError(kind)
+        raise no_such("scan", kind, SCANS)
     return intern("scan", value.dtype, (value,), (kind,))
 
 
 def logical_and(left: Node | None, right: Node | None) -> Node | None:
-    """Both conditions; None stands for "always"."""
+    """Returns the conjunction of two conditions; None stands for a condition that always holds."""
     if left is None or right is None:
         return left or right
     return left if left is right else call("bitwise_and", left, right)
 
 
 def guard(value: Node, mask: Node) -> Node:
-    """`value` as computed where `mask` holds: every load in it reads only there, and no bound is checked elsewhere.
+    """Returns `value` with every load in it masked by `mask`, and every bound checked only there.
 
     The value where the mask does not hold is meaningless; select it away with `where`.
     """
@@ -135,21 +141,21 @@ def with_checks(value: Node, positions: Iterable[Node]) -> Node:
 
 
 def empty_sizes(positions: Iterable[Node]) -> list[Expr]:
-    """The sizes that may be 0 among those that `positions` are checked against."""
+    """Returns the sizes, among those that `positions` are checked against, that may be 0."""
     return list(dict.fromkeys(node.attrs[0] for node in checks_in(positions) if may_be_empty(node.attrs[0])))
 
 
 def not_empty(size: Expr) -> Node:
-    """0 < size"""
+    """Returns the condition 0 < size as a bool node."""
     return call("lt", const(0, torch.int64), index(size))
 
 
 def placeholders_in(position: tuple[Expr, ...]) -> int:
-    """How many placeholders an index uses: one more than the greatest number among them."""
+    """Returns how many placeholders an index uses: one more than the greatest number among them."""
     symbols = (s for expr in position for s in expr.free_symbols if is_placeholder(s))
     return max(map(placeholder_number, symbols), default=-1) + 1
 
 
 def compute(node: Node) -> torch.dtype:
-    """The type that this node's value is held in while it is computed."""
+    """Returns the dtype that the node's value is held in while it is computed."""
     return compute_dtype(node.dtype)

@@ -23,7 +23,7 @@ class Flights:
 
 
 def flights(operations: Iterable[Any], roots: Mapping[str, str]) -> Flights:
-    """The communication among operations or steps. roots: what `storage_roots` says of them."""
+    """Returns which Wait ends which Collective among operations or steps. roots: as `storage_roots` returns them."""
     under_way: dict[str, Collective] = {}
     ended: dict[int, tuple[Collective, ...]] = {}
     for position, operation in enumerate(operations):

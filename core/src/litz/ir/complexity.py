@@ -26,24 +26,24 @@ MAX_INDEX = 128
 Swin); each division among them takes longer than a load from the cache does."""
 
 MAX_VIEW = MAX_INDEX // 2
-"""The same for what is read through views alone: whoever reads it has a position of its own to put in."""
+"""The same limit for positions in what is read through views alone: the reader adds a position of its own."""
 
 MAX_INDICES = 2048
-"""The same of all distinct positions in a body: 32 terms for each of `MAX_LOADS` loads."""
+"""The same limit for all distinct positions in a body: 32 terms for each of `MAX_LOADS` loads."""
 
 MEMO = 1 << 16
-"""Expressions whose counts are kept: more than a large model has at a time."""
+"""How many expressions' counts are kept: more than a large model has at a time."""
 
 
 @lru_cache(MEMO)
 def terms(expr: Expr) -> int:
-    """Symbols, numbers and operations in an index expression."""
+    """Returns the number of symbols, numbers and operations in an index expression."""
     return 1 + sum(terms(argument) for argument in expr.args)
 
 
 @lru_cache(MEMO)
 def _occurrences(expr: Expr) -> Mapping[Symbol, int]:
-    """How often each symbol occurs."""
+    """Returns how often each symbol occurs."""
     if expr.is_Symbol:
         return {expr: 1}
     found: dict[Symbol, int] = {}
@@ -54,12 +54,13 @@ def _occurrences(expr: Expr) -> Mapping[Symbol, int]:
 
 
 def position_terms(position: Iterable[Expr]) -> int:
-    """The terms of a position, an expression per dimension."""
+    """Returns the terms of a position, which has an expression per dimension."""
     return sum(terms(expr) for expr in position)
 
 
 def substituted_terms(position: Iterable[Expr], mapping: Mapping[Symbol, Expr]) -> int:
-    """The terms of a position once symbols are replaced, before anything cancels: what that takes to work out."""
+    """Returns how many terms a position has once symbols are replaced and before anything cancels, which is what the
+    replacement costs."""
     total = 0
     for expr in position:
         total += terms(expr)
@@ -70,7 +71,7 @@ def substituted_terms(position: Iterable[Expr], mapping: Mapping[Symbol, Expr]) 
 
 
 def nodes_excess(nodes: Iterable[Node]) -> str | None:
-    """Why distinct nodes are too many for one body, or too complex; None if they are not."""
+    """Returns why distinct nodes are too many for one body, or too complex; None if they are not."""
     count = loads = indices = 0
     for node in nodes:
         count += 1
@@ -90,7 +91,7 @@ def nodes_excess(nodes: Iterable[Node]) -> str | None:
 
 
 def excess(loop: Loop) -> str | None:
-    """Why a loop is too complex for one kernel; None if it is not."""
+    """Returns why a loop is too complex for one kernel; None if it is not."""
     return nodes_excess(loop.nodes)
 
 

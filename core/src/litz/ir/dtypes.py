@@ -32,7 +32,7 @@ class Bits:
 
     @property
     def nan(self) -> int:
-        """The byte of NaN."""
+        """Returns the byte of NaN."""
         return 0x7F if self.signed_zero else 0x80
 
 
@@ -97,7 +97,7 @@ def _of(*kinds: Kind) -> frozenset[torch.dtype]:
 STORED = frozenset(STORAGE)
 """The element types that Loops load, store, move and convert."""
 FLOAT8 = frozenset(row.dtype for row in _ROWS if row.only_stored)
-"""Those that nothing computes with."""
+"""The dtypes that are stored and converted but never computed with."""
 FLOAT = _of("float") - FLOAT8
 SIGNED = _of("signed")
 UNSIGNED = _of("unsigned")
@@ -105,26 +105,26 @@ INTEGER = SIGNED | UNSIGNED
 SUPPORTED = STORED - FLOAT8
 """The element types that Loops compute with."""
 ROUNDED = frozenset(row.dtype for row in _ROWS if row.computed != row.dtype)
-"""Those whose values are held in float32 and rounded where they are cast or stored."""
+"""The dtypes whose values are held in float32 and rounded where they are cast or stored."""
 HALF = ROUNDED - FLOAT8
 
 SHORT: Mapping[torch.dtype, str] = {row.dtype: row.name for row in _ROWS}
 
 
 def short(dtype: torch.dtype) -> str:
-    """f32 for torch.float32, and so on; torch's own name for what has none."""
+    """Returns litz's short name of a dtype, such as "f32"; torch's own name for a dtype without one."""
     return SHORT.get(dtype, str(dtype).removeprefix("torch."))
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type that values of `dtype` are computed in: half types compute in float32 and round when they are cast
-    or stored, everything else in itself."""
+    """Returns the dtype that values of `dtype` are computed in: float32 for half types, which round when they are cast
+    or stored, and `dtype` itself for everything else."""
     row = STORAGE.get(dtype)
     return dtype if row is None else row.computed
 
 
 def survives(small: torch.dtype, large: torch.dtype) -> bool:
-    """Does every value of `small`, a float, survive a trip through `large`?"""
+    """Does every value of `small`, a float dtype, survive a conversion to `large` and back?"""
     if not (small.is_floating_point and large.is_floating_point) or large in FLOAT8:
         return False
     if small in FLOAT8:
@@ -133,14 +133,14 @@ def survives(small: torch.dtype, large: torch.dtype) -> bool:
 
 
 def least(dtype: torch.dtype) -> bool | int | float:
-    """The value that no other is less than."""
+    """Returns the value of a dtype that no other is less than."""
     if dtype.is_floating_point:
         return -float("inf")
     return False if dtype == torch.bool else torch.iinfo(dtype).min
 
 
 def greatest(dtype: torch.dtype) -> bool | int | float:
-    """The value that no other is greater than."""
+    """Returns the value of a dtype that no other is greater than."""
     if dtype.is_floating_point:
         return float("inf")
     return True if dtype == torch.bool else torch.iinfo(dtype).max

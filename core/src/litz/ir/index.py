@@ -35,22 +35,24 @@ ONE = sympy.Integer(1)
 
 
 def to_expr(value: int | Expr) -> Expr:
-    """An int (or an expression) as an expression."""
+    """Returns an int or an expression as a sympy expression."""
     return sympy.Integer(value) if isinstance(value, int) else value
 
 
 def loop_var(position: int) -> Symbol:
-    """The canonical variable of output range `position`: i0, i1, ... Shared names make equal kernels equal text."""
+    """Returns the canonical variable of output range `position`: i0, i1, ... Shared names make equal kernels equal
+    text."""
     return sympy.Symbol(f"i{position}", integer=True, nonnegative=True)
 
 
 def reduction_var(position: int) -> Symbol:
-    """The canonical variable of reduction range `position`: r0, r1, ..."""
+    """Returns the canonical variable of reduction range `position`: r0, r1, ..."""
     return sympy.Symbol(f"r{position}", integer=True, nonnegative=True)
 
 
 def placeholder(position: int) -> Symbol:
-    """Stands in an index for the value of a node's indirect argument `position`: arg0, arg1, ..."""
+    """Returns the symbol (arg0, arg1, ...) that stands in an index for the value of indirect argument `position` of a
+    node."""
     return sympy.Symbol(f"arg{position}", integer=True)
 
 
@@ -60,29 +62,32 @@ _KINDS: Mapping[str, SymbolKind] = {"i": "output", "r": "reduction", "arg": "pla
 
 
 def kind_of(symbol: Symbol) -> SymbolKind:
-    """What a symbol stands for, by its name: a variable as `loop_var`, `reduction_var` or `placeholder` makes it, or
-    else a size. A loop may have other variables too (`Loop.extents` has them all)."""
+    """Returns what a symbol stands for, by its name: "output" for a variable of `loop_var`, "reduction" for one of
+    `reduction_var`, "placeholder" for one of `placeholder`, else "size". A loop may have other variables too
+    (`Loop.extents` has them all)."""
     named = _NUMBERED.fullmatch(symbol.name)
     return _KINDS[named[1]] if named else "size"
 
 
 def is_placeholder(symbol: Symbol) -> bool:
+    """Does the symbol stand for a position that is computed from data?"""
     return kind_of(symbol) == "placeholder"
 
 
 def placeholder_number(symbol: Symbol) -> int:
-    """The position of the indirect argument that a placeholder stands for."""
+    """Returns the position of the indirect argument that a placeholder stands for."""
     return int(symbol.name.removeprefix("arg"))
 
 
 @lru_cache(maxsize=1 << 15)
 def symbols_in(exprs: tuple[Expr, ...]) -> frozenset[Symbol]:
-    """Every symbol in some expressions. Remembered: the positions of a program are few, and asked about often."""
+    """Returns every symbol in some expressions. Answers are remembered, as a program asks about few positions many
+    times."""
     return frozenset(symbol for expr in exprs for symbol in expr.free_symbols)
 
 
 def product(values: Iterable[int | Expr]) -> Expr:
-    """The product of numbers and expressions; of numbers alone, as it mostly is, sympy is not asked."""
+    """Returns the product of numbers and expressions. Numbers alone, the common case, are multiplied without sympy."""
     number, result = 1, None
     for value in values:
         if result is None and (isinstance(value, int) or value.is_Integer):
@@ -93,10 +98,8 @@ def product(values: Iterable[int | Expr]) -> Expr:
 
 
 def bounds(expr: Expr, ranges: Ranges) -> tuple[Expr | None, Expr | None]:
-    """The least and greatest value (inclusive) of `expr`; None where it is not known.
-
-    A size symbol bounds itself, so the result may be symbolic.
-    """
+    """Returns the least and greatest value (inclusive) of `expr`; None where a bound is not known. A size symbol bounds
+    itself, so the result may be symbolic."""
     if expr.is_Integer:
         return expr, expr
     if expr.is_Symbol:
@@ -137,13 +140,14 @@ def bounds(expr: Expr, ranges: Ranges) -> tuple[Expr | None, Expr | None]:
 
 
 def known_nonnegative(expr: Expr) -> bool:
+    """Is the expression 0 or more for all values of its symbols, provably?"""
     if expr.is_Integer:
         return int(expr) >= 0
     return bool(expr.is_nonnegative) or bool(sympy.expand(expr).is_nonnegative)
 
 
 def known_less(left: Expr, right: Expr) -> bool:
-    """True only if left < right for every value of the size symbols (which are integers)."""
+    """Is left < right for every value of the size symbols (which are integers), provably?"""
     return known_nonnegative(right - left - 1)
 
 
@@ -154,13 +158,13 @@ def may_be_empty(size: Expr) -> bool:
 
 
 def fits(expr: Expr, divisor: Expr, ranges: Ranges) -> bool:
-    """0 <= expr < divisor, provably."""
+    """Is 0 <= expr < divisor for all values of its variables, provably?"""
     low, high = bounds(expr, ranges)
     return low is not None and high is not None and known_nonnegative(low) and known_less(high, divisor)
 
 
 def _quotient(term: Expr, divisor: Expr) -> Expr | None:
-    """term / divisor where that is exact by the look of it, else None."""
+    """Returns term / divisor where the division is visibly exact, else None."""
     if divisor.is_Integer:
         coefficient, rest = term.as_coeff_Mul()
         if coefficient.is_Integer and int(coefficient) % int(divisor) == 0:
@@ -172,7 +176,7 @@ def _quotient(term: Expr, divisor: Expr) -> Expr | None:
 
 
 def _split(expr: Expr, divisor: Expr) -> tuple[Expr, Expr]:
-    """(q, r) with expr == q * divisor + r, taking out every term that the divisor divides."""
+    """Returns (q, r) with expr == q * divisor + r, where q has every term that the divisor divides."""
     quotient, rest = ZERO, ZERO
     for term in sympy.Add.make_args(expr if expr.is_Add or expr.is_Symbol else sympy.expand(expr)):
         exact = _quotient(term, divisor)
@@ -184,7 +188,7 @@ def _split(expr: Expr, divisor: Expr) -> tuple[Expr, Expr]:
 
 
 def _common_factor(expr: Expr, divisor: Expr, ranges: Ranges) -> tuple[int, Expr, Expr] | None:
-    """(g, y, r) with expr == g * y + r, 0 <= r < g and g > 1 dividing the divisor; None if there is none."""
+    """Returns (g, y, r) with expr == g * y + r, 0 <= r < g and g > 1 dividing the divisor; None if there is none."""
     if not divisor.is_Integer:
         return None
     terms = [(term.as_coeff_Mul()[0], term) for term in sympy.Add.make_args(expr)]
@@ -199,7 +203,7 @@ def _common_factor(expr: Expr, divisor: Expr, ranges: Ranges) -> tuple[int, Expr
 
 
 def floordiv(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
-    """expr // divisor, simplified. The divisor is positive."""
+    """Returns expr // divisor, simplified by the variables' `ranges`. The divisor is positive."""
     ranges = ranges or {}
     if divisor == 1:
         return expr
@@ -225,7 +229,8 @@ def floordiv(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
 
 
 def mod(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
-    """expr mod divisor with the divisor's sign (Python's rule), simplified. The divisor is positive."""
+    """Returns expr mod divisor, simplified by the variables' `ranges`. The divisor is positive, and so is the result,
+    as in Python."""
     ranges = ranges or {}
     if divisor == 1:
         return ZERO
@@ -304,7 +309,7 @@ def _replaced(expr: Expr, mapping: Mapping[Symbol, Expr], ranges: Ranges | None,
 
 @lru_cache(maxsize=1 << 15)
 def recombine(expr: Expr) -> Expr:
-    """Undo a split that was put together again: c*(x mod n) + c*n*(x // n) is c*x, and so for nested splits."""
+    """Undoes a split whose parts are added again: c*(x mod n) + c*n*(x // n) becomes c*x, nested splits too."""
     while expr.is_Add and (merged := _recombine_once(expr)) is not None:
         expr = merged
     return expr
@@ -347,7 +352,7 @@ def _wider_modulus(terms: list[Expr], coefficient: Expr, base: Expr, divisor: Ex
 
 @lru_cache(maxsize=1 << 15)
 def flat_index(index: tuple[Expr, ...], stride: tuple[Expr, ...], offset: Expr) -> Expr:
-    """The storage offset, in elements, of a multi-dimensional index."""
+    """Returns the storage offset, in elements, of a multi-dimensional index."""
     total = offset
     for position, step in zip(index, stride, strict=True):
         total = total + position * step
@@ -358,7 +363,7 @@ def flat_index(index: tuple[Expr, ...], stride: tuple[Expr, ...], offset: Expr) 
 
 @lru_cache(maxsize=1 << 15)
 def stride_of(expr: Expr, var: Symbol) -> Expr | None:
-    """By how much `expr` grows when `var` grows by one; None if that is not the same everywhere."""
+    """Returns how much `expr` grows when `var` grows by one; None if the growth is not the same everywhere."""
     if var not in expr.free_symbols:
         return ZERO
     slope = ZERO

@@ -35,7 +35,9 @@ class OutsideBufferError(AssertionError):
 
 
 def interpret(program: Program, args: Sequence[Any]) -> list[Any]:
-    """The program's outputs for its inputs. Inputs that the program mutates are mutated."""
+    """Runs the program on inputs and returns its outputs. Inputs that the program mutates are mutated. Errors:
+    OutsideBufferError for an access outside of a buffer, IndexError for a bound that does not hold, and what calls and
+    Checks raise."""
     memory: dict[str, torch.Tensor] = dict(program.constants)
     sizes: Sizes = {}
     for item, value in zip(program.inputs, args, strict=True):
@@ -62,7 +64,7 @@ def _bind_layout(sizes: Sizes, layout: Layout, tensor: torch.Tensor) -> None:
 
 
 def _value(item: Any, memory: Mapping[str, torch.Tensor], sizes: Sizes) -> Any:
-    """What an argument or an output means."""
+    """Returns the Python or torch value of an argument or an output."""
     if isinstance(item, TensorRef):
         return view(item, memory, sizes)
     if isinstance(item, sympy.Basic):
@@ -73,7 +75,7 @@ def _value(item: Any, memory: Mapping[str, torch.Tensor], sizes: Sizes) -> Any:
 
 
 def view(ref: TensorRef, memory: Mapping[str, torch.Tensor], sizes: Sizes) -> torch.Tensor:
-    """The tensor that a reference means."""
+    """Returns the tensor that a TensorRef means."""
     base = memory[ref.buffer]
     size = [evaluate(expr, sizes) for expr in ref.layout.size]
     stride = [evaluate(expr, sizes) for expr in ref.layout.stride]
@@ -111,7 +113,7 @@ def evaluate(expr: Expr, env: Env) -> Any:
 
 
 def _number(value: Any) -> bool | int | float:
-    """A sympy constant as Python has it."""
+    """Returns a sympy constant as a Python number."""
     if value in (sympy.true, sympy.false):
         return bool(value)
     whole = value.is_integer and not isinstance(value, sympy.Float)  # 0.0 says that it is an integer
@@ -119,7 +121,7 @@ def _number(value: Any) -> bool | int | float:
 
 
 def _size_value(symbol: Symbol, value: Any) -> Any:
-    """The value of a symbol, which may stand for a float or a bool too."""
+    """Returns the value of a symbol, which may stand for a float or a bool too."""
     return int(value) if symbol.is_integer else value
 
 
@@ -133,7 +135,7 @@ def _allocate(name: str, program: Program, memory: dict[str, torch.Tensor], size
 
 
 def run_loop(loop: Loop, program: Program, memory: dict[str, torch.Tensor], sizes: Sizes) -> None:
-    """Every value first, then every store: the stores of one loop do not see each other."""
+    """Runs one loop: computes every value before the first store, as the stores of a loop do not see each other."""
     env: dict[Symbol, Any] = dict(sizes)
     total = len(loop.all_ranges)
     extents = [evaluate(r.size, sizes) for r in loop.all_ranges]
@@ -151,12 +153,13 @@ def run_loop(loop: Loop, program: Program, memory: dict[str, torch.Tensor], size
 
 
 def _held(dtype: torch.dtype) -> torch.dtype:
-    """The type of the tensor of a node's values: float8 is not computed with, and NaN keeps its bits."""
+    """Returns the dtype of the tensor that holds a node's values: float8 is not computed with, and NaN keeps its
+    bits."""
     return dtype if dtype in FLOAT8 else compute_dtype(dtype)
 
 
 class _Body:
-    """The values of a loop's nodes while it runs."""
+    """Holds the values of a loop's nodes while the loop runs."""
 
     def __init__(self, loop: Loop, extents: list[int], env: Env, memory: Mapping[str, torch.Tensor]) -> None:
         self.loop, self.extents, self.env, self.memory = loop, extents, env, memory
@@ -219,7 +222,7 @@ class _Body:
         return value if mask is None else torch.where(mask, value, torch.zeros((), dtype=value.dtype))
 
     def _flat(self, value: torch.Tensor) -> torch.Tensor:
-        """With the whole iteration space spelled out and the reduction ranges as one last dimension."""
+        """Returns a value over the whole iteration space, with the reduction ranges as one last dimension."""
         full = value.expand([*value.shape[: self.outer], *self.extents[self.outer :]])
         count = fold(operator.mul, self.extents[self.outer :], 1)
         return full.reshape([*full.shape[: self.outer], count])
@@ -233,7 +236,7 @@ class _Body:
         return SCANS[node.attrs[0]](self._flat(value))
 
     def prepare(self, store: Store) -> tuple[list[Any], torch.Tensor, torch.Tensor | None]:
-        """Position, value and mask of a store, spelled out over the points at which it happens."""
+        """Returns position, value and mask of a store, over the points at which it happens."""
         inner = self.loop.at_reduction_level(store)
         shape = [n if dim < self.outer or inner else 1 for dim, n in enumerate(self.extents)]
         position = [p.expand(shape) for p in self.position(store.index, store.indirect)]

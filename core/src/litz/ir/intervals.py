@@ -36,13 +36,13 @@ from .operation import Loop, Operation
 from .reductions import REDUCTIONS
 
 LARGEST = 2**62
-"""Beyond this a sum or product of two may not fit into int64 any more, and nothing is known of it."""
+"""A sum or product of two numbers beyond this may not fit into int64, so nothing is known of it."""
 
 MOST_QUOTIENTS = 3
-"""Of a position, to look at what a mask says of each: they are looked at in every order."""
+"""The most quotients of a position that a mask is compared with: all orders of them are tried."""
 
 Span = tuple[float, float]
-"""Least and greatest value of a float that is neither infinite nor NaN."""
+"""The least and the greatest value of a float that is neither infinite nor NaN."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Interval:
 
     @property
     def known(self) -> bool:
+        """Are both bounds known?"""
         return self.low is not None and self.high is not None
 
 
@@ -61,7 +62,7 @@ UNKNOWN = Interval()
 
 
 def conditions(mask: Node | None) -> Iterator[Node]:
-    """The parts that all hold where a mask holds."""
+    """Yields the conditions that all hold where a mask holds."""
     stack = [] if mask is None else [mask]
     while stack:
         node = stack.pop()
@@ -72,14 +73,14 @@ def conditions(mask: Node | None) -> Iterator[Node]:
 
 
 class Contents:
-    """What the temporaries of a program hold, as far as it is known, while its operations are gone through in order."""
+    """The known bounds of what a program's temporaries hold, updated operation by operation."""
 
     def __init__(self) -> None:
         self.integers: dict[str, Interval] = {}
         self.floats: dict[str, Span | None] = {}
 
     def add(self, operation: Operation, buffers: Mapping[str, Buffer]) -> None:
-        """Take note of what an operation writes."""
+        """Takes note of what an operation writes."""
         if not isinstance(operation, Loop):
             for name in operation.writes:
                 self.integers[name], self.floats[name] = UNKNOWN, None
@@ -100,13 +101,13 @@ class Contents:
                 self.integers[name] = _joined(self.integers.get(name, found), found)
 
     def forget(self, name: str) -> None:
-        """The name is free for another buffer."""
+        """Drops what is known of a buffer, whose name may be used again."""
         self.integers.pop(name, None)
         self.floats.pop(name, None)
 
 
 class Intervals:
-    """The intervals of a loop's nodes, each worked out once. extents: of the loop variables. contents: of the buffers
+    """Works out the intervals of a loop's nodes, each once. extents: of the loop variables. contents: of the buffers
     that are read."""
 
     def __init__(self, extents: Ranges, contents: Contents | None = None) -> None:
@@ -115,12 +116,12 @@ class Intervals:
         self._floats: dict[Node, Span | None] = {}
 
     def of(self, node: Node) -> Interval:
-        """Of an integer or bool node, whatever masks there are."""
+        """Returns the interval of an integer or bool node, under any mask."""
         self._walk(node)
         return self._found[node]
 
     def span(self, node: Node) -> Span | None:
-        """Of a float node."""
+        """Returns the bounds of a float node; None where they are not known."""
         self._walk(node)
         return self._floats[node]
 
@@ -131,7 +132,7 @@ class Intervals:
                 self._floats[each] = self._float(each)
 
     def where(self, node: Node, mask: Node | None) -> Interval:
-        """Of an integer node, at those points at which the mask holds."""
+        """Returns the interval of an integer node at those points at which the mask holds."""
         self._walk(node)
         if mask is not None:
             self._walk(mask)
@@ -245,8 +246,9 @@ class Intervals:
         return _checked(_combined(node.op, [(arg.low, arg.high) for arg in args]))
 
     def _chosen(self, condition: Node, value: Node, negated: bool) -> Interval:
-        """Of a value that is chosen where a condition holds (or does not), if it is the node that the condition is
-        about, or that and a number: an index that counts from the end is one."""
+        """Returns the interval of a value that is chosen where a condition holds (or does not). The condition narrows
+        it if the value is the node that the condition is about, or that node plus a number, as in an index that counts
+        from the end."""
         if condition.op not in _NEGATED:
             return self._found[value]
         kind = _NEGATED[condition.op] if negated else condition.op
@@ -265,7 +267,8 @@ class Intervals:
     # --------------------------------------------------------------------------------------------------------- floats
 
     def _float(self, node: Node) -> Span | None:
-        """Of a float node whose operands have numeric bounds: a little wider than its values, as each op rounds."""
+        """Returns the bounds of a float node whose operands have numeric bounds, a little widened, as each op
+        rounds."""
         if not node.dtype.is_floating_point or node.dtype in FLOAT8:  # which round coarsely, and overflow early
             return None
         if node.op == "load":
@@ -312,7 +315,8 @@ _DTYPES: Mapping[torch.dtype, Interval] = {
 
 
 def _expression(node: Node, indirect: tuple[Node, ...]) -> Expr | None:
-    """An int64 node as an index expression with placeholders for the nodes `indirect`; None if it is none."""
+    """Returns an int64 node as an index expression with placeholders for the nodes `indirect`; None if that is
+    impossible."""
     if node in indirect:
         return placeholder(indirect.index(node))
     if node.op in ("index", "const") and node.dtype == torch.int64:
@@ -400,7 +404,7 @@ def _within(inner: Interval, outer: Interval) -> bool:
 
 
 def _least(left: Expr | None, right: Expr | None) -> Expr | None:
-    """An upper bound of what both bound: the smaller where that is known, else either."""
+    """Returns an upper bound of what both limits bound: the smaller where that is known, else either."""
     if left is None or right is None:
         return right if left is None else left
     return right if known_nonnegative(left - right) else left
@@ -413,7 +417,7 @@ def _greatest(left: Expr | None, right: Expr | None) -> Expr | None:
 
 
 def _smaller(left: Expr | None, right: Expr | None) -> Expr | None:
-    """A lower bound of both; None if none is known."""
+    """Returns a lower bound of both; None if none is known."""
     if left is None or right is None:
         return None
     return left if known_nonnegative(right - left) else right if known_nonnegative(left - right) else None
@@ -430,14 +434,14 @@ def _joined(left: Interval, right: Interval) -> Interval:
 
 
 def _checked(found: Interval) -> Interval:
-    """Nothing, where numbers are so large that int64 may have wrapped around."""
+    """Returns the interval, or nothing known where numbers are so large that int64 may have wrapped around."""
     if any(end is not None and end.is_Integer and abs(int(end)) > LARGEST for end in (found.low, found.high)):
         return UNKNOWN
     return found
 
 
 def _combined(op: str, args: Sequence[tuple[Expr, Expr]]) -> Interval:
-    """An arithmetic op on operands of which both ends are known."""
+    """Returns the interval of an arithmetic op on operands whose bounds are both known."""
     low, high = args[0]
     if op == "neg":
         return Interval(-high, -low)
@@ -469,7 +473,8 @@ def _combined(op: str, args: Sequence[tuple[Expr, Expr]]) -> Interval:
 
 
 def _truncated(found: Span | None) -> Interval:
-    """Of a float that becomes an integer; what does not fit is undefined in C."""
+    """Returns the interval of a float that becomes an integer; nothing known where it may not fit, which C leaves
+    undefined."""
     if found is None or max(map(abs, found)) > LARGEST:
         return UNKNOWN
     return Interval(to_expr(math.trunc(found[0])), to_expr(math.trunc(found[1])))
@@ -493,4 +498,4 @@ SPANS: Mapping[str, Callable[..., Span]] = {
     "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
     "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
 }
-"""What ops make of the least and the greatest value of each argument."""
+"""The bounds that ops make of the bounds of their arguments."""

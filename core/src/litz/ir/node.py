@@ -32,7 +32,7 @@ import torch
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True, repr=False)
 class Node:
-    """One scalar value. Make it with `litz.ir.build`, never by hand: that applies the type rule and interns."""
+    """One scalar value. `litz.ir.build` makes nodes: it applies the type rule and interns. Never call the class."""
 
     op: str
     dtype: torch.dtype
@@ -51,24 +51,24 @@ class Node:
 
     @property
     def buffer(self) -> str:
-        """The buffer that a load reads."""
+        """Returns the name of the buffer that a load reads."""
         assert self.op == "load"
         return str(self.attrs[0])
 
     @property
     def index(self) -> tuple[Any, ...]:
-        """The index of a load, an expression per dimension of its buffer."""
+        """Returns the index of a load, an expression per dimension of its buffer."""
         assert self.op == "load"
         return tuple(self.attrs[1])
 
     @property
     def mask(self) -> Node | None:
-        """The condition under which a load reads; None if it always does."""
+        """Returns the condition under which a load reads; None if it always reads."""
         return self.args[-1] if self.op == "load" and self.attrs[2] else None
 
     @property
     def indirect(self) -> tuple[Node, ...]:
-        """The nodes that the placeholders of a load's index stand for."""
+        """Returns the nodes that the placeholders of a load's index stand for."""
         if self.op != "load":
             return ()
         return self.args[:-1] if self.attrs[2] else self.args
@@ -76,17 +76,18 @@ class Node:
 
 _table: WeakValueDictionary[tuple[Any, ...], Node] = WeakValueDictionary()
 _adding = Lock()
-"""Two threads that compile must not both make a node with the same parts."""
+"""Held while a node is added: two threads must not both make a node of the same parts."""
 
 
-def _key(attr: Any) -> Any:
+def attr_key(attr: Any) -> Any:
+    """Returns an attribute as a part of a key."""
     # 0.0 == -0.0, True == 1 and nan != nan: none of which may decide whether two constants are one.
     return (type(attr), repr(attr)) if isinstance(attr, (float, bool, complex)) else attr
 
 
 def intern(op: str, dtype: torch.dtype, args: tuple[Node, ...], attrs: tuple[Any, ...]) -> Node:
-    """The one node with these parts."""
-    key = (op, dtype, tuple(map(id, args)), tuple(map(_key, attrs)))
+    """Returns the one node that has these parts."""
+    key = (op, dtype, tuple(map(id, args)), tuple(map(attr_key, attrs)))
     found = _table.get(key)
     if found is None:
         with _adding:
@@ -117,7 +118,7 @@ def walk(*roots: Node, into: Callable[[Node], bool] | None = None) -> Iterator[N
 
 
 def uncast(node: Node) -> Node:
-    """The node without conversions from one floating-point type to another."""
+    """Returns the node without conversions from one floating-point type to another."""
     while node.op == "cast" and node.dtype.is_floating_point and node.args[0].dtype.is_floating_point:
         node = node.args[0]
     return node
@@ -130,7 +131,7 @@ def is_number(node: Node, number: float) -> bool:
 
 
 def rewrite(roots: tuple[Node, ...], change: Callable[[Node, tuple[Node, ...]], Node]) -> tuple[Node, ...]:
-    """The roots with every node replaced by `change(node, new_args)`, from the leaves up."""
+    """Returns the roots with every node replaced by `change(node, new_args)`, from the leaves up."""
     done: dict[Node, Node] = {}
     for node in walk(*roots):
         if node not in done:
@@ -139,7 +140,7 @@ def rewrite(roots: tuple[Node, ...], change: Callable[[Node, tuple[Node, ...]], 
 
 
 def with_args(node: Node, args: tuple[Node, ...]) -> Node:
-    """The same operation on other arguments."""
+    """Returns the same operation on other arguments."""
     if all(new is old for new, old in zip(args, node.args, strict=True)):
         return node
     return intern(node.op, node.dtype, args, node.attrs)

@@ -55,7 +55,7 @@ class Store:
 
     @property
     def roots(self) -> tuple[Node, ...]:
-        """Every node that the store needs directly."""
+        """Returns every node that the store needs directly."""
         return (*self.indirect, *(() if self.mask is None else (self.mask,)), self.value)
 
     @property
@@ -82,44 +82,50 @@ class Loop:
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """Every node of the body, arguments before users."""
+        """Returns every node of the body, arguments before users."""
         return tuple(walk(*(root for store in self.stores for root in store.roots)))
 
     @cached_property
     def loads(self) -> tuple[Node, ...]:
+        """The `load` nodes of the body."""
         return tuple(node for node in self.nodes if node.op == "load")
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
-        """Buffers read, in order of first use; those combined into count as read."""
+        """Returns the names of the buffers that the loop reads, in order of first use. A buffer that a store combines
+        into counts as read."""
         names = [node.buffer for node in self.loads]
         names += [store.buffer for store in self.stores if store.mode != "set"]
         return tuple(dict.fromkeys(names))
 
     @cached_property
     def writes(self) -> tuple[str, ...]:
+        """Buffers stored to, in order of first use."""
         return tuple(dict.fromkeys(store.buffer for store in self.stores))
 
     @cached_property
     def all_ranges(self) -> tuple[Range, ...]:
+        """Output ranges, then reduction ranges."""
         return (*self.ranges, *self.reduction_ranges)
 
     @cached_property
     def extents(self) -> Mapping[Symbol, Expr]:
-        """The size of each loop variable."""
+        """Returns the size of each loop variable."""
         return {r.var: r.size for r in self.all_ranges}
 
     @property
     def numel(self) -> Expr:
-        """Points of the output ranges."""
+        """Returns the number of points of the output ranges."""
         return product(r.size for r in self.ranges)
 
     @property
     def reduction_numel(self) -> Expr:
+        """Points of the reduction ranges."""
         return product(r.size for r in self.reduction_ranges)
 
     @property
     def is_reduction(self) -> bool:
+        """Has the loop reduction ranges?"""
         return bool(self.reduction_ranges)
 
     @cached_property
@@ -129,7 +135,7 @@ class Loop:
 
     @cached_property
     def levels(self) -> Mapping[Node, bool]:
-        """For each node: does its value vary along a reduction range?"""
+        """Returns, for each node, whether its value varies along a reduction range."""
         if not self.reduction_ranges:
             return dict.fromkeys(self.nodes, False)
         inner = {r.var for r in self.reduction_ranges}
@@ -137,17 +143,17 @@ class Loop:
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
-        """What is loaded, then what is stored."""
+        """Returns the loads of the loop, then its stores."""
         return tuple(find_accesses(self))
 
     @cached_property
     def depths(self) -> Mapping[Node, int]:
-        """See `litz.ir.stages.find_depths`."""
+        """Returns the reduction depth of each node (`litz.ir.stages.find_depths`)."""
         return find_depths(self)
 
     @cached_property
     def variables(self) -> Mapping[Node, frozenset[Symbol]]:
-        """The loop variables that each node's value depends on. A reduction's: those of the output ranges."""
+        """Returns the loop variables that each node's value depends on; for a reduction, those of the output ranges."""
         own = {r.var for r in self.all_ranges}
         outer = frozenset(own - {r.var for r in self.reduction_ranges})
         found: dict[Node, frozenset[Symbol]] = {}
@@ -161,8 +167,8 @@ class Loop:
         return found
 
     def positions_by(self, access: Access) -> frozenset[Symbol]:
-        """The loop variables that the position of an access depends on: by its index, and by data, as what is gathered
-        may lie anywhere."""
+        """Returns the loop variables that the position of an access depends on, through its index or through data:
+        gathered elements may lie anywhere."""
         by_data = (self.variables[node] for node in access.site.indirect)
         return (access.symbols & self.extents.keys()).union(*by_data)
 
@@ -173,13 +179,13 @@ class Loop:
 
     @property
     def free_symbols(self) -> frozenset[Symbol]:
-        """Size symbols that the loop needs at run time, those of its buffers' layouts aside."""
+        """Returns the size symbols that the loop needs at run time, apart from those of its buffers' layouts."""
         found = {symbol for expr in self.expressions for symbol in expr.free_symbols}
         return frozenset(s for s in found - self.extents.keys() if not is_placeholder(s))
 
     @property
     def expressions(self) -> Iterator[Expr]:
-        """Every index expression: extents, then those of the nodes, then those of the stores."""
+        """Yields every index expression: extents, then those of the nodes, then those of the stores."""
         yield from (r.size for r in self.all_ranges)
         for node in self.nodes:
             yield from expressions(node)
@@ -188,7 +194,7 @@ class Loop:
 
 
 def expressions(node: Node) -> tuple[Expr, ...]:
-    """The index expressions in a node's attributes."""
+    """Returns the index expressions in a node's attributes."""
     if node.op == "load":
         return node.index
     return node.attrs[:1] if node.op in ("index", "bounded") else ()
@@ -230,20 +236,22 @@ class Extern:
 
     @cached_property
     def refs(self) -> tuple[TensorRef, ...]:
-        """Every tensor argument."""
+        """Returns every tensor argument."""
         return tuple(value for value in leaves((self.args, self.kwargs)) if isinstance(value, TensorRef))
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
+        """Buffers of the tensor arguments, in order."""
         return tuple(dict.fromkeys(ref.buffer for ref in self.refs))
 
     @cached_property
     def writes(self) -> tuple[str, ...]:
+        """Buffers of the results, then those that the call writes besides."""
         return tuple(dict.fromkeys((*(name for name in self.outputs if name is not None), *self.mutates)))
 
     @property
     def target_name(self) -> str:
-        """The op's name as a user would write it: aten.mm.default."""
+        """Returns the op's name as a user would write it: aten.mm.default."""
         return str(self.target) if isinstance(self.target, torch._ops.OpOverload) else self.target.__name__
 
 
@@ -283,11 +291,11 @@ class Collective(Extern):
 
 @dataclass(frozen=True)
 class Wait(Extern):
-    """Until the communication that writes its argument has finished."""
+    """Waits until the communication that writes its argument has finished."""
 
 
 def require(condition: bool, message: str = "", error: type[Exception] = RuntimeError) -> None:
-    """What a Check does. An `error` with the message unless the condition holds."""
+    """Raises `error` with the message unless the condition holds: what a Check does."""
     if not condition:
         raise error(message)
 
@@ -307,16 +315,17 @@ class Check(Extern):
 
     @property
     def condition(self) -> Any:
+        """Returns the condition, a sympy boolean."""
         return self.args[0]
 
     def explain(self, values: Mapping[Symbol, Any]) -> str:
-        """What the error says where the condition does not hold."""
+        """Returns what the error says where the condition does not hold."""
         told = ", ".join(f"{symbol} = {values[symbol]}" for symbol in self.shown)
         return f"{self.message}: {told}" if told else self.message
 
 
 def sizes_in(value: Any) -> frozenset[Symbol]:
-    """Every size symbol in nested arguments of an Extern."""
+    """Returns every size symbol in nested arguments of an Extern."""
     found: set[Symbol] = set()
     for leaf in leaves(value):
         if isinstance(leaf, TensorRef):
@@ -329,9 +338,17 @@ def sizes_in(value: Any) -> frozenset[Symbol]:
 Operation = Loop | Extern
 
 
+def written_arguments(extern: Extern) -> tuple[int | str, ...]:
+    """Returns the positions and names of the arguments of a call that hold a buffer which the call declares as
+    written."""
+    places: list[tuple[int | str, Any]] = [*enumerate(extern.args), *extern.kwargs.items()]
+    refs = ((place, leaf) for place, value in places for leaf in leaves(value) if isinstance(leaf, TensorRef))
+    return tuple(dict.fromkeys(place for place, ref in refs if ref.buffer in extern.mutates))
+
+
 def storage_roots(operations: Iterable[Any]) -> dict[str, str]:
-    """For each buffer that shares memory with another by an Extern's alias: the first of those buffers. operations: a
-    program's, or a schedule's steps."""
+    """Returns, for each buffer that shares memory with another through an Extern's alias, the first of these buffers.
+    operations: a program's, or a schedule's steps."""
     roots: dict[str, str] = {}
     for operation in operations:
         if isinstance(operation, Extern):

@@ -21,7 +21,7 @@ Rule = Callable[[tuple[torch.dtype, ...]], torch.dtype]
 
 @dataclass(frozen=True)
 class Op:
-    """A scalar op. `torch` takes and gives tensors in compute types."""
+    """A scalar op. `torch` takes and returns tensors of compute dtypes."""
 
     name: str
     arity: int
@@ -73,7 +73,7 @@ def _random(result: torch.dtype) -> Rule:
 
 
 def _function(name: str, flops: int) -> Op:
-    """A function of one float that torch has by the same name."""
+    """Returns the row of a function of one float that torch has by the same name."""
     return Op(name, 1, _float, getattr(torch, name), flops)
 
 
@@ -134,4 +134,4 @@ _ROWS = [
 ]  # fmt: skip
 
 OPS: Mapping[str, Op] = {row.name: row for row in _ROWS}
-"""By name. `cast` and the ops of `ir/node.py` are not rows: they have attributes of their own."""
+"""The rows by name. `cast` and the ops of `ir/node.py` are not rows: they have attributes of their own."""

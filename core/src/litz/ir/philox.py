@@ -18,14 +18,14 @@ UNIFORM_SCALE = 4.6566127342e-10
 
 
 def _mul_high(a: torch.Tensor, b: int) -> torch.Tensor:
-    """The upper 32 bits of a 32 by 32 bit product, in int64 without overflow."""
+    """Returns the upper 32 bits of a 32 by 32 bit product, in int64 without overflow."""
     low = (a & 0xFFFF) * b
     high = (a >> 16) * b
     return ((high + (low >> 16)) >> 16) & _MASK
 
 
 def philox(seed: torch.Tensor, offset: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The first two 32-bit words (as int64 in [0, 2**32)) for int64 `seed` and `offset`, which broadcast."""
+    """Returns the first two 32-bit words (as int64 in [0, 2**32)) for int64 `seed` and `offset`, which broadcast."""
     seed, offset = torch.broadcast_tensors(seed, offset)
     c0, c1 = offset & _MASK, torch.zeros_like(offset)
     c2, c3 = torch.zeros_like(offset), torch.zeros_like(offset)
@@ -47,17 +47,17 @@ def _uniform(bits: torch.Tensor) -> torch.Tensor:
 
 
 def uniform(seed: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
-    """float32 in [0, 1)."""
+    """Returns a float32 in [0, 1)."""
     return _uniform(philox(seed, offset)[0])
 
 
 def normal(seed: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
-    """float32 from the standard normal distribution, by Box and Muller."""
+    """Returns a float32 from the standard normal distribution, by the method of Box and Muller."""
     first, second = philox(seed, offset)
     u1 = torch.clamp(_uniform(first), min=1.0e-7)
     return torch.sqrt(-2.0 * torch.log(u1)) * torch.cos(2.0 * math.pi * _uniform(second))
 
 
 def bits(seed: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
-    """int64 in [0, 2**32)."""
+    """Returns an int64 in [0, 2**32)."""
     return philox(seed, offset)[0]

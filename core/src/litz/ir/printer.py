@@ -14,12 +14,13 @@ from .operation import Check, Collective, Extern, KernelCall, Loop, Operation, S
 
 
 def operation_lines(operation: Operation, buffers: Mapping[str, Buffer]) -> list[str]:
-    """An operation, a line per part."""
+    """Returns an operation as text, a line per part."""
     return loop_lines(operation, buffers) if isinstance(operation, Loop) else [extern_line(operation, buffers)]
 
 
 def loop_lines(loop: Loop, buffers: Mapping[str, Buffer] | None = None) -> list[str]:
-    """`loop NAME [i0<4, i1<8 | r0<16]`, then the body in order of evaluation, a name for each shared value."""
+    """Returns `loop NAME [i0<4, i1<8 | r0<16]`, then the body in order of evaluation, with a name for each shared
+    value."""
     ranges = ", ".join(map(str, loop.ranges))
     if loop.reduction_ranges:
         ranges += " | " + ", ".join(map(str, loop.reduction_ranges))
@@ -33,7 +34,7 @@ def loop_lines(loop: Loop, buffers: Mapping[str, Buffer] | None = None) -> list[
 
 
 def node_names(loop: Loop) -> Mapping[Node, str]:
-    """What each value of a loop is called in its text: v0, v1, ..., or what a constant is."""
+    """Returns what each value of a loop is called in the loop's text: v0, v1, ..., or the text of a constant."""
     count = itertools.count()
     return {
         node: f"{node.attrs[0]}:{short(node.dtype)}" if node.op == "const" else f"v{next(count)}" for node in loop.nodes
@@ -93,6 +94,8 @@ _KINDS: Mapping[type, str] = {
 
 
 def extern_line(extern: Extern, buffers: Mapping[str, Buffer]) -> str:
+    """Returns one call as a line: kind, name, outputs, target and arguments; then what the call mutates, aliases and
+    binds, and the outputs' layouts."""
     if isinstance(extern, Check):
         return f"check {extern.name} {extern.condition}"
     arguments = [_argument(value) for value in extern.args]

@@ -59,16 +59,17 @@ class Program:
     provenance: Provenance = field(default_factory=Provenance, compare=False, repr=False)
 
     def hint(self, expr: int | Expr) -> int:
-        """A likely value of a size: exact where the shapes are static."""
+        """Returns a likely value of a size, which is exact where the shapes are static."""
         return expr if isinstance(expr, int) else likely_value(expr, self.hints)
 
     @cached_property
     def writers(self) -> Mapping[str, tuple[Operation, ...]]:
-        """For each buffer, the operations that write it, in order."""
+        """Returns the operations that write each buffer, by the buffer's name, in program order."""
         return self._by_buffer(lambda operation: operation.writes)
 
     @cached_property
     def readers(self) -> Mapping[str, tuple[Operation, ...]]:
+        """Returns the operations that read each buffer, by the buffer's name, in program order."""
         return self._by_buffer(lambda operation: operation.reads)
 
     def _by_buffer(self, names: Callable[[Operation], tuple[str, ...]]) -> Mapping[str, tuple[Operation, ...]]:
@@ -80,16 +81,16 @@ class Program:
 
     @cached_property
     def positions(self) -> Mapping[str, int]:
-        """Where each operation stands, by name."""
+        """Returns the position of each operation, by its name."""
         return {operation.name: position for position, operation in enumerate(self.operations)}
 
     @cached_property
     def roots(self) -> Mapping[str, str]:
-        """See `litz.ir.operation.storage_roots`."""
+        """Returns which buffers share memory (`litz.ir.operation.storage_roots`)."""
         return storage_roots(self.operations)
 
     def is_view(self, name: str) -> bool:
-        """Does a buffer lie in another's memory, by an Extern's alias?"""
+        """Does the buffer lie in another buffer's memory, through an Extern's alias?"""
         return self.roots.get(name, name) != name
 
     def is_unaligned(self, name: str) -> bool:
@@ -100,18 +101,22 @@ class Program:
 
     @cached_property
     def output_buffers(self) -> frozenset[str]:
+        """Returns the names of the buffers that the program returns."""
         return frozenset(output.buffer for output in self.outputs if isinstance(output, TensorRef))
 
     @property
     def input_buffers(self) -> Iterator[str]:
+        """Returns the names of the inputs that are tensors; the others are sizes."""
         return (item for item in self.inputs if isinstance(item, str))
 
     @property
     def loops(self) -> tuple[Loop, ...]:
+        """Returns the operations that are Loops, in program order."""
         return tuple(operation for operation in self.operations if isinstance(operation, Loop))
 
     @property
     def externs(self) -> tuple[Extern, ...]:
+        """Returns the operations that are Externs (Templates and Collectives among them), in program order."""
         return tuple(operation for operation in self.operations if isinstance(operation, Extern))
 
     def __str__(self) -> str:

@@ -65,7 +65,7 @@ class Reduction:
     takes_states: bool = False
 
     def form(self, dtype: torch.dtype) -> Form:
-        """The row for values of a type. TypeError if it has no meaning there."""
+        """Returns the row for values of a dtype. Errors: TypeError if the row has no meaning there."""
         return _form(self, compute_dtype(dtype))
 
     def dtype(self, kind: str, dtype: torch.dtype) -> torch.dtype:
@@ -80,7 +80,8 @@ class Reduction:
 
     @cached_property
     def of_states(self) -> Reduction:
-        """The reduction that merges states, such as a split reduction leaves: the parts are its values and results."""
+        """Returns the reduction that merges states, such as a split reduction leaves: the parts of a state are its
+        values and its results."""
 
         def result(number: int) -> Result:
             return Result(lambda state: state[number], lambda *parts: self.fold(parts)[number], flops=self.merge_flops)
@@ -99,7 +100,8 @@ class Reduction:
         )
 
     def alone(self, number: int, dtype: torch.dtype) -> str | None:
-        """The kind that merges one part of states by itself, whatever the other parts are; None if there is none."""
+        """Returns the kind that merges one part of states by itself, whatever the other parts are; None if there is
+        none."""
         merged = self.form(dtype).merge[number]
         part = self.form(dtype).state[number].dtype
         for kind, row in REDUCTIONS.items():
@@ -118,7 +120,7 @@ class Reduction:
             return False
 
     def fold(self, states: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """States along the last dimension merged, neighbours first, so that order is kept."""
+        """Returns the states along the last dimension merged, neighbours first, so that their order is kept."""
         form = self.form(states[0].dtype)
         while (size := states[0].shape[-1]) != 1:
             if size == 0 or size % 2:
@@ -148,7 +150,7 @@ class Form:
 
     @property
     def step(self) -> State:
-        """The state with one value more, over `state`, `values` and `position`."""
+        """Returns the state with one more value, over `state`, `values` and `position`."""
         given = dict(zip(self.other, self.lift, strict=True))
         return rewrite(self.merge, lambda node, args: given.get(node) or with_args(node, args))
 
@@ -172,7 +174,7 @@ def _leaf(name: str, dtype: torch.dtype) -> Node:
 
 
 def evaluate(roots: Sequence[Node], given: Mapping[Node, torch.Tensor]) -> list[torch.Tensor]:
-    """The values of nodes made of ops, constants and casts over leaves that are given."""
+    """Returns the values of nodes made of ops, constants and casts over leaves that are given."""
     values: dict[Node, torch.Tensor] = dict(given)
     for node in walk(*roots):
         if node in values:
@@ -200,7 +202,8 @@ def _by_op(
     held: torch.dtype | None = None,
     lift: Callable[[State, Node], State] | None = None,
 ) -> Reduction:
-    """A reduction whose state is one value, merged by an op. held: the state's type where it is not the values'."""
+    """Returns a reduction whose state is one value, merged by an op. held: the state's dtype where it differs from the
+    values'."""
     return Reduction(
         name,
         {name: Result(_first, function, scan)},
@@ -212,7 +215,7 @@ def _by_op(
 
 
 def _test(name: str, op: str, empty: bool, function: Torch) -> Reduction:
-    """Whether any value, or every value, is not 0."""
+    """Returns the reduction that says whether any value, or every value, is not 0."""
 
     def lift(values: State, position: Node) -> State:
         (value,) = values
@@ -222,7 +225,8 @@ def _test(name: str, op: str, empty: bool, function: Torch) -> Reduction:
 
 
 def _position_of(name: str, better: str, worst: Callable[[torch.dtype], Scalar], function: Torch) -> Reduction:
-    """Where the extreme is: the first of equals, and a NaN before everything else."""
+    """Returns the reduction that gives the place of an extreme: the first of equals, and a NaN before everything
+    else."""
 
     def merge(a: State, b: State) -> State:
         nan_a, nan_b = call("ne", a[0], a[0]), call("ne", b[0], b[0])
@@ -298,7 +302,7 @@ ROWS: tuple[Reduction, ...] = (
 
 
 def by_kind(*rows: Reduction) -> Iterator[tuple[str, Reduction]]:
-    """The kinds that rows add: their results, and those of merging their states."""
+    """Returns the row of each kind that rows add: of their results, and of merging their states."""
     for row in rows:
         yield from ((kind, row) for kind in row.results)
         if row.lift is not None:

@@ -5,7 +5,9 @@ All apply the type rules, fold what is constant, intern.
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable
 
 import torch
 
@@ -14,6 +16,13 @@ from .node import Node, intern
 from .ops import OPS
 
 Scalar = bool | int | float
+
+
+def no_such(kind: str, name: str, known: Iterable[str]) -> ValueError:
+    """The error for a name that no op, reduction or scan has; the error names the nearest ones. kind: "op"."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
+    hint = f"; the nearest: {', '.join(near)}" if near else ""
+    return ValueError(f"the IR has no {kind} {name!r}{hint} (docs/plugins/ir-ops.md lists all)")
 
 
 def const(value: Scalar, dtype: torch.dtype) -> Node:
@@ -36,8 +45,11 @@ def const(value: Scalar, dtype: torch.dtype) -> Node:
 
 
 def call(name: str, *args: Node) -> Node:
-    """The op of the table `name` on nodes. TypeError if their number or dtypes do not fit its row."""
-    row = OPS[name]
+    """Returns the op `name` of the table on nodes. Errors: ValueError for a name that is not in the table; TypeError if
+    the nodes' number or dtypes do not fit the op's row."""
+    row = OPS.get(name)
+    if row is None:
+        raise no_such("op", name, OPS)
     if len(args) != row.arity:
         raise TypeError(f"{name} takes {row.arity} arguments, got {len(args)}")
     try:
@@ -52,7 +64,7 @@ def call(name: str, *args: Node) -> Node:
 
 
 def cast(value: Node, dtype: torch.dtype) -> Node:
-    """`value` converted to `dtype` as torch's `.to` does; to a half type this rounds."""
+    """Returns `value` converted to `dtype` as torch's `.to` does; a conversion to a half type rounds."""
     if value.dtype == dtype:
         return value
     if value.op == "const" and not (value.dtype.is_floating_point and not dtype.is_floating_point):
@@ -71,7 +83,7 @@ def rounded(value: Node) -> Node:
 
 
 def bitcast(value: Node, dtype: torch.dtype) -> Node:
-    """The same bits as another type of the same width."""
+    """Returns the same bits as another dtype of the same width. Errors: TypeError for another width."""
     if value.dtype == dtype:
         return value
     if value.dtype.itemsize != dtype.itemsize:

@@ -25,7 +25,7 @@ class Stage:
 
     @property
     def roots(self) -> list[Node]:
-        """Every node that the walk needs directly."""
+        """Returns every node that the walk needs directly."""
         values = [arg for node in self.reduces for arg in node.args]
         return values + [root for store in self.stores for root in store.roots]
 
@@ -45,7 +45,7 @@ class Stages:
 def find_stages(
     loop: Loop, inplace: Mapping[str, str] | None = None, together: Mapping[Node, Node] | None = None
 ) -> Stages:
-    """The stages of a loop.
+    """Returns the stages of a loop.
 
     inplace: buffers that are stored into the memory of another one. together: reductions that are computed on the same
     walk as another that they depend on, as `one_walk_sums` finds them.
@@ -70,8 +70,8 @@ def find_stages(
 
 
 def find_depths(loop: Loop, together: Mapping[Node, Node] | None = None) -> Mapping[Node, int]:
-    """For each node, how many reductions lie one upon the other below it, itself included. together: see
-    `find_stages`."""
+    """Returns, for each node, the length of the longest chain of reductions that its value depends on, itself included.
+    together: see `find_stages`."""
     depths: dict[Node, int] = {}
     for node in loop.nodes:
         if together and node in together:
@@ -82,7 +82,7 @@ def find_depths(loop: Loop, together: Mapping[Node, Node] | None = None) -> Mapp
 
 
 def one_walk_sums(loop: Loop) -> Mapping[Node, Node]:
-    """Sums of exp(x - max(x)), each with its maximum: one walk can find both (Milakov and Gimelshein, "Online
+    """Returns sums of exp(x - max(x)), each with its maximum: one walk can find both (Milakov and Gimelshein, "Online
     normalizer calculation for softmax", 2018)."""
     found: dict[Node, Node] = {}
     for node in loop.nodes:
@@ -98,7 +98,7 @@ def one_walk_sums(loop: Loop) -> Mapping[Node, Node]:
 
 
 def walks_loading(loop: Loop) -> Mapping[object, int]:
-    """For each load at reduction level, the number of walks that need its value; 1 for the others."""
+    """Returns, for each load at reduction level, how many walks need its value; 1 for other loads."""
     depths, levels = loop.depths, loop.levels
     needed: dict[Node, set[int]] = {}
     for node in reversed(loop.nodes):

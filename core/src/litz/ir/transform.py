@@ -14,7 +14,7 @@ from .operation import Loop, Range, Store, expressions
 
 
 def rename(node: Node, args: tuple[Node, ...], mapping: Mapping[Symbol, Expr], ranges: Ranges) -> Node:
-    """One node on new arguments with the loop variables in its expressions replaced."""
+    """Returns one node on new arguments, with the loop variables in its expressions replaced."""
     if node.op == "load":
         position = tuple(substitute(expr, mapping, ranges) for expr in node.index)
         return intern("load", node.dtype, args, (node.buffer, position, node.attrs[2]))
@@ -24,7 +24,7 @@ def rename(node: Node, args: tuple[Node, ...], mapping: Mapping[Symbol, Expr], r
 
 
 def rename_nodes(roots: tuple[Node, ...], mapping: Mapping[Symbol, Expr], ranges: Ranges) -> tuple[Node, ...]:
-    """The roots with loop variables replaced by expressions over the variables of `ranges`."""
+    """Returns the roots with loop variables replaced by expressions over the variables of `ranges`."""
     return rewrite(roots, lambda node, args: rename(node, args, mapping, ranges))
 
 
@@ -33,7 +33,7 @@ def map_stores(
     change: Callable[[Node, tuple[Node, ...]], Node],
     position: Callable[[Store], tuple[Expr, ...]] = lambda store: store.index,
 ) -> tuple[Store, ...]:
-    """Stores with every node rewritten by `change(node, new_args)`, and indices by `position`."""
+    """Returns the stores with every node rewritten by `change(node, new_args)`, and indices by `position`."""
     roots = tuple(root for store in stores for root in store.roots)
     done = dict(zip(roots, rewrite(roots, change), strict=True))
     return tuple(
@@ -65,7 +65,7 @@ def rename_loop(
 
 
 def replace_loads(stores: tuple[Store, ...], value: Callable[[Node], Node | None]) -> tuple[Store, ...]:
-    """Stores with each load for which `value` gives a node replaced by that node."""
+    """Returns the stores with each load replaced by the node that `value` gives for it, if any."""
 
     def change(node: Node, args: tuple[Node, ...]) -> Node:
         new = with_args(node, args)
@@ -75,7 +75,7 @@ def replace_loads(stores: tuple[Store, ...], value: Callable[[Node], Node | None
 
 
 def flatten(loop: Loop, buffers: Mapping[str, Buffer]) -> Loop:
-    """The loop in flat form: each load and store has one index, the offset in elements from the buffer's data.
+    """Returns the loop in flat form: each load and store has one index, the offset in elements from the buffer's data.
 
     For code generation only: a flat loop no longer fits the buffers' dimensions. Ranges of size 1 are dropped.
     """
@@ -98,7 +98,7 @@ def flatten(loop: Loop, buffers: Mapping[str, Buffer]) -> Loop:
 
 
 def collapse(loop: Loop, groups: Mapping[Symbol, int] | None = None) -> Loop:
-    """A flat loop with neighbouring ranges joined wherever every access goes through them as through one.
+    """Returns a flat loop with neighbouring ranges joined wherever every access goes through them as through one.
 
     Ranges i (outer) and j (inner, extent n) join if each expression has stride_i = n * stride_j. Orders the output
     ranges by their strides first (the largest outermost), so that what is contiguous becomes one range. groups: a

@@ -11,6 +11,7 @@ import torch
 
 from . import build
 from .build import placeholders_in
+from .coverage import loops_inside, written_where_read
 from .dtypes import FLOAT8, STORED
 from .index import kind_of, known_nonnegative, may_be_empty, placeholder
 from .intervals import Contents, Intervals, conditions
@@ -22,7 +23,7 @@ from .reductions import REDUCTIONS, SCANS
 
 Rule = Callable[[Program], Iterator[str]]
 MOVING = ("const", "load", "cast", "bitcast", "where")
-"""Nodes whose values may be of a type that is only stored."""
+"""The kinds of node whose values may be of a dtype that is only stored."""
 
 
 class Illegal(ValueError):
@@ -224,10 +225,23 @@ RULES: tuple[Rule, ...] = (
     _constants_kept,
     _loops_are_sound,
     positions_inside,
+    loops_inside,
+    written_where_read,
     _devices_agree,
     _externs_alias_buffers,
     _checks_know_their_sizes,
 )
+
+
+LOCAL: tuple[Rule, ...] = (
+    _buffers_exist,
+    _constants_kept,
+    _loops_are_sound,
+    loops_inside,
+    _devices_agree,
+    _externs_alias_buffers,
+)
+"""Rules that hold of a part of a program, too."""
 
 
 def verify(program: Program, rules: Sequence[Rule] = RULES) -> None:

@@ -33,7 +33,7 @@ class Artifact:
 
     @property
     def own(self) -> str:
-        """litz's own name of it in TORCH_LOGS."""
+        """Returns the artifact's name in TORCH_LOGS, which starts with litz."""
         return f"litz_{self.name}"
 
 

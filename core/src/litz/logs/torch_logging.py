@@ -30,7 +30,7 @@ def register(descriptions: Mapping[str, str]) -> None:
 
 @cache
 def artifact_logger(name: str) -> logging.Logger | None:
-    """torch's logger for an artifact; None where this torch has no such artifact."""
+    """Returns torch's logger for an artifact; None where this version of torch has no such artifact."""
     try:
         from torch._logging import getArtifactLogger
 

@@ -25,34 +25,34 @@ MAX_UNROLLED = 25
 
 
 def extents_of(indices: Indices, size: Sequence[Expr]) -> dict[Expr, Expr]:
-    """The range of each loop variable among `indices`."""
+    """Returns the extent of each loop variable among `indices`."""
     return {index: extent for index, extent in zip(indices, size, strict=True) if index.is_Symbol}
 
 
 def static(size: Sequence[Expr]) -> list[int]:
-    """The extents as numbers. NotImplementedError where they are symbols, or 0."""
+    """Returns the extents as numbers. Errors: NotImplementedError if one of them is symbolic or 0."""
     if not all(extent.is_Integer and extent != 0 for extent in size):
         raise NotImplementedError("symbolic or empty sizes")
     return [int(extent) for extent in size]
 
 
 def as_node(position: Position | int) -> Node:
-    """A position as an int64 node."""
+    """Returns a position as an int64 node."""
     return position if isinstance(position, Node) else build.index(position)
 
 
 def compare(kind: str, left: Position | int, right: Position | int) -> Node:
-    """`left kind right` for positions; kind is lt, le, gt, ge, eq or ne."""
+    """Returns the condition `left kind right` on positions; kind is lt, le, gt, ge, eq or ne."""
     return build.call(kind, as_node(left), as_node(right))
 
 
 def all_of(conditions: Sequence[Node | None]) -> Node | None:
-    """Their conjunction; None if all hold always."""
+    """Returns the conjunction of conditions; None if all of them always hold."""
     return reduce(build.logical_and, conditions, None)
 
 
 def at_least(position: Expr, low: int | Expr, ranges: Ranges) -> Node | None:
-    """low <= position; None if that is so for every point of the ranges."""
+    """Returns the condition low <= position; None if every point of the ranges fulfils it."""
     least = bounds(position - low, ranges)[0]
     if least is not None and known_nonnegative(least):
         return None
@@ -60,7 +60,7 @@ def at_least(position: Expr, low: int | Expr, ranges: Ranges) -> Node | None:
 
 
 def less_than(position: Expr, high: int | Expr, ranges: Ranges) -> Node | None:
-    """position < high; None if that is so for every point of the ranges."""
+    """Returns the condition position < high; None if every point of the ranges fulfils it."""
     greatest = bounds(position - high, ranges)[1]
     if greatest is not None and known_less(greatest, ZERO):
         return None
@@ -68,12 +68,12 @@ def less_than(position: Expr, high: int | Expr, ranges: Ranges) -> Node | None:
 
 
 def inside(position: Expr, size: int | Expr, ranges: Ranges) -> Node | None:
-    """0 <= position < size; None if that is so for every point of the ranges."""
+    """Returns the condition 0 <= position < size; None if every point of the ranges fulfils it."""
     return build.logical_and(at_least(position, ZERO, ranges), less_than(position, size, ranges))
 
 
 def masked_load(x: Tensor, indices: Sequence[Position], mask: Node | None, fill: bool | int | float = 0) -> Node:
-    """The element of `x` at `indices`, or `fill` where `mask` does not hold (nothing is read there)."""
+    """Returns the element of `x` at `indices`, or `fill` where `mask` does not hold (nothing is read there)."""
     value = x.load(indices, mask)
     if mask is None or (fill == 0 and isinstance(x, View)):
         return value
@@ -117,7 +117,8 @@ def sum_taps(
     tap: Callable[[Indices, Indices, Ranges], Node],
     then: Callable[[Indices, Node], Node] = lambda _, total: total,
 ) -> View:
-    """A new tensor of `size`: at `indices` the sum of `tap(indices, position, ranges)` over all positions in a window.
+    """Returns a new tensor of `size`: at `indices` the sum of `tap(indices, position, ranges)` over all positions in a
+    window.
 
     taps: the window's extents. tap: nodes of the dtype that is summed in, 0 where there is nothing to add; ranges:
     of the variables among its indices. then: turns a sum into the element. The result has the dtype and device of
@@ -140,11 +141,11 @@ def sum_taps(
 
 
 def window_positions(taps: Sequence[int]) -> Iterable[Indices]:
-    """Every position in a window, in row-major order."""
+    """Yields every position in a window, in row-major order."""
     return product(*(map(to_expr, range(extent)) for extent in taps))
 
 
 def used(ctx: LoweringContext, output: int) -> bool:
-    """Does anything in the graph use this result of the node?"""
+    """Does anything in the graph use result number `output` of the node that is being lowered?"""
     users = ctx.node.users
     return not users or any(user.op == "output" or user.args[1:] == (output,) for user in users)

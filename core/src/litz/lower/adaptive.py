@@ -36,6 +36,8 @@ def _longest(n: int, out: int) -> int:
 
 @lowering_by_rank((3,), "aten._adaptive_avg_pool{}d.default")
 def adaptive_avg_pool(ndim: int, ctx: LoweringContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
+    """Lowers adaptive average pooling over the last `ndim` dimensions. Errors: NotImplementedError for integers, for
+    dimensions without elements and for symbolic sizes."""
     size, wide = meta_size(ctx), compute_dtype(x.dtype)
     if not wide.is_floating_point:
         raise NotImplementedError(f"an average of {x.dtype}")

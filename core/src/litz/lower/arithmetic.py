@@ -30,16 +30,19 @@ def _scaled_operand(name: str, alpha: Any) -> NodeFunction:
 
 @lowering("prims.add.default", "prims.sub.default", aten.add.Tensor, aten.sub.Tensor)
 def add_or_sub(ctx: LoweringContext, x: Any, y: Any, scale: Any = None, *, alpha: Any = 1) -> View:
+    """Lowers add and sub: x + alpha * y or x - alpha * y, in the promoted dtype."""
     return same(ctx, _scaled_operand(ctx.op_name, alpha if scale is None else scale), x, y)
 
 
 @lowering(aten.div.Tensor, aten.true_divide.Tensor)
 def div(ctx: LoweringContext, x: Any, y: Any) -> View:
+    """Lowers true division; integers are divided as floats."""
     return floating(ctx, op("div"), x, y)
 
 
 @lowering(aten.div.Tensor_mode)
 def div_mode(ctx: LoweringContext, x: Any, y: Any, *, rounding_mode: str | None = None) -> View:
+    """Lowers division with a rounding mode: None, "trunc" (towards zero) or "floor"."""
     if rounding_mode is None:
         return div(ctx, x, y)
     if rounding_mode == "trunc" and result_type(x, y) in HALF:
@@ -57,7 +60,7 @@ def _truncated_half(a: Node, b: Node) -> Node:
 
 
 def power_node(base: Node, exponent: float) -> Node:
-    """base ** exponent for a constant exponent: products, roots and quotients where these say the same."""
+    """Returns base ** exponent for a constant exponent, as products, roots and quotients where these give the same."""
     floats = base.dtype.is_floating_point
     if exponent == 0.5 and floats:
         return call("sqrt", base)
@@ -82,6 +85,7 @@ def power_node(base: Node, exponent: float) -> Node:
 
 @lowering(aten.pow.Tensor_Scalar)
 def pow_scalar(ctx: LoweringContext, x: Tensor, exponent: Any) -> View:
+    """Lowers x ** exponent. Errors: NotImplementedError for integers with a negative exponent, which eager refuses."""
     if not isinstance(exponent, (bool, int, float)):
         return same(ctx, op("pow"), x, exponent)
     dtype = result_type(x, exponent)
@@ -110,6 +114,8 @@ def clamp(ctx: LoweringContext, x: Tensor, low: Any = None, high: Any = None) ->
 
 @lowering(aten.hardshrink_backward.default, aten.softshrink_backward.default)
 def shrink_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, limit: float) -> View:
+    """Lowers the gradients of hardshrink and softshrink: 0 where |x| <= limit, else grad."""
+
     def function(g: Node, v: Node) -> Node:
         inside = call("bitwise_and", call("ge", v, like(v, -limit)), call("le", v, like(v, limit)))
         return call("where", inside, like(g, 0), g)
@@ -119,12 +125,16 @@ def shrink_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, limit: float)
 
 @lowering(aten.where.self, "prims.where.default", moves=True)
 def where(ctx: LoweringContext, condition: Tensor, x: Any, y: Any) -> View:
+    """Lowers where: x where the condition holds, else y, in the promoted dtype of both."""
     dtype = result_type(x, y)
     return elementwise(ctx, op("where"), (condition, x, y), dtype, compute=(torch.bool, dtype, dtype))
 
 
 @lowering(aten.round.decimals)
 def round_decimals(ctx: LoweringContext, x: Tensor, *, decimals: int = 0) -> View:
+    """Lowers rounding to `decimals` decimal places (tens, hundreds ... if negative), as eager does: scaled, rounded,
+    scaled back. Integers stay as they are."""
+
     def function(value: Node) -> Node:
         if not value.dtype.is_floating_point or decimals == 0:
             return call("round", value) if value.dtype.is_floating_point else value

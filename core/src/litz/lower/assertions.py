@@ -19,6 +19,7 @@ aten = torch.ops.aten
 
 @lowering(aten._assert_scalar.default, any_dtype=True)
 def assert_scalar(ctx: LoweringContext, holds: Any, message: str) -> None:
+    """Lowers an assertion of a scalar to a Check; `message` is what the error says, unless the user's own is known."""
     said = torch_api.asserted(ctx.node)
     traced = torch_api.traced_expr(ctx.promises.shape_env, holds if said is None else said[0])
     ctx.promises.assert_true(traced, message if said is None else said[1])
@@ -41,7 +42,8 @@ def assert_tensor_metadata(
     device: torch.device | None = None,
     layout: torch.layout | None = None,
 ) -> None:
-    """As eager has it: what tracing recorded of the tensor, not how litz lays it out."""
+    """Lowers an assertion about a tensor's size, strides, dtype or device, against what tracing recorded of the tensor,
+    as eager does; litz may lay it out otherwise."""
     meta = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]
     facts: list[tuple[str, Any, Any]] = [("dtype", meta.dtype, dtype), ("layout", meta.layout, layout)]
     facts += [("device", meta.device.type, None if device is None else torch.device(device).type)]

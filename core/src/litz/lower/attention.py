@@ -35,7 +35,7 @@ from .view import Computed, Tensor, View
 aten = torch.ops.aten
 
 KERNEL_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-"""Of the operands, for which there are kernels."""
+"""The dtypes of operands that kernels exist for."""
 MOST_WIDE = 256
 """Elements of a head, up to which a tile of queries and its result stay in registers."""
 NO_BLOCKS = 2**30
@@ -67,7 +67,7 @@ def flex_attention(
 
 @dataclass(frozen=True)
 class Asked:
-    """What becomes of a score: the graphs, and the tensors and numbers that they read besides."""
+    """The bodies that a user asked for: the graphs, and the tensors and numbers that they read besides."""
 
     score_mod: torch.fx.GraphModule
     mask_mod: torch.fx.GraphModule
@@ -75,14 +75,14 @@ class Asked:
     mask_captured: Sequence[Any]
 
     def score(self, ctx: LoweringContext, score: Node, at: Indices, extents: Ranges, on: torch.device) -> Node:
-        """What the score at (b, h, q, k) becomes, in its own type."""
+        """Returns what the score at (b, h, q, k) becomes, in its own dtype."""
         arguments = [Computed(score.dtype, on, (), score), *positions(at, on), *self.score_captured]
         (found,) = scalar_graph(ctx, self.score_mod, arguments, extents)
         assert found is not None
         return cast(found, score.dtype)
 
     def mask(self, ctx: LoweringContext, at: Indices, extents: Ranges, on: torch.device) -> Node | None:
-        """Whether a key is looked at; None if all are."""
+        """Returns whether a key is looked at; None if all are."""
         (found,) = scalar_graph(ctx, self.mask_mod, [*positions(at, on), *self.mask_captured], extents)
         assert found is not None
         found = cast(found, torch.bool)
@@ -95,6 +95,8 @@ def positions(at: Indices, on: torch.device) -> list[Computed]:
 
 
 def has_kernel(ctx: LoweringContext, query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Has the device a kernel for attention of these operands: one dtype of `KERNEL_DTYPES`, and constant widths up to
+    `MOST_WIDE`?"""
     widths = (query.size[-1], value.size[-1])
     return (
         "attention" in ctx.target_of(query.device).abilities

@@ -47,7 +47,7 @@ def flex_attention_backward(
     score_captured: tuple[Any, ...] = (),
     mask_captured: tuple[Any, ...] = (),
 ) -> tuple[Any, ...]:
-    """(grad_query, grad_key, grad_value, a None for each captured tensor)"""
+    """Returns (grad_query, grad_key, grad_value, a None for each captured tensor)."""
     _want_kernel(ctx, query, key, value, grad_out, joint_graph, scale)
     tensors = (query, key, value, out, logsumexp, grad_out, grad_logsumexp)
     others = (fw_graph, joint_graph, block_mask, scale, kernel_options, score_captured, mask_captured)

@@ -33,6 +33,8 @@ def avg_pool(
     include_pad: bool = True,
     override: int | None = None,
 ) -> Tensor:
+    """Lowers average pooling over the last `ndim` dimensions. override: the divisor in place of the count. Errors:
+    NotImplementedError for integers."""
     size = meta_size(ctx)
     w = window(ndim, kernel, stride, padding, (1,), x.size, size)
     wide = compute_dtype(x.dtype)

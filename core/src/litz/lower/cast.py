@@ -33,6 +33,8 @@ def to_copy(
     non_blocking: bool = False,
     memory_format: torch.memory_format | None = None,
 ) -> Tensor:
+    """Lowers a copy to another dtype or device. Errors: NotImplementedError for pinned memory and for layouts that are
+    not strided."""
     if pin_memory or (layout is not None and layout != torch.strided):
         raise NotImplementedError("pinned memory and other layouts")
     if device is None or ctx.meta.device == x.device:
@@ -42,6 +44,7 @@ def to_copy(
 
 @lowering("prims.device_put.default", moves=True)
 def device_put(ctx: LoweringContext, x: Tensor, device: torch.device, non_blocking: bool = False) -> Tensor:
+    """Lowers a copy to another device."""
     return moved(ctx, x, x.dtype)
 
 
@@ -91,7 +94,8 @@ def copy_(ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = 
 
 @lowering(aten.view.dtype, moves=True)
 def view_dtype(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """The same bits as a dtype of the same width."""
+    """Lowers a view of the same bits as another dtype of the same width. Errors: NotImplementedError for other
+    widths."""
     if x.dtype.itemsize != dtype.itemsize or torch.bool in (x.dtype, dtype) or isinstance(x, Computed):
         raise NotImplementedError("a view of another width")
     return elementwise(ctx, lambda value: bitcast(value, dtype), (x,), dtype)

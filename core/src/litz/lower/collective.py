@@ -38,6 +38,7 @@ STARTED = (
 
 @lowering(*(f"_c10d_functional.{name}.default" for name in STARTED), any_dtype=True)
 def collective(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
+    """Lowers a collective to a Collective, which only starts the communication; ranks are those of its group."""
     name = group_name(args, kwargs)
     ranks = torch_api.group_ranks(name)
     return fallback(ctx, args, kwargs, operation=Collective, group=name, ranks=ranks, effect=True)
@@ -45,6 +46,7 @@ def collective(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
 
 @lowering("_c10d_functional.wait_tensor.default", any_dtype=True)
 def wait(ctx: LoweringContext, x: Any) -> Any:
+    """Lowers `wait_tensor` to a Wait, whose result is its argument's memory."""
     result = fallback(ctx, (x,), {}, operation=Wait)
     if isinstance(result, View) and isinstance(x, View) and x.is_whole:
         # The same tensor, so views of it are views of memory that is known.

@@ -80,21 +80,24 @@ class LoweringContext:
 
     @property
     def meta(self) -> Any:
-        """The fake value of the node being lowered: a tensor, a SymInt, or a tuple of them; None for nothing."""
+        """Returns the fake value of the node being lowered: a tensor, a SymInt, or a tuple of them; None for
+        nothing."""
         return self.node.meta.get("val")
 
     @property
     def origins(self) -> tuple[str, ...]:
+        """Returns the name of the FX node at hand, which operations keep as their origin."""
         return (self.node.name,)
 
     @property
     def op(self) -> str:
-        """The op being lowered, as a user would know it: the one that was called if it was broken up while tracing."""
+        """Returns the name of the op being lowered, as a user would know it: an op that tracing broke up is named as it
+        was called."""
         called = self.node.meta.get("original_aten") or self.node.target
         return str(getattr(called, "overloadpacket", called))
 
     def meta_strides(self, size: tuple[Expr, ...], output: int | None = None) -> tuple[Expr, ...]:
-        """Strides for a new buffer of `size`: those of the node's fake result of that size (of its result number
+        """Returns the strides of a new buffer of `size`: those of the node's fake result of that size (of result number
         `output` if given) where they are dense, else row-major."""
         results = self.meta if isinstance(self.meta, (tuple, list)) else (self.meta,)
         if output is not None:
@@ -108,33 +111,30 @@ class LoweringContext:
 
     @property
     def op_name(self) -> str:
-        """The name of the node's op, for a lowering that several share: "sum" of aten.sum.dim_IntList."""
+        """Returns the short name of the node's op, for a lowering that several ops share: "sum" of
+        aten.sum.dim_IntList."""
         return self.node.target._opname  # type: ignore[union-attr, no-any-return]
 
     def holds(self, dtype: torch.dtype, device: torch.device) -> bool:
-        """Can Loops on a device move elements of a type, and convert them? Not all targets know float8."""
+        """Can Loops on a device move and convert elements of a dtype? Not all targets know float8."""
         return dtype in SUPPORTED or (dtype in FLOAT8 and "float8" in self.target_of(device).abilities)
 
     def hint(self, expr: Expr) -> int:
-        """A likely value of a size; never to be decided by where another value would make the result wrong."""
+        """Returns a likely value of a size. No decision may depend on it that would be wrong for other values."""
         return self.graph.hint(expr)
 
     def want_short_rows(self, x: Tensor, dim: int | None, rows: int) -> None:
-        """NotImplementedError if a GPU's library is faster: for what cannot be split over programs (scans, positions of
-        extremes) one program walks a row alone, and a few long rows leave the GPU idle.
-
-        dim: of the rows; None: all is one row. rows: from so many on the library is no faster.
-        """
+        """Raises NotImplementedError if a GPU's library is faster. One program walks a row alone where the work cannot
+        be split over programs (scans, positions of extremes), and a few long rows leave the GPU idle. dim: of the rows;
+        None: all is one row. rows: from so many rows on the library is no faster."""
         row = self.hint(x.numel if dim is None or not x.ndim else x.size[dim])
         blocks = "blocks" in self.target_of(x.device).abilities
         if blocks and row > LONG_ROW and self.hint(x.numel) // row < rows:
             raise NotImplementedError(f"few rows of {row} elements, which the library splits over the GPU")
 
     def decide(self, condition: Any) -> bool:
-        """Whether a condition on sizes holds, with a guard on record where it is not known from the start.
-
-        NotImplementedError where it hangs on an unbacked symbol.
-        """
+        """Returns whether a condition on sizes holds, and puts a guard on record where only these sizes decide it.
+        Errors: NotImplementedError where the condition depends on an unbacked symbol."""
         try:
             return torch_api.evaluate_with_guard(self.graph.shape_env, condition)
         except Exception as error:
@@ -153,7 +153,8 @@ class LoweringContext:
         kind: Kind = "temporary",
         output: int | None = None,
     ) -> Buffer:
-        """A new buffer. Without `stride` it lies as the node's fake result of that size does, else row-major."""
+        """Returns a new buffer. Without `stride` it lies as the node's fake result of that size does, else
+        row-major."""
         sizes = tuple(map(to_expr, size))
         strides = self.meta_strides(sizes, output) if stride is None else tuple(map(to_expr, stride))
         if name is None:
@@ -166,7 +167,7 @@ class LoweringContext:
         return buffer
 
     def add(self, operation: Operation) -> None:
-        """Append an operation to the program."""
+        """Appends an operation to the program."""
         self.operations.append(operation)
         self.contents.add(operation, self.buffers)
         if isinstance(operation, Loop):
@@ -179,11 +180,11 @@ class LoweringContext:
         return name in self._computed
 
     def mark(self) -> tuple[int, int, int]:
-        """The state of the program, for `rollback`: how much there is of what only grows."""
+        """Returns the state of the program, for `rollback`: the lengths of everything that only grows."""
         return len(self.operations), len(self.buffers), len(self._copies)
 
     def rollback(self, mark: tuple[int, int, int]) -> None:
-        """Drop what was made since `mark` was taken: the lowering gave up."""
+        """Drops what was made since `mark` was taken, as the lowering gave up."""
         operations, buffers, copies = mark
         for operation in self.operations[operations:]:
             for name in operation.writes:
@@ -197,10 +198,11 @@ class LoweringContext:
             self.constants.pop(name, None)
 
     def new_operation_name(self) -> str:
+        """Returns the name of the next operation: "op" and its number."""
         return f"op{len(self.operations)}"
 
     def constant(self, tensor: torch.Tensor) -> View:
-        """A tensor that belongs to the program, as a View."""
+        """Returns a tensor that belongs to the program, as a View."""
         name = f"constant{len(self.constants)}"
         buffer = self.new_buffer(tensor.shape, tensor.dtype, tensor.device, tensor.stride(), name=name, kind="constant")
         self.constants[name] = tensor
@@ -209,18 +211,19 @@ class LoweringContext:
     # --------------------------------------------------------------------------------------------------------- loops
 
     def indices(self, size: Size) -> Indices:
-        """One index per dimension: i0, i1, ... for the dimensions of extent other than 1, and 0 for the others."""
+        """Returns an index per dimension: i0, i1, ... for the dimensions of extent other than 1, and 0 for the
+        others."""
         numbers = count()
         return tuple(ZERO if extent == 1 else loop_var(next(numbers)) for extent in size)
 
     def reduction_indices(self, size: Size) -> Indices:
-        """One index per reduced dimension: r0, r1, ... for extents other than 1; at least one range is kept."""
+        """Returns an index per reduced dimension: r0, r1, ... for extents other than 1; at least one range is kept."""
         numbers = count()
         found = [ZERO if extent == 1 else reduction_var(next(numbers)) for extent in size]
         return tuple(found) if any(found) or not found else (*found[:-1], reduction_var(0))
 
     def add_loop(self, device: torch.device, size: Size, reduction_size: Size, stores: Sequence[Store]) -> None:
-        """Append a Loop over the ranges that `indices(size)` and `reduction_indices(reduction_size)` stand for.
+        """Appends a Loop over the ranges that `indices(size)` and `reduction_indices(reduction_size)` stand for.
 
         For what `pointwise` and `reduction` do not offer: scatters, scans, several stores. Divisions in index
         expressions are simplified by the loop's ranges.
@@ -240,7 +243,7 @@ class LoweringContext:
     def store(
         self, target: View, indices: Sequence[Position], value: Node, mode: StoreMode = "set", mask: Node | None = None
     ) -> Store:
-        """A Store of `value` into `target` at `indices`, each an index expression or an int64 node."""
+        """Returns a Store of `value` into `target` at `indices`, each an index expression or an int64 node."""
         position, indirect = target.at(indices)
         return Store(target.buffer.name, position, build.cast(value, target.dtype), indirect, mode, mask)
 
@@ -254,7 +257,7 @@ class LoweringContext:
         stride: Size | None = None,
         output: int | None = None,
     ) -> View:
-        """A new tensor whose element at `indices` is `body(indices)`, cast to `dtype`.
+        """Returns a new tensor whose element at `indices` is `body(indices)`, cast to `dtype`.
 
         stride: as in `new_buffer`. output: which of the node's results this is, if it has several of one size.
         """
@@ -263,7 +266,7 @@ class LoweringContext:
         return result
 
     def write(self, target: View, body: Body) -> None:
-        """Set every element of `target` to `body(indices)`."""
+        """Sets every element of `target` to `body(indices)`."""
         indices = self.indices(target.size)
         value = build.const(0, target.dtype) if target.numel == 0 else body(indices)
         self.add_loop(target.device, target.size, (), [self.store(target, indices, value)])
@@ -276,11 +279,11 @@ class LoweringContext:
         device: torch.device,
         body: ReductionBody,
     ) -> tuple[View, ...]:
-        """New tensors of `size`, one per entry of `dtypes`, reduced over `reduction_size` in one Loop. Several are the
-        node's first results.
+        """Returns new tensors of `size`, one per entry of `dtypes`, reduced over `reduction_size` in one Loop. Several
+        tensors are the node's first results.
 
-        `body(indices, reduction_indices)` gives a node per tensor, made with `build.reduce`; each is cast. An empty
-        `reduction_size` is one of (1,). A tensor without elements reduces nothing.
+        `body(indices, reduction_indices)` gives a node per tensor, made with `build.reduce`; each node is cast. An
+        empty `reduction_size` counts as (1,). A tensor without elements reduces nothing.
         """
         inner_size = tuple(reduction_size) or (ONE,)
         indices, inner = self.indices(size), self.reduction_indices(inner_size)
@@ -302,21 +305,22 @@ class LoweringContext:
     # ----------------------------------------------------------------------------------------------- memory for views
 
     def realize(self, value: Tensor, stride: Size | None = None) -> View:
-        """`value` as a whole buffer with dense strides (`stride`, or row-major): copied into a new one unless it is."""
+        """Returns `value` as a whole buffer with dense strides (`stride`, or row-major), copied into a new one if need
+        be."""
         wanted = Layout.contiguous(value.size).stride if stride is None else tuple(map(to_expr, stride))
         if isinstance(value, View) and value.is_whole and same_strides(value.size, value.buffer.layout.stride, wanted):
             return value
         return self.copy(value, wanted)
 
     def copy(self, value: Tensor, stride: Size | None = None) -> View:
-        """A fresh buffer with the elements of `value`."""
+        """Returns a new buffer with the elements of `value`."""
         stride = Layout.contiguous(value.size).stride if stride is None else stride
         if not self.holds(value.dtype, value.device):
             return self._copy_extern(value, stride)
         return self.pointwise(value.size, value.dtype, value.device, value.load, stride=stride)
 
     def _copy_extern(self, value: Tensor, stride: Size) -> View:
-        """A copy of what Loops cannot read."""
+        """Returns a copy, made by a library call, of what Loops cannot read."""
         if not isinstance(value, View):
             raise NotImplementedError(f"a computed tensor of {value.dtype}")
         ref = value.ref()
@@ -331,7 +335,7 @@ class LoweringContext:
         return result
 
     def ref(self, value: Tensor, stride: Size | None = None) -> TensorRef:
-        """`value` as an argument of a library call.
+        """Returns `value` as an argument of a library call.
 
         stride: the strides it must have (dimensions of size 1 aside); where it has others, it is copied. None takes
         any strides, so that a transposed operand is not copied.
@@ -367,7 +371,7 @@ class LoweringContext:
         operation: type[Extern] = Extern,
         **fields: Any,
     ) -> None:
-        """Append an Extern (or Template, Collective, Wait) whose arguments are IR already: TensorRefs, expressions."""
+        """Appends an Extern (or Template, Collective, Wait) whose arguments are IR already: TensorRefs, expressions."""
         name = self.new_operation_name()
         self.add(operation(name, device, target, args, kwargs, origins=self.origins, **fields))
         if fields.get("unbacked"):
@@ -376,8 +380,8 @@ class LoweringContext:
     def check(
         self, condition: Any, message: str, shown: tuple[Symbol, ...] = (), error: type[Exception] = RuntimeError
     ) -> None:
-        """Append a Check: the run ends unless `condition`, a sympy boolean on sizes, holds. shown: symbols whose values
-        the error tells. error: which is raised."""
+        """Appends a Check: the run ends unless `condition`, a sympy boolean on sizes, holds. shown: symbols whose
+        values the error tells. error: which is raised."""
         said: dict[str, Any] = {"message": message, "shown": shown, "error": error}
         self.add_extern(require, (condition,), {}, CPU, operation=Check, effect=True, **said)
 
@@ -394,7 +398,8 @@ class LoweringContext:
         operation: type[Extern] = Extern,
         **fields: Any,
     ) -> View:
-        """A library call with one result, a new tensor of `size` and `stride` (None: as the node's fake result).
+        """Returns the one result of a library call, a new tensor of `size` and `stride` (None: as the node's fake
+        result).
 
         Tensors among the arguments may be Tensors (passed with any strides) or TensorRefs.
         """
@@ -420,7 +425,7 @@ def same_strides(size: Sequence[Expr], left: Sequence[Expr], right: Sequence[Exp
 
 
 def _simplify(stores: tuple[Store, ...], extents: Ranges) -> tuple[Store, ...]:
-    """Divisions and moduli in index expressions simplified, now that the ranges are known."""
+    """Simplifies divisions and moduli in index expressions, now that the ranges are known."""
     roots = [root for store in stores for root in store.roots]
     found = [expr for store in stores for expr in store.index]
     for node in walk(*roots):

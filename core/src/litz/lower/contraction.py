@@ -53,11 +53,13 @@ def matrix(ctx: LoweringContext, x: Tensor) -> TensorRef:
 
 @lowering(aten.mm.default, aten.bmm.default)
 def product(ctx: LoweringContext, a: Tensor, b: Tensor) -> View:
+    """Lowers mm (M, K) x (K, N) and bmm (B, M, K) x (B, K, N) to a Template."""
     return template(ctx, (matrix(ctx, a), matrix(ctx, b)))
 
 
 @lowering(aten.addmm.default, aten.baddbmm.default)
 def product_and_bias(ctx: LoweringContext, bias: Tensor, a: Tensor, b: Tensor, **factors: Any) -> View:
+    """Lowers addmm and baddbmm, beta * bias + alpha * (a @ b), to a Template; factors of 1 are left out."""
     given = {name: factor for name, factor in factors.items() if factor != 1}
     return template(ctx, (ctx.ref(bias), matrix(ctx, a), matrix(ctx, b)), given)
 
@@ -76,7 +78,8 @@ def product_and_bias(ctx: LoweringContext, bias: Tensor, a: Tensor, b: Tensor, *
     any_dtype=True,
 )
 def strided_contraction(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
-    """Those whose kernels look at the operands' strides: they get the strides of the trace."""
+    """Lowers contractions whose kernels depend on the operands' strides, to a Template that takes the strides of the
+    trace."""
     return fallback(ctx, args, kwargs, operation=Template, kind=ctx.op_name.removeprefix("_"))
 
 

@@ -40,7 +40,7 @@ def _stored(node: Node, dtype: torch.dtype) -> Node:
 
 @lowering(aten.full.default, aten.full_like.default, aten.scalar_tensor.default, moves=True)
 def full(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
-    """The value comes last."""
+    """Lowers ops that fill a tensor with their last argument."""
     return like_meta(ctx, args[-1])
 
 
@@ -55,6 +55,7 @@ def full(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     moves=True,
 )
 def zeros(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
+    """Lowers ops for uninitialised tensors to zeros, which take no memory until something must be in memory."""
     return like_meta(ctx, 0)
 
 
@@ -69,4 +70,5 @@ def zero_gradient(ctx: LoweringContext, size: Sequence[Any], **options: Any) -> 
 def iota(
     ctx: LoweringContext, length: Any, *, start: Any, step: Any, dtype: torch.dtype, device: Any, requires_grad: bool
 ) -> Tensor:
+    """Lowers iota: start + i * step for i below `length`."""
     return like_meta(ctx, build.index(to_expr(start) + variables(1)[0] * to_expr(step)))

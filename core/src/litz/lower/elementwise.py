@@ -24,7 +24,8 @@ NodeFunction = Callable[..., Node]
 
 
 def broadcast_size(*args: Any) -> tuple[Expr, ...]:
-    """The size that the tensors among `args` broadcast to. An extent of 1 gives way; others are equal by the trace."""
+    """Returns the size that the tensors among `args` broadcast to. An extent of 1 gives way; other extents are equal,
+    as the trace has guarded."""
     sizes = [arg.size for arg in args if isinstance(arg, Tensor)]
     result: list[Expr] = [ONE] * max((len(size) for size in sizes), default=0)
     for size in sizes:
@@ -37,7 +38,8 @@ def broadcast_size(*args: Any) -> tuple[Expr, ...]:
 
 
 def device_of(*args: Any) -> torch.device:
-    """Where an op on `args` runs: where its tensors with dimensions are, zero-dimensional CPU ones aside."""
+    """Returns the device that an op on `args` runs on: that of its tensors, where zero-dimensional CPU tensors count
+    only if there are no others."""
     tensors = [arg for arg in args if isinstance(arg, Tensor)]
     for tensor in tensors:
         if tensor.ndim or tensor.device.type != "cpu":
@@ -46,20 +48,21 @@ def device_of(*args: Any) -> torch.device:
 
 
 def load_broadcast(x: Tensor, indices: Indices) -> Node:
-    """The element of x at `indices` of a size that x broadcasts to."""
+    """Returns the element of x at `indices` of a size that x broadcasts to."""
     own = indices[len(indices) - x.ndim :]
     return x.load(tuple(ZERO if extent == 1 else index for index, extent in zip(own, x.size, strict=True)))
 
 
 def operand(arg: Any, indices: Indices, dtype: torch.dtype) -> Node:
-    """An operand as a node of `dtype`."""
+    """Returns an operand as a node of `dtype`."""
     if isinstance(arg, Tensor):
         return build.cast(load_broadcast(arg, indices), dtype)
     return scalar(arg, dtype)
 
 
 def scalar(value: Any, dtype: torch.dtype) -> Node:
-    """A Python number or size expression as a node of `dtype`. Half types keep its float32 value, as eager does."""
+    """Returns a Python number or size expression as a node of `dtype`. Half types keep the number's float32 value, as
+    eager does."""
     if isinstance(value, (bool, int, float)):
         return build.const(value, dtype)
     if isinstance(value, sympy.Expr):
@@ -81,7 +84,7 @@ _FUNCTIONS = {
 
 
 def _float_expression(expr: Expr) -> Node:
-    """A float-valued expression over sizes (x.shape[0] ** 0.5) as a float64 node."""
+    """Returns a float-valued expression over sizes (x.shape[0] ** 0.5) as a float64 node."""
     if expr.is_number:
         return build.const(float(expr), torch.float64)
     if is_whole(expr) and not expr.is_Symbol:
@@ -107,7 +110,7 @@ def elementwise(
     *,
     compute: torch.dtype | tuple[torch.dtype, ...] | None = None,
 ) -> View:
-    """`function` of the operands at each point of the size that they broadcast to.
+    """Returns `function` of the operands at each point of the size that they broadcast to.
 
     result: the dtype of the result. compute: the dtype that operands are cast to; one for each if a tuple; None leaves
     tensors as they are.

@@ -84,6 +84,7 @@ class FlatCall:
         return str(getattr(self.target, "__name__", self.target))
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Calls the target and returns the leaves of its result as one list."""
         return tree_leaves(self.target(*args, **kwargs))
 
 
@@ -121,7 +122,7 @@ def _argument(ctx: LoweringContext, value: Any, fx: Any) -> Any:
 
 
 def _is_fresh(node: torch.fx.Node, position: int) -> bool:
-    """Whether a result is memory of its own, by the schema."""
+    """Is a result memory of its own, by the op's schema?"""
     if not isinstance(node.target, OpOverload):
         return False
     returns = node.target._schema.returns
@@ -146,7 +147,7 @@ def _result(ctx: LoweringContext, meta: Any, fresh: bool) -> tuple[Any, str | No
 
 
 def _returns(meta: Any) -> list[int]:
-    """For each leaf of a call's results, the position of the result that it is or is in."""
+    """Returns, for each leaf of a call's results, the number of the result that contains it."""
     if not isinstance(meta, (tuple, list)):
         return [0] * len(tree_leaves(meta))
     return [position for position, value in enumerate(meta) for _ in tree_leaves(value)]
@@ -171,7 +172,7 @@ def _buffers(value: Any) -> list[str]:
 
 
 def _mutated(node: torch.fx.Node, passed: tuple[Any, ...], named: dict[str, Any]) -> tuple[str, ...]:
-    """The buffers that the op writes, by its schema."""
+    """Returns the buffers that the op writes, by its schema."""
     if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
         return ()
     found = [

@@ -44,11 +44,13 @@ class Advanced:
 
     @property
     def size(self) -> tuple[Expr, ...]:
+        """Returns the size of the result: the dimensions without an index, and the indices' common shape at its
+        place."""
         rest = [self.x_size[dim] for dim in self.rest]
         return (*rest[: self.place], *self.shape, *rest[self.place :])
 
     def positions(self, ctx: LoweringContext, indices: Indices) -> list[Position]:
-        """Where in x the element of the result at `indices` lies."""
+        """Returns the position in x of the result's element at `indices`."""
         ranges = extents_of(indices, self.size)
         inner = indices[self.place : self.place + len(self.shape)]
         outer = (*indices[: self.place], *indices[self.place + len(self.shape) :])
@@ -96,6 +98,7 @@ def along(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, indices: Ind
 
 @lowering(aten.gather.default)
 def gather(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    """Lowers gather: result[i][j] = x[index[i][j]][j] for dim 0. Positions are checked against x's size."""
     dim = views.canonical_dim(dim, x.ndim)
     if x.ndim == 0:
         return ctx.copy(views.expand(x, index.size))
@@ -112,6 +115,8 @@ def gather(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, *, sparse_g
 
 @lowering(aten.index_select.default, moves=True)
 def index_select(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Lowers index_select: the entries of x along `dim` at the positions in `index`, (n,). Errors: NotImplementedError
+    for an x without dimensions."""
     dim = views.canonical_dim(dim, x.ndim)
     if x.ndim == 0:
         raise NotImplementedError("index_select of a number")
@@ -168,6 +173,7 @@ def replaced(
 
 @lowering(aten.select_scatter.default, moves=True)
 def select_scatter(ctx: LoweringContext, x: Tensor, source: Tensor, dim: int, index: int | Expr) -> Tensor:
+    """Lowers select_scatter: x with entry `index` along `dim` replaced by `source`."""
     dim = views.canonical_dim(dim, x.ndim)
     where = selected(ctx, x, dim, index)
 
@@ -207,6 +213,7 @@ def slice_scatter(
 def diagonal_scatter(
     ctx: LoweringContext, x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
+    """Lowers diagonal_scatter: x with a diagonal of two of its dimensions replaced by `source`."""
     row, column = views.canonical_dim(dim1, x.ndim), views.canonical_dim(dim2, x.ndim)
 
     def at(indices: Indices) -> tuple[Node, list[Expr]]:

@@ -27,6 +27,8 @@ MAX_JOINED = 8
 
 @lowering(aten.cat.default, moves=True)
 def cat(ctx: LoweringContext, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Lowers cat: few tensors as one loop that chooses among them; many by the library where it is as good, else by a
+    loop each. Errors: NotImplementedError for tensors on several devices."""
     size, dtype, device = meta_size(ctx), ctx.meta.dtype, ctx.meta.device
     dim = canonical_dim(dim, len(size))
     # As in eager, a tensor of shape (0,) joins anything.
@@ -82,6 +84,8 @@ def _chosen(
 
 @lowering(aten.constant_pad_nd.default, moves=True)
 def constant_pad_nd(ctx: LoweringContext, x: Tensor, pad: Sequence[int | Expr], value: Any = 0) -> Tensor:
+    """Lowers padding with a constant; pad: (before, after) pairs from the last dimension on, negative ones cut off.
+    Errors: NotImplementedError for a value that is no plain number."""
     if not isinstance(value, (bool, int, float)):
         raise NotImplementedError(f"padding with {value}")
     size = meta_size(ctx)
@@ -113,14 +117,15 @@ MAX_PLACES = 27
 
 
 def _replicated(where: Expr, extent: Expr, left: int, right: int, ranges: Ranges) -> list[tuple[Expr, Node]]:
-    """At an edge the padding beyond that edge."""
+    """Returns the places in grad that replicate an element at an edge, each with the condition that the element is at
+    that edge."""
     at_first, at_last = compare("eq", where, ZERO), compare("eq", where, extent - 1)
     first = [(to_expr(step), at_first) for step in range(left)]
     return [*first, *((extent + left + step, at_last) for step in range(right))]
 
 
 def _reflected(where: Expr, extent: Expr, left: int, right: int, ranges: Ranges) -> list[tuple[Expr, Node | None]]:
-    """Its mirror images at either edge."""
+    """Returns the places in grad that mirror an element at either edge, each with its condition."""
     found: list[tuple[Expr, Node | None]] = []
     if left:
         mirrored = build.logical_and(at_least(where, 1, ranges), less_than(where, left + 1, ranges))
@@ -136,7 +141,8 @@ def _reflected(where: Expr, extent: Expr, left: int, right: int, ranges: Ranges)
 def pad_backward(
     ndim: int, ctx: LoweringContext, grad: Tensor, x: Tensor, padding: Sequence[int], *, copies: Any
 ) -> Tensor:
-    """For each element of `x` the sum of `grad` at its own place and those that were copied from it.
+    """Lowers the gradient of padding: for each element of `x`, the sum of `grad` at its own place and at those that
+    were copied from it.
 
     copies(position, extent, left, right, ranges): (place in grad, condition) pairs along one dimension.
     """

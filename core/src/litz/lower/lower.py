@@ -23,18 +23,23 @@ from litz.capture.layout_needs import LayoutNeeds, Needs
 from litz.capture.passes.rewrite import same_geometry
 from litz.capture.provenance import with_nodes
 from litz.errors import LoweringError
-from litz.ir import Layout, Opaque, Program, TensorRef, Unbacked
+from litz.ir import Extern, Layout, Opaque, Program, TensorRef, Unbacked
 from litz.ir.complexity import MAX_INDEX, MAX_VIEW, nodes_excess, position_terms
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import ONE, ZERO, Expr
 from litz.ir.node import walk
+from litz.ir.operation import written_arguments
+from litz.plugin_call import Owner, PluginCall, is_foreign
 from litz.target import target_of
 from litz_plugins import VETOED, Decision, Gate, TargetOf
+from litz_plugins.blame import Blamed
+from litz_plugins.errors import PluginError
 from litz_plugins.vetoes import key_of
 
 from .context import LoweringContext, same_strides
 from .elementwise import scalar
 from .fallback import fallback
+from .promised import check_lowered
 from .promotion import is_whole
 from .registry import ANY_DTYPE, MOVES, Lowering, core_lowerings
 from .strides import layout_of, same_stride
@@ -148,7 +153,8 @@ class _Lowerer:
         return frozenset(item for at, item in enumerate(self.inputs) if at in positions and isinstance(item, str))
 
     def plain(self, value: Any) -> Any:
-        """With extents that guards have made 1 written as 1, which is what lowerings look for when they broadcast."""
+        """Returns a value with extents that guards have made 1 written as 1: lowerings look for that when they
+        broadcast."""
         if isinstance(value, (tuple, list)):
             return type(value)(self.plain(item) for item in value)
         if not isinstance(value, Tensor) or all(extent.is_Integer for extent in value.size):
@@ -255,7 +261,7 @@ class _Lowerer:
             if function is not None and (getattr(function, ANY_DTYPE, False) or self.computable(node, function)):
                 mark = self.ctx.mark()
                 try:
-                    result = function(self.ctx, *with_a_tensor(target, args), **kwargs)
+                    result = self.lowered(function, node, with_a_tensor(target, args), kwargs)
                     if isinstance(node.meta.get("val"), torch.Tensor) and not isinstance(result, (View, Computed)):
                         raise TypeError(f"its lowering returned {type(result).__name__}, where a tensor is expected")
                     return self.settled(node, result)
@@ -265,11 +271,31 @@ class _Lowerer:
                         self.note(Decision("lower", node.name, "the library call", f"not lowered: {error}"))
             made = fallback(self.ctx, args, kwargs)
             return simple(made) if isinstance(made, sympy.Basic) else made
-        except LoweringError:
+        except (LoweringError, PluginError):
             raise
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
             raise LoweringError(op=str(target), node=node.name, problem=problem) from error
+
+    def lowered(self, function: Lowering, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a lowering makes; that of a plugin's is held against what the node promises."""
+        if not isinstance(function, Blamed):
+            return function(self.ctx, *args, **kwargs)
+        before = tuple(self.ctx.operations)
+        with function.call(node=node.name) as call:
+            call.result = function.function(self.ctx, *args, **kwargs)
+            check_lowered(self.ctx, call.result, before)
+            self.mark_calls(function, len(before))
+        return call.result
+
+    def mark_calls(self, function: Blamed, first: int) -> None:
+        """Have what a plugin's lowering calls, from operation number `first` on, name that plugin."""
+        for at, operation in enumerate(self.ctx.operations[first:], first):
+            if isinstance(operation, Extern) and is_foreign(operation.target):
+                source = function.judge.source_of(function.plugin)
+                owner = Owner(function.plugin, source.dist, source.version)
+                target = PluginCall(owner, operation.target, written_arguments(operation))
+                self.ctx.operations[at] = replace(operation, target=target)
 
     def may_lower(self, node: torch.fx.Node) -> bool:
         """May the node become what its lowering makes? Views and writes always: those are no calls of their own."""
@@ -421,7 +447,7 @@ class _Lowerer:
         return tuple(outputs)
 
     def another(self, ref: TensorRef) -> TensorRef:
-        """One more tensor object in the memory of a tensor that is all of its buffer."""
+        """Returns one more tensor object in the memory of a tensor that is all of its buffer."""
         buffer = self.ctx.buffers[ref.buffer]
         made = self.ctx.new_buffer(ref.layout.size, buffer.dtype, buffer.device, ref.layout.stride)
         self.ctx.storage_offsets[made.name] = None
@@ -469,7 +495,7 @@ class _Lowerer:
 
 
 def _value(argument: Any) -> Any:
-    """The fake value of a node's argument, or the argument itself."""
+    """Returns the fake value of a node's argument, or the argument itself."""
     return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
 
 
@@ -525,12 +551,12 @@ def _start(owner: torch.fx.Node) -> Expr:
 
 
 def _offset(node: torch.fx.Node) -> Expr:
-    """As eager has it."""
+    """Returns the storage offset that a node's tensor has in eager."""
     return torch_api.sympy_of(node.meta["val"].storage_offset())
 
 
 def _strides(node: torch.fx.Node) -> tuple[Expr, ...]:
-    """As eager has them."""
+    """Returns the strides that a node's tensor has in eager."""
     return layout_of(node.meta["val"]).stride
 
 

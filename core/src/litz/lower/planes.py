@@ -41,6 +41,7 @@ def put_in_planes(
 def max_unpool(
     ndim: int, ctx: LoweringContext, x: Tensor, places: Tensor, output_size: Sequence[int | Expr], *_: Any
 ) -> Tensor:
+    """Lowers max unpooling: zeros of `output_size`, with x at the places that the pool found."""
     return put_in_planes(ctx, x, places, (*x.size[: x.ndim - ndim], *map(to_expr, output_size)), ndim, "set")
 
 

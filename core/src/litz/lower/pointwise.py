@@ -32,7 +32,7 @@ bool_ = torch.bool
 
 
 def op(name: str) -> NodeFunction:
-    """The op of the table `name` as a function of nodes."""
+    """Returns the op `name` of the table as a function of nodes."""
     return partial(call, name)
 
 
@@ -48,7 +48,7 @@ def same(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
 
 
 def divided(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
-    """As `same`, of a number and a divisor. On a CPU an integer that is divided by zero is an error, as in eager."""
+    """Lowers a division in the promoted dtype. On a CPU the division of an integer by zero is an error, as in eager."""
     if result_type(*args) not in INTEGER or device_of(*args).type != "cpu":
         return same(ctx, function, *args)
     extents = extents_of(ctx.indices(broadcast_size(*args)), broadcast_size(*args))

@@ -73,7 +73,8 @@ def max_pool_with_indices(
 
 
 def _greatest(x: Tensor, w: Window, indices: Indices, ranges: Ranges) -> tuple[Node, Node]:
-    """As eager's loop over the window: NaN wins, and the last of several; of equals the first."""
+    """Returns the greatest value of a window and its place, as eager's loop finds them: a NaN wins, the last of
+    several; of equal values the first."""
     outer = indices[-w.ndim :]
     lowest = identity("max", x.dtype)
     best = build.const(lowest, x.dtype)
@@ -103,7 +104,7 @@ def _first_inside(w: Window, outer: Sequence[Expr], ranges: Ranges) -> list[Posi
 
 
 def _flat(position: Sequence[Position], size: Sequence[Expr]) -> Position:
-    """The row-major offset of a position."""
+    """Returns the row-major offset of a position."""
     total: Position = ZERO
     for where, extent in zip(position, size, strict=True):
         if isinstance(where, Node) or isinstance(total, Node):

@@ -69,7 +69,8 @@ class Promises:
         return symbol
 
     def taken_for_known(self, node: torch.fx.Node, steps: Callable[[Any], tuple[Any, ...]]) -> tuple[Unbacked, ...]:
-        """What `node` finds out that was taken for a number before: it is to be that number. steps: of a key path."""
+        """Returns the sizes that `node` determines though tracing has taken them for a number: each has to be that
+        number. steps: of a key path."""
         found = []
         for symbol, (keypath, number) in torch_api.sizes_taken_for_known(node).items():
             found.append(Unbacked(symbol, steps(keypath)))
@@ -78,11 +79,11 @@ class Promises:
         return tuple(found)
 
     def given(self, symbols: Iterable[sympy.Symbol]) -> None:
-        """The inputs hold these."""
+        """Takes note of the size symbols that the inputs determine."""
         self.known.update(symbols)
 
     def found_out(self, items: Iterable[Unbacked]) -> None:
-        """An Extern has bound these: check what is promised of them."""
+        """Takes note of the sizes that an Extern has bound, and checks what torch has taken for granted of them."""
         fresh = [item for item in items if item.symbol not in self.known]
         self.known.update(item.symbol for item in fresh)
         if self.shape_env is None:
@@ -97,7 +98,7 @@ class Promises:
             self._check_range(item.symbol, is_size=isinstance(last, tuple) and last[:1] == ("size",))
 
     def check_known(self) -> None:
-        """Check every promise whose symbols are known by now."""
+        """Adds a Check for every pending condition whose symbols are known by now."""
         waiting = []
         for condition in self.pending:
             known = self._in_known(condition)
@@ -111,7 +112,7 @@ class Promises:
         """Check a condition, unless that has been done. LoweringError for one whose symbols nothing finds out."""
         known = self._in_known(condition)
         if known is None:
-            raise LoweringError("_assert_scalar", str(condition), "nothing finds out the sizes that it asserts")
+            raise LoweringError("_assert_scalar", str(condition), "no operation determines the sizes in it")
         key = torch_api.same_condition(known)
         if known is sympy.true or key in self.checked:
             return
@@ -138,7 +139,9 @@ class Promises:
             return
         known = self._in_known(condition)
         if known is None:
-            raise NotImplementedError(f"{condition} cannot be checked: nothing finds out its sizes")  # eager checks it
+            raise NotImplementedError(
+                f"{condition} cannot be checked: no operation determines its sizes"
+            )  # eager checks it
         key = torch_api.same_condition(known)
         if key not in self.checked:
             self.checked.add(key)
@@ -169,7 +172,7 @@ class Promises:
 
 
 def _place(node: torch.fx.Node, path: tuple[Any, ...]) -> str:
-    """Where a value was found, in words."""
+    """Returns where a value was found, in words."""
     last: Any = path[-1] if path and isinstance(path[-1], tuple) else ()
     number = next((f"result {step} of " for step in path if isinstance(step, int)), "")
     kind = f"{last[0]} {last[1]} of " if last[:1] in (("size",), ("stride",)) else ""

@@ -31,7 +31,7 @@ aten = torch.ops.aten
 prims = torch.ops.prims
 
 Draw = Callable[[Node, Node], Node]
-"""From a key and a position to a value."""
+"""Makes a random value of a key and a position."""
 
 _SEED = aten.randint.low
 _SEED_ARGS = (-(2**63), 2**63 - 1, (1,))
@@ -84,7 +84,8 @@ def draw(ctx: LoweringContext, value: Draw) -> View:
 
 
 def drawing(*ops: OpOverload | str) -> Callable[[Lowering], Lowering]:
-    """As `lowering`, for ops that may draw from a generator of the user's: NotImplementedError if one is to."""
+    """Enters a lowering of ops that may draw from a generator of the user's; with such a generator it raises
+    NotImplementedError."""
 
     def enter(function: Lowering) -> Lowering:
         @wraps(function)
@@ -179,6 +180,7 @@ def integers(low: int | Expr, high: int | Expr) -> Draw:
     "aten.rand.default", "aten.rand.generator", "aten.rand_like.default", "aten.rand_like.generator",
 )  # fmt: skip
 def rand(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
+    """Lowers rand and rand_like: uniform numbers in [0, 1)."""
     return draw(ctx, uniform(ctx.meta.dtype))
 
 
@@ -186,11 +188,13 @@ def rand(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     "aten.randn.default", "aten.randn.generator", "aten.randn_like.default", "aten.randn_like.generator",
 )  # fmt: skip
 def randn(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
+    """Lowers randn and randn_like: normal numbers of mean 0 and variance 1."""
     return draw(ctx, normal(ctx.meta.dtype))
 
 
 @drawing("aten.randint.default", "aten.randint.generator", "aten.randint.low", "aten.randint.low_generator")
 def randint(ctx: LoweringContext, *bounds_and_size: Any, **options: Any) -> Tensor:
+    """Lowers randint: integers in [low, high), or [0, high) if one bound is given. The last argument is the size."""
     return _randint(ctx, *bounds_and_size[:-1])
 
 
@@ -199,6 +203,7 @@ def randint(ctx: LoweringContext, *bounds_and_size: Any, **options: Any) -> Tens
     *("aten.randint_like.low_dtype", "aten.randint_like.low_generator_dtype", "aten.random.from"),
 )
 def randint_like(ctx: LoweringContext, x: Tensor, *bounds: Any, **options: Any) -> Tensor:
+    """Lowers randint_like and random: integers in the given bounds, in the shape of x."""
     return _randint(ctx, *bounds)
 
 
@@ -230,6 +235,7 @@ def bernoulli(ctx: LoweringContext, x: Tensor, p: float | Tensor) -> Tensor:
 def prims_uniform(
     ctx: LoweringContext, shape: Sequence[int | Expr], *, low: float, high: float, dtype: torch.dtype, **options: Any
 ) -> Tensor:
+    """Lowers prims.uniform: uniform numbers in [low, high)."""
     return draw(ctx, _scaled(uniform(dtype), high - low, low))
 
 
@@ -252,6 +258,8 @@ def _scaled(unit: Draw, factor: float, shift: float) -> Draw:
 def prims_normal(
     ctx: LoweringContext, shape: Sequence[int | Expr], *, mean: float, std: float, dtype: torch.dtype, **options: Any
 ) -> Tensor:
+    """Lowers prims.normal: normal numbers of a mean and standard deviation. Errors: NotImplementedError for complex
+    dtypes."""
     if dtype.is_complex:
         raise NotImplementedError("complex numbers")
     return _normal(ctx, mean, std)
@@ -259,6 +267,7 @@ def prims_normal(
 
 @drawing("aten.normal_functional.default")
 def normal_functional(ctx: LoweringContext, x: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    """Lowers normal_functional: normal numbers in the shape of x."""
     return _normal(ctx, mean, std)
 
 

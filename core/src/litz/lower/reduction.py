@@ -103,6 +103,7 @@ def reduced_numel(x: Tensor, dims: Dims) -> Expr:
 def sum_or_product(
     ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> View:
+    """Lowers sum and prod; integers and bool become int64, unless `dtype` says otherwise."""
     result = dtype or to_int64(x.dtype)
     return reduce_one(ctx, ctx.op_name, x, dims, keepdim, result, result)
 
@@ -111,6 +112,7 @@ def sum_or_product(
 def prims_sum_or_product(
     ctx: LoweringContext, x: Tensor, dims: Dims, *, output_dtype: torch.dtype | None = None
 ) -> View:
+    """Lowers prims.sum and prims.prod, which keep the dtype, and for which no dims mean none instead of all."""
     result = output_dtype or x.dtype
     return reduce_one(ctx, ctx.op_name, x, dims, False, result, result, empty_dims=True)
 
@@ -119,6 +121,7 @@ def prims_sum_or_product(
 def mean(
     ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> View:
+    """Lowers mean: the sum divided by the number of values."""
     result = dtype or x.dtype
     count = reduced_numel(x, dims)
 
@@ -154,6 +157,8 @@ def _non_empty(ctx: LoweringContext, x: Tensor, dims: Dims) -> None:
     *("prims.amax.default", "prims.amin.default"),
 )
 def extreme(ctx: LoweringContext, x: Tensor, dims: Dims = (), keepdim: bool = False) -> View:
+    """Lowers amax, amin and max and min without positions. Errors: NotImplementedError for no elements; a symbolic
+    number of them is checked when the graph runs."""
     _non_empty(ctx, x, dims)
     return reduce_one(ctx, ctx.op_name.removeprefix("a"), x, dims, keepdim, x.dtype, x.dtype)
 
@@ -178,7 +183,8 @@ def _position(kind: str, value: Node) -> Node:
 
 @lowering(aten.argmax.default, aten.argmin.default)
 def position_of_extreme(ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False) -> View:
-    """With no `dim` the position in the whole tensor, row-major: the reduction ranges are all its dimensions."""
+    """Lowers argmax and argmin. Without `dim` the position is row-major in the whole tensor, as the reduction ranges
+    are all its dimensions. Errors: NotImplementedError for bool, and for rows that a GPU's library finds sooner."""
     kind = ctx.op_name.removeprefix("arg")
     if x.dtype == torch.bool:
         raise NotImplementedError("the place of an extreme of bools, which eager refuses")
@@ -189,6 +195,7 @@ def position_of_extreme(ctx: LoweringContext, x: Tensor, dim: int | None = None,
 
 @lowering(aten.aminmax.default)
 def aminmax(ctx: LoweringContext, x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[View, ...]:
+    """Lowers aminmax to one loop with two results."""
     _non_empty(ctx, x, dim)
 
     def body(value: Node) -> tuple[Node, Node]:
@@ -230,6 +237,7 @@ def var(
     keepdim: bool = False,
     output_dtype: torch.dtype | None = None,
 ) -> View:
+    """Lowers prims.var. Errors: NotImplementedError for another dtype than x's."""
     if output_dtype not in (None, x.dtype):
         raise NotImplementedError("a variance of another dtype")
     return _variance(ctx, x, dims, correction, keepdim, root=False, with_mean=False)[0]
@@ -239,4 +247,5 @@ def var(
 def var_mean(
     ctx: LoweringContext, x: Tensor, dims: Dims = None, *, correction: Any = None, keepdim: bool = False
 ) -> tuple[View, ...]:
+    """Lowers var_mean: (variance, mean), by one walk over x."""
     return _variance(ctx, x, dims, correction, keepdim, root=False, with_mean=True)

@@ -22,7 +22,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 Lowering = Callable[..., Any]
 Target = OpOverload | HigherOrderOperator
-"""What a node of a graph calls."""
+"""What a node of an FX graph calls."""
 _F = TypeVar("_F", bound=Lowering)
 
 MODULES = (
@@ -59,7 +59,8 @@ it after decomposition: `reshape`, `square` and `true_divide` come from Python s
 
 _TABLE: dict[str, Lowering] = {}
 _FOUND: dict[str, Target] = {}
-"""Ops that were found. Some are defined by torch when they are first used, so others are looked for again."""
+"""The ops of the table that torch has, by name. `core_lowerings` looks for the others again, as torch defines some ops
+when they are first used."""
 ANY_DTYPE = "_litz_any_dtype"
 """Attribute of lowerings that make no Loops, and so take what Loops cannot hold (complex numbers)."""
 MOVES = "_litz_moves"
@@ -67,12 +68,12 @@ MOVES = "_litz_moves"
 
 
 def lowering(*ops: OpOverload | str, any_dtype: bool = False, moves: bool = False) -> Callable[[_F], _F]:
-    """Enter the function below as the lowering of `ops`. Two for one op is a ValueError.
+    """Enters the function below as the lowering of `ops`. Errors: ValueError for an op that has one.
 
-    An op may be named by a string ("aten._softmax.default", "higher_order.flex_attention"). `core_lowerings` leaves out
-    those that torch does not have by then: some ops are defined only when a part of torch is first used.
-    any_dtype: it is index arithmetic alone (a view), so that complex tensors may come. moves: its loops move elements,
-    or convert them, so that float8 tensors may come.
+    An op may be named by a string ("aten._softmax.default", "higher_order.flex_attention"): torch defines some ops only
+    when a part of it is first used, and `core_lowerings` leaves out ops that torch does not have by then. any_dtype:
+    the lowering is index arithmetic alone (a view), so complex tensors may come. moves: its loops only move or convert
+    elements, so float8 tensors may come.
     """
 
     def enter(function: _F) -> _F:
@@ -88,8 +89,8 @@ def lowering(*ops: OpOverload | str, any_dtype: bool = False, moves: bool = Fals
 
 
 def lowering_by_rank(ranks: Sequence[int], *ops: str, **given: Any) -> Callable[[_F], _F]:
-    """As `lowering`, for ops that differ in the number of dimensions that they work on ("aten.avg_pool{}d.default"),
-    which the function takes before all else. given: what else it takes."""
+    """Enters one function as the lowering of ops that differ in the number of dimensions that they work on
+    ("aten.avg_pool{}d.default"). The number is the function's first argument. given: further arguments by keyword."""
 
     def enter(function: _F) -> _F:
         for ndim in ranks:
@@ -101,7 +102,8 @@ def lowering_by_rank(ranks: Sequence[int], *ops: str, **given: Any) -> Callable[
 
 
 def find_op(name: str) -> Target | None:
-    """The op that "aten.add.Tensor" or "higher_order.cond" names, None if this version of torch has no such op."""
+    """Returns the op that "aten.add.Tensor" or "higher_order.cond" names, None if this version of torch has no such
+    op."""
     try:
         return operator.attrgetter(name)(torch.ops)
     except AttributeError:
@@ -115,7 +117,7 @@ def _load() -> None:
 
 
 def core_lowerings() -> dict[Target, Lowering]:
-    """Every lowering that litz itself has; a fresh dict."""
+    """Returns litz's own lowerings by op, as a new dict."""
     _load()
     for name in _TABLE.keys() - _FOUND.keys():  # all of them takes milliseconds, and every graph asks
         op = find_op(name)

@@ -23,8 +23,8 @@ BICUBIC, ZEROS, REFLECTION = 2, 0, 2
 def grid_sampler_2d_backward(
     ctx: LoweringContext, grad: Tensor, x: Tensor, grid: Tensor, mode: int, padding: int, *rest: Any
 ) -> Any:
-    """torch's kernel for the CPU takes NaN for an address where it pads by the border or by reflection. As in the
-    forward (and in grid_sample's documentation), it is taken as -1."""
+    """Lowers the gradient of 2-d grid sampling. Where it pads by the border or by reflection, torch's CPU kernel uses
+    NaN as an address; here NaN is taken as -1, as in the forward (and in grid_sample's documentation)."""
     if mode == BICUBIC or padding == ZEROS:
         raise NotImplementedError("the library computes it as it is")
 

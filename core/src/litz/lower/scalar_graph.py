@@ -204,7 +204,7 @@ class _ScalarContext(LoweringContext):
         return _Value(dtype, device, sizes, build.cast(body(where), dtype))
 
     def copy(self, value: Tensor, stride: Size | None = None) -> Tensor:  # type: ignore[override]
-        """There is no memory to own."""
+        """Returns the value itself, as a number has no memory."""
         return value
 
     def constant(self, tensor: torch.Tensor) -> View:
@@ -253,7 +253,7 @@ _OF_POSITIONS: Mapping[str, Callable[..., Expr]] = {
 
 
 def _never(intervals: Intervals, condition: Node) -> bool:
-    """Is it `x < 0` of what is not negative?"""
+    """Is the condition `x < 0` of a value that is never negative?"""
     if condition.op != "lt" or condition.args[1].op != "const" or condition.args[0].dtype != torch.int64:
         return False
     low = intervals.of(condition.args[0]).low

@@ -22,18 +22,21 @@ aten = torch.ops.aten
 
 @lowering(aten.cumsum.default, aten.cumprod.default)
 def sums_or_products(ctx: LoweringContext, x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Lowers cumsum and cumprod along `dim`, in the dtype that eager gives."""
     return _scan(ctx, x, dim, ctx.meta.dtype)
 
 
 @lowering(aten.cummax.default, aten.cummin.default)
 def extremes(ctx: LoweringContext, x: Tensor, dim: int) -> tuple[Tensor, None]:
+    """Lowers the values of cummax and cummin. Errors: NotImplementedError where the positions are used, and for
+    bool."""
     if used(ctx, 1) or x.dtype == torch.bool:
         raise NotImplementedError("the positions of cumulative extremes")
     return _scan(ctx, x, dim, x.dtype), None
 
 
 def _scan(ctx: LoweringContext, x: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    """x scanned along `dim` in `dtype`, half types in float32, as the node's op says."""
+    """Returns x scanned along `dim` in `dtype`, half types in float32, as the node's op says."""
     kind = ctx.op_name.removeprefix("cum")
     wide = compute_dtype(dtype)
     if x.ndim == 0 or x.numel == 0:

@@ -42,7 +42,7 @@ def writable(x: Tensor, mode: StoreMode) -> None:
 
 
 def accumulator(x: Tensor, mode: StoreMode) -> torch.dtype:
-    """The dtype in which stores into a copy of `x` combine."""
+    """Returns the dtype in which stores into a copy of `x` combine."""
     return x.dtype if mode == "set" else compute_dtype(x.dtype)
 
 
@@ -85,6 +85,8 @@ def overwrite(
 def index_put(
     ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
+    """Lowers index_put: x with `values` at the positions that `indices` give, added if `accumulate`. Errors:
+    NotImplementedError for values on another device, and for sums of float8."""
     if values.device != x.device and values.ndim:
         raise NotImplementedError("values on another device")
     if accumulate and x.dtype in FLOAT8:
@@ -119,7 +121,7 @@ def _masked_put(
 
 
 def _along_dim(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> tuple[Tensor, tuple[Expr, ...], Places]:
-    """x and the size of index, with at least one dimension, and where in x the points of index are."""
+    """Returns x and the size of index, each with at least one dimension, and where in x the points of index are."""
     dim, x, index = views.canonical_dim(dim, x.ndim), views.with_dims(x), views.with_dims(index)
     return x, index.size, lambda indices: along(ctx, x, dim, index, indices, extents_of(indices, index.size))
 
@@ -163,6 +165,7 @@ _MODES: dict[str | None, StoreMode] = {None: "set", "add": "add", "multiply": "p
 def scatter_source(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor, *, reduce: str | None = None
 ) -> Tensor:
+    """Lowers scatter with a tensor as source. reduce: None (the value is set), "add" or "multiply"."""
     return _scatter(ctx, x, dim, index, views.with_dims(source).load, _MODES[reduce])
 
 
@@ -170,6 +173,7 @@ def scatter_source(
 def scatter_value(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: Any, *, reduce: str | None = None
 ) -> Tensor:
+    """Lowers scatter of one number. Errors: NotImplementedError for a value that is no plain number."""
     if not isinstance(value, (bool, int, float)):
         raise NotImplementedError(f"scattering {value}")
     return _scatter(ctx, x, dim, index, lambda _: build.const(value, x.dtype), _MODES[reduce])
@@ -177,6 +181,7 @@ def scatter_value(
 
 @lowering(aten.scatter_add.default)
 def scatter_add(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """Lowers scatter_add: the source's values are added to x at the positions that `index` gives along `dim`."""
     return _scatter(ctx, x, dim, index, views.with_dims(source).load, "add")
 
 
@@ -184,7 +189,7 @@ _REDUCE: dict[str, StoreMode] = {"sum": "add", "mean": "add", "prod": "prod", "a
 
 
 def identity(mode: StoreMode, dtype: torch.dtype) -> bool | int | float:
-    """What changes nothing when it is combined."""
+    """Returns the value that changes nothing when it is combined."""
     if mode in ("add", "prod"):
         return int(mode == "prod")
     return least(dtype) if mode == "max" else greatest(dtype)

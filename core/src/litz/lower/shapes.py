@@ -27,7 +27,7 @@ Size = Sequence[int | Expr]
 
 
 def meta_size(ctx: LoweringContext, output: int | None = None) -> tuple[Expr, ...]:
-    """The size of the node's result (of its result number `output`)."""
+    """Returns the size of the node's result (of result number `output`)."""
     meta = ctx.meta if output is None else ctx.meta[output]
     return tuple(map(sympy_of, meta.shape))
 
@@ -50,21 +50,24 @@ _is_view(views.flip, aten.flip.default, any_dtype=False)  # torch has no negativ
 
 @lowering(aten.view.default, aten.reshape.default, aten._reshape_copy.default, any_dtype=True)
 def view(ctx: LoweringContext, x: Tensor, size: Size, stride: Size | None = None) -> Tensor:
+    """Lowers view and reshape: a View where strides allow one, else a copy."""
     return reshape_or_copy(ctx, x, size)
 
 
 @lowering(prims.collapse_view.default, prims.split_dim.default, any_dtype=True)
 def prims_view(ctx: LoweringContext, x: Tensor, *_: Any) -> Tensor:
+    """Lowers collapse_view and split_dim, to the size of the fake result."""
     return reshape_or_copy(ctx, x, meta_size(ctx))
 
 
 @lowering(prims.reshape.default, any_dtype=True)
 def prims_reshape(ctx: LoweringContext, x: Tensor, size: Size) -> Tensor:
+    """Lowers prims.reshape, whose result is always a copy."""
     return ctx.copy(reshape_or_copy(ctx, x, size))
 
 
 def reshape_or_copy(ctx: LoweringContext, x: Tensor, size: Size) -> Tensor:
-    """x reshaped. A copy first where Loops cannot read x and the reshape is not a strided view of it."""
+    """Returns x reshaped. A copy is made first where Loops cannot read x and the reshape is not a strided view of x."""
     result = views.reshape(x, size, ctx.hint)
     if ctx.holds(x.dtype, x.device) or not isinstance(result, View) or result.layout() is not None:
         return result
@@ -73,11 +76,13 @@ def reshape_or_copy(ctx: LoweringContext, x: Tensor, size: Size) -> Tensor:
 
 @lowering(aten.expand.default, any_dtype=True)
 def expand(ctx: LoweringContext, x: Tensor, size: Size, *, implicit: bool = False) -> Tensor:
+    """Lowers expand: dimensions of size 1 are repeated without a copy."""
     return views.expand(x, size)
 
 
 @lowering(prims.broadcast_in_dim.default, any_dtype=True)
 def broadcast_in_dim(ctx: LoweringContext, x: Tensor, size: Size, dims: Sequence[int]) -> Tensor:
+    """Lowers broadcast_in_dim: dimension n of x becomes dimension dims[n] of the result, the others are repeated."""
     for dim in range(len(size)):
         if dim not in dims:
             x = views.unsqueeze(x, dim)
@@ -86,6 +91,7 @@ def broadcast_in_dim(ctx: LoweringContext, x: Tensor, size: Size, dims: Sequence
 
 @lowering(aten.select.int, any_dtype=True)
 def select(ctx: LoweringContext, x: Tensor, dim: int, index: int | Expr) -> Tensor:
+    """Lowers select: entry `index` along `dim`, which the result lacks."""
     return views.select(x, dim, selected(ctx, x, dim, index))
 
 
@@ -108,13 +114,15 @@ def slice_(
     end: int | Expr | None = None,
     step: int | Expr = 1,
 ) -> Tensor:
+    """Lowers slice: every `step`-th entry along `dim` from `start` on; the size is the fake result's."""
     dim = views.canonical_dim(dim, x.ndim)
     first = slice_start(ctx, start, x.size[dim])
     return views.narrow(x, dim, first, meta_size(ctx)[dim], step)
 
 
 def slice_start(ctx: LoweringContext, start: int | Expr | None, extent: Expr) -> Expr:
-    """Where a slice begins: negative counts from the end, and it is held within the extent, as in eager."""
+    """Returns where a slice begins: a negative start counts from the end, and the start is held within the extent, as
+    in eager."""
     if start is None:
         return to_expr(0)
     first = to_expr(start)
@@ -141,6 +149,7 @@ def split(ctx: LoweringContext, x: Tensor, sizes: object, dim: int = 0) -> tuple
 
 @lowering(aten.diagonal.default, any_dtype=True)
 def diagonal(ctx: LoweringContext, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Lowers diagonal: a View whose last dimension walks both dimensions at once."""
     return views.diagonal(x, offset, dim1, dim2, meta_size(ctx)[-1])
 
 
@@ -148,6 +157,8 @@ def diagonal(ctx: LoweringContext, x: Tensor, offset: int = 0, dim1: int = 0, di
 def as_strided(
     ctx: LoweringContext, x: Tensor, size: Size, stride: Size, storage_offset: int | Expr | None = None
 ) -> Tensor:
+    """Lowers as_strided on a buffer whose storage begins where the buffer does. Errors: NotImplementedError for other
+    storage, for views that are not strided, and for positions beyond the end of the buffer."""
     sizes, strides = tuple(map(to_expr, size)), tuple(map(to_expr, stride))
     if isinstance(x, Computed):
         # A buffer of its own, laid out as in eager, so that offsets mean the same.
@@ -179,7 +190,7 @@ def as_strided(
     moves=True,
 )
 def view_copy(ctx: LoweringContext, *args: object, **kwargs: object) -> Tensor:
-    """The copying twin of a view op: the view, then a copy of it."""
+    """Lowers the copying twin of a view op: the view, then a copy of it."""
     name, overload = str(ctx.node.target).removeprefix("aten.").split(".")
     twin = getattr(getattr(aten, name.removesuffix("_copy")), overload)
     return ctx.copy(core_lowerings()[twin](ctx, *args, **kwargs), ctx.meta_strides(meta_size(ctx)))

@@ -36,7 +36,7 @@ def _sources(n: int, out: int, scale: float | None, exact: bool) -> torch.Tensor
 
 
 def _factor(n: int, out: int, scale: float | None, exact: bool) -> int | None:
-    """f if output o has source o // f for every o, else None."""
+    """Returns f if the source of each output o is o // f, else None."""
     if out % n != 0:
         return None
     blocks = torch.arange(out) // (out // n)
@@ -44,7 +44,7 @@ def _factor(n: int, out: int, scale: float | None, exact: bool) -> int | None:
 
 
 def _source(o: Expr, n: int, out: int, scale: float | None, exact: bool, ranges: Any) -> Position:
-    """The source position of output `o`."""
+    """Returns the source position of output `o`."""
     factor = _factor(n, out, scale, exact)
     if factor is not None:
         return floordiv(o, to_expr(factor), ranges)
@@ -67,6 +67,8 @@ def nearest_backward(
     *scales: float | None,
     exact: bool,
 ) -> Tensor:
+    """Lowers the gradient of nearest-neighbour upsampling over the last `ndim` dimensions. exact: positions are those
+    of the "exact" variant of the op."""
     size = tuple(map(to_expr, input_size))
     extents, outs = static(size[-ndim:]), static(grad.size[-ndim:])
     factors = scales or (None,) * ndim

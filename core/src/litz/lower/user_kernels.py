@@ -119,7 +119,8 @@ def in_place(
     tma_descriptor_metadata: Mapping[str, Any],
     kwargs: Mapping[str, Any],
 ) -> None:
-    """The same where the graph has the write in place."""
+    """Lowers a user's kernel that writes its arguments in place. Errors: NotImplementedError for an argument that is no
+    strided part of memory."""
     kernel = torch_api.user_kernel(kernel_idx, constant_args_idx)
     device = _device(kwargs)
     fake = {name: _meta(ctx, name) for name in kwargs}
@@ -133,7 +134,8 @@ def in_place(
 
 
 def _device(given: Mapping[str, Any]) -> torch.device:
-    """Where the kernel runs. NotImplementedError elsewhere than on one CUDA device."""
+    """Returns the device that the kernel runs on. Errors: NotImplementedError unless all its tensors are on one CUDA
+    device."""
     devices = {value.device for value in given.values() if isinstance(value, Tensor)}
     if len(devices) != 1 or next(iter(devices)).type != "cuda":
         raise NotImplementedError("a kernel whose tensors are not all on one CUDA device")

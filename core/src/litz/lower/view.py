@@ -34,18 +34,18 @@ from litz.ir.node import rewrite, walk, with_args
 from litz.ir.operation import expressions
 
 Position = Expr | Node
-"""Where along a dimension: an index expression, or an int64 node computed at run time."""
+"""A place along a dimension: an index expression, or an int64 node computed at run time."""
 Size = tuple[Expr, ...]
 
 
 @cache
 def variables(count: int) -> tuple[Symbol, ...]:
-    """i0, i1, ..., the variables of a tensor with `count` dimensions."""
+    """Returns i0, i1, ..., the variables of a tensor with `count` dimensions."""
     return tuple(loop_var(dim) for dim in range(count))
 
 
 def ranges_of(size: Sequence[Expr]) -> dict[Symbol, Expr]:
-    """The extent of each variable of a tensor of `size`."""
+    """Returns the extent of each variable of a tensor of `size`."""
     return dict(zip(variables(len(size)), size, strict=True))
 
 
@@ -59,14 +59,16 @@ class Tensor:
 
     @property
     def ndim(self) -> int:
+        """Returns the number of dimensions."""
         return len(self.size)
 
     @property
     def numel(self) -> Expr:
+        """Returns the number of elements."""
         return product(self.size)
 
     def load(self, indices: Sequence[Position], mask: Node | None = None) -> Node:
-        """The element at `indices`, one per dimension; 0 where `mask` is False (nothing is read there).
+        """Returns the element at `indices`, one per dimension; 0 where `mask` is False (nothing is read there).
 
         Nothing is checked: a negative or too large index is the caller's to prevent.
         """
@@ -77,7 +79,8 @@ class Tensor:
         raise NotImplementedError
 
     def reindex(self, size: Sequence[Expr], index: Sequence[Expr]) -> Tensor:
-        """The tensor of `size` whose element at (i0, i1, ...) is this one's at `index`, expressions over them."""
+        """Returns the tensor of `size` whose element at (i0, i1, ...) is this one's at `index`, expressions over
+        them."""
         raise NotImplementedError
 
 
@@ -88,16 +91,17 @@ class View(Tensor):
     buffer: Buffer
     index: tuple[Expr, ...]
     strided: Layout | None = None
-    """Where the elements lie, if that is known from how the view was made (`as_strided`, or a reshape of what lies
-    in order): with symbolic sizes, `index` may not show it any more."""
+    """The view's layout, if its making tells it (`as_strided`, or a reshape of what lies in order): with symbolic sizes
+    `index` may not show the layout any more."""
 
     @staticmethod
     def whole(buffer: Buffer) -> View:
-        """All of a buffer, as it lies."""
+        """Returns a view of all of a buffer, with the buffer's strides."""
         size = buffer.layout.size
         return View(buffer.dtype, buffer.device, size, buffer, variables(len(size)))
 
     def varies(self, dim: int) -> bool:
+        """May elements differ along `dim`? False where the view repeats memory."""
         var, steps = variables(self.ndim)[dim], self.buffer.layout.stride
         return any(var in expr.free_symbols and step != 0 for expr, step in zip(self.index, steps, strict=True))
 
@@ -107,7 +111,8 @@ class View(Tensor):
         return self.index == variables(self.ndim) and self.size == self.buffer.layout.size
 
     def at(self, indices: Sequence[Position]) -> tuple[tuple[Expr, ...], tuple[Node, ...]]:
-        """Where the element lies in the buffer: index expressions, and the nodes that their placeholders stand for."""
+        """Returns the place of an element in the buffer: index expressions, and the nodes that their placeholders stand
+        for."""
         indirect: list[Node] = []
         position: list[Expr] = []
         for item in indices:
@@ -123,6 +128,8 @@ class View(Tensor):
         return tuple(substitute(expr, mapping) for expr in self.index), tuple(indirect)
 
     def load(self, indices: Sequence[Position], mask: Node | None = None) -> Node:
+        """Returns a load of the element at `indices`. mask: a bool node; where false, nothing is read. A view without
+        elements gives 0."""
         position, indirect = self.at(indices)
         if not indirect and any(extent == 0 for extent in self.size):
             # No point asks for this. A kernel would load before its loops what does not hang on their variables.
@@ -130,6 +137,7 @@ class View(Tensor):
         return build.load(self.buffer.name, position, self.dtype, indirect, mask)
 
     def reindex(self, size: Sequence[Expr], index: Sequence[Expr]) -> View:
+        """Returns a view of `size` whose element (i0, i1, ...) is this one's at `index`."""
         mapping = dict(zip(variables(self.ndim), index, strict=True))
         extents = ranges_of(size)
         moved = tuple(substitute(expr, mapping, extents) for expr in self.index)
@@ -137,7 +145,8 @@ class View(Tensor):
         return replace(self, size=tuple(size), index=moved, strided=strided)
 
     def layout(self) -> Layout | None:
-        """Strides and offset (from the buffer's data) of the view, None if it is not affine in memory, or backwards.
+        """Returns strides and offset (from the buffer's data) of the view, None if it is not affine in memory, or
+        backwards.
 
         The strides of dimensions of size 1 mean nothing; those of the buffer are kept where they can be.
         """
@@ -150,14 +159,14 @@ class View(Tensor):
         return _affine(self.index, self.buffer.layout.stride, ZERO, self.size)
 
     def ref(self) -> TensorRef | None:
-        """The view as a library call takes it; None if it is not affine."""
+        """Returns the view as a library call takes it; None if the view is not affine."""
         layout = self.layout()
         return None if layout is None else TensorRef(self.buffer.name, layout)
 
 
 def _affine(index: Sequence[Expr], stride: Size, offset: Expr, size: Size) -> Layout | None:
-    """Where a tensor of `size` lies whose elements are at `index` of one that lies with `stride` from `offset`; None if
-    its strides are not known, or negative, which torch has not."""
+    """Returns the layout of a tensor of `size` whose elements are at `index` of a tensor with `stride` and `offset`;
+    None if its strides are unknown, or negative, which torch does not allow."""
     flat = flat_index(tuple(index), stride, offset)
     strides: list[Expr] = []
     for var in variables(len(size)):
@@ -176,13 +185,17 @@ class Computed(Tensor):
 
     @staticmethod
     def full(size: Sequence[Expr], value: Any, dtype: torch.dtype, device: torch.device) -> Computed:
+        """Returns a tensor whose elements are all `value`."""
         return Computed(dtype, device, tuple(size), build.const(value, dtype))
 
     def varies(self, dim: int) -> bool:
+        """May elements differ along `dim`? False where the value does not depend on the dimension's index."""
         var = variables(self.ndim)[dim]
         return any(var in expr.free_symbols for node in walk(self.value) for expr in expressions(node))
 
     def load(self, indices: Sequence[Position], mask: Node | None = None) -> Node:
+        """Returns the value at `indices`, with the checks of positions that are computed from data. The mask is not
+        needed."""
         if any(isinstance(item, Node) for item in indices):
             value = _replace_index(self.value, dict(zip(variables(self.ndim), indices, strict=True)))
             return build.with_checks(value, [item for item in indices if isinstance(item, Node)])
@@ -192,13 +205,15 @@ class Computed(Tensor):
         return transform.rename_nodes((self.value,), mapping, {})[0]
 
     def reindex(self, size: Sequence[Expr], index: Sequence[Expr]) -> Computed:
+        """Returns a tensor of `size` whose element (i0, i1, ...) is this one's at `index`."""
         mapping = dict(zip(variables(self.ndim), index, strict=True))
         value = transform.rename_nodes((self.value,), mapping, ranges_of(size))[0]
         return replace(self, size=tuple(size), value=value)
 
 
 def _replace_index(root: Node, mapping: Mapping[Symbol, Position]) -> Node:
-    """`root` with the loop variables in its `index` nodes replaced by what is partly known at run time only."""
+    """Returns `root` with the loop variables in its `index` nodes replaced by positions, some of which only a run
+    tells."""
 
     def change(node: Node, args: tuple[Node, ...]) -> Node:
         return index_node(node.attrs[0], mapping) if node.op == "index" else with_args(node, args)
@@ -207,7 +222,7 @@ def _replace_index(root: Node, mapping: Mapping[Symbol, Position]) -> Node:
 
 
 def index_node(expr: Expr, mapping: Mapping[Symbol, Position]) -> Node:
-    """An index expression as an int64 node, with symbols replaced by expressions or by nodes."""
+    """Returns an index expression as an int64 node, with symbols replaced by expressions or by nodes."""
     nodes = {symbol for symbol, item in mapping.items() if isinstance(item, Node)}
     if not expr.free_symbols & nodes:
         return build.index(substitute(expr, {s: e for s, e in mapping.items() if not isinstance(e, Node)}))
@@ -226,12 +241,13 @@ def index_node(expr: Expr, mapping: Mapping[Symbol, Position]) -> Node:
 
 
 def combined(op: str, values: Iterable[Node]) -> Node:
-    """The sum, product or the like of at least one node, from the left."""
+    """Returns the sum, product or the like of at least one node, from the left."""
     return reduce(partial(build.call, op), values)
 
 
 def as_position(item: Position | int) -> Position:
-    """An int, expression or node as a Position; a node that is an index expression or a constant becomes that."""
+    """Returns an int, expression or node as a Position; a node that is an index expression or a constant becomes
+    that."""
     if isinstance(item, Node) and item.op in ("index", "const"):
         item = item.attrs[0]
     return sympy.Integer(item) if isinstance(item, int) else item

@@ -19,7 +19,7 @@ Hint = Callable[[Expr], int]
 
 
 def canonical_dim(dim: int, ndim: int) -> int:
-    """A dimension counted from the front. A 0-d tensor takes 0 and -1, as in eager."""
+    """Returns the number of a dimension, counted from the front. A 0-d tensor takes 0 and -1, as in eager."""
     extent = max(ndim, 1)
     if not -extent <= dim < extent:
         raise IndexError(f"dimension {dim} of a tensor with {ndim} dimensions")
@@ -27,7 +27,7 @@ def canonical_dim(dim: int, ndim: int) -> int:
 
 
 def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
-    """Dimension d of the result is dimension dims[d] of x."""
+    """Returns x with its dimensions in another order: dimension d of the result is dimension dims[d] of x."""
     order = [canonical_dim(dim, x.ndim) for dim in dims]
     index: list[Expr] = [ZERO] * x.ndim
     for new, old in enumerate(order):
@@ -36,7 +36,7 @@ def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def expand(x: Tensor, size: Sequence[int | Expr]) -> Tensor:
-    """x broadcast to `size`; new dimensions come in front, and -1 keeps an extent."""
+    """Returns x broadcast to `size`; new dimensions come in front, and -1 keeps an extent."""
     new, names = len(size) - x.ndim, variables(len(size))
     sizes = tuple(x.size[dim - new] if extent == -1 else to_expr(extent) for dim, extent in enumerate(size))
     index = [ZERO if extent == 1 else names[dim + new] for dim, extent in enumerate(x.size)]
@@ -44,7 +44,7 @@ def expand(x: Tensor, size: Sequence[int | Expr]) -> Tensor:
 
 
 def squeeze(x: Tensor, dims: Sequence[int]) -> Tensor:
-    """Without those of the dimensions `dims` that have size 1."""
+    """Returns x without those of the dimensions `dims` that have size 1."""
     chosen = {canonical_dim(dim, x.ndim) for dim in dims}
     kept = [dim for dim in range(x.ndim) if dim not in chosen or x.size[dim] != 1]
     index: list[Expr] = [ZERO] * x.ndim
@@ -54,19 +54,20 @@ def squeeze(x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
-    """With a dimension of size 1 at `dim`."""
+    """Returns x with a new dimension of size 1 at `dim`."""
     dim = canonical_dim(dim, x.ndim + 1)
     names = variables(x.ndim + 1)
     return x.reindex([*x.size[:dim], ONE, *x.size[dim:]], [*names[:dim], *names[dim + 1 :]])
 
 
 def with_dims(x: Tensor) -> Tensor:
-    """x, with a dimension of size 1 if it has none."""
+    """Returns x, with one dimension of size 1 if x has none."""
     return x if x.ndim else unsqueeze(x, 0)
 
 
 def from_front(position: int | Expr, extent: Expr) -> Expr:
-    """A position of a dimension of `extent` that counts from the end where it is negative, counted from the front."""
+    """Returns a position along a dimension of `extent`, counted from the front; negative positions count from the
+    end."""
     where = to_expr(position)
     if where.is_negative:
         return where + extent
@@ -76,7 +77,7 @@ def from_front(position: int | Expr, extent: Expr) -> Expr:
 
 
 def select(x: Tensor, dim: int, position: int | Expr) -> Tensor:
-    """x at `position` along `dim`, counted from the front; the dimension goes away."""
+    """Returns x at `position` along `dim`, counted from the front; the result lacks that dimension."""
     dim = canonical_dim(dim, x.ndim)
     where = to_expr(position)
     names = variables(x.ndim - 1)
@@ -84,7 +85,7 @@ def select(x: Tensor, dim: int, position: int | Expr) -> Tensor:
 
 
 def narrow(x: Tensor, dim: int, start: int | Expr, length: int | Expr, step: int | Expr = 1) -> Tensor:
-    """`length` elements along `dim`, from `start` >= 0 in steps."""
+    """Returns `length` elements of x along `dim`, from `start` >= 0 on, `step` apart."""
     dim = canonical_dim(dim, x.ndim)
     size = [*x.size]
     size[dim] = to_expr(length)
@@ -94,6 +95,7 @@ def narrow(x: Tensor, dim: int, start: int | Expr, length: int | Expr, step: int
 
 
 def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
+    """Returns x in the opposite order along `dims`."""
     index: list[Expr] = list(variables(x.ndim))
     for dim in {canonical_dim(dim, x.ndim) for dim in dims} if x.ndim else ():
         index[dim] = x.size[dim] - 1 - index[dim]
@@ -101,7 +103,7 @@ def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def unfold(x: Tensor, dim: int, length: int, step: int) -> Tensor:
-    """Windows of `length` along `dim`, `step` apart; the position in the window is the last dimension."""
+    """Returns windows of `length` along `dim`, `step` apart; the position in the window is the last dimension."""
     names = variables(x.ndim + 1)
     if x.ndim == 0:
         return x.reindex([to_expr(length)], [])
@@ -114,7 +116,7 @@ def unfold(x: Tensor, dim: int, length: int, step: int) -> Tensor:
 
 
 def diagonal(x: Tensor, offset: int, first: int, second: int, length: Expr) -> Tensor:
-    """The diagonal of two dimensions, of `length`, as a new last one."""
+    """Returns the diagonal of two dimensions, `length` elements long, as a new last dimension."""
     a, b = canonical_dim(first, x.ndim), canonical_dim(second, x.ndim)
     kept = [dim for dim in range(x.ndim) if dim not in (a, b)]
     names = variables(len(kept) + 1)
@@ -129,13 +131,13 @@ def diagonal(x: Tensor, offset: int, first: int, second: int, length: Expr) -> T
 
 
 def infer_size(size: Sequence[int | Expr], numel: Expr) -> tuple[Expr, ...]:
-    """`size` with its -1, if any, replaced by what is left of `numel`."""
+    """Returns `size` with its -1, if any, replaced by what is left of `numel`."""
     rest = product(extent for extent in size if extent != -1)
     return tuple(to_expr(extent) if extent != -1 else ZERO if rest == 0 else floordiv(numel, rest) for extent in size)
 
 
 def reshape(x: Tensor, size: Sequence[int | Expr], hint: Hint) -> Tensor:
-    """x with the same elements in row-major order as `size` (with at most one -1).
+    """Returns x with the same elements in row-major order as `size` (with at most one -1).
 
     Dimensions are matched from the front into groups of equal numbers of elements, so that a dimension that a reshape
     leaves alone keeps its variable. `hint` says which of two unequal symbolic products to extend; any answer is right.
@@ -177,9 +179,9 @@ def reshape(x: Tensor, size: Sequence[int | Expr], hint: Hint) -> Tensor:
 def _reshaped_layout(
     x: View, sizes: tuple[Expr, ...], groups: Sequence[tuple[Sequence[int], Sequence[int]]]
 ) -> Layout | None:
-    """Where x reshaped lies, None if that is not known to be possible without a copy: in each group of dimensions with
-    equally many elements, x's must follow each other in memory. Quotients and remainders of symbolic sizes, of which
-    the result's index is made, do not show it."""
+    """Returns the layout of x after a reshape, None if it is not known to be possible without a copy: in each group of
+    dimensions with equally many elements, x's dimensions must follow each other in memory. The result's index does not
+    show this, as it consists of quotients and remainders of symbolic sizes."""
     lies = x.layout()
     if lies is None:
         return None
@@ -197,7 +199,8 @@ def _reshaped_layout(
 def _next_group(
     old_size: Sequence[Expr], old: list[int], new_size: Sequence[Expr], new: list[int], hint: Hint
 ) -> tuple[list[int], list[int]]:
-    """The fewest leading dimensions of both that have provably equally many elements; all of them if there are none."""
+    """Returns the leading dimensions of both sizes, as few as possible, that have provably equally many elements; all
+    of them if there are no such groups."""
     left, right = min(len(old), 1), min(len(new), 1)
     while left < len(old) or right < len(new):
         a, b = product(old_size[dim] for dim in old[:left]), product(new_size[dim] for dim in new[:right])
@@ -216,7 +219,7 @@ def _next_group(
 
 
 def as_strided(x: View, size: Sequence[Expr], stride: Sequence[Expr], offset: Expr, hint: Hint) -> View | None:
-    """The strided view of x's buffer whose first element is `offset` elements behind the buffer's first.
+    """Returns the strided view of x's buffer whose first element is `offset` elements behind the buffer's first.
 
     None where the buffer's own layout has gaps or overlaps, since then an offset says not which element is meant, and
     where the view is not known to lie within the buffer: the library looks at the storage when it runs.

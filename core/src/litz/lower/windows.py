@@ -25,6 +25,7 @@ class Window:
 
     @property
     def ndim(self) -> int:
+        """Returns the number of dimensions that the window moves along."""
         return len(self.kernel)
 
     @property

@@ -1,8 +1,9 @@
-"""Whether the compiler builds right code: probes built, run and compared, and the verdict kept in the disk cache.
+"""Whether the compiler builds right code: probes built, run and compared, and what came of it kept in the disk cache.
 
-In: options and the cache. Out: a `Verdict`, which is data: for each construct that the compiler gets wrong, the safe
-form in which it gets it right. Compiler, flags, libraries, processor and litz's own sources are the key; whoever meets
-a new one first qualifies it, in seconds, and everybody else reads a small file.
+In: options, the cache, and the constructs that are asked for. Out: a `Verdict`, which is data: for each construct that
+the compiler gets wrong, the safe form in which the compiler gets it right. A construct is tested when a kernel first
+has it. The compiler, its flags, libraries, the processor and litz's own sources are the key. The first process that
+meets a key tests the construct, which takes a tenth of a second; every other process reads a small file.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ import ctypes
 import functools
 import json
 import math
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ import torch
 
 import litz.codegen.cpp
 from litz.codegen.cpp.codegen import generate
-from litz.codegen.cpp.constructs import CONSTRUCTS
+from litz.codegen.cpp.constructs import CONSTRUCTS, find_construct
 from litz.codegen.kernel_plan import plan_kernel
 from litz.errors import KernelBuildError
 from litz.ir import Buffer, Layout, Loop, Program, Range, TensorRef
@@ -33,6 +33,7 @@ from litz.options import Options
 from litz.runtime import cpp_build
 from litz.runtime.cache import Cache, digest
 from litz.runtime.cpp_compiler import find_compiler
+from litz.runtime.workers import processors
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
 from litz_plugins import CodegenContext, Decision, KernelSource
@@ -40,7 +41,7 @@ from litz_plugins import CodegenContext, Decision, KernelSource
 from .known import KNOWN
 from .probes import Probe, make_probes
 
-FILE = "verdict.json"
+KIND, FILE = "compiler", "finding.json"
 _CPU = torch.device("cpu")
 
 
@@ -50,7 +51,7 @@ class Verdict:
 
     safe_forms: constructs that it gets wrong (`litz.codegen.cpp.constructs`), with the form that is right
     (`litz.runtime.cpp_compiler.FORMS`), None where none is. constructs: how many were tested, 0 where it was not asked
-    or builds nothing at all. seconds: what qualifying took, whenever that was.
+    or builds nothing at all. seconds: what testing them took, whenever that was; of all threads.
     """
 
     compiler: str
@@ -60,72 +61,112 @@ class Verdict:
     seconds: float = 0.0
 
     def decisions(self) -> tuple[Decision, ...]:
-        """For the report: one for each construct that is not trusted."""
+        """Returns a decision for each construct that is not trusted, for the report."""
         return tuple(
-            Decision("codegen", f"C++ with {name}", f"built {form or 'by no form'}", f"{self.compiler} gets it wrong")
+            Decision(
+                "codegen",
+                f"C++ with {name}",
+                f"built {form or 'by no form'}",
+                f"{self.compiler} miscompiles this construct",
+            )
             for name, form in self.safe_forms.items()
         )
 
 
-def qualify(options: Options, cache: Cache) -> Verdict:
-    """The verdict on the options' compiler. Errors: CompilerNotFoundError, CacheError."""
+@dataclass(frozen=True)
+class Finding:
+    """What was found of one construct: is it right as it is, else in which safe form, if in any; seconds of testing."""
+
+    right: bool
+    form: str | None = None
+    seconds: float = 0.0
+
+
+Findings = Mapping[str, Finding]
+"""The findings by construct."""
+EVERY = tuple(construct.name for construct in CONSTRUCTS)
+
+
+def qualify(options: Options, cache: Cache, constructs: Collection[str] = EVERY) -> Verdict:
+    """The verdict on the options' compiler and these constructs. Errors: CompilerNotFoundError, CacheError."""
     compiler = find_compiler(options.cpp_compiler)
+    blank = Verdict(compiler.version, options.cpp_march)
     if not options.cpp_qualify:
-        return Verdict(compiler.version, options.cpp_march)
-    key = digest(*cpp_build.toolchain(options), _sources())
+        return blank
+    toolchain = (*cpp_build.toolchain(options), _sources())
+    keys = {name: digest(*toolchain, name) for name in EVERY if name in constructs}
     known = _found_here()
-    if key not in known:
-        known[key] = _kept(key, options, cache) or judge(options)
-    return known[key]
+    for key in keys.values():
+        found = None if key in known else _read(cache.find(KIND, key, (FILE,)))
+        if found is not None:
+            known[key] = found
+    missing = [name for name, key in keys.items() if key not in known]
+    for name, finding in judge(options, missing).items() if missing else ():
+        known[keys[name]] = finding
+        _keep(keys[name], finding, cache)
+    findings = {name: known[key] for name, key in keys.items() if key in known}
+    wrong = {name: found.form for name, found in findings.items() if not found.right}
+    return replace(
+        blank,
+        safe_forms=wrong,
+        constructs=len(findings),
+        seconds=round(sum(found.seconds for found in findings.values()), 2),
+    )
 
 
 @functools.cache
-def _found_here() -> dict[str, Verdict]:
-    """Verdicts that this process has met: a fact of the machine, like the compiler itself. With the cache switched off
-    no compile but the first has to qualify."""
+def _found_here() -> dict[str, Finding]:
+    """What this process has met, by key: a fact of the machine, like the compiler itself. With the cache switched off
+    no compile but the first has to test a construct."""
     return {}
 
 
 @functools.cache
 def _sources() -> str:
-    """What tells one state of generator and probes from another."""
+    """Returns a digest of the generator's and the probes' source files."""
     generator = Path(litz.codegen.cpp.__file__).parent
     files = (path for folder in (generator, Path(__file__).parent) for path in sorted(folder.glob("*.py")))
     return digest(*(path.read_bytes() for path in (generator.parent / "dialect.py", *files)))
 
 
-def _kept(key: str, options: Options, cache: Cache) -> Verdict | None:
-    """The verdict in the cache, put there first if need be; None where the file says nothing that can be read."""
-
+def _keep(key: str, finding: Finding, cache: Cache) -> None:
     def make(folder: Path) -> None:
-        (folder / FILE).write_text(json.dumps(asdict(judge(options)), indent=1))
+        (folder / FILE).write_text(json.dumps(asdict(finding)))
 
+    cache.build(KIND, key, make, (FILE,))
+
+
+def _read(folder: Path | None) -> Finding | None:
+    """What a file of the cache says, None where there is none that can be read."""
     try:
-        said = json.loads((cache.build("compiler", key, make) / FILE).read_text())
-        return Verdict(**said)
-    except (ValueError, TypeError):
+        return None if folder is None else Finding(**json.loads((folder / FILE).read_text()))
+    except (ValueError, TypeError, OSError):
         return None
 
 
 # ---------------------------------------------------------------------- judging
 
 
-def judge(options: Options) -> Verdict:
-    """Build and run every probe; those of constructs that fail again in their safe forms."""
-    start = time.perf_counter()
-    version = find_compiler(options.cpp_compiler).version
-    with ThreadPoolExecutor(options.threads or os.cpu_count() or 1, "litz-qualify") as threads:
-        bench, probes = _Bench(options, threads), make_probes()
-        failed = bench.failures(probes)
-        if failed is None:  # nothing builds: the first kernel's error says so, and better
-            return Verdict(version, options.cpp_march)
-        safe = {}
-        for construct in (construct for construct in CONSTRUCTS if construct.name in failed):
-            own = {label: probe for label, probe in probes.items() if probe.construct == construct.name}
-            right = (form for form in construct.forms if bench.failures(own, (form,)) == frozenset())
-            safe[construct.name] = next(right, None)
-    seconds = round(time.perf_counter() - start, 2)
-    return Verdict(version, options.cpp_march, safe, len(CONSTRUCTS), seconds)
+def judge(options: Options, constructs: Collection[str] = EVERY) -> Findings:
+    """Build and run the probes of constructs; those of constructs that fail again in their safe forms. Empty where the
+    compiler builds no probe at all: the first kernel's error says so, and better."""
+    with ThreadPoolExecutor(options.threads or processors(), "litz-qualify") as threads:
+        bench, every = _Bench(options, threads), make_probes()
+        probes = {label: probe for label, probe in every.items() if probe.construct in constructs}
+        found = bench.test(probes)
+        if not any(run.built for run in found.values()) and not any(run.built for run in bench.test(every).values()):
+            return {}
+        return {name: bench.finding(name, found) for name in constructs if name in found}
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What became of a construct's probes in a form: are all of them right, was any built, the seconds of building."""
+
+    forms: tuple[str, ...]
+    right: bool = True
+    built: bool = False
+    seconds: float = 0.0
 
 
 class _Bench:
@@ -135,26 +176,42 @@ class _Bench:
         self.options, self.threads = options, threads
         self.cache = Cache(options.cache_dir, enabled=False)
 
-    def failures(self, probes: Mapping[str, Probe], forms: tuple[str, ...] = ()) -> frozenset[str] | None:
-        """The constructs that some probe finds wrong, or that do not build; None if no probe builds."""
+    def test(self, probes: Mapping[str, Probe], forms: tuple[str, ...] = ()) -> dict[str, _Run]:
+        """Builds all probes at once, runs them, and returns what became of each, by construct."""
         waiting = {label: self.threads.submit(self._load, probe, forms) for label, probe in probes.items()}
-        failed, built = set(), 0
+        runs = {probe.construct: _Run(forms) for probe in probes.values()}
         for label, future in waiting.items():
-            try:
-                source, launch = future.result()
-            except KernelBuildError:
-                failed.add(probes[label].construct)
-                continue
-            built += 1
-            if not is_right(label, probes[label], run(probes[label], source, launch)):
-                failed.add(probes[label].construct)
-        return frozenset(failed) if built else None
+            probe = probes[label]
+            source, launch, seconds = future.result()
+            built = launch is not None
+            right = launch is not None and is_right(label, probe, run(probe, source, launch))
+            so_far = runs[probe.construct]
+            runs[probe.construct] = replace(
+                so_far, right=so_far.right and right, built=so_far.built or built, seconds=so_far.seconds + seconds
+            )
+        return runs
 
-    def _load(self, probe: Probe, forms: tuple[str, ...]) -> tuple[KernelSource, Callable[..., Any]]:
+    def finding(self, construct: str, first: Mapping[str, _Run]) -> Finding:
+        """What is found of a construct, of which `first` has what became of it as it is."""
+        run = first[construct]
+        if run.right:
+            return Finding(True, seconds=round(run.seconds, 3))
+        own = {label: probe for label, probe in make_probes().items() if probe.construct == construct}
+        tried = (self.test(own, (form,))[construct] for form in find_construct(construct).forms)
+        right = next((run for run in tried if run.right), None)
+        return Finding(False, right.forms[0] if right else None, round(run.seconds, 3))
+
+    def _load(self, probe: Probe, forms: tuple[str, ...]) -> tuple[KernelSource, Callable[..., Any] | None, float]:
+        """A probe's source, what launches it, None where it does not build, and the seconds of that."""
+        start = time.perf_counter()
         source, context = source_of(probe, self.options, self.cache)
         if forms:
             source = replace(source, settings={**source.settings, "forms": list(forms)})
-        return source, cpp_build.load_kernel(source, context)
+        try:
+            launch: Callable[..., Any] | None = cpp_build.load_kernel(source, context)
+        except KernelBuildError:
+            launch = None
+        return source, launch, time.perf_counter() - start
 
 
 def run(probe: Probe, source: KernelSource, launch: Callable[..., Any]) -> list[torch.Tensor] | None:
@@ -170,7 +227,7 @@ def run(probe: Probe, source: KernelSource, launch: Callable[..., Any]) -> list[
 
 
 def is_right(label: str, probe: Probe, made: list[torch.Tensor] | None) -> bool:
-    """Whether a probe's kernel made what it has to."""
+    """Did a probe's kernel compute what it has to?"""
     if made is None or probe.raises:
         return made is None and probe.raises
     if not probe.tolerance:
@@ -191,7 +248,7 @@ def reference(probe: Probe) -> list[torch.Tensor]:
 
 
 def source_of(probe: Probe, options: Options, cache: Cache) -> tuple[KernelSource, CodegenContext]:
-    """The kernel of a probe, as the generator writes it for everybody."""
+    """Returns the kernel of a probe as the generator writes it for every compiler."""
     program = _program(probe)
     (loop,) = program.loops
     context = CodegenContext(options, target_of(_CPU), program, cache)

@@ -7,6 +7,7 @@ litz.report.text.render(reports[0], rich.console.Console())
 
 from . import words
 from .collect import Collectors, collect, collectors, publish
+from .ledger import ledger_of
 from .report import CompileReport, make_report
 from .step import Step
 from .stored import from_data, to_data
@@ -19,6 +20,7 @@ __all__ = [
     "collect",
     "collectors",
     "from_data",
+    "ledger_of",
     "make_report",
     "publish",
     "report_text",

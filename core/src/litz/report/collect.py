@@ -36,12 +36,12 @@ def collect() -> Iterator[list[CompileReport]]:
 
 
 def collectors() -> Collectors:
-    """The lists that the present context collects into."""
+    """Returns the lists that the present context collects into."""
     return _collectors.get()
 
 
 def publish(report: CompileReport, report_dir: Path | str | None = None, to: Collectors | None = None) -> None:
-    """Hand a report to whoever collects, and write it below `report_dir` if that is given.
+    """Hands a report to every collector, and writes it below `report_dir` if that is given.
 
     to: collect into these instead of the present context's. A report that cannot be written is a warning: it must not
     stop the compile that it reports.

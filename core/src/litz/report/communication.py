@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .report import CompileReport
 
 MEASURED = ("measured", "of that exposed")
-"""What stands above the cells of a profiled run."""
+"""The heading above the cells of a profiled run."""
 GAP = 1 / 2000
 """Spans of one colour that are closer than this share of the whole are drawn as one."""
 
@@ -36,14 +36,14 @@ class Row:
 
     def cells(self, report: CompileReport) -> list[str]:
         """What it takes and how much of that is exposed, estimated and, where the report has such, measured."""
-        found = [f"{self.us:.1f}", f"{self.exposed_us:.1f}"]
+        found = [f"{self.us:.1f}", f"{self.exposed_us:.1f}"] if report.timed else ["?", "?"]
         if self.realised is not None:
             return [*found, f"{self.realised.us:.1f}", f"{self.realised.exposed_us:.1f}"]
         return [*found, "?", "?"] if report.realised else found
 
 
 def rows_of(report: CompileReport) -> list[Row]:
-    """A row per collective, in order."""
+    """Returns a row per collective, in order."""
     return [
         Row(s.step, s.start, s.us, report.timeline.exposed[s.step.name], report.realised.get(s.step.name))
         for s in report.timeline.spans
@@ -52,17 +52,21 @@ def rows_of(report: CompileReport) -> list[Row]:
 
 
 def summary(report: CompileReport) -> str:
-    """ "120 µs, of which 30 µs (25%) exposed, in a graph of 400 µs; measured: ..."."""
-    timeline = report.timeline
-    text = _share(timeline.communication_us, timeline.exposed_us) + f", in a graph of {time_text(timeline.us)}"
-    unknown = sum(1 for step in report.steps if step.estimate is None and step.kind != "wait")
-    if unknown:
-        text += f"; {count_text(unknown, 'step')} without an estimate taken to take no time"
+    """Returns "120 µs, of which 30 µs (25%) exposed, in a graph of 400 µs; measured: ..."."""
+    parts = []
+    if report.timed:
+        timeline = report.timeline
+        parts.append(
+            _share(timeline.communication_us, timeline.exposed_us) + f", in a graph of {time_text(timeline.us)}"
+        )
+        unknown = sum(1 for step in report.steps if step.estimate is None and step.kind != "wait")
+        if unknown:
+            parts.append(f"{count_text(unknown, 'step')} without an estimate taken to take no time")
     found = list(report.realised.values())
     if found:
         measured = _share(sum(one.us for one in found), sum(one.exposed_us for one in found))
-        text += f"; measured: {measured}"
-    return text
+        parts.append(f"measured: {measured}")
+    return "; ".join(parts)
 
 
 def _share(total: float, exposed: float) -> str:
@@ -71,7 +75,7 @@ def _share(total: float, exposed: float) -> str:
 
 
 def timeline_svg(timeline: Timeline) -> str:
-    """Both lanes as SVG that stretches with its column; "" where nothing takes time."""
+    """Returns both lanes as SVG that stretches with its column; '' where nothing takes time."""
     if timeline.us <= 0:
         return ""
     lanes = []
@@ -86,7 +90,7 @@ def timeline_svg(timeline: Timeline) -> str:
 
 
 def _merged(spans: Iterable[Span], gap: float) -> list[tuple[float, float, str, str]]:
-    """(start, end, colour, title) of the boxes to draw."""
+    """Returns (start, end, colour, title) of the boxes to draw."""
     boxes: list[tuple[float, float, str, str]] = []
     count = 1
     for span in spans:

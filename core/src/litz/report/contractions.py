@@ -27,28 +27,31 @@ class Contractions:
 
     @property
     def first(self) -> ContractionRecord:
+        """Returns one of the records, for what they have in common."""
         return self.records[0]
 
     @property
     def title(self) -> str:
-        """ "addmm x12: [3072] x [512, 768] x [768, 3072] bf16"."""
+        """Returns the op, the count and the sizes, such as "addmm x12: [3072] x [512, 768] x [768, 3072] bf16"."""
         times = f" x{len(self.records)}" if len(self.records) > 1 else ""
         at = f" at {self.first.at}" if self.first.at else ""
         return f"{in_words(self.first.op)}{times}: {self.first.what}{at}"
 
     def subjects(self, most: int) -> str:
-        """The graph's nodes."""
+        """Returns the names of the graph's nodes as text; of more than `most` names, the first ones and how many
+        more."""
         names = (" + ".join(record.origins) or record.subject for record in self.records)
         return ", ".join(few(tuple(names), most))
 
     def origin(self, program: Program | None) -> str:
-        """ "layers.0-11.mlp.fc1 (model.py:41)"; '' where nobody knows."""
+        """Returns the modules behind the contractions, such as "layers.0-11.mlp.fc1 (model.py:41)"; '' where they are
+        unknown."""
         if program is None:
             return ""
         return places_in_short([program.provenance.text(record.origins) for record in self.records])
 
     def fused(self, most: int) -> str:
-        """What the kernel does besides: "after it gelu + mul; in its launch 2 more"."""
+        """Returns what else the kernel does, such as "after it gelu + mul; in its launch 2 more"; '' for nothing."""
         record, parts = self.first, list[str]()
         for word, nodes in (("before it", record.producers), ("after it", record.users)):
             if nodes:
@@ -58,7 +61,8 @@ class Contractions:
         return "; ".join(parts) or "nothing"
 
     def rejected(self, most: int | None) -> Sequence[Implementation]:
-        """Those that do not run, the quickest first, and at last those of which nobody knows the time."""
+        """Returns the implementations that do not run, the quickest first, those without a known time last. most: how
+        many; None for all."""
         ranked = sorted(self.first.rejected, key=lambda each: (each.us is None, each.us or 0.0))
         if most is None or len(ranked) <= most:
             return ranked
@@ -68,12 +72,12 @@ class Contractions:
 
 
 def in_words(op: str) -> str:
-    """ "addmm" of "aten.addmm.default"."""
+    """Returns an op's short name: "addmm" for "aten.addmm.default"."""
     return op.removeprefix("aten.").removesuffix(".default")
 
 
 def group_contractions(records: Sequence[ContractionRecord]) -> list[Contractions]:
-    """Equal ones together, in order of first appearance."""
+    """Returns the report's contractions in groups of equal ones, in order of first appearance."""
     found: dict[object, list[ContractionRecord]] = {}
     for record in records:
         key = (record.op, record.what, record.at, record.plugin, _shape(record))
@@ -82,7 +86,7 @@ def group_contractions(records: Sequence[ContractionRecord]) -> list[Contraction
 
 
 def _shape(record: ContractionRecord) -> object:
-    """A record without what differs between equal layers."""
+    """Returns a record without what differs between equal layers."""
     ways = tuple((way.name, way.us, _NAME.sub("…", way.verdict)) for way in record.implementations)
     return ways, without_numbers(record.producers), without_numbers(record.users), len(record.beside)
 

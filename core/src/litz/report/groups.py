@@ -39,7 +39,7 @@ class Group:
 
 
 def group_decisions(report: CompileReport) -> list[Group]:
-    """The report's decisions in groups, in order of first appearance."""
+    """Returns the report's decisions in groups, in order of first appearance."""
     found: dict[tuple[str, str, str, str], list[Decision]] = {}
     for decision in report.decisions:
         key = (decision.stage, _general(decision.chosen), _general(decision.reason), decision.plugin)
@@ -51,12 +51,12 @@ def group_decisions(report: CompileReport) -> list[Group]:
 
 
 def _general(text: str) -> str:
-    """The text without what may differ between decisions that say the same."""
+    """Returns the text without what may differ between decisions that say the same."""
     return _NUMBER.sub("…", _NAME.sub("…", text))
 
 
 def _merged(texts: Sequence[str]) -> str:
-    """One text for several that are the same but for names and numbers."""
+    """Returns one text for several that differ only in names and numbers."""
     if len(set(texts)) == 1:
         return texts[0]
     texts = [_NAME.sub("…", text) for text in texts]
@@ -66,7 +66,7 @@ def _merged(texts: Sequence[str]) -> str:
 
 
 def _range(numbers: Sequence[str]) -> str:
-    """ "2 KiB to 3 MiB"."""
+    """Returns the least and the greatest of texts with numbers, such as "2 KiB to 3 MiB"."""
     low, high = min(numbers, key=_value), max(numbers, key=_value)
     return low if low == high else f"{low} to {high}"
 
@@ -76,16 +76,26 @@ def _value(number: str) -> float:
     return float(figure) * _BYTES.get(unit, 1)
 
 
-def considered_text(decision: Decision) -> str:
-    """ "a + b: fused 3.1 µs, apart 5.2 µs": what a decision weighed; its subject where it weighed nothing."""
+def considered_text(decision: Decision, timed: bool = True) -> str:
+    """Returns "a + b: fused 3.1 µs, apart 5.2 µs": what a decision weighed; its subject where it weighed nothing.
+
+    timed: whether the report has times. Where it has none, the figures compare ways and are no times: the text has
+    each as a share of the first, "apart 100%, fused 60%".
+    """
     if not decision.considered:
         return decision.subject
-    costs = (f"{name} ?" if us is None else f"{name} {time_text(us)}" for name, us in decision.considered)
-    return f"{decision.subject}: {', '.join(costs)}"
+    whole = next((us for _, us in decision.considered if us), None)
+
+    def cost(us: float | None) -> str:
+        if us is None or (not timed and whole is None):
+            return "?"
+        return time_text(us) if timed or whole is None else f"{us / whole:.0%}"
+
+    return f"{decision.subject}: {', '.join(f'{name} {cost(us)}' for name, us in decision.considered)}"
 
 
 def group_steps(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
-    """Steps that do the same on data of the same size, in order of first appearance."""
+    """Returns groups of steps that do the same on data of the same size, in order of first appearance."""
     found: dict[object, list[Step]] = {}
     for step in steps:
         key = (step.kind, step.device, step.what, stems(step), step.bytes, step.flops, step.us)
@@ -94,12 +104,13 @@ def group_steps(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
 
 
 def origin_in_short(alike: Sequence[Step]) -> str:
-    """ "layers.0-11.mlp.fc1 (model.py:41)": what in the user's model steps that do the same come from."""
+    """Returns what steps that do the same come from in the user's model, such as "layers.0-11.mlp.fc1
+    (model.py:41)"."""
     return places_in_short([step.origin for step in alike])
 
 
 def places_in_short(texts: Sequence[str]) -> str:
-    """Texts of where steps come from, those that are the same but for numbers said once; '' for none."""
+    """Returns where steps come from, texts that differ only in numbers joined into one; '' for none."""
     found: dict[str, list[str]] = {}
     for text in filter(None, texts):
         found.setdefault(_DIGITS.sub("#", text), []).append(text)
@@ -107,7 +118,7 @@ def places_in_short(texts: Sequence[str]) -> str:
 
 
 def _numbers_merged(texts: Sequence[str]) -> str:
-    """One text for several that are the same but for numbers: "0-11" where they differ."""
+    """Returns one text for several that differ only in numbers, with "0-11" where they differ."""
     columns = zip(*(map(int, _DIGITS.findall(text)) for text in texts), strict=True)
     ranges = iter(
         [f"{min(numbers)}-{max(numbers)}" if len(set(numbers)) > 1 else str(numbers[0]) for numbers in columns]
@@ -116,22 +127,22 @@ def _numbers_merged(texts: Sequence[str]) -> str:
 
 
 def few(names: Sequence[str], most: int) -> tuple[str, ...]:
-    """The names; of more than `most` the first three and how many more."""
+    """Returns all names, or, if there are more than `most`, the first three and how many more."""
     return tuple(names) if len(names) <= most else (*names[:FEW], f"{len(names) - FEW} more")
 
 
 def in_short(step: Step) -> str:
-    """ "add + mul + exp + 2 more": what a step does, in few words."""
+    """Returns what a step does, in few words, such as "add + mul + exp + 2 more"."""
     if step.kind != "kernel":
         return step.what.removeprefix("aten.").removesuffix(".default")
     return " + ".join(few(stems(step), FEW + 1))
 
 
 def stems(step: Step) -> tuple[str, ...]:
-    """The graph's nodes behind a step without their numbers, each once: "add_7", "add_9" and "mul_1" are add, mul."""
+    """Returns the names of the graph's nodes behind a step without their numbers, each once."""
     return without_numbers(step.origins or step.fused)
 
 
 def without_numbers(nodes: Sequence[str]) -> tuple[str, ...]:
-    """ "add_7", "add_9" and "mul_1" are add, mul: names of nodes without their numbers, each once."""
+    """Returns the names of nodes without their numbers, each once: "add_7", "add_9" and "mul_1" give add, mul."""
     return tuple(dict.fromkeys(re.sub(r"(_\d+)+$", "", name) for name in nodes))

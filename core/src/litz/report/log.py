@@ -8,10 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from litz.schedule.implementations import ContractionRecord
-from litz_plugins import Decision, Gate
+from litz_plugins import Decision, Gate, Pass
+from litz_plugins.nouns import Noun
+
+from .changes import Changes
+from .effects import Effects
 
 clock = time.perf_counter
-"""What stages are timed by, in seconds; a benchmark on a busy machine counts processor time instead."""
+"""The clock, in seconds, that times stages; a benchmark on a busy machine counts processor time instead."""
 
 
 @dataclass
@@ -19,7 +23,8 @@ class Log:
     """Filled by the pipeline, read by `make_report`. `seconds` has the wall time of each stage, by name; `running` is
     the stage that the compile is in, or that it failed in; `watch` is told of each that begins. `attachments`: file
     name -> text that a plugin adds. `contractions`: what runs each, in order. `gate` is asked before what the option
-    `veto` can leave out. `unsettled`: why another process may choose otherwise."""
+    `veto` can leave out. `unsettled`: why another process may choose otherwise. `changes`: what passes changed,
+    where somebody wants to know. `effects`: what they changed, counted."""
 
     decisions: list[Decision] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -29,9 +34,11 @@ class Log:
     running: str = "start"
     watch: Callable[[str], None] = lambda stage: None
     gate: Gate = field(default_factory=Gate)
+    changes: Changes = field(default_factory=Changes)
+    effects: Effects = field(default_factory=Effects)
 
     def branch(self) -> Log:
-        """A log of its own that begins with what is in this one."""
+        """Returns a log of its own that begins with the content of this log."""
         gate = replace(
             self.gate,
             taken=dict(self.gate.taken),
@@ -47,18 +54,29 @@ class Log:
             self.running,
             self.watch,
             gate,
+            self.changes.branch(),
+            self.effects.branch(),
         )
 
+    def pass_ran(self, pass_: Pass, before: Noun, after: Noun, seconds: float) -> None:
+        """A pass has run, and made `after` of `before`."""
+        self.changes.watch(pass_, before, after, seconds)
+        self.effects.watch(pass_, before, after)
+
     def note(self, decision: Decision) -> None:
+        """Appends a decision."""
         self.decisions.append(decision)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Add the time that the `with` takes to the stage's."""
+        """Adds the time that the `with` takes to the stage's."""
         self.running = name
         self.watch(name)
         start = clock()
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + clock() - start
+            aside = self.changes.take_spent()
+            self.seconds[name] = self.seconds.get(name, 0.0) + clock() - start - aside
+            if aside:
+                self.seconds["report"] = self.seconds.get("report", 0.0) + aside

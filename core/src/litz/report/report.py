@@ -20,18 +20,22 @@ from litz.ir import Collective, KernelCall, Loop, Program, Template, Wait
 from litz.ir.communication import flights
 from litz.ir.dtypes import short
 from litz.ir.operation import storage_roots
+from litz.origin import Frame
 from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Decision, Estimate, Gate, Target, Weighed
 
+from .changes import Change
 from .communication import rows_of
+from .ledger import Row
 from .step import Step, origin_fields
 from .streams import Realised, Timeline, simulate
 
 JSON_VERSION = 1
 UNTIMED = (
-    "No times, as this CPU was never measured: `python -m litz.cost.calibrate --out FILE`, then LITZ_CALIBRATION=FILE."
+    "No times, as this CPU was never measured: `python -m litz.cost.calibrate --out FILE`, then LITZ_CALIBRATION=FILE. "
+    "Until then decisions compare assumed figures, which are shown as shares."
 )
-"""What to do about a report without times."""
+"""The advice for a report without times."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,9 @@ class CompileReport:
     times of collectives by step, where someone profiled a run. taken, left_out: keys of the decisions that the option
     `veto` can leave out, and of those that it did. weighed: by key, the decisions that have estimates, with what each
     way was expected to take. graph_cache: "hit KEY", "miss KEY", "not cacheable because ..." or "off"; key: of the
-    graph cache. plan, program: the nouns; None in the report of a graph from the graph cache.
+    graph cache. frame: the code that dynamo traced. changes: what each pass changed, where the report is written to
+    files. ledger: what plugins and passes took, changed and gained. memory_held: bytes during each step, with inputs
+    that die here. plan, program: the nouns; None in the report of a graph from the graph cache.
     """
 
     name: str
@@ -76,49 +82,60 @@ class CompileReport:
     left_out: tuple[str, ...] = ()
     weighed: Mapping[str, Weighed] = field(default_factory=dict)
     graph_cache: str = ""
+    frame: Frame = field(default_factory=Frame)
+    changes: tuple[Change, ...] = ()
+    ledger: tuple[Row, ...] = ()
+    memory_held: tuple[int, ...] = ()
     key: Any = None
     plan: ExecutionPlan | None = None
     program: Program | None = None
 
     @property
     def estimates(self) -> Mapping[str, Estimate]:
-        """The estimate of each step that has one, by name."""
+        """Returns the estimate of each step that has one, by the step's name."""
         return {step.name: step.estimate for step in self.steps if step.estimate is not None}
 
     @property
     def total_us(self) -> float:
-        """Sum of the steps' estimates."""
+        """Returns the sum of the steps' estimates, in µs."""
         return sum((step.us for step in self.steps), 0.0)
 
     def cost(self, step: Step) -> float:
-        """What a step costs: microseconds; bytes in a report without times."""
+        """Returns what a step costs: microseconds, or bytes in a report without times."""
         return step.us if self.timed else step.bytes
 
     @property
     def timed(self) -> bool:
-        """Whether there is any estimate above 0: there is none for a CPU that was never measured."""
+        """Is any estimate above 0? A CPU that was never measured has none."""
         return self.total_us > 0
 
     @property
     def total_bytes(self) -> float:
-        """Sum of what the steps read and write."""
+        """Returns the bytes that all steps read and write."""
         return sum((step.bytes for step in self.steps), 0.0)
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The steps on two streams, one after the other."""
+        """Returns the steps on two streams, one after the other on each."""
         return simulate(self.steps)
 
     @property
     def compile_seconds(self) -> float:
+        """Returns the wall time of all stages, in seconds."""
         return sum(self.stage_seconds.values())
 
     @property
     def communicates(self) -> bool:
+        """Has the graph collectives?"""
         return any(step.kind == "collective" for step in self.steps)
 
+    @property
+    def shows_communication(self) -> bool:
+        """Whether there are collectives with times, estimated or measured."""
+        return self.communicates and (self.timed or bool(self.realised))
+
     def to_json(self) -> dict[str, Any]:
-        """Everything but the nouns, as JSON-able values. "format" and "version" say how to read it."""
+        """Returns everything but the nouns, as JSON has it. "format" and "version" say how to read the result."""
         return {
             "format": "litz-report",
             "version": JSON_VERSION,
@@ -133,7 +150,11 @@ class CompileReport:
                 "peak_bytes": self.memory_peak_bytes,
                 "total_bytes": self.memory_total_bytes,
                 "reused": self.memory_reused,
+                "held_bytes": list(self.memory_held),
             },
+            "frame": asdict(self.frame),
+            "changes": [asdict(change) for change in self.changes],
+            "ledger": [asdict(row) for row in self.ledger],
             "steps": [asdict(step) for step in self.steps],
             "communication": self._communication(),
             "contractions": [asdict(record) for record in self.contractions],
@@ -199,6 +220,7 @@ def make_report(
         memory_peak_bytes=memory.peak_bytes,
         memory_total_bytes=memory.total_bytes,
         memory_reused=len(memory.reuse),
+        memory_held=memory.held,
         stage_seconds=dict(stage_seconds or {}),
         wrapper_path=None if compiled is None else Path(compiled.path),
         wrapper_source="" if compiled is None else compiled.text,
@@ -245,7 +267,8 @@ def _kind(step: Any) -> str:
 
 
 def _ranges(loop: Loop, program: Program) -> str:
-    """ "[128, 64 | 1024] f32": output ranges, reduction ranges and what is stored first."""
+    """Returns a loop's output ranges, reduction ranges and the dtype that it stores first, such as "[128, 64 | 1024]
+    f32"."""
     text = ", ".join(str(r.size) for r in loop.ranges)
     if loop.reduction_ranges:
         text += " | " + ", ".join(str(r.size) for r in loop.reduction_ranges)
@@ -254,7 +277,7 @@ def _ranges(loop: Loop, program: Program) -> str:
 
 
 def _device_text(steps: Sequence[Any], targets: Mapping[Any, Target]) -> str:
-    """The first device that is not the CPU, and what it was taken for."""
+    """Returns the first device that is not the CPU, and the target that stands for it."""
     devices = [step.device for step in steps]
     target = targets.get(next((device for device in devices if device.type != "cpu"), devices[0] if devices else None))
     if target is None:

@@ -24,6 +24,7 @@ DOES = {
     "plan": "memory, names, times",
     "generate": "text of kernels and wrapper",
     "build": "compilers run, or the cache is read",
+    "report": "what each pass changed is put down",
 }
 """What happens in each stage, in order."""
 
@@ -35,12 +36,13 @@ class Stage:
     name: str
     seconds: float
     own: bool
-    """Is it litz's?"""
+    """Is the stage litz's?"""
 
 
 def stages_of(reports: Sequence[CompileReport], torch: TorchSeconds | None) -> list[Stage]:
-    """The stages that the reports' graphs went through, torch's first. Within the backend's time, what is not in a
-    stage of litz is AOTAutograd's (with the imports of both). torch: over the same compiles; None leaves its out."""
+    """Returns the stages that the reports' graphs went through, torch's first. Within the backend's time, what is not
+    in a stage of litz is AOTAutograd's (with the imports of both). torch: over the same compiles; None leaves its
+    out."""
     own: dict[str, float] = dict.fromkeys(DOES, 0.0)
     for report in reports:
         for name, seconds in report.stage_seconds.items():
@@ -53,7 +55,8 @@ def stages_of(reports: Sequence[CompileReport], torch: TorchSeconds | None) -> l
 
 
 def render_stages(reports: Sequence[CompileReport], torch: TorchSeconds | None, console: Console) -> None:
-    """The table: a row for each stage with its seconds and share, then litz's stages and everything together."""
+    """Returns a table with a row for each stage, its seconds and its share, then litz's stages and everything
+    together."""
     stages = stages_of(reports, torch)
     total, own = sum(s.seconds for s in stages), sum(s.seconds for s in stages if s.own)
     table = Table(box=None, pad_edge=False, header_style="bold")

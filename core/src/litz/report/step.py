@@ -40,28 +40,30 @@ class Step:
 
     @property
     def us(self) -> float:
-        """Estimated time; 0 where nobody has an estimate."""
+        """Returns the estimated time in µs; 0 without an estimate."""
         return self.estimate.us if self.estimate is not None else 0.0
 
     @property
     def why(self) -> str:
-        """The reason of the estimate; '' where there is none."""
+        """Returns the reason of the estimate; '' without an estimate."""
         return self.estimate.why if self.estimate is not None else ""
 
     @property
     def bytes(self) -> float:
+        """Returns the bytes read and written."""
         return self.bytes_read + self.bytes_written
 
     @property
     def title(self) -> str:
-        """What it does, in a line: the graph's nodes that a kernel was made of, or the op that is called."""
+        """Returns what the step does, in one line: the graph's nodes that a kernel was made of, or the op that is
+        called."""
         if self.kind != "kernel":
             return self.what
         return " + ".join(self.origins or self.fused) or self.what
 
 
 def origin_fields(origins: Sequence[Origin]) -> dict[str, Any]:
-    """A step's `modules`, `places` and `origin`, for what it comes from."""
+    """Returns a step's `modules`, `places` and `origin`, for the nodes that it comes from."""
     modules = tuple(dict.fromkeys(origin.module for origin in origins if origin.module))
     places = tuple(dict.fromkeys(f"{origin.file}:{origin.line}" for origin in origins if origin.file))
     return {"modules": modules, "places": places, "origin": origin_text(origins)}

@@ -21,10 +21,11 @@ _PLAIN = ("kind", "device", "loops_before", "kernels_after", "memory_peak_bytes"
 
 
 def to_data(report: CompileReport) -> dict[str, Any]:
-    """What `from_data` needs."""
+    """Returns a report as the data that `from_data` reads."""
     data = {
         **{name: getattr(report, name) for name in _PLAIN},
         "externs": dict(report.externs),
+        "memory_held": list(report.memory_held),
         "steps": [asdict(replace(step, **NOWHERE)) for step in report.steps],
         "decisions": [asdict(decision) for decision in report.decisions],
         "contractions": [asdict(record) for record in report.contractions],
@@ -47,6 +48,7 @@ def from_data(
         name=name,
         **{field: data[field] for field in _PLAIN},
         externs=Counter(data["externs"]),
+        memory_held=tuple(data["memory_held"]),
         steps=tuple(replace(step, **origin_fields((origins or {}).get(step.name, ()))) for step in steps),
         decisions=tuple(map(_decision, data["decisions"])),
         contractions=tuple(map(_contraction, data["contractions"])),

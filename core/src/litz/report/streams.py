@@ -27,6 +27,7 @@ class Span:
 
     @property
     def end(self) -> float:
+        """Returns the time at which the step ends, in µs."""
         return self.start + self.us
 
 
@@ -51,20 +52,21 @@ class Timeline:
 
     @property
     def exposed_us(self) -> float:
-        """How long communication held up the compute stream, in all."""
+        """Returns how long communication held up the compute stream, in µs."""
         return sum(self.exposed.values())
 
     @property
     def communication_us(self) -> float:
+        """Returns the time of all collectives, in µs."""
         return sum(span.us for span in self.spans if span.stream == COMMUNICATION)
 
     def on(self, stream: str) -> Iterator[Span]:
-        """The spans of one stream that take time."""
+        """Returns the spans of one stream that take time."""
         return (span for span in self.spans if span.stream == stream and span.us > 0)
 
 
 def simulate(steps: Sequence[Step]) -> Timeline:
-    """The timeline of steps with the times that they are estimated to take; one without an estimate takes none."""
+    """Returns the timeline of steps with their estimated times; a step without an estimate takes no time."""
     now = link_free = 0.0
     spans: list[Span] = []
     running: dict[str, Span] = {}

@@ -11,21 +11,28 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from litz.origin import break_in_words
 from litz.units import count_text, size_text, time_text
 
+from . import ledger
 from .communication import MEASURED, rows_of, summary
 from .contractions import MANY_WAYS, Contractions, group_contractions
 from .groups import FEW, Group, considered_text, few, group_decisions, group_steps, in_short, origin_in_short
 from .report import CompileReport
 from .step import Step
 
+NAME = 28
+"""Letters of a name that fit into a column beside a reason."""
+WORD = 43
+"""Letters of what a step does that are not broken: those of the longest op's name."""
 MANY = 25
 """Rows shown unless all are asked for: the first of a long schedule say little about the rest, so the costliest are."""
 
 
 def render_summary(reports: Sequence[CompileReport], console: Console) -> None:
-    """A line per report."""
+    """Prints a line per report."""
     table = _table("graph", ("loops", "kernels", "calls", "est.", "traffic", "peak memory", "compile"))
+    table.columns[0].no_wrap = True  # a graph's name is there to be copied
     for report in reports:
         table.add_row(
             Text(report.name),
@@ -49,12 +56,19 @@ def render(report: CompileReport, console: Console, verbose: bool = False) -> No
     """
     console.rule(Text(report.name, style="bold"), align="left")
     console.print(_headline(report), highlight=False)
+    for word, text in (
+        ("traced again, as", report.frame.recompiled),
+        ("ends in a graph break", break_in_words(report.frame.broke)),
+    ):
+        if text:
+            console.print(Text.assemble((f"{word}: ", "bold"), text), highlight=False)
     if report.steps:
         console.print()
         _print_steps(report, console, verbose)
     render_communication(report, console, verbose)
     _print_contractions(report, console, verbose)
     _print_decisions(report, console, verbose)
+    _print_ledger(report, console, verbose)
     for name, text in report.attachments.items():
         if name.endswith(".txt"):
             console.print(f"\n[bold]{escape(name.removesuffix('.txt'))}[/]")
@@ -99,7 +113,7 @@ def _print_steps(report: CompileReport, console: Console, verbose: bool) -> None
 
 
 def _first(rows: Sequence[Any], cost: Callable[[Any], float]) -> Sequence[Any]:
-    """The `MANY` rows that cost most, in their order."""
+    """Returns the `MANY` rows that cost most, in their order."""
     costliest = sorted(rows, key=cost, reverse=True)[:MANY]
     return [row for row in rows if row in costliest]
 
@@ -110,28 +124,31 @@ def _step_table(groups: Sequence[Sequence[Step]], report: CompileReport, verbose
     if several:
         table.add_column("times", justify="right", no_wrap=True)
     table.add_column("step", overflow="fold", no_wrap=not verbose)
-    table.add_column("does", overflow="fold", ratio=1)
+    longest = max((len(word) for alike in groups for word in _does(alike[0], verbose).split()), default=0)
+    below = report.timed and longest > NAME  # a long name is not broken: the reason then stands below it
+    table.add_column("does", overflow="fold", ratio=1, min_width=min(WORD, longest))
     if report.timed:
         table.add_column("µs each" if several else "est. µs", justify="right", no_wrap=True)
     table.add_column("bytes each" if several else "bytes", justify="right", no_wrap=True)
-    if report.timed:
+    if report.timed and not below:
         table.add_column("because", overflow="fold", max_width=None if verbose else 13)
     for alike in groups:
         step = alike[0]
         cells: list[str | Text] = [str(len(alike))] if several else []
-        origin = origin_in_short(alike)
-        cells += [step.name, Text.assemble(_does(step, verbose), (f"\n{origin}" if origin else "", "dim"))]
+        about = [origin_in_short(alike), _because(step, verbose) if below else ""]
+        dim = "".join(f"\n{text}" for text in about if text)
+        cells += [step.name, Text.assemble(_does(step, verbose), (dim, "dim"))]
         if report.timed:
             cells.append("?" if step.estimate is None else f"{step.us:.1f}")
         cells.append(size_text(step.bytes) if step.bytes else "")
-        if report.timed:
+        if report.timed and not below:
             cells.append(_because(step, verbose))
         table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
     return table
 
 
 def _because(step: Step, verbose: bool) -> str:
-    """The estimate's reason; the figures behind its first words are for those who ask."""
+    """Returns the estimate's reason; only verbose reports show the figures behind its first words."""
     return step.why if verbose else step.why.partition(":")[0].partition(" (")[0]
 
 
@@ -148,7 +165,7 @@ def _does(step: Step, verbose: bool) -> str:
 
 def render_communication(report: CompileReport, console: Console, verbose: bool) -> None:
     """A row per collective: what it takes and how much of that nothing hides; estimated and, if profiled, measured."""
-    if not report.communicates or not report.timed:
+    if not report.shows_communication:
         return
     console.print(f"\n[bold]communication[/] {escape(summary(report))}", highlight=False)
     rows = rows_of(report)
@@ -162,7 +179,7 @@ def render_communication(report: CompileReport, console: Console, verbose: bool)
 
 
 def _op(step: Step) -> str:
-    """ "all_reduce_ 1.5 MiB": the op and its message, the larger of what goes in and comes out."""
+    """Returns a collective's op and message size, the larger of input and output, such as "all_reduce_ 1.5 MiB"."""
     name = step.what.removeprefix("_c10d_functional.").removesuffix(".default")
     return f"{name} {size_text(max(step.bytes_read, step.bytes_written))}"
 
@@ -171,7 +188,8 @@ def _op(step: Step) -> str:
 
 
 def _print_contractions(report: CompileReport, console: Console, verbose: bool) -> None:
-    """A table for each contraction, equal ones once: what is fused into it, what runs, and why nothing else does."""
+    """Prints a table for each contraction, equal ones once: what is fused into its kernel, what runs, and why nothing
+    else does."""
     groups = group_contractions(report.contractions)
     if not groups:
         return
@@ -189,22 +207,27 @@ def _print_contractions(report: CompileReport, console: Console, verbose: bool) 
 
 
 def _contraction_table(group: Contractions, most: int | None) -> Table:
+    shown = group.rejected(most)
+    ways = (group.first.chosen, *shown)
+    # A long name is not broken: the reason then stands below it.
+    below = max(len(word) for way in ways for word in way.name.split()) > NAME
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("implementation", overflow="fold", ratio=4)
     timed = any(way.us for way in group.first.implementations)
     table.add_column("est. µs" if timed else "", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    table.add_column("because", overflow="fold", ratio=5)
-    shown = group.rejected(most)
-    for way in (group.first.chosen, *shown):
-        runs = way is group.first.chosen
+    if not below:
+        table.add_column("because", overflow="fold", ratio=5)
+    for way in ways:
         us = f"{way.us:.1f}" if way.us else ""  # 0 of a CPU that nobody measured
-        table.add_row(
-            Text(way.name), us, Text("runs" if runs else "no", style="bold" if runs else "dim"), Text(way.verdict)
-        )
+        runs = Text("runs", style="bold") if way is group.first.chosen else Text("no", style="dim")
+        if below:
+            table.add_row(Text.assemble(way.name, (f"\n{way.verdict}" if way.verdict else "", "dim")), us, runs)
+        else:
+            table.add_row(Text(way.name), us, runs, Text(way.verdict))
     left = len(group.first.rejected) - len(shown)
     if left:
-        table.add_row(Text(f"{left} more", style="dim"), "", "", "")
+        table.add_row(Text(f"{left} more", style="dim"))
     return table
 
 
@@ -212,7 +235,7 @@ def _contraction_table(group: Contractions, most: int | None) -> Table:
 
 
 def _print_decisions(report: CompileReport, console: Console, verbose: bool) -> None:
-    """Decisions, those that say the same together: how often, on what, and why."""
+    """Prints decisions, those that say the same together: how often, on what, and why."""
     if not report.decisions:
         return
     console.print("\n[bold]decisions[/]")
@@ -222,17 +245,33 @@ def _print_decisions(report: CompileReport, console: Console, verbose: bool) -> 
         by = f" [dim]({escape(group.plugin)})[/]" if group.plugin != "core" else ""
         heading = f"[bold]{escape(group.chosen)}[/]{times}: {escape(group.reason)}{by}"
         console.print(Padding(heading, (0, 0, 0, 2)), highlight=False)
-        for line in _subjects(group, verbose):
+        for line in _subjects(group, verbose, report.timed):
             console.print(Padding(Text(line, style="dim", overflow="fold"), (0, 0, 0, 4)))
     if len(groups) > MANY and not verbose:
         console.print(f"  [dim]{len(groups) - MANY} more kinds of decisions[/]")
 
 
-def _subjects(group: Group, verbose: bool) -> list[str]:
+def _subjects(group: Group, verbose: bool, timed: bool) -> list[str]:
     if verbose and any(decision.considered for decision in group.decisions):
-        return [considered_text(decision) for decision in group.decisions]
+        return [considered_text(decision, timed) for decision in group.decisions]
     subjects = [decision.subject for decision in group.decisions]
     return [", ".join(subjects if verbose else few(subjects, FEW))]
+
+
+def _print_ledger(report: CompileReport, console: Console, verbose: bool) -> None:
+    """What each plugin took, changed and gained; each of its hooks and passes if `verbose`."""
+    if report.ledger:
+        console.print("\n[bold]plugins[/]")
+        console.print(Padding(ledger_table(ledger.shown(report.ledger, verbose)), (0, 0, 0, 2)))
+
+
+def ledger_table(rows: Sequence[ledger.Row]) -> Table:
+    """A row for each plugin, or for each of its hooks and passes."""
+    columns, cells = ledger.table_of(rows)
+    table = _table("plugin", columns)
+    for row, texts in zip(rows, cells, strict=True):
+        table.add_row(Text(ledger.name_of(row)), *map(Text, texts))
+    return table
 
 
 # ------------------------------------------------------------------------------------------------------------- facts

@@ -7,6 +7,7 @@ with their measured times. Of a report without times, a microsecond stands for 1
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .report import CompileReport
@@ -16,14 +17,14 @@ _COMPILE, _RUN = 1, 2
 
 
 def make_trace(report: CompileReport) -> dict[str, Any]:
-    """The trace of one report."""
+    """Returns the Chrome trace of one report."""
     unit = "estimated" if report.timed else "no times: 1 µs stands for 1 kB"
     events: list[dict[str, Any]] = [
         _name("process_name", _RUN, 0, f"{report.name} ({unit})"),
         _name("process_name", _COMPILE, 0, f"compiling {report.name} (measured)"),
     ]
     threads: dict[str, int] = {}
-    for span in report.timeline.spans if report.timed else _by_bytes(report):
+    for span in spans_of(report):
         step, estimate = span.step, span.step.estimate
         track = f"{step.device} communication" if span.stream == COMMUNICATION else step.device
         details = {
@@ -48,9 +49,11 @@ def make_trace(report: CompileReport) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
-def _by_bytes(report: CompileReport) -> list[Span]:
-    """Spans of a report without times, one after the other."""
-    spans, now = [], 0.0
+def spans_of(report: CompileReport) -> Sequence[Span]:
+    """The steps on their streams; of a report without times one after the other, 1 µs for 1 kB."""
+    if report.timed:
+        return report.timeline.spans
+    spans, now = list[Span](), 0.0
     for step in report.steps:
         stream = COMMUNICATION if step.kind == "collective" else COMPUTE
         spans.append(Span(step, stream, now, step.bytes / 1e3))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import threading
+import time
 from pathlib import Path
 
-from .html import render_html
+from .page import render_html, render_index, summary_of
+from .page.index import SUMMARY, read_summaries
 from .report import UNTIMED, CompileReport
 from .trace import make_trace
 
@@ -29,8 +33,8 @@ def _runs_alone(text: str) -> str:
 
 def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
     """Write report.html, report.txt, report.json, trace.json (chrome://tracing, ui.perfetto.dev), the schedule, the
-    generated source and what plugins attach. Returns the folder: `directory`/NAME, or NAME-2, NAME-3, ... where that
-    exists.
+    generated source and what plugins attach; and index.html in `directory`, over all reports there. Returns the
+    folder: `directory`/NAME, or NAME-2, NAME-3, ... where that exists.
 
     OSError if the folder cannot be written.
     """
@@ -53,16 +57,25 @@ def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
         _write(folder / kernel_place(name, path.suffix if path else ".txt"), source)
         if path is not None and path.with_suffix(".json").is_file():  # of the option benchmark_kernels
             _write(folder / "kernels" / f"{name}.json", path.with_suffix(".json").read_text(encoding="utf-8"))
+    _write(folder / SUMMARY, json.dumps(summary_of(report, os.getpid(), time.time())) + "\n")
+    write_index(folder.parent)
     return folder
 
 
+def write_index(directory: Path) -> None:
+    """Write index.html, over all reports in a folder. It is put in place whole, as other processes write it too."""
+    new = directory / f".index-{os.getpid()}-{threading.get_ident()}.html"
+    _write(new, render_index(read_summaries(directory)))
+    new.replace(directory / "index.html")
+
+
 def kernel_place(name: str, suffix: str) -> str:
-    """Where in a report's folder a kernel's source is."""
+    """Returns the path of a kernel's source in a report's folder."""
     return f"kernels/{name}{suffix}"
 
 
 def report_text(report: CompileReport, verbose: bool = False) -> str:
-    """The text report without colours."""
+    """Returns the text report without colours."""
     from rich.console import Console  # a tenth of a second that most compiles need not pay
 
     from .text import render

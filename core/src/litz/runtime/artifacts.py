@@ -19,7 +19,7 @@ TYPE = "litz"
 KINDS = frozenset({"cpp", "triton", "native", "graph"})
 """Kinds of entries that follow from their keys. What was measured is each machine's own."""
 MOST_BYTES = 1 << 28
-"""Of an entry as text."""
+"""The most bytes of an entry as text."""
 
 
 def record(kind: str, key: str, folder: Path) -> None:

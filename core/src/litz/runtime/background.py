@@ -50,6 +50,7 @@ class Replaceable:
         self._lock = threading.Lock()
 
     def __call__(self, args: list[Any]) -> tuple[Any, ...]:
+        """Runs the present entry on the inputs; the first call starts the search for a better one."""
         outputs = self.entry(args)
         if self._job is not None:
             self._start()

@@ -82,7 +82,7 @@ class Cache:
         self.hits = self.misses = 0
 
     def counted(self) -> Cache:
-        """The same cache, counted anew: for one who wants to know what was found for him alone."""
+        """Returns the same cache with counts of its own, for a caller who wants only its own hits and misses."""
         own = copy.copy(self)
         own.hits = own.misses = 0
         return own

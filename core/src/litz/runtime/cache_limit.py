@@ -22,11 +22,11 @@ from filelock import FileLock, Timeout
 from . import manifest
 
 SIZES = ".sizes"
-"""The file of lines, each a number of bytes."""
+"""The file whose lines each have a number of bytes."""
 MOST_LINES = 4096
 """More are put together into one."""
 FREE = 0.1
-"""The part of the limit that is free once room was made."""
+"""The share of the limit that is free after entries were deleted."""
 MEASURED = frozenset({"autotune", "autotune-decisions", "autotune-partial", "compiler"})
 """Kinds of entries that take little room and long to make."""
 
@@ -47,7 +47,7 @@ class Limit:
                 make_room(self.root, self.bytes, keep=folder)
 
     def _add(self, count: int) -> int:
-        """What the cache holds by now, about."""
+        """Adds `count` to the bytes that the cache holds and returns their sum, which is approximate."""
         path = self.root / SIZES
         if not path.exists():
             return _rewrite(path, sum(entry.bytes for entry in entries(self.root)))
@@ -68,7 +68,8 @@ class Entry:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Who goes first."""
+        """Returns the key that sorts entries to delete: the least recently used first, and after all others those that
+        take long to make."""
         return self.folder.parent.name in MEASURED, self.used
 
 
@@ -103,7 +104,7 @@ def use(folder: Path) -> None:
 
 
 def bytes_of(folder: Path) -> int:
-    """Of all files in a folder."""
+    """Returns the bytes of all files in a folder."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
 
 

@@ -74,7 +74,7 @@ class CompiledGraph:
                     return
 
     def inside(self, around: Callable[[Entry], Entry]) -> CompiledGraph:
-        """The graph with something around what it runs."""
+        """Returns the graph with a function wrapped around its entry."""
         return replace(self, entry=around(self.entry), ranged=self.ranged and around(self.ranged))
 
     def __str__(self) -> str:
@@ -88,6 +88,7 @@ class Lazily:
         self._make, self._entry = make, None  # type: tuple[Callable[[], Entry], Entry | None]
 
     def __call__(self, args: list[Any]) -> tuple[Any, ...]:
+        """Runs the entry on the inputs; the first call makes it."""
         if self._entry is None:
             with profiler.record_function(PREPARED):
                 self._entry = self._make()

@@ -59,7 +59,8 @@ def openmp_library() -> Path | None:
 
 @functools.lru_cache
 def vector_math() -> bool:
-    """Has the C library SIMD variants of all the functions that the prelude declares as VECTOR? (glibc 2.35, x86-64)"""
+    """Has the C library SIMD variants of all functions that the prelude declares as VECTOR? glibc has them from 2.35
+    on, on x86-64."""
     if platform.machine() not in ("x86_64", "AMD64") or not sys.platform.startswith("linux"):
         return False
     try:

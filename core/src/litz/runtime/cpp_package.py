@@ -17,10 +17,12 @@ from .package import AGAIN
 
 
 def here() -> Target:
+    """Returns this machine's CPU."""
     return target_of("cpu")
 
 
 def made_for(target: Target) -> str:
+    """Returns the instruction set as text: machines with equal texts can run the same library."""
     return f"instruction set {hashlib.sha256(cpp_build.cpu_flags().encode()).hexdigest()[:16]}"
 
 
@@ -33,6 +35,8 @@ def pack(source: KernelSource, context: CodegenContext, folder: Path, common: Pa
 
 
 def unpack(source: KernelSource, files: Mapping[str, Path], data: Mapping[str, Any]) -> Callable[..., Any]:
+    """Loads a kernel's library and returns the function that launches it. Errors: PackageError for a library that
+    cannot be loaded."""
     path = files[data["library"]]
     try:
         library = ctypes.CDLL(str(path))

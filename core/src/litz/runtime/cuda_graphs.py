@@ -27,7 +27,8 @@ MOST_RECORDINGS = 16
 
 
 _with_recordings: weakref.WeakSet[_Replayer] = weakref.WeakSet()
-"""Those of the process: dynamo's reset has no handle on a graph, and NCCL's communicators belong to the process."""
+"""All replayers of the process that have recordings: dynamo's reset has no handle on a graph, and NCCL's communicators
+belong to the process."""
 
 
 def recordings() -> int:
@@ -50,7 +51,7 @@ class _Recording:
 
 
 def why_not(facts: Mapping[str, Any]) -> str | None:
-    """The reason that a schedule cannot be recorded, None if it can."""
+    """Returns the reason that a schedule cannot be recorded, None if it can."""
     if not facts["recordable"]:
         return "it uses memory that is not on a CUDA device"
     if facts["unbacked"]:
@@ -93,7 +94,7 @@ class _Replayer:
         return self._replay(recording, args)
 
     def release(self) -> None:
-        """As before the first call. The device ends a recording that is running."""
+        """Drops all recordings, as before the first call. The device first ends a recording that is running."""
         self.recordings.clear()
         self.seen.clear()
 
@@ -117,7 +118,7 @@ class _Replayer:
         return _Recording(graph, inputs, outputs)
 
     def _moves(self, position: int, value: Any) -> bool:
-        """Whether a recording reads an input from memory of its own."""
+        """Does a recording read an input from memory of its own?"""
         return isinstance(value, torch.Tensor) and position not in self.static
 
     def _replay(self, recording: _Recording, args: list[Any]) -> tuple[Any, ...]:
@@ -148,7 +149,8 @@ def _same_part(output: torch.Tensor, own: torch.Tensor, given: torch.Tensor) -> 
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    """With the same strides, and conjugate or negative by a bit where the tensor is: the graph was traced for that."""
+    """Returns a copy with the same strides, and with the conjugate and negative bits of the tensor: the graph was
+    traced for these."""
     fresh = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
     fresh = fresh.conj() if tensor.is_conj() else fresh
     return (fresh._neg_view() if tensor.is_neg() else fresh).copy_(tensor)

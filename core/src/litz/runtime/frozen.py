@@ -33,5 +33,6 @@ def refusing(entry: Entry, graph: str, frozen: Sequence[tuple[int, str, torch.Te
 
 
 def _version(tensor: torch.Tensor) -> int:
-    """torch's count of in-place writes; -1 for a tensor made in inference mode, which has none."""
+    """Returns torch's count of in-place writes to a tensor; -1 for a tensor made in inference mode, which has no
+    count."""
     return -1 if tensor.is_inference() else tensor._version

@@ -37,8 +37,8 @@ class GraphCode:
         key: str = "",
         said: Said | None = None,
     ) -> CompiledGraph:
-        """One graph of this code. output_strides: as CompiledGraph has them. key: of the graph cache, or ''. said: of
-        its steps, if anything."""
+        """Returns one graph that runs this code. output_strides: as CompiledGraph has them. key: of the graph cache, or
+        ''. said: the words for its steps, if any."""
         said = said or Said(self.entry.wrapper)
         replay, overwritten = self.entry.replay, self.entry.overwritten
         graph = CompiledGraph(

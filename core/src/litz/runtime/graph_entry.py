@@ -18,7 +18,7 @@ import torch
 from litz.errors import PackageError, StaleEntryError
 from litz_plugins import KernelSource
 
-from .stored import imported, path_of, read_tensors, write_tensors
+from .stored import function_at, place_of, read_tensors, write_tensors
 
 FORMAT = 2
 """Part of every key: to be raised when what an entry holds, or how it is read, changes."""
@@ -65,12 +65,12 @@ class GraphEntry:
     named: Mapping[str, Any] = field(default_factory=dict)
 
     def file_of(self, kernel: str) -> str:
-        """The name of the file that a kernel's text lies in."""
+        """Returns the name of the file with a kernel's text."""
         source = self.kernels[kernel].source
         return f"{kernel}.{source.suffix or source.language}"
 
     def texts(self) -> dict[str, str]:
-        """The files that a reader looks at, by name."""
+        """Returns the files that a reader looks at, by name."""
         return {WRAPPER: self.wrapper, **{self.file_of(name): k.source.text for name, k in self.kernels.items()}}
 
 
@@ -85,7 +85,7 @@ def write_entry(entry: GraphEntry, folder: Path) -> None:
             raise NotCacheable(f"the constant {name} lies in memory with gaps or overlaps")
     data = {
         "tensors": places,
-        "functions": {name: path_of(value) for name, value in entry.objects.items() if name not in tensors},
+        "functions": {name: place_of(value) for name, value in entry.objects.items() if name not in tensors},
         "kernels": {name: _kernel_data(kernel) for name, kernel in entry.kernels.items()},
         "replay": None if entry.replay is None else _replay_data(entry.replay),
         "overwritten": entry.overwritten,
@@ -101,7 +101,10 @@ def read_entry(folder: Path) -> GraphEntry:
     """The entry in a folder that the cache vouches for. Errors: OSError, ValueError, LookupError, ImportError,
     AttributeError, TypeError for what is not as `write_entry` writes it, or names what is not here."""
     data = json.loads((folder / ENTRY).read_text())
-    functions = {name: imported(path) for name, path in data["functions"].items()}
+    try:
+        functions = {name: function_at(place) for name, place in data["functions"].items()}
+    except PackageError as error:
+        raise ImportError(error.problem) from error
     strides = data["output_strides"]
     bare = {name: _read_kernel(name, kernel) for name, kernel in data["kernels"].items()}
     entry = GraphEntry(
@@ -128,7 +131,7 @@ def check_storable(entry: GraphEntry) -> None:
             total += _stored_bytes(name, value)
         else:
             try:
-                path_of(value)
+                place_of(value)
             except PackageError as error:
                 raise NotCacheable(f"it calls {name}, which no other process can import") from error
     if total > LARGEST_OBJECTS:
@@ -168,7 +171,7 @@ def _stored_bytes(name: str, tensor: torch.Tensor) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """With lists for tuples, as JSON has them."""
+    """Returns the value with lists for tuples, as JSON has them."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

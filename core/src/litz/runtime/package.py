@@ -25,7 +25,7 @@ from litz_plugins import KernelSource, Target
 from . import manifest
 from .compiled_graph import Entry, load_wrapper
 from .pool import shared_pool
-from .stored import imported, path_of, read_tensors, write_tensors
+from .stored import function_at, place_of, read_tensors, write_tensors
 from .wrapper_support import resolved, support
 
 FORMAT, VERSION = "litz-package", 2
@@ -33,7 +33,7 @@ MANIFEST, WRAPPER, WEIGHTS, COMMON = "package.json", "wrapper.py", "weights.bin"
 LARGEST_MANIFEST = 1 << 26
 """Bytes: it has a line for each weight and size."""
 AGAIN = "write it anew here, with litz.aot_compile"
-"""What to do about a package that cannot be used."""
+"""The advice for a package that cannot be used."""
 
 Pack = Callable[[KernelSource, Path, Path], tuple[str, Mapping[str, Any]]]
 """Puts what a kernel's launch needs into a folder, and what all kernels need into another; returns the name of the
@@ -86,7 +86,7 @@ def write_package(contents: Contents, folder: Path, pack: Pack) -> None:
         "packing": contents.packing,
         "device": _facts(contents.target, contents.packing),
         "tensors": write_tensors(tensors, folder / WEIGHTS),
-        "functions": {k: path_of(v) for k, v in contents.objects.items() if not isinstance(v, torch.Tensor)},
+        "functions": {k: place_of(v) for k, v in contents.objects.items() if not isinstance(v, torch.Tensor)},
         "kernels": kernels,
         **contents.facts,
         "sums": manifest.sums(folder),
@@ -102,7 +102,7 @@ def load_package(folder: Path) -> Package:
     try:
         data = json.loads(manifest.plain_file(folder, MANIFEST, LARGEST_MANIFEST))
         if not isinstance(data, dict):
-            raise ValueError(f"it holds {type(data).__name__}, not what a package is")
+            raise ValueError(f"the file holds {type(data).__name__}, where a package has an object")
     except (OSError, ValueError, RecursionError) as cause:
         problem = f"{MANIFEST} cannot be read: {cause}"
         raise PackageError(problem, path=str(folder), todo="name a folder that litz.aot_compile wrote") from cause
@@ -111,6 +111,8 @@ def load_package(folder: Path) -> Package:
         if problem:
             raise PackageError(problem, path=str(folder), todo=todo)
         return Package(folder, data)
+    except PackageError as error:
+        raise PackageError(error.problem, path=str(folder), todo=error.todo or AGAIN) from error
     except (AttributeError, ImportError, LookupError, TypeError, ValueError, RuntimeError, SyntaxError) as cause:
         problem = f"{MANIFEST} is damaged: {type(cause).__name__}: {cause}"
         raise PackageError(problem, path=str(folder), todo=AGAIN) from cause
@@ -164,7 +166,7 @@ class Package:
     def __init__(self, folder: Path, data: Mapping[str, Any]) -> None:
         self.folder, self._data = folder, data
         tensors = read_tensors(data["tensors"], folder / WEIGHTS)
-        functions = {name: imported(path) for name, path in data["functions"].items()}
+        functions = {name: function_at(place) for name, place in data["functions"].items()}
         launchers = {name: self._launcher(name, kernel) for name, kernel in data["kernels"].items()}
         namespace = {**support(shared_pool()), **tensors, **functions, **launchers}
         self.state = {item["name"]: tensors[item["name"]] for item in data["inputs"] if item["kind"] == "state"}
@@ -174,6 +176,8 @@ class Package:
         self._user = [item for item in data["inputs"] if item["kind"] != "state"]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Checks the arguments against those that the package was made for, and returns the function's results.
+        Parameters and inputs that the function changes are changed. Errors: PackageInputError for other arguments."""
         given = self._flat(args, kwargs)
         self._check(given)
         plain = [resolved(value) if isinstance(value, torch.Tensor) else value for value in given]
@@ -197,7 +201,7 @@ class Package:
             kwargs = {name: kwargs[name] for name in known}  # their order does not matter
         flat, spec = pytree.tree_flatten((args, kwargs))
         if spec != self._in_spec:
-            raise PackageInputError(f"the arguments are built as {spec}, it was made for {self._in_spec}")
+            raise PackageInputError(f"the arguments are built as {spec}; the package was made for {self._in_spec}")
         return flat
 
     def _check(self, given: Sequence[Any]) -> None:
@@ -207,17 +211,21 @@ class Package:
             name = wanted["name"]
             if wanted["kind"] == "constant":
                 if value != wanted["value"]:
-                    raise PackageInputError(f"{name} is {value!r}, it was made for {wanted['value']!r}")
+                    raise PackageInputError(f"{name} is {value!r}; the package was made for {wanted['value']!r}")
                 continue
             if not isinstance(value, torch.Tensor):
-                raise PackageInputError(f"{name} is {type(value).__name__}, it was made for a tensor")
+                raise PackageInputError(f"{name} is {type(value).__name__}; the package was made for a tensor")
             if value.layout != torch.strided or value.is_nested:
-                raise PackageInputError(f"{name} is of the layout {value.layout}, it was made for memory with strides")
+                raise PackageInputError(
+                    f"{name} is of the layout {value.layout}; the package was made for memory with strides"
+                )
             if str(value.dtype) != wanted["dtype"] or str(value.device) != wanted["device"]:
                 made = f"{wanted['dtype']} on {wanted['device']}"
-                raise PackageInputError(f"{name} is {value.dtype} on {value.device}, it was made for {made}")
+                raise PackageInputError(f"{name} is {value.dtype} on {value.device}; the package was made for {made}")
             if value.dim() != len(wanted["size"]):
-                raise PackageInputError(f"{name} has {value.dim()} dimensions, it was made for {len(wanted['size'])}")
+                raise PackageInputError(
+                    f"{name} has {value.dim()} dimensions; the package was made for {len(wanted['size'])}"
+                )
             for size, text in zip(value.shape, wanted["size"], strict=True):
                 if isinstance(text, str) and text.isidentifier():
                     sizes.setdefault(text, size)
@@ -226,17 +234,19 @@ class Package:
                 self._check_layout(value, wanted, sizes)
         for text, code in self._guards:
             if not eval(code, {"math": math}, sizes):
-                raise PackageInputError(f"it was made for sizes with {text}; these are {sizes}")
+                raise PackageInputError(f"the package was made for sizes with {text}; these are {sizes}")
 
     def _check_layout(self, value: torch.Tensor, wanted: Mapping[str, Any], sizes: dict[str, int]) -> None:
         size, stride = ([_value(text, sizes) for text in wanted[key]] for key in ("size", "stride"))
         if list(value.shape) != size:
             made = ", ".join(map(str, wanted["size"]))
-            raise PackageInputError(f"{wanted['name']} has the sizes {list(value.shape)}, it was made for [{made}]")
+            raise PackageInputError(
+                f"{wanted['name']} has the sizes {list(value.shape)}; the package was made for [{made}]"
+            )
         strides = zip(value.shape, value.stride(), stride, strict=True)
         if value.numel() and any(n > 1 and have != want for n, have, want in strides):
             have = list(value.stride())
-            raise PackageInputError(f"{wanted['name']} has the strides {have}, it was made for {stride}")
+            raise PackageInputError(f"{wanted['name']} has the strides {have}; the package was made for {stride}")
 
     def _launcher(self, name: str, kernel: Mapping[str, Any]) -> Callable[..., Any]:
         arguments = tuple(f"a{n}" for n in range(kernel["arguments"]))

@@ -25,9 +25,9 @@ from .manifest import FILE
 KINDS = frozenset({"cpp", "triton"})
 """Kinds of entries that follow from their key alone; what was measured is each machine's own."""
 MOST_BYTES = 4 << 20
-"""Of an entry as it is sent: a TCPStore takes 8 MiB in a value."""
+"""The most bytes of an entry as it is sent: a TCPStore takes 8 MiB in a value."""
 LARGEST_FILE = 1 << 28
-"""Of a file of an entry, unpacked."""
+"""The most bytes of one file of an entry, unpacked."""
 SECONDS = 60.0
 """How long to wait for another rank's kernel."""
 POLL_S = 0.01
@@ -39,7 +39,7 @@ StoreOf = Callable[[], tuple[Any, int] | None]
 
 
 class Peers:
-    """What the ranks of the job have built."""
+    """The entries that ranks of the job have built, exchanged through the job's store."""
 
     def __init__(self, store_of: StoreOf, seconds: float = SECONDS) -> None:
         self._store_of, self._seconds = store_of, seconds

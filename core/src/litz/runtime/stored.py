@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.metadata
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,13 +17,14 @@ from typing import Any
 import torch
 
 from litz.errors import PackageError
+from litz.plugin_call import Owner, PluginCall, source_digest
 
 ALIGNMENT = 64
 """Bytes at whose multiples a tensor starts in the file."""
 
 
 def write_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, Any]:
-    """The tensors' elements one after the other; returns where each lies."""
+    """Writes the tensors' elements one after the other, and returns the place of each as JSON-able data."""
     found: dict[str, Any] = {}
     with path.open("wb") as file:
         for name, tensor in tensors.items():
@@ -41,8 +43,50 @@ def write_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, 
     return found
 
 
+Place = str | Mapping[str, Any]
+"""Where to import a function from; of a plugin's function with the plugin, its version and a digest of the source."""
+
+
+def place_of(value: Any) -> Place:
+    """Where to import a function from. PackageError for what has no such place."""
+    if not isinstance(value, PluginCall):
+        return path_of(value)
+    owner, path = value.owner, path_of(value.function)
+    known: dict[str, Any] = {"path": path, "plugin": owner.plugin, "dist": owner.dist, "version": owner.version}
+    known["writes"] = list(value.writes)
+    return {**known, "source": source_digest(value.function)}
+
+
+def function_at(place: Place) -> Any:
+    """What lies at a place. PackageError for a function that is missing, or not what it was."""
+    path = place if isinstance(place, str) else place["path"]
+    owner = None if isinstance(place, str) else Owner(place["plugin"], place["dist"], place["version"])
+    whose = f"the function {path}" + (f" of the plugin {owner.plugin!r} ({owner.origin})" if owner else "")
+    try:
+        found = imported(path)
+    except (ImportError, AttributeError) as cause:
+        problem = f"it calls {whose}, which is not here: {type(cause).__name__}: {cause}"
+        raise PackageError(problem, todo=f"install {owner.origin}" if owner and owner.dist else "") from cause
+    if owner is None or isinstance(place, str):
+        return found
+    here = _version_of(owner.dist) if owner.dist else ""
+    if here != owner.version:
+        problem = f"it calls {whose}, and {f'{owner.dist} {here}' if here else 'no such dist'} is here"
+        raise PackageError(problem, todo=f"pip install {owner.dist}=={owner.version}, or write it anew here")
+    if source_digest(found) != place["source"]:
+        raise PackageError(f"it calls {whose}, whose source was edited since", todo="write it anew here")
+    return PluginCall(owner, found, tuple(place.get("writes", ())))
+
+
+def _version_of(dist: str) -> str:
+    try:
+        return importlib.metadata.version(dist)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
 def path_of(value: Any) -> str:
-    """Where to import an object from. PackageError for what has no such place."""
+    """Returns the import path of an object, "module:qualified.name". Errors: PackageError for an object without one."""
     path = f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', '')}"
     with contextlib.suppress(ImportError, AttributeError, ValueError):
         if imported(path) is value:
@@ -51,11 +95,13 @@ def path_of(value: Any) -> str:
 
 
 def imported(path: str) -> Any:
+    """Imports the object at "module:qualified.name". Errors: ImportError, AttributeError."""
     module, _, name = path.partition(":")
     return functools.reduce(getattr, name.split("."), importlib.import_module(module))
 
 
 def read_tensors(places: Mapping[str, Any], path: Path) -> dict[str, torch.Tensor]:
+    """Reads tensors back from a file. places: what `write_tensors` returned."""
     if not places:
         return {}
     data = torch.frombuffer(bytearray(path.read_bytes() or b"\0"), dtype=torch.uint8)

@@ -11,7 +11,7 @@ _guards: Any = torch._C._dynamo.guards
 empty_cpu: Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor] = _guards._empty_strided_cpu
 """`torch.empty_strided` for the CPU without its argument parsing: a quarter of the host time."""
 empty_cuda: Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor] = _guards._empty_strided_cuda
-"""The same for the current CUDA device."""
+"""Allocates an uninitialised tensor on the current CUDA device."""
 view: Callable[[torch.Tensor, tuple[int, ...], tuple[int, ...], int], torch.Tensor] = _guards._reinterpret_tensor
 """view(base, size, stride, offset): a strided part of `base`'s memory, `offset` in elements from base's own first.
 

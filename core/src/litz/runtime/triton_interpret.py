@@ -46,7 +46,7 @@ def _by_torch(function: Function) -> Function:
 _AS_NUMPY = "copysign cos cosh exp exp2 expm1 fmod hypot log log10 log1p log2 nextafter sin sinh tan tanh trunc"
 """Functions that numpy has under the same name."""
 _AS_ARC = "acos acosh asin asinh atan atan2 atanh"
-"""Those that it calls arccos, arccosh and so on."""
+"""The functions that the interpreter's library calls arccos, arccosh and so on."""
 
 libdevice = SimpleNamespace(
     **{name: _lift(getattr(np, name)) for name in _AS_NUMPY.split()},
@@ -69,7 +69,8 @@ def interpret_source(source: KernelSource, tensors: Sequence[torch.Tensor], size
     """
     import triton
 
-    from litz.runtime.triton_build import evaluate_host_text, load_module
+    from litz.runtime.triton_build import evaluate_host_text
+    from litz.runtime.triton_compile import load_module
 
     if not triton.knobs.runtime.interpret:
         raise RuntimeError("set TRITON_INTERPRET=1 in the environment before Triton is imported")

@@ -13,14 +13,17 @@ from litz.target import target_of
 from litz_plugins import CodegenContext, KernelSource, Target
 
 from . import native_launch, triton_build, user_kernels
-from .triton_build import Binary, Variant
+from .triton_build import Binary
+from .triton_compile import Variant
 
 
 def here() -> Target:
+    """Returns this machine's present CUDA device."""
     return target_of("cuda")
 
 
 def made_for(target: Target) -> str:
+    """Returns the compute capability as text, such as "sm_90"."""
     return f"sm_{target.capability}"
 
 
@@ -52,6 +55,7 @@ def packed(source: KernelSource, folder: Path, binary: Callable[[Variant], Binar
 
 
 def unpack(source: KernelSource, files: Mapping[str, Path], data: Mapping[str, Any]) -> Callable[..., Any]:
+    """Returns the function that launches a kernel from its cubins; each is loaded when it is first needed."""
     library = files.get(native_launch.library_name())
     if "user_kernel" in source.settings:
         provide = user_kernels.unpacked(source, data, lambda name: files[name].read_bytes())

@@ -25,7 +25,8 @@ from litz_plugins import CodegenContext, KernelSource
 
 from . import cuda_driver, native_launch
 from .torch_runtime import user_kernel
-from .triton_build import Binary, count_parameters, retried, with_scratch
+from .triton_build import Binary, with_scratch
+from .triton_compile import count_parameters, retried
 
 Special = tuple[str, ...]
 """What a compilation assumes of each argument that is known at run time: "16", "1", "" and, of a number that needs 64
@@ -67,7 +68,7 @@ class _Pointer:
 
 @dataclass(frozen=True)
 class Call:
-    """The settings of a source, read:
+    """The settings of the source of a user's kernel, read from their JSON form.
 
     - `user_kernel`, `constants`: numbers in its tables; `options`: of Triton's compiler; `given`: constants that the
       tables do not have;
@@ -115,7 +116,7 @@ def kind_of(number: int) -> str:
 
 
 def compile_user_kernel(source: KernelSource, config: int, special: Special) -> Built:
-    """By Triton, for its active driver's device. KernelBuildError if it does not compile."""
+    """Compiles a user's kernel by Triton, for its active driver's device. Errors: KernelBuildError."""
     call, settings = Call(source), source.settings
     try:
         kernel, constants = user_kernel(settings["user_kernel"], settings["constants"])

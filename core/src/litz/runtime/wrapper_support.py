@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from litz.errors import ForeignResultError, MissingMemoryError
+from litz.errors import ForeignResultError, LitzError, MissingMemoryError
+from litz.plugin_call import PluginCall
 
 from .pool import Pool
 from .torch_runtime import empty_cpu, empty_cuda, view
@@ -39,13 +40,15 @@ def planned(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]
 
 
 def restrided(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    """As `planned`, for a tensor with memory that has other strides."""
+    """Returns a tensor whose strides differ from the planned ones with the planned strides: a view if possible, else a
+    copy."""
     # The same elements may have others too; a user may compare strides.
     return view(tensor, size, stride, 0) if _lies_as(tensor, size, stride) else _copy_to(tensor, size, stride)
 
 
 def planned_inside(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    """As `planned`, for a tensor that only kernels see: strides along dimensions of size 1 are as they are."""
+    """Returns the tensor with the planned strides, for kernels alone: strides along dimensions of size 1 stay as they
+    are."""
     if tensor._is_zerotensor():
         return tensor.clone()
     if tensor.stride() == stride or _lies_as(tensor, size, stride):
@@ -54,23 +57,35 @@ def planned_inside(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[in
 
 
 def given(
-    tensor: Any, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device, call: str
+    tensor: Any,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+    call: str | PluginCall,
 ) -> torch.Tensor:
-    """As `planned`, for a call that is not torch's own: its fake kernel, which says what it returns, may be wrong.
+    """As `planned`, for a call that is not torch's own: its fake kernel, which says what it returns, may be wrong; of a
+    plugin's function, the plugin's word for it.
 
-    ForeignResultError where it is, since what follows was made for what the fake kernel says.
+    ForeignResultError where it is, or PluginHookError, since what follows was made for what was said.
     """
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         found = type(tensor).__name__ if not isinstance(tensor, torch.Tensor) else f"a tensor of {tensor.layout}"
-        raise ForeignResultError(call, found, f"a tensor of {torch.strided}")
+        raise _unexpected(call, found, f"a tensor of {torch.strided}")
     if tensor.shape != size or tensor.dtype != dtype or tensor.device.type != device.type:
         found, expected = (
             f"{t} {list(n)} on {d}"
             for t, n, d in ((tensor.dtype, tensor.shape, tensor.device.type), (dtype, size, device.type))
         )
-        raise ForeignResultError(call, found, expected)
+        raise _unexpected(call, found, expected)
     tensor = resolved(tensor)
     return tensor if tensor.stride() == stride else restrided(tensor, size, stride)
+
+
+def _unexpected(call: str | PluginCall, found: str, expected: str) -> LitzError:
+    if isinstance(call, PluginCall):
+        return call.failure(f"it returned {found}, where {expected} was promised")
+    return ForeignResultError(call, found, expected)
 
 
 def resolved(tensor: torch.Tensor) -> torch.Tensor:
@@ -113,8 +128,16 @@ def _copy_to(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...
 
 
 def results(value: Any) -> Any:
-    """What a call without a schema returned, as a sequence."""
+    """Returns the result of a call without a schema as a sequence."""
     return value if isinstance(value, (list, tuple)) else (value,)
+
+
+def results_of(call: PluginCall, value: Any, count: int) -> Any:
+    """As `results`, of a plugin's function that promised so many."""
+    found = results(value)
+    if len(found) != count:
+        raise call.failure(f"it returned {len(found)} results, where {count} were promised")
+    return found
 
 
 def unlike(call: str, result: torch.Tensor, size: Sequence[int], dtype: torch.dtype) -> ForeignResultError:
@@ -160,6 +183,7 @@ def support(pool: Pool) -> dict[str, object]:
         present,
         restrided,
         results,
+        results_of,
         reuse,
         unlike,
     )

@@ -21,8 +21,8 @@ from .schedule import Kernel, Schedule, Step
 ABILITY = "beside"
 
 PART = 0.5
-"""Of a launch's time: a kernel whose bytes take longer is not small. What two such kernels save is a launch, and what
-they may lose is that both are compiled for the registers and warps of the larger."""
+"""The largest share of a launch's time that a small kernel's bytes may take. Two small kernels in one launch save a
+launch, and may lose as both are compiled for the registers and warps of the larger."""
 
 MOST = 8
 """Kernels in a launch."""
@@ -34,7 +34,8 @@ REASON = "small, and they need nothing of each other: one launch for all"
 
 
 def run_beside(schedule: Schedule, context: PassContext) -> Schedule:
-    """The pass, for devices whose code generator can `join` sources."""
+    """Puts small kernels that need nothing of each other into one launch (a pass), for devices whose code generator can
+    `join` sources."""
     if not getattr(context.options, "fusion", True):
         return schedule
     found = _Found(schedule.steps, schedule.program, context, most_operations(context.options))
@@ -111,7 +112,7 @@ def is_small(kernel: Kernel, program: Program, target: Target) -> bool:
 
 
 def _us(kernel: Kernel, program: Program, target: Target) -> float:
-    """What a launch of it takes, and of those beside it."""
+    """Returns the µs of a kernel's launch with all kernels beside it."""
     return target.launch_us + sum(_moved(loop, program) for loop in kernel.loops) / target.usual_bandwidth
 
 

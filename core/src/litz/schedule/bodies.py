@@ -19,7 +19,7 @@ from litz_plugins import PassContext
 
 
 def simplify_bodies(program: Program, context: PassContext) -> Program:
-    """The pass."""
+    """Simplifies the bodies of all loops (a pass)."""
     operations = tuple(_simplified(o) if isinstance(o, Loop) else o for o in program.operations)
     if all(new is old for new, old in zip(operations, program.operations, strict=True)):
         return program
@@ -48,7 +48,7 @@ def _checks(node: Node) -> set[Node]:
 
 
 def simplify(node: Node) -> Node:
-    """The node, or a simpler one of the same value."""
+    """Returns the node, or a simpler one of the same value."""
     if node.op == "where":
         condition, yes, no = node.args
         if yes.op == "where" and yes.args[0] is condition:
@@ -78,8 +78,8 @@ def simplify(node: Node) -> Node:
 
 
 def _exact_inverse(node: Node) -> Node | None:
-    """One over a power of two, where that is a normal number of the type: a product with it is the quotient, rounded
-    once as well."""
+    """Returns one over a power of two, if that is a normal number of the dtype, else None: a product with it is the
+    quotient, rounded once as well."""
     if node.op != "const" or not node.dtype.is_floating_point or not node.attrs[0]:
         return None
     mantissa, exponent = math.frexp(node.attrs[0])
@@ -91,7 +91,7 @@ def _exact_inverse(node: Node) -> Node | None:
 
 
 def _is_const(node: Node, value: int) -> bool:
-    """Is it this constant? Not -0.0, and not a bool."""
+    """Is the node this constant? A -0.0 is not 0, and a bool is no number."""
     return node.op == "const" and node.dtype != torch.bool and repr(float(node.attrs[0])) == repr(float(value))
 
 

@@ -1,12 +1,15 @@
-"""Is a Schedule sound? What the compiler checks in debug mode, and tests always. (`litz.execution.check`: is its plan?)
+"""Is a Schedule sound? The compiler checks this in debug mode, and tests always.
 
-In: a Schedule. Out: nothing, or an IllegalSchedule that has a line for each complaint.
+In: a Schedule. Out: nothing, or an IllegalSchedule that has a line for each complaint. `litz.execution.check` checks
+the ExecutionPlan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from litz.ir.coverage import loops_inside, written_where_read
+from litz.ir.promised import check_promises
 from litz.ir.verify import Illegal, written_before_read
 
 from .dependences import dependences
@@ -15,17 +18,27 @@ from .merge import race
 from .schedule import Kernel, Steps
 from .schedule_program import unscheduled
 
+RULES = (written_before_read, loops_inside, written_where_read)
+"""The rules of the IR that a schedule may break, of what it runs."""
+
 
 class IllegalSchedule(Illegal):
-    """The schedule breaks a rule."""
+    """Raised for a schedule that breaks a rule."""
 
 
 def check_schedule(schedule: Steps) -> None:
     """Raise IllegalSchedule unless order and kernels are sound."""
-    complaints = [*_complete(schedule), *_ordered(schedule), *written_before_read(unscheduled(schedule))]
+    run, complaints = unscheduled(schedule), [*_complete(schedule), *_ordered(schedule)]
+    complaints += [complaint for rule in RULES for complaint in rule(run)]
     complaints += _races(schedule)
     if complaints:
         raise IllegalSchedule(f"schedule {schedule.program.name}", complaints)
+
+
+def check_steps(plugin: str, before: Steps, after: Steps) -> Steps:
+    """What a plugin's pass made of a schedule. ValueError where that does otherwise for who calls it."""
+    check_promises(before.program, after.program)
+    return after
 
 
 def _complete(schedule: Steps) -> Iterator[str]:

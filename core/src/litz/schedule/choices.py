@@ -23,6 +23,7 @@ MAKER = "choose"
 
 Offer = Callable[[Template, Program], Sequence[Choice]]
 Account = Callable[[Template, Program, Sequence[Choice], Choice, str], None]
+Substitute = Callable[[Program, Template, Choice], Program]
 Select = Callable[[Template, Program, Sequence[Choice]], tuple[str, Choice] | None]
 
 
@@ -41,6 +42,7 @@ class Replacement:
 
     @property
     def writes(self) -> frozenset[str]:
+        """Returns the names of the program's buffers that the operations write, without their own temporaries."""
         own = {buffer.name for buffer in self.buffers}
         return frozenset(name for op in self.operations for name in op.writes if name not in own)
 
@@ -58,11 +60,12 @@ class Recipe:
 
     @cached_property
     def made(self) -> Replacement:
+        """Returns the Replacement, made when it is first needed."""
         return self.make()
 
 
 def absorbed_by(choice: Choice) -> tuple[str, ...]:
-    """The operations that a choice does besides the contraction."""
+    """Returns the names of the operations that a choice does besides the contraction."""
     return choice.payload.absorbs if isinstance(choice.payload, (Replacement, Recipe)) else ()
 
 
@@ -82,7 +85,7 @@ def by_estimate(choices: Sequence[Choice], context: ChoiceContext) -> Choice | N
         if choice.kind != "extern" and choice.estimate is not None:
             found.append((choice.estimate, _replaced_us(choice, context), choice))
         elif choice.kind != "extern":
-            context.verdict(choice.name, "nobody knows what it takes")
+            context.verdict(choice.name, "no estimate of its time is known")
     if not found:
         return None
     estimate, library, choice = max(found, key=lambda item: item[1] - item[0].us)
@@ -202,6 +205,10 @@ def _way(template: Template, choices: Sequence[Choice], chosen: Choice, plugin: 
     return names[0], VETOED
 
 
+def _substitute(program: Program, template: Template, choice: Choice) -> Program:
+    return substituted(program, template, replacement_of(choice))
+
+
 def choose_templates(
     program: Program,
     offer: Offer,
@@ -209,16 +216,17 @@ def choose_templates(
     note: Callable[[Decision], None] = lambda decision: None,
     account: Account = lambda template, program, choices, chosen, plugin: None,
     gate: Gate | None = None,
+    substitute: Substitute | None = None,
 ) -> Program:
     """The program with every contraction decided, in order. `offer` gives the templates' choices for one, `select` the
     plugin that decides and what it takes, both for the program as it is by then. account: takes each decision: the
     contraction, the program before, all choices, the chosen one, and who decided. gate: contractions that have to stay
-    with the library."""
-    gate = gate or Gate()
+    with the library. substitute: puts a choice in a contraction's place."""
+    gate, substitute = gate or Gate(), substitute or _substitute
     for name in [operation.name for operation in program.operations if isinstance(operation, Template)]:
         operation = next((op for op in program.operations if op.name == name), None)
         if isinstance(operation, Template):  # else a choice for an earlier one has absorbed it
-            program = _decide(program, operation, offer(operation, program), select, note, account, gate)
+            program = _decide(program, operation, offer(operation, program), select, note, account, gate, substitute)
     return program
 
 
@@ -230,6 +238,7 @@ def _decide(
     note: Callable[[Decision], None],
     account: Account,
     gate: Gate,
+    substitute: Substitute,
 ) -> Program:
     library = Choice(template.target_name, "extern", template)
     choices = (library, *offers)
@@ -248,6 +257,6 @@ def _decide(
     if chosen is library:
         return program
     try:
-        return substituted(program, template, replacement_of(chosen))
+        return substitute(program, template, chosen)
     except (TypeError, ValueError) as error:
         raise TypeError(f"choice {chosen.name!r} for {template.name}: {error}") from error

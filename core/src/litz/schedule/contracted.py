@@ -48,7 +48,7 @@ class ContractedGraph:
         return [alive[k] for k in topological(before, places.__getitem__)]
 
     def contract(self, first: int, second: int) -> None:
-        """The second group into the first."""
+        """Merges the second group into the first."""
         own = self._own[first] | self._own[second]
         above = (self.ancestors[first] | self.ancestors[second]) & ~own
         # Whoever follows the first has the first's ancestors, whoever follows the second has both's or the second's.

@@ -32,7 +32,7 @@ def dependences(
     waits_stay: bool = True,
     collectives_stay: bool = True,
 ) -> list[set[int]]:
-    """For each operation, by position, the positions of those that it must directly follow.
+    """Returns, for each operation, by position, the positions of the operations that it must directly follow.
 
     The positions are all smaller than its own, so the graph has no cycle. roots: what `storage_roots` says of all
     operations, where these are a part of them. waits_stay: waits keep their place among the collectives and waits;

@@ -31,12 +31,12 @@ class Difference:
 
     @property
     def nbytes(self) -> int:
-        """Of the tensors that the larger of the two touches."""
+        """Returns the bytes of the tensors of the larger of the two schedules."""
         return max(_nbytes(each.program) for each in (self.first, self.second))
 
 
 class Inseparable(ValueError):
-    """What differs cannot be run alone; the message says why."""
+    """Raised where the difference cannot be run alone; the message says why."""
 
 
 def difference(first: Schedule, second: Schedule) -> Difference | None:
@@ -63,7 +63,7 @@ def whole(first: Schedule, second: Schedule) -> Difference:
 
 
 def _rest(steps: Sequence[Step], others: Sequence[Step]) -> list[Step]:
-    """The steps that are not among the others."""
+    """Returns the steps that are not among the others."""
     there = Counter(map(_identity, others))
     rest = []
     for step in steps:
@@ -86,7 +86,7 @@ def _identity(step: Step) -> Any:
 def _taken_out(
     first: Schedule, ours: Sequence[Step], second: Schedule, theirs: Sequence[Step]
 ) -> tuple[Schedule, Schedule]:
-    """What differs, as schedules with the same inputs and results."""
+    """Returns the differing steps as schedules with the same inputs and results."""
     needed = _needed(first, ours)
     if needed != _needed(second, theirs) or not needed:
         raise Inseparable("the two leave different buffers to what they share")
@@ -103,7 +103,7 @@ def _taken_out(
 
 
 def _needed(schedule: Schedule, rest: Sequence[Step]) -> set[str]:
-    """What some steps write and others, or the caller, read."""
+    """Returns the buffers that some steps write and others, or the caller, read."""
     program, mine = schedule.program, {id(step) for step in rest}
     written = {name for step in rest for name in step.writes}
     read = {name for step in schedule.steps if id(step) not in mine for name in step.reads}
@@ -162,7 +162,7 @@ def _check(step: Step) -> None:
     if step.effect and not _draws_nothing(step):
         raise Inseparable(f"{step.target_name} has an effect")
     if not isinstance(step, KernelCall) and not _only_computes(op):
-        raise Inseparable(f"nobody knows whether {step.target_name} does more than compute")
+        raise Inseparable(f"{step.target_name} may do more than compute")
     if _may_draw(op) and not _draws_nothing(step):
         raise Inseparable(f"{step.target_name} draws random numbers")
     if any(isinstance(value, Opaque) for value in step.args):
@@ -170,19 +170,19 @@ def _check(step: Step) -> None:
 
 
 def _only_computes(op: Any) -> bool:
-    """Is it torch's own op, or a function of litz's? A user's may print, count, or write a file."""
+    """Is the op torch's own, or a function of litz's? A user's function may print, count, or write a file."""
     if isinstance(op, torch._ops.OpOverload):
         return op.namespace in ("aten", "prims")
     return str(getattr(op, "__module__", "")).startswith(("litz.", "litz_", "torch"))
 
 
 def _may_draw(op: Any) -> bool:
-    """Is it an op that draws random numbers?"""
+    """Is the op one that draws random numbers?"""
     return isinstance(op, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in op.tags
 
 
 def _draws_nothing(step: Extern) -> bool:
-    """Is it one that draws random numbers for dropout, without any?"""
+    """Is the call one that could draw random numbers for dropout, with a dropout of 0?"""
     if not _may_draw(step.target):
         return False
     given: dict[str, Any] = {each.name: each.default_value for each in step.target._schema.arguments}  # type: ignore[attr-defined]

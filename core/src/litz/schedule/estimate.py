@@ -45,7 +45,7 @@ class Cost:
 
 
 def deciding(*costs: Cost) -> str:
-    """Who decides where these are compared: the plugins among those who say so, else core."""
+    """Returns who decides where these costs are compared: the plugins that gave some of them, else core."""
     return " and ".join(sorted({cost.by for cost in costs} - {"core"})) or "core"
 
 
@@ -62,7 +62,7 @@ class CostModel:
         self.nbytes = cache(lambda name: self.hint(program.buffers[name].nbytes))
 
     def cost(self, loop: Loop) -> Cost:
-        """What one loop takes: what a plugin says, else its roofline."""
+        """Returns the cost of one loop: a plugin's estimate if there is one, else the roofline."""
         target = self.target(loop.device)
         sizes = self._sizes(loop)
         outer, inner = (prod(sizes[r.var] for r in ranges) for ranges in (loop.ranges, loop.reduction_ranges))
@@ -75,7 +75,7 @@ class CostModel:
         return Cost(us, moved, flops) if found is None else Cost(found[1].us, moved, flops, found[0])
 
     def _sizes(self, loop: Loop) -> Mapping[Symbol, int]:
-        """The extent of each loop variable."""
+        """Returns the extent of each loop variable."""
         return {r.var: self.hint(r.size) for r in loop.all_ranges}
 
     def reduces_columns(self, loop: Loop) -> bool:
@@ -85,7 +85,7 @@ class CostModel:
         return any(r.var == fast for r in loop.ranges)
 
     def _traffic(self, loop: Loop, sizes: Mapping[Symbol, int]) -> list[_Traffic]:
-        """What each access of a loop moves."""
+        """Returns the bytes that each access of a loop moves."""
         walks = walks_loading(loop) if loop.reduction_ranges else {}
         found = []
         for access in loop.accesses:
@@ -149,14 +149,14 @@ def _flops(loop: Loop, outer: int, inner: int, target: Target) -> float:
 
 
 def _operations(node: Node) -> int:
-    """Of one value, by the tables of ops and reductions."""
+    """Returns the FLOPs of one value, by the tables of ops and reductions."""
     if node.op == "reduce":
         return 4 if REDUCTIONS[node.attrs[0]].several else 1
     return OPS[node.op].flops if node.op in OPS else int(node.op in ("load", "cast", "index", "scan"))
 
 
 def _busy(loop: Loop, fast: Symbol | None, target: Target, sizes: Mapping[Symbol, int], inner: int) -> float:
-    """The share of the device that the loop keeps busy, in (0, 1]."""
+    """Returns the share of the device that the loop keeps busy, in (0, 1]."""
     if not loop.reduction_ranges:
         return 1.0
     parallel, least = float(prod(sizes[r.var] for r in loop.ranges)), 1.0

@@ -25,13 +25,13 @@ from litz_plugins import VETOED, PassContext
 from .estimate import CostModel
 
 FEW = 16
-"""The most values that are written out."""
+"""The most values of a reduction that is written out."""
 MOST_LOADS = 32
 """Loads of a loop that is written out: with 8 elements a thread, half of its registers in float32."""
 
 
 def write_out_few_values(program: Program, context: PassContext) -> Program:
-    """The pass."""
+    """Writes reductions of a few distant values out as pointwise loops on GPUs (a pass)."""
     costs = CostModel(program, context.target_of, context.ask)
     operations: list[Operation] = []
     for operation in program.operations:
@@ -65,11 +65,11 @@ def _obstacle(loop: Loop, few: int, program: Program, costs: CostModel) -> str |
     if "blocks" not in costs.target(loop.device).abilities:
         return "the vectors of a CPU hold an accumulator for each output"
     if any(node.op == "scan" for node in loop.nodes):
-        return "there is a scan in it"
+        return "the loop has a scan"
     if any(len(REDUCTIONS[node.attrs[0]].parts) > 1 for node in loop.nodes if node.op == "reduce"):
         return "a state of several parts takes more to combine than to read"
     if any(loop.at_reduction_level(store) for store in loop.stores):
-        return "it stores values before they are reduced"
+        return "the loop stores values before they are reduced"
     if not costs.reduces_columns(loop):
         return "the values of an output lie side by side"
     if sum(1 for node in loop.loads if loop.levels[node]) * few > MOST_LOADS:
@@ -110,7 +110,7 @@ def _written_out(loop: Loop) -> Loop:
 
 
 def _state(row: Reduction, values: State, place: dict[Symbol, Expr], position: int, ranges: dict[Any, Expr]) -> State:
-    """The state of the value at one place."""
+    """Returns the state of the value at one place."""
     here = rename_nodes(values, place, ranges)
     cast = here if row.takes_states else tuple(build.cast(value, compute_dtype(value.dtype)) for value in here)
     return cast if row.lift is None else row.lift(cast, build.index(position))

@@ -28,7 +28,8 @@ LEAST = 2
 """Kernels saved in a schedule for which it pays: the counters are set to zero in a launch too, once per call."""
 
 MOST_BYTES = 1 << 20
-"""Of partial results that one program combines: more would keep one SM at work while the others are done."""
+"""The most bytes of partial results that one program combines: more would keep one multiprocessor at work while the
+others are done."""
 
 MOST_PIECES = 1024
 """Each piece has programs of its own; more of them than `split` makes are short rows, which one takes several of."""
@@ -40,7 +41,8 @@ REASON = "the last programs of the first combine what all have stored: one launc
 
 
 def finish_in_one_launch(schedule: Schedule, context: PassContext) -> Schedule:
-    """The pass, for devices whose kernels may have a `finish`."""
+    """Puts a split reduction and the loops that combine its parts into one kernel (a pass), for devices whose kernels
+    may have a `finish`."""
     steps, program = schedule.steps, schedule.program
     if not getattr(context.options, "fusion", True) or not any(_may_finish(step, context.target_of) for step in steps):
         return schedule
@@ -160,7 +162,7 @@ def why_not_finish(first: Loop, before: Sequence[Loop], finish: Loop, roots: Map
 
 
 def _memory(loops: Iterable[Loop], roots: Mapping[str, str], *uses: str) -> set[str]:
-    """The memory that loops read or write, by its root buffers."""
+    """Returns the memory that loops read or write, by its root buffers."""
     return {roots.get(name, name) for loop in loops for use in uses for name in getattr(loop, use)}
 
 

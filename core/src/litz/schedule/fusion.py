@@ -32,16 +32,16 @@ MAKER = "fuse"
 """What the keys of fusions begin with (`litz_plugins.vetoes`)."""
 
 NEIGHBOURS = 12
-"""Of the many loops that read one buffer, each is compared with so many that follow."""
+"""How many of the following readers of a buffer each reader is compared with."""
 
 LEAST_GAIN = 0.05
-"""Of the time of the smaller one of two loops: below that, fusing them is not worth what it may cost."""
+"""The smallest gain that fusing two loops is worth, as a share of the time of the smaller one."""
 
 WAITING = 1 / 4
 """Share of the peak of what is held: so much may what a kernel makes take, of loops joined for their launch alone."""
 
 WAITING_BYTES = 4 << 20
-"""So much may it take anyway."""
+"""The bytes of waiting memory that fusion may cost in any case."""
 
 
 @dataclass
@@ -292,7 +292,7 @@ def _pair(a: _Group, b: _Group) -> str:
 
 
 def _weighed(a: Cost, b: Cost, together: Cost) -> tuple[bool, str]:
-    """Is one kernel better than two, and why?"""
+    """Returns whether one kernel is better than two, and why."""
     gain, saved = a.us + b.us - together.us, a.bytes + b.bytes - together.bytes
     if gain < 0:
         return False, _why_slower(a, b, together)
@@ -306,7 +306,7 @@ def _weighed(a: Cost, b: Cost, together: Cost) -> tuple[bool, str]:
 
 def _why_slower(a: Cost, b: Cost, together: Cost) -> str:
     if together.bytes > a.bytes + b.bytes:
-        return "memory would be walked against its grain or more than once"
+        return "memory would be read with large strides, or more than once"
     if together.flops > 1.5 * (a.flops + b.flops):
         return "recompute costs more than the bytes it saves"
     return "too few outputs to keep the device busy"

@@ -25,5 +25,5 @@ def exceeds(most: int | None, *operations: Operation) -> bool:
 
 
 def too_large(most: int | None) -> str:
-    """The reason on record."""
+    """Returns the reason on record for a kernel that would be too large."""
     return f"one kernel would do more than max_fusion_size={most} operations"

@@ -17,8 +17,8 @@ from .choices import absorbed_by
 
 @dataclass(frozen=True)
 class Implementation:
-    """One way to run a contraction. us: its expected time, with what it does besides; None where nobody knows. verdict:
-    why it runs, or why it does not; "" where nobody said."""
+    """One way to run a contraction. us: its expected time, with all other work of the kernel; None where no estimate is
+    known. verdict: why it runs, or why it does not; '' if no reason was given."""
 
     name: str
     us: float | None
@@ -48,10 +48,12 @@ class ContractionRecord:
 
     @property
     def chosen(self) -> Implementation:
+        """Returns the implementation that runs."""
         return self.implementations[0]
 
     @property
     def rejected(self) -> tuple[Implementation, ...]:
+        """Returns the implementations that do not run, in the order of the record."""
         return self.implementations[1:]
 
 
@@ -132,7 +134,7 @@ def _nodes(operations: Sequence[Operation]) -> tuple[str, ...]:
 
 
 def _what(template: Template, program: Program) -> str:
-    """ "[512, 768] x [768, 3072] bf16": the operands' sizes and the first one's type."""
+    """Returns the operands' sizes and the dtype, such as "[512, 768] x [768, 3072] bf16"."""
     refs = [arg for arg in template.args if isinstance(arg, TensorRef)]
     if not refs:
         return ""

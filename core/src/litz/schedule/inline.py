@@ -52,7 +52,7 @@ Change = tuple[Loop, Loop]
 
 
 def inline_pointwise(program: Program, context: PassContext) -> Program:
-    """The pass."""
+    """Inlines pointwise loops into the loops that read them (a pass)."""
     if not getattr(context.options, "fusion", True):
         return program
     return _Inliner(program, context).run()
@@ -106,7 +106,7 @@ class _Inliner:
             reason, by = self._obstacle(loop, changes.values()), "core"
         except TooComplex as found:
             reason, by = str(found), "core"
-        given = ""
+        given, costs = "", tuple[tuple[str, float], ...]()
         if reason is None and free:
             reason = None if self.context.allows(loop.name) else VETOED
         elif reason is None:
@@ -115,10 +115,10 @@ class _Inliner:
             pays = after < before or (len(changes) == 1 and after <= before)
             pays, given = self.context.weigh(loop.name, pays, before, after)
             by = "core" if given else by
-            costs = f"recompute costs more than the bytes it saves: {after:.4g} µs against {before:.4g} µs"
-            reason = None if pays else given or costs
+            reason = None if pays else given or "recompute costs more than the bytes it saves"
+            costs = (("kept", before), ("inlined", after))
         if reason is not None:
-            self.context.record(f"{loop.name} into its readers", "kept", reason, plugin=by, about=loop.name)
+            self.context.record(f"{loop.name} into its readers", "kept", reason, costs, plugin=by, about=loop.name)
             return False
         for n, change in changes.items():
             self._replace(n, *change)
@@ -141,7 +141,7 @@ class _Inliner:
         return self.times[number]
 
     def _obstacle(self, loop: Loop, changes: Collection[Change]) -> str | None:
-        """What forbids it whatever it gains."""
+        """Returns what forbids inlining whatever the gain; None for nothing."""
         target = self.costs.target(loop.device)
         if any(exceeds(self.most, result) for _, result in changes):
             return too_large(self.most)
@@ -245,12 +245,12 @@ class Body:
 
     @property
     def store(self) -> Store:
-        """The loop's only one."""
+        """Returns the loop's only store."""
         return self.loop.stores[0]
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """The loop's."""
+        """Returns the names of the graph's nodes that the loop computes."""
         return self.loop.origins
 
     @staticmethod

@@ -17,9 +17,10 @@ from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
 
 LOAD = 2
-"""Of an access whose address is a constant's distance from another's."""
+"""The instructions of an access whose address is a constant's distance from another's."""
 GATHER = 8
-"""Of one whose address is computed from data: a multiplication, 64-bit additions, and its lanes' own transactions."""
+"""The instructions of an access whose address is computed from data: a multiplication, 64-bit additions, and its lanes'
+own transactions."""
 CONVERSION = 8
 
 FUNCTIONS: Mapping[str, int] = {
@@ -37,13 +38,13 @@ FUNCTIONS: Mapping[str, int] = {
     "truncdiv": 12,
     "lgamma": 200,
 }
-"""Of float32."""
+"""The instructions of functions in float32."""
 DIVISIONS = frozenset({"truncdiv", "floordiv", "remainder", "fmod"})
 WIDE = (torch.int64, torch.uint64, torch.float64)
 
 
 def instructions(node: Node) -> int:
-    """Of one value; a reduction's is what it takes to add one more value to the state."""
+    """Returns the instructions of one value; for a reduction, those that add one more value to the state."""
     if node.op == "reduce":
         return 4 if REDUCTIONS[node.attrs[0]].several else 1
     if node.op == "load":

@@ -40,7 +40,7 @@ Map = Mapping[Symbol, Expr]
 _Digit = tuple[Symbol, Expr, Expr]
 """A variable, its size, and its step: what a number grows by where the variable grows by one."""
 Level = Literal["full", "outer"]
-"""Where a pointwise loop goes in a reduction's space: at every point, or at every output."""
+"""Where a pointwise loop runs in a reduction's space: at every point, or at every output."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Alignment:
     level: Level | None = None
 
     def placed(self, first: Loop, second: Loop) -> tuple[Loop, Loop]:
-        """The two loops in the space."""
+        """Returns the two loops in the common space."""
         return self._moved(first, self.first), self._moved(second, self.second)
 
     def _moved(self, loop: Loop, mapping: Map | None) -> Loop:
@@ -86,7 +86,7 @@ def _align(first: Loop, second: Loop) -> Alignment | str:
 
 
 def _agree(first: Loop, second: Loop) -> bool:
-    """With equal ranges: is every element that one stores and the other loads touched by the same iteration?"""
+    """Does, with equal ranges, the same iteration touch every element that one loop stores and the other loads?"""
     for name, there, here in _shared(first, second):
         if there != here and (name in first.writes or name in second.writes):
             return False
@@ -143,7 +143,7 @@ def _align_reductions(first: Loop, second: Loop) -> Alignment | str:
 
 
 def _moving(mapping: Map, target: Loop, is_first: bool, level: Level | None = None) -> Alignment:
-    """One loop, the first or the second, in the space of the other."""
+    """Returns the alignment that moves one loop, the first or the second, into the space of the other."""
     first, second = (mapping, None) if is_first else (None, mapping)
     return Alignment(target.ranges, target.reduction_ranges, first, second, level)
 
@@ -152,8 +152,8 @@ def _moving(mapping: Map, target: Loop, is_first: bool, level: Level | None = No
 
 
 def refined(alignment: Alignment, first: Loop, second: Loop) -> Alignment:
-    """The same alignment without divisions: where one loop goes over (B*T, C) and the other over (B, T, C), a space
-    of (B, T, C) for both. As it was where that does not work out."""
+    """Returns the same alignment without divisions: where one loop goes over (B*T, C) and the other over (B, T, C),
+    both get a space of (B, T, C). Unchanged where that is impossible."""
     mapping = alignment.second if alignment.first is None else alignment.first
     if mapping is None or _is_simple(mapping):
         return alignment

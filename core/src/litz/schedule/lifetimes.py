@@ -16,7 +16,7 @@ from .schedule import Step
 
 
 class Lifetimes:
-    """For each piece of memory (named by its root buffer): the steps at which it begins and ends."""
+    """The steps at which each piece of memory, named by its root buffer, begins and ends."""
 
     def __init__(self, program: Program, steps: Sequence[Step]) -> None:
         self.program, self.steps = program, steps
@@ -39,6 +39,7 @@ class Lifetimes:
         self.fixed.update(self.root(name) for name in program.output_buffers)
 
     def root(self, name: str) -> str:
+        """Returns the buffer whose memory `name` uses, which is `name` unless the buffer is an alias."""
         return self.roots.get(name, name)
 
     def temporaries(self) -> list[str]:
@@ -46,7 +47,7 @@ class Lifetimes:
         return [name for name in self.first if self.program.buffers[name].kind == "temporary"]
 
     def by_step(self, when: Mapping[str, int]) -> list[list[str]]:
-        """The temporaries of each step by `first` or `last`."""
+        """Returns the temporaries of each step, by `first` or by `last`."""
         found: list[list[str]] = [[] for _ in self.steps]
         for name in self.temporaries():
             found[when[name]].append(name)

@@ -53,7 +53,8 @@ def merge(
 
 
 def merge_into(first: Loop, second: Loop, needed: Callable[[str], bool], roots: Mapping[str, str]) -> Loop | str:
-    """As `merge` for two pointwise loops, in the space of the first, which cannot be changed (a template's tile)."""
+    """Merges two pointwise loops in the space of the first, which cannot be changed (a template's tile); returns the
+    loop, or why not."""
     reason = _hazard(first, second, roots)
     if reason is not None:
         return reason
@@ -94,7 +95,7 @@ def _joined(a: Loop, b: Loop, alignment: Alignment, needed: Callable[[str], bool
     if isinstance(stores, str):
         return stores
     if not stores:
-        return "nobody needs what they store"
+        return "nothing reads what they store"
     origins = tuple(dict.fromkeys((*a.origins, *b.origins)))
     space = alignment.ranges, alignment.reduction_ranges
     return replace(a, ranges=space[0], reduction_ranges=space[1], stores=stores, origins=origins)
@@ -165,7 +166,7 @@ def race(loop: Loop) -> str | None:
                 return OVERWRITES
             # A loop with a reduction in it goes over its points more than once: a later pass would see the new value.
             if passes and (loop.levels[node] or loop.at_reduction_level(store)):
-                return "would overwrite what a later pass over the reduction reads"
+                return "the store would overwrite what a later pass over the reduction reads"
     return None
 
 

@@ -22,14 +22,14 @@ from .schedule import Schedule, Step
 
 AS_FUSED, NEAREST = "as fused", "nearest first"
 SUBJECT = "steps"
-"""What the order is called in its key."""
+"""The subject of the order's decision, in its key."""
 SMALL = 1 / 128
 """Share of the peak: a step that adds less is not put off. Small kernels are launched together where they are near each
 other (`run_beside`)."""
 
 
 def order_steps(schedule: Schedule, context: PassContext) -> Schedule:
-    """The pass: the order with the lowest peak, of several; as it was, if none is lower."""
+    """Puts the steps into the order with the lowest peak of several (a pass); the order stays if none is lower."""
     program, steps = schedule.program, schedule.steps
     before = dependences(steps, program.buffers)
     old = held_bytes(program, steps)
@@ -51,7 +51,7 @@ def order_steps(schedule: Schedule, context: PassContext) -> Schedule:
 
 
 def _orders(steps: Sequence[Step], before: Sequence[set[int]], program: Program, held: int) -> dict[str, list[int]]:
-    """What is tried, by what it does."""
+    """Returns the orders to try, by what each aims at."""
     found = {"what frees most comes first": frugal_order(steps, before, program)}
     if any(isinstance(step, Collective | Wait) for step in steps):
         return found  # what is put off would hide no transfer

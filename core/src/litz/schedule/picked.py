@@ -19,7 +19,8 @@ from .inline import inline_pointwise
 
 
 def pick_elements(program: Program, context: PassContext) -> Program:
-    """The pass. What has become pointwise is inlined at once."""
+    """Replaces reductions of which all values but one are 0 by a read of that one (a pass), and inlines what has become
+    pointwise."""
     operations: list[Operation] = []
     for operation in program.operations:
         found = _without_walk(operation) if isinstance(operation, Loop) else None
@@ -84,7 +85,7 @@ def _picked(node: Node, loop: Loop, row: Range) -> _Picked | None:
 
 
 def _place(condition: Node, loop: Loop, row: Range) -> Node | None:
-    """What the position in the row is compared with."""
+    """Returns the value that the position in the row is compared with."""
     if condition.op != "eq":
         return None
     for position, place in (condition.args, condition.args[::-1]):
@@ -94,7 +95,7 @@ def _place(condition: Node, loop: Loop, row: Range) -> Node | None:
 
 
 def _sum(picked: _Picked, size: Expr) -> Node:
-    """One value and the others, which are 0 or not a number."""
+    """Returns the sum of one value and the others, which are 0 or not a number."""
     inside = build.call(
         "bitwise_and",
         build.call("ge", picked.place, build.const(0, picked.place.dtype)),

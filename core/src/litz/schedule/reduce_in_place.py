@@ -23,7 +23,7 @@ IN_PLACE = {"all_reduce": "all_reduce_", "all_reduce_coalesced": "all_reduce_coa
 
 
 def reduce_in_place(schedule: Schedule, context: PassContext) -> Schedule:
-    """The pass."""
+    """Lets reductions and broadcasts write over an argument that nothing reads afterwards (a pass)."""
     if not getattr(context.options, "memory_planning", True):
         return schedule
     steps = list(schedule.steps)

@@ -42,6 +42,7 @@ class Kernel:
 
     @property
     def device(self) -> torch.device:
+        """Returns the device that the kernel runs on."""
         return self.loop.device
 
     @property
@@ -51,7 +52,7 @@ class Kernel:
 
     @property
     def parts(self) -> tuple[Kernel, ...]:
-        """The kernels of the launch, each alone."""
+        """Returns the kernels of the launch, each without the others."""
         return (replace(self, beside=()), *self.beside) if self.beside else (self,)
 
     @property
@@ -63,10 +64,12 @@ class Kernel:
 
     @property
     def writes(self) -> tuple[str, ...]:
+        """Returns the names of the buffers that the kernel's loops store to, each once."""
         return tuple(dict.fromkeys(name for loop in self.loops for name in loop.writes))
 
     @property
     def origins(self) -> tuple[str, ...]:
+        """Returns the names of the graph's nodes that the kernel computes, each once."""
         return tuple(dict.fromkeys(name for loop in self.loops for name in loop.origins))
 
 
@@ -81,15 +84,17 @@ class Steps:
 
     @property
     def loops_before(self) -> int:
-        """The program's loops before fusion."""
+        """Returns the number of the program's loops before fusion."""
         return len(self.program.loops)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
+        """Returns the steps that are kernels, in order."""
         return tuple(step for step in self.steps if isinstance(step, Kernel))
 
     @property
     def externs(self) -> tuple[Extern, ...]:
+        """Returns the steps that are library calls, in order."""
         return tuple(step for step in self.steps if isinstance(step, Extern))
 
     @property
@@ -144,11 +149,11 @@ class Cases(Generic[Planned]):
 
     @property
     def distinct(self) -> tuple[Planned, ...]:
-        """In order of their first points."""
+        """Returns the different schedules or plans, in order of the first points that they run for."""
         return tuple({id(one): one for one in self.each}.values())
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """For each point the position of what it runs in `distinct`."""
+        """Returns, for each point, the position in `distinct` of what runs there."""
         order = [id(one) for one in self.distinct]
         return tuple(order.index(id(one)) for one in self.each)

@@ -19,12 +19,12 @@ def remove_dead_operations(program: Program, context: PassContext) -> Program:
         if isinstance(operation, Loop):
             stores = tuple(store for store in operation.stores if _is_live(store.buffer, live, roots, program))
             if not stores:
-                context.record(operation.name, "removed", "nobody uses what it stores")
+                context.record(operation.name, "removed", "nothing reads what the loop stores")
                 continue
             if len(stores) < len(operation.stores):
                 operation = replace(operation, stores=stores)
         elif not _must_run(operation, live, roots, program, needed_sizes):
-            context.record(operation.name, "removed", "nobody uses what it returns")
+            context.record(operation.name, "removed", "nothing reads what the call returns")
             continue
         live.update(roots.get(name, name) for name in operation.reads)
         kept.append(operation)

@@ -23,6 +23,7 @@ class SizeGrid:
 
     @property
     def count(self) -> int:
+        """Returns the number of combinations of sizes that are compiled for."""
         return prod(len(values) for _, values in self.axes)
 
     @cached_property
@@ -32,7 +33,7 @@ class SizeGrid:
         return tuple(dict(zip(symbols, values)) for values in itertools.product(*(values for _, values in self.axes)))
 
     def borders(self, symbol: Symbol) -> tuple[int, ...]:
-        """The greatest size that belongs to each value but the last."""
+        """Returns, for each value of a dynamic size but the last, the greatest size that belongs to it."""
         values = dict(self.axes)[symbol]
         return tuple(isqrt(low * high) for low, high in itertools.pairwise(values))
 

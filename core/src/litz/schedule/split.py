@@ -35,7 +35,7 @@ OTHERS = {"half as many pieces": 0.5, "twice as many pieces": 2.0}
 
 
 def split_reductions(program: Program, context: PassContext) -> Program:
-    """The pass."""
+    """Splits reductions of few outputs and many values into partial results and their combination (a pass)."""
     costs = CostModel(program, context.target_of, context.ask)
     operations: list[Operation] = []
     buffers = dict(program.buffers)
@@ -158,17 +158,17 @@ def _obstacle(loop: Loop, reduces: list[Node]) -> str | None:
     if whole:
         return f"{', '.join(whole)} cannot be split"
     if any(node.op == "scan" for node in loop.nodes):
-        return "there is a scan in it"
+        return "the loop has a scan"
     if any(loop.at_reduction_level(store) for store in loop.stores):
-        return "it stores values before they are reduced"
+        return "the loop stores values before they are reduced"
     above = set(reduces)
     for node in loop.nodes:
         if any(arg in above for arg in node.args):
             if node.op == "reduce" or loop.levels[node]:
-                return "a reduction in it needs the result of another"
+                return "one reduction of the loop needs the result of another"
             above.add(node)
     if not set(loop.writes).isdisjoint(node.buffer for node in loop.loads):
-        return "it works in place"
+        return "the loop works in place"
     return None
 
 

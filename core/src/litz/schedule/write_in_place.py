@@ -23,7 +23,8 @@ from litz_plugins import KernelSource, PassContext
 
 
 def write_in_place(program: Program, context: PassContext) -> Program:
-    """The pass."""
+    """Writes into an input itself, not into a copy that is copied back (a pass), where nothing reads the old values
+    once the first new one is written."""
     if not getattr(context.options, "memory_planning", True):
         return program
     for name in list(program.input_buffers):

@@ -68,7 +68,7 @@ class DeviceCalibration:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a calibration file says."""
+    """The figures of a calibration file."""
 
     path: Path
     devices: tuple[DeviceCalibration, ...]
@@ -87,13 +87,13 @@ def load_calibration(path: str | Path) -> Calibration:
     except FileNotFoundError:
         raise CalibrationError(path, "there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise CalibrationError(path, f"it cannot be read: {error}") from error
+        raise CalibrationError(path, f"the file cannot be read: {error}") from error
     except json.JSONDecodeError as error:
-        raise CalibrationError(path, f"it is no JSON: {error}") from None
+        raise CalibrationError(path, f"the file is no JSON: {error}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise CalibrationError(path, f'it is no calibration file: "format" should be "{FORMAT}"')
+        raise CalibrationError(path, f'the file is no calibration file: "format" should be "{FORMAT}"')
     if data.get("version") != VERSION:
-        raise CalibrationError(path, f'its "version" is {data.get("version")!r}; this litz reads {VERSION}')
+        raise CalibrationError(path, f'the "version" is {data.get("version")!r}; this litz reads {VERSION}')
     devices = data.get("devices")
     if not isinstance(devices, list):
         raise CalibrationError(path, '"devices" should be a list')

@@ -86,7 +86,7 @@ def _load_once(path: Path, changed: int) -> Calibration:
 
 
 def _changed(path: Path) -> int:
-    """When the file was last written, so that a new one is read; 0 if there is none."""
+    """Returns when the file was last written, in ns, so that a new one is read; 0 if there is none."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -94,7 +94,7 @@ def _changed(path: Path) -> int:
 
 
 def describe_cpu(device: torch.device, options: OptionsView | None = None) -> Target:
-    """This processor, with as many threads as torch uses."""
+    """Returns the processor that this process runs on as a target, with as many threads as torch uses."""
     known = cpu_target(torch.get_num_threads())
     more = {"attention_blocks"} if has_blas() else set[str]()
     return replace(known, few_rows=few_rows_here(), abilities=known.abilities | more)
@@ -115,7 +115,7 @@ _CORES: Mapping[str, Describe] = {"cpu": describe_cpu, "cuda": describe_cuda, "m
 
 
 def _tf32_settings() -> frozenset[str]:
-    """Where torch may use TF32 for float32."""
+    """Returns the uses, "matmul" and "convolution", for which torch allows TF32 for float32."""
     try:
         allowed = {"matmul": torch.get_float32_matmul_precision() != "highest"}
         allowed["convolution"] = bool(torch.backends.cudnn.allow_tf32)

@@ -25,7 +25,7 @@ DEFAULT_GPU = "NVIDIA H100 80GB HBM3"
 
 @dataclass(frozen=True)
 class DeviceSpec:
-    """One row. `words` are those of the driver's name that identify the device; the row with the most wins.
+    """One row of the table of devices.
 
     `capability` is the compute capability times ten (90 for 9.0). `vector` and `matrix` are TFLOP/s by type: fp64,
     fp32, fp16, bf16 of the ordinary units; fp64, tf32, fp16, bf16, int8, fp8 of the tensor cores, where they have it.
@@ -171,8 +171,9 @@ FAMILIES: Mapping[int, Family] = {
     100: Family(128, 64, 4096, True, 227),
     120: Family(128, 2, 256, True, 99, 1536),
 }
-"""By capability. Source: CUDA C++ Programming Guide, "Arithmetic instructions" and "Compute capabilities", and the
-architecture whitepapers; where GeForce and data-center dies of one capability differ (8.6, 8.9, 12.0) the slower."""
+"""The figures of a family of GPUs, by capability. Source: CUDA C++ Programming Guide, "Arithmetic instructions" and
+"Compute capabilities", and the architecture whitepapers; where GeForce and data-center dies of one capability differ
+(8.6, 8.9, 12.0) the slower."""
 
 REGISTERS = 65536
 """32-bit registers of an SM, of every capability in the table."""

@@ -31,8 +31,8 @@ PROCESSORS: Mapping[str, FewRows] = {
         f"{_SOURCE}, with ATEN_CPU_CAPABILITY, ONEDNN_MAX_CPU_ISA and MKL_ENABLE_INSTRUCTIONS at AVX2",
     ),
 }
-"""By `torch.backends.cpu.get_cpu_capability()`. The AVX-512 row has the library's bfloat16 with instructions for it,
-the fastest there is short of AMX, which is not in the table."""
+"""The figures of processors, by `torch.backends.cpu.get_cpu_capability()`. The AVX-512 row has the library's bfloat16
+with instructions for it, the fastest there is short of AMX, which is not in the table."""
 
 
 @lru_cache
@@ -46,6 +46,6 @@ def has_blas() -> bool:
 
 
 def few_rows_here() -> FewRows | None:
-    """The row of this processor."""
+    """Returns the figures for products of few rows on this processor; None if it was not measured or has AMX."""
     has_tiles = getattr(torch.cpu, "_is_amx_tile_supported", lambda: True)()
     return None if has_tiles else PROCESSORS.get(torch.backends.cpu.get_cpu_capability())

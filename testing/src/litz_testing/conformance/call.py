@@ -25,7 +25,7 @@ class Call:
 
 
 def make_call(operator: Callable[..., Any], sample: Any) -> Call:
-    """The call that a SampleInput stands for."""
+    """Returns the call that a SampleInput stands for."""
     writer = _Writer()
     arguments = [writer.write(value) for value in (sample.input, *sample.args)]
     arguments += [f"**{{{key!r}: {writer.write(value)}}}" for key, value in sample.kwargs.items()]
@@ -83,7 +83,7 @@ def doubled(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
 
 
 def describe(tensors: Sequence[torch.Tensor]) -> str:
-    """The tensors' geometry, for a failure's record."""
+    """Returns the tensors' geometry as text, for a failure's record."""
     return ", ".join(
         f"t{n}: {str(t.dtype).removeprefix('torch.')}{list(t.shape)}"
         + (f" strides {list(t.stride())}" if t.layout == torch.strided and not t.is_contiguous() else "")

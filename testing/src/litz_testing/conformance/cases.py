@@ -23,7 +23,7 @@ DTYPES = (
     *(torch.uint8, torch.int8, torch.complex64),
 )
 LOOKED_AT = 200
-"""Of an operator with more samples than this, those beyond are not looked at: some have over a thousand."""
+"""The most samples of an operator that are run: some have over a thousand."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def spread(total: int, count: int) -> list[int]:
 
 
 def cases(job: Job, positions: Iterable[int], dynamic: Sequence[bool], train: bool) -> Iterator[Case]:
-    """The cases of a job."""
+    """Yields the cases of a job."""
     for mode in dynamic:
         for position in positions:
             yield Case(job, position, mode, train)

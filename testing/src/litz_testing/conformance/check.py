@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from litz import report as reports
 from litz_testing.torch_compile import torch_compiled
 
 from .call import Call, clones, describe, doubled, make_call
 from .cases import Case, op_table
-from .compare import aliases, differences
+from .compare import differences
+from .runs import Run, compare_runs, run_once
 
 UNINITIALISED = ("empty", "new_empty", "resize_", "resize_as_")
 """Operators whose results hold whatever the memory held: names that begin so."""
@@ -57,16 +57,6 @@ class Outcome:
         return self.status in ("wrong", "error", "timeout")
 
 
-@dataclass
-class _Run:
-    """What one run of the operator gave."""
-
-    outputs: list[Any]
-    aliases: list[str]
-    inputs: Sequence[torch.Tensor]
-    gradients: list[Any]
-
-
 def check(case: Case, sample: Any, backend: str | Callable[..., Any] = "litz") -> Outcome:
     """Run one case. Never raises: whatever the compiled function raises is the outcome."""
     start = time.perf_counter()
@@ -85,8 +75,8 @@ def check(case: Case, sample: Any, backend: str | Callable[..., Any] = "litz") -
 
 
 def _check(case: Case, call: Call, process: Callable[[Any], Any], backend: Any, outcome: Outcome) -> None:
-    def run(function: Callable[..., Any], tensors: Sequence[torch.Tensor], seed: int = 0) -> _Run:
-        return _run(function, tensors, process, case.train, seed)
+    def run(function: Callable[..., Any], tensors: Sequence[torch.Tensor], seed: int = 0) -> Run:
+        return run_once(function, tensors, process, case.train, seed)
 
     try:
         expected = run(call.function, clones(call.tensors))
@@ -97,7 +87,7 @@ def _check(case: Case, call: Call, process: Callable[[Any], Any], backend: Any, 
     # Random numbers differ between seeds, and compiled code draws others than eager does.
     values = not case.job.op.startswith(UNINITIALISED) and not any(_differ(expected, other) for other in again)
 
-    def exact() -> _Run | None:
+    def exact() -> Run | None:
         try:
             return run(call.function, doubled(call.tensors))
         except Exception:
@@ -113,60 +103,16 @@ def _check(case: Case, call: Call, process: Callable[[Any], Any], backend: Any, 
         return
     finally:
         _note_how(collected, outcome)
-    found = _compare(actual, expected, exact, values)
+    found = compare_runs(actual, expected, exact, values)
     if found:
         outcome.status, outcome.detail = "wrong", "; ".join(found)
 
 
-def _run(
-    function: Callable[..., Any], tensors: Sequence[torch.Tensor], process: Callable[[Any], Any], train: bool, seed: int
-) -> _Run:
-    torch.manual_seed(seed)
-    with torch.set_grad_enabled(train):
-        returned = function(*tensors)
-    outputs = tree_leaves(returned)
-    shared = aliases(tensors, outputs)
-    gradients = _gradients(process(returned), tensors) if train else []
-    return _Run(outputs, shared, tensors, gradients)
-
-
-def _gradients(returned: Any, tensors: Sequence[torch.Tensor]) -> list[Any]:
-    """The gradient of every input that wants one, for random gradients of the outputs."""
-    outputs = [leaf for leaf in tree_leaves(returned) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-    inputs = [tensor for tensor in tensors if tensor.requires_grad]
-    if not outputs or not inputs:
-        return []
-    generator = torch.Generator().manual_seed(7)
-    given = [
-        torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.device, out.dtype) for out in outputs
-    ]
-    return list(torch.autograd.grad(outputs, inputs, given, allow_unused=True))
-
-
-def _differ(left: _Run, right: _Run) -> bool:
+def _differ(left: Run, right: Run) -> bool:
     return any(
         differences(a, b, strides=False)
         for a, b in ((left.outputs, right.outputs), (left.gradients, right.gradients), (left.inputs, right.inputs))
     )
-
-
-def _compare(actual: _Run, expected: _Run, exact: Callable[[], _Run | None], values: bool) -> list[str]:
-    """What differs between the runs."""
-
-    def part(name: str) -> Callable[[], Any]:
-        def get() -> Any:
-            judged = exact()
-            return None if judged is None else getattr(judged, name)
-
-        return get
-
-    found = differences(actual.outputs, expected.outputs, part("outputs"), values=values)
-    if not found and actual.aliases != expected.aliases:
-        found.append(f"outputs share memory with {actual.aliases}, eager's with {expected.aliases}")
-    changed = differences(actual.inputs, expected.inputs, part("inputs"), values=values)
-    found += [f"after the call, {text.replace('result', 'input', 1)}" for text in changed]
-    gradients = differences(actual.gradients, expected.gradients, part("gradients"), values=values, strides=False)
-    return found + [text.replace("result", "gradient", 1) for text in gradients]
 
 
 def _note_how(collected: Sequence[Any], outcome: Outcome) -> None:

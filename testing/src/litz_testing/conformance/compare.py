@@ -118,7 +118,7 @@ def _largest(got: torch.Tensor, want: torch.Tensor) -> float:
 def _example(
     got: torch.Tensor, want: torch.Tensor, exact: torch.Tensor | None = None, bad: torch.Tensor | None = None
 ) -> str:
-    """The first element that differs."""
+    """Returns the first element that differs, as text."""
     if want.layout != torch.strided:
         return "not strided"
     got, want = got.detach().flatten(), want.detach().flatten()
@@ -131,7 +131,7 @@ def _example(
 
 
 def aliases(inputs: Sequence[torch.Tensor], outputs: Sequence[Any]) -> list[str]:
-    """With whom each output shares memory: the first input that it shares with, else the first output."""
+    """Returns what each output shares memory with: the first such input, else the first such output."""
     owners: dict[int, str] = {}
     for position, tensor in enumerate(inputs):
         key = _storage(tensor)

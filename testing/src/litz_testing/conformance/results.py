@@ -20,10 +20,12 @@ STATUSES = ("passed", "wrong", "error", "timeout", "skipped")
 
 
 def dtype_of(outcome: Outcome) -> str:
+    """Returns the dtype in the name of a case, OP/DTYPE/..."""
     return outcome.case.split("/")[1]
 
 
 def op_of(outcome: Outcome) -> str:
+    """Returns the operator in the name of a case, OP/DTYPE/..."""
     return outcome.case.split("/")[0]
 
 
@@ -52,12 +54,12 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def failures(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """The cases that ran and did not pass."""
+    """Returns the cases that ran and did not pass."""
     return [outcome for outcome in outcomes if outcome.failed]
 
 
 def failures_text(outcomes: Iterable[Outcome]) -> str:
-    """The failures, one line for each operator, dtype and reason."""
+    """Returns the failures as text, one line for each operator, dtype and reason."""
     grouped: dict[tuple[str, str, str, str], int] = Counter()
     for outcome in failures(outcomes):
         reason = reason_of(outcome)
@@ -85,12 +87,12 @@ def write(path: Path, outcomes: Sequence[Outcome], settings: Mapping[str, Any]) 
 
 
 def read(path: Path) -> list[Outcome]:
-    """The outcomes that `write` wrote."""
+    """Returns the outcomes that `write` wrote."""
     return [Outcome(**case) for case in json.loads(path.read_text())["cases"]]
 
 
 def ratio(ours: Iterable[Outcome], peers: Iterable[Outcome]) -> str:
-    """Of the cases that the peer passes, how many litz passes."""
+    """Returns, as text, how many of the cases that the peer passes litz passes."""
     mine = {outcome.case: outcome.status for outcome in ours}
     theirs = [outcome.case for outcome in peers if outcome.status == "passed" and outcome.case in mine]
     passed = sum(mine[case] == "passed" for case in theirs)
@@ -99,6 +101,6 @@ def ratio(ours: Iterable[Outcome], peers: Iterable[Outcome]) -> str:
 
 
 def behind(ours: Iterable[Outcome], peers: Iterable[Outcome]) -> list[str]:
-    """The cases that the peer passes and litz fails."""
+    """Returns the cases that the peer passes and litz fails."""
     passed = {outcome.case for outcome in peers if outcome.status == "passed"}
     return [outcome.case for outcome in failures(ours) if outcome.case in passed]

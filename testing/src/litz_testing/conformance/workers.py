@@ -67,7 +67,7 @@ def run_job(job: Job, settings: Settings, begin: Callable[[Case], bool] = lambda
 
 
 def run_jobs(jobs: Sequence[Job], settings: Settings, workers: int = 2) -> Iterator[Outcome]:
-    """The outcomes of all jobs, in the order in which they come."""
+    """Yields the outcomes of all jobs, in the order in which they come."""
     waiting: deque[tuple[Job, frozenset[str]]] = deque((job, frozenset()) for job in jobs)
     pool: list[_Worker] = []
     context, on_cpu = _context({job.device for job in jobs}), all(job.device == "cpu" for job in jobs)

@@ -55,7 +55,7 @@ class _Round:
     grads: list[Expected]
     error: type[Exception] | None = None
     what: str = ""
-    """What is other than when the program was compiled."""
+    """What differs from the compile, in words."""
 
     def complaints(
         self, outputs: Sequence[Any], grads: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
@@ -64,7 +64,7 @@ class _Round:
         return complaints([*outputs, *inputs], self.values) + complaints(grads, self.grads, aliases=False)
 
     def named(self, results: _Results) -> dict[str, torch.Tensor]:
-        """The results by the names that complaints have."""
+        """Returns the results by the names that complaints have."""
         outputs, grads, inputs = results
         names = [value.name for value in (*self.values, *self.grads)]
         return dict(zip(names, (*outputs, *inputs, *grads), strict=True))
@@ -95,7 +95,7 @@ class Checker:
         return self._complete(prepared)
 
     def check_all(self, programs: Sequence[tuple[FuzzProgram, Reference]]) -> list[Failure]:
-        """What is wrong with any of many programs."""
+        """Returns what is wrong with any of many programs."""
         failures: list[Failure] = []
         waiting: list[_Prepared] = []
         for program, reference in programs:
@@ -220,9 +220,9 @@ class Checker:
         return [c for c in wrong if c not in excused]
 
     def _torch_raises(self, program: FuzzProgram, specs: tuple[InputSpec, ...], error: Exception) -> bool:
-        """Whether torch itself raises the same: where it runs AOTAutograd's graph, or, if litz's error is an assertion,
-        where it runs dynamo's. (An assertion that dynamo made of what it took for granted while it captured the program
-        is dropped by AOTAutograd, and kept by litz.)"""
+        """Does torch itself raise the same, where it runs AOTAutograd's graph or, if litz's error is an assertion,
+        dynamo's? AOTAutograd drops an assertion that dynamo made of its own assumptions during capture; litz keeps the
+        assertion."""
         peers: list[Peer] = ["plain"]
         if program.by_dynamo and _is_assertion(error):
             peers.append("captured")
@@ -287,7 +287,7 @@ _OURS = ("lower", "schedule", "codegen", "runtime", "ir", "cost", "report", "pas
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether litz's own stages were at work."""
+    """Did litz's own stages raise the error?"""
     current: BaseException | None = error
     while current is not None:
         for frame in traceback.extract_tb(current.__traceback__):

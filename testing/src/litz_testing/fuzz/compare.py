@@ -31,7 +31,8 @@ class Complaint:
 
 @dataclass(frozen=True)
 class Expected:
-    """One value, by eager, in float64, and in float64 with noise. dtypes: in which it was computed, beside its own."""
+    """One expected value: by eager, in float64, and in float64 with noise. dtypes: the other dtypes that it was
+    computed in."""
 
     name: str
     eager: torch.Tensor

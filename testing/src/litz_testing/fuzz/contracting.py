@@ -254,7 +254,8 @@ USERS = (
 
 @operation(1.2)
 def convolution(draw: Draw) -> Draft | None:
-    """With a bias, and what follows: plain, transposed, grouped, channels last; of lines, images and volumes."""
+    """Convolves lines, images or volumes: plain, transposed, grouped or channels last, with a bias and what follows
+    it."""
     rng, dims = draw.rng, draw.rng.choice([1, 2, 2, 2, 2, 3])
     groups = rng.choice([1, 1, 1, 2, 3])
     inputs, outputs = groups * rng.choice([1, 2, 4]), groups * rng.choice([1, 2, 4])

@@ -52,6 +52,7 @@ def _sum(name: str) -> str:
 
 @operation_on(_small, 30.0, kind="data")
 def found(draw: Draw, name: str) -> Draft | None:
+    """Makes a tensor whose size depends on the values of another (nonzero, masked_select, unique ...)."""
     text = draw.rng.choice(FOUND)
     if draw.value(name).dtype == torch.bool:
         text = draw.rng.choice(FOUND[:1])
@@ -60,7 +61,7 @@ def found(draw: Draw, name: str) -> Draft | None:
 
 @operation(40.0, kind="data")
 def fact(draw: Draw) -> Draft | None:
-    """Something that is true of a size. (What is checked goes before what relies on it: the last element is read.)"""
+    """Makes a check of a true fact about a size. What a check is about runs before whatever relies on the check."""
     name = _unsized(draw)
     if name is None and draw.chance(0.2):
         name = draw.any(lambda t: t.dim() > 0 and t.size(0) < 200)
@@ -96,6 +97,7 @@ def told(draw: Draw, off: int = 0) -> Draft | None:
 
 @operation(40.0, kind="data")
 def told_truly(draw: Draw) -> Draft | None:
+    """Makes a tensor whose size comes from data, and a check of the size that it has."""
     return told(draw)
 
 

@@ -51,7 +51,7 @@ class Executable:
     """Where the sizes stand that come before the tensors, as dynamo passes them: (input, dimension)."""
     graphs: list[str] = field(default_factory=list)
     broken: list[Exception] = field(default_factory=list)
-    """What litz's own stages raised where dynamo called them."""
+    """The errors that litz's own stages raised where dynamo called them."""
 
     def run(self, inputs: Sequence[torch.Tensor], way: Way) -> list[Any]:
         """The outputs. Writes to the inputs as the program does."""
@@ -146,8 +146,8 @@ def _captured(
     way: list[Way],
     graphs: list[str],
 ) -> Executable:
-    """By dynamo, with a graph for all that it can capture of what depends on data; called once, which compiles it.
-    compile_graph: None to run dynamo's graph as it is."""
+    """Captures a program with dynamo, whose graph has all that it can capture of what depends on data, and calls it
+    once, which compiles it. compile_graph: None to run dynamo's graph as it is."""
     broken: list[Exception] = []
 
     def compile_noted(graph: Graph) -> Any:
@@ -245,7 +245,7 @@ def _fake(mode: FakeTensorMode, value: torch.Tensor, number: int, dynamic: bool)
 
 
 def _symbols(fake: Sequence[Any]) -> list[tuple[int, int]]:
-    """Where each size symbol is first seen."""
+    """Returns the (input, dimension) where each size symbol is first seen."""
     found: dict[Any, tuple[int, int]] = {}
     for number, value in enumerate(fake):
         for dim, size in enumerate(value.shape):
@@ -266,7 +266,7 @@ class _Module(torch.nn.Module):
 
 
 class _Cpp:
-    """The CPU, with kernels that are built later."""
+    """Stands for the CPU with kernels that are built later."""
 
     def __init__(self, batch: CppBatch) -> None:
         self.batch = batch
@@ -277,7 +277,8 @@ class _Cpp:
 
 
 def default_device(name: str) -> AbstractContextManager[Any]:
-    """Where tensors are made that say no device; nothing for the CPU, as the mode slows every call down."""
+    """Returns a context in which tensors are made on a device; it does nothing for the CPU, as torch's mode slows every
+    call down."""
     return nullcontext() if name == "cpu" else torch.device(name)
 
 

@@ -119,7 +119,7 @@ def _input(rng: random.Random, pool: tuple[int, ...], grad: bool) -> InputSpec:
 
 
 def _strided(rng: random.Random, spec: InputSpec) -> InputSpec:
-    """With strides other than the dense ones."""
+    """Returns an input with strides other than the dense ones."""
     rank = len(spec.size)
     order = list(range(rank))
     if rng.random() < 0.6:
@@ -196,7 +196,7 @@ def _undo(program: FuzzProgram, larger: FuzzProgram, reference: Reference) -> No
 def _refused(
     rng: random.Random, program: FuzzProgram, reference: Reference, pool: tuple[int, ...]
 ) -> tuple[FuzzProgram, Reference]:
-    """With a last statement that eager refuses; as it is if none is found."""
+    """Returns the program with a last statement that eager refuses; unchanged if none is found."""
     rows = [row for row in load_table() if row.kind == "raising"]
     weights = [row.weight for row in rows]
     for _ in range(10):

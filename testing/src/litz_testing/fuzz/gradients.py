@@ -17,7 +17,8 @@ KERNEL_ROUNDINGS = 4
 
 
 def gradients(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Of a weighted sum of the outputs, by the inputs that require them; zero where nothing depends on an input."""
+    """Returns the gradients of a weighted sum of the outputs, by the inputs that require them; zeros where nothing
+    depends on an input."""
     ends, starts = [o for o in outputs if o.requires_grad], [x for x in inputs if x.requires_grad]
     if not ends or not starts:
         return []
@@ -47,7 +48,7 @@ def expected_gradients(program: FuzzProgram, reference: Reference) -> list[Expec
 
 
 def _further(exact: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Of each element of a and b the one that is further from exact, or NaN if one is."""
+    """Returns, of each element of a and b, the one that is further from exact, or NaN if one is NaN."""
     return torch.where((a - exact).abs() > (b - exact).abs(), a, b) if same_specials(a, b) else a * torch.nan
 
 

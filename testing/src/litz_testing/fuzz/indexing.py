@@ -28,6 +28,7 @@ def _count(draw: Draw) -> int:
 
 @operation_on(_target, 1.5)
 def select_rows(draw: Draw, at: Place) -> Draft | None:
+    """Reads entries along one dimension, by index_select or by an index tensor."""
     name, dim, extent = at
     index = _positions(draw, name, dim, extent, _count(draw))
     if draw.chance(0.5) and " - " not in index:
@@ -37,6 +38,7 @@ def select_rows(draw: Draw, at: Place) -> Draft | None:
 
 @operation_on(_target, 1.0)
 def gather(draw: Draw, at: Place) -> Draft | None:
+    """Reads single elements, by gather or take_along_dim."""
     name, dim, extent = at
     size = [_count(draw) if d == dim else n for d, n in enumerate(draw.value(name).shape)]
     index = draw.index(size, extent)
@@ -56,6 +58,7 @@ def advanced(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(some(lambda t: t.dim() == 2 and t.dtype.is_floating_point and 0 < t.numel() < 5000), 0.5)
 def embedding(draw: Draw, name: str) -> Draft | None:
+    """Reads rows of a matrix by a matrix of indices."""
     index = draw.index((2, _count(draw)), int(draw.value(name).shape[0]))
     return Draft(f"torch.nn.functional.embedding({index}, {name})")
 
@@ -83,6 +86,7 @@ def scatter_rows(draw: Draw, at: Place) -> Draft | None:
 
 @operation_on(_target, 1.2)
 def put(draw: Draw, at: Place) -> Draft | None:
+    """Writes at computed positions out of place: index_put (accumulated or by mask) or index_fill."""
     name, dim, extent = at
     value, count = draw.value(name), _count(draw)
     if draw.chance(0.4):
@@ -151,6 +155,7 @@ def put_view(draw: Draw, at: Place) -> Draft | None:
 
 @operation_on(some(lambda t: t.dtype in (torch.float32, torch.int64) and t.numel() > 0, exact=True), 0.4)
 def search(draw: Draw, name: str) -> Draft | None:
+    """Finds the places of values among sorted edges, by bucketize."""
     edges = draw.input((4,), draw.value(name).dtype)
     right = draw.rng.choice(["", ", right=True"])
     return Draft(f"torch.bucketize({name}, {edges}.sort()[0]{right})", exact=True)

@@ -12,7 +12,7 @@ Kind = str
 """What values an input has: "plain" (multiples of 1/4 from -4 to 4), "special" (those with infinities, NaN and -0),
 "index" (from 0 to `high` - 1), or "negated" (plain ones that lie in memory with the other sign: the negative bit)."""
 REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
-"""The type of a complex number's two parts."""
+"""The dtype of a complex number's two parts."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class InputSpec:
 
     @property
     def stride(self) -> tuple[int, ...]:
-        """In elements."""
+        """Returns the strides, in elements."""
         found = [0] * len(self.size)
         step = 1
         for dim in reversed(self.order or tuple(range(len(self.size)))):
@@ -57,14 +57,14 @@ class InputSpec:
 
     @property
     def storage_size(self) -> int:
-        """In elements."""
+        """Returns the size of the storage, in elements."""
         if 0 in self.size:
             return self.offset + self.spare
         last = sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True))
         return self.offset + last + 1 + self.spare
 
     def resized(self, sizes: Mapping[int, int]) -> InputSpec:
-        """With other extents, by the old ones."""
+        """Returns the input with other extents. sizes: old extent -> new extent."""
         size = tuple(sizes.get(n, n) for n in self.size)
         return replace(self, size=size, high=sizes.get(self.high, self.high))
 
@@ -134,7 +134,7 @@ def _meetings(specs: tuple[InputSpec, ...]) -> frozenset[tuple[int, int]]:
 
 
 def _addresses(value: torch.Tensor) -> set[int]:
-    """Of all bytes of all elements."""
+    """Returns the addresses of all bytes of all elements."""
     found = torch.tensor(value.data_ptr())
     steps = [step * value.itemsize for step in value.stride()]
     for size, stride in [*zip(value.shape, steps, strict=True), (value.itemsize, 1)]:
@@ -143,12 +143,12 @@ def _addresses(value: torch.Tensor) -> set[int]:
 
 
 def is_inexact(dtype: torch.dtype) -> bool:
-    """Whether numbers of the type are rounded."""
+    """Are numbers of the dtype rounded?"""
     return dtype.is_floating_point or dtype.is_complex
 
 
 def double_of(dtype: torch.dtype) -> torch.dtype:
-    """The type that judges numbers of an inexact type."""
+    """Returns the dtype that judges numbers of an inexact dtype."""
     return torch.complex128 if dtype.is_complex else torch.float64
 
 

@@ -31,6 +31,7 @@ _written = some(lambda t: t.numel() > 0 and t.dtype != torch.bool)
 
 @operation_on(_written, 1.0, mutates=True)
 def alone(draw: Draw, name: str) -> Draft | None:
+    """Changes a variable in place, with no operand but numbers."""
     rough = draw.value(name).dtype.is_floating_point and draw.chance(0.3)
     text = draw.rng.choice(ROUNDED if rough else PLAIN)
     return Draft(text.format(name, name, draw.scalar(name)), writes=name, rough=rough)
@@ -38,6 +39,7 @@ def alone(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(_written, 2.0, mutates=True)
 def with_other(draw: Draw, name: str) -> Draft | None:
+    """Changes a variable in place with another, which broadcasts to it."""
     shape, dtype = draw.value(name).shape, draw.value(name).dtype
 
     def fits(t: torch.Tensor) -> bool:
@@ -69,12 +71,14 @@ def part(draw: Draw, at: Place) -> Draft | None:
 
 @operation_on(_written, 1.0, mutates=True)
 def masked(draw: Draw, name: str) -> Draft | None:
+    """Fills elements in place where a mask holds."""
     mask = draw.partner(name, lambda t: t.dtype == torch.bool)
     return Draft(f"{name}.masked_fill_({mask}, {draw.rng.choice(['0', '1', '-2'])})", writes=name)
 
 
 @operation_on(place(lambda t: t.dim() > 0 and 0 < t.numel() < 5000 and t.dtype != torch.bool, 1), 1.0, mutates=True)
 def indexed(draw: Draw, at: Place) -> Draft | None:
+    """Writes at computed positions in place: index_add_, scatter_ or scatter_add_."""
     name, dim, extent = at
     value = draw.value(name)
     count = draw.rng.choice([n for n in draw.pool if n < 50] or [1])

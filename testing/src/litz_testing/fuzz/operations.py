@@ -29,7 +29,7 @@ class Draft:
     rough: bool = False
     writes: str = ""
     effect: bool = False
-    """It has no result: it is there for what it refuses."""
+    """The statement has no result; it is there for what eager refuses or does."""
     unsized: bool = False
     centred: bool = False
 
@@ -71,7 +71,7 @@ def operation(
 def operation_on(
     subject: Callable[[Draw], S | None], weight: float = 1.0, **row: Any
 ) -> Callable[[Callable[[Draw, S], Draft | None]], Maker]:
-    """As `operation`, for a maker that is given a `subject` too, and makes nothing where there is none."""
+    """Enters a maker that is given a `subject` too, and makes nothing where there is no subject."""
 
     def register(make: Callable[[Draw, S], Draft | None]) -> Maker:
         def maker(draw: Draw) -> Draft | None:
@@ -100,10 +100,12 @@ def place(fits: Fits, least: int = 0, exact: bool = False) -> Callable[[Draw], P
 
 
 def is_number(t: torch.Tensor) -> bool:
+    """Does the tensor hold numbers, not bools?"""
     return t.dtype != torch.bool
 
 
 def tuple_text(sizes: Sequence[str]) -> str:
+    """Returns sizes as the text of a tuple."""
     return "(" + "".join(f"{size}, " for size in sizes) + ")"
 
 
@@ -114,7 +116,7 @@ class Draw:
     rng: random.Random
     reference: Reference
     pool: tuple[int, ...]
-    """The extents that inputs have."""
+    """The extents that inputs may have."""
     dynamic: bool
     new_inputs: list[InputSpec] = field(default_factory=list)
     """Inputs that the draft at hand needs."""
@@ -124,9 +126,11 @@ class Draw:
 
     @property
     def names(self) -> list[str]:
+        """Returns the names of all variables so far."""
         return list(self.reference.eager)
 
     def value(self, name: str) -> torch.Tensor:
+        """Returns what a variable holds in the reference run."""
         return self.reference.eager[name]
 
     def any(self, fits: Fits = lambda t: True, exact: bool = False) -> str | None:
@@ -162,8 +166,8 @@ class Draw:
         return f"x{self.input_count + len(self.new_inputs) - 1}"
 
     def index(self, size: Sequence[int], high: int) -> str:
-        """An int64 tensor of indices below `high`, which is not 0: an input. (`Draft`s with computed indices do that
-        themselves.)"""
+        """Makes an input of int64 indices below `high`, which is not 0. Makers that want computed indices compute them
+        themselves."""
         return self.input(size, torch.int64, "index", high)
 
     # Numbers.
@@ -186,6 +190,7 @@ class Draw:
         return f"{name}.size({dim})" if self.dynamic else str(self.value(name).shape[dim])
 
     def shape(self, name: str) -> list[str]:
+        """Returns the extents of a variable as texts."""
         return [self.size(name, d) for d in range(self.value(name).dim())]
 
     def scalar(self, name: str) -> str:
@@ -195,6 +200,7 @@ class Draw:
         return self.rng.choice(["1", "2", "-1", "3", "5", "-4", "0"])
 
     def chance(self, p: float) -> bool:
+        """Returns True with probability `p`."""
         return self.rng.random() < p
 
 
@@ -203,7 +209,7 @@ def _broadcasts(a: Sequence[int], b: Sequence[int]) -> bool:
 
 
 def load_table() -> list[Row]:
-    """The table, with all makers in it."""
+    """Returns the table, with all makers in it."""
     from . import (  # noqa: F401  (they register themselves)
         contracting,
         data,

@@ -17,9 +17,10 @@ SMOOTH = (
     "torch.pow({0}.abs() + 1, 0.5)", "torch.pow({0}.abs() + 1, -1.5)", "torch.special.erfc({0})",
     "torch.sinc({0})", "torch.deg2rad({0})", "torch.cosh({0}.clamp(-3, 3))", "torch.nn.functional.hardswish({0})",
 )  # fmt: skip
-"""Of any float, rounded."""
+"""Smooth functions of any float dtype; their results are rounded."""
 NARROW = ("torch.nn.functional.hardsigmoid({0})",)
-"""Of floats other than float64: eager's gradient of hardsigmoid has 1/6 rounded to float32, for doubles as well."""
+"""Functions of floats other than float64: eager's gradient of hardsigmoid has 1/6 rounded to float32, for doubles as
+well."""
 PLAIN = (
     "torch.relu({0})", "-{0}", "torch.abs({0})", "torch.square({0})", "torch.clamp({0}, -1, 2)",
     "torch.clamp({0}, min=0.5)", "torch.nn.functional.leaky_relu({0}, 0.25)", "torch.nn.functional.hardtanh({0})",
@@ -73,6 +74,7 @@ SHIFTS = ("{0} << ({1} & 3)", "{0} >> ({1} & 3)")
 
 @operation_on(some(), 4.0)
 def unary(draw: Draw, name: str) -> Draft | None:
+    """Applies a function of one operand, chosen for the variable's dtype."""
     dtype = draw.value(name).dtype
     if dtype == torch.bool:
         return Draft(draw.rng.choice(BOOLEAN).format(name))
@@ -91,6 +93,7 @@ def unary(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(some(is_number), 5.0)
 def binary(draw: Draw, name: str) -> Draft | None:
+    """Combines a variable with a number or a tensor that broadcasts with it."""
     floating = draw.value(name).dtype.is_floating_point
     if draw.chance(0.25):
         text = draw.rng.choice([*ARITHMETIC[:4], "{0} / {1}" if floating else "{0} * {1}", "{1} - {0}", "{1} * {0}"])
@@ -105,6 +108,7 @@ def binary(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(some(exact=True), 2.0)
 def comparison(draw: Draw, name: str) -> Draft | None:
+    """Compares a variable with a number or a tensor; the result may jump, so operands are exact."""
     if draw.chance(0.3):
         return Draft(f"{name} {draw.rng.choice(['<', '>', '==', '<=', '!='])} {draw.scalar(name)}", exact=True)
     partner = draw.partner(name, exact=True)
@@ -115,6 +119,7 @@ def comparison(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(some(lambda t: not t.dtype.is_floating_point), 1.5)
 def bits(draw: Draw, name: str) -> Draft | None:
+    """Applies bitwise operations and shifts to integers and bools."""
     boolean = draw.value(name).dtype == torch.bool
     partner = draw.partner(name, lambda t: not t.dtype.is_floating_point and (t.dtype == torch.bool) == boolean)
     table = BITWISE[:3] if boolean else (*BITWISE, *SHIFTS)
@@ -123,6 +128,7 @@ def bits(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(some(), 2.0)
 def where(draw: Draw, name: str) -> Draft | None:
+    """Chooses elements by a mask: where or masked_fill."""
     mask = draw.partner(name, lambda t: t.dtype == torch.bool)
     if draw.chance(0.3):
         return Draft(f"{name}.masked_fill({mask}, {draw.rng.choice(['0', '1', '-1', '2'])})")
@@ -151,6 +157,7 @@ NUMBER_TESTS = ("{0} < ({1})", "{0} == ({1})", "torch.where({0} > ({1}), {0}, 0)
 
 @operation_on(place(lambda t: t.dim() > 0), 1.2)
 def python_number(draw: Draw, at: Place) -> Draft | None:
+    """Computes with a number that Python makes of a size, in code that dynamo traces."""
     name, dim, _ = at
     number = draw.rng.choice(NUMBERS).format(f"{name}.size({dim})")
     if draw.reference.is_exact(name) and draw.chance(0.3):
@@ -160,5 +167,6 @@ def python_number(draw: Draw, at: Place) -> Draft | None:
 
 @operation_on(some(is_number), 0.7)
 def clamp(draw: Draw, name: str) -> Draft | None:
+    """Clamps a variable between tensors, or from below."""
     low, high = draw.partner(name), draw.partner(name)
     return Draft(draw.rng.choice(["torch.clamp({0}, {1}, {2})", "torch.clamp({0}, min={1})"]).format(name, low, high))

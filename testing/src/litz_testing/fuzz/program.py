@@ -16,7 +16,7 @@ from .inputs import InputSpec, in_one_memory, in_own_memory
 
 NAME = re.compile(r"\b[xv]\d+\b")
 NAMES: Mapping[str, Any] = {"torch": torch, "math": math, "nan": math.nan, "inf": math.inf}
-"""What a statement may name beside variables."""
+"""The names that a statement may use beside variables."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,12 @@ class Statement:
 
     @property
     def line(self) -> str:
+        """Returns the statement as a line of Python."""
         return f"{self.target} = {self.text}" if self.target else self.text
 
     @property
     def uses(self) -> frozenset[str]:
-        """The names in the text."""
+        """Returns the names in the text."""
         return frozenset(NAME.findall(self.text))
 
 
@@ -87,7 +88,7 @@ class FuzzProgram:
         return {what: specs for what, specs in found.items() if specs != self.inputs}
 
     def source(self) -> str:
-        """`def program(x0, x1): ...`"""
+        """Returns the program as Python text, `def program(x0, x1): ...`."""
         names = ", ".join(f"x{n}" for n in range(len(self.inputs)))
         lines = [f"    {statement.line}" for statement in self.statements]
         returned = "".join(f"{name}, " for name in self.outputs)
@@ -169,5 +170,5 @@ def gradients(outputs, inputs):
 
 
 def is_trained(spec: InputSpec) -> bool:
-    """Whether the input wants a gradient in a program with `grad`."""
+    """Does the input want a gradient in a program with `grad`?"""
     return spec.dtype.is_floating_point and not (spec.alias or spec.expanded or spec.windows)

@@ -20,7 +20,7 @@ def _index(draw: Draw, size: tuple[int, ...], extent: int) -> str:
 
 @operation_on(place(lambda t: t.dim() > 0 and 0 < t.numel() < 5000, 1), 3.0, kind="raising")
 def index_out_of_range(draw: Draw, at: Place) -> Draft | None:
-    """One vector of indices into a dimension."""
+    """Reads or writes along a dimension by one vector of indices, some of them out of range."""
     name, dim, extent = at
     value, count = draw.value(name), draw.rng.choice([1, 2, 5, 33])
     index = _index(draw, (count,), extent)
@@ -62,6 +62,7 @@ def places_out_of_range(draw: Draw, at: Place) -> Draft | None:
 
 @operation_on(some(lambda t: t.dim() == 2 and t.dtype == torch.float32 and 0 < t.numel() < 2000), 1.0, kind="raising")
 def classes_out_of_range(draw: Draw, name: str) -> Draft | None:
+    """Makes a loss or one_hot with class numbers that are out of range."""
     rows, classes = (int(n) for n in draw.value(name).shape)
     target = _index(draw, (rows,), classes)
     texts = [f"torch.nn.functional.{loss}({name}, {target})" for loss in ("nll_loss", "cross_entropy")]
@@ -70,6 +71,7 @@ def classes_out_of_range(draw: Draw, name: str) -> Draft | None:
 
 @operation(0.7, kind="raising")
 def unpooled_out_of_range(draw: Draw) -> Draft | None:
+    """Makes a max_unpool2d with places outside of its planes."""
     height, width = draw.rng.choice([2, 3, 5]), draw.rng.choice([2, 3, 9])
     value = draw.input((1, 2, height, width), torch.float32)
     index = _index(draw, (1, 2, height, width), 4 * height * width)
@@ -93,11 +95,13 @@ def wrong_count(draw: Draw, name: str) -> Draft | None:
 
 @operation(2.0, kind="raising")
 def told_falsely(draw: Draw) -> Draft | None:
+    """Makes a tensor whose size comes from data, and a check of another size."""
     return told(draw, draw.rng.choice([-2, -1, 1, 2, 100]))
 
 
 @operation_on(some(lambda t: t.dim() > 0 and 0 < t.numel() < 500 and not t.dtype.is_complex), 2.0, kind="raising")
 def broken_fact(draw: Draw, name: str) -> Draft | None:
+    """Makes an assertion about data that is false, or a read one or more elements beyond the end."""
     mask = draw.input(draw.value(name).shape, torch.bool)
     other = draw.rng.choice([-1, 1, 2])
     count = int((draw.value(name) > 0).sum()) + other

@@ -11,6 +11,7 @@ MOMENTS = ("mean", "var", "std", "logsumexp", "norm", "softmax", "log_softmax")
 
 @operation_on(some(), 4.0)
 def reduction(draw: Draw, name: str) -> Draft | None:
+    """Reduces some dimensions or all."""
     value = draw.value(name)
     keep = draw.rng.choice([", keepdim=True", "", ""])
     dims = draw.dims(name)
@@ -44,7 +45,7 @@ def reduction(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(some(is_number, exact=True), 1.5)
 def extreme(draw: Draw, name: str) -> Draft | None:
-    """Where the extremes are; the first or second of two results."""
+    """Finds extremes and their places: argmax, min with a dim, cummax, sort, topk and the like."""
     dim = draw.dim(name, 1)
     call = draw.rng.choice(["argmax", "argmin", "max", "min", "argmax", "cummax", "cummin", "sort", "argsort", "topk"])
     if dim is None or (call.startswith("arg") and draw.chance(0.2)):
@@ -67,6 +68,7 @@ def extreme(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(place(is_number), 1.5)
 def scan(draw: Draw, at: Place) -> Draft | None:
+    """Applies a cumulative sum or product, or logcumsumexp, along one dimension."""
     name, dim, extent = at
     kind = draw.rng.choice(["cumsum", "cumsum", "cumsum", "cumprod", "logcumsumexp"])
     if kind == "logcumsumexp":
@@ -78,6 +80,7 @@ def scan(draw: Draw, at: Place) -> Draft | None:
 
 @operation_on(some(lambda t: t.dtype.is_floating_point and t.dim() > 0), 2.0)
 def normalisation(draw: Draw, name: str) -> Draft | None:
+    """Normalises along one dimension: softmax, layer norm, or written out with means and variances."""
     value, dim = draw.value(name), draw.dim(name) or 0
     roll = draw.rng.random()
     if roll < 0.5:

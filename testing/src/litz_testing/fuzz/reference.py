@@ -22,7 +22,7 @@ from .program import NAMES, FuzzProgram, Statement
 
 
 class Rejected(Exception):
-    """The statement has no place in a program."""
+    """Raised for a statement that has no place in a program."""
 
 
 class Raised(Rejected):
@@ -34,10 +34,10 @@ class Raised(Rejected):
 
 
 REFUSALS = (RuntimeError, TypeError, IndexError, ValueError, NotImplementedError, ZeroDivisionError)
-"""What eager raises where it refuses a statement."""
+"""The errors that eager raises where it refuses a statement."""
 LARGEST = {torch.float16: 1e3, torch.bfloat16: 1e4, torch.float32: 1e5, torch.float64: 1e7,
            torch.complex64: 1e5, torch.complex128: 1e7}  # fmt: skip
-"""What stays far from overflow whatever the order of a sum."""
+"""The greatest magnitude that stays far from overflow whatever the order of a sum."""
 MOST_ELEMENTS = 40_000
 _INEXACT_NAMES = re.compile(r"torch\.(float16|bfloat16|float32|float64|complex64|complex128)\b")
 
@@ -71,12 +71,12 @@ class Reference:
             self.eager[f"x{number}"], self.exact[f"x{number}"], self.noisy[f"x{number}"] = a, b, c
 
     def add_input(self, name: str, spec: InputSpec) -> None:
-        """One more input, once statements have run (it aliases none of the others)."""
+        """Adds an input after statements have run. It aliases none of the others."""
         self.eager[name] = make_inputs((spec,))[0]
         self.exact[name], self.noisy[name] = make_inputs((spec,), True)[0], make_inputs((spec,), True)[0]
 
     def is_exact(self, name: str) -> bool:
-        """Whether the variable has no rounding error."""
+        """Is the variable free of rounding errors?"""
         value = self.eager[name]
         return not is_inexact(value.dtype) or _memory(value) not in self.tainted
 
@@ -201,7 +201,7 @@ def reference_of(program: FuzzProgram, inputs: tuple[InputSpec, ...] | None = No
 
 
 def same_specials(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether infinities and NaN are in the same places."""
+    """Are infinities and NaN in the same places?"""
     if torch.equal(a.isfinite(), b.isfinite()):
         where = ~a.isfinite()
         return torch.equal(a[where].nan_to_num(7.0), b[where].nan_to_num(7.0))

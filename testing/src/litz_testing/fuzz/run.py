@@ -48,7 +48,7 @@ class Record:
     failures: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, row: dict[str, Any]) -> None:
-        """One batch's line."""
+        """Adds the counts of one batch."""
         self.programs += row["programs"]
         for name in ("counts", "dtypes", "torch_failures"):
             getattr(self, name).update(row[name])
@@ -77,7 +77,7 @@ def _listed(counts: Counter[str]) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of what a run depends on."""
+    """Returns the versions of what a run depends on."""
     options = make_options()
     compiler = find_compiler(options.cpp_compiler)
     return {
@@ -149,7 +149,7 @@ def run(
 
 
 def _supervise(task: dict[str, Any], journal: Path, keep: Callable[[dict[str, Any]], None], record: Record) -> None:
-    """One worker, and the next one if it dies."""
+    """Runs one worker, and the next one if it dies."""
     skip: list[str] = []
     first = task["first"]
     while True:

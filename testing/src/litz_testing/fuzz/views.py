@@ -40,6 +40,7 @@ def reshape(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(some(lambda t: t.dim() > 1), 1.5)
 def permute(draw: Draw, name: str) -> Draft | None:
+    """Permutes dimensions, at times with a contiguous copy."""
     order = list(range(draw.value(name).dim()))
     draw.rng.shuffle(order)
     text = [f"{name}.permute({tuple(order)})", f"{name}.transpose({order[0]}, {order[1]})"]
@@ -50,6 +51,7 @@ def permute(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(some(lambda t: t.numel() < 2000), 1.0)
 def expand(draw: Draw, name: str) -> Draft | None:
+    """Repeats dimensions of size 1, or adds one in front."""
     shape, value = draw.shape(name), draw.value(name)
     wide = [str(draw.rng.choice(draw.pool)) if n == 1 and draw.chance(0.7) else s for n, s in zip(value.shape, shape)]
     if draw.chance(0.5):
@@ -59,6 +61,7 @@ def expand(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(some(lambda t: t.dim() > 0), 2.0)
 def slice_(draw: Draw, name: str) -> Draft | None:
+    """Slices one dimension, with steps and ends that may lie outside."""
     dim = draw.dim(name) or 0
     extent = int(draw.value(name).shape[dim])
     start = draw.rng.choice(["", "1", str(extent // 2), "-2", "0"])
@@ -71,6 +74,7 @@ def slice_(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(place(lambda t: t.dim() > 0, 1), 1.0)
 def select(draw: Draw, at: Place) -> Draft | None:
+    """Takes one entry along a dimension."""
     name, dim, extent = at
     return Draft(f"{name}.select({dim}, {draw.rng.choice(['0', '-1', str(extent // 2)])})")
 
@@ -86,6 +90,7 @@ def dimension(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(some(lambda t: t.dim() > 0), 1.0)
 def flip(draw: Draw, name: str) -> Draft | None:
+    """Flips dimensions, or rolls one."""
     dims = draw.dims(name)
     if draw.chance(0.4):
         return Draft(f"{name}.roll({draw.rng.choice(['1', '-2', '5'])}, {draw.dim(name)})")
@@ -94,13 +99,15 @@ def flip(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(place(lambda t: t.dim() > 0 and t.numel() < 3000, 2), 0.7)
 def unfold(draw: Draw, at: Place) -> Draft | None:
+    """Makes overlapping windows along a dimension."""
     name, dim, extent = at
     return Draft(f"{name}.unfold({dim}, {draw.rng.randint(1, min(extent, 4))}, {draw.rng.randint(1, 3)})")
 
 
 @operation_on(some(lambda t: t.is_contiguous() and t.storage_offset() == 0 and t.numel() > 3), 0.5, static=True)
 def as_strided(draw: Draw, name: str) -> Draft | None:
-    """Of a variable that is dense from its storage's start: what lies between is then defined."""
+    """Makes a strided view of a variable that is dense from its storage's start, so that everything in between is
+    defined."""
     value = draw.value(name)
     count, inner = value.numel(), draw.rng.randint(1, 3)
     size = [draw.rng.randint(1, max(count // inner, 1)), inner]
@@ -115,6 +122,7 @@ def as_strided(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(some(lambda t: t.dim() > 1), 0.6)
 def diagonal(draw: Draw, name: str) -> Draft | None:
+    """Takes a diagonal or a triangle."""
     offset = draw.rng.choice(["0", "1", "-1"])
     call = draw.rng.choice(
         [f"{name}.diagonal({offset})", f"torch.tril({name}, {offset})", f"torch.triu({name}, {offset})"]
@@ -124,6 +132,7 @@ def diagonal(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(place(lambda t: t.dim() > 0, 2), 1.0)
 def split(draw: Draw, at: Place) -> Draft | None:
+    """Takes the first or last piece of a dimension, by chunk, unbind or split."""
     name, dim, extent = at
     which = draw.rng.choice(["0", "-1"])
     if draw.chance(0.3):
@@ -149,6 +158,7 @@ JOINS = (
 
 @operation_on(place(lambda t: t.dim() > 0 and t.numel() < 5000), 2.0)
 def join(draw: Draw, at: Place) -> Draft | None:
+    """Joins tensors of equal shape along a dimension, by cat or stack, with parts of other dtypes among them."""
     name, dim, _ = at
     shape = draw.value(name).shape
 
@@ -178,6 +188,7 @@ def join(draw: Draw, at: Place) -> Draft | None:
 
 @operation_on(some(lambda t: t.dim() > 0), 1.0)
 def pad(draw: Draw, name: str) -> Draft | None:
+    """Pads with a constant or by copies of the edges; negative widths cut off."""
     rank = draw.value(name).dim()
     widths = [draw.rng.choice([0, 1, 2, 3, -1]) for _ in range(2 * draw.rng.randint(1, rank))]
     mode = draw.rng.choice(["constant"] * 5 + ["replicate", "reflect", "circular"])
@@ -191,6 +202,7 @@ def pad(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(some(lambda t: t.numel() < 1000), 0.7)
 def repeat(draw: Draw, name: str) -> Draft | None:
+    """Repeats a tensor along its dimensions, or each element."""
     rank = draw.value(name).dim()
     if rank and draw.chance(0.4):
         return Draft(f"{name}.repeat_interleave({draw.rng.randint(1, 3)}, {draw.dim(name)})")
@@ -200,12 +212,14 @@ def repeat(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(some(), 0.8)
 def copy(draw: Draw, name: str) -> Draft | None:
+    """Copies or detaches a tensor."""
     call = draw.rng.choice(["clone()", "contiguous()", "detach()", "clone(memory_format=torch.contiguous_format)"])
     return Draft(f"{name}.{call}")
 
 
 @operation_on(some(), 1.5)
 def cast(draw: Draw, name: str) -> Draft | None:
+    """Converts a tensor to another dtype, if every value is in the range of the integers."""
     value, dtype = draw.value(name), draw.rng.choice((*FLOATS, *INTS[:2], torch.uint8, torch.int8, torch.bool))
     if value.dtype.is_floating_point and not dtype.is_floating_point:
         value = value.float() if value.dtype.itemsize == 1 else value  # float8 has no isfinite, abs or min
@@ -222,6 +236,7 @@ def cast(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(some(lambda t: t.dim() > 0 and 0 < t.numel() < 3000), 0.7)
 def create(draw: Draw, name: str) -> Draft | None:
+    """Makes a new tensor of a variable's size: arange, full, ones, eye and the like."""
     dim = draw.dim(name) or 0
     size, shape = draw.size(name, dim), tuple_text(draw.shape(name))
     dtype = draw.rng.choice((*FLOATS[:2], *INTS[:2], torch.bool))

@@ -65,7 +65,7 @@ def work(task: dict[str, Any]) -> None:
 
 
 def _counts(case: tuple[FuzzProgram, Reference]) -> Counter[str]:
-    """What a record says of one program."""
+    """Returns what a record says of one program."""
     program = case[0]
     return Counter(
         {
@@ -79,12 +79,12 @@ def _counts(case: tuple[FuzzProgram, Reference]) -> Counter[str]:
 
 
 def _dtypes(reference: Reference) -> set[str]:
-    """The types of a program's variables."""
+    """Returns the dtypes of a program's variables."""
     return {str(value.dtype).removeprefix("torch.") for value in reference.eager.values()}
 
 
 def small(failure: Failure, checker: Checker, seconds: float) -> Failure:
-    """The failure with as small a program as is found."""
+    """Returns the failure with as small a program as is found."""
 
     def fails(candidate: FuzzProgram) -> bool:
         found = checker.check(candidate)

@@ -113,7 +113,8 @@ _OPERATIONS: Mapping[Any, Callable[[torch.Tensor, torch.Tensor, torch.Tensor, bo
     aten.mul.Tensor: lambda scale, shift, other, first: (scale * other, shift * other),
     aten.div.Tensor: lambda scale, shift, other, first: (scale / other, shift / other) if first else None,
 }
-"""From scale, shift, the other operand, and whether that is the second, to scale and shift."""
+"""The affine map (scale, shift) after one operation. Functions take scale, shift, the operation's other operand, and
+whether that is the second operand; None where the result is no affine map."""
 
 
 def _call(fold: _Fold, known: Mapping[torch.fx.Node, torch.Tensor]) -> Call:

@@ -104,8 +104,8 @@ def _same_view(node: torch.fx.Node) -> torch.fx.Node | None:
 
 Uniform = dict[torch.fx.Node, Number]
 Rule = Callable[[torch.fx.Node, Uniform], Any]
-"""From a call, and the nodes with one value, to the argument that the call returns if that lies as the result does;
-something else, or None, if it returns none."""
+"""Takes a call and the nodes with one value. Returns the argument that the call returns, if the argument lies in memory
+as the result does; something else, or None, if the call returns none of its arguments."""
 
 
 def _first(node: torch.fx.Node, uniform: Uniform) -> Any:

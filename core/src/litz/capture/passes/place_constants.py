@@ -24,7 +24,7 @@ _LIFTS = frozenset({aten.lift_fresh_copy.default, aten.lift_fresh.default})
 _MOVES = frozenset({aten._to_copy.default, prims.device_put.default})
 
 MOST_BYTES = 1 << 16
-"""Of a literal: what is larger is not held on the device for as long as the compiled code lives."""
+"""The most bytes of a literal that is moved ahead: a larger one would occupy the device as long as the code lives."""
 
 
 def place_constants(graph: Graph, context: PassContext | None = None) -> Graph:
@@ -44,7 +44,9 @@ def place_constants(graph: Graph, context: PassContext | None = None) -> Graph:
         if value is not None:
             placed[node] = Constant(value, node.meta)
     if placed and context is not None:
-        context.record(graph.name, f"{len(placed)} literals put on their device", "they are the same in every call")
+        context.record(
+            graph.name, f"{len(placed)} literals put on their device", "their values are the same in every call"
+        )
     return rewrite(graph, Changes(emit=placed))
 
 
@@ -66,7 +68,7 @@ def _literals(graph: Graph) -> dict[Any, torch.Tensor]:
 
 
 def _is_move(node: torch.fx.Node) -> bool:
-    """Whether the node copies a tensor from the CPU to another device."""
+    """Does the node copy a tensor from the CPU to another device?"""
     source, result = tensor_of(node.args[0] if node.args else None), tensor_of(node)
     if node.target not in _MOVES or source is None or result is None:
         return False
@@ -74,7 +76,7 @@ def _is_move(node: torch.fx.Node) -> bool:
 
 
 def _moved(node: torch.fx.Node, value: torch.Tensor) -> torch.Tensor | None:
-    """The move, made now; None where the device is not here."""
+    """Returns the tensor on the other device, moved now; None where this machine lacks the device."""
     target: Any = node.target
     try:
         with torch_api.real_mode():

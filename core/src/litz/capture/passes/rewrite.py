@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.fx.node import map_aggregate
+from torch.utils._pytree import tree_leaves
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph, constant_of
@@ -54,7 +55,7 @@ class Changes:
 
 
 def rewrite(graph: Graph, changes: Changes) -> Graph:
-    """The graph with the changes; the same object for none."""
+    """Returns the graph with the changes made; the same object if there are none."""
     if not changes:
         return graph
     fresh = torch.fx.Graph()
@@ -92,6 +93,18 @@ def rewrite(graph: Graph, changes: Changes) -> Graph:
             fresh.erase_node(node)
     module = torch_api.make_graph_module(attributes, fresh, type(graph.module).__name__)
     return dataclasses.replace(graph, module=module)
+
+
+def call_at(node: torch.fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
+    """A call in a node's place that gives another tensor than the node did (another size, say): with the node's origin,
+    and the fake result of `target` for the fake values of the arguments. Arguments are as in `Call`."""
+    given: Any = map_aggregate(
+        (args, kwargs), lambda item: item.meta["val"] if isinstance(item, torch.fx.Node) else item
+    )
+    with torch_api.fake_mode_around(tree_leaves(given)):
+        value = target(*given[0], **given[1])
+    origin = {key: item for key, item in node.meta.items() if key not in ("tensor_meta", "unbacked_bindings")}
+    return Call(target, args, kwargs, {**origin, "val": value})
 
 
 def tensor_of(node: Any) -> torch.Tensor | None:
@@ -143,7 +156,7 @@ class Escapes:
 
 
 def find_escapes(graph: Graph) -> Escapes:
-    """One backward sweep over the graph: who is returned or written, directly or through views."""
+    """Finds, in one backward sweep, the nodes that are returned or written, directly or through views."""
     direct = frozenset(graph.output_node.all_input_nodes)
     outputs, written = set(direct), set()
     strided: set[torch.fx.Node] = set()

@@ -46,9 +46,11 @@ from .asserts import (
     unclaimed,
 )
 from .attention import is_unfused
+from .custom_ops import defining_module, is_custom
 from .dynamo import as_captured, compile_label, disable_dynamo, is_restart
 from .export import Exported, export, guard_count, guards_since
 from .fake import fake_mode_around, fake_mode_of, hint_of, is_fake, make_fake, missing_value, real_mode
+from .frames import frame_of
 from .later import Later
 from .operators import (
     aliased_argument,
@@ -57,6 +59,7 @@ from .operators import (
     decomposition_registry,
     default_store,
     elementwise_collectives,
+    fake_result,
     group_ranks,
     held_by_backward,
     is_collective,
@@ -66,7 +69,9 @@ from .operators import (
     make_graph_module,
     memory_owner,
     memory_owners,
+    share_memory,
     trace,
+    whole_where_undecided,
     written_arguments,
 )
 from .origins import (

@@ -16,8 +16,8 @@ import torch
 from torch._guards import TracingContext
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-_TORCHS = frozenset({"aten", "prims", "prim", "rngprims"})
-"""Namespaces of ops whose rules come with torch, so that its version says what they are."""
+from .custom_ops import is_custom
+
 _HELPERS = (
     "AOTAutogradCachePickler",
     "sanitize_gm_for_cache",
@@ -90,8 +90,9 @@ def _process_state() -> tuple[Any, ...]:
 
 
 def check_torchs(module: torch.fx.GraphModule, inputs: Any) -> None:
-    """That a graph is made of what comes with torch, whose version says what it does. Raises torch's
-    BypassAOTAutogradCache for others, which torch itself takes for unchanged."""
+    """Raises torch's BypassAOTAutogradCache where the versions of torch and litz do not say what a trace gives: for a
+    first call with fake tensors, for inputs of a tensor subclass, and for ops and functions that do not come with torch
+    (which torch itself takes for unchanged)."""
     from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 
     context = TracingContext.try_get()
@@ -101,7 +102,7 @@ def check_torchs(module: torch.fx.GraphModule, inputs: Any) -> None:
         if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value):
             raise BypassAOTAutogradCache(f"an input is a {type(value).__name__}, whose rules may have changed")
     for node in _nodes(module):
-        if _is_users(node.target):
+        if is_custom(node.target):  # its Python rules have no version
             raise BypassAOTAutogradCache(f"{node.target} is not torch's: what it does may have changed")
 
 
@@ -109,15 +110,6 @@ def _nodes(module: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
     for part in module.modules():
         if isinstance(part, torch.fx.GraphModule):
             yield from part.graph.nodes
-
-
-def _is_users(target: Any) -> bool:
-    """An op that is registered by someone else than torch, whose Python rules no version names."""
-    if isinstance(target, torch._ops.OpOverload):
-        return target.namespace not in _TORCHS
-    if isinstance(target, torch._ops.OpOverloadPacket):
-        return target._qualified_op_name.split("::")[0] not in _TORCHS
-    return False
 
 
 def _runs_triton(node: torch.fx.Node) -> bool:
@@ -147,7 +139,7 @@ def captured_devices(module: torch.fx.GraphModule) -> set[torch.device]:
 
 
 def rank() -> tuple[int, int] | None:
-    """This process's number in the job and how many there are; None outside of torch.distributed."""
+    """Returns the process's number in the job and the number of processes; None outside of torch.distributed."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return None
     return torch.distributed.get_rank(), torch.distributed.get_world_size()

@@ -87,8 +87,8 @@ def export(
 
 
 def _decomposed(program: Any, table: dict[OpOverload, Callable[..., Any]]) -> Any:
-    """Its ops in pieces. A `torch.library.triton_op` too, where this version of torch says how: the process that loads
-    the package need not have it."""
+    """Returns the program with its ops broken up. Each `torch.library.triton_op` is broken up too, where this version
+    of torch can: the process that loads the package need not have that op."""
     if "decompose_custom_triton_ops" in inspect.signature(program.run_decompositions).parameters:
         return program.run_decompositions(table, decompose_custom_triton_ops=True)
     return program.run_decompositions(table)

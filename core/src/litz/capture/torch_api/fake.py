@@ -21,7 +21,7 @@ def real_mode() -> Iterator[None]:
 
 
 def is_fake(value: object) -> bool:
-    """Whether `value` is a fake tensor: metadata, no storage."""
+    """Is `value` a fake tensor, which has metadata and no storage?"""
     from torch._subclasses.fake_tensor import FakeTensor
 
     return isinstance(value, FakeTensor)

@@ -18,7 +18,7 @@ from .fake import fake_mode_around
 aten = torch.ops.aten
 
 LEAST_BYTES = 1 << 20
-"""Of the saved tensor, where narrowing it is worth a thought."""
+"""The fewest bytes of a saved tensor that make narrowing it worth a thought."""
 
 TYPES: tuple[tuple[int, torch.dtype], ...] = ((1 << 8, torch.uint8), (1 << 15, torch.int16), (1 << 31, torch.int32))
 """(what all values are below, the type that holds them), the narrowest first."""

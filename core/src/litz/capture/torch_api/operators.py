@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
+from torch.utils._pytree import tree_leaves
 
-from .fake import fake_mode_around
+from .fake import fake_mode_around, is_fake
 from .random import is_random
 
 
@@ -58,6 +59,28 @@ def trace(
     with fake_mode_around([*values, like]):
         traced = whole_where_undecided(make_fx(function, decomposition_table=table))(*values)
     return None if traced is NotImplemented else traced
+
+
+def fake_result(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What `op` itself returns for fake tensors, whatever is being traced: nothing is recorded, and it is not taken
+    apart. NotImplemented where that cannot be asked: an argument is no fake tensor, the op writes, or what it returns
+    depends on data. Raises what the op does."""
+    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+    data = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
+    tensors = [item for item in tree_leaves((args, dict(kwargs))) if isinstance(item, torch.Tensor)]
+    if _is_mutable(op) or not data.isdisjoint(op.tags) or not all(map(is_fake, tensors)):
+        return NotImplemented
+    with disable_proxy_modes_tracing(), fake_mode_around(tensors):
+        return op(*args, **kwargs)
+
+
+def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Do two tensors with storage lie in one?"""
+    try:
+        return left.untyped_storage()._cdata == right.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):  # sparse ones have none
+        return left is right
 
 
 def written_arguments(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
@@ -148,8 +171,8 @@ def held_by_backward(module: torch.fx.GraphModule, visible: frozenset[int]) -> f
 
 
 def alone_in_memory(module: torch.fx.GraphModule, names: frozenset[str]) -> frozenset[str]:
-    """Those of the outputs `names` of a forward graph that share memory with no other output, and that an op of torch's
-    made, whose word that a result is fresh is good."""
+    """Returns those of the outputs `names` of a forward graph that share memory with no other output. Only results of
+    torch's own ops count, as torch says reliably which results are fresh."""
     outputs = [item for item in module.graph.output_node().all_input_nodes if item.meta.get("val") is not None]
     owners = [memory_owner(item) for item in outputs]
     times = Counter(owners)
@@ -177,8 +200,8 @@ def is_collective(target: Any) -> bool:
 
 
 def elementwise_collectives() -> tuple[OpOverload, ...]:
-    """Those that take any strides and give a result like their first argument, or the list of them; none where torch
-    was built without torch.distributed."""
+    """Returns the collectives that take any strides and give a result like their first argument, or a list of such
+    results; none where torch was built without torch.distributed."""
     names = ("all_reduce", "all_reduce_coalesced", "broadcast")
     found = (getattr(torch.ops._c10d_functional, name, None) for name in names)
     return tuple(packet.default for packet in found if packet is not None)

@@ -18,7 +18,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 
 def is_random(target: Any) -> bool:
-    """Whether two calls of `target` with the same arguments may differ."""
+    """May two calls of `target` with the same arguments differ?"""
     return isinstance(target, OpOverload) and (
         torch.Tag.nondeterministic_seeded in target.tags or target.name().startswith("rngprims::")
     )

@@ -41,11 +41,12 @@ class UserKernel:
 
     @cached_property
     def function(self) -> Any:
-        """The JITFunction itself."""
+        """Returns the JITFunction, without the Autotuner around it."""
         return self.kernel.fn if self.is_tuned else self.kernel
 
     @property
     def is_tuned(self) -> bool:
+        """Is the kernel an Autotuner, with several configurations?"""
         return hasattr(self.kernel, "configs")
 
     @property
@@ -60,27 +61,32 @@ class UserKernel:
 
     @property
     def parameters(self) -> tuple[str, ...]:
+        """Returns the names of the kernel's parameters, in order."""
         return tuple(self.function.arg_names)
 
     @property
     def constexprs(self) -> frozenset[str]:
+        """Returns the names of the parameters that are `tl.constexpr`."""
         return frozenset(item.name for item in self.function.params if item.is_constexpr)
 
     @property
     def defaults(self) -> Mapping[str, Any]:
+        """Returns the default values of those parameters that have one, by name."""
         return {item.name: item.default for item in self.function.params if item.has_default}
 
     @property
     def name(self) -> str:
+        """Returns the name of the kernel's function."""
         return str(self.function.__name__)
 
     @property
     def text(self) -> str:
-        """Its source, from `def` on."""
+        """Returns the kernel's source, from `def` on."""
         return str(self.function.src)
 
 
 def user_kernel(number: int, constants_number: int) -> UserKernel:
+    """Returns the kernel at `number` in torch's table of kernels, with the constants at `constants_number`."""
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table as table
 
     return UserKernel(number, constants_number, table.get_kernel(number), table.get_constant_args(constants_number))

@@ -28,11 +28,12 @@ class Accumulator:
 
     @property
     def type(self) -> str:
+        """Returns the C++ type of the values that are reduced."""
         return VALUES[self.nodes[0].args[0].dtype]
 
     def widened(self) -> Accumulator:
-        """The same with sums in double: for a walk element by element, which has no partial sums to keep errors small
-        and where double costs nothing."""
+        """Returns the accumulator with sums in double, for a walk element by element: that has no partial sums to keep
+        errors small, and double costs it nothing."""
         if not self.form.widens:
             return self
         states = (replace(state, type="double") if state.type == "float" else state for state in self.states)
@@ -44,11 +45,13 @@ class Accumulator:
         return [template.format(*refs, **names, **texts) for template in templates]
 
     def clauses(self, refs: Sequence[str]) -> list[str]:
-        """For `omp simd reduction(...)`."""
+        """Returns the clauses `OPERATOR : VARIABLE` for `omp simd reduction(...)`; none for states that OpenMP cannot
+        merge."""
         return [f"{state.clause} : {ref}" for state, ref in zip(self.states, refs, strict=True) if state.clause]
 
     def update(self, refs: Sequence[str], values: Sequence[str], position: str) -> list[str]:
-        """One element. `position` is the row-major position in the reduction ranges."""
+        """Returns the lines that add one element. position: the element's row-major position in the reduction
+        ranges."""
         wide = self.form.sequential and self.form.widens and self.states[0].type != self.type
         given = {f"v{n}": f"({self.states[n].type}){value}" if wide else value for n, value in enumerate(values)}
         return self.lines(self.form.update, refs, at=position, **given)
@@ -63,6 +66,7 @@ class Accumulator:
 
 
 def states_of(accumulators: Sequence[Accumulator]) -> list[State]:
+    """Returns the states of all accumulators, in order."""
     return [state for accumulator in accumulators for state in accumulator.states]
 
 

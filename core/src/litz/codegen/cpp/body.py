@@ -35,6 +35,7 @@ class Lines:
     depth: int = 1
 
     def add(self, *lines: str) -> None:
+        """Appends lines, indented by the present depth."""
         # A pragma belongs to the loop below it, at the same depth.
         self.text += ["  " * self.depth + line if line else "" for line in lines]
 
@@ -84,6 +85,7 @@ class Body:
     # ------------------------------------------------------------------ names and scopes
 
     def name(self, stem: str = "v") -> str:
+        """Returns a variable name that the kernel has not used yet, `stem` and a number."""
         self.count += 1
         return f"{stem}{self.count - 1}"
 
@@ -110,6 +112,7 @@ class Body:
         return self.visible[node]
 
     def write(self, nodes: Sequence[Node]) -> None:
+        """Defines nodes, in order, as `const` variables."""
         for node in nodes:
             self.define(node)
 
@@ -158,6 +161,8 @@ class Body:
     # ------------------------------------------------------------------ expressions
 
     def expression(self, node: Node) -> str:
+        """Returns the C++ expression of a node whose arguments are defined. Errors: NotImplementedError for an op that
+        C++ has no text for."""
         if node.op in OPS:
             return op_text(node, [self._operand(arg) for arg in node.args], self.type_of(node))
         if node.op == "index":

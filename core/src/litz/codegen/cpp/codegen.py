@@ -43,6 +43,7 @@ class CppCodegen:
     loader: Load | None = None
     language: str = "cpp"
     loads_from_source: bool = True
+    names_nothing: bool = True
 
     def generate(self, kernel: KernelPlan, context: CodegenContext) -> KernelSource:
         """C++ for one kernel. The same kernel gives the same text. CodegenError if it has no C++."""
@@ -110,8 +111,9 @@ def generate(kernel: KernelPlan, context: CodegenContext) -> KernelSource:
 
 def _safe_forms(kernel: str, text: str, context: CodegenContext) -> list[str]:
     """The safe forms that a kernel is to be built in, sorted. CodegenError if the compiler has none for a construct."""
-    known = context.safe_forms()
-    forms = {name: known[name] for name in constructs_in(text) if name in known} if known else {}
+    constructs = constructs_in(text)
+    known = context.safe_forms(constructs)
+    forms = {name: known[name] for name in constructs if name in known}
     for name, form in forms.items():
         if form is None:
             raise CodegenError(
@@ -161,7 +163,7 @@ def _writer(tiling: Tiling) -> Callable[[Writer], None]:
 
 
 def _write_segments(whole: Writer, parts: Sequence[Writer]) -> None:
-    """One after the other; threads share each, all within one parallel region."""
+    """Writes the segments one after the other; threads share each of them, all within one parallel region."""
     region = f"#pragma omp parallel{whole.worth_it()}"
     with whole.lines.block(*((region, "") if whole.threaded else ("",))):
         for part in parts:

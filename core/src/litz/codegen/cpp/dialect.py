@@ -24,7 +24,7 @@ _BYTE = frozenset({torch.int8, torch.uint8, torch.bool})
 """Whose values are exact in any half type."""
 
 VALUES: Mapping[torch.dtype, str] = {**ELEMENTS, **dict.fromkeys(ROUNDED, "float"), torch.bool: "bool"}
-"""What a value is held in while it is computed."""
+"""The type that values of a dtype are held in while they are computed."""
 
 _OPS: Mapping[str, Text] = {
     # Small integers are promoted to int, hence the casts.

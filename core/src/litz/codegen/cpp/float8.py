@@ -12,8 +12,8 @@ from litz.ir.dtypes import FLOAT8, STORAGE, Bits, Storage
 
 
 def _from(row: Storage, bits: Bits) -> str:
-    """As for float16: exponent and mantissa in a float's place are the value times a power of two, subnormals included;
-    infinity and NaN are not."""
+    """Returns the C function that makes a float of a float8. Exponent and mantissa in a float's place are the value
+    times a power of two, subnormals included; infinity and NaN are treated apart."""
     shift, power = 23 - bits.mantissa, 127 - bits.bias
     special = f"magnitude >= 0x{bits.special:x}u ? (magnitude << {shift} | 0x7f800000) : bits(finite)"
     if not bits.signed_zero:

@@ -157,7 +157,7 @@ FORMS: Mapping[str, Callable[[str, torch.dtype], Form]] = {
     "welford": _moments,
     "welford_combine": _moments_of_states,
 }
-"""By row, which they are told."""
+"""The form made by hand, by the reduction's row."""
 
 
 def scan_form(kind: str, dtype: torch.dtype) -> Form:
@@ -176,7 +176,7 @@ def scan_form(kind: str, dtype: torch.dtype) -> Form:
 
 
 def derived(row: Reduction, dtype: torch.dtype) -> Form:
-    """The form of any row."""
+    """Returns the form that follows from a reduction's row."""
     form = row.form(dtype)
     stems = (row.name,) if len(form.state) == 1 else row.parts
     clause = ""

@@ -21,7 +21,7 @@ from .reduction import ROW_CHUNK, outer_nodes, position
 from .text import IndexText
 
 LANES = 8
-"""Of float32 in a vector."""
+"""How many float32 values a vector has."""
 
 
 def write_jammed(w: Writer) -> None:

@@ -71,6 +71,8 @@ class Writer:
         return (text + self.check_clause(self.checks if checks is None else checks),)
 
     def check_clause(self, wanted: bool) -> str:
+        """Returns the OpenMP clause that brings failed checks together, '' if unwanted or if the loop checks
+        nothing."""
         return " reduction(max : bad)" if wanted and self.checks else ""
 
     def one_by_one(self, nodes: Sequence[Node], unrolled: Sequence[Range]) -> tuple[str, ...]:
@@ -81,7 +83,7 @@ class Writer:
     # ------------------------------------------------------------------ loops
 
     def header(self, r: Range, start: str = "0", stop: str | None = None) -> str:
-        """`for (int i0 = 0; i0 < 64; ++i0)`"""
+        """Returns the head of a loop, such as `for (int i0 = 0; i0 < 64; ++i0)`."""
         name = self.index.names[r.var]
         stop = stop or self.index.text(r.size)
         return f"for ({self.index.var_type(r.size)} {name} = {start}; {name} < {stop}; ++{name})"

@@ -178,7 +178,7 @@ class _Tiles:
         return name
 
     def _corner(self, buffer: str, index: tuple[Expr, ...]) -> tuple[str, str]:
-        """(the tile's first element, the stride along `vector`)"""
+        """Returns the address of the tile's first element, and the stride along `vector`."""
         step = stride_of(index[0], self.vector.var)
         assert step is not None
         place = self.w.body.place(buffer, index, at={self.swap.var: "a", self.vector.var: "b"})

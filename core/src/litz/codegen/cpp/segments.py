@@ -65,7 +65,8 @@ def segments(tiling: Tiling, kernel: KernelPlan) -> tuple[Tiling, ...]:
 
 
 def _cuts(loop: Loop) -> dict[Range, tuple[int, ...]]:
-    """For each output range of known size along which some comparison turns: 0, where it turns, and the size."""
+    """Returns, for each output range of known size along which some comparison turns: 0, where it turns, and the
+    size."""
     if sum(load.mask is not None for load in loop.loads) < 2:
         return {}
     ranges = {r.var: r for r in loop.ranges if r.size.is_Integer}

@@ -28,6 +28,7 @@ class IndexText(ExpressionText):
         return extent.is_Integer and int(extent) < INT32
 
     def var_type(self, extent: Expr) -> str:
+        """Returns the C++ type of a loop variable below `extent`: `int` where that is known to fit, else `i64`."""
         return "int" if self.narrow(extent) else "i64"
 
     def interval(self, expr: Expr) -> tuple[int, int] | None:
@@ -54,13 +55,17 @@ class IndexText(ExpressionText):
         return IndexText(names, self.extents, not self.fits_int(expr)).walk(expr)
 
     def number(self, value: int) -> str:
+        """Returns an integer literal, of type long where 64-bit arithmetic needs one."""
         return f"{value}L" if self.wide and abs(value) > INT32 else str(value)
 
     def name(self, symbol: Symbol) -> str:
+        """Returns the name of a symbol, cast to 64 bits where the expression is wide and the variable is not."""
         name, extent = super().name(symbol), self.extents.get(symbol)
         return f"(i64){name}" if self.wide and extent is not None and self.narrow(extent) else name
 
     def sum(self, expr: Expr) -> str:
+        """Returns the sum, positive terms first and constants last."""
+
         def order(term: Expr) -> tuple[bool, bool, str]:
             # Positive terms first, constants last: i0 * 8 + i1 - 1.
             return term.is_Integer, bool(term.as_coeff_Mul()[0].is_negative), str(term)
@@ -74,19 +79,24 @@ class IndexText(ExpressionText):
         return text
 
     def product(self, expr: Expr) -> str:
+        """Returns the product, an integer factor last."""
         coefficient, rest = expr.as_coeff_Mul()
         if coefficient != 1 and coefficient.is_Integer:
             return f"{self.operand(rest)} * {self.walk(coefficient)}"
         return " * ".join(self.operand(arg) for arg in sorted(expr.args, key=str))
 
     def operand(self, expr: Expr) -> str:
+        """Returns the expression as an operand: in parentheses, unless it is a symbol or an integer."""
         text = self.walk(expr)
         return text if expr.is_Symbol or expr.is_Integer else f"({text})"
 
     def paired(self, exprs: Iterable[Expr]) -> Iterable[str]:
+        """Returns each expression in 64 bits, as the arguments of a function of two have to be of one type."""
         return [f"(i64)({IndexText(self.names, self.extents, True).walk(expr)})" for expr in exprs]
 
     def division(self, expr: Expr, value: Expr, divisor: Expr) -> str:
+        """Returns a floor division or remainder: C's own operator where the value is known not to be negative, else a
+        helper."""
         floor, left, right = isinstance(expr, FloorDiv), self.operand(value), self.operand(divisor)
         low, _ = bounds(value, self.extents)
         if low is not None and known_nonnegative(low):

@@ -60,7 +60,7 @@ ROW_SCRATCH_BYTES = 64 * 1024
 EXPENSIVE = 8
 """A value that costs this many flops or more is kept for later stages rather than computed again."""
 USUAL = 64
-"""What a size that is not known counts as."""
+"""The value that stands for an unknown size."""
 PARALLEL_WORK = 48 * 1024
 """Element-operations below which waking other threads costs more than they save."""
 
@@ -262,6 +262,7 @@ def known(size: Expr, default: int) -> int:
 
 
 def is_tiny(r: Range) -> bool:
+    """Is the range's size a constant below `TINY`?"""
     return r.size.is_Integer and int(r.size) < TINY
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from litz.errors import CodegenError
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
+from litz_plugins.nouns import OptionsView
 
 from ..kernel_plan import KernelPlan
 from .dialect import POINTER_TYPES
@@ -32,6 +33,7 @@ class TritonCodegen:
 
     language = "triton"
     loads_from_source = True
+    names_nothing = True
 
     def generate(self, kernel: KernelPlan, context: CodegenContext) -> KernelSource:
         """The source of one kernel."""
@@ -58,11 +60,16 @@ class TritonCodegen:
         )
 
     def join(self, sources: Sequence[KernelSource], name: str) -> KernelSource:
-        """One kernel of several small ones, whose sizes are known. CodegenError where they cannot be joined."""
+        """Returns one kernel of several small ones, whose sizes are known. Errors: CodegenError where they cannot be
+        joined."""
         joined = join_sources(sources, name)
         if joined is None:
             raise CodegenError(name, f"{', '.join(source.name for source in sources)} cannot share a launch")
         return joined
+
+    def prepare(self, options: OptionsView) -> None:
+        """Start the processes that compile, so that they are warm when there are texts."""
+        import_module("litz.runtime.workers").start(options)
 
     def load(self, source: KernelSource, context: CodegenContext) -> Callable[..., None]:
         """Build (or fetch from the cache) and load; the result launches the kernel on the current stream.
@@ -76,7 +83,7 @@ class TritonCodegen:
 
 
 def make_settings(written: KernelText, plan: KernelPlan, tiling: Tiling, names: Names) -> dict[str, Any]:
-    """What a KernelSource of language "triton" holds in `settings`:
+    """Returns the `settings` of a KernelSource of language "triton".
 
     - `pointers`: Triton's type of each buffer argument; `sizes`: how many size arguments follow (int32 or int64);
     - `counters`: how many int32 zeros there are where `COUNTERS` is among the arguments;

@@ -22,7 +22,7 @@ ELEMENTS: Mapping[torch.dtype, str] = {
     **dict.fromkeys(FLOAT8, "tl.uint8"),
 }
 VALUES: Mapping[torch.dtype, str] = {**ELEMENTS, **dict.fromkeys(ROUNDED, "tl.float32")}
-"""What a value is held in while it is computed."""
+"""The type that values of a dtype are held in while they are computed."""
 
 POINTER_TYPES: Mapping[torch.dtype, str] = {
     **{dtype: f"*{name.replace('f', 'fp')}" for dtype, name in SHORT.items()},
@@ -83,12 +83,12 @@ _OPS: Mapping[str, Text] = {
 
 
 def read(dtype: torch.dtype, bits: str) -> str:
-    """The value of a float8 whose bits are given."""
+    """Returns the text that reads a float8's value from its bits."""
     return f"_from_{STORAGE[dtype].name}({bits})"
 
 
 def written(dtype: torch.dtype, value: str) -> str:
-    """The bits of a float8, of a float32."""
+    """Returns the text that makes a float8's bits of a float32."""
     row = STORAGE[dtype]
     return f"_to_{row.name}({value}, {row.overflow})"
 
@@ -132,6 +132,7 @@ def literal(value: bool | int | float) -> str:
 
 
 def is_negative_zero(value: object) -> bool:
+    """Is the value the float -0.0, which compares equal to 0.0?"""
     return isinstance(value, float) and value == 0 and str(value).startswith("-")
 
 

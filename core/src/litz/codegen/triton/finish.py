@@ -20,7 +20,7 @@ def choose_tilings(plan: KernelPlan, units: int) -> tuple[Tiling, ...]:
 
 
 def tilings_after(tiling: Tiling, plan: KernelPlan) -> tuple[Tiling, ...]:
-    """The same, where that of the first loop is given."""
+    """Returns the tilings of all loops of a kernel, given the tiling of the first."""
     others = plan.loops[1:]
     if not others:
         return (tiling,)

@@ -43,12 +43,13 @@ class Frame:
         return rest if buffer in self.buffers and is_multiple(rest, self.lanes) else None
 
     def holds(self, site: Node | Store, buffer: str, offset: Expr, masked: bool) -> bool:
-        """Is an access made in whole groups of lanes?"""
+        """Is the access made in whole groups of lanes?"""
         return not masked and not site.indirect and self.rest(buffer, offset) is not None
 
 
 def find_frame(loop: Loop, plan: KernelPlan, rows: tuple[Range, ...]) -> Frame | None:
-    """For rows along one range; sizes that are not constants have none, nor rows that are scanned."""
+    """Returns the frame of rows along one range; None for sizes that are not constants and for rows that are
+    scanned."""
     if len(rows) != 1 or not rows[0].size.is_Integer or any(node.op == "scan" for node in loop.nodes):
         return None
     (row,) = rows
@@ -98,7 +99,7 @@ def is_multiple(expr: Expr, of: int) -> bool:
 
 
 def _is_positive(expr: Expr) -> bool:
-    """Is it a sum of loop variables, none of which it falls with?"""
+    """Is the expression a sum of loop variables with positive coefficients only?"""
     return all(coefficient > 0 and (rest.is_Symbol or rest == 1) for coefficient, rest in _terms(expr))
 
 

@@ -28,7 +28,8 @@ def choose_index_type(plan: KernelPlan) -> tuple[str, list[Expr]]:
 
 
 def index_type_of(spans: Sequence[Expr], symbolic: bool) -> tuple[str, list[Expr]]:
-    """As `choose_index_type`, by how far offsets and positions reach, and whether any size is a symbol."""
+    """Returns the type of indices, and the limits that decide it at run time. spans: how far offsets and positions
+    reach. symbolic: is any size a symbol?"""
     open_ones: list[Expr] = []
     for span in dict.fromkeys(spans):
         if span.is_Integer:
@@ -68,6 +69,7 @@ def write_indices(tile: Tile, program: str = "tl.program_id(0)", counted: bool =
 
 
 def expand(tile: Tile, axis: Axis) -> str:
+    """Returns the subscript that gives a vector along `axis` the tile's rank; '' if the tile has one axis."""
     if len(tile.tiling.axes) == 1:
         return ""
     return "[:, None]" if tile.tiling.axes[0] is axis else "[None, :]"
@@ -83,7 +85,7 @@ def write_axis(tile: Tile, axis: Axis, index: str) -> None:
 
 
 def write_row(tile: Tile, axis: Axis, index: str) -> None:
-    """The same for a row's axis, of lanes that begin where the tile's frame says, if it has one."""
+    """Emits the indices and masks along a row; with a frame, the lanes begin where the frame says."""
     frame = tile.tiling.frame
     if frame is None:
         write_axis(tile, axis, index)

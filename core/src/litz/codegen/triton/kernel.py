@@ -42,7 +42,7 @@ class KernelText:
 
 @dataclass(frozen=True)
 class Part:
-    """One loop of a kernel."""
+    """The part of a kernel that one loop makes."""
 
     loop: Loop
     tiling: Tiling

@@ -24,6 +24,7 @@ class Names:
 
     @property
     def index_names(self) -> dict[Symbol, str]:
+        """Returns the names of loop variables and sizes, which index expressions may contain."""
         return {**self.variables, **self.sizes}
 
 

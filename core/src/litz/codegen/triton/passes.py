@@ -40,6 +40,7 @@ class Passes:
         self.last = len(stages.walks) - 1
 
     def write(self) -> None:
+        """Emits the frame, all passes over the row, and the stores of the results."""
         write_frame(self.tile, self.axis)
         if self.tile.tiling.persistent:
             self._write_persistent()

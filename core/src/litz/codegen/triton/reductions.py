@@ -36,7 +36,8 @@ class Row:
 
 
 def _by_function(identity: Scalar, function: str, combine: str = "") -> Row:
-    """By a function of two values, which `combine` may say shorter."""
+    """Returns the row of a reduction that merges by a function of two values. combine: a shorter text for the
+    merging."""
     across = f"tl.reduce({{v}}, {{axis}}, {function}, keep_dims=True)"
     return Row(identity, combine or f"{function}({{a}}, {{v}})", across, f"tl.associative_scan({{v}}, 1, {function})")
 
@@ -105,11 +106,12 @@ class Group:
 
     @property
     def form(self) -> Form:
+        """Returns the row's nodes (identity, lift, merge, finish) for the type that is computed in."""
         return REDUCTIONS[self.kind].form(self.dtype)
 
     @property
     def merge(self) -> str:
-        """The name of the function that merges two states."""
+        """Returns the name of the function that merges two states."""
         return self.on.merge_name(self.nodes[0])
 
     def start(self) -> Sequence[tuple[Scalar, torch.dtype]]:
@@ -132,17 +134,19 @@ class Group:
         return [self.on.masked(text, *nothing) for text, nothing in zip(self.lifted(), self.start(), strict=True)]
 
     def results(self, state: Sequence[str]) -> Sequence[str]:
-        """What the nodes are, by the state that has all values."""
+        """Returns what each node is, given the state of all values."""
         roots = [self.form.finish[node.attrs[0]] for node in self.nodes]
         lines, texts = _nodes(roots, dict(zip(self.form.state, state, strict=True)), self.on.tile.fresh)
         self.on.tile.emit(*lines)
         return texts
 
     def step(self) -> None:
+        """Emits the merging of one block's values into the accumulators."""
         merged = f"{self.merge}({', '.join([*self.accumulators, *self.lifted()])})"
         self.on.update(self.accumulators, merged, self.on.mask)
 
     def close(self) -> None:
+        """Emits the reduction over lanes, of the accumulators or of a row in one block, and binds the results."""
         self.reduce(self.accumulators or self.whole())
 
     def reduce(self, state: Sequence[str]) -> None:
@@ -158,17 +162,21 @@ class Plain(Group):
     """One accumulator, by the rows above. `any` and `all` ask of values of every type whether they are not 0."""
 
     def start(self) -> Sequence[tuple[Scalar, torch.dtype]]:
+        """Returns the row's identity; bool for `any` and `all`."""
         dtype = torch.bool if self.kind in ("any", "all") else self.dtype
         return [(_row(self.kind, dtype).identity, dtype)]
 
     def lifted(self) -> list[str]:
+        """Returns the value itself, or for `any` and `all` whether it is not 0."""
         value, ((_, dtype),) = self.on.value(self.args[0]), self.start()
         return [value if dtype == self.dtype else f"({value} != 0)"]
 
     def joins(self) -> bool:
+        """Every reduction of this kind joins neighbours."""
         return True
 
     def step(self) -> None:
+        """Emits the combination of the accumulator with one block, or with the results of its groups of neighbours."""
         (name,), (value,) = self.accumulators, self.lifted()
         if self.together > 1:
             ((identity, dtype),), row = self.start(), _row(self.kind, self.dtype)
@@ -181,24 +189,29 @@ class Plain(Group):
         self.on.tile.emit(f"{name} = {new if self.on.mask is None else f'tl.where(rmask, {new}, {name})'}")
 
     def reduce(self, state: Sequence[str]) -> None:
+        """Emits Triton's own reduction over the lanes, and binds every node to its result."""
         (value,), ((_, dtype),) = state, self.start()
         for node in self.nodes:
             self.on.bind(node, _row(self.kind, dtype).across.format(v=value, T=VALUES[dtype], axis=1))
 
 
 class Place(Group):
-    """The position of an extreme, in as many bits as it needs."""
+    """The position of an extreme, in 32 bits where they suffice, else in 64."""
 
     @property
     def merge(self) -> str:
+        """Returns the name of the helper that merges two (extreme, position) pairs."""
         return f"_{self.kind}"
 
     def start(self) -> Sequence[tuple[Scalar, torch.dtype]]:
+        """Returns the worst value and the greatest position, so that any element is preferred; bools are held as
+        int32."""
         held = torch.int32 if self.dtype == torch.bool else self.dtype
         position = torch.int32 if self.on.tile.index_type == "tl.int32" else torch.int64
         return [((least if self.kind == "argmax" else greatest)(held), held), (greatest(position), position)]
 
     def whole(self) -> list[str]:
+        """Returns the values and positions of a row, with the identity in lanes outside of it."""
         value = self.on.value(self.args[0]) + (".to(tl.int32)" if self.dtype == torch.bool else "")
         position = self.on.position()
         if self.on.tile.tiling.frame is not None:  # lanes before the row have positions below 0
@@ -206,10 +219,12 @@ class Place(Group):
         return [self.on.masked(value, *self.start()[0]), position]
 
     def step(self) -> None:
+        """Emits the merging of one block's values and positions into the accumulators."""
         names = ", ".join(self.accumulators)
         self.on.tile.emit(f"{names} = {self.merge}({names}, {', '.join(self.whole())})")
 
     def results(self, state: Sequence[str]) -> Sequence[str]:
+        """Returns the position as int64 for each node."""
         return [f"{state[1]}.to(tl.int64)"] * len(self.nodes)
 
 
@@ -223,15 +238,18 @@ class Welford(Combined):
     """Mean and squared deviations; each lane's count of values is the same, and worked out at the end."""
 
     def start(self) -> Sequence[tuple[Scalar, torch.dtype]]:
+        """Returns the identity of mean and squared deviations; the count of values is no accumulator."""
         return super().start()[:2]
 
     def joins(self) -> bool:
+        """Neighbours join in float32, where no group of them is cut by an end of the row."""
         # Where no group is cut by an end of the row.
         size, framed = self.on.size, self.on.tile.tiling.frame is not None
         whole = bool(size.is_Integer) and int(size) % self.on.tile.tiling.together == 0
         return whole and not framed and self.dtype == torch.float32
 
     def step(self) -> None:
+        """Emits Welford's update of mean and squared deviations by one block, value by value or by groups."""
         if self.together > 1:
             on = self.on
             state = ", ".join([*self.accumulators, on.grouped(on.value(self.args[0]), self.together)])
@@ -242,6 +260,8 @@ class Welford(Combined):
         self.on.update(self.accumulators, f"_welford_step({state}, roffset // RBLOCK + 1)", self.on.mask)
 
     def close(self) -> None:
+        """Emits the merging of the lanes, each weighted by its count of values; for a row in one block, the mean and
+        the sum of squared deviations by their definitions."""
         on = self.on
         if self.accumulators:
             # How many values each lane has seen.
@@ -268,12 +288,15 @@ class Online(Group):
     merge = "_softmax_combine"
 
     def start(self) -> Sequence[tuple[Scalar, torch.dtype]]:
+        """Returns -inf for the maximum and 0 for the sum."""
         return [(-float("inf"), self.dtype), (0.0, self.dtype)]
 
     def joins(self) -> bool:
+        """Neighbours join in float32."""
         return self.dtype == torch.float32
 
     def step(self) -> None:
+        """Emits the update of maximum and sum by one block; the sum is scaled down where the maximum grows."""
         value = self.on.value(self.args[0])
         if self.together > 1:
             groups = self.on.grouped(self.on.masked(value, -float("inf"), self.dtype), self.together)
@@ -284,6 +307,7 @@ class Online(Group):
         self.on.update(self.accumulators, f"_softmax_step({state})", self.on.mask)
 
     def results(self, state: Sequence[str]) -> Sequence[str]:
+        """Returns the maximum for the nodes that ask for it, and the sum of exp(x - max(x)) for the others."""
         total = f"_softmax_total({', '.join(state)})"
         return [state[0] if node.attrs[0] == "max" else total for node in self.nodes]
 
@@ -331,6 +355,7 @@ class Reducer:
     # What groups are written with.
 
     def value(self, node: Node) -> str:
+        """Returns the name of a node's value, broadcast to the whole tile."""
         return self.tile.full(node, self.full)
 
     def masked(self, text: str, identity: Scalar, dtype: torch.dtype) -> str:
@@ -342,6 +367,7 @@ class Reducer:
         return f"tl.where({self.mask}, {text}, {literal(identity)})"
 
     def bind(self, node: Node, text: str) -> None:
+        """Makes `text` the value of a node, under a name of its own unless `text` is a name."""
         name = text
         if not text.isidentifier():
             name = self.tile.fresh()
@@ -349,6 +375,7 @@ class Reducer:
         self.tile.values[node] = Value(name, self.results)
 
     def position(self) -> str:
+        """Returns the position along the row of each element of the tile, in the type of indices."""
         text = f"tl.broadcast_to(rindex, {self.shape})"
         return text if self.tile.index_type == "tl.int32" else f"{text}.to(tl.int64)"
 
@@ -364,7 +391,7 @@ class Reducer:
     # Neighbouring elements that are reduced before they meet an accumulator.
 
     def lanes(self, together: int) -> str:
-        """The shape of accumulators, one for so many elements of a row."""
+        """Returns the shape of accumulators, one for `together` elements of a row."""
         return self.shape if together == 1 else f"[XBLOCK, RBLOCK // {together}]"
 
     def grouped(self, text: str, together: int) -> str:
@@ -372,7 +399,7 @@ class Reducer:
         return f"tl.reshape({text}, [XBLOCK, RBLOCK // {together}, {together}])"
 
     def first_of_group(self, together: int) -> str:
-        """Where in a block along the row each group begins."""
+        """Returns the place of each group's first element in a block along the row."""
         return f"(tl.arange(0, RBLOCK // {together})[None, :] * {together})"
 
     def merge_name(self, node: Node) -> str:
@@ -385,6 +412,8 @@ class Reducer:
     # The loop over the row.
 
     def open(self) -> None:
+        """Emits the accumulators and what scans carry from block to block, at their identities; nothing for a row in
+        one block."""
         if self.persistent:
             return
         for group in self.groups:
@@ -400,10 +429,12 @@ class Reducer:
         return name
 
     def step(self) -> None:
+        """Emits what every group does with one block."""
         for group in () if self.persistent else self.groups:
             group.step()
 
     def close(self) -> None:
+        """Emits the results of every group."""
         for group in self.groups:
             group.close()
 

@@ -33,7 +33,7 @@ _PLUS_ONE: Mapping[str, str] = {"erf": "_erf_plus_one({0})", "tanh": "_tanh_plus
 
 
 def rounded_texts(loop: Loop) -> Mapping[Node, str]:
-    """For nodes whose value ends in half types only, the text that computes them."""
+    """Returns, for nodes whose value ends in half types only, the text that computes them."""
     exact = _exact(loop)
     users: dict[Node, list[Node]] = {}
     for node in loop.nodes:
@@ -70,7 +70,7 @@ def _exact(loop: Loop) -> set[Node]:
 
 
 def _is_slope(node: Node, users: Mapping[Node, list[Node]]) -> bool:
-    """Is it a square that is only subtracted from one?"""
+    """Is the node a square that is only subtracted from one?"""
     if node.op != "mul" or node.args[0] is not node.args[1]:
         return False
     return bool(users.get(node)) and all(
@@ -79,7 +79,7 @@ def _is_slope(node: Node, users: Mapping[Node, list[Node]]) -> bool:
 
 
 def _adds_one(node: Node) -> bool:
-    """Is it a function plus one? The function comes first in a node's arguments, the constant after it."""
+    """Is the node a function plus one? The function is the first of its arguments, the constant the second."""
     if node.op != "add":
         return False
     one = node.args[1]

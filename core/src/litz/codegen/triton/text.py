@@ -31,19 +31,24 @@ class IndexText(ExpressionText):
     operand = __call__
 
     def number(self, value: int) -> str:
+        """Returns an integer literal: negative ones in parentheses, those from 2**31 to 2**32 - 1 as int64."""
         if 2**31 <= value < 2**32:
             # Triton takes it for an unsigned number of 32 bits, and compares those as if they were signed.
             return f"tl.full([], {value}, tl.int64)"
         return str(value) if value >= 0 else f"({value})"
 
     def sum(self, expr: Expr) -> str:
+        """Returns the sum, its terms sorted by their text."""
         # Sorted by text: sympy's own order depends on names that are not in the text.
         return " + ".join(sorted(self(term) if term.is_Add else self.walk(term) for term in expr.args))
 
     def product(self, expr: Expr) -> str:
+        """Returns the product, its factors sorted by their text."""
         return "*".join(sorted(map(self, expr.args)))
 
     def division(self, expr: Expr, value: Expr, divisor: Expr) -> str:
+        """Returns a floor division or remainder: Triton's operator where its rounding is right for the value's range,
+        else a helper."""
         floor = isinstance(expr, FloorDiv)
         low, _ = bounds(value, self.ranges)
         if low is not None and known_nonnegative(low):

@@ -59,10 +59,12 @@ class Axis:
 
     @property
     def size(self) -> Expr:
+        """Returns how many elements the axis has: the product of its ranges."""
         return product(r.size for r in self.ranges)
 
     @property
     def masked(self) -> bool:
+        """May the last block reach beyond the end? False only for a constant size that the block divides."""
         size = self.size
         return not (size.is_Integer and int(size) > 0 and int(size) % self.block == 0)
 
@@ -87,10 +89,11 @@ class Tiling:
 
     @property
     def grid_axes(self) -> tuple[Axis, ...]:
-        """Those that programs are numbered along; the last one varies fastest."""
+        """Returns the axes that programs are numbered along; the last one varies fastest."""
         return tuple(axis for axis in self.axes if axis.name != "r")
 
     def axis(self, name: str) -> Axis | None:
+        """Returns the axis "x", "y" or "r", None if the tile does not have it."""
         return next((axis for axis in self.axes if axis.name == name), None)
 
 
@@ -99,7 +102,7 @@ Traffic = Mapping[Access, int]
 
 
 def find_traffic(loop: Loop, plan: KernelPlan) -> Traffic:
-    """For the hinted sizes."""
+    """Returns the bytes that each access moves, for the hinted sizes."""
 
     def moved(access: Access) -> int:
         positions = loop.positions_by(access)
@@ -115,16 +118,17 @@ def bytes_along(traffic: Traffic, var: Symbol) -> int:
 
 
 def power_of_two(value: int) -> int:
-    """The least power of two that is not less; 1 for 0."""
+    """Returns the least power of two that is not below `value`; 1 for 0."""
     return 1 << max(0, value - 1).bit_length()
 
 
 def clamp(value: int, low: int, high: int) -> int:
+    """Returns the value, or the nearer of `low` and `high` if it lies outside of them; `low` where they cross."""
     return max(low, min(value, high))
 
 
 def choose_tiling(loop: Loop, plan: KernelPlan, units: int) -> Tiling:
-    """The tiling of a flat, collapsed loop."""
+    """Chooses the tiling of a flat, collapsed loop."""
     traffic = find_traffic(loop, plan)
     if loop.reduction_ranges:
         return _reduction(loop, plan, traffic, units)
@@ -272,7 +276,7 @@ def _two_axes(loop: Loop, plan: KernelPlan, slow: Chain, fast: Chain, units: int
 
 
 Blocks = tuple[int, int, int, bool]
-"""Of a reduction: along x, along r, the warps, and whether it is persistent."""
+"""The tile of a reduction: its extents along x and along r, the warps, and whether a row is in one block."""
 
 
 def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Tiling:

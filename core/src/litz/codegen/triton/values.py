@@ -88,9 +88,11 @@ class Tile:
     # Lines, names, shapes.
 
     def emit(self, *lines: str) -> None:
+        """Appends lines, indented by the present depth."""
         self.lines += ("    " * self.depth + line for line in lines)
 
     def fresh(self, prefix: str = "tmp") -> str:
+        """Returns a variable name that the kernel has not used yet."""
         self._counter += 1
         return f"{self._prefix}{prefix}{self._counter - 1}"
 
@@ -113,6 +115,7 @@ class Tile:
         return axis.masked or (axis.name == "r" and self.tiling.frame is not None)
 
     def axes_of(self, expr: Expr, indirect: Iterable[Value] = ()) -> frozenset[str]:
+        """Returns the axes that an index expression varies along. indirect: values that stand for its placeholders."""
         found = {self.axis_of[s] for s in expr.free_symbols if s in self.axis_of}
         if "r" in found and self.tiling.frame is not None:
             found.add("x")  # each row has lanes of its own before it

@@ -20,7 +20,7 @@ LOWEST = 1 << 32
 
 
 def input_lines(spelling: Spelling, counters: Counters) -> Iterator[str]:
-    """From `args` to what the first step needs."""
+    """Yields the wrapper's first lines: they take `args` apart and prepare what the first step needs."""
     program = spelling.program
     names = [_input_name(position, item) for position, item in enumerate(program.inputs)]
     if names:

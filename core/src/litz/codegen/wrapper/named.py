@@ -18,7 +18,7 @@ from .places import Place, Words
 from .words import buffer_text, computed, make_words
 
 NOBODYS = ByPosition()
-"""Of a graph of which nothing is known."""
+"""The names of a graph of which nothing is known."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ class Place:
     last: int
 
     def moved(self, lines: int) -> Place:
-        """The same lines, so many further down."""
+        """Returns the place `lines` lines further down."""
         return replace(self, first=self.first + lines, last=self.last + lines)
 
 

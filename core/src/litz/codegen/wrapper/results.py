@@ -10,6 +10,7 @@ from litz.execution.plan import Result
 from litz.execution.results import is_torchs
 from litz.ir import Extern
 from litz.ir.operation import Unbacked
+from litz.plugin_call import PluginCall
 
 from ..bindings import FRESH
 from ..sizes import python_text, tuple_text
@@ -18,9 +19,13 @@ from .spelling import Spelling, device_name
 
 
 def call_lines(extern: Extern, spelling: Spelling) -> Iterator[str]:
+    """Yields the call of a library op, names for its results and sizes, and checks of what its meta function
+    promised."""
     call, results = spelling.call(extern), spelling.plan.results[extern.name]
     outputs = extern.outputs
-    if not isinstance(extern.target, torch._ops.OpOverload) and not extern.unbacked:
+    if isinstance(extern.target, PluginCall) and not extern.unbacked:
+        call = f"_results_of({spelling.names.target(extern.target)}, {call}, {len(outputs)})"
+    elif not isinstance(extern.target, torch._ops.OpOverload) and not extern.unbacked:
         call = f"_results({call})"  # without a schema nobody knows whether it gives a tensor or a list of them
     single = len(outputs) == 1 and outputs[0] is not None and not _returns_list(extern)
     if extern.unbacked or (results and not single):
@@ -68,7 +73,9 @@ def _plan_strides(result: Result, extern: Extern, spelling: Spelling) -> Iterato
         )
         place = f"({''.join(f'{size}, ' for size in sizes)}), {tuple_text(layout.stride)}"
         kind = f"{buffer.dtype}, {device_name(buffer.device)}"
-        yield f"{name} = _given({name}, {place}, {kind}, {str(extern.target)!r})"
+        plain = not isinstance(extern.target, PluginCall)
+        called = repr(str(extern.target)) if plain else spelling.names.target(extern.target)
+        yield f"{name} = _given({name}, {place}, {kind}, {called})"
         return
     place = f"({name}, {tuple_text(layout.size)}, {tuple_text(layout.stride)})"
     if extern.target not in FRESH:

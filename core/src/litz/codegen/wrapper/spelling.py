@@ -33,7 +33,7 @@ class Spelling:
         self.addressed = frozenset(plan.inputs.addressed)
 
     def address(self, name: str) -> str:
-        """Of a buffer's first byte, for a kernel on its device."""
+        """Returns the address of a buffer's first byte, as text, for a kernel on its device."""
         if name in self.addressed:
             return f"_at_{name}"
         offset = self.plan.memory.arena.get(name)
@@ -87,4 +87,5 @@ def _container(given: Any, parts: list[str]) -> str:
 
 
 def device_name(device: torch.device) -> str:
+    """Returns the wrapper's name for a device: "cuda:0" is `_cuda_0`."""
     return "_" + re.sub(r"\W", "_", str(device))

@@ -19,6 +19,8 @@ from .spelling import Spelling, device_name
 def step_lines(
     number: int, spelling: Spelling, sources: Mapping[str, KernelSource], counters: Counters
 ) -> Iterator[str]:
+    """Yields one step's lines: allocations and tensors let go before it, the step itself, tensors let go after it.
+    number: the step's place in the plan. sources: of kernels, by step name. counters: of split reductions."""
     plan = spelling.plan
     step, memory, tensors = plan.steps[number], plan.memory, plan.tensors[number]
     placed = [f"{name} at {memory.arena[name]}" for name in memory.allocate[number] if name in memory.arena]

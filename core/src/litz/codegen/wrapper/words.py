@@ -114,7 +114,7 @@ def _range_name(step: str, origin: str, does: str) -> str:
 
 
 def buffer_text(buffer: Buffer) -> str:
-    """ "bf16[8, 768]"."""
+    """Returns a buffer's dtype and sizes as text, such as "bf16[8, 768]"."""
     return f"{short(buffer.dtype)}[{', '.join(map(str, buffer.layout.size))}]"
 
 

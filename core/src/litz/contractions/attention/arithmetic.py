@@ -33,7 +33,8 @@ Change = Callable[[Node, tuple[Node, ...]], Node]
 
 
 def lighter(scale: float) -> Change:
-    """For `litz.ir.transform.map_stores`, on float32 bodies. Afterwards the load of `SCORE` is the bare product."""
+    """Returns a change of nodes for `litz.ir.transform.map_stores`, for float32 bodies. Afterwards the load of `SCORE`
+    is the bare product."""
 
     def change(node: Node, args: tuple[Node, ...]) -> Node:
         if _is_score(node):
@@ -57,7 +58,7 @@ def _constant(node: Node) -> float | None:
 
 
 def _times(node: Node, factor: float) -> Node:
-    """factor * node, as one multiplication."""
+    """Returns factor * node as one multiplication."""
     if node.op == "const":
         return const(float(node.attrs[0]) * factor, node.dtype)
     if node.op == "mul" and node.dtype == torch.float32:
@@ -80,7 +81,8 @@ class Exponent:
 
 
 def peeled(score: Node | None, scale: float) -> Exponent:
-    """Of a body's score (after `lighter`), None for a body that is not there. scale: of the bare product."""
+    """Returns the exponent of a body's score (after `lighter`); score None: there is no body. scale: of the bare
+    product."""
     if score is None:
         return Exponent(None, scale)
     factor = _factor(score)

@@ -48,6 +48,7 @@ class BackwardPlan:
 
     @property
     def dtype(self) -> torch.dtype:
+        """Returns the dtype of the query."""
         return self.program.buffers[self.attention.query.buffer].dtype
 
     @property

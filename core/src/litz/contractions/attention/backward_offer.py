@@ -73,7 +73,7 @@ def plan_for(template: AttentionBackward, program: Program, tf32: bool) -> Backw
 
 
 def replacement(plan: BackwardPlan, tiles: BackwardTiles) -> Replacement:
-    """The kernels in the place of the library call."""
+    """Returns the kernels in place of the library call."""
     template, delta = plan.attention, plan.delta
     query, *others = plan.outputs
     summed = (template.out, template.logsumexp, template.grad_out, template.grad_logsumexp)
@@ -111,6 +111,7 @@ class Shortened:
 
     @property
     def program(self) -> Program:
+        """Returns the program of the whole meaning."""
         return self.meaning.program
 
     @property
@@ -118,6 +119,7 @@ class Shortened:
         return self.meaning.__name__
 
     def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
+        """Computes the results from all arguments but the last, which saves the kernel work and means nothing new."""
         return self.meaning(*args[:-1])
 
 
@@ -135,9 +137,9 @@ def sum_delta(
 
 
 def estimate(plan: BackwardPlan, tiles: BackwardTiles, target: Target) -> Estimate:
-    """Of kernels that look at all keys: how many blocks are listed is known at run time only. Of the five products of a
-    backward the second kernel makes four; the first makes its own, and two of those again. Small tiles, and tiles that
-    do not fill the mask's blocks, take longer."""
+    """Estimates the time of kernels that look at all keys, as the number of listed blocks is known at run time only. Of
+    the five products of a backward the second kernel makes four; the first makes its own, and two of those again. Small
+    tiles, and tiles that do not fill the mask's blocks, take longer."""
     template, program = plan.attention, plan.program
     batch, heads, queries, _ = map(program.hint, template.query.layout.size)
     keys = program.hint(template.key.layout.size[2])

@@ -73,7 +73,8 @@ class BackwardTiles:
         return f"{self.first}, {self.second}"
 
     def shared_bytes(self, widths: tuple[int, int], itemsize: int) -> int:
-        """Of a program of either kernel: its own tiles, and those on their way. widths: of a key and of a value."""
+        """Returns the bytes of shared memory that a program of either kernel takes: its own tiles, and those on their
+        way. widths: of a key and of a value."""
         first, second = self.first, self.second
         rows = first.queries + first.copies * first.keys, second.keys + second.copies * second.queries
         return max(rows) * sum(map(padded, widths)) * itemsize + 2048
@@ -116,7 +117,7 @@ _SINGLE = {
     256: (_pair((16, 16, 8, 1), (16, 16, 8, 1)),),
 }
 Table = Mapping[int, tuple[BackwardTiles, ...]]
-"""By the width of a head, up to so many elements."""
+"""The tiles to try, by the greatest width of a head that they are for."""
 
 
 def fitting(dtype: torch.dtype, tf32: bool, widths: tuple[int, int], most_shared: int) -> Iterator[BackwardTiles]:

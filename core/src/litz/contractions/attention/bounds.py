@@ -36,8 +36,8 @@ _AT_LEAST = {"ge": 0, "gt": 1, "eq": 0}
 
 
 def find_bounds(mask: Node | None, query: Symbol, key: Symbol) -> Bounds:
-    """Of a mask: of each condition `key <= expression` or `key >= expression` that must hold, the expression, where it
-    grows or falls with the query's position steadily."""
+    """Returns the bounds that a mask puts on the key: the expression of each condition `key <= expression` or `key >=
+    expression` that must hold, where the expression grows or falls steadily with the query's position."""
     lower: list[Expr] = []
     upper: list[Expr] = []
     exact = True
@@ -71,7 +71,7 @@ def _limits(condition: Node, query: Symbol, key: Symbol) -> Iterator[tuple[Expr,
 
 
 def _at_most(expr: Expr, query: Symbol, key: Symbol) -> Iterator[tuple[Expr, bool]]:
-    """expr <= 0"""
+    """Yields the limits of `key` that the condition expr <= 0 implies: (limit, is it an upper one?)."""
     expr = sympy.expand(expr)
     slope = expr.coeff(key)
     rest = expr - slope * key

@@ -36,9 +36,9 @@ its own."""
 MOST_WIDTH = 512
 """Elements of a query, or of a value: what a program holds in registers."""
 TILE_BYTES = 16 << 10
-"""Of a tile of keys, about: three of keys and three of values in flight leave room for a second program."""
+"""About the bytes of a tile of keys: three of keys and three of values in flight leave room for a second program."""
 LEAST_KEYS = 128
-"""Of a part: what it costs to put parts together is worth no fewer."""
+"""The fewest keys of a part: putting parts together costs too much for fewer."""
 RESIDENT = 2
 """Programs that a multiprocessor works on at a time."""
 
@@ -89,7 +89,7 @@ def refuse(attention: Attention, original: Attention, program: Program) -> None:
     if int(rows) > MOST_ROWS:
         raise Unsuitable(f"{rows} queries for a head of the key, of at most {MOST_ROWS}")
     if key.size[:3] != value.size[:3] or key.size[0] != query.size[0]:
-        raise Unsuitable("keys and values have other batches or heads, or nobody knows that they do not")
+        raise Unsuitable("keys and values differ in batches or heads, or are not known to agree")
 
 
 def is_used(name: str | None, program: Program) -> bool:
@@ -120,14 +120,14 @@ def _power(value: int) -> int:
 
 
 STEP_US = 0.4
-"""From one tile of keys to the next where its operands are there already: two products and a softmax in between, one
-waiting for the other."""
+"""The µs from one tile of keys to the next where the operands are there already: two products and a softmax in between,
+one waiting for the other."""
 START_US = 1.5
 """Until the first tile is there, and from the last to the result, which nothing overlaps with."""
 FINISH_US = 1.5
-"""To be counted, and to put parts together that others have stored."""
+"""The µs that the last program takes to be counted and to put together what others have stored."""
 SPREAD = (0.6, 1.7)
-"""What those may be off by."""
+"""The factor by which these figures may be off."""
 
 
 def estimate(attention: Attention, split: Split, program: Program, target: Target, replaced: int = 1) -> Estimate:
@@ -254,6 +254,9 @@ class Meaning:
         return f"attention in {self.parts} parts"
 
     def __call__(self, query: Any, key: Any, value: Any, *others: Any) -> Any:
+        """Computes the kernel's outputs from query (B, H, Q, D), key (B, H', K, D), value (B, H', K, E) and what the
+        bodies load: the result alone with one part; else results and base-2 logarithms of sums by part, and with
+        `finished` the whole."""
         # Where the cuts lie does not matter: what reads the parts puts them together.
         group = query.shape[1] // key.shape[1]
         keys, values = (each.float().repeat_interleave(group, 1) for each in (key, value))

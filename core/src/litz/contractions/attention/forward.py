@@ -53,11 +53,11 @@ class Part:
 
     @property
     def block(self) -> str:
-        """The tile's extent."""
+        """Returns the name of the part's extent."""
         return f"{self.name.upper()}BLOCK"
 
     def mask(self, expand: str) -> list[str]:
-        """What keeps the tile within the key or value."""
+        """Returns the masks that keep the part within the key or value; none if it lies inside."""
         return [] if self.start + self.size <= self.width else [f"({self.name}{expand} < {self.width})"]
 
     @staticmethod
@@ -116,7 +116,7 @@ def within_blocks(blocks: Blocks | None, tiles: Tiles) -> Tiles:
 
 
 class Forward:
-    """The text while it is written."""
+    """Writes the text of the kernel."""
 
     def __init__(self, plan: AttentionPlan, tiles: Tiles) -> None:
         self.plan, self.tiles, self.attention = plan, tiles, plan.attention
@@ -134,11 +134,13 @@ class Forward:
         a subtraction a score."""
 
     def keys(self, beyond: bool) -> KeyAxis:
+        """Returns the tile's axis of keys. beyond: may the tile reach beyond the last key?"""
         return KeyAxis("x", (Range(K, self.plan.size[3]),), self.tiles.keys, beyond)
 
     # ---------------------------------------------------------------------------------------------------- the module
 
     def source(self, name: str) -> KernelSource:
+        """Writes the kernel, and returns its text with the launcher's settings."""
         plan, tile = self.plan, self.tile
         self.write_place()
         self.write_operands()
@@ -162,6 +164,7 @@ class Forward:
         return KernelSource(name, "triton", "\n".join(lines), symbol, arguments, settings, suffix="py")
 
     def grid(self) -> str:
+        """Returns the number of programs as text: blocks of queries times heads times batches."""
         batch, heads, rows, _ = map(self.plan.host_text, self.plan.size)
         return f"(-(-{rows} // {self.tiles.rows})) * {heads} * {batch}"
 
@@ -184,6 +187,7 @@ class Forward:
             emit(f"{part.name} = {f'{part.start} + ' if part.start else ''}tl.arange(0, {part.block}){wide}")
 
     def blocks_of(self, size: Expr, block: int) -> str:
+        """Returns the number of blocks that cover `size`, rounded up, as text in the kernel."""
         return str(-(-int(size) // block)) if size.is_Integer else f"tl.cdiv({self.plan.text(size)}, {block})"
 
     def write_operands(self) -> None:
@@ -210,21 +214,26 @@ class Forward:
         return floordiv(H, floordiv(heads, self.attention.key.layout.size[1]), {H: heads})
 
     def pointer(self, ref: TensorRef, position: tuple[Expr, ...]) -> str:
+        """Returns the address of an operand's element at `position`, as text in the kernel."""
         return f"{self.plan.names.buffers[ref.buffer]} + {self.plan.text(offset_of(ref, position))}"
 
     def stride(self, ref: TensorRef, dim: int) -> str:
+        """Returns the operand's stride along `dim`, in elements, as text in the kernel."""
         return self.plan.text(ref.layout.stride[dim])
 
     def row_masks(self) -> list[str]:
+        """Returns the mask of the tile's queries where the last tile may reach beyond the last query."""
         return ["ymask"] if self.rows.masked else []
 
     @staticmethod
     def given(masks: list[str]) -> str:
+        """Returns the arguments of `tl.load` for masks: masked elements are 0. '' without masks."""
         return f", mask={' & '.join(masks)}, other=0.0" if masks else ""
 
     # -------------------------------------------------------------------------------------------------- over the keys
 
     def write_walk(self) -> None:
+        """Emits the walk over the keys: over listed blocks, between the mask's bounds, or over all of them."""
         emit = self.tile.emit
         self.write_outside()
         emit('maximum = tl.full([YBLOCK], float("-inf"), tl.float32)', "total = tl.zeros([YBLOCK], tl.float32)")
@@ -246,7 +255,7 @@ class Forward:
             self.walk_blocks(blocks, blocks.full_counts, blocks.full_indices, False)
 
     def write_outside(self) -> None:
-        """The values of the bodies that do not vary along the keys."""
+        """Emits the values of the bodies that do not vary along the keys."""
         inside: set[Node] = set()
         outside: list[Node] = []
         for node in walk(*self.roots(True)):
@@ -258,6 +267,8 @@ class Forward:
         self.tile.compute(outside)
 
     def roots(self, with_mask: bool) -> list[Node]:
+        """Returns the nodes that a tile of scores needs: the score, and the mask if wanted, as far as there are bodies
+        for them."""
         plan = self.plan
         found = [plan.score, plan.mask if with_mask else None]
         return [node for node in found if node is not None]
@@ -318,6 +329,8 @@ class Forward:
         return found
 
     def walk(self, begin: str, end: str, with_mask: bool, beyond: bool) -> None:
+        """Emits a loop over tiles of keys from position `begin` to `end`. beyond: may a tile reach beyond the last
+        key?"""
         with self.loop(f"for place in range({begin}, {end}, XBLOCK):"):
             self.tile.emit("start = place + zero")
             self.step(with_mask, beyond)
@@ -371,7 +384,8 @@ class Forward:
         tile.values = kept
 
     def step(self, with_mask: bool, beyond: bool) -> None:
-        """One tile of keys, the first of which is `start`. beyond: some may be outside."""
+        """Emits the work on one tile of keys, the first of which is `start`. beyond: some keys of the tile may be
+        outside."""
         plan, tile, emit = self.plan, self.tile, self.tile.emit
         axis = self.keys(beyond)
         self.use(axis)
@@ -425,7 +439,7 @@ class Forward:
         self.tile.tiling = self.plan.tile(self.rows, axis, self.tiles.warps).tiling
 
     def write_body(self, with_mask: bool, beyond: bool) -> None:
-        """What becomes of the scores: `scores` again, -inf where there is no key."""
+        """Emits what becomes of the scores: `scores` again, -inf where no key is looked at."""
         plan, tile = self.plan, self.tile
         for node in plan.body.loads:
             if node.buffer == SCORE:
@@ -458,10 +472,12 @@ class Forward:
                 self.store(self.rows_of(name), write(), self.row_masks())
 
     def write_sums(self) -> str:
+        """Emits what logsumexp needs, and returns its text as a column: the base-2 logarithm of each row's sum."""
         self.tile.emit(f'shift = tl.where(maximum == float("-inf"), 0.0, maximum) * {self.factor!r}')
         return "(shift + tl.log2(total))[:, None]"
 
     def write_maxima(self) -> str:
+        """Emits what the rows' maxima need, and returns them as a column of text; NaN for a row with a NaN."""
         # The maximum of a row with a NaN is NaN.
         self.tile.emit('nan = (total != total) & (maximum != float("inf"))')
         return f"tl.where(nan, total, maximum * {self.factor!r})[:, None]"
@@ -475,6 +491,7 @@ class Forward:
         return f"{place} + y0 * {self.plan.text(layout.stride[2])}"
 
     def store(self, place: str, text: str, masks: list[str]) -> None:
+        """Emits a store of `text` at `place`, where all masks hold."""
         given = f", {' & '.join(masks)}" if masks else ""
         self.tile.emit(f"tl.store({place}, {text}{given})")
 

@@ -23,7 +23,7 @@ GROUPED = ("aten::_scaled_dot_product_flash_attention",)
 
 
 def offer_in_place(attention: Attention, context: ChoiceContext) -> Sequence[Choice]:
-    """The same call without the copies before it."""
+    """Offers the same call of the library without the copies before it."""
     program: Program = context.program
     schema = getattr(attention.target, "_schema", None)
     if schema is None or schema.name not in GROUPED:
@@ -60,7 +60,7 @@ def offer_in_place(attention: Attention, context: ChoiceContext) -> Sequence[Cho
 
 
 def _no_longer(attention: Attention, context: ChoiceContext) -> Estimate | None:
-    """The same kernel on the same values takes no longer than it did, which it is compared with at its best."""
+    """Estimates the call without copies at the least time that the call with them may take: it has no more to do."""
     call = context.estimate(attention)
     return (
         None if call is None else Estimate(call.low_us, call.low_us, call.low_us, f"at most what it took: {call.why}")

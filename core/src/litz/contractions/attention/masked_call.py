@@ -79,7 +79,7 @@ def offer_masked(attention: Attention, context: ChoiceContext) -> Sequence[Choic
     try:
         plan = plan_of(changed, attention, program, "matmul" in context.target.tf32)
         if plan.dtype.itemsize != 2:
-            raise Unsuitable(f"nobody has measured it for {plan.dtype}")
+            raise Unsuitable(f"the kernel was not measured for {plan.dtype}")
         tiles = choose_tiles(plan, context.target)
     except Unsuitable as why:
         context.record(attention.target_name, f"no kernel that works out the mask: {why}")
@@ -165,6 +165,7 @@ def _library(plan: AttentionPlan, found: InPlace, context: ChoiceContext) -> Est
 def replacement(
     attention: Attention, found: InPlace, plan: AttentionPlan, tiles: Tiles, program: Program
 ) -> Replacement:
+    """Returns the kernel in place of the library call, and of the operations that made the mask."""
     meaning, args = make_meaning(plan.attention, 1, False, program)
     kernel = KernelCall(
         attention.name,

@@ -58,8 +58,8 @@ def near_texts(
 
 
 def find_gains(root: Node, factor: float = 1.0) -> Mapping[Node, float]:
-    """For each node at most how many times an error of it is found in factor * root, to first order. The gradient that
-    comes in counts as 1; infinite where it is not known."""
+    """Returns, for each node, at most how many times an error of the node is found in factor * root, to first order.
+    The incoming gradient counts as 1; the result is infinite where no bound is known."""
     order = list(walk(root))
     size = _sizes(order)
     gains = {root: abs(factor)}
@@ -72,7 +72,7 @@ def find_gains(root: Node, factor: float = 1.0) -> Mapping[Node, float]:
 
 
 def _slope(node: Node, position: int, size: Mapping[Node, float]) -> float:
-    """The greatest derivative of a node by one of its arguments."""
+    """Returns the greatest derivative of a node by one of its arguments."""
     if node.op in _LINEAR or (node.op == "where" and position > 0):
         return 1.0
     if node.op == "mul" or (node.op == "fma" and position < 2):

@@ -23,7 +23,7 @@ KINDS = ("flex_attention",)
 
 
 def offer_attention(template: Attention, context: ChoiceContext) -> list[Choice]:
-    """One kernel for an attention; none, with the reason on record, where there cannot be one."""
+    """Offers one kernel for an attention; none, with the reason on record, where there cannot be one."""
     program: Program = context.program
     if not isinstance(template, Attention) or "attention" not in context.target.abilities:
         return []
@@ -42,7 +42,7 @@ def offer_attention(template: Attention, context: ChoiceContext) -> list[Choice]
 
 
 def written(template: Attention, program: Program) -> tuple[str, ...]:
-    """The results that someone uses, and the first."""
+    """Returns the results that something uses, and the first in any case."""
     needed = needed_outside(program, {template.name})
     first, *others = (output for output in template.outputs if output is not None)
     return (first, *(output for output in others if output in needed))
@@ -88,8 +88,8 @@ def kernel_call(plan: AttentionPlan, tiles: Tiles, meaning: Meaning | None = Non
 
 
 def estimate(plan: AttentionPlan, tiles: Tiles, target: Target, with_body: bool = True) -> Estimate:
-    """Of a kernel that looks at all keys: how many blocks are listed is known at run time only. with_body: what becomes
-    of the scores is counted."""
+    """Estimates the time of a kernel that looks at all keys, as the number of listed blocks is known at run time only.
+    with_body: count what becomes of the scores."""
     program = plan.program
     batch, heads, rows, _ = map(program.hint, plan.size)
     key, value = plan.widths
@@ -107,7 +107,7 @@ def scores_of(plan: AttentionPlan) -> float:
 
 
 def body_flops(plan: AttentionPlan) -> float:
-    """Of what becomes of the scores."""
+    """Returns the FLOPs of what becomes of the scores."""
     return scores_of(plan) * sum(OPS[node.op].flops for node in plan.body.nodes if node.op in OPS)
 
 

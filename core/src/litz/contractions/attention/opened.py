@@ -45,8 +45,8 @@ def _with(loop: Loop, value: Node) -> Loop:
 
 
 def _parted(value: Node, hidden: float) -> tuple[Node, Node | None] | None:
-    """Of a sum of a score and a bias, the score and the condition that the bias stands for: the bias is 0 where the
-    condition holds, and -inf or `hidden` elsewhere. No condition where the bias is 0. None for any other value."""
+    """Takes a sum of a score and a bias apart: returns the score and the condition that the bias stands for (0 where
+    the condition holds, -inf or `hidden` elsewhere); no condition for a bias of 0. None for any other value."""
     value = uncast(value)
     if value.op != "add":
         return None

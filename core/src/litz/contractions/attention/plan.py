@@ -33,7 +33,7 @@ B, H, Q, K = map(loop_var, range(4))
 
 
 class Unsuitable(Exception):
-    """There is no kernel for this attention; the message says why."""
+    """Raised where there is no kernel for an attention; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class AttentionPlan:
 
     @property
     def padded(self) -> tuple[int, int]:
-        """The same as powers of two."""
+        """Returns the widths of key and value as powers of two."""
         return padded(self.widths[0]), padded(self.widths[1])
 
     @property
     def held(self) -> tuple[int, int]:
-        """The same as tiles have them."""
+        """Returns the widths of key and value as tiles hold them."""
         return sum(parts(self.widths[0])), sum(parts(self.widths[1]))
 
     @property
@@ -89,14 +89,16 @@ class AttentionPlan:
 
     @property
     def dtype(self) -> torch.dtype:
+        """Returns the dtype of the query."""
         return self.program.buffers[self.attention.query.buffer].dtype
 
     @property
     def buffers(self) -> Mapping[str, Buffer]:
+        """Returns the program's buffers by name."""
         return self.program.buffers
 
     def text(self, expr: Expr) -> str:
-        """Of an expression over sizes and the variables, in a kernel."""
+        """Returns an expression over sizes and the bodies' variables, as text in the kernel."""
         return IndexText(self.names.index_names, self.body.extents)(expr)
 
     def precision(self) -> str:
@@ -131,12 +133,13 @@ class AttentionPlan:
         }
 
     def symbol(self, what: str) -> str:
-        """For profiles: "litz_attention_bf16_64_tanh"."""
+        """Returns the kernel's name, which profiles show, such as "litz_attention_bf16_64_tanh"."""
         ops = [node.op for node in self.body.nodes if node.op in OPS]
         widths = "x".join(map(str, dict.fromkeys(self.widths)))
         return "_".join([f"litz_{what}", short(self.dtype), widths, *list(dict.fromkeys(ops))[:4]])
 
     def header(self, what: str) -> list[str]:
+        """Returns comment lines for the top of a kernel: `what`, and each buffer's short name, dtype and use."""
         lines = [f"# {what}"]
         for name, short_name in self.names.buffers.items():
             use = "written" if name in self.outputs else "read"
@@ -144,10 +147,11 @@ class AttentionPlan:
         return lines
 
     def host_text(self, expr: Expr) -> str:
+        """Returns a size as Python text for the launcher, which computes the grid from it."""
         return size_text(expr, self.names.sizes)
 
     def size_texts(self, exprs: Sequence[Expr]) -> tuple[str, ...]:
-        """For the host."""
+        """Returns expressions over sizes as Python text for the launcher, each once."""
         return tuple(size_text(expr, self.names.sizes) for expr in dict.fromkeys(exprs))
 
 

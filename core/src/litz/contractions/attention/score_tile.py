@@ -192,6 +192,7 @@ class ScoreTile:
     # Small texts.
 
     def emit(self, *lines: str) -> None:
+        """Appends lines to the kernel, at the present depth."""
         self.tile.emit(*lines)
 
     @property
@@ -266,12 +267,12 @@ class ScoreTile:
 
     @property
     def own_mask(self) -> str:
-        """Of the rows that this program loads; "" for all."""
+        """Returns the mask of the rows that this program loads; '' for all rows."""
         return "ymask" if self.own.masked else ""
 
     @property
     def stored_mask(self) -> str:
-        """Of the rows that this program stores; "" for all."""
+        """Returns the mask of the rows that this program stores; '' for all rows."""
         return "ystored" if self.own.is_cut else self.own_mask
 
     def write_walk(self, blocks: Blocks | None, body: Callable[[bool], None]) -> None:

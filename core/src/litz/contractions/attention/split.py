@@ -69,6 +69,7 @@ class Stored:
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
+        """Returns the buffers that the kernel writes."""
         return tuple(buffer for buffer in (self.result, self.sums, self.out) if buffer is not None)
 
 

@@ -65,7 +65,7 @@ Tiles of floats were not measured.
 
 
 def padded(width: int) -> int:
-    """The least power of two that a head of this width fits into."""
+    """Returns the least power of two that a head of this width fits into."""
     return max(LEAST, power_of_two(width))
 
 
@@ -79,8 +79,8 @@ def parts(width: int) -> tuple[int, ...]:
 
 
 def shared_bytes(tiles: Tiles, widths: tuple[int, int], itemsize: int, read: tuple[int, int] = (0, 0)) -> int:
-    """Of a program. widths: of a key and of a value, padded. read: bytes that the bodies read for each score, and for
-    each key: Triton may load those ahead as well."""
+    """Returns the bytes of shared memory that a program takes. widths: of a key and of a value, padded. read: bytes
+    that the bodies read for each score, and for each key: Triton may load those ahead as well."""
     beside = tiles.keys * (tiles.rows * read[0] + read[1])
     return itemsize * (tiles.rows * widths[0] + tiles.stages * tiles.keys * sum(widths)) + tiles.stages * beside
 

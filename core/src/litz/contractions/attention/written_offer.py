@@ -26,13 +26,14 @@ from .written_out import PRODUCTS, NotAttention, WrittenOut, find_written_out
 
 KINDS = PRODUCTS
 LEAST_QUERIES = 32
-"""Of a head: for fewer a tile would be mostly empty, and a program alone would read all keys of its head."""
+"""The fewest queries of a head: with fewer a tile would be mostly empty, and one program would read all keys of its
+head."""
 WIDEST = 256
 """Elements of a head, up to which a tile of queries and its result stay in registers."""
 
 
 def offer_written_out(first: Template, context: ChoiceContext) -> Sequence[Choice]:
-    """One kernel for all of it, where that takes less."""
+    """Offers one kernel for all operations of a written-out attention, where the kernel takes less time."""
     program: Program = context.program
     if "attention" not in context.target.abilities:
         return ()
@@ -79,7 +80,7 @@ def plan_of(found: WrittenOut, program: Program, tf32: bool) -> AttentionPlan:
 
 
 def _estimate(plan: AttentionPlan, tiles: Tiles, target: Target) -> Estimate:
-    """Of the kernel. What becomes of the scores is the same work in both, so it is counted alike: as a loop's, and
+    """Estimates the time of the kernel. The work on the scores is the same as in the loops, so it is counted alike:
     where the kernel is at its worst as where the loops are at their best."""
     products = estimate(plan, tiles, target, with_body=False)
     body = estimate_work(Work("loop", {torch.float32: body_flops(plan)}, launches=0), target)
@@ -100,6 +101,7 @@ def _others(first: Template, found: WrittenOut, context: ChoiceContext) -> float
 
 
 def replacement(first: Template, found: WrittenOut, plan: AttentionPlan, tiles: Tiles, program: Program) -> Replacement:
+    """Returns the kernel in place of the first product, the softmax and the second product."""
     gone = sorted((first.name, *found.absorbs), key=program.positions.__getitem__)
     operations = [program.operations[program.positions[name]] for name in gone]
     meaning = Meaning(_whole_meaning(operations, plan, program))

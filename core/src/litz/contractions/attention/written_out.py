@@ -37,7 +37,7 @@ PRODUCTS = ("bmm", "mm")
 MOST_LOOPS = 8
 """Between the two products, at most: a softmax is three."""
 MOST_NODES = 160
-"""Of what becomes of a score. DeBERTa's positions take 60."""
+"""The most operations on a score. DeBERTa's positions take 60."""
 
 B, H, Q, K = AT = tuple(map(loop_var, range(4)))
 
@@ -81,8 +81,8 @@ class Axes:
         return self.size[1] * batch + head
 
     def layout(self, given: Layout, turned: bool = False) -> Layout:
-        """Of an operand of a product, (batch and head, rows, columns) or (rows, columns), as (batch, head, rows,
-        columns). turned: columns before rows."""
+        """Returns the layout of a product's operand, (batch and head, rows, columns) or (rows, columns), as (batch,
+        head, rows, columns). turned: columns come before rows."""
         *outer, rows, columns = range(len(given.size))
         if turned:
             rows, columns = columns, rows
@@ -294,7 +294,8 @@ class _Softmax:
 
 
 def _bodies(score: Node, axes: Axes, first: Template, program: Program) -> tuple[Node | None, Node | None, float]:
-    """What becomes of a score, which are looked at, and the scale. None for nothing."""
+    """Returns the score's body, the mask and the scale; None for a body or a mask that does nothing. Errors:
+    NotAttention."""
     (scores,) = (name for name in first.outputs if name is not None)
     wanted = (axes.row, Q, K) if first.kind == "bmm" else (Q, K)
     own = [node for node in walk(score) if node.op == "load" and node.buffer == scores]
@@ -351,9 +352,8 @@ def _scaled(score: Node, mask: Node | None, stand_in: Node) -> tuple[float, Node
 
 
 def _in_place(attention: Attention, program: Program) -> Attention:
-    """With operands read where they come from, where they are of the same type there, and the loops that make a bias
-    as part of the body."""
-
+    """Returns the attention with its operands read where they were copied from, if they have the same dtype there, and
+    with the loops that make a bias as part of the body."""
     query = behind(attention.query, attention, program)
     if query.layout.size != attention.query.layout.size or not _same_type(query, attention.query, program):
         query = attention.query

@@ -39,16 +39,19 @@ class Shared:
 
     @cached_property
     def plan(self) -> GemmPlan:
+        """Returns the plan of the product's kernels, made when it is first needed."""
         return make_plan(self._gemm, self._program)
 
     @cached_property
     def meaning(self) -> Meaning:
+        """Returns the product and its epilogue as a function of torch, made when it is first needed."""
         names = {self._template.name, *self._gemm.epilogue.absorbed}
         replaced = [op for op in self._program.operations if op.name in names]
         return Meaning(cut(self._program, replaced, self._gemm.epilogue.writes))
 
     @cached_property
     def others(self) -> str:
+        """Returns what else the kernel does, in words ("1 producer and 2 users"); '' for nothing."""
         return others(self._program, self._template, self._gemm.epilogue.absorbed)
 
     @cached_property
@@ -67,8 +70,8 @@ def make_choice(
     program: Program,
     shared: Shared | None = None,
 ) -> Choice | None:
-    """One configuration as a choice; None where k cannot be split, as the epilogue reads a view. shared: of the same
-    product's other choices."""
+    """Returns one configuration as a choice; None where k cannot be split, as the epilogue reads a view. shared: what
+    the choices of one product share."""
     shared = shared or Shared(gemm, template, program)
     absorbs = gemm.epilogue.absorbed
     name = f"triton {template.kind} {config}"
@@ -89,7 +92,7 @@ def make_choice(
 
 
 def _kernel_call(gemm: Gemm, config: Config, template: Template, program: Program, shared: Shared) -> KernelCall:
-    """One kernel for the product and its epilogue."""
+    """Returns one kernel for the product and its epilogue."""
     return KernelCall(
         template.name,
         template.device,
@@ -102,7 +105,7 @@ def _kernel_call(gemm: Gemm, config: Config, template: Template, program: Progra
 
 
 def _in_parts(gemm: Gemm, config: Config, template: Template, program: Program, shared: Shared) -> Replacement:
-    """One kernel, and the buffer for its partial sums."""
+    """Returns one kernel, and the buffer for its partial sums."""
     name = f"{template.outputs[0]}_parts"
     buffer = Buffer(name, gemm.accumulate, template.device, Layout.contiguous((workspace_size(gemm, config),)))
     extended = replace(program, buffers={**program.buffers, name: buffer})

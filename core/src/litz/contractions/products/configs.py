@@ -116,7 +116,7 @@ def all_configs(itemsize: int) -> list[Config]:
 
 
 THREAD_REGISTERS = 255
-"""That a thread may have (CUDA C++ Programming Guide, "Compute capabilities")."""
+"""The registers that a thread may have (CUDA C++ Programming Guide, "Compute capabilities")."""
 ADDRESSES = 40
 """Registers that a thread needs besides its accumulator and the operands on their way: a guess for ranking."""
 

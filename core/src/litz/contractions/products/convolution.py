@@ -189,7 +189,7 @@ def _each(value: Any, dims: int) -> Sequence[int]:
 
 
 def _input_channels(given: Convolution) -> Expr:
-    """Of a group."""
+    """Returns the number of input channels of a group."""
     outer, inner = given.weight.layout.size[:2]
     return floordiv(outer, sympy.Integer(given.groups)) if given.transposed else inner
 

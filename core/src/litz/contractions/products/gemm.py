@@ -27,7 +27,7 @@ from .scales import BLOCK, Scaling, scalings
 
 
 def depth_var(position: int) -> Symbol:
-    """The variable of depth range `position`."""
+    """Returns the variable of depth range `position`."""
     return sympy.Symbol(f"k{position}", integer=True, nonnegative=True)
 
 
@@ -47,7 +47,7 @@ class Operand:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The buffers that are read for it."""
+        """Returns the names of the buffers that are read for the operand."""
         return (self.buffer,) if self.prologue is None else self.prologue.reads
 
     @property
@@ -74,7 +74,7 @@ class Product:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The buffers that are read for it."""
+        """Returns the names of the buffers that are read for the product."""
         return (*self.left.reads, *self.right.reads, *(() if self.scale is None else self.scale.reads))
 
     @property
@@ -85,6 +85,7 @@ class Product:
 
     @property
     def k(self) -> Expr:
+        """Returns the depth: the number of products that each element sums."""
         return product(r.size for r in self.depth)
 
 
@@ -103,15 +104,17 @@ class Gemm:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the operands."""
+        """Returns the dtype of the operands."""
         return self.products[0].left.dtype
 
     @property
     def m(self) -> Expr:
+        """Returns the number of rows of the result."""
         return product(r.size for r in self.rows)
 
     @property
     def n(self) -> Expr:
+        """Returns the number of columns of the result."""
         return product(r.size for r in self.columns)
 
     @property
@@ -121,6 +124,7 @@ class Gemm:
 
     @property
     def sizes(self) -> tuple[Expr, ...]:
+        """Returns the sizes of all ranges: batch, rows and columns, then the depth of each product."""
         ranges = (*self.batch, *self.rows, *self.columns)
         return (*(r.size for r in ranges), *(r.size for p in self.products for r in p.depth))
 
@@ -200,7 +204,7 @@ SCALE = "scale"
 def _in_blocks(
     term: Product, scales: Sequence[Scaling], program: Program, batch: tuple[Range, ...], row: Range, column: Range
 ) -> Product:
-    """The product in blocks of the depth that have a scale each."""
+    """Returns the product in blocks of the depth that have a scale each."""
     number, inside = (Range(depth_var(n), size) for n, size in enumerate((term.k // BLOCK, to_expr(BLOCK))))
     whole = {term.depth[0].var: BLOCK * number.var + inside.var}
     factors = [
@@ -248,8 +252,8 @@ def _finish(
     size: tuple[Expr, ...],
     scales: Sequence[Scaling],
 ) -> Node:
-    """alpha * value + beta * bias, in the accumulator's dtype; a bias with beta = 0 is not read, as in BLAS. Scales of
-    the operands come first."""
+    """Returns alpha * value + beta * bias, in the accumulator's dtype; a bias with beta = 0 is not read, as in BLAS.
+    Scales of the operands are applied first."""
     for scaling, row in zip(scales, position[-2:], strict=False):
         if not scaling.in_blocks:
             value = call("mul", value, _scale(scaling, row, program, position, size, views))

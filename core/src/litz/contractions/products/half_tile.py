@@ -70,6 +70,7 @@ class HalfTile(Tile):
             self.get(root)
 
     def get(self, node: Node) -> Value:
+        """Returns a node's value; half types stay in their own type, two values to a register."""
         if node.op != "const" and node not in self.values:
             self.values[node] = self._value(node)
         return super().get(node)
@@ -84,7 +85,7 @@ class HalfTile(Tile):
         return {}
 
     def _in_word(self, node: Node) -> bool:
-        """Is it a byte at an even place, or the one after that, wherever the loop is?"""
+        """Is the load a byte at an even place, or the byte after one, at every point of the loop?"""
         if node.op != "load" or node.buffer not in self.words or self.axes_of(node.index[0], []) != self._every:
             return False
         varying = node.index[0] - node.index[0].as_coeff_Add()[0]

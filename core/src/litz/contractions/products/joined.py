@@ -55,10 +55,9 @@ def with_whole_rows(gemm: Gemm, template: Template, program: Program) -> Gemm | 
 
 
 def second_product(gemm: Gemm, epilogues: Sequence[Epilogue], template: Template, program: Program) -> Gemm | None:
-    """a @ b + c @ d as one sum, where `template` is the first of the two products; None where it is not such a sum.
-
-    Neither product is rounded before they are added, so the result is closer to the exact one than the library's.
-    """
+    """Returns a @ b + c @ d as one sum, where `template` is the first of the two products; None where nothing adds the
+    two. Neither product is rounded before they are added, so the result is closer to the exact one than the
+    library's."""
     if template.kind != "mm" or gemm.accumulate != torch.float32:
         return None
     epilogue = epilogues[-1]

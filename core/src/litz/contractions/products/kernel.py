@@ -148,7 +148,7 @@ class _Writer:
         return KernelSource(self.name, "triton", "\n".join(lines), symbol, arguments, settings, suffix="py")
 
     def _symbol(self) -> str:
-        """For profiles: "litz_gemm_bf16_128x256x64_relu"."""
+        """Returns the kernel's name, which profiles show, such as "litz_gemm_bf16_128x256x64_relu"."""
         config = self.config
         ops = [node.op for node in self.loop.nodes if node.op in OPS]
         made = [o.prologue for p in self.gemm.products for o in (p.left, p.right) if o.prologue is not None]
@@ -445,8 +445,8 @@ class _Writer:
         tile.lines, tile.limits = [], []
 
     def _step(self, operand: Operand, product: Product) -> str:
-        """By how much the pointers of an operand grow from one step along the depth to the next; "" if they have to be
-        computed anew."""
+        """Returns how much the pointers of an operand grow from one step along the depth to the next; '' if they have
+        to be computed anew."""
         if len(product.depth) != 1 or operand.inside:
             return ""
         stride = stride_of(operand.position, product.depth[0].var)

@@ -34,7 +34,7 @@ LEAST_BLOCK = 32
 
 
 def unpacked(gemm: Gemm, words: bool = False) -> Gemm:
-    """The same product with the depth split as its operands are packed; as it is where they are not. words: for a
+    """Returns the product with the depth split as its operands are packed; unchanged where they are not. words: for a
     kernel that takes neighbouring bytes two at a time, and multiplies a block's sum by its scale."""
     if len(gemm.products) != 1 or len(gemm.products[0].depth) != 1:
         return gemm
@@ -59,8 +59,8 @@ def unpacked(gemm: Gemm, words: bool = False) -> Gemm:
 
 
 def _scaled(products: tuple[Product, ...]) -> tuple[Product, ...]:
-    """The same, with a factor of the right operand that does not vary within a block applied to the block's sum: once
-    for all values, and without rounding each."""
+    """Returns the products with a factor of the right operand, if it does not vary within a block, applied to the
+    block's sum: once for all values, and without rounding each."""
     factors = [_factor(product.right, product.depth[-1].var) for product in products]
     first = factors[0]
     if first is None or any(other is None or other[1] != first[1] for other in factors):
@@ -98,8 +98,8 @@ def _fits(lanes: int, block: int) -> bool:
 
 
 def _split(gemm: Gemm, lanes: int, length: int, block: int) -> Gemm:
-    """So many products, each over a `lanes`-th of the depth, which is (blocks, place in a block) where it has several
-    blocks."""
+    """Returns `lanes` products, each over one part of the depth, which is (blocks, place in a block) where it has
+    several blocks."""
     (product,) = gemm.products
     (depth,) = product.depth
     blocks = block < length
@@ -118,7 +118,7 @@ def _split(gemm: Gemm, lanes: int, length: int, block: int) -> Gemm:
 
 
 def _divisors(product: Product, var: Symbol) -> Iterator[int]:
-    """By what the positions of computed operands divide the depth."""
+    """Yields the numbers by which the positions of computed operands divide the depth."""
     for operand in (product.left, product.right):
         for node in () if operand.prologue is None else operand.prologue.nodes:
             for expr in expressions(node):
@@ -130,7 +130,7 @@ def _divisors(product: Product, var: Symbol) -> Iterator[int]:
 def _at(
     operand: Operand, depth: tuple[Range, ...], mapping: dict[Symbol, Expr], extents: dict[Symbol, Expr]
 ) -> Operand:
-    """The operand at other places of the depth."""
+    """Returns the operand at other places of the depth."""
     position = substitute(operand.position, mapping, extents)
     inside = tuple((substitute(expr, mapping, extents), size) for expr, size in operand.inside)
     prologue = operand.prologue and _loop_at(operand.prologue, depth, mapping, extents)

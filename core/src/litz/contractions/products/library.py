@@ -51,9 +51,9 @@ BIAS_ALONE = Activation("nothing", _ADDMM, lambda x: x, {}, {90: 0.1})
 """The times are an H200's (`benchmarks.epilogues --plain`, 2026-11-22): a bias and a relu 0.05 to 0.1, the gelu 0.33 to
 0.44 for products of 4 to 25 million elements. The gelu's error was 0.7 of eager's, the relu's the same; NaN stays."""
 FIRST_US = 0.3
-"""Of a product of few elements: 64 by 4096."""
+"""The µs that a product of few elements (64 by 4096) takes longer."""
 LEAST_ROWS = 32
-"""With fewer it was not measured; with one row ATen takes the activation in a second kernel."""
+"""Fewer rows were not measured; with one row ATen applies the activation in a second kernel."""
 NAME = "the library's own epilogue"
 NEAR = 1e-6
 """How near values have to be: what rounding a formula's constants to float32 changes. The gelu by erf is 4e-4 away from
@@ -70,13 +70,14 @@ class Found:
 
 
 def offer_library(template: Template, program: Program) -> list[Choice]:
-    """addmm with an activation as one call, where that is what is computed."""
+    """Offers addmm with an activation as one call of the library, where the program computes that."""
     found = _find(template, program)
     return [] if isinstance(found, str) else [_choice(found, template, program)]
 
 
 def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequence[Choice]:
-    """The same without a measurement, where what the call takes more than the product alone was measured."""
+    """Offers the same call without measuring, where an earlier measurement says how much longer it takes than the
+    product."""
     if context.target.type != "cuda":
         return ()
     program: Program = context.program
@@ -91,7 +92,7 @@ def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequen
         return ()
     adds = found.activation.us.get(context.target.capability)
     if adds is None or call is None:
-        context.verdict(NAME, "nobody measured it on this device")
+        context.verdict(NAME, "the call was not measured on this device")
         return ()
     adds = FIRST_US + adds * rows * columns / 1e6
     if shared_users(program, template, [found.loop.name]):  # a loop could have been fused with it

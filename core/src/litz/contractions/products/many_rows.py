@@ -47,16 +47,17 @@ CANDIDATES = (
 )
 """What `benchmarks.epilogues` times on Hopper; the shares are guesses."""
 TILES: Mapping[int, Sequence[Tile]] = {}
-"""By compute capability times ten, once it was measured. Until then the library stays, unless max-autotune measures."""
+"""The tiles by compute capability times ten, for devices that were measured; elsewhere the library stays, unless
+max-autotune measures."""
 NAME = "a kernel for the users too"
 STEP_BYTES = 128
-"""Of the depth, in a step."""
+"""The bytes of the depth in one step."""
 PLAIN = (torch.bfloat16, torch.float16)
 """Types of operands; float32 stays with the library."""
 READS = 0.6
-"""Of the memory's bandwidth: what an epilogue's operands come with at worst, as nothing hides them."""
+"""The share of the memory's bandwidth at which an epilogue's operands arrive at worst, as nothing hides them."""
 COMPUTES = 0.4
-"""Of the vector units' rate, likewise."""
+"""The share of the vector units' rate at which the epilogue computes at worst."""
 
 
 def offer_many_rows(template: Template, context: ChoiceContext) -> Sequence[Choice]:
@@ -86,7 +87,7 @@ def _gemm(template: Template, context: ChoiceContext) -> Gemm:
     """The product with its users. Errors: Unsuitable."""
     program: Program = context.program
     if context.target.capability not in TILES:
-        raise Unsuitable("nobody measured such kernels on this device; max-autotune does")
+        raise Unsuitable("such kernels were not measured on this device; max-autotune does")
     before = unpadded_product(template, program)
     gemm = make_gemm(before.template if before else template, program, "matmul" in context.target.tf32)
     if gemm.dtype not in PLAIN:

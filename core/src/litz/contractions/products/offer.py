@@ -98,7 +98,8 @@ def _unpadded(before: Unpadded, context: ChoiceContext, count: int, kind: Kind) 
 
 
 def _within_blocks(gemm: Gemm, configs: Sequence[tuple[Config, Estimate]]) -> Sequence[tuple[Config, Estimate]]:
-    """Those whose steps along the depth stay within one block of scales, where an operand has such blocks."""
+    """Returns the configurations whose steps along the depth stay within one block of scales, where an operand has such
+    blocks."""
     depth = gemm.products[0].depth
     divided = gemm.products[0].right.prologue or gemm.products[0].scale
     if not divided or len(depth) == 1 or not depth[-1].size.is_Integer:
@@ -127,7 +128,7 @@ def _variants(alone: Epilogue, fused_ones: Sequence[Epilogue], count: int) -> It
 
 
 def shape_of(gemm: Gemm, program: Program) -> Shape:
-    """The likely sizes of a product."""
+    """Returns the likely sizes of a product."""
     hint = program.hint
     result = [program.buffers[name] for name in gemm.epilogue.writes]
     read = {node.buffer for node in gemm.epilogue.loop.loads} - set(gemm.epilogue.buffers)

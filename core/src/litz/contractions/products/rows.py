@@ -44,7 +44,7 @@ LEAST_STEPS = 4
 """Steps along the depth that a program takes at least."""
 
 REACHED = (0.85, 0.75, 0.6)
-"""Of the memory's bandwidth: at best, usually, at worst."""
+"""The shares of the memory's bandwidth that are reached: at best, usually, at worst."""
 INSTRUCTIONS = 1
 """Per node of the body that makes a weight."""
 
@@ -64,7 +64,8 @@ class AsStored:
 ALIGNED, LARGE = 16, 8 << 20
 """Bytes."""
 AS_STORED: Mapping[int, AsStored] = {90: AsStored(1.0, 1.12, 0.8, 0.92)}
-"""By compute capability times ten (`benchmarks.few_rows`, H200). Elsewhere nobody measured, and the library stays."""
+"""The figures by compute capability times ten (`benchmarks.few_rows`, H200). Other devices were not measured, and the
+library stays there."""
 PLAIN = (torch.bfloat16, torch.float16)
 """Types of such weights."""
 
@@ -89,7 +90,7 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
         context.verdict(NAME, "no weights are converted for it" + ", nor are they bfloat16 or float16" * plain)
         return ()
     if estimate is None:
-        context.verdict(NAME, f"nobody measured it: the device, or rows of weights of no multiple of {ALIGNED} bytes")
+        context.verdict(NAME, f"not measured: the device, or rows of weights of no multiple of {ALIGNED} bytes")
         return ()
     choice = make_choice(own, _config(own, program, context.target), estimate, template, program)
     return () if choice is None else (choice,)
@@ -159,8 +160,8 @@ def _mates(template: Template, program: Program) -> list[Template]:
 
 
 def _with_mates(template: Template, context: ChoiceContext, plain: bool) -> Choice | None:
-    """One launch for all products of the same activation; None where there are no others, or where more launches are
-    lost, of users that no longer go along, than won."""
+    """Offers one launch for all products of the same activation; None where there are no others, or where it loses more
+    launches, of users that can no longer be fused, than it saves."""
     program: Program = context.program
     group = _mates(template, program)[:MOST_TOGETHER]
     if len(group) == 1:

@@ -70,7 +70,7 @@ def offer_rows_loop(template: Template, context: ChoiceContext) -> Sequence[Choi
         return ()
     compared = compare(made.problem, context.target)
     if compared is None or context.options.get("cpp.march", "native") not in MARCHES:
-        context.record(template.target_name, f"{name}: nobody measured such products on this processor")
+        context.record(template.target_name, f"{name}: such products were not measured on this processor")
         return ()
     estimate, replaced = compared
     payload = Replacement((made.loop,), absorbs=made.absorbs)

@@ -41,7 +41,7 @@ class Scaling:
         return self.depth is not None
 
     def position(self, row: Expr, block: Expr = ZERO) -> Expr:
-        """Where the scale of a row lies in its buffer. block: the number of the block along the depth."""
+        """Returns the position of a row's scale in its buffer. block: the number of the block along the depth."""
         along = row if self.rows in (None, 1) else floordiv(row, to_expr(self.rows))
         return self.ref.layout.offset + self.steps[0] * along + self.steps[1] * block
 

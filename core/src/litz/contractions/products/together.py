@@ -17,8 +17,8 @@ from litz.schedule.choices import Replacement
 
 
 def together(replacements: Sequence[Replacement], names: Sequence[str]) -> Replacement | None:
-    """One replacement for all; names: of the products, in the same order. None where kernels differ in what a launch
-    sets, or sizes are symbols."""
+    """Returns one replacement for several products; names: of the products, in the same order. None where kernels
+    differ in what a launch sets, or sizes are symbols."""
     calls = [replacement.operations[0] for replacement in replacements]
     if any(len(each.operations) != 1 for each in replacements):
         return None

@@ -1,0 +1,36 @@
+"""What was asked for and has nothing to do. In: the options, what a graph runs on, the plugins. Out: a note for each.
+
+An option that does nothing looks like an option that does not help. The notes are decisions on record, which
+`litz explain` and the report show.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection
+from functools import cache
+
+from litz_plugins import Decision, OptionsView, Plugins
+
+NO_TUNER = "max_autotune measures nothing here: no plugin that measures is loaded. `pip install litz-autotune` adds one"
+"""For mode="max-autotune" without litz-autotune."""
+
+
+@cache
+def warn_once(text: str) -> None:
+    """A warning that a process gives once, however many graphs it is true of."""
+    warnings.warn(text, stacklevel=2)
+
+
+def idle_notes(graph: str, options: OptionsView, devices: Collection[str], plugins: Plugins) -> list[Decision]:
+    """A decision for each option that has nothing to do for the graph of this name. devices: the types of devices that
+    the graph uses. Warns where a plugin is missing, as only its user can mend that."""
+    found = []
+    if options["cuda_graphs"] and "cuda" not in devices:
+        where = " and ".join(sorted(devices)) or "no device"
+        reason = f"the option cuda_graphs has nothing to do here: the graph runs on {where}"
+        found.append(Decision("execution", graph, "no CUDA graphs", reason))
+    if (options["max_autotune"] or options["max_autotune_gemm"]) and not plugins.has("litz_tune"):
+        warn_once(NO_TUNER)
+        found.append(Decision("schedule", graph, "nothing measured", NO_TUNER))
+    return found

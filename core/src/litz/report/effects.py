@@ -1,0 +1,82 @@
+"""What passes changed, counted. In: the nouns before and after each pass. Out: an `Effect` for each pass that changed
+something.
+
+Nodes are a Graph's nodes, a Program's operations and a Schedule's steps. Bytes are what all operations together read
+and write. Counting them takes time for each operation that is new, so they are counted for plugins' passes, and for
+core's where somebody reads the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from litz.cost import count_work
+from litz.ir import Loop, Program
+from litz.schedule.schedule import Schedule
+from litz_plugins import Pass
+from litz_plugins.nouns import Noun
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a pass changed: how many more there are of each; less than 0 for fewer. loops: 0 for a graph. bytes: None
+    where nobody counted."""
+
+    nodes: int = 0
+    loops: int = 0
+    bytes: float | None = None
+
+    def __add__(self, other: Effect) -> Effect:
+        known = [count for count in (self.bytes, other.bytes) if count is not None]
+        return Effect(self.nodes + other.nodes, self.loops + other.loops, sum(known) if known else None)
+
+
+@dataclass
+class Effects:
+    """The effects of a compile's passes, by plugin and pass. wanted: count the bytes of core's passes too."""
+
+    wanted: bool = False
+    found: dict[tuple[str, str], Effect] | None = None
+
+    def watch(self, pass_: Pass, before: Noun, after: Noun) -> None:
+        """A pass has run."""
+        if after is before:
+            return
+        key, counts = (pass_.plugin, pass_.name), self.wanted or pass_.plugin != "core"
+        self.found = self.found or {}
+        self.found[key] = self.found.get(key, Effect()) + effect(before, after, counts)
+
+    def branch(self) -> Effects:
+        """Effects of their own that begin with these."""
+        return replace(self, found=None if self.found is None else dict(self.found))
+
+
+def effect(before: Noun, after: Noun, counts: bool) -> Effect:
+    """What is between two nouns of a kind. counts: count bytes."""
+    if not isinstance(after, (Program, Schedule)):
+        return Effect(len(after.nodes) - len(before.nodes))
+    old, new = _parts(before), _parts(after)
+    change = Effect(len(new) - len(old), _loops(new) - _loops(old))
+    if not counts:
+        return change
+    known = {id(part) for part in old} & {id(part) for part in new}
+    return replace(change, bytes=_bytes(new, after, known) - _bytes(old, before, known))
+
+
+def _parts(noun: Any) -> list[Any]:
+    return list(noun.operations if isinstance(noun, Program) else noun.steps)
+
+
+def _loops(parts: Iterable[Any]) -> int:
+    return sum(isinstance(part, Loop) or len(getattr(part, "loops", ())) for part in parts)
+
+
+def _bytes(parts: Iterable[Any], noun: Any, known: set[int]) -> float:
+    """What the parts that are in one noun alone read and write."""
+    program = noun if isinstance(noun, Program) else noun.program
+    return sum((count_work(part, program).total_bytes for part in parts if id(part) not in known), 0.0)
+
+
+__all__ = ["Effect", "Effects", "effect"]

@@ -1,0 +1,65 @@
+"""What a plugin put into a program, marked as that plugin's: its functions and its kernels.
+
+In: operations, or the payload of a choice, and whose they are. Out: the same with each function of Python's as a
+`PluginCall`, and each kernel's source with the plugin's name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from litz.ir import Extern, KernelCall, Operation, Program
+from litz.ir.operation import written_arguments
+from litz.plugin_call import Owner, PluginCall, is_foreign
+from litz_plugins import Choice, KernelSource
+
+from .choices import Recipe, Replacement
+
+
+def owned(operation: Operation, owner: Owner) -> Operation:
+    """An operation that a plugin made."""
+    if isinstance(operation, KernelCall):
+        if isinstance(operation.source, KernelSource) and not operation.source.plugin:
+            return replace(operation, source=replace(operation.source, plugin=owner.plugin))
+    elif isinstance(operation, Extern) and is_foreign(operation.target):
+        return replace(operation, target=PluginCall(owner, operation.target, written_arguments(operation)))
+    return operation
+
+
+def owned_program(before: Program, after: Program, owner: Owner) -> Program:
+    """A program that a plugin's pass made of another one."""
+    known = {id(operation) for operation in before.operations}
+    operations = tuple(op if id(op) in known else owned(op, owner) for op in after.operations)
+    same = all(mine is its for mine, its in zip(operations, after.operations, strict=True))
+    return after if same else replace(after, operations=operations)
+
+
+def owned_choice(choice: Choice, owner: Owner) -> Choice:
+    """A choice that a plugin's template offers. What a Recipe makes is marked when it is made."""
+    payload = choice.payload
+    if isinstance(payload, Recipe):
+        return replace(choice, payload=replace(payload, make=_Making(payload, owner)))
+    found = owned_payload(payload, owner)
+    return choice if found is payload else replace(choice, payload=found)
+
+
+def owned_payload(payload: Any, owner: Owner) -> Any:
+    """An operation, or a Replacement."""
+    if isinstance(payload, Replacement):
+        return replace(payload, operations=tuple(owned(operation, owner) for operation in payload.operations))
+    return owned(payload, owner) if isinstance(payload, Extern) else payload
+
+
+class _Making:
+    """What a Recipe makes, marked as a plugin's."""
+
+    def __init__(self, recipe: Recipe, owner: Owner) -> None:
+        self._make, self._owner = recipe.make, owner
+
+    def __call__(self) -> Replacement:
+        made: Replacement = owned_payload(self._make(), self._owner)
+        return made
+
+
+__all__ = ["owned", "owned_choice", "owned_payload", "owned_program"]

@@ -1,0 +1,220 @@
+"""The one wrapper around every call of a plugin's function, whoever makes it.
+
+In: who is called, for what, and the nouns that it is handed. Out: what it returns; or, whatever went wrong (an
+exception, `sys.exit`, a call without end, a noun changed in place, a result that a check refuses), one failure that
+names the plugin. `Plugins` decides what becomes of a failure: an error, or a compile without that plugin.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol
+
+from litz_plugins.errors import PluginError, PluginHookError
+from litz_plugins.loading import Source
+from litz_plugins.unchanged import Snapshot
+from litz_plugins.watchdog import Running, TookTooLong, Watchdog
+
+_RESTARTS = frozenset({"RestartAnalysis", "TensorifyScalarRestartAnalysis"})
+"""What dynamo raises to begin its analysis anew, by the names of the classes: no failure of whoever is called."""
+
+WATCHDOG = Watchdog()
+
+
+class LeftOut(BaseException):
+    """A plugin failed, and is left out from now on: what was being made has to be begun anew, without it.
+
+    No Exception: between a plugin and who begins anew there may be those who catch these (torch's tracing). ``error``
+    says what went wrong.
+    """
+
+    def __init__(self, error: PluginError) -> None:
+        self.error = error
+        super().__init__(str(error))
+
+
+class Called(NamedTuple):
+    """A call of a plugin's function that has ended, for who keeps account of calls.
+
+    what: the hook ("litz_register_passes"), or what else of the plugin's was called ("pass 'fuse' (program stage)",
+    "lowering of aten.relu.default"). begun: by `time.perf_counter`. seconds: wall time. result: what it returned, None
+    for a block of several calls. failed: it ended in a failure.
+    """
+
+    plugin: str
+    what: str
+    begun: float
+    seconds: float
+    result: Any = None
+    failed: bool = False
+
+
+class Judge(Protocol):
+    """Who is told of failures, and of calls: `Plugins`."""
+
+    seconds: float
+    watchers: list[Callable[[Called], None]]
+
+    def failed(self, plugin: str, what: str, cause: BaseException, node: str = "") -> None:
+        """Raise an error that names the plugin; return where it is left out instead."""
+
+    def source_of(self, plugin: str) -> Source:
+        """Where a plugin comes from."""
+
+    def error_of(self, plugin: str) -> PluginError:
+        """Why a plugin was left out."""
+
+    def is_builtin(self, plugin: str) -> bool:
+        """Is a plugin core's own?"""
+
+    def slow(self, plugin: str, what: str) -> None:
+        """A call has been running for a second. Called from another thread."""
+
+    def slow_ended(self, plugin: str, what: str, seconds: float) -> None:
+        """Such a call has ended."""
+
+
+class Call:
+    """The context of one call.
+
+    As in::
+
+        with Call(judge, "mine", "pass 'fuse' (program stage)", snapshots) as call:
+            call.result = run(noun, context)
+
+    A failure inside is the plugin's. goes_on: whether the code after it can do without the plugin; where not, `LeftOut`
+    is raised if the plugin is left out. passes: exceptions that are no failures. seconds: its limit, 0 for none.
+    checks: the block only checks what a call returned, and is no call of its own.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_checks",
+        "_goes_on",
+        "_judge",
+        "_node",
+        "_passes",
+        "_running",
+        "_seconds",
+        "_snapshots",
+        "failed",
+        "plugin",
+        "result",
+        "what",
+    )
+
+    def __init__(
+        self,
+        judge: Judge,
+        plugin: str,
+        what: str,
+        snapshots: Sequence[Snapshot] = (),
+        *,
+        goes_on: bool = False,
+        passes: tuple[type[BaseException], ...] = (),
+        seconds: float | None = None,
+        node: str = "",
+        checks: bool = False,
+    ) -> None:
+        self._checks = checks
+        self._judge, self.plugin, self.what = judge, plugin, what
+        self._snapshots, self._goes_on, self._passes, self._node = snapshots, goes_on, passes, node
+        self._seconds = judge.seconds if seconds is None else seconds
+        self._running: tuple[int, Running] | None = None
+        self._begun = 0.0
+        self.result: Any = None
+        self.failed = False
+
+    def __enter__(self) -> Call:
+        self._begun = time.perf_counter()
+        if self._seconds or not self._judge.is_builtin(self.plugin):
+            self._running = WATCHDOG.begin(self._seconds, self._say)
+        return self
+
+    def _say(self) -> None:
+        self._judge.slow(self.plugin, self.what)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> bool:
+        told = self._running is not None and WATCHDOG.end(*self._running)
+        if self._running is not None and self._running[1].said:
+            self._judge.slow_ended(self.plugin, self.what, time.perf_counter() - self._begun)
+        cause: BaseException | None = error
+        if told:
+            late = TimeoutError(f"it took more than {self._seconds:g} s (option plugin_seconds)")
+            cause = late.with_traceback(trace)  # where the call was then
+        for snapshot in self._snapshots:
+            changed = snapshot.change()
+            if changed:
+                snapshot.restore()
+                problem = f"it changed {changed} in place, which it was handed to read; return a new one instead"
+                cause = TypeError(problem) if cause is None else cause
+        if cause is None:
+            self._tell()
+            return False
+        if not told and error is not None and not self._is_failure(error):
+            self._tell()
+            return False
+        self.failed = True
+        self._tell()
+        self._judge.failed(self.plugin, self.what, cause, self._node)
+        if not self._goes_on:
+            raise LeftOut(self._judge.error_of(self.plugin)) from cause
+        return True
+
+    def _is_failure(self, error: BaseException) -> bool:
+        if isinstance(error, (*self._passes, PluginHookError)):  # the latter: another plugin's, which it has asked
+            return False
+        if _RESTARTS and any(cls.__name__ in _RESTARTS for cls in type(error).__mro__):
+            return False
+        return isinstance(error, (Exception, SystemExit))
+
+    def _tell(self) -> None:
+        if self._judge.watchers and (self.failed or not self._checks):
+            seconds = time.perf_counter() - self._begun
+            called = Called(self.plugin, self.what, self._begun, seconds, self.result, self.failed)
+            for watcher in self._judge.watchers:
+                watcher(called)
+
+
+@dataclass(frozen=True, eq=False)
+class Blamed:
+    """A plugin's function, called as the function itself; what goes wrong in a call names the plugin.
+
+    what: "lowering of aten.relu.default". passes: exceptions that are no failures. check: called with the result;
+    raises for what must not be returned, else gives what is. handed: called with the arguments, gives the snapshots of
+    the nouns among them. Attributes are the function's.
+    """
+
+    judge: Judge
+    plugin: str
+    what: str
+    function: Callable[..., Any]
+    passes: tuple[type[BaseException], ...] = ()
+    check: Callable[[Any], Any] | None = None
+    handed: Callable[..., Sequence[Snapshot]] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function and checks its result; whatever goes wrong names the plugin."""
+        with self.call(() if self.handed is None else self.handed(*args, **kwargs)) as call:
+            call.result = self.function(*args, **kwargs)
+            if self.check is not None:
+                call.result = self.check(call.result)
+        return call.result
+
+    def call(self, snapshots: Sequence[Snapshot] = (), node: str = "") -> Call:
+        """The context for a call of `function`, and for checks of what it returns. node: of the graph, which the call
+        is for."""
+        return Call(self.judge, self.plugin, self.what, snapshots, passes=self.passes, node=node)
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        return self.function
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.function, name)
+
+
+__all__ = ["Blamed", "Call", "Called", "Judge", "LeftOut", "TookTooLong"]

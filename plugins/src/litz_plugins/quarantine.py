@@ -1,0 +1,47 @@
+"""Plugins that failed in this process and are left out of it (``on_plugin_error="disable"``).
+
+Every compile makes its own `Plugins`; what failed in one is not tried again in the next, which would fail alike. This
+is the one thing that they share.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litz_plugins.errors import PluginError
+
+_objects: list[tuple[Any, PluginError]] = []
+_entries: dict[tuple[str, str, str], PluginError] = {}
+"""By (dist, version, entry point) of what could not even be imported."""
+
+
+def add(obj: Any, error: PluginError) -> None:
+    """A plugin, the module or object with its hooks, has failed."""
+    if reason(obj) is None:
+        _objects.append((obj, error))
+
+
+def reason(obj: Any) -> PluginError | None:
+    """Why a plugin is left out; None if it is not."""
+    return next((error for known, error in _objects if known is obj), None)
+
+
+def add_entry(dist: str, version: str, value: str, error: PluginError) -> None:
+    """An entry point could not be imported."""
+    _entries[dist, version, value] = error
+
+
+def entry_reason(dist: str, version: str, value: str) -> PluginError | None:
+    """Why an entry point is not imported; None if it is."""
+    return _entries.get((dist, version, value))
+
+
+def size() -> int:
+    """How many plugins have failed."""
+    return len(_objects)
+
+
+def forget() -> None:
+    """Try all plugins again: for tests."""
+    _objects.clear()
+    _entries.clear()

@@ -1,0 +1,397 @@
+"""Who takes part, and how they are called: in, the sources of plugins; out, what their hook functions return, which are
+called one by one, so that each failure is one plugin's.
+
+pluggy keeps the registry and the calling order. Functions are called from here rather than through its multicall, so
+that a hook that runs thousands of times a compile costs one Python call per plugin that has it.
+
+`litz_plugins.manager.Plugins` is a `Roster` with a typed method per hook. What plugins hand over to be called later
+(lowerings, templates, code generators) is called through `blamed` and `blaming`. With ``on_plugin_error="disable"`` a
+plugin that fails is left out for the rest of the process; who was making something with it begins anew, since
+`failures` has grown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+import pluggy
+
+from litz_plugins import hookspecs, quarantine
+from litz_plugins.blame import Blamed, Call, Called
+from litz_plugins.errors import (
+    DuplicatePluginError,
+    DuplicateRegistrationError,
+    LitzError,
+    PassOrderError,
+    PluginError,
+    PluginHookError,
+    PluginLoadError,
+    PluginWarning,
+    UnknownHookError,
+)
+from litz_plugins.ledger import Ledger
+from litz_plugins.loading import Source
+from litz_plugins.nouns import Noun, OptionsView
+from litz_plugins.raised import package_of
+from litz_plugins.records import OptionSpec
+from litz_plugins.unchanged import Snapshot, take
+from litz_plugins.validate import HOOKS, Registry, check_hooks
+from litz_plugins.watchdog import SLOW
+
+LOGGER = logging.getLogger("litz.plugins")
+"""Says which plugin takes long."""
+
+T = TypeVar("T")
+OnError = Literal["raise", "disable"]
+
+SECONDS = 600.0
+"""What one call of a plugin may take, unless the option `plugin_seconds` says otherwise."""
+MEASURING = frozenset({"litz_select_choice", "litz_tune"})
+"""Hooks that may take as long as they like: what is measured takes its time, and has limits of its own."""
+HANDED = {
+    "litz_compile_started": ("graph",),
+    "litz_pass_finished": ("before", "after"),
+    "litz_select_layout": ("graph",),
+    "litz_estimate_runtime": ("operation", "program"),
+}
+"""The nouns that a hook is handed, by the names of its parameters."""
+OFTEN = frozenset({"litz_estimate_runtime", "litz_select_choice"})
+"""Hooks that are called for each operation: of a noun that these are handed only its own fields are compared."""
+
+
+@dataclass(frozen=True)
+class _Impl:
+    """One plugin's function for one hook. arguments: the parameters it takes, in order."""
+
+    plugin: str
+    function: Callable[..., Any]
+    arguments: tuple[str, ...]
+    rank: int  # place of its plugin in registration order: built-ins, then the others by name
+    builtin: bool
+
+
+class Roster:
+    """The plugins of one process or test, and calls of them.
+
+    Not safe for use by several threads while plugins may still be disabled; reading hooks concurrently is.
+    """
+
+    def __init__(self, sources: Sequence[Source], on_plugin_error: OnError = "raise", seconds: float = SECONDS) -> None:
+        self._on_error = on_plugin_error
+        self.seconds = seconds
+        self.failures = 0
+        """How many plugins were left out since this was made."""
+        self.ledger = Ledger()
+        """What the calls took."""
+        self.watchers: list[Callable[[Called], None]] = [self.ledger.called]
+        """Told of each call of a plugin when it has ended, and of passes of core's."""
+        self.slow_call = ""
+        """The call of a plugin that has been running for more than a second, in words."""
+        self.traced = False
+        """Are watchers told of hooks of core's, too?"""
+        self._manager = Registry(hookspecs.PROJECT)
+        self._manager.add_hookspecs(hookspecs)
+        self._sources: dict[str, Source] = {}
+        self._hooks: dict[str, tuple[str, ...]] = {}
+        self._impls: dict[str, tuple[_Impl, ...]] = {}
+        self._option_specs: dict[str, tuple[OptionSpec, ...]] | None = None
+        self._known: dict[tuple[str, int], tuple[Any, list[Any]]] = {}
+        self._snapshots: list[tuple[Any, bool, Snapshot]] = []
+        self._told_of: Noun = None
+        for source in sources:
+            self._admit(source)
+        self._register()
+
+    # ------------------------------------------------------------------------------------------------------- loading
+
+    def _admit(self, source: Source) -> None:
+        other = self._sources.get(source.name)
+        if other is not None and "blocked" not in (other.status, source.status):
+            raise DuplicatePluginError(source.name, [other.origin, source.origin])
+        error, tried = source.error, source.status == "failed" and source.tried
+        if self._on_error == "disable" and source.obj is not None and source.status != "builtin":
+            found = quarantine.reason(source.obj)
+            error, tried = found, found is not None
+        if source.obj is not None and not tried:
+            try:
+                if self._manager.get_name(source.obj) is not None or any(
+                    s.obj is source.obj for s in self._sources.values()
+                ):
+                    raise PluginLoadError(source.name, source.origin, "the same object is already another plugin")
+                self._hooks[source.name] = check_hooks(self._manager, source.name, source.obj, source.origin)
+            except PluginError as caught:
+                error = caught
+        if error is not None:
+            if self._on_error == "raise" or source.status == "builtin":
+                raise error
+            if not tried:
+                self._warn(error)
+                if source.obj is not None:
+                    quarantine.add(source.obj, error)
+            source = replace(source, obj=None, status="failed", error=error)
+        self._sources[source.name] = source
+
+    def _register(self) -> None:
+        # pluggy calls the plugin that was registered last first. Registering backwards makes the calling order: plugins
+        # passed in, then by name, then core's own in the order given.
+        loaded = [s for s in self._sources.values() if s.obj is not None]
+        order = [s for s in loaded if s.status != "builtin"] + [s for s in loaded if s.status == "builtin"]
+        for source in reversed(order):
+            self._manager.register(source.obj, name=source.name)
+        try:
+            self._manager.check_pending()
+        except pluggy.PluginValidationError as cause:  # nothing gets here that check_hooks lets through
+            name = self._manager.get_name(cause.plugin) or "?"
+            raise UnknownHookError(name, str(cause), HOOKS) from cause
+
+    def _warn(self, error: PluginError) -> None:
+        warnings.warn(f"litz goes on without a plugin: {error.warning}", PluginWarning, stacklevel=3)
+
+    # ------------------------------------------------------------------------------------------------------- calling
+
+    def _implementations(self, hook: str) -> tuple[_Impl, ...]:
+        """The functions of a hook in calling order."""
+        impls = self._impls.get(hook)
+        if impls is None:
+            ranks = {name: i for i, name in enumerate(self._rank_order())}
+            found = reversed(getattr(self._manager.hook, hook).get_hookimpls())
+            impls = tuple(
+                _Impl(
+                    i.plugin_name,
+                    i.function,
+                    tuple(i.argnames),
+                    ranks[i.plugin_name],
+                    self.is_builtin(i.plugin_name),
+                )
+                for i in found
+            )
+            self._impls[hook] = impls
+        return impls
+
+    def _rank_order(self) -> list[str]:
+        builtin = [s.name for s in self._sources.values() if s.status == "builtin"]
+        return builtin + [s.name for s in self._sources.values() if s.status != "builtin"]
+
+    def answering(self, hook: str) -> frozenset[str]:
+        """The plugins that have a hook, none of them asked."""
+        return frozenset(impl.plugin for impl in self._implementations(hook))
+
+    def _each(
+        self,
+        hook: str,
+        arguments: Mapping[str, Any],
+        check: Callable[[Any], T],
+        *,
+        by_rank: bool = False,
+        builtin: bool | None = None,
+    ) -> list[tuple[str, T]]:
+        """(plugin, checked result) of every plugin that has the hook and returns something. builtin: of the built-in
+        ones alone, or of the others alone."""
+        impls = [impl for impl in self._implementations(hook) if builtin is None or impl.builtin == builtin]
+        nouns = () if all(impl.builtin for impl in impls) else self._handed(hook, arguments)
+        asked = (self._ask(impl, hook, arguments, check, nouns) for impl in self._by_rank(impls, by_rank))
+        return [found for found in asked if found is not None]
+
+    def _first(
+        self, hook: str, arguments: Mapping[str, Any], check: Callable[[Any], T], builtin: bool = True
+    ) -> tuple[str, T] | None:
+        """(plugin, checked result) of the first plugin whose result is not None. builtin: built-in ones too."""
+        nouns: Sequence[Snapshot] | None = None
+        for impl in self._implementations(hook):
+            if builtin or not impl.builtin:
+                if nouns is None and not impl.builtin:
+                    nouns = self._handed(hook, arguments)
+                found = self._ask(impl, hook, arguments, check, nouns or ())
+                if found is not None:
+                    return found
+        return None
+
+    @staticmethod
+    def _by_rank(impls: Sequence[_Impl], by_rank: bool) -> Sequence[_Impl]:
+        return sorted(impls, key=lambda impl: impl.rank) if by_rank else impls
+
+    def _ask(
+        self,
+        impl: _Impl,
+        hook: str,
+        arguments: Mapping[str, Any],
+        check: Callable[[Any], T],
+        nouns: Sequence[Snapshot],
+    ) -> tuple[str, T] | None:
+        """(plugin, checked result) of one plugin; None where it returns None, or fails and is left out. nouns: what it
+        is handed, as it was."""
+        given = [arguments[name] for name in impl.arguments]
+        if impl.builtin and not self.traced:
+            try:
+                result = impl.function(*given)
+                return None if result is None else (impl.plugin, check(result))
+            except Exception as cause:
+                self.failed(impl.plugin, hook, cause)
+        seconds = 0.0 if impl.builtin or hook in MEASURING else None
+        with Call(self, impl.plugin, hook, () if impl.builtin else nouns, goes_on=True, seconds=seconds) as call:
+            result = call.result = impl.function(*given)
+            return None if result is None else (impl.plugin, check(result))
+        return None
+
+    def _handed(self, hook: str, arguments: Mapping[str, Any]) -> list[Snapshot]:
+        """What the nouns are that a hook is handed."""
+        if hook == "litz_select_choice":
+            context = arguments["context"]
+            nouns = [getattr(context, name, None) for name in ("operation", "program")]
+        elif hook == "litz_pass_finished" and arguments["before"] is self._told_of:
+            nouns = [arguments["after"]]  # the other was looked at when the pass before had ended
+        else:
+            nouns = [arguments[name] for name in HANDED.get(hook, ())]
+        return self.snapshots(nouns, deep=hook not in OFTEN)
+
+    def snapshots(self, nouns: Iterable[Noun], *, deep: bool) -> list[Snapshot]:
+        """What nouns are before a plugin is handed them; None among them has no snapshot."""
+        return [self._snapshot(noun, deep) for noun in nouns if noun is not None]
+
+    def _snapshot(self, noun: Noun, deep: bool) -> Snapshot:
+        for known, its_deep, snapshot in self._snapshots:
+            if known is noun and its_deep == deep:
+                return snapshot
+        snapshot = take(noun, deep=deep)
+        if not hasattr(type(noun), "snapshot"):  # such a noun may be changed by whom it belongs to
+            self._snapshots = [(noun, deep, snapshot), *self._snapshots[:3]]
+        return snapshot
+
+    def blaming(
+        self, plugin: str, what: str, *, nouns: Sequence[Noun] = (), seconds: float | None = None, node: str = ""
+    ) -> contextlib.AbstractContextManager[Any]:
+        """A context in which a plugin's function is called, and what it returned is checked: a failure inside is that
+        plugin's. PluginHookError, or `litz_plugins.blame.LeftOut` where the plugin is left out instead. Nothing for a
+        built-in plugin. what, node, seconds: as of `litz_plugins.blame.Call`."""
+        if self.is_builtin(plugin):
+            return contextlib.nullcontext()
+        return Call(self, plugin, what, self.snapshots(nouns, deep=True), seconds=seconds, node=node)
+
+    def blamed(
+        self,
+        plugin: str,
+        what: str,
+        function: Callable[..., Any],
+        passes: tuple[type[BaseException], ...] = (),
+        check: Callable[[Any], Any] | None = None,
+        handed: Callable[..., Sequence[Snapshot]] | None = None,
+    ) -> Callable[..., Any]:
+        """A function of a plugin's that is called later; that of a built-in plugin as it is. See `Blamed`."""
+        return function if self.is_builtin(plugin) else Blamed(self, plugin, what, function, passes, check, handed)
+
+    def failed(self, plugin: str, what: str, cause: BaseException, node: str = "") -> None:
+        """A plugin has failed. Raise an error that names it, or leave it out and return."""
+        source = self._sources[plugin]
+        if source.status == "builtin" and isinstance(cause, LitzError):
+            raise cause  # core's own errors already say what happened
+        builtin = source.status == "builtin"
+        known: dict[str, Any] = {"dist": source.origin, "builtin": builtin, "node": node}
+        error = PluginHookError(plugin, what, cause, **known, package=package_of(source.obj))
+        error.__cause__ = cause
+        if self._on_error == "raise" or builtin:
+            raise error
+        if source.status != "failed":
+            self._drop(plugin, error)
+
+    def slow(self, plugin: str, what: str) -> None:
+        """A call of a plugin takes more than a second: named while it runs, in the log and to who shows progress."""
+        self.slow_call = f"plugin {plugin}: {what}"
+        level = logging.INFO if what in MEASURING else logging.WARNING
+        LOGGER.log(level, "plugin %r (%s) has been in %s for %g s", plugin, self.source_of(plugin).origin, what, SLOW)
+
+    def slow_ended(self, plugin: str, what: str, seconds: float) -> None:
+        """Such a call has ended."""
+        self.slow_call = ""
+        LOGGER.info("plugin %r was in %s for %.1f s", plugin, what, seconds)
+
+    def error_of(self, plugin: str) -> PluginError:
+        """Why a plugin was left out. Errors: KeyError for a plugin that was not."""
+        error = self._sources[plugin].error
+        if error is None:
+            raise KeyError(plugin)
+        return error
+
+    def source_of(self, plugin: str) -> Source:
+        """Where a plugin comes from. Errors: KeyError for a name that no plugin has."""
+        return self._sources[plugin]
+
+    @property
+    def goes_on(self) -> bool:
+        """Are plugins that fail left out, in place of an error?"""
+        return self._on_error == "disable"
+
+    def is_builtin(self, plugin: str) -> bool:
+        """Is a plugin core's own? So is whoever decides under a name that no plugin has ("core")."""
+        source = self._sources.get(plugin)
+        return source is None or source.status == "builtin"
+
+    def leave_out_failed(self) -> None:
+        """Leave out the plugins that have failed elsewhere in this process meanwhile."""
+        if self._on_error == "disable" and quarantine.size():
+            for source in list(self._sources.values()):
+                error = quarantine.reason(source.obj) if source.status == "external" else None
+                if error is not None:
+                    self._drop(source.name, error, warn=False)
+
+    def _drop(self, plugin: str, error: PluginError, *, warn: bool = True) -> None:
+        if warn:
+            self._warn(error)
+        source = self._sources[plugin]
+        if source.obj is not None:
+            quarantine.add(source.obj, error)
+            self._manager.unregister(name=plugin)
+        self._sources[plugin] = replace(source, obj=None, status="failed", error=error)
+        self._impls.clear()
+        self._known.clear()
+        self.failures += 1
+
+    # --------------------------------------------------------------------------------------------- what is registered
+
+    def _registered(
+        self, hook: str, check: Callable[[Any], T], options: OptionsView | None = None
+    ) -> list[tuple[str, T]]:
+        """What every plugin registers, in registration order. Asked once, and once more for other options."""
+        key = hook, id(options)
+        if key not in self._known:
+            results = self._each(hook, {"options": options}, check, by_rank=True)
+            self._known[key] = options, results  # with the options, so that no others get their id
+        return self._known[key][1]
+
+    def _registered_rules(self, hook: str, check: Callable[[Any], T]) -> list[tuple[str, T]]:
+        """As `_registered`, but core's own are asked each time: torch defines some ops when they are first used, and
+        core's tables grow by those."""
+        if (hook, 0) not in self._known:
+            self._known[hook, 0] = None, self._each(hook, {}, check, by_rank=True, builtin=False)
+        return [*self._each(hook, {}, check, by_rank=True, builtin=True), *self._known[hook, 0][1]]
+
+    def _joined(self, hook: str, make: Callable[[], T]) -> T:
+        """What `make` makes of what all plugins register. Where two clash, with "disable", the later one is left out,
+        and it is made again."""
+        while True:
+            try:
+                return make()
+            except (DuplicateRegistrationError, PassOrderError) as clash:
+                blamed = [name for name in clash.plugins if name and not self.is_builtin(name)]
+                if self._on_error == "raise" or not blamed:
+                    raise
+                last = max(blamed, key=self._rank_order().index)
+                self.failed(last, hook, clash)
+
+    def _merge(
+        self, kind: str, results: Iterable[tuple[str, Mapping[Any, T]]], names: Callable[[Any], str] = str
+    ) -> dict[Any, tuple[str, T]]:
+        """Merge mappings by key, to (plugin, value): plugins replace built-ins, and two of a kind for one key is an
+        error."""
+        merged: dict[Any, tuple[str, T]] = {}
+        for plugin, given in results:
+            for key, value in given.items():
+                owner = merged[key][0] if key in merged else None
+                if owner is not None and self.is_builtin(owner) == self.is_builtin(plugin):
+                    raise DuplicateRegistrationError(kind, names(key), [owner, plugin])
+                merged[key] = plugin, value
+        return merged

@@ -1,0 +1,170 @@
+"""Names and keys that plugins register, held against those that there are: in, what a hook returned; out, the same, or
+an error that names the nearest right word. What would otherwise be ignored without a word is found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from litz_plugins.errors import nearest
+from litz_plugins.passes import OPTIONAL
+from litz_plugins.records import OptionSpec, Pass, TemplateSpec
+from litz_plugins.words import CORE_COMMANDS, CORE_PASSES, LAYOUT_NEEDS, TEMPLATE_KINDS
+
+T = TypeVar("T")
+
+
+class WrongName(ValueError):
+    """A plugin names something that is not there. ``suggestion``: the nearest that is, or ''."""
+
+    def __init__(self, problem: str, name: str = "", known: Iterable[str] = (), todo: str = "") -> None:
+        words = list(known)
+        self.suggestion = nearest(name, words)
+        said = f"; did you mean {self.suggestion!r}?" if self.suggestion else ""
+        listed = f"; there are {', '.join(words)}" if words and not said and len(words) <= 20 else ""
+        super().__init__(f"{problem}{said}{listed}{'; ' if todo else ''}{todo}")
+
+
+def variable(option: str) -> str:
+    """The environment variable of an option, by its full name: "autotune.seconds" is LITZ_AUTOTUNE_SECONDS."""
+    return "LITZ_" + "".join(c if c.isalnum() else "_" for c in option).upper()
+
+
+# ---------------------------------------------------------------------------------------------------------- by the op
+
+
+def check_op(key: Any) -> None:
+    """Is a key an op as graphs call it: an overload, or a higher-order op? WrongName if not."""
+    if type(key).__name__ == "OpOverload":  # core's table has hundreds
+        return
+    kinds = {cls.__name__ for cls in type(key).__mro__}
+    if kinds & {"OpOverload", "HigherOrderOperator"}:
+        return
+    if "OpOverloadPacket" in kinds:
+        overloads = [f"{key}.{name}" for name in key.overloads()]
+        raise WrongName(f"its key {key} is all overloads of an op, and graphs call one: use {' or '.join(overloads)}")
+    shown = repr(key) if isinstance(key, str) else f"{key!r} ({type(key).__name__})"
+    raise WrongName(f"its key {shown} is no op; use an overload, such as torch.ops.aten.relu.default")
+
+
+def rules(result: Mapping[Any, Any], *, whole: bool = False) -> Mapping[Any, Any]:
+    """Op -> function. whole: None may stand for a function."""
+    for op, rule in result.items():
+        check_op(op)
+        if not callable(rule) and not (whole and rule is None):
+            raise TypeError(f"what it registers for {op} is {type(rule).__name__}, which cannot be called")
+    return result
+
+
+def layout_needs(result: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Op -> a word for all its tensors, or the name of an argument -> a word."""
+    for op, row in result.items():
+        check_op(op)
+        schema = getattr(op, "_schema", None)
+        arguments = [argument.name for argument in schema.arguments] if schema is not None else None
+        for name, word in row.items() if isinstance(row, Mapping) else [("", row)]:
+            if name and arguments is not None and name not in arguments:
+                raise WrongName(f"{op} has no argument {name!r}", name, arguments)
+            if word not in LAYOUT_NEEDS:
+                raise WrongName(f"{word!r}, for {op}, is no way to take a tensor", str(word), LAYOUT_NEEDS)
+    return result
+
+
+# --------------------------------------------------------------------------------------------------------- by the name
+
+
+def templates(specs: Sequence[TemplateSpec]) -> None:
+    """Is each kind one that lowering makes?"""
+    for spec in specs:
+        for kind in spec.kinds:
+            if kind not in TEMPLATE_KINDS:
+                raise WrongName(f"template {spec.name!r}: no contraction is of kind {kind!r}", kind, TEMPLATE_KINDS)
+
+
+def pass_order(own: Sequence[Pass], others: Iterable[Pass] = ()) -> None:
+    """Does each name in `after` and `before` of a plugin's passes belong to a pass, of the same stage? others: of all
+    plugins; core's are known."""
+    stages = {**CORE_PASSES, **{item.name: item.stage for item in (*others, *own)}}
+    for item in own:
+        for side in ("after", "before"):
+            for given in getattr(item, side):
+                name = given.removesuffix(OPTIONAL)
+                if name not in stages:
+                    if given.endswith(OPTIONAL):
+                        continue
+                    todo = f"if its plugin may be absent, write {given + OPTIONAL!r}"
+                    raise WrongName(f"pass {item.name!r} has {side}={name!r}, which is no pass", name, stages, todo)
+                if stages[name] != item.stage:
+                    raise WrongName(
+                        f"pass {item.name!r} ({item.stage} stage) has {side}={name!r}, a pass of the {stages[name]} "
+                        "stage: all passes of a stage run before those of the next, and names order them within one"
+                    )
+
+
+def commands(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Is each name free, and what it stands for a command?"""
+    for name, command in result.items():
+        if name in CORE_COMMANDS:
+            raise WrongName(f"the command {name!r} is core's, which no plugin replaces; choose another name")
+        if not callable(getattr(command, "main", None)):
+            raise TypeError(f"the command {name!r} is {type(command).__name__}; a click.Command is expected")
+    return result
+
+
+def options(specs: Iterable[OptionSpec], taken: Mapping[str, str]) -> dict[str, str]:
+    """The environment variable of each option -> the option. taken: those of core and of other plugins, with what each
+    is of. WrongName where two options would share a variable."""
+    found: dict[str, str] = {}
+    for spec in specs:
+        name = variable(spec.name)
+        other = found.get(name) or taken.get(name)
+        if other is not None:
+            raise WrongName(f"the option {spec.name!r} is set by {name}, and so is {other}; choose another name")
+        found[name] = f"the option {spec.name!r}"
+    return found
+
+
+def names_to_leave_out(names: Collection[str], known: Collection[str]) -> None:
+    """Is there a plugin of each name? WrongName if not."""
+    for name in sorted(set(names) - set(known)):
+        raise WrongName(f"there is no plugin {name!r} to leave out", name, sorted(known))
+
+
+# ------------------------------------------------------------------------------------------------------- of what kind
+
+
+def of_type(kind: type[T]) -> Callable[[Any], T]:
+    """A check that a result is of a class."""
+
+    def check(result: Any) -> T:
+        if not isinstance(result, kind):
+            raise TypeError(f"returned {type(result).__name__}; {kind.__name__} or None is expected")
+        return result
+
+    return check
+
+
+def sequence_of(kind: type[T]) -> Callable[[Any], tuple[T, ...]]:
+    """A check that a result is a sequence of records of a class; gives a tuple."""
+
+    def check(result: Any) -> tuple[T, ...]:
+        items = (result,) if isinstance(result, (str, bytes, kind)) else tuple(result)
+        for item in items:
+            if not isinstance(item, kind) or item is result:
+                raise TypeError(f"returned {type(item).__name__}; a list of {kind.__name__} is expected")
+        return items
+
+    return check
+
+
+def mapping(result: Any) -> Mapping[Any, Any]:
+    """A check that a result is a mapping."""
+    if not isinstance(result, Mapping):
+        raise TypeError(f"returned {type(result).__name__}; a mapping is expected")
+    return result
+
+
+def anything(result: Any) -> Any:
+    """A check that lets all pass."""
+    return result

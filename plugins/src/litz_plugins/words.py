@@ -1,0 +1,101 @@
+"""The words of core's that plugins name: passes, kinds of contractions, commands, variables, core's own plugins.
+
+This package knows nothing of litz, so the words stand here too; `tests/core/test_words.py` holds them to core. A word
+that is none of these, and that no plugin registers, is an error when plugins are loaded (`litz_plugins.strict`).
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from litz_plugins.records import LayoutNeed
+
+CORE_PLUGINS = ("core", "contractions", "estimate", "cpp", "triton", "meta", "roofline")
+OWN_PLUGINS = ("autotune", "collectives", "layout")
+"""Of litz's own dists, which need not be installed to be left out."""
+
+CORE_PASSES = {
+    "fold_constants": "graph",
+    "place_constants": "graph",
+    "remove_no_ops": "graph",
+    "eliminate_common_subexpressions": "graph",
+    "eliminate_dead_code": "graph",
+    "fold_frozen": "graph",
+    "fold_affine": "graph",
+    "sum_products": "graph",
+    "remove_dead_operations": "program",
+    "write_in_place": "program",
+    "split_reductions": "program",
+    "inline_pointwise": "program",
+    "pick_elements": "program",
+    "write_out_few_values": "program",
+    "simplify_bodies": "program",
+    "finish_in_one_launch": "schedule",
+    "order_steps": "schedule",
+    "reduce_in_place": "schedule",
+    "run_beside": "schedule",
+}
+"""Core's passes, those included that only some options ask for, and their stages."""
+
+TEMPLATE_KINDS = (
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "addmv",
+    "int_mm",
+    "scaled_mm",
+    "scaled_mm_v2",
+    "grouped_mm",
+    "scaled_grouped_mm",
+    "cslt_sparse_mm",
+    "convolution",
+    "convolution_backward",
+    "attention",
+    "flex_attention",
+    "flex_attention_backward",
+)
+"""Kinds of the contractions that lowering makes (`litz.ir.Template.kind`)."""
+
+LAYOUT_NEEDS = get_args(LayoutNeed)
+
+CORE_COMMANDS = ("bench-kernels", "bisect", "cache", "doctor", "explain", "options", "plugins")
+
+CORE_VARIABLES = (
+    "CXX",
+    "LITZ_BENCHMARK_KERNELS",
+    "LITZ_BUILD_PROCESSES",
+    "LITZ_BUILD_WORKERS",
+    "LITZ_CACHE",
+    "LITZ_CACHE_DIR",
+    "LITZ_CACHE_LIMIT",
+    "LITZ_CACHE_SHARED",
+    "LITZ_CALIBRATION",
+    "LITZ_CPP_MARCH",
+    "LITZ_CPP_QUALIFY",
+    "LITZ_CUDA_GRAPHS",
+    "LITZ_CXX",
+    "LITZ_DEBUG",
+    "LITZ_DISABLE_PLUGINS",
+    "LITZ_FALLBACK",
+    "LITZ_FALLBACK_RANDOM",
+    "LITZ_FREEZING",
+    "LITZ_FUSION",
+    "LITZ_GRAPH_CACHE",
+    "LITZ_MAX_AUTOTUNE",
+    "LITZ_MAX_AUTOTUNE_GEMM",
+    "LITZ_MAX_FUSION_SIZE",
+    "LITZ_MEMORY_PLANNING",
+    "LITZ_MEMORY_POOL",
+    "LITZ_MODE",
+    "LITZ_ON_PLUGIN_ERROR",
+    "LITZ_PLUGIN_SECONDS",
+    "LITZ_PREFER",
+    "LITZ_PROGRESS",
+    "LITZ_REPORT_DIR",
+    "LITZ_SHARE_BUILDS",
+    "LITZ_SIZES",
+    "LITZ_THREADS",
+    "LITZ_VETO",
+)
+"""The environment variables of core's options."""

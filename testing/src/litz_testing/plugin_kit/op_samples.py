@@ -1,0 +1,181 @@
+"""Samples of an op, made from its schema. In: an overload. Out: calls that eager takes.
+
+Tensors are made in shapes, strides and dtypes from a table; other arguments have their defaults, or the first values of
+a table with which eager takes the call. What eager refuses is no sample.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves
+
+from litz_testing.conformance.call import Call, describe, make_call
+
+Given = tuple[Sequence[Any], Mapping[str, Any]]
+"""The arguments of a call, as an author gives them."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How a sample's tensors look. shape; layout: how they lie in memory, a row of `LAYOUTS`; scale: how much larger
+    each extent above 1 is, for the second set of sizes of a dynamic program."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    layout: str = "rows"
+
+    def scaled(self) -> Variant:
+        """The variant with other sizes, to which the same dynamic code applies."""
+        return Variant(self.dtype, tuple(n + 2 if n > 1 else n for n in self.shape), self.layout)
+
+    def tensor(self, generator: torch.Generator) -> torch.Tensor:
+        """Returns a new tensor of the variant's shape, strides and dtype."""
+        return LAYOUTS[self.layout](self.shape, lambda shape: _values(shape, self.dtype, generator))
+
+
+Make = Callable[[Sequence[int]], torch.Tensor]
+
+LAYOUTS: Mapping[str, Callable[[tuple[int, ...], Make], torch.Tensor]] = {
+    "rows": lambda shape, make: make(shape),
+    "columns": lambda shape, make: make(shape[::-1]).permute(*reversed(range(len(shape)))),
+    "every other": lambda shape, make: make((*shape[:-1], 2 * shape[-1]))[..., ::2],
+    "expanded": lambda shape, make: make((1, *shape[1:])).expand(shape),
+    "shifted": lambda shape, make: make((shape[0] + 1, *shape[1:]))[1:],
+}
+
+f32 = torch.float32
+VARIANTS = (
+    Variant(f32, (3, 5)),
+    Variant(f32, (3, 5), "columns"),
+    Variant(f32, (3, 5), "every other"),
+    Variant(f32, (4, 3), "expanded"),
+    Variant(f32, (3, 5), "shifted"),
+    Variant(f32, (0, 5)),
+    Variant(f32, (1, 1)),
+    Variant(f32, (1, 5)),
+    Variant(f32, ()),
+    Variant(f32, (4, 4)),
+    Variant(f32, (2, 3, 4)),
+    Variant(f32, (2, 3, 6, 6)),
+    *(Variant(dtype, (3, 5)) for dtype in (torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.bool)),
+)
+
+
+def _values(shape: Sequence[int], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    """Normal numbers; small integers from 0 on, which may be indices."""
+    if dtype == torch.bool:
+        return torch.rand(tuple(shape), generator=generator) > 0.5
+    if not dtype.is_floating_point:
+        return torch.randint(0, 3, tuple(shape), generator=generator, dtype=dtype)
+    return torch.randn(tuple(shape), generator=generator).to(dtype)
+
+
+VALUES: Mapping[str, tuple[Any, ...]] = {
+    "int": (0, 1, 2),
+    "float": (0.5,),
+    "bool": (False, True),
+    "number": (2, 0.5),
+    "List[int]": ([0], [0, 1], [1], [2, 2], [3, 5]),
+    "List[float]": ([0.5],),
+    "List[bool]": ([True],),
+}
+"""What is tried for an argument without a default, by its type in the schema."""
+MOST_TRIES = 24
+
+
+@dataclass(frozen=True)
+class OpSample:
+    """One call of an op. name: of the example; call: with its tensors; again: the same with other sizes, None where
+    eager refuses these. values: False for an op whose results are random."""
+
+    name: str
+    call: Call
+    again: Call | None
+    values: bool = True
+
+
+def samples_of(
+    op: OpOverload, given: Sequence[Given] = (), variants: Sequence[Variant] = VARIANTS, seed: int = 0
+) -> list[OpSample]:
+    """Samples that eager takes: those that are given, then those made from the schema."""
+    values = torch.Tag.nondeterministic_seeded not in op.tags
+    calls = [_call(op, args, kwargs) for args, kwargs in given]
+    found = [OpSample(describe(call.tensors), call, None, values) for call in calls]
+    if op._schema.is_mutable:
+        return found
+    for variant in variants:
+        sample = _made(op, variant, values, seed)
+        if sample is not None:
+            found.append(sample)
+    return found
+
+
+def _made(op: OpOverload, variant: Variant, values: bool, seed: int) -> OpSample | None:
+    for others in itertools.islice(_others(op), MOST_TRIES):
+        call = _call(op, *_arguments(op, variant, others, seed))
+        if _accepted(call):
+            again: Call | None = _call(op, *_arguments(op, variant.scaled(), others, seed + 1))
+            assert again is not None
+            again = again if variant.scaled() != variant and _accepted(again) else None
+            return OpSample(describe(call.tensors) or "no tensors", call, again, values)
+    return None
+
+
+def _others(op: OpOverload) -> Iterator[dict[str, Any]]:
+    """Values for the arguments that are no tensors and have no default; nothing where there is no value for one."""
+    names, pools = [], []
+    for argument in op._schema.arguments:
+        if argument.has_default_value() or "Tensor" in str(argument.type):
+            continue
+        names.append(argument.name)
+        optional = str(argument.type).startswith("Optional")
+        pools.append((None,) if optional else VALUES.get(str(argument.type), ()))
+    for chosen in itertools.product(*pools):
+        yield dict(zip(names, chosen, strict=True))
+
+
+def _arguments(op: OpOverload, variant: Variant, others: Mapping[str, Any], seed: int) -> Given:
+    generator = torch.Generator().manual_seed(seed)
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for argument in op._schema.arguments:
+        kind = str(argument.type)
+        if kind in ("Tensor", "Optional[Tensor]") and not (argument.has_default_value() and argument.kwarg_only):
+            value: Any = variant.tensor(generator)
+        elif kind.startswith("List[") and "Tensor" in kind:
+            value = [variant.tensor(generator), variant.tensor(generator)]
+        elif argument.name in others:
+            value = others[argument.name]
+        else:
+            continue
+        if argument.kwarg_only or len(args) < op._schema.arguments.index(argument):
+            kwargs[argument.name] = value
+        else:
+            args.append(value)
+    return args, kwargs
+
+
+def _call(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+    first, *rest = args or [None]
+    if not args:  # `make_call` has an input in front
+        return make_call(lambda _, **named: op(**named), SimpleNamespace(input=None, args=(), kwargs=dict(kwargs)))
+    return make_call(op, SimpleNamespace(input=first, args=tuple(rest), kwargs=dict(kwargs)))
+
+
+def _accepted(call: Call) -> bool:
+    """Does eager take the call, and return tensors?"""
+    try:
+        results = tree_leaves(call.function(*call.tensors))
+    except Exception:
+        return False
+    return any(isinstance(result, torch.Tensor) for result in results)
+
+
+__all__ = ["LAYOUTS", "VARIANTS", "Given", "OpSample", "Variant", "samples_of"]

@@ -1,0 +1,196 @@
+"""The command line as a whole: quick to start, documented, sizes and JSON everywhere alike, no broken names in tables.
+
+`test_cli.py` has what each command does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
+
+from litz.cli.main import main
+from litz.errors import InvalidOptionError, UnknownOptionError
+from litz.inductor_names import EQUIVALENTS
+from litz.options import core_options, make_options
+from litz_plugins import OptionSpec
+from litz_plugins.units import parse_size
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+STARTS = """
+import sys, time
+from click.testing import CliRunner
+from litz.cli.main import main
+for arguments in sys.argv[1:]:
+    result = CliRunner().invoke(main, arguments.split())
+    assert result.exit_code == 0, (arguments, result.output, result.exception)
+    heavy = sorted({"torch", "sympy", "triton"} & set(sys.modules))
+    assert not heavy, f"litz {arguments} loads {heavy}"
+    if arguments == "--help":
+        print(time.process_time())
+"""
+TORCHLESS = (
+    "--help",
+    "--version",
+    "options",
+    "options --json",
+    "cache info",
+    "explain --help",
+    "doctor --help",
+    "plugins new --help",
+    "tune --help",
+    "audit --help",
+    "estimate-collective --bytes 64MiB --collective all_reduce --world-size 4",
+)
+
+
+def test_commands_without_torch_start_in_half_a_second() -> None:
+    """The first of them, with all imports, takes less than half a second of processor time; none loads torch."""
+    done = subprocess.run([sys.executable, "-c", STARTS, *TORCHLESS], capture_output=True, text=True, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 0.5
+
+
+def commands(group: click.Group = main, path: str = "litz") -> dict[str, click.Command]:
+    """Every command by what a user types, those of plugins too."""
+    context, found = click.Context(group), {}
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if not isinstance(command, click.Group) or command.invoke_without_command:
+            found[f"{path} {name}"] = command
+        if isinstance(command, click.Group):
+            found |= commands(command, f"{path} {name}")
+    return found
+
+
+def _is_command(word: str) -> bool:
+    """Neither an option nor an argument, which is in capitals."""
+    return word[0].islower()
+
+
+def test_every_command_is_documented_and_says_whether_it_has_json() -> None:
+    lines = (DOCS / "commands.md").read_text().splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `litz ")]
+    table = {row[0].strip("`"): row[2] for row in rows}
+    # The first row of a command counts: those below are about its options.
+    documented = {" ".join(takewhile(_is_command, name.split())): says for name, says in reversed(table.items())}
+    has = {name: any("--json" in p.opts for p in command.params) for name, command in commands().items()}
+    assert documented == {name: "yes" if found else "no" for name, found in has.items()}
+    silent = {"litz plugins new", "litz cache clear", "litz tune export", "litz tune import"}
+    assert {name for name, found in has.items() if not found} == silent, "a command that prints facts has --json"
+
+
+def test_completion_knows_commands_and_options_of_plugins() -> None:
+    complete = ShellComplete(main, {}, "litz", "_LITZ_COMPLETE")
+    assert {"explain", "tune"} <= {item.value for item in complete.get_completions([], "")}
+    assert [item.value for item in complete.get_completions(["estimate-collective"], "--by")] == ["--bytes"]
+    assert "min-value" not in {item.value for item in complete.get_completions(["options"], "--j")}
+
+
+def test_tables_break_no_name_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = CliRunner().invoke(main, ["options"]).output
+    assert max(map(len, text.splitlines())) <= 80
+    first = {line.split()[0] for line in text.splitlines() if line and not line.startswith(" ")}
+    assert {row.name for row in core_options()} | {"layout.keep_output_strides", "collectives.verify_seconds"} <= first
+
+
+def test_explain_prints_nothing_but_json(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from collections import Counter\nfrom litz.report import CompileReport, publish\nprint('chatter')\n"
+        "publish(CompileReport('graph7', 'inference', 'cpu', (), 1, 3, Counter(), stage_seconds={'lower': 1.5}))\n"
+    )
+    result = CliRunner().invoke(main, ["explain", "--json", str(script)])
+    (graph,) = json.loads(result.stdout)
+    assert (graph["name"], graph["kernels_after"]) == ("graph7", 3) and "chatter" in result.stderr
+    timed = json.loads(CliRunner().invoke(main, ["explain", "--json", "--time", str(script)]).stdout)
+    assert [stage["seconds"] for stage in timed if stage["name"] == "lower"] == [1.5]
+    missed = json.loads(CliRunner().invoke(main, ["cache", "explain-miss", "--json", str(script)]).stdout)
+    assert missed == [{"graph": "graph7", "graph_cache": "", "miss": None}]
+
+
+# --------------------------------------------------------------------------------------------------------------- sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("65536", 65536), ("64KiB", 65536), ("64 mib", 64 << 20), ("1.5GiB", 3 << 29), ("16MB", 16_000_000), ("0", 0)],
+)
+def test_sizes_are_understood(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "64M", "-1", "many", "1e6", "10%"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="64KiB"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(("text", "mib"), [("8GiB", 8192), ("512", 512), ("1.5MiB", 2), (256, 256)])
+def test_an_option_that_counts_memory_takes_units(text: Any, mib: int) -> None:
+    assert make_options(None, {"cache_limit": text}).cache_limit == mib
+    assert make_options(environ={"LITZ_CACHE_LIMIT": str(text)}).cache_limit == mib
+
+
+def test_a_plugins_option_takes_units_too() -> None:
+    spec = OptionSpec("p.bytes", int, None, "some memory", unit=1)
+    assert make_options(None, {"p.bytes": "64MiB"}, [spec])["p.bytes"] == 64 << 20
+    with pytest.raises(InvalidOptionError, match="a size as 8GiB"):
+        make_options(None, {"p.bytes": "much"}, [spec])
+    with pytest.raises(ValueError, match="units of memory"):
+        OptionSpec("p.bytes", str, None, "some memory", unit=1)
+
+
+def test_every_size_of_a_command_takes_units() -> None:
+    run = CliRunner().invoke
+    base = ["estimate-collective", "--collective", "all_reduce", "--world-size", "4", "--json", "--bytes"]
+    assert run(main, [*base, "64MiB"]).output == run(main, [*base, str(64 << 20)]).output
+    refused = run(main, [*base, "64M"])
+    assert refused.exit_code == 2 and "64KiB" in refused.output
+    refused = run(main, ["calibrate", "p.json", "--least", "0"])
+    assert refused.exit_code == 2 and "less than 1 B" in refused.output
+
+
+# -------------------------------------------------------------------------------------------------- names of Inductor's
+
+
+def test_the_docs_have_the_table_of_inductors_names() -> None:
+    page = (DOCS / "from_inductor.md").read_text()
+    for row in EQUIVALENTS:
+        names = ", ".join(f"`{name}`" for name in row.names)
+        assert f"| {names} | {row.ours} | {row.note}{' ' if row.note else ''}|\n" in page, names
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("triton.cudagraphs", "litz's cuda_graphs"),
+        ("shape_padding", "layout.pad"),
+        ("coordinate_descent_tuning", "no counterpart in litz: pointwise kernels"),
+        ("fusoin", "did you mean 'fusion'"),
+    ],
+)
+def test_a_hint_does_not_mislead(name: str, says: str) -> None:
+    with pytest.raises(UnknownOptionError) as caught:
+        make_options(None, {name: True})
+    assert says in str(caught.value) and "num_warps" not in str(caught.value)
+
+
+def test_options_that_the_table_names_exist() -> None:
+    names = {row.name for row in core_options()}
+    for row in EQUIVALENTS:
+        for word in row.ours.split("`")[1::2]:
+            known = word in names or "." in word or word.startswith(("mode=", "litz ")) or word == "library"
+            assert known, f"{row.names} is said to be {word}, which litz does not have"

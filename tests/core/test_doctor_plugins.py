@@ -1,0 +1,87 @@
+"""What `litz doctor` says of plugins that cannot be loaded, that clash, or with which nothing compiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from litz.builtin import builtin_plugins
+from litz.cli import plugin_checks
+from litz.cli.plugin_checks import check_compiling, check_loading, check_registering
+from litz_plugins import OptionSpec, Pass, Plugins, deprecations, hookimpl, make_plugins
+from litz_plugins.deprecations import Deprecation
+from litz_plugins.versions import API_VERSION
+
+
+def loaded(**plugins: Any) -> Plugins:
+    """Core's plugins, and some that are made of one hook each."""
+    extra = [
+        (name, SimpleNamespace(name=name, **{hook: hookimpl(function)})) for name, (hook, function) in plugins.items()
+    ]
+    return make_plugins(builtin_plugins(), extra=extra, entry_points=(), on_plugin_error="disable")
+
+
+def fails() -> Any:
+    raise RuntimeError("no luck")
+
+
+def ordered(name: str, **places: Any) -> Any:
+    return lambda: [Pass(name, "program", lambda program, context: program, **places)]
+
+
+def test_good_plugins_have_no_rows() -> None:
+    good = loaded(good=("litz_register_options", lambda: [OptionSpec("level", int, 1, "a level")]))
+    assert check_registering(good) == []
+
+
+def test_a_hook_that_raises_is_named() -> None:
+    (row,) = check_registering(loaded(broken=("litz_register_templates", fails)))
+    assert row.status == "fail" and row.name == "plugin broken" and "no luck" in row.detail
+    assert "LITZ_DISABLE_PLUGINS=broken" in row.todo
+
+
+def test_clashes_are_named() -> None:
+    lowerings = ("litz_register_lowerings", lambda: {torch.ops.aten.add.Tensor: fails})
+    rows = check_registering(
+        loaded(
+            one=lowerings,
+            two=lowerings,
+            three=("litz_register_passes", ordered("p", after=("q",))),
+            four=("litz_register_passes", ordered("q", after=("p",))),
+        )
+    )
+    found = {row.name: row for row in rows}
+    assert {"plugin two", "plugin four"} <= set(found)  # the later of each pair would be left out
+    assert "plugins 'one' and 'two' both register the lowering of aten.add.Tensor" in found["plugin two"].detail
+    assert "p (plugin 'three') -> q (plugin 'four') -> p" in found["plugin four"].detail
+    assert all(row.status == "fail" and row.todo for row in rows)
+
+
+def test_what_is_deprecated_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Deprecation("hook", "litz_settings", API_VERSION, "write litz_register_options", "litz_register_options")
+    monkeypatch.setattr(deprecations, "DEPRECATIONS", (row,))
+    monkeypatch.setattr(plugin_checks, "load_plugins", lambda: (loaded(old=("litz_settings", lambda: [])), ""))
+    (check,), plugins = check_loading()
+    assert check.status == "warn" and "plugin 'old'" in check.detail and "litz_register_options" in check.detail
+    assert plugins is not None and "old" in plugins.names()
+
+
+def test_a_plugin_with_which_nothing_compiles_is_named() -> None:
+    def cut(program: Any, context: Any) -> Any:
+        """Leaves out the first operation."""
+        return replace(program, operations=program.operations[1:])
+
+    plugins = loaded(
+        breaks=("litz_register_passes", lambda: [Pass("cut", "program", cut, before=("inline_pointwise",))]),
+        watches=("litz_compile_started", lambda: None),  # decides nothing: need not be tried
+        idle=("litz_register_passes", ordered("idle")),
+    )
+    rows = {row.name: row for row in check_compiling(plugins)}
+    assert set(rows) == {"plugin breaks", "plugin idle"}
+    assert rows["plugin idle"].status == "ok"
+    assert rows["plugin breaks"].status == "fail" and "breaks" in rows["plugin breaks"].detail
+    assert "LITZ_DISABLE_PLUGINS=breaks" in rows["plugin breaks"].todo

@@ -1,0 +1,58 @@
+"""What was asked for and has nothing to do is said: by core, by litz-autotune, and in reports without times."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+from litz import idle
+from litz.backend import litz
+from litz.options import make_options
+from litz.report import collect
+from litz.report.groups import considered_text
+from litz_plugins import Decision, hookimpl, make_plugins
+
+
+class Tunes:
+    @hookimpl
+    def litz_tune(self, tuning: object) -> None:
+        return None
+
+
+def notes(mode: str, devices: set[str], tunes: bool) -> list[str]:
+    plugins = make_plugins(extra=[("tunes", Tunes())] if tunes else (), entry_points=())
+    return [note.chosen for note in idle.idle_notes("graph0", make_options(mode), devices, plugins)]
+
+
+def test_modes_with_nothing_to_do_say_so() -> None:
+    idle.warn_once.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert notes("default", {"cpu"}, False) == notes("max-autotune", {"cpu", "cuda"}, True) == []
+        assert notes("reduce-overhead", {"cpu"}, False) == ["no CUDA graphs"]
+    with pytest.warns(UserWarning, match="pip install litz-autotune"):
+        assert notes("max-autotune-no-cudagraphs", {"cuda"}, False) == ["nothing measured"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # once in a process
+        assert notes("max-autotune-no-cudagraphs", {"cuda"}, False) == ["nothing measured"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is something to measure on")
+def test_autotune_says_that_a_cpu_has_nothing_to_measure() -> None:
+    idle.warn_once.cache_clear()
+    torch._dynamo.reset()
+    options = {"mode": "max-autotune", "graph_cache": False, "autotune.local_cache": False}
+    with collect() as reports, pytest.warns(UserWarning, match="nothing to measure on this CPU"):
+        torch.compile(lambda a, b: (a @ b).relu(), backend=litz, options=options)(torch.ones(8, 8), torch.ones(8, 8))
+    found = {(d.chosen, d.plugin) for d in reports[0].decisions}
+    assert {("nothing measured", "autotune"), ("no CUDA graphs", "core")} <= found
+
+
+def test_what_was_weighed_without_times_is_in_shares() -> None:
+    decision = Decision("schedule", "a and b", "fused", "why", (("apart", 40.0), ("fused", 10.0), ("other", None)))
+    assert considered_text(decision) == "a and b: apart 40 µs, fused 10 µs, other ?"
+    assert considered_text(decision, timed=False) == "a and b: apart 100%, fused 25%, other ?"
+    nothing = Decision("schedule", "a", "fused", "why", (("apart", 0.0), ("fused", 0.0)))
+    assert considered_text(nothing, timed=False) == "a: apart ?, fused ?"

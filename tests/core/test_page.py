@@ -1,0 +1,218 @@
+"""The pages of reports in a browser: there at once, without errors, at every width, light and dark, by keyboard.
+
+One browser and one page of a large training step for all of it; `make browser` installs the browser.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from litz.report.changes import MOST, Changes
+from litz.report.log import Log
+from litz.report.page import render_html, summary_of
+from litz.report.page.index import SUMMARY
+from litz.report.repeats import Repeat, find_repeats, layers_of, step_repeats
+from litz.report.write import write_index
+from litz_plugins import Pass
+from support.browser import Browser, open_browser
+from support.report_cases import DECISIONS, LAYERS, PER_LAYER, large_report
+
+pytestmark = pytest.mark.xdist_group("page")  # one browser, one pair of pages
+STEPS = LAYERS * PER_LAYER + 5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two graphs: a large timed one, and one without times."""
+    run = tmp_path_factory.mktemp("run")
+    for number, one in enumerate((large_report(), large_report(timed=False, name="untimed"))):
+        (run / one.name).mkdir()
+        (run / one.name / "report.html").write_text(render_html(one), encoding="utf-8")
+        (run / one.name / SUMMARY).write_text(json.dumps(summary_of(one, 1, float(number))), encoding="utf-8")
+    write_index(run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Browser, folder: Path) -> Iterator[Browser]:
+    """The large report, opened; whatever the test did, no script may have complained."""
+    browser.show(folder / "graph0_backward" / "report.html")
+    browser.wait("document.querySelector('[id=\"step/kernel0\"]')")
+    yield browser
+    assert browser.errors() == []
+
+
+SEARCH = """
+const box = document.getElementById("search"), start = performance.now();
+box.focus();
+box.value = "kept apart";
+box.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+return performance.now() - start;
+"""
+"""How long a search for what is in a third of all decisions takes, in ms."""
+
+# -------------------------------------------------------------------------------------------------------- in a browser
+
+
+@pytest.mark.parametrize(("width", "dark"), [*itertools.product((390, 820, 1440), (False, True))])
+def test_the_page_is_there_in_a_second_and_fits(browser: Browser, folder: Path, width: int, dark: bool) -> None:
+    for name in ("graph0_backward", "untimed"):
+        browser.show(folder / name / "report.html", width, dark=dark)
+        painted = browser.largest_paint()
+        assert painted is not None and painted < 1000, f"{painted} ms"
+        browser.run("document.querySelectorAll('details.part').forEach((part) => { part.open = true; })")
+        browser.run("scrollTo(0, document.body.scrollHeight)")
+        browser.wait("[...document.querySelectorAll('.lazy')].filter((part) => part.done).length >= 4")
+        wide, window = browser.run("return [document.documentElement.scrollWidth, innerWidth]")
+        assert wide <= window == width
+        ink, paper = browser.run("const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]")
+        bright = [sum(map(int, re.findall(r"\d+", color)[:3])) for color in (ink, paper)]
+        assert (bright[0] > bright[1]) == dark
+    browser.show(folder / "index.html", width, dark=dark)
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.run("return document.getElementById('table').tBodies[0].rows.length") == 2
+    assert browser.errors() == []
+
+
+def test_equal_layers_are_one_and_turn(page: Browser) -> None:
+    rows = page.run("return document.querySelectorAll('#steps tr[id^=\"step/\"]').length")
+    assert rows == 5 + PER_LAYER, "48 layers take the rows of one"
+    head = "document.querySelector('tr.repeat')"
+    assert f"layer 1 of {LAYERS} › h.0-{LAYERS - 1}" in page.run(f"return {head}.textContent")
+    page.run(f"{head}.querySelectorAll('button')[1].click()")
+    assert f"layer 2 of {LAYERS}" in page.run(f"return {head}.textContent")
+    assert page.run(f"return document.querySelectorAll('[id=\"step/op{3 + PER_LAYER + 1}\"]').length") == 1
+
+
+def test_links_lead_from_step_to_line_decision_and_code(page: Browser) -> None:
+    """And back: a step inside the 40th layer is found though another layer is shown."""
+    number = 3 + 40 * PER_LAYER
+    page.run(f"location.hash = 'step/kernel{number}'")
+    page.wait(f"document.querySelector('[id=\"step/kernel{number}\"].here')")
+    more = f"document.querySelector('[id=\"step/kernel{number}\"]').nextSibling"
+    links = page.run(f"return [...{more}.querySelectorAll('a')].map((a) => a.getAttribute('href'))")
+    kinds = {link.split("/")[0] for link in links}
+    assert {"#line", "#code", "#decision"} <= kinds, links
+    page.run(f"{more}.querySelector('a[href^=\"#decision\"]').click()")
+    page.wait("document.querySelector('#decisions .here')")
+    assert f"loop{number}" in page.run("return document.querySelector('#decisions .here').textContent")
+    page.run("document.querySelector('#decisions .here a').click()")
+    page.wait("document.querySelector('#steps .here')")
+    page.run(f"location.hash = 'code/kernel{number}/7'")
+    assert "tl.load(p + 6)" in page.wait("document.querySelector('#code .line.here')?.textContent")
+    page.run("location.hash = 'line//home/me/model.py:45'")
+    page.wait("document.querySelector('#lines .here a')")
+
+
+def test_a_reader_with_a_keyboard_finds_a_step(page: Browser) -> None:
+    page.keys("/")
+    assert page.run("return document.activeElement.id") == "search"
+    page.keys("h.31.mlp gelu")
+    page.wait("document.querySelectorAll('#found a').length > 1", "results")
+    assert "steps (" in page.run("return document.getElementById('found').textContent")
+    page.keys("Down", "Down")
+    assert page.run("return document.activeElement.parentElement.id") == "found"
+    page.keys("Enter")
+    page.wait("document.querySelector('#steps .here')")
+    assert page.run("return document.getElementById('found').hidden")
+    assert "h.31.mlp" in page.run("return document.querySelector('#steps .here').textContent")
+    page.keys("/", "no such thing", "Enter")
+    assert "nothing found" in page.wait("document.getElementById('found').textContent")
+    page.keys("Escape")
+    assert page.run("return document.getElementById('found').hidden")
+
+
+def test_the_search_is_quick_among_all_decisions(page: Browser) -> None:
+    page.run("document.getElementById('search').focus()")
+    page.keys("loop700", "Enter")
+    page.wait("document.querySelector('.here')")  # the jump has taken the focus
+    page.keys("/", "saves a launch")
+    page.wait("document.querySelectorAll('#found a').length > 1")
+    assert page.run(SEARCH) < 250, "ms"
+
+
+def test_passes_timeline_and_memory_are_shown(page: Browser) -> None:
+    page.run("location.hash = 'pass/0'")
+    sides = page.wait("document.querySelector('#passes .sides')?.textContent")
+    assert "loop7 = kept" in sides and "loop3 = mul(<x>, 3)" in sides and "12 more" in sides
+    page.run("location.hash = 'time'")
+    assert page.wait("document.querySelectorAll('#time svg').length") == 2
+    assert "of memory" in page.run("return document.querySelector('#time output').textContent")
+    page.run("const s = document.querySelector('#time input'); s.focus(); s.value = 0")
+    page.keys("Right")
+    assert "op1 " in page.run("return document.querySelector('#time output').textContent")
+
+
+# ------------------------------------------------------------------------------------------------------- without one
+
+
+def test_the_page_is_one_file_that_no_text_can_break() -> None:
+    text = render_html(large_report())
+    for outside in ('<link rel="stylesheet', "<script src", "@import", "url(", "<img"):
+        assert outside not in text
+    blocks = re.findall(r'<script type="application/json" id="data-(\w+)">(.*?)</script>', text, re.DOTALL)
+    data = {name: json.loads(block) for name, block in blocks}
+    assert set(data) == {"steps", "time", "decisions", "contractions", "passes", "code"}
+    assert len(data["steps"]["steps"]) == len(data["time"]["spans"]) == len(data["time"]["held"]) == STEPS
+    assert sum(len(group["items"]) for group in data["decisions"]) == DECISIONS
+    assert data["steps"]["repeats"] == [[3, PER_LAYER, LAYERS, f"h.0-{LAYERS - 1}"]]
+    texts = [entry for entry in data["code"] if "text" in entry]
+    assert len(texts) == 41 and "</script>" in texts[0]["text"], "equal kernels are there once"
+
+
+@pytest.mark.parametrize(
+    ("items", "found"),
+    [
+        ("", []),
+        ("abcdef", []),
+        ("abab", []),  # spares too little
+        ("aaaaa", [Repeat(0, 1, 5)]),
+        ("xabcabcabcy", [Repeat(1, 3, 3)]),
+        ("aabaabaabxyzwxyzw", [Repeat(0, 3, 3), Repeat(9, 4, 2)]),
+    ],
+)
+def test_repeats(items: str, found: list[Repeat]) -> None:
+    assert find_repeats(items) == found
+
+
+def test_layers_are_named_by_their_modules() -> None:
+    steps = large_report().steps
+    (found,) = step_repeats(steps)
+    assert layers_of(steps[found.start : found.end]) == "h.0-47" and layers_of(steps[:3]) == ""
+    assert layers_of(steps[3 : 3 + PER_LAYER]) == "h.0"
+
+
+def test_changes_are_the_lines_that_came_and_went() -> None:
+    changes, one = Changes(wanted=True), Pass("p", "program", lambda noun, context: noun, plugin="core")
+    changes.watch(one, "a\nb\nb", "b\nc", 0.5)
+    changes.watch(one, "b\nc", "c\nb", 0.5)
+    same = "x"
+    changes.watch(one, same, same, 0.5)
+    first, moved = changes.found
+    assert (first.removed, first.added, first.before, first.after) == (("a", "b"), ("c",), 3, 2)
+    assert (moved.removed, moved.added) == ((), ())
+    assert changes.branch() == changes and changes.take_spent() > 0 == changes.spent
+    log = Log(changes=changes)
+    with log.stage("lower"):
+        pass
+    assert set(log.seconds) == {"lower"}
+    with log.stage("schedule"):
+        changes.watch(one, "c", "d", 0.5)
+    assert set(log.seconds) == {"lower", "schedule", "report"} and min(log.seconds.values()) >= 0
+    changes.watch(one, "", "\n".join(map(str, range(MOST + 5))), 0.5)
+    assert changes.found[-1].more_added == 5
+    quiet = Changes()
+    quiet.watch(one, "a", "b", 0.5)
+    assert quiet.found == () and quiet.spent == 0

@@ -1,0 +1,96 @@
+"""The documentation's site keeps up with the code. `make docs` builds it; what needs no mkdocs is tested here."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+from website import command_line, errors, figures, links, notebook, reference, worked_example
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def test_the_worked_example_is_what_litz_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LITZ_CALIBRATION", raising=False)
+    page, texts = worked_example.PAGE.read_text(encoding="utf-8"), worked_example.stages()
+    assert {mark[1] for mark in worked_example.MARK.findall(page)} == set(texts)
+    assert worked_example.filled(page, texts) == page, "`python -m website.worked_example` writes the page anew"
+
+
+def test_the_notebook_prints_what_it_shows() -> None:
+    path = DOCS / "first_steps.ipynb"
+    shown = [
+        "".join(line for output in cell["outputs"] for line in output["text"])
+        for cell in notebook.cells(path)
+        if cell["cell_type"] == "code"
+    ]
+    assert any(shown)
+    assert notebook.run(path) == shown, "`python -m website.notebook` runs and stores it"
+    assert "```python\nimport torch" in notebook.as_markdown(path)
+
+
+def test_the_page_of_commands_has_all_commands() -> None:
+    page = command_line.page()
+    for name in ("litz doctor", "litz cache clear", "litz plugins new", "litz estimate-collective"):
+        assert f"\n## {name}\n" in page
+
+
+def test_the_page_of_errors_has_all_errors_and_says_what_each_is() -> None:
+    page = errors.page()
+    for exception in errors.exceptions():
+        assert f"\n## {exception.__name__}\n" in page
+        assert inspect.getdoc(exception), exception
+
+
+@pytest.mark.parametrize("make", [reference.litz_page, reference.litz_plugins_page])
+def test_the_pages_of_names_are_whole(make: object) -> None:
+    page = make()  # type: ignore[operator]
+    assert page.startswith("# litz") and page.count("\n### ") > 5
+
+
+def test_public_names_say_what_they_are() -> None:
+    for name, thing in reference.public_names():
+        documented = inspect.getdoc(thing) or ""
+        assert len(documented) > 20 and not documented.startswith(f"{thing.__name__}("), f"{name} has no docstring"
+
+
+@pytest.mark.parametrize(
+    ("page", "target", "found"),
+    [
+        ("options.md", "aot.md#x", "aot.md#x"),
+        ("use/modes.md", "../options.md", "../options.md"),
+        ("design.md", "../core/src/litz/pipeline.py", "source/core/src/litz/pipeline.py.md"),
+        ("use/modes.md", "../../CONTRIBUTING.md#tests", "../contributing.md#tests"),
+        ("contributing.md", "docs/targets.md", "targets.md"),
+        ("source/examples/litz-numpy/README.md.md", "src/a.py", "src/a.py.md"),
+        ("index.md", "first_steps.ipynb", "first_steps.md"),
+    ],
+)
+def test_links_stay_inside_the_site(page: str, target: str, found: str) -> None:
+    assert links.inside(page, f"[x]({target})") == f"[x]({found})"
+
+
+def test_every_link_leads_to_a_file() -> None:
+    """So that links hold where pages are read without the site, too. Anchors are checked by `make docs`."""
+    for path in [ROOT / "README.md", *(ROOT / name for name in links.OUTSIDE), *DOCS.rglob("*.md")]:
+        for link in links.LINK.finditer(links.CODE.sub("", path.read_text(encoding="utf-8"))):
+            assert (path.parent / link[1]).exists(), f"{path.name} links to {link[1]}"
+
+
+def test_figures_of_the_readme_are_in_the_benchmarks() -> None:
+    assert figures.complaints() == []
+
+
+def test_a_figure_that_is_not_in_the_benchmarks_is_found() -> None:
+    rows = figures.rows()
+    wrong = {**rows[0], "litz": "0.001"}
+    assert "0.001" in "".join(figures.complaints([wrong]))
+
+
+def test_the_notebook_is_a_notebook() -> None:
+    text = json.loads((DOCS / "first_steps.ipynb").read_text(encoding="utf-8"))
+    assert (text["nbformat"], text["nbformat_minor"]) == (4, 5)
+    assert all(cell["id"] for cell in text["cells"])

@@ -1,0 +1,195 @@
+"""The conformance kit finds what is wrong with plugins, names it, and finds nothing wrong with good ones."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from litz.ir import Extern, Loop
+from litz.ir.build import call, const
+from litz.ir.node import with_args
+from litz.ir.transform import map_stores
+from litz_plugins import Choice, Estimate, Pass, TemplateSpec, hookimpl
+from litz_plugins.testing import check_conformance
+from litz_testing.plugin_kit import Conformance, ConformanceError
+from litz_testing.plugin_kit.op_samples import VARIANTS, samples_of
+
+pytest_plugins = ["pytester"]
+aten = torch.ops.aten
+FEW = VARIANTS[:3]
+
+
+def plugin(**hooks: Any) -> Any:
+    """A module with hooks: the graph cache keeps graphs of such."""
+    module = ModuleType("mine")
+    module.__file__ = __file__
+    for name, function in hooks.items():
+        setattr(module, name, hookimpl(function))
+    return module
+
+
+def faults(what: object, **how: Any) -> tuple[ConformanceError, Conformance]:
+    with pytest.raises(ConformanceError) as caught:
+        check_conformance(what, name="mine", **how)
+    return caught.value, caught.value.conformance
+
+
+def test_samples_are_of_many_shapes_and_types() -> None:
+    found = samples_of(aten.add.Tensor)
+    shapes = {tuple(sample.call.tensors[0].shape) for sample in found}
+    assert {(), (0, 5), (1, 1), (3, 5), (2, 3, 6, 6)} <= shapes
+    assert len({sample.call.tensors[0].dtype for sample in found}) == 6
+    assert any(not sample.call.tensors[0].is_contiguous() for sample in found)
+    assert all(sample.again is not None for sample in found if max(sample.call.tensors[0].shape, default=0) > 1)
+    assert len(samples_of(aten.mm.default)) < len(found)  # eager takes square matrices alone
+    assert samples_of(aten.add_.Tensor) == []  # writes into an argument
+    assert not samples_of(aten.bernoulli.default)[0].values
+
+
+def test_a_good_decomposition_and_a_wrong_one() -> None:
+    def sinh(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x.abs() < 0.5, x + x**3 / 6 + x**5 / 120 + x**7 / 5040, (x.exp() - (-x).exp()) * 0.5)
+
+    good = plugin(litz_register_decompositions=lambda: {aten.sinh.default: sinh})
+    found = check_conformance(good, name="mine", variants=FEW)
+    ways = {trial.way for trial in found.trials}
+    assert ways == {"interpreted", "interpreted, dynamic", "built", "built, dynamic", "kept"}
+    assert found.tried == {"decomposition of aten.sinh.default"} and not found.untried
+
+    wrong = plugin(litz_register_decompositions=lambda: {aten.sinh.default: lambda x: x.exp() * 0.5})
+    error, found = faults(wrong, variants=FEW, builds=False)
+    assert len(found.problems) == len(found.trials) == 6
+    assert "decomposition of aten.sinh.default" in str(error) and "elements" in str(error)
+
+
+def test_another_type_is_found_and_named() -> None:
+    def half(x: torch.Tensor) -> torch.Tensor:
+        return x.to(torch.float16)
+
+    error, _ = faults(
+        plugin(litz_register_decompositions=lambda: {aten.sinh.default: half}), variants=FEW[:1], builds=False
+    )
+    assert "aten.sinh.default" in str(error) and "float16" in str(error)
+
+
+def negated(program: Any, context: Any) -> Any:
+    """Every tanh as its negative: wrong."""
+
+    def rewrite(node: Any, args: Any) -> Any:
+        found = with_args(node, args)
+        return call("mul", found, const(-1.0, node.dtype)) if node.op == "tanh" else found
+
+    loops = (
+        replace(op, stores=map_stores(op.stores, rewrite)) if isinstance(op, Loop) else op for op in program.operations
+    )
+    return replace(program, operations=tuple(loops))
+
+
+def test_a_wrong_pass_is_named_among_others() -> None:
+    def passes(options: Any) -> list[Pass]:
+        return [Pass("idle", "program", lambda program, context: program), Pass("negate", "program", negated)]
+
+    mine = plugin(litz_register_passes=passes)
+    error, found = faults(mine, examples=["unary", "size 0"], builds=False)
+    assert {trial.what for trial in found.problems} == {"pass negate"}
+    assert {trial.example for trial in found.problems} == {"unary"}
+    assert "pass idle" in found.tried and "changed none" in found.untried["pass idle"]
+    assert "pass negate, unary (interpreted)" in str(error)
+    assert set(found.missing) == {"pass idle"} and "pass idle was not tried" in str(error)
+    assert "may_be_untried=('idle',)" in error.todo
+
+
+def test_a_choice_is_taken_and_its_result_compared() -> None:
+    def wrong_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a @ b + 1
+
+    def offers(operation: Any, context: Any) -> list[Choice]:
+        def choice(name: str, function: Any) -> Choice:
+            payload = Extern(operation.name, operation.device, function, operation.args, outputs=operation.outputs)
+            return Choice(name, "template", payload)
+
+        return [choice("right", torch.mm), choice("wrong", wrong_mm)]
+
+    specs = [
+        TemplateSpec("mine", ("mm",), offers),
+        *(TemplateSpec(n, ("mm",), lambda *a: []) for n in ("idle", "rare")),
+    ]
+    templates = plugin(litz_register_templates=lambda: specs)
+    _, found = faults(templates, examples=["one row", "layer norm"], builds=False, may_be_untried=["rare"])
+    assert set(found.missing) == {"template idle"} and set(found.untried) == {"template idle", "template rare"}
+    assert {trial.what for trial in found.problems} == {"choice 'wrong'"}
+    assert "choice 'right'" in found.tried
+
+
+def test_estimates_are_asked_twice() -> None:
+    counter = itertools.count(1)
+
+    def guess() -> Estimate:
+        us = float(next(counter))
+        return Estimate(us, us, us, "more each time")
+
+    _, found = faults(plugin(litz_estimate_runtime=guess), examples=["pointwise"], builds=False)
+    assert {trial.what for trial in found.problems} == {"estimates"}
+    assert "and then" in found.problems[0].problem
+    steady = plugin(litz_estimate_runtime=lambda: Estimate(1.0, 1.0, 1.0, "always"))
+    assert "estimates" in check_conformance(steady, name="mine", examples=["pointwise"], builds=False).tried
+
+
+def test_what_is_not_tried_says_why() -> None:
+    rules = {aten.sinh.default: lambda x: (x.exp() - (-x).exp()) * 0.5, aten.quantile.default: lambda *args: args[0]}
+    mine = plugin(litz_register_decompositions=lambda: rules)
+    found = check_conformance(mine, name="mine", ops=lambda op: op is aten.quantile.default, builds=False)
+    assert found.trials == () and "give some: samples=" in found.untried["decomposition of aten.quantile.default"]
+    assert "not tried: decomposition of aten.quantile.default" in str(found)
+
+
+def test_samples_of_an_author() -> None:
+    def split(x: torch.Tensor, size: int) -> torch.Tensor:
+        return x.reshape(-1, size).sum(1)
+
+    with torch.library._scoped_library("kit_test", "FRAGMENT") as library:
+        library.define("pooled(Tensor x, int size) -> Tensor")
+        library.impl("pooled", split, "CompositeExplicitAutograd")
+        op = torch.ops.kit_test.pooled.default
+        mine = plugin(litz_register_decompositions=lambda: {op: split})
+        given = {op: [((torch.randn(6, 4), 3), {})]}
+        found = check_conformance(mine, name="mine", samples=given, variants=(), builds=False)
+        assert [trial.example for trial in found.trials] == ["t0: float32[6, 4]"] * 2
+
+
+def test_fixtures(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest('pytest_plugins = ["litz_plugins.pytest_plugin"]')
+    pytester.makepyfile(
+        """
+        from types import SimpleNamespace
+        from litz_plugins import OptionSpec, hookimpl
+
+        mine = SimpleNamespace(litz_register_options=hookimpl(lambda: [OptionSpec("level", int, 1, "a level")]))
+
+        def test_check(check_litz_plugin):
+            assert check_litz_plugin(mine, name="mine").options == ("mine.level",)
+
+        def test_harness(litz_harness):
+            assert litz_harness(mine, name="mine", options={"mine.level": 2}).options["mine.level"] == 2
+
+        def test_conformance(check_litz_conformance):
+            assert check_litz_conformance(mine, name="mine").trials == ()
+        """
+    )
+    pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:xdist").assert_outcomes(passed=3)
+
+
+def test_without_litz_testing_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(ModuleNotFoundError, match="pip install litz-testing"):
+        check_conformance(SimpleNamespace())

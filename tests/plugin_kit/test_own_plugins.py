@@ -1,0 +1,48 @@
+"""litz's own plugins, core's and the three dists', go through the conformance kit: a part of it, which takes seconds.
+
+`check_conformance(plugin)` without limits takes minutes for core, whose ops `make conformance` runs by PyTorch's
+samples.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+import litz_collectives.plugin
+import litz_layout
+from litz.builtin import builtin_plugins
+from litz_autotune.plugin import plugin as autotune
+from litz_plugins.testing import check_conformance
+from litz_testing.plugin_kit.op_samples import VARIANTS
+
+EVERY = 200
+"""Of core's ops, each so manieth."""
+CASES: dict[str, dict[str, Any]] = {
+    "autotune": {"options": {"max_autotune": True}, "examples": ["products"], "choices": 2},
+    "collectives": {"examples": ["pointwise"], "builds": True},
+    "layout": {"examples": ["convolution"]},
+    "contractions": {"examples": ["one row"], "choices": 2},
+    "roofline": {"examples": ["attention"]},
+    "core": {"examples": ["reductions"], "variants": VARIANTS[::5]},
+}
+TRIED = {
+    "autotune": {"estimates"},
+    "collectives": {"estimates", "pass overlap"},
+    "layout": {"pass pad_contractions"},
+    "core": {"pass inline_pointwise", "pass split_reductions", "pass fold_constants"},
+}
+"""What must be among what was tried."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_conforms(name: str) -> None:
+    dists = {"autotune": autotune, "collectives": litz_collectives.plugin, "layout": litz_layout}
+    plugins: dict[str, Any] = {**dict(builtin_plugins()), **dists}
+    count = itertools.count(1)
+    how = {"builds": False, "may_be_untried": "*", "ops": lambda op: next(count) % EVERY == 0} | CASES[name]
+    found = check_conformance(plugins[name], name=name, **how)
+    assert found.trials and not found.problems
+    assert TRIED.get(name, set()) <= found.tried, str(found)

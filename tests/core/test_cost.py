@@ -489,7 +489,7 @@ def test_a_gpu_takes_about_as_long(function: Any, args: Any) -> None:
         end.record()
         end.synchronize()
         times.append(begin.elapsed_time(end) * 1e3 / repeat)
-    us = sorted(times)[len(times) // 2]
+    us = min(times)  # who else is on the GPU can only add to a time
     print(f"estimated {sum(e.us for e in found):.1f} µs, measured {us:.1f} µs")
     assert sum(e.low_us for e in found) <= us <= sum(e.high_us for e in found)
 

@@ -61,8 +61,10 @@ def test_no_worse_than_eager(mask: Callable[..., Tensor], size: tuple[int, ...],
         actual = torch.compile(attention, backend="litz", dynamic=False)(q, k, v, padding)
         eager = attention(q, k, v, padding)
         exact = attention(q.double(), k.double(), v.double(), padding)
+        # A trace promises the strides of the kernel that torch has for fake tensors, whatever eager's masks led to.
+        promised = torch.compile(attention, backend="aot_eager", dynamic=False)(q, k, v, padding).stride()
     assert "triton attention" in str(reports[0].decisions)
-    assert actual.stride() == eager.stride() and not actual.isnan().any()
+    assert actual.stride() == promised and not actual.isnan().any()
     # Of a query that is left no key cuDNN gives the mean of the values; float64 says 0.
     left = torch.ones_like(exact) if mask not in (padded, causal_padded) else (exact != 0).double()
     ours, theirs = (((x.double() - exact) * left).square().mean().sqrt() for x in (actual, eager))

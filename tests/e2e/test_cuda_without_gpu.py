@@ -84,6 +84,17 @@ def test_a_language_model_training_step() -> None:
     assert compile_all(schedules) >= 3  # small ones share a launch
 
 
+def test_tensors_without_elements() -> None:
+    """Nothing moves along any axis of theirs, so that there is no best one."""
+    torch._dynamo.reset()
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.nn.functional.pad(x, (1, 1)), x.repeat(2, 2), x.flip(0), x.t() + 1, torch.cat([x, x], 1)
+
+    schedules = cuda_schedules(lambda backend: torch.compile(f, backend=backend)(torch.randn(0, 3)))
+    assert compile_all(schedules) >= 1
+
+
 def test_dynamic_shapes() -> None:
     torch._dynamo.reset()
     with MODE:

@@ -230,7 +230,7 @@ def _second_axis(loop: Loop, plan: KernelPlan, traffic: Traffic) -> tuple[Chain,
     order = sorted(loop.ranges, key=lambda r: (-votes[r.var], -stored[r.var]))
     fast, slow = order[0], order[1]
     total = sum(traffic.values())
-    if votes[slow.var] * 8 < total:
+    if votes[slow.var] == 0 or votes[slow.var] * 8 < total:  # a loop without elements moves nothing along any axis
         return None
     # An access along `slow` that steps along `fast` by a little hits the same cache lines either way.
     steps = [access.stride(fast.var) for access in traffic if access.stride(slow.var) == 1]

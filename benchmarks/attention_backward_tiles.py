@@ -25,9 +25,10 @@ from litz.contractions.attention.backward_offer import plan_for
 from litz.contractions.attention.backward_tiles import BackwardTile, BackwardTiles
 from litz.ir import AttentionBackward, Program
 from litz.lower import lower
-from litz.pipeline import capture, make_compiler
+from litz.pipeline import make_compiler
 from litz.runtime.cache import Cache
 from litz.runtime.triton_build import load as load_kernel
+from litz.stages import capture
 from litz.target import target_of
 from litz_plugins import CodegenContext
 

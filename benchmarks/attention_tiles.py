@@ -27,10 +27,11 @@ from litz.contractions.attention.offer import written
 from litz.contractions.attention.plan import Unsuitable, make_plan
 from litz.contractions.attention.tiles import Tiles, shared_bytes
 from litz.ir import Attention, Program
-from litz.pipeline import capture, make_compiler, prepare_graph, schedule_prepared
+from litz.pipeline import make_compiler
 from litz.report.log import Log
 from litz.runtime.cache import Cache
 from litz.runtime.triton_build import load as load_kernel
+from litz.stages import capture, prepare_graph, schedule_prepared
 from litz.target import target_of
 from litz_plugins import CodegenContext
 

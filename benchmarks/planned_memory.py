@@ -29,8 +29,9 @@ from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
 from litz.execution import ExecutionPlan
-from litz.pipeline import capture, make_compiler, plan_schedule, prepare_graph, schedule_prepared
+from litz.pipeline import make_compiler, plan_schedule
 from litz.report.log import Log
+from litz.stages import capture, prepare_graph, schedule_prepared
 from support.retarget import to_cuda
 
 MIB = 2**20

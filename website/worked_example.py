@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from litz import pipeline
+from litz import pipeline, stages
 from litz.builtin import builtin_plugins
 from litz.capture.graph import Graph
 from litz.codegen.wrapper import generate_wrapper
@@ -31,15 +31,15 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     return torch.softmax(x, dim=-1)
 
 
-def stages() -> Mapping[str, str]:
+def texts_of_stages() -> Mapping[str, str]:
     """The text of each noun, by its name on the page."""
     texts: dict[str, str] = {}
     compiler = pipeline.make_compiler(None, {}, make_plugins(builtin_plugins(), entry_points=()))
     log = Log()
 
     def compile_graph(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
-        lowered = pipeline.lower_graph(graph, compiler, log)
-        schedule = pipeline.schedule_lowered(lowered, compiler, log)
+        lowered = stages.lower_graph(graph, compiler, log)
+        schedule = stages.schedule_lowered(lowered, compiler, log)
         plan = pipeline.plan_schedule(schedule, compiler, log)
         sources = pipeline.generate(plan, compiler, log.note)
         (kernel,) = sources.values()
@@ -59,7 +59,7 @@ def stages() -> Mapping[str, str]:
     with FakeTensorMode():
         x = torch.empty(4096, 1024, dtype=torch.bfloat16, device="cuda")
     torch._dynamo.reset()
-    torch.compile(softmax, backend=partial(pipeline.capture, compile_graph=compile_graph, compiler=compiler))(x)
+    torch.compile(softmax, backend=partial(stages.capture, compile_graph=compile_graph, compiler=compiler))(x)
     return {name: text.strip("\n") + "\n" for name, text in texts.items()}
 
 
@@ -69,4 +69,4 @@ def filled(page: str, texts: Mapping[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), stages()), encoding="utf-8")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), texts_of_stages()), encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from litz import pipeline
+from litz import pipeline, stages
 from litz import report as reports
 from litz.builtin import builtin_plugins
 from litz.runtime.background import Replaceable, wait
@@ -353,7 +353,7 @@ def schedule_of(fn, *args):
         return lambda inputs: torch.fx.Interpreter(graph.module).run(*inputs, enable_io_processing=False)
 
     torch._dynamo.reset()
-    torch.compile(fn, backend=lambda gm, inputs: pipeline.capture(gm, inputs, keep, compiler))(*args)
+    torch.compile(fn, backend=lambda gm, inputs: stages.capture(gm, inputs, keep, compiler))(*args)
     return whole(found[0], found[0]).first
 
 

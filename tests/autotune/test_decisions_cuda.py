@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from litz import pipeline
+from litz import pipeline, stages
 from litz.contractions.subprogram import on_device
 from litz.ir.interpret import interpret
 from litz.report.log import Log
@@ -63,7 +63,7 @@ def tuned(fn, *args, wins, dynamic=False, **options):
         return lambda inputs: torch.fx.Interpreter(graph.module).run(*inputs, enable_io_processing=False)
 
     torch._dynamo.reset()
-    backend = functools.partial(pipeline.capture, compile_graph=keep, compiler=compiler)
+    backend = functools.partial(stages.capture, compile_graph=keep, compiler=compiler)
     result = torch.compile(fn, backend=backend, dynamic=dynamic)(*args)
     return result, made
 

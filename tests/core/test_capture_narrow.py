@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from litz.capture.graph import Graph
-from litz.pipeline import capture, compile_graph, make_compiler
+from litz.pipeline import compile_graph, make_compiler
+from litz.stages import capture
 from support.retarget import cuda_schedules
 
 

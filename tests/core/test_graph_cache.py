@@ -14,7 +14,7 @@ import pytest
 import sympy
 import torch
 
-from litz import graph_cache, pipeline
+from litz import graph_cache, pipeline, stages
 from litz import report as reports
 from litz.capture import torch_api
 from litz.errors import StaleEntryError
@@ -58,7 +58,7 @@ def test_a_graph_that_was_compiled_is_loaded(runs: Runs, monkeypatch: pytest.Mon
     call = of_product()
     once = runs.run(call, product)
     assert runs.said == ["miss"]
-    monkeypatch.setattr(pipeline, "prepare_graph", None)  # nobody gets there
+    monkeypatch.setattr(stages, "prepare_graph", None)  # nobody gets there
     again = runs.run(call, product)
     assert runs.said == ["hit"]
     torch.testing.assert_close(again, once, rtol=0, atol=0)

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from litz import graph_cache, pipeline
+from litz import graph_cache, pipeline, stages
 from litz import report as reports
 from litz.builtin import Device, builtin_plugins
 from litz.capture import torch_api
+from litz.capture.eager import run_eagerly
 from litz.capture.graph import Graph
 from litz.codegen.triton import TritonCodegen
 from litz.runtime.triton_build import expected_variant
@@ -49,7 +50,7 @@ def compile_fake(fn: Any, args: Any, folder: Path, dynamic: bool, describe: Any 
         def keep(graph: Graph) -> Any:
             compiled = pipeline.compile_graph(graph, compiler)
             graphs.append(compiled)
-            eager = pipeline._eager(graph)
+            eager = run_eagerly(graph)
 
             def run(args: list[Any]) -> Any:
                 with torch_api.fake_mode_around(args):
@@ -59,7 +60,7 @@ def compile_fake(fn: Any, args: Any, folder: Path, dynamic: bool, describe: Any 
             return run
 
         def backend(gm: Any, inputs: Any) -> Any:
-            return pipeline.capture(gm, inputs, keep, compiler)
+            return stages.capture(gm, inputs, keep, compiler)
 
         torch._dynamo.reset()
         graph_cache.forget()

@@ -24,8 +24,9 @@ from litz.capture.graph import Graph, make_graph
 from litz.collecting import NEVER, young_objects_only
 from litz.ir import build
 from litz.ir.node import Node, walk
-from litz.pipeline import capture, generate, make_compiler, plan_schedule, schedule_graph
+from litz.pipeline import generate, make_compiler, plan_schedule, schedule_graph
 from litz.schedule import inline
+from litz.stages import capture
 
 FOUR_TIMES = 5.0
 """A program of four times the length may take so many times the calls: n log n, and some for chance."""

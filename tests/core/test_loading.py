@@ -13,8 +13,9 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from litz import graph_cache, pipeline
+from litz import graph_cache, pipeline, stages
 from litz.builtin import Device, builtin_plugins
+from litz.capture.eager import run_eagerly
 from litz.capture.graph import Graph
 from litz.codegen.triton import TritonCodegen
 from litz.errors import CodegenError, KernelBuildError
@@ -71,13 +72,13 @@ def compile_fake(codegen: Watched, folder: Path, **options: Any) -> pipeline.Com
 
     def keep(graph: Graph) -> Any:
         graphs.append(pipeline.compile_graph(graph, compiler))
-        return pipeline._eager(graph)
+        return run_eagerly(graph)
 
     torch._dynamo.reset()
     graph_cache.forget()
     with FakeTensorMode(allow_non_fake_inputs=True):
         args = [torch.empty(size, device="cuda:0") for size in ((64, 3000), (3000, 500), (500, 500))]
-        torch.compile(layers, backend=lambda gm, inputs: pipeline.capture(gm, inputs, keep, compiler))(*args)
+        torch.compile(layers, backend=lambda gm, inputs: stages.capture(gm, inputs, keep, compiler))(*args)
     (graph,) = graphs
     return graph
 

@@ -15,7 +15,7 @@ DOCS = ROOT / "docs"
 
 def test_the_worked_example_is_what_litz_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LITZ_CALIBRATION", raising=False)
-    page, texts = worked_example.PAGE.read_text(encoding="utf-8"), worked_example.stages()
+    page, texts = worked_example.PAGE.read_text(encoding="utf-8"), worked_example.texts_of_stages()
     assert {mark[1] for mark in worked_example.MARK.findall(page)} == set(texts)
     assert worked_example.filled(page, texts) == page, "`python -m website.worked_example` writes the page anew"
 

@@ -41,7 +41,7 @@ def broken(*args: Any, **kwargs: Any) -> Any:
 BREAKS: dict[str, tuple[str, list[str]]] = {
     "lower": ("litz.lower.context.LoweringContext.pointwise", ["stage lower", "aten.add.Tensor", "node add"]),
     "program pass": ("litz.schedule.inline.inline_pointwise", ["pass 'inline_pointwise' (program stage)"]),
-    "schedule": ("litz.pipeline.make_schedule", ["stage schedule", "graph0_inference"]),
+    "schedule": ("litz.stages.make_schedule", ["stage schedule", "graph0_inference"]),
     "schedule pass": ("litz.schedule.order.frugal_order", ["pass 'order_steps' (schedule stage)", "stage schedule"]),
     "plan": ("litz.execution.memory._reuse", ["stage plan", "graph0_inference"]),
     "generate": ("litz.codegen.cpp.codegen._write", ["stage generate", "kernel kernel", "device cpu", "add"]),
@@ -102,7 +102,7 @@ def test_going_on_in_eager_mode(stage: str, monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_training_goes_on_in_eager_mode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("litz.pipeline.make_schedule", broken)
+    monkeypatch.setattr("litz.stages.make_schedule", broken)
     x, w = (t.requires_grad_() for t in inputs())
     model(x, w).square().sum().backward()
     expected, x.grad, w.grad = [x.grad, w.grad], None, None
@@ -125,7 +125,7 @@ SCRIPTS: dict[str, Callable[..., Any]] = {
 def test_the_script_repeats_the_failure(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Here it runs without the failure, in this process: that it is whole is what counts."""
     with monkeypatch.context() as patch:
-        patch.setattr("litz.pipeline.make_schedule", broken)
+        patch.setattr("litz.stages.make_schedule", broken)
         fail(SCRIPTS[kind], *inputs(), dynamic=kind == "plain", options={"cache_dir": str(tmp_path), "debug": True})
     (script,) = (tmp_path / "failed").glob("*.py")
     text = script.read_text()
@@ -181,21 +181,21 @@ def test_a_mistake_of_the_caller_gets_no_script(tmp_path: Path) -> None:
 
 
 def test_a_script_that_cannot_be_written_hides_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("litz.pipeline.make_schedule", broken)
+    monkeypatch.setattr("litz.stages.make_schedule", broken)
     monkeypatch.setattr("litz.failures.graph_script", broken)
     error = fail(model, *inputs(), options={"cache_dir": str(tmp_path)})
     assert "stage schedule" in str(error) and "reproduce" not in str(error)
 
 
 def test_a_failing_backward_is_raised_where_backward_is_called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import litz.pipeline as pipeline
+    from litz import stages
 
-    make = pipeline.make_schedule
+    make = stages.make_schedule
 
     def only_forward(program: Any, **kwargs: Any) -> Any:
         return broken() if program.name.endswith("backward") else make(program, **kwargs)
 
-    monkeypatch.setattr(pipeline, "make_schedule", only_forward)
+    monkeypatch.setattr(stages, "make_schedule", only_forward)
     x, w = (t.requires_grad_() for t in inputs())
     out = torch.compile(model, backend="litz", options={"cache_dir": str(tmp_path)})(x, w)
     with pytest.raises(LitzError, match="graph0_backward"):

@@ -14,7 +14,7 @@ from rich.console import Console
 from torch._subclasses import FakeTensorMode
 
 import litz
-from litz import pipeline, report
+from litz import pipeline, report, stages
 from litz.codegen.wrapper import annotated, generate_wrapper, words_of
 from litz.codegen.wrapper.words import ranged
 from litz.errors import FrozenWeightsError, IndexRangeError, KernelBuildError, LoweringError
@@ -159,9 +159,9 @@ def test_a_failing_lowering_names_the_module(monkeypatch: pytest.MonkeyPatch) ->
     def broken(ctx: Any, *args: Any, **kwargs: Any) -> Any:
         raise ValueError("on purpose")
 
-    known = pipeline.lowerings
+    known = stages.lowerings
     table = {torch.ops.aten.erf.default: broken}
-    monkeypatch.setattr(pipeline, "lowerings", lambda compiler: {**known(compiler), **table})
+    monkeypatch.setattr(stages, "lowerings", lambda compiler: {**known(compiler), **table})
     with pytest.raises(Exception, match=rf"from: layers\.0 \({LINE}\d+\)") as caught:
         compiled(Model())
     cause: BaseException | None = caught.value

@@ -26,8 +26,9 @@ from litz.ir import AttentionBackward, KernelCall, Loop, Program, TensorRef
 from litz.ir import interpret as ir_interpret
 from litz.ir.interpret import evaluate
 from litz.lower import lower
-from litz.pipeline import capture, make_compiler
+from litz.pipeline import make_compiler
 from litz.schedule.choices import substituted
+from litz.stages import capture
 from support.interpreted import print_share
 from support.retarget import to_cuda
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from litz import pipeline
+from litz import pipeline, stages
 from litz import report as reports
 from litz.builtin import builtin_plugins
 from litz.codegen.wrapper import generate_wrapper
@@ -33,7 +33,7 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return plan_execution(schedule, **given, target_of=with_arena)
 
-    monkeypatch.setattr(pipeline, "plan_execution", plan)
+    monkeypatch.setattr(stages, "plan_execution", plan)
 
 
 def with_arena(f: Callable[..., Any]) -> Callable[..., Any]:

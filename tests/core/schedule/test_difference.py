@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from litz.ir.interpret import interpret
-from litz.pipeline import capture, make_compiler, prepare_graph, schedule_prepared
+from litz.pipeline import make_compiler
 from litz.report.log import Log
 from litz.schedule.dependences import dependences
 from litz.schedule.difference import Inseparable, difference, same_steps, whole
 from litz.schedule.order import far_bytes, nearest_order
+from litz.stages import capture, prepare_graph, schedule_prepared
 
 
 def schedules(fn, *args, dynamic=False, **options):

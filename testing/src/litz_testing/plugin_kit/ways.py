@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from litz import pipeline
+from litz import pipeline, stages
 from litz import report as reports
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
@@ -51,7 +51,7 @@ class Under:
         def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             given = {"debug": True, "fallback": "error", **self.options}
             compiler = pipeline.make_compiler(None, given, self.plugins)
-            return pipeline.capture(gm, inputs, lambda graph: _interpreted(graph, compiler), compiler)
+            return stages.capture(gm, inputs, lambda graph: _interpreted(graph, compiler), compiler)
 
         return backend
 
@@ -59,8 +59,8 @@ class Under:
 def _interpreted(graph: Graph, compiler: pipeline.Compiler) -> Callable[[list[Any]], Sequence[Any]]:
     log = Log()
     compiler.plugins.compile_started(graph, compiler.options)
-    prepared = pipeline.prepare_graph(graph, compiler, log)
-    program = unscheduled(pipeline.schedule_prepared(prepared, compiler, log))
+    prepared = stages.prepare_graph(graph, compiler, log)
+    program = unscheduled(stages.schedule_prepared(prepared, compiler, log))
     if any(isinstance(operation, KernelCall) for operation in program.operations):
         raise NotInterpreted
 

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support.no_gpu import gpu_hidden
 from support.ranks import Ranks
@@ -30,6 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("LITZ_BUILD_PROCESSES", "0")
     os.environ.setdefault("OMP_NUM_THREADS", "2")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # How long hypothesis takes to make an input says how busy the machine is, and nothing about the test.
+    settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy machine")
 
 
 @pytest.hookimpl(wrapper=True)

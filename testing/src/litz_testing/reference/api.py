@@ -70,12 +70,13 @@ MODULES: Sequence[Module] = (
 
 
 def records_page() -> str:
-    """The records of `litz_plugins`, in the order of their file."""
-    names = [name for name in litz_plugins.__all__ if inspect.getmodule(getattr(litz_plugins, name)) is records]
+    """The records of `litz_plugins`, in the order of their files and lines."""
+    found = {name: getattr(litz_plugins, name) for name in litz_plugins.__all__}
+    names = [name for name, thing in found.items() if getattr(thing, "__module__", "").startswith(records.__name__)]
     about = doc_of(records).partition("\n\n")[2]
     lines = ["What hooks return and are handed: `from litz_plugins import ...`.", "", about, ""]
-    for name in sorted(names, key=lambda name: inspect.getsourcelines(getattr(litz_plugins, name))[1]):
-        lines += _entry(name, getattr(litz_plugins, name), "##")
+    for name in sorted(names, key=lambda name: (found[name].__module__, inspect.getsourcelines(found[name])[1])):
+        lines += _entry(name, found[name], "##")
     return page("The records", *lines)
 
 

@@ -1,0 +1,138 @@
+"""Code generators, what they are handed and what they write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from litz_plugins.nouns import KernelPlan, OptionsView, Program
+from litz_plugins.records.targets import Target
+
+SafeForms = Callable[[Collection[str]], Mapping[str, str | None]]
+"""The type of `CodegenContext.safe_forms`."""
+
+
+def _trusted(constructs: Collection[str]) -> Mapping[str, str | None]:
+    """The compiler gets nothing wrong."""
+    return {}
+
+
+@dataclass(frozen=True)
+class CodegenContext:
+    """Where a kernel is generated and built: under which options, for which target.
+
+    program: the litz.ir.Program of the kernel, for its buffers' layouts and its hints. cache: the on-disk cache
+    (litz.runtime.cache.Cache) for what `Codegen.load` builds. safe_forms: for C++, takes the constructs of a kernel;
+    returns those of them that the machine's compiler gets wrong, each with the form that it is built in instead (None:
+    no form is right). A kernel may be generated twice: once to learn the constructs of all kernels, which are tested
+    together, and again where the compiler gets one of them wrong.
+    """
+
+    options: OptionsView
+    target: Target
+    program: Program = None
+    cache: Any = None
+    safe_forms: SafeForms = _trusted
+
+
+COUNTERS = "_counters"
+"""The name of the counters among `KernelSource.arguments`."""
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """One generated kernel as text: what is cached, shown in reports and built.
+
+    name: of the kernel, unique in its graph. language: of the text ("triton", "cpp", ...). text: the whole source.
+    symbol: the function to call in it. settings: what the launcher and the builder need, as JSON-able values.
+    arguments: what the launch function takes, in order: a str names a buffer, passed as the address of its data (an
+    int); anything else is a size expression, passed as an int. The name `COUNTERS` stands for settings["counters"]
+    zeros of type int32 that no other launch touches. Text and settings should name no buffer of the graph, so that
+    kernels that differ only in their arguments are built once. suffix: of the file that the text lies in ("py"); the
+    language where it is ''. plugin: whose template offered it, filled in by core; '' for what a code generator wrote.
+    """
+
+    name: str
+    language: str
+    text: str
+    symbol: str
+    arguments: tuple[Any, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    suffix: str = ""
+    plugin: str = ""
+
+
+@runtime_checkable
+class Codegen(Protocol):
+    """A code generator for one type of device, a part of its `TargetSpec`.
+
+    One whose `load` asks a context's program for nothing but `hint` says so by an attribute
+    ``loads_from_source = True``: graphs with its kernels can be kept in the graph cache, which keeps no programs. The
+    arguments of a source that comes from there are the names of buffers, and likely values in place of sizes.
+
+    One whose texts and settings name no buffer, kernel or graph says so by ``names_nothing = True``: of kernels of a
+    graph that differ in such names only, one is generated, and the others are its source with other arguments.
+    """
+
+    @property
+    def language(self) -> str:
+        """The language that `generate` writes: "triton", "cpp", ..."""
+
+    def generate(self, kernel: KernelPlan, context: Any) -> Any:
+        """Source of one kernel (a `KernelSource`). Pure: the same kernel gives the same text.
+
+        ``kernel`` is a `litz.codegen.kernel_plan.KernelPlan`: all about the kernel but how it is tiled.
+        ``context`` is a `CodegenContext`.
+        """
+
+    def load(self, source: Any, context: Any) -> Callable[..., Any]:
+        """Builds a kernel (or takes it from the cache) and loads it; returns the function that launches it."""
+
+
+@runtime_checkable
+class JoiningCodegen(Codegen, Protocol):
+    """A code generator of a target with the ability "beside"."""
+
+    def join(self, sources: Sequence[Any], name: str) -> Any:
+        """Returns one `KernelSource` that does the work of several in one launch."""
+
+
+@runtime_checkable
+class PreparingCodegen(Codegen, Protocol):
+    """A code generator whose builds need something that takes time to start."""
+
+    def prepare(self, options: OptionsView) -> None:
+        """Start it. Called before a graph is compiled that the graph cache could have had and has not, any number of
+        times, and long before `load`: must return at once."""
+
+
+@dataclass(frozen=True)
+class TargetSpec:
+    """A type of device that litz compiles for.
+
+    type: torch's ("cpu", "cuda", "xpu", ...). describe: called as ``describe(device, options)`` with a torch.device,
+    once a compile for each device; returns its `Target` as its maker or driver says, to which core adds what a
+    calibration file measured. codegen: writes, builds and loads its kernels. plugin: filled in by the manager.
+
+    packing: the name of a module that puts its kernels into packages (`litz.aot_compile`), '' if there is none. A
+    process that loads a package imports that module and no compiler. It has four functions:
+
+    - ``here()``: the `Target` of this process's device, `assumed` if there is none.
+    - ``made_for(target)``: what the binaries depend on, as text: a package is loaded where that is the same.
+    - ``pack(source, context, folder, common)``: puts the files that a `KernelSource` needs into its own folder, and
+      what all kernels need into another; returns what `unpack` is to know, as JSON-able data.
+    - ``unpack(source, files, data)``: what `Codegen.load` would return, from the files by name. The source has no text.
+    """
+
+    type: str
+    describe: Callable[[Any, OptionsView | None], Target]
+    codegen: Codegen
+    packing: str = ""
+    plugin: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.type:
+            raise ValueError("a target needs a type of device")
+        if not callable(self.describe):
+            raise TypeError(f"target {self.type!r}: describe must be callable as describe(device, options)")

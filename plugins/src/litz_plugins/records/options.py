@@ -1,0 +1,56 @@
+"""Options of plugins."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+_OPTION_TYPES = (bool, int, float, str, Path, tuple)
+
+
+@dataclass(frozen=True)
+class OptionSpec:
+    """One option of a plugin, set as ``options={"plugin.name": value}`` or LITZ_PLUGIN_NAME in the environment.
+
+    name: lower-case identifier, without the plugin's name (the manager adds it). type: bool, int, float, str, Path or
+    tuple (of strings). default: of that type, or None for "not set". help: one sentence. choices: allowed values, None
+    for any. unit: of an int that is an amount of memory, the bytes that 1 stands for (1 << 20 for MiB); such an option
+    takes sizes like "8GiB" too. 0 for every other option.
+    """
+
+    name: str
+    type: type[Any]
+    default: Any
+    help: str
+    choices: tuple[Any, ...] | None = None
+    unit: int = 0
+
+    def __post_init__(self) -> None:
+        if not all(_NAME.fullmatch(part) for part in self.name.split(".")):
+            raise ValueError(f"option {self.name!r}: a name is lower-case letters, digits and underscores")
+        if self.type not in _OPTION_TYPES:
+            raise ValueError(f"option {self.name!r}: type is one of bool, int, float, str, Path, tuple")
+        if self.default is not None and not _is_of(self.default, self.type):
+            raise ValueError(f"option {self.name!r}: the default {self.default!r} is no {self.type.__name__}")
+        if self.choices is not None:
+            object.__setattr__(self, "choices", tuple(self.choices))
+            if self.default is not None and self.default not in self.choices:
+                raise ValueError(f"option {self.name!r}: the default {self.default!r} is none of its choices")
+        if self.unit and self.type is not int:
+            raise ValueError(f"option {self.name!r}: only an int counts units of memory")
+        if not self.help:
+            raise ValueError(f"option {self.name!r}: needs a help text")
+
+
+def _is_of(value: object, type_: type[Any]) -> bool:
+    """Is the value an instance of the type? True is no int, and an int is a float."""
+    if type_ in (int, float) and isinstance(value, bool):
+        return False
+    if type_ is float:
+        return isinstance(value, (int, float))
+    return isinstance(value, type_)

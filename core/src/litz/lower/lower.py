@@ -20,14 +20,12 @@ from litz.capture import torch_api
 from litz.capture.eager_types import is_left_to_eager
 from litz.capture.graph import Graph, constant_of
 from litz.capture.layout_needs import LayoutNeeds, Needs
-from litz.capture.passes.rewrite import same_geometry
 from litz.capture.provenance import with_nodes
 from litz.errors import LoweringError
 from litz.ir import Extern, Layout, Opaque, Program, TensorRef, Unbacked
-from litz.ir.complexity import MAX_INDEX, MAX_VIEW, nodes_excess, position_terms
+from litz.ir.complexity import MAX_INDEX, position_terms
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import ONE, ZERO, Expr
-from litz.ir.node import walk
 from litz.ir.operation import written_arguments
 from litz.plugin_call import Owner, PluginCall, is_foreign
 from litz.target import target_of
@@ -36,19 +34,25 @@ from litz_plugins.blame import Blamed
 from litz_plugins.errors import PluginError
 from litz_plugins.vetoes import key_of
 
+from .arguments import SYMBOLIC, excess_of, fake_value, positional, simple, with_a_tensor
 from .context import LoweringContext, same_strides
-from .elementwise import scalar
 from .fallback import fallback
+from .nodes import (
+    eager_strides,
+    has_negative_bit,
+    lies_as_in_eager,
+    storage_offset,
+    storage_start,
+    updates_of,
+    written_nodes,
+)
 from .promised import check_lowered
-from .promotion import is_whole
 from .registry import ANY_DTYPE, MOVES, Lowering, core_lowerings
-from .strides import layout_of, same_stride
+from .strides import layout_of
 from .view import Computed, Tensor, View, variables
 
 MAKER = "lower"
 """What the keys of lowered nodes begin with (`litz_plugins.vetoes`)."""
-
-SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def lower(
@@ -90,12 +94,12 @@ class _Lowerer:
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Any] = []
         # What is written in place may not be read later through a tensor that is not a view of it in eager.
-        self.written_nodes = _written(graph)
+        self.written_nodes = written_nodes(graph)
         self.written_buffers: set[str] = set()
         # Whose memory each buffer is in eager. A fresh tensor may be a view here (of what `flip` was given, say): then
         # the two are told apart by this.
         self.owners: dict[str, torch.fx.Node] = {}
-        self.updates = _updates(graph)
+        self.updates = updates_of(graph)
         outputs = [
             item
             for position, item in enumerate(graph.outputs)
@@ -169,9 +173,9 @@ class _Lowerer:
             # Even to write it would take too much: what it views is written instead.
             sources = [source for source in node.all_input_nodes if isinstance(self.values[source], View)]
             for source in sources:
-                self.values[source] = self.written(source, self.values[source], _excess(value))
+                self.values[source] = self.written(source, self.values[source], excess_of(value))
             value = self.plain(self.call(node)) if sources else value
-        return self.written(node, value, _excess(value))
+        return self.written(node, value, excess_of(value))
 
     def written(self, node: torch.fx.Node, value: Any, excess: str | None) -> Any:
         """The value in a buffer of its own, for the reason `excess`; as it is without one, or where it must stay."""
@@ -251,7 +255,7 @@ class _Lowerer:
         function = self.lowerings.get(target)
         if node.meta.get("unbacked_bindings"):
             function = None  # a size is read off the call's result, so there must be a call
-        elif function is not None and is_left_to_eager(target, map(_value, node.args)):
+        elif function is not None and is_left_to_eager(target, map(fake_value, node.args)):
             function = None
         if any(map(has_negative_bit, torch_api.written_arguments(node))):
             function = None  # a kernel would store the values without their sign
@@ -345,7 +349,7 @@ class _Lowerer:
         if found is None:
             found = self.ctx.extern(
                 torch.ops.aten.clone.default,
-                (self.ctx.ref(value, _strides(node)),),
+                (self.ctx.ref(value, eager_strides(node)),),
                 {"memory_format": torch.contiguous_format},
                 size=value.size,
                 dtype=value.dtype,
@@ -365,7 +369,7 @@ class _Lowerer:
         value = self.values[owner]
         if owner.op != "call_function" or not isinstance(value, Tensor):
             return args
-        if isinstance(value, View) and self.owns(owner, value) and _lies_as_in_eager(owner, value):
+        if isinstance(value, View) and self.owns(owner, value) and lies_as_in_eager(owner, value):
             return args
         whole = self.placed(owner, value)
         self.values[owner] = whole
@@ -409,17 +413,19 @@ class _Lowerer:
         value = self.values[item] if isinstance(item, torch.fx.Node) else simple(item)
         if not isinstance(value, Tensor):
             return Opaque(value=value) if isinstance(value, str) else value
-        stride = _strides(item)
+        stride = eager_strides(item)
         updated = self.updated_input(position, item)
         if updated is not None and self.values[updated].dtype == value.dtype:
-            offset = _offset(item) - _offset(self.owner_of(item))
+            offset = storage_offset(item) - storage_offset(self.owner_of(item))
             return TensorRef(self.values[updated].buffer.name, Layout(value.size, stride, offset))
         if isinstance(value, View) and self.owns(item, value):
             owner = self.owner_of(item)
             home = self.values[owner]
-            if isinstance(home, View) and home.buffer is value.buffer and _lies_as_in_eager(owner, home):
+            if isinstance(home, View) and home.buffer is value.buffer and lies_as_in_eager(owner, home):
                 # A view lies where its metadata says. With symbolic sizes that may be more than its index shows.
-                return TensorRef(home.buffer.name, Layout(value.size, stride, _offset(item) - _start(owner)))
+                return TensorRef(
+                    home.buffer.name, Layout(value.size, stride, storage_offset(item) - storage_start(owner))
+                )
             found = value.ref()
             if found is not None and same_strides(value.size, found.layout.stride, stride):
                 return TensorRef(found.buffer, Layout(found.layout.size, stride, found.layout.offset))
@@ -464,13 +470,13 @@ class _Lowerer:
         """Whether the memory of a node that goes to the caller, itself or in views, is good for that as it is."""
         if isinstance(value, View) and not self.owns(node, value):
             return False
-        if node not in self.viewed and _offset(node) == _start(node):
+        if node not in self.viewed and storage_offset(node) == storage_start(node):
             return True  # `output` gives it memory if need be
-        return isinstance(value, View) and _lies_as_in_eager(node, value)
+        return isinstance(value, View) and lies_as_in_eager(node, value)
 
     def placed(self, node: torch.fx.Node, value: Tensor) -> View:
         """A copy of `value` with the node's strides, as far from its storage's start as the node's tensor is."""
-        stride, offset = _strides(node), _offset(node)
+        stride, offset = eager_strides(node), storage_offset(node)
         value = self.resolved(node, value)
         if offset == 0 or not self.ctx.holds(value.dtype, value.device):
             return self.ctx.copy(value, stride)
@@ -492,114 +498,3 @@ class _Lowerer:
         size = tuple(ONE if dim in broadcast else n for dim, n in enumerate(value.size))
         base = self.ctx.copy(value.reindex(size, index) if broadcast else value, stride)
         return TensorRef(base.buffer.name, Layout(value.size, stride))
-
-
-def _value(argument: Any) -> Any:
-    """Returns the fake value of a node's argument, or the argument itself."""
-    return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
-
-
-def positional(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call with those that an op's schema lets be positional among the positional ones."""
-    named = dict(kwargs)
-    if isinstance(target, OpOverload):
-        names = [argument.name for argument in target._schema.arguments if not argument.kwarg_only]
-        for name in names[len(args) :]:
-            if name not in named:
-                break
-            args = (*args, named.pop(name))
-    return args, named
-
-
-def with_a_tensor(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments of an op, of which torch takes numbers for tensors where none is a tensor: vmap in vmap leaves such
-    calls in graphs (`_to_copy(2, dtype=torch.float32)`). Beside a tensor a number stays one: it promotes so."""
-    if not isinstance(op, OpOverload):
-        return args
-    wanted = [isinstance(argument.type, torch.TensorType) for argument in op._schema.arguments[: len(args)]]
-    if not any(wanted) or any(isinstance(arg, Tensor) for arg in args):
-        return args
-    return tuple(_as_tensor(arg) if tensor else arg for arg, tensor in zip(args, wanted, strict=True))
-
-
-def _as_tensor(value: Any) -> Any:
-    """A number as torch's tensor of it."""
-    if not isinstance(value, (bool, int, float, sympy.Expr)):
-        return value
-    whole = is_whole(value) if isinstance(value, sympy.Expr) else isinstance(value, int)
-    dtype = torch.bool if isinstance(value, bool) else torch.int64 if whole else torch.float64
-    return Computed(dtype, torch.device("cpu"), (), scalar(value, dtype))
-
-
-def has_negative_bit(node: torch.fx.Node) -> bool:
-    """Whether the node's tensor is the opposite of what lies in its memory, as `z.conj().imag` is."""
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.is_neg()
-
-
-def _lies_as_in_eager(node: torch.fx.Node, value: View) -> bool:
-    """Whether the value has the strides of the node's tensor, and begins where in memory that does."""
-    layout = value.layout()
-    if layout is None or not same_strides(value.size, layout.stride, _strides(node)):
-        return False
-    return same_stride(layout.offset + _start(node), _offset(node))
-
-
-def _start(owner: torch.fx.Node) -> Expr:
-    """How far from its storage's start the buffer of a node begins: those of litz's own are storages."""
-    return ZERO if owner.op == "call_function" else _offset(owner)
-
-
-def _offset(node: torch.fx.Node) -> Expr:
-    """Returns the storage offset that a node's tensor has in eager."""
-    return torch_api.sympy_of(node.meta["val"].storage_offset())
-
-
-def _strides(node: torch.fx.Node) -> tuple[Expr, ...]:
-    """Returns the strides that a node's tensor has in eager."""
-    return layout_of(node.meta["val"]).stride
-
-
-def _updates(graph: Graph) -> dict[torch.fx.Node, torch.fx.Node]:
-    """New value of an input -> that input, where both have the same dtype, sizes and strides. A value that several
-    inputs get is left out."""
-    found: dict[torch.fx.Node, torch.fx.Node] = {}
-    shared: set[torch.fx.Node] = set()
-    for node in graph.nodes:
-        if node.target is torch.ops.aten.copy_.default:
-            target, value = node.args[:2]
-            if isinstance(value, torch.fx.Node) and isinstance(target, torch.fx.Node) and target.op == "placeholder":
-                shared.update({value} & found.keys())
-                if same_geometry(target, value):
-                    found[value] = target
-    return {value: target for value, target in found.items() if value not in shared}
-
-
-def _written(graph: Graph) -> set[torch.fx.Node]:
-    """The nodes whose memory some node writes in place, directly or through a view."""
-    found: set[torch.fx.Node] = set()
-    for node in graph.nodes:
-        for written in torch_api.written_arguments(node):
-            base: torch.fx.Node | None = written
-            while base is not None and base not in found:
-                found.add(base)
-                base = torch_api.aliased_argument(base)
-    return found
-
-
-def _excess(value: Any) -> str | None:
-    """Why an element of a tensor is too complex to be worked out wherever it is read."""
-    if isinstance(value, View):
-        return f"a position of more than {MAX_VIEW} terms" if position_terms(value.index) > MAX_VIEW else None
-    return nodes_excess(walk(value.value)) if isinstance(value, Computed) else None
-
-
-def simple(value: Any) -> Any:
-    """A SymInt or expression as int where it is one, else as sympy; other values as they are."""
-    if isinstance(value, SYMBOLIC):
-        value = torch_api.sympy_of(value)
-    if isinstance(value, sympy.Integer):
-        return int(value)
-    if value is sympy.true or value is sympy.false:
-        return bool(value)
-    return float(value) if isinstance(value, sympy.Float) else value

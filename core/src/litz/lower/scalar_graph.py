@@ -27,8 +27,8 @@ from litz.ir.node import rewrite, walk, with_args
 from litz.ir.operation import Operation, expressions
 from litz.ir.transform import rename_nodes
 
+from .arguments import SYMBOLIC, positional, simple, with_a_tensor
 from .context import Body, LoweringContext, Size
-from .lower import SYMBOLIC, positional, simple, with_a_tensor
 from .registry import core_lowerings
 from .view import Computed, Position, Tensor, View, index_node, variables
 

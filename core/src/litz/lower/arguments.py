@@ -1,0 +1,74 @@
+"""Arguments of calls, as lowerings take them: numbers as numbers or tensors, in their places; how complex they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+import torch
+from torch._ops import OpOverload
+
+from litz.capture import torch_api
+from litz.ir.complexity import MAX_VIEW, nodes_excess, position_terms
+from litz.ir.node import walk
+
+from .elementwise import scalar
+from .promotion import is_whole
+from .view import Computed, Tensor, View
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def fake_value(argument: Any) -> Any:
+    """Returns the fake value of a node's argument, or the argument itself."""
+    return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
+
+
+def positional(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call with those that an op's schema lets be positional among the positional ones."""
+    named = dict(kwargs)
+    if isinstance(target, OpOverload):
+        names = [argument.name for argument in target._schema.arguments if not argument.kwarg_only]
+        for name in names[len(args) :]:
+            if name not in named:
+                break
+            args = (*args, named.pop(name))
+    return args, named
+
+
+def with_a_tensor(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of an op, of which torch takes numbers for tensors where none is a tensor: vmap in vmap leaves such
+    calls in graphs (`_to_copy(2, dtype=torch.float32)`). Beside a tensor a number stays one: it promotes so."""
+    if not isinstance(op, OpOverload):
+        return args
+    wanted = [isinstance(argument.type, torch.TensorType) for argument in op._schema.arguments[: len(args)]]
+    if not any(wanted) or any(isinstance(arg, Tensor) for arg in args):
+        return args
+    return tuple(_as_tensor(arg) if tensor else arg for arg, tensor in zip(args, wanted, strict=True))
+
+
+def _as_tensor(value: Any) -> Any:
+    """A number as torch's tensor of it."""
+    if not isinstance(value, (bool, int, float, sympy.Expr)):
+        return value
+    whole = is_whole(value) if isinstance(value, sympy.Expr) else isinstance(value, int)
+    dtype = torch.bool if isinstance(value, bool) else torch.int64 if whole else torch.float64
+    return Computed(dtype, torch.device("cpu"), (), scalar(value, dtype))
+
+
+def simple(value: Any) -> Any:
+    """A SymInt or expression as int where it is one, else as sympy; other values as they are."""
+    if isinstance(value, SYMBOLIC):
+        value = torch_api.sympy_of(value)
+    if isinstance(value, sympy.Integer):
+        return int(value)
+    if value is sympy.true or value is sympy.false:
+        return bool(value)
+    return float(value) if isinstance(value, sympy.Float) else value
+
+
+def excess_of(value: Any) -> str | None:
+    """Why an element of a tensor is too complex to be worked out wherever it is read."""
+    if isinstance(value, View):
+        return f"a position of more than {MAX_VIEW} terms" if position_terms(value.index) > MAX_VIEW else None
+    return nodes_excess(walk(value.value)) if isinstance(value, Computed) else None

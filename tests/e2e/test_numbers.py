@@ -128,6 +128,18 @@ def test_what_eager_refuses_of_integers_and_bools() -> None:
             litz(function)(x)
 
 
+def test_sums_of_ten_million_numbers() -> None:
+    """Thousands of partial sums are added up: along a row, beside moments, along columns, and in groups of rows."""
+
+    def sums(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.sum(), (x * x).sum(), x.var(), x.view(-1, 4).sum(0), (x.view(2, -1) * x[:2, None]).sum(1)
+
+    x = torch.rand(10_000_000)
+    compiled = torch.compile(sums, backend="litz")
+    for actual, exact in zip(compiled(x), sums(x.double()), strict=True):
+        assert bool(((actual - exact).abs() <= 3e-7 * exact).all()), (actual, exact)
+
+
 def test_many_sums_of_short_rows() -> None:
     """With AVX-512 g++ 12 spilled a vector to an address in the red zone that was not aligned: the process died."""
 

@@ -98,3 +98,20 @@ def test_gone_graphs_are_traced_and_kept_again(process: Run, tmp_path: Path) -> 
     found = process("training")["training"]
     assert compiled(found) and found["error"] < 1e-5
     assert process("training")["training"]["hits"] == 1
+
+
+def test_a_guard_that_torchs_cache_does_not_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace fixes what it cannot compute from a float, and guards it; torch keeps no guards on floats."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "torch"))
+    monkeypatch.setenv("LITZ_CACHE_DIR", str(tmp_path / "litz"))
+    monkeypatch.setenv("LITZ_GRAPH_CACHE", "1")
+    x = torch.ones(3)
+
+    def fn(x: torch.Tensor, scale: float) -> tuple[torch.Tensor, float]:
+        return x + scale, scale * 2
+
+    for _ in range(2):
+        torch._dynamo.reset()
+        compiled = torch.compile(fn, backend="litz")
+        for scale in (0.5, 1.5, -1.5, 2.0):
+            assert compiled(x, scale)[1] == scale * 2

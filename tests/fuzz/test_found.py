@@ -239,3 +239,19 @@ def test_a_position_that_a_mask_keeps_inside() -> None:
             assert torch.equal(compiled(x, torch.tensor([at])), function(x, torch.tensor([at])))
     with pytest.raises(IndexError):
         compiled(x, torch.tensor([3]))
+
+
+def test_what_is_read_nowhere_needs_no_check() -> None:
+    """litz refused the graph under `debug`: its first element is never one of those that an index picks."""
+
+    def f(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        joined = torch.cat([at, x[at]])
+        return torch.remainder(joined, -joined.narrow(0, 0, 1).abs() - 1)
+
+    torch._dynamo.reset()
+    x, at = torch.randint(-9, 9, (5,)), torch.tensor([3])
+    torch._dynamo.mark_dynamic(x, 0)
+    compiled = torch.compile(f, backend="litz", options={"debug": True})
+    assert torch.equal(compiled(x, at), f(x, at))
+    with pytest.raises(IndexError):
+        compiled(x, at + 2)

@@ -96,6 +96,8 @@ def compile_with_aot(
     elif store is not None:
         job.shared = storages_shared(example_inputs)
         job.kept = True
+        env = torch_api.current_shape_env()
+        job.left_out = partial(torch_api.guards_left_out, env, torch_api.guard_count(env), example_inputs)
         setting = f"{store.setting} {eager_random} {job.shared}"
         found = torch_api.found_by(gm, setting, partial(job.load, store))
     with found:
@@ -158,12 +160,15 @@ class _Job:
     """Are other processes to find what is compiled?"""
     shared: tuple[Any, ...] = ()
     """Which of dynamo's inputs lie in one storage."""
+    left_out: Callable[[], list[Any]] = list
+    """The guards of this compile that torch's cache would not check (`torch_api.guards_left_out`)."""
 
     @property
-    def depends_on_places(self) -> bool:
-        """Whether where the inputs lie in memory is part of what was traced, of which torch's cache knows nothing."""
-        writes = self.written is None or bool(self.written and self.shared)
-        return writes or self.counts_from_storage
+    def why_not_kept(self) -> str:
+        """What of the trace torch's cache knows nothing of; '' where it knows all."""
+        if self.written is None or (self.written and self.shared) or self.counts_from_storage:
+            return "where its inputs lie in memory is part of what was traced"
+        return next((f"torch's cache would not check {guard}" for guard in self.left_out()), "")
 
     def inference(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         self._look_at(module)
@@ -209,8 +214,8 @@ class _Job:
 
     def _facts(self, kind: Kind) -> Facts | None:
         """Returns the facts of a forward or inference graph; None where other processes cannot use the graph."""
-        if self.depends_on_places or self.written is None:
-            reason = "where its inputs lie in memory is part of what was traced"
+        reason = self.why_not_kept
+        if reason or self.written is None:
             _log.info("%s is not kept for processes that do not trace, because %s", self.label, reason)
             return None
         return Facts(kind, written=self.written, bits=self.bits)

@@ -165,6 +165,9 @@ def _positions(loop: Loop, program: Program, contents: Contents) -> Iterator[str
     for verb, name, index, indirect, mask in accesses:
         if name not in program.buffers or len(index) != len(program.buffers[name].layout.size):
             continue
+        held = set(conditions(mask))
+        if build.const(False, torch.bool) in held:  # no address is ever made
+            continue
         for dim, (position, size) in enumerate(zip(index, program.buffers[name].layout.size, strict=True)):
             used = [node for number, node in enumerate(indirect) if placeholder(number) in position.free_symbols]
             if used and not intervals.inside(position, indirect, mask, size):
@@ -181,7 +184,6 @@ def _positions(loop: Loop, program: Program, contents: Contents) -> Iterator[str
                         f"{loop.name}{origins}: {verb} {name} of {size} elements along dimension {dim} at a position "
                         "computed from data, which nothing keeps inside; use build.bounded"
                     )
-        held = set(conditions(mask))
         for node in build.checks_in(indirect):
             size = node.attrs[0]
             if len(node.args) > 1 and may_be_empty(size) and build.not_empty(size) not in held:

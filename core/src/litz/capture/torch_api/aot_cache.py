@@ -13,8 +13,10 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from .aot_cache_key import check_torchs, is_spelled_out, own_key
+from .export import guards_since
 
 Load = Callable[[str, str], Callable[..., Any] | None]
 """(key, facts) -> the compiled graph, or None where it is not to be had any more."""
@@ -77,6 +79,17 @@ def keep_as(compiled: Callable[..., Any], key: str, facts: str) -> None:
     """Have torch keep `key` and `facts` in place of `compiled`, which takes attributes."""
     compiled._fx_graph_cache_key = key  # type: ignore[attr-defined]
     compiled._fx_graph_cache_debug_lines = [facts]  # type: ignore[attr-defined]
+
+
+def guards_left_out(shape_env: ShapeEnv | None, count: int, example_inputs: Sequence[Any]) -> list[Any]:
+    """The guards added after there were `count` of which AOTAutograd's entry would say nothing, as sympy booleans.
+
+    torch keeps the guards over those inputs that are still a symbol of their own. A guard on a float, which is read off
+    a tensor, or on a size that the trace has found to be a number or another size, would not be checked when the entry
+    is found for other values.
+    """
+    inputs = {value.node.expr for value in example_inputs if isinstance(value, torch.SymInt)}
+    return [guard for guard in guards_since(shape_env, count) if not guard.free_symbols <= inputs]
 
 
 @contextlib.contextmanager

@@ -39,6 +39,11 @@ class Accumulator:
         states = (replace(state, type="double") if state.type == "float" else state for state in self.states)
         return replace(self, states=tuple(states))
 
+    def of_parts(self) -> Accumulator:
+        """Returns the accumulator that partial results are merged into: sums in double, as a row of ten million values
+        has thousands of parts, and one more rounding for each."""
+        return self if self.form.sequential else self.widened()
+
     def lines(self, templates: Sequence[str], refs: Sequence[str], **texts: str) -> list[str]:
         """Some templates of the form with variables. texts: what else they name."""
         names = {f"n{number}": state.name for number, state in enumerate(self.states)}
@@ -62,7 +67,9 @@ class Accumulator:
 
     def result(self, node: Node, refs: Sequence[str]) -> str:
         """The value of one of the nodes."""
-        return self.form.results.get(node.attrs[0], "{0}").format(*refs)
+        text = self.form.results.get(node.attrs[0], "{0}").format(*refs)
+        wide = self.states[0].type != self.form.states[0].type
+        return f"({VALUES[node.dtype]}){text}" if wide else text
 
 
 def states_of(accumulators: Sequence[Accumulator]) -> list[State]:

@@ -103,7 +103,9 @@ class _ColumnStage(_Stage):
         *outer, inner = w.loop.reduction_ranges
         parts = "_part" if self.accumulators and not (points.is_Integer and int(points) <= 2 * COLUMN_CHUNK) else ""
         states = states_of(self.accumulators)
-        self.declare(states)
+        if parts:
+            self.accumulators = [a.of_parts() for a in self.accumulators]
+        self.declare(states_of(self.accumulators))
         self._reset(states)
         self.declare_scans(nodes)
         self._reset(self.scans.values())

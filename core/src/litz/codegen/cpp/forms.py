@@ -37,7 +37,7 @@ class Form:
     another state. finish: once all is in. results: by kind, "{0}" where none is named. block: takes in `{count}` values
     of an array, `{buffer}`, the first of which is at `{start}`; where there is one, rows go through it. sequential: in
     a row, steps depend on each other in a way that lanes cannot share. widens: may the state be double where a walk has
-    no partial states, which keep errors small?"""
+    no partial states, which keep errors small, and where such states are merged?"""
 
     states: tuple[State, ...]
     update: tuple[str, ...]
@@ -138,6 +138,7 @@ def _moments(name: str, dtype: torch.dtype) -> Form:
         results={"welford_m2": "{1}"},
         before=("{2} += 1;", f"const {type_} {{2}}_share = 1 / {{2}};"),
         block="welford_block({buffer}, (int)({count}), {0}, {1}, {2});",
+        widens=True,
     )
 
 

@@ -74,7 +74,7 @@ class _JamWriter:
         for number, accumulators in enumerate(self.accumulators):
             with self._copy(number):
                 self._define(outer_nodes(w, 0), self.outer[number])
-            self._declare(accumulators)
+            self._declare([a.of_parts() for a in accumulators])
         self._walk()
         for number, accumulators in enumerate(self.accumulators):
             self._results(number, accumulators)
@@ -101,7 +101,7 @@ class _JamWriter:
             self.w.lines.add(f"{state.type} {state.name}{suffix} = {state.start};")
 
     def _results(self, number: int, accumulators: list[Accumulator]) -> None:
-        for a in accumulators:
+        for a in (a.of_parts() for a in accumulators):
             refs = [state.name for state in a.states]
             self.w.lines.add(*a.lines(a.form.finish, refs))
             for node in a.nodes:

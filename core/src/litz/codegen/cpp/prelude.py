@@ -456,15 +456,16 @@ template <class T, class F> static inline void atomic_update(T* place, F change)
 ATOMIC(add) ATOMIC(prod) ATOMIC(max) ATOMIC(min)
 """,
     ("welford_block", "welford_merge"): """\
-template <class T>
-static inline void welford_merge(T& mean, T& m2, T& weight, T other_mean, T other_m2, T other_weight) {
-  const T total = weight + other_weight, delta = other_mean - mean;
-  const T share = total > 0 ? other_weight / total : 0;
+template <class S, class T>
+static inline void welford_merge(S& mean, S& m2, S& weight, T other_mean, T other_m2, T other_weight) {
+  const S total = weight + other_weight, delta = other_mean - mean;
+  const S share = total > 0 ? other_weight / total : 0;
   mean += delta * share;
   m2 += other_m2 + delta * delta * weight * share;
   weight = total;
 }
-template <class T> static inline void welford_block(const T* x, int count, T& mean, T& m2, T& weight) {
+template <class T, class S>
+static inline void welford_block(const T* x, int count, S& mean, S& m2, S& weight) {
   // Two passes over a block that is in the nearest cache are exact and vectorize; blocks join as Chan et al. do.
   T sum = 0, squares = 0;
 #pragma omp simd reduction(+ : sum)

@@ -179,9 +179,9 @@ class _RowStage(_Stage):
         if sequential:
             self.accumulators = [a.widened() for a in self.accumulators]
         self._declare_scratch(nodes)
-        self.declare(states_of(self.accumulators))
         self.declare_scans(nodes)
         if sequential:
+            self.declare(states_of(self.accumulators))
             self._sequential(nodes)
         else:
             self._vector(nodes, outer, inner)
@@ -229,6 +229,9 @@ class _RowStage(_Stage):
             step = HALF_BLOCK
         chunked = bool(self.accumulators or halves) and not (inner.size.is_Integer and int(inner.size) <= step)
         parts = "_part" if self.accumulators and (chunked or outer) else ""
+        if parts:
+            self.accumulators = [a.of_parts() for a in self.accumulators]
+        self.declare(states_of(self.accumulators))
         for a, block in blocks:
             w.lines.add(f"alignas(64) {a.type} {block}[{step if chunked else int(inner.size)}];")
         levels = [w.level(r) for r in outer]

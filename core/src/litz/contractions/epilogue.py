@@ -167,7 +167,7 @@ def fused_rows(program: Program, template: Template, start: Epilogue) -> Epilogu
         loop = joined
         made.update(operation.writes)
         absorbed.append(operation.name)
-        if loop.is_reduction and not any(node.op == "scan" for node in loop.nodes):
+        if loop.is_reduction and not loop.has_scan:
             shared = shared_users(program, template, absorbed)
             found = replace(start, loop=loop, absorbed=tuple(absorbed), shared=shared)
     return found

@@ -113,7 +113,7 @@ def same_positions(loop: Loop, old: str, new: str, program: Program) -> bool:
         return False
     if not any(node.op in ("reduce", "scan") for node in loop.nodes):
         return True
-    if any(node.op == "scan" for node in loop.nodes):
+    if loop.has_scan:
         return False
     depth = loop.depths
     at = max(depth[root] for root in store.roots)

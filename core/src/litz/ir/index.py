@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import gcd
 from typing import Literal, TypeAlias
 
@@ -39,17 +39,22 @@ def to_expr(value: int | Expr) -> Expr:
     return sympy.Integer(value) if isinstance(value, int) else value
 
 
+# Kept here, as sympy's own memory of symbols is small: two symbols of one name are equal, but comparing them takes two
+# dozen calls, and what is remembered of an expression is found by comparing.
+@cache
 def loop_var(position: int) -> Symbol:
     """Returns the canonical variable of output range `position`: i0, i1, ... Shared names make equal kernels equal
     text."""
     return sympy.Symbol(f"i{position}", integer=True, nonnegative=True)
 
 
+@cache
 def reduction_var(position: int) -> Symbol:
     """Returns the canonical variable of reduction range `position`: r0, r1, ..."""
     return sympy.Symbol(f"r{position}", integer=True, nonnegative=True)
 
 
+@cache
 def placeholder(position: int) -> Symbol:
     """Returns the symbol (arg0, arg1, ...) that stands in an index for the value of indirect argument `position` of a
     node."""

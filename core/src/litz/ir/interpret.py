@@ -19,7 +19,7 @@ from sympy.logic.boolalg import Boolean
 from .arguments import rebuild
 from .buffer import Layout, TensorRef
 from .dtypes import FLOAT8, HALF, compute_dtype
-from .index import Expr, FloorDiv, Mod, PythonMod, Symbol, ToFloat
+from .index import Expr, FloorDiv, Mod, PythonMod, Symbol, ToFloat, placeholder
 from .node import Node
 from .operation import Check, Extern, Loop, Store, Unbacked, require
 from .ops import OPS
@@ -172,7 +172,7 @@ class _Body:
         return torch.full([1] * len(self.extents), value, dtype=dtype, device=self.loop.device)
 
     def position(self, index: tuple[Expr, ...], indirect: tuple[Node, ...]) -> list[Any]:
-        env = {**self.env, **{sympy.Symbol(f"arg{n}", integer=True): self.values[x] for n, x in enumerate(indirect)}}
+        env = {**self.env, **{placeholder(n): self.values[x] for n, x in enumerate(indirect)}}
         return [self.tensor(evaluate(expr, env), torch.int64) for expr in index]
 
     def value(self, node: Node) -> torch.Tensor:

@@ -129,9 +129,14 @@ class Loop:
         return bool(self.reduction_ranges)
 
     @cached_property
+    def has_scan(self) -> bool:
+        """Is there a scan in the body?"""
+        return any(node.op == "scan" for node in self.nodes)
+
+    @cached_property
     def ordered(self) -> bool:
         """Is the order of the reduction ranges part of the result, as it is of scans and of positions?"""
-        return any(n.op == "scan" or (n.op == "reduce" and REDUCTIONS[n.attrs[0]].ordered) for n in self.nodes)
+        return self.has_scan or any(n.op == "reduce" and REDUCTIONS[n.attrs[0]].ordered for n in self.nodes)
 
     @cached_property
     def levels(self) -> Mapping[Node, bool]:

@@ -119,7 +119,7 @@ def _fast_variable(traffic: Sequence[_Traffic]) -> Symbol | None:
 
 def _moved(loop: Loop, traffic: Sequence[_Traffic], fast: Symbol | None, target: Target, outer: int) -> float:
     """Bytes to and from memory: a buffer once per pass over it, more if it is walked against its grain."""
-    row = sum(each.bytes for each in traffic if each.access.inner and not each.access.is_store) / max(outer, 1)
+    row = sum(each.bytes for each in traffic if each.access.inner and each.access.mode is None) / max(outer, 1)
     far = bool(loop.reduction_ranges) and row > target.row_bytes
     per_buffer: dict[tuple[str, bool], float] = {}
     for each in traffic:

@@ -64,7 +64,7 @@ def _obstacle(loop: Loop, few: int, program: Program, costs: CostModel) -> str |
     """Why the loop stays a reduction."""
     if "blocks" not in costs.target(loop.device).abilities:
         return "the vectors of a CPU hold an accumulator for each output"
-    if any(node.op == "scan" for node in loop.nodes):
+    if loop.has_scan:
         return "the loop has a scan"
     if any(len(REDUCTIONS[node.attrs[0]].parts) > 1 for node in loop.nodes if node.op == "reduce"):
         return "a state of several parts takes more to combine than to read"

@@ -158,7 +158,7 @@ def refined(alignment: Alignment, first: Loop, second: Loop) -> Alignment:
     if mapping is None or _is_simple(mapping):
         return alignment
     source, target = (second, first) if alignment.first is None else (first, second)
-    if any(node.op == "scan" for node in target.nodes):
+    if target.has_scan:
         return alignment  # a scan needs its one range
     parts = {r.var: _digits_of(r, mapping, source.extents) for r in target.all_ranges}
     if any(part is None for part in parts.values()):
@@ -246,7 +246,8 @@ def _is_simple(mapping: Map) -> bool:
 
 def _accesses(loop: Loop) -> list[Access]:
     """All accesses at positions that are known without running the loop, stores first."""
-    return sorted((each for each in loop.accesses if not each.is_indirect), key=lambda each: not each.is_store)
+    first_store = len(loop.loads)
+    return [each for each in (*loop.accesses[first_store:], *loop.accesses[:first_store]) if not each.is_indirect]
 
 
 def _shared(first: Loop, second: Loop) -> list[tuple[str, Index, Index]]:

@@ -37,7 +37,7 @@ def merge(
     reason = _hazard(first, second, roots)
     if reason is not None:
         return reason
-    if first.is_reduction and second.is_reduction and any(n.op == "scan" for n in (*first.nodes, *second.nodes)):
+    if first.is_reduction and second.is_reduction and (first.has_scan or second.has_scan):
         return "a scan and a reduction in one kernel"
     alignment = align(first, second)
     if isinstance(alignment, str):

@@ -59,7 +59,7 @@ def _without_walk(loop: Loop) -> Loop | None:
         if found is None:
             return None
         sums[node] = build.cast(_sum(found, row.size), node.dtype)
-    if any(node.op == "scan" for node in loop.nodes):
+    if loop.has_scan:
         return None
     stores = map_stores(loop.stores, lambda node, args: sums.get(node) or with_args(node, args))
     return replace(loop, reduction_ranges=(), stores=stores)

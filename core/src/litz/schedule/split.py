@@ -157,7 +157,7 @@ def _obstacle(loop: Loop, reduces: list[Node]) -> str | None:
     whole = sorted(kind for kind, row in rows.items() if row.ordered or row.takes_states)
     if whole:
         return f"{', '.join(whole)} cannot be split"
-    if any(node.op == "scan" for node in loop.nodes):
+    if loop.has_scan:
         return "the loop has a scan"
     if any(loop.at_reduction_level(store) for store in loop.stores):
         return "the loop stores values before they are reduced"

@@ -156,7 +156,7 @@ def split_divisions(loop: Loop) -> Loop:
 
 def _division(loop: Loop) -> tuple[Range, Expr] | None:
     """A range and the divisor to split it by, if some index divides it."""
-    scanned = any(node.op == "scan" for node in loop.nodes)
+    scanned = loop.has_scan
     candidates = {r.var: r for r in (loop.ranges if scanned else loop.all_ranges)}
     for expr in loop.expressions:
         # A set's order differs from process to process, and equal kernels must have equal texts.

@@ -50,7 +50,7 @@ class Frame:
 def find_frame(loop: Loop, plan: KernelPlan, rows: tuple[Range, ...]) -> Frame | None:
     """Returns the frame of rows along one range; None for sizes that are not constants and for rows that are
     scanned."""
-    if len(rows) != 1 or not rows[0].size.is_Integer or any(node.op == "scan" for node in loop.nodes):
+    if len(rows) != 1 or not rows[0].size.is_Integer or loop.has_scan:
         return None
     (row,) = rows
     fitting = [access for access in loop.accesses if _fits(access, row.var, plan)]

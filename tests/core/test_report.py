@@ -67,9 +67,9 @@ CONTRACTIONS = tuple(
         "[8, 8] x [8, 8] f32",
         (f"mm_{number}",),
         (
-            Implementation(f"triton mm 16x16x16, {number}", 2.0, "3 µs at worst, what it replaces 4 at best"),
+            Implementation(f"triton mm 16x16x16, {number}", 2.0, "3 µs at worst, the operations replaced 4 at best"),
             Implementation("aten.mm.default", 3.5, "4 µs at best"),
-            Implementation("a <kernel> for [few] rows", None, "the rows are not known, or not 1 to 16"),
+            Implementation("a <kernel> for [few] rows", None, "it is for 1 to 16 rows, known while compiling"),
         ),
         users=(f"relu_{number}", f"add_{number}"),
     )
@@ -230,7 +230,7 @@ def test_contractions_have_a_table_each(verbose: bool) -> None:
     assert "fused into it: after it relu + add" in flat and "nodes: mm_0" in flat
     runs = [line.split() for line in text.splitlines() if " runs " in line]
     assert [line[:2] for line in runs] == [["triton", "mm"]] * 2
-    assert flat.count("a <kernel> for [few]") == flat.count("no the rows are not") == 2
+    assert flat.count("a <kernel> for [few]") == flat.count("no it is for 1 to 16 rows") == 2
 
 
 def test_many_rejected_implementations_are_cut_to_the_quickest() -> None:

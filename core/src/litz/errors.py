@@ -172,9 +172,10 @@ class StaleEntryError(LitzError):
     def __init__(self, graph: str, problem: str) -> None:
         self.graph, self.problem = graph, problem
         super().__init__(
-            f"what the graph cache has for {graph} is not what compiling it gives: {problem}",
-            todo="`litz cache clear` helps now, or LITZ_GRAPH_CACHE=0. If a plugin decides by what its "
-            "litz_cache_fingerprint does not tell, it has to; else this is a bug in litz: please report it",
+            f"the graph cache's entry for {graph} differs from a new compile of it: {problem}",
+            todo="run `litz cache clear`, or set LITZ_GRAPH_CACHE=0. A plugin that decides by anything beyond its "
+            "source and options has to tell it by litz_cache_fingerprint; if none does, this is a bug in litz: "
+            "please report it",
         )
 
 
@@ -286,8 +287,8 @@ class PackageInputError(LitzError):
     def __init__(self, problem: str) -> None:
         self.problem = problem
         todo = (
-            "call it with inputs like those given to litz.aot_compile, or write a package for these; sizes that are "
-            "to vary are named by dynamic_shapes="
+            "call it with inputs like those given to litz.aot_compile, or write a package for these; name the sizes "
+            "that vary by dynamic_shapes="
         )
         super().__init__(problem, where="a loaded package", todo=todo)
 

@@ -61,6 +61,9 @@ def make_plan(graph: Graph, problem: Problem, forced: bool = False) -> LayoutPla
 def _attachments(
     graph: Graph, problem: Problem, labels: tuple[int, ...], conversions: tuple[Conversion, ...]
 ) -> dict[str, str]:
+    """Returns the files for a report, by name; none where no convolution chooses."""
+    if not problem.convolutions:
+        return {}
     cases = [case_of(graph, node) for node in problem.convolutions]
     return {
         "convolutions.json": to_json(cases),
@@ -136,9 +139,9 @@ def _saved_too(graph: Graph, conversion: Conversion) -> Conversion | None:
 def why_left_alone(problem: Problem) -> str:
     """Returns one sentence that says why layouts stay: there is nothing to choose, or the convolutions' rows say so."""
     if not problem.convolutions:
-        return "it has no convolution of images or volumes"
+        return "the graph has no convolution of images or volumes"
     if all(variable.traced == LAST for variable in problem.variables if variable.node in problem.convolutions):
-        return "its convolutions are channels last already"
+        return "the graph's convolutions are channels last already"
     reasons = dict.fromkeys(cost.why for cost in problem.convolutions.values() if cost.native != "channels last")
     saved = sum(max(0.0, cost.us[0] - cost.us[1]) for cost in problem.convolutions.values())
     if saved == 0:

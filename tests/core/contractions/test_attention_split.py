@@ -209,9 +209,9 @@ def test_decoding_needs_no_copies(batch: int, mask: bool) -> None:
 @pytest.mark.parametrize(
     ("fn", "sizes", "why"),
     [
-        (flash, (1, 32, 32, 512, 512, 64), "512 queries for a head of the key, of at most 64"),
+        (flash, (1, 32, 32, 512, 512, 64), "512 queries for a head of the key; the kernel takes 64 at most"),
         (flash, (1, 4, 4, 1, 0, 64), "there are no elements"),
-        (flash, (1, 4, 4, 1, 64, 520), "a width of 520 and 520"),
+        (flash, (1, 4, 4, 1, 64, 520), "heads of 520 and 520 elements"),
         (lambda q, k, v: aten._scaled_dot_product_flash_attention(q, k, v)[:2], (1, 4, 4, 1, 64, 64), "training"),
     ],
 )

@@ -124,7 +124,7 @@ def test_what_was_not_measured_stays() -> None:
     for changes in ({"dtype": torch.float32}, {"rows": (16,)}):
         steps, record = compiled(lambda x, w, b: F.relu(F.linear(x, w, b)), **changes)  # type: ignore[arg-type]
         assert not any("activation" in step for step in steps)
-        assert "it is for 32 rows and more, of bfloat16 or float16" in {way.verdict for way in record.rejected}
+        assert "the call is for 32 rows and more, of bfloat16 or float16" in {way.verdict for way in record.rejected}
 
 
 def test_without_a_measurement_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:

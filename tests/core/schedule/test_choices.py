@@ -176,7 +176,7 @@ def test_nothing_between_may_depend_on_what_moves() -> None:
         mm("m", "a", "b", "c"), pointwise("other", "d", "c"), pointwise("use", "e", "c", "d"), outputs="e"
     )
     template = program.operations[0]
-    with pytest.raises(ValueError, match="needs what depends on"):
+    with pytest.raises(ValueError, match="needs a result that depends on m, and one operation would replace both"):
         substituted(program, template, Replacement((fused(("e", "c"), "a", "b", "d"),), absorbs=("use",)))
 
 

@@ -114,7 +114,7 @@ def test_says_why_not():
     assert "other programs" in str(why_not_finish(first, [], finish, alias))
     assert "other programs or threads" in str(why_not_finish(first, [finish], finish, {}))
     other = replace(first, stores=tuple(replace(store, buffer=f"{store.buffer}_") for store in first.stores))
-    assert why_not_finish(other, [], finish, {}) == "reads nothing of it"
+    assert why_not_finish(other, [], finish, {}) == "reads no result of the first kernel"
 
 
 @pytest.mark.parametrize("rows", [64, 1])

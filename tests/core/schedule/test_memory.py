@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from core.schedule.programs import Writer, call
 from core.schedule.test_dependences import communication
 from litz.execution import IllegalPlan, check_plan
 from litz.schedule import IllegalSchedule, check_schedule
+from litz_plugins import Decision
 
 
 def chain(length: int = 6) -> Writer:
@@ -235,6 +237,10 @@ def test_a_large_result_waits_for_its_reader_and_a_small_one_does_not():
     at = {name: n for n, step in enumerate(plan.steps) for name in step.writes}
     assert at["large"] > at["t"] and at["small"] < at["other"]
     assert plan.memory.peak_bytes <= 1.02 * 2 * 512 * 512 * 4
+    decisions: list[Decision] = []
+    plan_of(w.program("y"), decisions=decisions)
+    (reason,) = (d.reason for d in decisions if d.subject == "order of steps")
+    assert re.fullmatch(r"steps with large results .*: the peak of memory falls from \S+ MiB to \S+ MiB", reason)
 
 
 @pytest.mark.parametrize(("rows", "kernels"), [(2048, 8), (16, 1)])

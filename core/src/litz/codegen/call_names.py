@@ -16,7 +16,7 @@ from .bindings import BINDINGS
 
 
 class CallNames:
-    """Python names for what a call needs besides tensors."""
+    """Python names for the op and the constants of a library call."""
 
     def __init__(self, objects: dict[str, Any]) -> None:
         self.objects = objects
@@ -24,7 +24,8 @@ class CallNames:
         self._by_id: dict[int, str] = {}
 
     def target(self, target: Callable[..., Any]) -> str:
-        """A global that holds the op; its definition is part of the text where the op has a path."""
+        """Returns the name of a global that holds the op; the text defines this global where the op has an import
+        path."""
         if isinstance(target, torch._ops.OpOverload):
             name = re.sub(r"\W", "_", str(target))
             packet = target._schema.name.replace("::", ".")

@@ -22,7 +22,7 @@ class MetaCodegen:
     loads_from_source = True
 
     def generate(self, kernel: KernelPlan, context: CodegenContext) -> KernelSource:
-        """A source that takes no arguments, as there are no addresses."""
+        """Returns a source without arguments: tensors on the meta device have no addresses."""
         return KernelSource(kernel.name, self.language, "", kernel.name)
 
     def load(self, source: KernelSource, context: CodegenContext) -> Callable[..., Any]:

@@ -28,7 +28,8 @@ class ExpressionText:
         self.names = names
 
     def walk(self, expr: Expr) -> str:
-        """The text. NotImplementedError for what the language has none for."""
+        """Returns the text of an expression. Errors: NotImplementedError for an expression that the language has no
+        text for."""
         if expr.is_Integer:
             return self.number(int(expr))
         if expr.is_Symbol:

@@ -93,7 +93,8 @@ def _in_one_kernel(meaning: Program) -> Contraction | None:
 
 
 def argument_names(extern: Extern) -> dict[str, Any]:
-    """Arguments by the names of the op's schema, with the defaults of those not given; {} for a plain function."""
+    """Returns a call's arguments by the names of the op's schema, defaults included; {} for a plain function without a
+    schema."""
     if not isinstance(extern.target, torch._ops.OpOverload):
         return {}
     schema = _schema_of(extern.target)

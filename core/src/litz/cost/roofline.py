@@ -50,7 +50,7 @@ def estimate(operation: Any, target: Target, program: Program) -> Estimate | Non
 
 
 def estimate_work(work: Work, on: Target) -> Estimate:
-    """The time of so many FLOPs and bytes on a machine. Work of kind "none" takes none."""
+    """Returns the time of so many FLOPs and bytes on a machine; 0 µs for work of kind "none"."""
     if work.kind == "none":
         return Estimate(0.0, 0.0, 0.0, "nothing to run: a view, an allocation or no elements")
     memory, memory_share, memory_text = _memory(work, on)

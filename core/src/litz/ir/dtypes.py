@@ -56,8 +56,8 @@ class Storage:
 
     @cached_property
     def overflow(self) -> int:
-        """The byte of a float8 that infinity, and what is too large, is converted to: which one hangs on torch's
-        version (2.12 made float8_e4m3fn saturate)."""
+        """Returns the byte of a float8 that infinity, and values that are too large, are converted to. The byte
+        depends on torch's version (2.12 made float8_e4m3fn saturate)."""
         byte = torch.tensor(float("inf")).to(self.dtype).view(torch.uint8)
         return int(byte)
 

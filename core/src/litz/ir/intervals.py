@@ -80,7 +80,7 @@ class Contents:
         self.floats: dict[str, Span | None] = {}
 
     def add(self, operation: Operation, buffers: Mapping[str, Buffer]) -> None:
-        """Takes note of what an operation writes."""
+        """Notes the bounds of the values that an operation writes."""
         if not isinstance(operation, Loop):
             for name in operation.writes:
                 self.integers[name], self.floats[name] = UNKNOWN, None
@@ -101,7 +101,7 @@ class Contents:
                 self.integers[name] = _joined(self.integers.get(name, found), found)
 
     def forget(self, name: str) -> None:
-        """Drops what is known of a buffer, whose name may be used again."""
+        """Forgets the bounds of a buffer, whose name may be used again."""
         self.integers.pop(name, None)
         self.floats.pop(name, None)
 

@@ -300,7 +300,7 @@ class Wait(Extern):
 
 
 def require(condition: bool, message: str = "", error: type[Exception] = RuntimeError) -> None:
-    """Raises `error` with the message unless the condition holds: what a Check does."""
+    """Raises `error` with the message unless the condition holds. A Check calls this function."""
     if not condition:
         raise error(message)
 

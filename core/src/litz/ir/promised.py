@@ -16,7 +16,8 @@ Rule = Callable[[Program, Program], Iterator[str]]
 
 
 def check_promises(before: Program, after: Program) -> None:
-    """ValueError with what a program does otherwise, for who calls it, than the one that it was made of."""
+    """Checks that a new program gives its caller the same as the program that it was made of. Errors: ValueError with
+    the differences."""
     complaints = [complaint for rule in RULES for complaint in rule(before, after)]
     if complaints:
         raise ValueError("it returned a program in which " + "; ".join(complaints[:3]))

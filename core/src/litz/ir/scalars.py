@@ -19,7 +19,8 @@ Scalar = bool | int | float
 
 
 def no_such(kind: str, name: str, known: Iterable[str]) -> ValueError:
-    """The error for a name that no op, reduction or scan has; the error names the nearest ones. kind: "op"."""
+    """Returns the error for a name that no op, reduction or scan has; the error names the nearest known names. kind:
+    such as "op"."""
     near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
     hint = f"; the nearest: {', '.join(near)}" if near else ""
     return ValueError(f"the IR has no {kind} {name!r}{hint} (docs/plugins/ir-ops.md lists all)")

@@ -56,7 +56,7 @@ class Changes:
         self.spent += time.perf_counter() - begun
 
     def take_spent(self) -> float:
-        """The seconds spent since this was asked last."""
+        """Returns the seconds spent since the last call of this method."""
         spent, self.spent = self.spent, 0.0
         return spent
 
@@ -83,7 +83,7 @@ class Changes:
         )
 
     def branch(self) -> Changes:
-        """Changes of their own that begin with what is in these."""
+        """Returns a copy of these changes, to go on with separately."""
         return Changes(self.wanted, self.found, self.spent, self._last)
 
 

@@ -35,7 +35,8 @@ class Row:
     realised: Realised | None
 
     def cells(self, report: CompileReport) -> list[str]:
-        """What it takes and how much of that is exposed, estimated and, where the report has such, measured."""
+        """Returns the collective's time and the exposed part of the time, estimated and, where the report has a
+        measurement, measured."""
         found = [f"{self.us:.1f}", f"{self.exposed_us:.1f}"] if report.timed else ["?", "?"]
         if self.realised is not None:
             return [*found, f"{self.realised.us:.1f}", f"{self.realised.exposed_us:.1f}"]

@@ -41,7 +41,7 @@ class Effects:
     found: dict[tuple[str, str], Effect] | None = None
 
     def watch(self, pass_: Pass, before: Noun, after: Noun) -> None:
-        """A pass has run."""
+        """Notes the effect of a pass that has run."""
         if after is before:
             return
         key, counts = (pass_.plugin, pass_.name), self.wanted or pass_.plugin != "core"
@@ -49,12 +49,12 @@ class Effects:
         self.found[key] = self.found.get(key, Effect()) + effect(before, after, counts)
 
     def branch(self) -> Effects:
-        """Effects of their own that begin with these."""
+        """Returns a copy of these effects, to go on with separately."""
         return replace(self, found=None if self.found is None else dict(self.found))
 
 
 def effect(before: Noun, after: Noun, counts: bool) -> Effect:
-    """What is between two nouns of a kind. counts: count bytes."""
+    """Returns the effect that leads from one noun to another of the same kind. counts: whether bytes are counted."""
     if not isinstance(after, (Program, Schedule)):
         return Effect(len(after.nodes) - len(before.nodes))
     old, new = _parts(before), _parts(after)

@@ -160,7 +160,7 @@ def name_of(row: Row) -> str:
 
 
 def shown(rows: Sequence[Row], verbose: bool) -> list[Row]:
-    """What a reader is shown: all rows, or one for each plugin."""
+    """Returns the rows that a reader is shown: all rows, or one for each plugin."""
     return together(rows) if verbose else by_plugin(rows)
 
 

@@ -19,12 +19,12 @@ DOES = {
     "start": "plugins and options are read",
     "graph passes": "layouts, constants, common subexpressions",
     "lower": "operations become loops",
-    "program passes": "inlining, splits, what runs contractions",
+    "program passes": "inlining, splits, choice of contractions",
     "schedule": "fusion and order",
     "plan": "memory, names, times",
     "generate": "text of kernels and wrapper",
     "build": "compilers run, or the cache is read",
-    "report": "what each pass changed is put down",
+    "report": "records what each pass changed",
 }
 """What happens in each stage, in order."""
 

@@ -306,5 +306,5 @@ def _memory(report: CompileReport) -> str:
     if size_text(report.memory_total_bytes) != size_text(report.memory_peak_bytes):
         text += f", {size_text(report.memory_total_bytes)} if nothing were freed or reused"
     if report.memory_reused:
-        text += f"; {count_text(report.memory_reused, 'buffer')} in the memory of dead ones"
+        text += f"; {count_text(report.memory_reused, 'buffer')} in memory that earlier buffers used"
     return text

@@ -23,7 +23,9 @@ def unmet(gate: Gate, preferences: Preferences) -> Iterator[Decision]:
             continue
         found = [weighed for full, weighed in gate.weighed.items() if _covers(key, full)]
         if not found and any(_covers(key, full) for full in gate.taken):
-            yield _decision(f"prefer {key}={way}", f"a plugin decided {key}, whose ways were not weighed")
+            yield _decision(
+                f"prefer {key}={way}", f"a plugin decided {key}, and the ways to decide it were not weighed"
+            )
         elif not found:
             yield _decision(f"prefer {key}={way}", _nothing(key, list(gate.weighed)))
         elif all(way not in dict(weighed.ways) for weighed in found):

@@ -23,7 +23,7 @@ MOST_BYTES = 1 << 28
 
 
 def record(kind: str, key: str, folder: Path) -> None:
-    """An entry was found or built."""
+    """Notes that a cache entry was found or built."""
     # Where torch is not loaded (`litz doctor`, `litz cache`) nobody will ask torch for artifacts.
     if kind in KINDS and "torch" in sys.modules and register():
         from torch.compiler._cache import CacheArtifactManager

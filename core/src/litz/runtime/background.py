@@ -42,7 +42,7 @@ def _end() -> None:
 
 
 class Replaceable:
-    """An entry whose place another takes, between two calls."""
+    """A graph's entry that another entry can replace between two calls."""
 
     def __init__(self, entry: Entry, job: Job, name: str = "") -> None:
         self.entry, self.name = entry, name

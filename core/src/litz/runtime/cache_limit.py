@@ -89,7 +89,7 @@ def make_room(root: Path, limit: int, keep: Path | None = None) -> int:
 
 
 def entries(root: Path) -> Iterator[Entry]:
-    """All entries of a cache."""
+    """Returns all entries of a cache, unsorted."""
     for kind in root.iterdir():
         if kind.is_dir() and not kind.is_symlink():
             for path in kind.glob(f"*/{manifest.FILE}"):
@@ -98,7 +98,7 @@ def entries(root: Path) -> Iterator[Entry]:
 
 
 def use(folder: Path) -> None:
-    """Note that an entry is used now. Nothing where it cannot be written to."""
+    """Notes that an entry is used now; does nothing where the entry's folder cannot be written."""
     with contextlib.suppress(OSError):
         os.utime(folder / manifest.FILE)
 

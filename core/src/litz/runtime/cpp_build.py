@@ -107,7 +107,8 @@ def libraries(compiler: Compiler, blas: bool = False) -> tuple[str, ...]:
 
 
 def toolchain(options: Any, forms: Sequence[str] = (), blas: bool = False) -> tuple[str, ...]:
-    """What decides what becomes of a text: the compiler, its flags, the libraries and the processor."""
+    """Returns everything besides a kernel's text that its binary depends on: the compiler, its flags, the libraries
+    and the processor."""
     compiler = find_compiler(options.cpp_compiler)
     flags, linked = command(compiler, options.cpp_march, tuple(forms)), libraries(compiler, blas)
     return compiler.version, " ".join(flags), " ".join(linked), cpu_flags()

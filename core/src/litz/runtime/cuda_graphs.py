@@ -32,7 +32,7 @@ belong to the process."""
 
 
 def recordings() -> int:
-    """How many there are in this process."""
+    """Returns the number of recordings in this process."""
     return sum(len(replayer.recordings) for replayer in list(_with_recordings))
 
 

@@ -60,7 +60,7 @@ class GraphCode:
 
 @dataclass(frozen=True)
 class Said:
-    """What is said of one graph's steps. text: the wrapper with comments. ranged, sites, inputs: as CompiledGraph has
+    """The words for one graph's steps. text: the wrapper with comments. ranged, sites, inputs: as CompiledGraph has
     them."""
 
     text: str

@@ -22,7 +22,7 @@ _SUM = re.compile(r"[0-9a-f]{64}")
 
 
 def sums(folder: Path) -> dict[str, str]:
-    """Name -> sum of all files that are in a folder, folders in it included."""
+    """Returns the SHA-256 sum of every file in a folder, by its name; files in inner folders are included."""
     return {path.relative_to(folder).as_posix(): sum_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}
 
 

@@ -53,7 +53,8 @@ def load(compiler: str | None, cache: Cache) -> ModuleType | None:
 
 
 def prepare(compiler: str | None, cache: Cache) -> None:
-    """`load`, for later. Where a thread is at it others go on with their kernels, which take longer."""
+    """Calls `load` ahead of its use. Where one thread does so, other threads go on with their kernels, which take
+    longer."""
     if _lock.acquire(blocking=False):
         try:
             load(compiler, cache)
@@ -62,7 +63,7 @@ def prepare(compiler: str | None, cache: Cache) -> None:
 
 
 def find(compiler: str | None, cache: Cache) -> Path | None:
-    """`build`, or None where it cannot be had."""
+    """Returns the result of `build`; None where the module cannot be built."""
     try:
         return build(compiler, cache)
     except (CompilerNotFoundError, KernelBuildError, CacheError, OSError):

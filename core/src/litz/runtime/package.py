@@ -63,7 +63,7 @@ class Contents:
 
 
 def write_package(contents: Contents, folder: Path, pack: Pack) -> None:
-    """Fill an empty folder."""
+    """Writes a package into an empty folder."""
     (folder / WRAPPER).write_text(contents.wrapper)
     (folder / COMMON).mkdir()
     tensors = {**contents.state, **{k: v for k, v in contents.objects.items() if isinstance(v, torch.Tensor)}}
@@ -98,7 +98,8 @@ def write_package(contents: Contents, folder: Path, pack: Pack) -> None:
 
 
 def load_package(folder: Path) -> Package:
-    """The callable. Errors: PackageError, for what is damaged or was made for something else."""
+    """Loads a package and returns the callable. Errors: PackageError for a package that is damaged or was made for
+    another machine, device or version."""
     try:
         data = json.loads(manifest.plain_file(folder, MANIFEST, LARGEST_MANIFEST))
         if not isinstance(data, dict):

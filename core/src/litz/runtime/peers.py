@@ -102,7 +102,7 @@ def pack(folder: Path, most: int | None = None) -> str:
 
 
 def unpack(text: str | bytes) -> Mapping[str, bytes] | None:
-    """What `pack` packed; None for nothing, and for what is damaged or names no plain files."""
+    """Returns the files that `pack` packed; None for `NOTHING`, damaged text, and text without plain files."""
     try:
         files = json.loads(text)
         found = {}

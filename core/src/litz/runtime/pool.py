@@ -51,7 +51,7 @@ class Pool:
             return storage
 
     def end_of_call(self) -> None:
-        """Count a turn; now and then let go of what nothing has asked for."""
+        """Counts one call; from time to time frees storages that no call asked for lately."""
         self._turn += 1
         if self._turn % KEEP_CALLS:
             return

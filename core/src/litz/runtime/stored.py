@@ -48,7 +48,7 @@ Place = str | Mapping[str, Any]
 
 
 def place_of(value: Any) -> Place:
-    """Where to import a function from. PackageError for what has no such place."""
+    """Returns where a function can be imported from. Errors: PackageError for a function without such a place."""
     if not isinstance(value, PluginCall):
         return path_of(value)
     owner, path = value.owner, path_of(value.function)
@@ -58,7 +58,7 @@ def place_of(value: Any) -> Place:
 
 
 def function_at(place: Place) -> Any:
-    """What lies at a place. PackageError for a function that is missing, or not what it was."""
+    """Returns the function at a place. Errors: PackageError for a function that is missing or has changed."""
     path = place if isinstance(place, str) else place["path"]
     owner = None if isinstance(place, str) else Owner(place["plugin"], place["dist"], place["version"])
     whose = f"the function {path}" + (f" of the plugin {owner.plugin!r} ({owner.origin})" if owner else "")

@@ -34,7 +34,7 @@ _import_lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Variant:
-    """What one compilation of a text may assume of its arguments."""
+    """The facts about its arguments that one compilation of a kernel may assume."""
 
     aligned: bool = True
     """The pointers of settings["unaligned"] start at multiples of 16 bytes too."""
@@ -50,7 +50,7 @@ class Variant:
 
     @staticmethod
     def of(number: int) -> Variant:
-        """The variant of a number."""
+        """Returns the variant that has this number."""
         return Variant(bool(number & 1), bool(number & 2), bool(number & 4))
 
 
@@ -75,7 +75,7 @@ class Job:
 
     @staticmethod
     def from_data(data: Mapping[str, Any]) -> Job:
-        """The other way round."""
+        """Returns the job that `to_data` wrote."""
         major, minor = data["capability"]
         return Job(**{**data, "capability": (major, minor), "variant": Variant(**data["variant"])})
 
@@ -85,7 +85,7 @@ Compile = Callable[[Job, Path], str]
 
 
 def compile_job(job: Job, folder: Path) -> str:
-    """A `Compile`, in this process."""
+    """Compiles a job in this process; a `Compile`."""
     try:
         compiled = _compile_fitting(job, folder)
     except Exception as error:

@@ -88,7 +88,7 @@ class Call:
 
     @cached_property
     def special(self) -> tuple[str, ...]:
-        """Texts of what a compilation may assume something of, in the order of `Special`."""
+        """Returns the texts of the arguments that a compilation may assume a fact about, in the order of `Special`."""
         return tuple(text for _, kind, text, *_ in self.parameters if kind in ("pointer", "int"))
 
     @property
@@ -105,7 +105,7 @@ class Call:
 
 
 def kind_of(number: int) -> str:
-    """What Triton assumes of an integer argument."""
+    """Returns the fact that Triton assumes of an integer argument: it is 1, a multiple of 16, or neither."""
     if number == 1:
         return "1"
     wide = "" if -(2**31) <= number < 2**31 else "wide"
@@ -348,7 +348,7 @@ def _compiled(source: KernelSource, device: int) -> Provide:
 
 
 def expected(source: KernelSource, hint: Callable[[Any], int]) -> Special:
-    """What a call with likely sizes may assume: pointers to whole tensors are aligned."""
+    """Returns the facts that a call with likely sizes may assume: pointers to whole tensors are aligned."""
     values = [0 if isinstance(item, str) else hint(item) for item in source.arguments]
     scope: dict[str, Any] = {f"a{n}": value for n, value in enumerate(values)}
     call = Call(source)
@@ -357,7 +357,7 @@ def expected(source: KernelSource, hint: Callable[[Any], int]) -> Special:
 
 
 def general(source: KernelSource) -> list[Special]:
-    """What assumes nothing: of numbers that need 32 bits, and of those that need 64."""
+    """Returns the two variants that assume nothing: for numbers of 32 bits, and for numbers of 64."""
     call = Call(source)
     pointers = {text for _, kind, text, *_ in call.parameters if kind == "pointer"}
     found = [tuple("" if text in pointers else wide for text in call.special) for wide in ("", "wide")]

@@ -130,7 +130,7 @@ main(settings["line"], settings["parent"])
 
 
 class Worker:
-    """One process, and the line to it. Errors of making one: OSError, where processes are not allowed."""
+    """A process that compiles, and the socket to it. Errors: OSError where no process can be started."""
 
     def __init__(self, program: str = _START) -> None:
         self._errors: Any = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
@@ -159,7 +159,7 @@ class Worker:
         return self.warm or self._line.poll()
 
     def ask(self, request: bytes, seconds: float) -> bytes:
-        """The answer to a request. seconds: that it may take. Errors: Lost."""
+        """Sends a request and returns the answer. seconds: the time that the answer may take. Errors: Lost."""
         try:
             if not self.warm:
                 problem = self._receive(START_SECONDS, "is not warm")
@@ -204,7 +204,7 @@ class Workers:
         self._timer: threading.Timer | None = None
 
     def processes(self) -> list[int]:
-        """The numbers of the processes that there are."""
+        """Returns the numbers of the worker processes."""
         with self._changed:
             return [worker.process.pid for worker in (*self._free, *self._busy)]
 

@@ -133,7 +133,7 @@ def results(value: Any) -> Any:
 
 
 def results_of(call: PluginCall, value: Any, count: int) -> Any:
-    """As `results`, of a plugin's function that promised so many."""
+    """As `results`, for a plugin's function: checks that the function returned as many results as it promised."""
     found = results(value)
     if len(found) != count:
         raise call.failure(f"it returned {len(found)} results, where {count} were promised")

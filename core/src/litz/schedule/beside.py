@@ -30,7 +30,7 @@ MOST = 8
 NEAR = 24
 """Steps between the first kernel and the last, at most: what the first makes is in memory for as long."""
 
-REASON = "small, and they need nothing of each other: one launch for all"
+REASON = "the kernels are small and independent of each other: one launch runs all"
 
 
 def run_beside(schedule: Schedule, context: PassContext) -> Schedule:

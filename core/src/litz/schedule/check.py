@@ -36,7 +36,8 @@ def check_schedule(schedule: Steps) -> None:
 
 
 def check_steps(plugin: str, before: Steps, after: Steps) -> Steps:
-    """What a plugin's pass made of a schedule. ValueError where that does otherwise for who calls it."""
+    """Checks the schedule that a plugin's pass returned. Errors: ValueError where the new schedule gives its caller
+    something else than the old one."""
     check_promises(before.program, after.program)
     return after
 

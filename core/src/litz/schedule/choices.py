@@ -91,14 +91,13 @@ def by_estimate(choices: Sequence[Choice], context: ChoiceContext) -> Choice | N
     estimate, library, choice = max(found, key=lambda item: item[1] - item[0].us)
     gains = estimate.high_us < library
     sign, chosen = ("<", choice.name) if gains else (">=", choices[0].name)
-    reason = (
-        f"{choice.name}: {estimate.high_us:.4g} µs at worst ({estimate.why}) {sign} {library:.4g} µs of the library"
-    )
-    context.record(chosen, reason + ", with what the kernel absorbs, at best" * bool(absorbed_by(choice)))
+    own, rivals = f"{estimate.high_us:.4g} µs at worst ({estimate.why})", f"{library:.4g} µs of the library call"
+    rivals += " and of the operations that the kernel absorbs, at best" * bool(absorbed_by(choice))
+    context.record(chosen, f"{choice.name}: {own} {sign} {rivals}")
     if gains:
-        context.verdict(choices[0].name, f"{library:.4g} µs at best, with all that the other does")
+        context.verdict(choices[0].name, f"{library:.4g} µs at best, with the operations that the other absorbs")
     for other, replaced, rival in found:
-        why = f"{other.high_us:.4g} µs at worst, what it replaces {replaced:.4g} at best"
+        why = f"{other.high_us:.4g} µs at worst, the operations that it replaces {replaced:.4g} at best"
         context.verdict(rival.name, why if rival is choice or other.high_us >= replaced else f"{why}; it saves less")
     return choice if gains else None
 
@@ -114,7 +113,8 @@ def _replaced_us(choice: Choice, context: ChoiceContext) -> float:
 
 
 def replacement_of(choice: Choice) -> Replacement:
-    """A choice's payload as a Replacement. TypeError if it is none and no operation."""
+    """Returns a choice's payload as a Replacement. Errors: TypeError for a payload that is neither a Replacement nor
+    an operation."""
     if isinstance(choice.payload, Recipe):
         return choice.payload.made
     if isinstance(choice.payload, Replacement):
@@ -150,7 +150,8 @@ def substituted(program: Program, template: Template, replacement: Replacement) 
 
 
 def needed_outside(program: Program, inside: Collection[str]) -> frozenset[str]:
-    """Buffers that the operations named `inside` write and that someone else reads, writes or returns."""
+    """Returns the buffers that the operations named `inside` write and that another operation reads or writes, or the
+    program returns."""
 
     def is_needed(name: str) -> bool:
         if name in program.output_buffers or program.buffers[name].kind != "temporary":
@@ -187,7 +188,9 @@ def check_order(program: Program, numbers: Sequence[int]) -> frozenset[int]:
     later: set[int] = set()
     for place, operation in enumerate(span):
         if place in own and before[place] & later:
-            raise ValueError(f"{operation.name} needs what depends on {span[0].name}, which it would be done with")
+            raise ValueError(
+                f"{operation.name} needs a result that depends on {span[0].name}, and one operation would replace both"
+            )
         if place not in own and before[place] & (own | later):
             later.add(place)
     return frozenset(place + start for place in later)

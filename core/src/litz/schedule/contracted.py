@@ -34,13 +34,13 @@ class ContractedGraph:
         return bool(self._own[first] & self.ancestors[second])
 
     def is_contractible(self, first: int, second: int) -> bool:
-        """Can the two become one without a cycle? `second` must not precede `first`."""
+        """Can two groups become one group without a cycle? `second` must not precede `first`."""
         above = self.ancestors[second]
         return not any(self._own[other] & above for other in self.after[first] if other != second)
 
     def order(self, priority: Mapping[int, int] | None = None) -> list[int]:
-        """The groups that are left, in an order that respects the dependences: otherwise by number, or by the
-        `priority` that some have instead."""
+        """Returns the groups that are left, in an order that respects the dependences. Among groups that may come next
+        the least number is first; `priority` has other numbers for some groups."""
         alive = [n for n, living in enumerate(self.alive) if living]
         place = {n: k for k, n in enumerate(alive)}
         before = [{place[earlier] for earlier in self.before[n]} for n in alive]

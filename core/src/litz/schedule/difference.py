@@ -23,7 +23,7 @@ from .schedule import Kernel, Schedule, Step
 
 @dataclass(frozen=True)
 class Difference:
-    """What two schedules do not share. whole: it is all that they do."""
+    """The steps that two schedules do not share. whole: whether these are all their steps."""
 
     first: Schedule
     second: Schedule
@@ -52,7 +52,7 @@ def difference(first: Schedule, second: Schedule) -> Difference | None:
 
 
 def same_steps(first: Schedule, second: Schedule) -> bool:
-    """Have both the same steps, in the same order?"""
+    """Have two schedules the same steps, in the same order?"""
     return list(map(_identity, first.steps)) == list(map(_identity, second.steps))
 
 
@@ -89,15 +89,15 @@ def _taken_out(
     """Returns the differing steps as schedules with the same inputs and results."""
     needed = _needed(first, ours)
     if needed != _needed(second, theirs) or not needed:
-        raise Inseparable("the two leave different buffers to what they share")
+        raise Inseparable("the two schedules leave different buffers to the steps that they share")
     for schedule, rest in ((first, ours), (second, theirs)):
         mine, views = {id(step) for step in rest}, schedule.program.roots
         written = {name for step in rest for name in step.writes}
         if written & {*views, *views.values()}:
-            raise Inseparable("what differs writes what there are views of")
+            raise Inseparable("the steps that differ write buffers that have views")
         others = {name for step in schedule.steps if id(step) not in mine for name in step.writes}
         if written & others:
-            raise Inseparable("what differs writes what other steps write too")
+            raise Inseparable("the steps that differ write buffers that other steps write too")
     names = tuple(sorted(needed))
     return _cut(first, ours, names), _cut(second, theirs, names)
 
@@ -158,7 +158,7 @@ def _check(step: Step) -> None:
         raise Inseparable("it communicates")
     op = step.target
     if isinstance(step, Check) or step.unbacked:
-        raise Inseparable(f"{step.target_name} has to do with sizes that only a run tells")
+        raise Inseparable(f"{step.target_name} depends on sizes that are known only at run time")
     if step.effect and not _draws_nothing(step):
         raise Inseparable(f"{step.target_name} has an effect")
     if not isinstance(step, KernelCall) and not _only_computes(op):

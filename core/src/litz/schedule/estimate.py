@@ -35,8 +35,8 @@ step of the shallow-water equations, about 40 further loads of 3 arrays, took 65
 
 @dataclass(frozen=True)
 class Cost:
-    """What a loop is expected to take: microseconds (launch included), and the bytes and flops behind it. by: who says
-    so, core or a plugin."""
+    """The expected cost of a loop: microseconds (launch included), and the bytes and flops behind them. by: who gave
+    the estimate, "core" or a plugin's name."""
 
     us: float
     bytes: float

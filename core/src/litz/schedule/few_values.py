@@ -43,7 +43,7 @@ def write_out_few_values(program: Program, context: PassContext) -> Program:
             elif not context.allows(operation.name):
                 context.record(subject, "whole", VETOED, about=operation.name)
             elif (written := _written_out(operation)) is not operation:
-                reason = f"{few} values that lie apart are added up by one thread"
+                reason = f"{few} values that lie apart in memory: one thread adds them up"
                 context.record(subject, "written out", reason, about=operation.name)
                 operation = written
         operations.append(operation)
@@ -63,15 +63,15 @@ def _few(loop: Loop) -> int:
 def _obstacle(loop: Loop, few: int, program: Program, costs: CostModel) -> str | None:
     """Why the loop stays a reduction."""
     if "blocks" not in costs.target(loop.device).abilities:
-        return "the vectors of a CPU hold an accumulator for each output"
+        return "on a CPU a vector holds the accumulators of several outputs already"
     if loop.has_scan:
         return "the loop has a scan"
     if any(len(REDUCTIONS[node.attrs[0]].parts) > 1 for node in loop.nodes if node.op == "reduce"):
-        return "a state of several parts takes more to combine than to read"
+        return "its state has several parts, which take longer to combine than to read"
     if any(loop.at_reduction_level(store) for store in loop.stores):
         return "the loop stores values before they are reduced"
     if not costs.reduces_columns(loop):
-        return "the values of an output lie side by side"
+        return "the values of an output lie side by side in memory"
     if sum(1 for node in loop.loads if loop.levels[node]) * few > MOST_LOADS:
         return f"more than {MOST_LOADS} loads"
     # What walks over the same points is one kernel with the reduction, and reads them once; what is gathered from
@@ -82,7 +82,7 @@ def _obstacle(loop: Loop, few: int, program: Program, costs: CostModel) -> str |
         if not isinstance(other, Loop) or other is loop or _few(other):
             continue
         if other.reduction_ranges and not read.isdisjoint(other.writes):
-            return f"the last program of {other.name} may combine what it leaves"
+            return f"the last program of {other.name} may combine its partial results"
         if costs.hint(other.numel) * costs.hint(other.reduction_numel) == whole and (
             not read.isdisjoint((*other.writes, *other.reads)) or not written.isdisjoint(other.reads)
         ):

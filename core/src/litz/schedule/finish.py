@@ -37,7 +37,7 @@ MOST_PIECES = 1024
 BLOCK = 64
 """Outputs that a program combines the results of, at most: the widest block of columns."""
 
-REASON = "the last programs of the first combine what all have stored: one launch less"
+REASON = "the last programs of the first kernel combine the partial results of all: one launch less"
 
 
 def finish_in_one_launch(schedule: Schedule, context: PassContext) -> Schedule:
@@ -144,20 +144,20 @@ def why_not_finish(first: Loop, before: Sequence[Loop], finish: Loop, roots: Map
     if any(outer.get(var) != size for var, size in own.items()):
         return "has other outputs"
     if any(set(other.ranges) != set(finish.ranges) for other in before):
-        return "has other outputs than the one before it, and the programs that share them are others"
+        return "has other outputs than the loop before it, so other programs would share them"
     if not all(r.size.is_Integer and int(r.size) > 0 for r in finish.ranges):
-        return "has outputs of symbolic number"
+        return "the number of its outputs is symbolic"
     pieces = [size for var, size in outer.items() if var not in own]
     if not all(known_nonnegative(size - 1) for size in pieces):
-        return "may have no piece to run after"
+        return "there may be no partial result to combine"
     wrong = _reads_elsewhere(first, finish, set(outer))
     if wrong is not None:
         return wrong
     touched = _memory((first, *before), roots, "reads", "writes")
     if touched & _memory((finish,), roots, "writes"):
-        return "writes what other programs or threads may still use"
+        return "writes memory that other programs or threads may still use"
     if _memory(before, roots, "writes") & _memory((finish,), roots, "reads"):
-        return "reads what other threads have just written"
+        return "reads memory that other threads have just written"
     return None
 
 
@@ -172,7 +172,7 @@ def _reads_elsewhere(first: Loop, finish: Loop, outer: set[Symbol]) -> str | Non
     stores = {store.buffer: store for store in first.stores}
     shared = [node for node in finish.loads if node.buffer in stores]
     if not shared:
-        return "reads nothing of it"
+        return "reads no result of the first kernel"
     for node in shared:
         store = stores[node.buffer]
         once = store.is_plain and not first.at_reduction_level(store)

@@ -184,7 +184,7 @@ class _Fusion:
         if exceeds(self.most, a, b):
             return too_large(self.most)
         if not self.graph.is_contractible(first, second):
-            return "would create a cycle"
+            return "one kernel of both would create a cycle"
         most, outside = self.costs.target(a.device).most_buffers, {first, second}
         return merge(a, b, lambda name: self._needed(name, outside), self.roots, most, related)
 
@@ -257,7 +257,7 @@ class _Fusion:
         made = sum(self._kept_bytes(group.loop) for group in (a, b))
         if made <= WAITING_BYTES or made <= WAITING * self._held():
             return False
-        self._record(a, b, False, "what they make would wait in memory for its readers", None)
+        self._record(a, b, False, "their results would wait in memory for the readers", None)
         return True
 
     def _kept_bytes(self, loop: Loop) -> int:
@@ -298,7 +298,7 @@ def _weighed(a: Cost, b: Cost, together: Cost) -> tuple[bool, str]:
         return False, _why_slower(a, b, together)
     if gain < LEAST_GAIN * min(a.us, b.us):
         # What it holds in memory at the same time may cost more than the launch that it saves.
-        return False, "gains less than the estimate may be wrong by"
+        return False, "the gain is smaller than the estimate's possible error"
     if saved < 0:
         return True, f"saves a launch, for {size_text(-saved)} more of memory traffic"
     return True, f"saves a launch and {size_text(saved)} of memory traffic"
@@ -306,7 +306,7 @@ def _weighed(a: Cost, b: Cost, together: Cost) -> tuple[bool, str]:
 
 def _why_slower(a: Cost, b: Cost, together: Cost) -> str:
     if together.bytes > a.bytes + b.bytes:
-        return "memory would be read with large strides, or more than once"
+        return "one kernel would read memory with large strides, or more than once"
     if together.flops > 1.5 * (a.flops + b.flops):
-        return "recompute costs more than the bytes it saves"
+        return "computing values again costs more than the memory traffic that it saves"
     return "too few outputs to keep the device busy"

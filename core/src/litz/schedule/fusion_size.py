@@ -20,7 +20,7 @@ def most_operations(options: Any) -> int | None:
 
 
 def exceeds(most: int | None, *operations: Operation) -> bool:
-    """Would one kernel for all of these do more than `most` nodes of the graph?"""
+    """Would one kernel for all these loops do more than `most` nodes of the graph?"""
     return most is not None and len({name for operation in operations for name in operation.origins}) > most
 
 

@@ -59,19 +59,18 @@ class ContractionRecord:
 
 @dataclass
 class Hearing:
-    """What is said while one contraction is decided: decisions, and verdicts by name. Filled by those who offer and who
-    choose."""
+    """Collects the decisions, and the verdicts by implementation, of one contraction. Offers and the choice fill it."""
 
     subject: str
     verdicts: dict[str, str] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
 
     def verdict(self, name: str, why: str) -> None:
-        """Why one way to run the contraction is not offered, not chosen, or chosen."""
+        """Notes why one implementation of the contraction is not offered, not chosen, or chosen."""
         self.verdicts[name] = why
 
     def listen(self, note: Callable[[Decision], None]) -> Callable[[Decision], None]:
-        """`note`, heard."""
+        """Returns `note` wrapped so that each decision is collected as well."""
 
         def heard(decision: Decision) -> None:
             note(decision)

@@ -115,7 +115,7 @@ class _Inliner:
             pays = after < before or (len(changes) == 1 and after <= before)
             pays, given = self.context.weigh(loop.name, pays, before, after)
             by = "core" if given else by
-            reason = None if pays else given or "recompute costs more than the bytes it saves"
+            reason = None if pays else given or "computing it again costs more than the memory traffic that it saves"
             costs = (("kept", before), ("inlined", after))
         if reason is not None:
             self.context.record(f"{loop.name} into its readers", "kept", reason, costs, plugin=by, about=loop.name)
@@ -123,7 +123,7 @@ class _Inliner:
         for n, change in changes.items():
             self._replace(n, *change)
         names = ", ".join(result.name for _, result in changes.values())
-        reason = given or "recompute costs less than the round trip"
+        reason = given or "computing it again costs less than writing and reading it"
         self.context.record(f"{loop.name} into {names}", "inlined", reason, plugin=by, about=loop.name)
         if not stays:
             self.operations[position] = None
@@ -232,7 +232,7 @@ def _flops(loop: Loop) -> int:
 
 
 class TooComplex(Exception):
-    """What a load of a value would become is too complex to be worked out; the message says why."""
+    """Raised where the expression in place of a load would be too complex; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,8 @@ class Body:
         return all(extents.get(var) == size for var, size in self.loop.extents.items())
 
     def at(self, load: Node, extents: Mapping[Symbol, Expr]) -> Node:
-        """What a load of the buffer is. TooComplex if a position in it grows beyond all bounds."""
+        """Returns the expression in place of a load of the buffer. Errors: TooComplex if a position in the expression
+        has too many terms."""
         position = {var: ZERO if dim is None else load.index[dim] for var, dim in self.dims.items()}
         value = _substituted(self.store.value, position, load.indirect, extents)
         value = build.with_checks(value, load.indirect)

@@ -121,7 +121,7 @@ def _into_reduction(target: Loop, source: Loop, source_is_first: bool) -> Alignm
 
 
 def into(target: Loop, source: Loop) -> Alignment | None:
-    """A pointwise loop in the space of another, which stays as it is; None if there is no map."""
+    """Returns a pointwise loop, rewritten over the ranges of another loop; None if no map leads to it."""
     if source.is_reduction or target.is_reduction or not _same_count(target.numel, source.numel):
         return None
     mapping = _match(source, target, target.ranges, source.ranges)

@@ -43,7 +43,7 @@ class Lifetimes:
         return self.roots.get(name, name)
 
     def temporaries(self) -> list[str]:
-        """Every piece of memory that the schedule brings about, by its first use."""
+        """Returns every piece of memory that the schedule allocates, by its first use."""
         return [name for name in self.first if self.program.buffers[name].kind == "temporary"]
 
     def by_step(self, when: Mapping[str, int]) -> list[list[str]]:
@@ -82,7 +82,7 @@ class Lifetimes:
         return list(accumulate(change))[:-1]
 
     def dying(self) -> list[str]:
-        """The inputs whose memory is free after their last use, of those that there are steps for."""
+        """Returns the inputs that a step uses and whose memory is free after their last use."""
         names = self.program.dying_inputs - set(self.program.output_buffers)
         return [name for name in self.program.input_buffers if name in names and name in self.last]
 

@@ -20,7 +20,7 @@ from .iteration import NOT_ALIGNED, Alignment, align, into
 
 SCATTERED = "reads a buffer that the other scatters into"
 ELSEWHERE = "reads the other's result at another position than the one where it is written"
-OVERWRITES = "would overwrite what the other still reads"
+OVERWRITES = "would overwrite memory that the other still reads"
 TWO_WRITERS = "both write one buffer"
 
 
@@ -77,7 +77,7 @@ def _hazard(first: Loop, second: Loop, roots: Mapping[str, str]) -> str | None:
         for other in (*first.reads, *first.writes):
             written = name in second.writes or other in first.writes
             if other != name and roots.get(other) == root and written:
-                return "touch one memory by two names"
+                return "the two use one memory by two names"
     return None
 
 
@@ -166,7 +166,7 @@ def race(loop: Loop) -> str | None:
                 return OVERWRITES
             # A loop with a reduction in it goes over its points more than once: a later pass would see the new value.
             if passes and (loop.levels[node] or loop.at_reduction_level(store)):
-                return "the store would overwrite what a later pass over the reduction reads"
+                return "the store would overwrite values that a later pass over the reduction reads"
     return None
 
 

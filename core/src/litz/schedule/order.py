@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from litz.ir import Collective, Program, Wait
 from litz.ir.operation import storage_roots
+from litz.units import size_text
 from litz_plugins import PassContext
 
 from .dependences import dependences, topological
@@ -46,16 +47,18 @@ def order_steps(schedule: Schedule, context: PassContext) -> Schedule:
             return replace(schedule, steps=near)
     if best is steps:
         return schedule
-    context.record("order of steps", "reordered", f"{how}: the peak of what it holds falls from {old} B to {found} B")
+    reason = f"{how}: the peak of memory falls from {size_text(old)} to {size_text(found)}"
+    context.record("order of steps", "reordered", reason)
     return replace(schedule, steps=best)
 
 
 def _orders(steps: Sequence[Step], before: Sequence[set[int]], program: Program, held: int) -> dict[str, list[int]]:
     """Returns the orders to try, by what each aims at."""
-    found = {"what frees most comes first": frugal_order(steps, before, program)}
+    found = {"steps that free most memory come first": frugal_order(steps, before, program)}
     if any(isinstance(step, Collective | Wait) for step in steps):
         return found  # what is put off would hide no transfer
-    return {"large results wait for their readers": late_order(steps, before, program, int(held * SMALL)), **found}
+    late = late_order(steps, before, program, int(held * SMALL))
+    return {"steps with large results run right before their readers": late, **found}
 
 
 def _nearer(

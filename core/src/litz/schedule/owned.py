@@ -18,7 +18,7 @@ from .choices import Recipe, Replacement
 
 
 def owned(operation: Operation, owner: Owner) -> Operation:
-    """An operation that a plugin made."""
+    """Returns the operation, marked as the work of a plugin."""
     if isinstance(operation, KernelCall):
         if isinstance(operation.source, KernelSource) and not operation.source.plugin:
             return replace(operation, source=replace(operation.source, plugin=owner.plugin))
@@ -28,7 +28,7 @@ def owned(operation: Operation, owner: Owner) -> Operation:
 
 
 def owned_program(before: Program, after: Program, owner: Owner) -> Program:
-    """A program that a plugin's pass made of another one."""
+    """Returns the program with the operations marked that a plugin's pass added."""
     known = {id(operation) for operation in before.operations}
     operations = tuple(op if id(op) in known else owned(op, owner) for op in after.operations)
     same = all(mine is its for mine, its in zip(operations, after.operations, strict=True))
@@ -45,7 +45,7 @@ def owned_choice(choice: Choice, owner: Owner) -> Choice:
 
 
 def owned_payload(payload: Any, owner: Owner) -> Any:
-    """An operation, or a Replacement."""
+    """Returns an operation or a Replacement, marked as the work of a plugin."""
     if isinstance(payload, Replacement):
         return replace(payload, operations=tuple(owned(operation, owner) for operation in payload.operations))
     return owned(payload, owner) if isinstance(payload, Extern) else payload

@@ -47,7 +47,8 @@ class Kernel:
 
     @property
     def loops(self) -> tuple[Loop, ...]:
-        """What the kernel runs: its loop, those of its `finish` after that, and those beside it."""
+        """Returns the loops that the kernel runs: its own, then those of its `finish`, then those of the kernels
+        beside it."""
         return (self.loop, *self.finish, *(loop for kernel in self.beside for loop in kernel.loops))
 
     @property
@@ -57,7 +58,7 @@ class Kernel:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Buffers that must be there before the kernel runs."""
+        """Returns the names of the buffers that must have their values before the kernel runs."""
         later = (name for loop in self.finish for name in loop.reads if name not in self.loop.writes)
         others = (name for kernel in self.beside for name in kernel.reads)
         return tuple(dict.fromkeys((*self.loop.reads, *later, *others)))
@@ -122,7 +123,7 @@ class Schedule(Steps):
 
 
 def step_lines(step: Step, buffers: Mapping[str, Buffer]) -> list[str]:
-    """A step as text."""
+    """Returns the lines that print a step."""
     if isinstance(step, Extern):
         return [extern_line(step, buffers)]
     lines = [f"kernel {step.name} = {' + '.join(step.fused)}"]

@@ -10,7 +10,8 @@ from litz_plugins import PassContext
 
 
 def remove_dead_operations(program: Program, context: PassContext) -> Program:
-    """Without operations whose results nobody uses and that have no effect; without stores that nobody reads."""
+    """Returns the program without operations that have no effect and whose results are not used, and without stores
+    that are not read."""
     roots = program.roots
     live = {roots.get(name, name) for name in program.output_buffers}
     needed_sizes = {s for item in program.outputs for s in getattr(item, "free_symbols", ())}

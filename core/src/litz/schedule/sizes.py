@@ -38,14 +38,14 @@ class SizeGrid:
         return tuple(isqrt(low * high) for low, high in itertools.pairwise(values))
 
     def number(self, sizes: Mapping[Symbol, int]) -> int:
-        """The position in `points` of the one that a call with these sizes belongs to."""
+        """Returns the position in `points` of the point that a call with these sizes belongs to."""
         found = 0
         for symbol, values in self.axes:
             found = found * len(values) + sum(sizes[symbol] > border for border in self.borders(symbol))
         return found
 
     def where(self, numbers: Sequence[int]) -> str:
-        """Which calls belong to these points, in words: "s0 <= 181", "181 < s0 <= 1448 and s1 <= 30"."""
+        """Returns, in words, which calls belong to these points: "s0 <= 181", "181 < s0 <= 1448 and s1 <= 30"."""
         if len(self.axes) > 1:
             places = [[values.index(self.points[n][symbol]) for symbol, values in self.axes] for n in numbers]
             return " or ".join(" and ".join(map(self._part, self.axes, place, place)) for place in places)

@@ -66,11 +66,11 @@ def _considered(
     subject, by = f"reduction {name}", deciding(whole, *ways[SPLIT].costs)
     chosen, why = context.choose(name, considered, SPLIT if ways[SPLIT].us < whole.us else WHOLE, WHOLE)
     if chosen == WHOLE:
-        reason = why or "one more kernel costs more than it gains"
+        reason = why or "one kernel more would cost more than it gains"
         context.record(subject, WHOLE, reason, considered, "" if why else by, name)
         return (operation,)
     way = ways[chosen]
-    reason = why or f"{program.hint(operation.numel)} outputs alone would keep too few units busy"
+    reason = why or f"{program.hint(operation.numel)} outputs alone would keep too few units of the device busy"
     context.record(subject, f"split into {way.how}", reason, considered, "" if why else by, name)
     buffers.update(way.buffers)
     return way.halves
@@ -168,7 +168,7 @@ def _obstacle(loop: Loop, reduces: list[Node]) -> str | None:
                 return "one reduction of the loop needs the result of another"
             above.add(node)
     if not set(loop.writes).isdisjoint(node.buffer for node in loop.loads):
-        return "the loop works in place"
+        return "the loop writes over its input"
     return None
 
 

@@ -32,7 +32,7 @@ def write_in_place(program: Program, context: PassContext) -> Program:
         if copy is None or _may_fail(copy, program, context) or not context.allows(name):
             continue
         first, last = program.writers[copy][0].name, program.writers[name][0].name
-        reason = f"nobody reads what {first} copied once that is written"
+        reason = f"nobody reads the original that {first} copied after the copy is written"
         context.record(name, "written in place", reason, about=name)
         operations = (renamed(op, copy, name) for op in program.operations if op.name not in (first, last))
         buffers = {each: buffer for each, buffer in program.buffers.items() if each != copy}
@@ -60,7 +60,7 @@ def _made_in_place(copy: str, program: Program, context: PassContext) -> Program
         return program
     if not context.allows(copy):
         return program
-    reason = f"nobody reads what {first.name} copied once that is written"
+    reason = f"nobody reads the original that {first.name} copied after the copy is written"
     context.record(copy, "made in place", reason, about=copy)
     operations = tuple(renamed(op, old, copy) for op in program.operations if op.name != first.name)
     return replace(program, operations=operations, buffers={n: b for n, b in program.buffers.items() if n != old})
@@ -121,7 +121,7 @@ def _source(loop: Loop, target: str, program: Program) -> str | None:
 
 
 def renamed(value: Any, old: str, new: str) -> Any:
-    """An operation, or what one holds, on another buffer."""
+    """Returns an operation, or a part of one, with a buffer's name replaced."""
     if isinstance(value, TensorRef):
         return replace(value, buffer=new) if value.buffer == old else value
     if isinstance(value, KernelSource):

@@ -45,7 +45,8 @@ class Accumulator:
         return self if self.form.sequential else self.widened()
 
     def lines(self, templates: Sequence[str], refs: Sequence[str], **texts: str) -> list[str]:
-        """Some templates of the form with variables. texts: what else they name."""
+        """Returns templates of the form, filled in with the accumulator's variables. texts: other names in the
+        templates, and their texts."""
         names = {f"n{number}": state.name for number, state in enumerate(self.states)}
         return [template.format(*refs, **names, **texts) for template in templates]
 
@@ -66,7 +67,7 @@ class Accumulator:
         return self.lines(self.form.merge, refs, **{f"p{number}": part for number, part in enumerate(parts)})
 
     def result(self, node: Node, refs: Sequence[str]) -> str:
-        """The value of one of the nodes."""
+        """Returns the text of the value of one of the accumulator's nodes."""
         text = self.form.results.get(node.attrs[0], "{0}").format(*refs)
         wide = self.states[0].type != self.form.states[0].type
         return f"({VALUES[node.dtype]}){text}" if wide else text

@@ -29,7 +29,7 @@ from .text import IndexText
 
 @dataclass
 class Lines:
-    """Text under construction."""
+    """The lines of a C++ text that is being written, with their indentation."""
 
     text: list[str] = field(default_factory=list)
     depth: int = 1
@@ -211,7 +211,7 @@ class Body:
         return CPP.cast(value, source.dtype, node.dtype, self.type_of(node))
 
     def bound_number(self, node: Node) -> int:
-        """What the kernel returns where a `bounded` node does not hold."""
+        """Returns the number that the kernel returns where a `bounded` node does not hold."""
         if node.attrs not in self.bounds:
             self.bounds.append(node.attrs)
         return self.bounds.index(node.attrs) + 1

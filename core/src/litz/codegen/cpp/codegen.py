@@ -62,7 +62,7 @@ class CppCodegen:
 
 
 def generate(kernel: KernelPlan, context: CodegenContext) -> KernelSource:
-    """The source of one kernel."""
+    """Returns the C++ source of one kernel. Errors: CodegenError."""
     tiling = tile_kernel(kernel)
     parts = tuple(map(join_short, segments(tiling, kernel)))
     tiling = parts[0] if len(parts) == 1 else tiling

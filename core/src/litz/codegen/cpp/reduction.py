@@ -51,7 +51,7 @@ def position(w: Writer, at: Mapping[Symbol, str] | None = None) -> str:
 
 
 def write_row(w: Writer) -> None:
-    """Each row walked along, one output point after the other."""
+    """Writes a loop that walks along each row, one output point after the other."""
     levels = [w.level(r) for r in w.loop.ranges]
     w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _RowStage), shared=len(levels))
 

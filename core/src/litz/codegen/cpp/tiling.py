@@ -85,7 +85,7 @@ class Tiling:
 
 
 def tile_kernel(kernel: KernelPlan) -> Tiling:
-    """The tiling of a kernel."""
+    """Returns the C++ tiling of a kernel: which loops are threads, which are vectors, and in what order."""
     (loop,) = kernel.loops
     return tile_loop(canonical(split_divisions(count_from(loop, kernel.starts))), kernel)
 
@@ -191,7 +191,7 @@ Traffic = Mapping[Access, float]
 
 
 def traffic(loop: Loop, inner_only: bool = False) -> Traffic:
-    """The elements of each access; `inner_only`: of those at reduction level."""
+    """Returns how many elements each access touches; `inner_only`: for accesses at reduction level alone."""
     return {access: access.itemsize for access in loop.accesses if access.inner or not inner_only}
 
 

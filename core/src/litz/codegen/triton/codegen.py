@@ -36,7 +36,7 @@ class TritonCodegen:
     names_nothing = True
 
     def generate(self, kernel: KernelPlan, context: CodegenContext) -> KernelSource:
-        """The source of one kernel."""
+        """Returns the Triton source of one kernel. Errors: CodegenError."""
         return self.generate_tiled(kernel, choose_tilings(kernel, context.target.units))
 
     def generate_tiled(self, kernel: KernelPlan, tilings: Sequence[Tiling]) -> KernelSource:

@@ -150,7 +150,7 @@ class Group:
         self.reduce(self.accumulators or self.whole())
 
     def reduce(self, state: Sequence[str]) -> None:
-        """States of lanes merged, and what comes of that."""
+        """Emits the merging of the lanes' states, and binds the results."""
         names = [self.on.tile.fresh() for _ in state]
         inputs = state[0] if len(state) == 1 else f"({', '.join(state)})"
         self.on.tile.emit(f"{', '.join(names)} = tl.reduce({inputs}, 1, {self.merge}, keep_dims=True)")

@@ -17,7 +17,8 @@ from .values import Tile
 
 
 def store_lines(tile: Tile, store: Store, inner: bool = False) -> None:
-    """Emit a store; the values that it needs are there. `inner`: once per point of the reduction ranges too."""
+    """Emits a store whose values are computed already. `inner`: the store runs once per point of the reduction ranges
+    too."""
     level = tile.level_axes(inner)
     indirect = [tile.get(node) for node in store.indirect]
     # Spread over the level: each point stores, wherever to.

@@ -40,11 +40,12 @@ class Named:
         return self.first if program and program == self.first.program else NOBODYS
 
     def origins(self, known: ByPosition) -> dict[str, tuple[Origin, ...]]:
-        """What each step comes from in a graph that is equal to the one compiled, by name."""
+        """Returns, by step, the modules and lines that the step comes from in a graph that is equal to the compiled
+        one."""
         return {step: found for step, positions in self.steps.items() if (found := known.of(positions))}
 
     def words(self, known: ByPosition) -> Words:
-        """The words for such a graph."""
+        """Returns the words for a graph that is equal to the compiled one and has these names."""
         texts = {step: text for step, found in self.origins(known).items() if (text := origin_text(found))}
         names = {name: known.inputs[at] for at, name, _ in self.inputs if at < len(known.inputs)}
         known_as = {name: given for name, given in names.items() if given}
@@ -52,7 +53,7 @@ class Named:
         return make_words(texts, self.computes, [(name, text) for _, name, text in self.inputs], known_as, outputs)
 
     def to_data(self) -> dict[str, Any]:
-        """What `from_data` needs."""
+        """Returns the data that `from_data` reads."""
         first, table = self.first, {origin: None for origin in self.first.nodes}
         numbers = {origin: number for number, origin in enumerate(table)}
         return {

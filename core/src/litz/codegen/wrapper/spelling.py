@@ -21,7 +21,7 @@ SMALL = 1 << 17
 
 
 class Spelling:
-    """Text for what a plan names."""
+    """The wrapper's texts for the buffers and sizes that a plan names."""
 
     def __init__(self, plan: ExecutionPlan, names: CallNames) -> None:
         self.plan, self.program, self.names = plan, plan.program, names

@@ -71,7 +71,7 @@ def refuse(attention: Attention, original: Attention, program: Program) -> None:
     buffers = [program.buffers[ref.buffer] for ref in (attention.query, attention.key, attention.value)]
     out = program.buffers[str(original.outputs[0])] if original.outputs[0] is not None else None
     if out is None or any(is_used(name, program) for name in original.outputs[1:]):
-        raise Unsuitable("someone reads more than the result (training: the logarithms of the sums)")
+        raise Unsuitable("the graph reads more than the result (training: the logarithms of the sums)")
     if attention.blocks is not None:
         raise Unsuitable("it looks at some blocks of keys only")
     if buffers[0].dtype not in DTYPES or any(not b.dtype.is_floating_point or b.dtype.itemsize > 4 for b in buffers):
@@ -80,14 +80,14 @@ def refuse(attention: Attention, original: Attention, program: Program) -> None:
         raise Unsuitable("there are no elements")
     widths = (query.size[3], value.size[3])
     if not all(width.is_Integer and int(width) <= MOST_WIDTH for width in widths):
-        raise Unsuitable(f"a width of {' and '.join(map(str, widths))}, where at most {MOST_WIDTH} is")
+        raise Unsuitable(f"heads of {' and '.join(map(str, widths))} elements; the kernel takes {MOST_WIDTH} at most")
     if sympy.sympify(attention.scale).free_symbols:
         raise Unsuitable("the scale is a symbol")
     rows = attention.group * query.size[2]
     if not rows.is_Integer:
-        raise Unsuitable(f"how many queries there are is not known when compiling: {rows}")
+        raise Unsuitable(f"the number of queries is not known while compiling: {rows}")
     if int(rows) > MOST_ROWS:
-        raise Unsuitable(f"{rows} queries for a head of the key, of at most {MOST_ROWS}")
+        raise Unsuitable(f"{rows} queries for a head of the key; the kernel takes {MOST_ROWS} at most")
     if key.size[:3] != value.size[:3] or key.size[0] != query.size[0]:
         raise Unsuitable("keys and values differ in batches or heads, or are not known to agree")
 

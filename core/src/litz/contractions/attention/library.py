@@ -33,10 +33,12 @@ def offer_in_place(attention: Attention, context: ChoiceContext) -> Sequence[Cho
     rows = changed.group * changed.query.layout.size[2]
     operands = {"query": changed.query, "key": changed.key, "value": changed.value}
     if not found.absorbs or (rows.is_Integer and int(rows) <= MOST_ROWS):
-        context.verdict(NAME, "it has few queries" if found.absorbs else "nothing is copied before it")
+        context.verdict(
+            NAME, "it has few queries" if found.absorbs else "no operation copies keys or values before the call"
+        )
         return ()
     if any(program.buffers[ref.buffer].dtype != dtype or ref.layout.stride[3] != 1 for ref in operands.values()):
-        context.verdict(NAME, "what was copied has another type, or heads that are not contiguous")
+        context.verdict(NAME, "the tensor before the copy has another type, or heads that are not contiguous")
         return ()
     names = list(argument_names(attention))
     args = tuple(operands.get(name, given) for name, given in zip(names, attention.args, strict=False))

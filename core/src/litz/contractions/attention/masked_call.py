@@ -101,7 +101,7 @@ def plan_of(changed: Attention, original: Attention, program: Program, tf32: boo
 def _refuse(changed: Attention, original: Attention, program: Program) -> None:
     """Errors: Unsuitable, for what the kernel does not do."""
     if any(is_used(name, program) for name in original.outputs[1:]):
-        raise Unsuitable("someone reads more than the result (training: the logarithms of the sums)")
+        raise Unsuitable("the graph reads more than the result (training: the logarithms of the sums)")
     refs = (changed.query, changed.key, changed.value)
     dtypes = {program.buffers[ref.buffer].dtype for ref in refs}
     if len(dtypes) != 1 or dtypes.pop() not in DTYPES:
@@ -110,7 +110,7 @@ def _refuse(changed: Attention, original: Attention, program: Program) -> None:
         raise Unsuitable("there are no elements")
     widths = (changed.query.layout.size[3], changed.value.layout.size[3])
     if not all(width.is_Integer and int(width) <= WIDEST for width in widths):
-        raise Unsuitable(f"heads of {' and '.join(map(str, widths))} elements, where at most {WIDEST} are")
+        raise Unsuitable(f"heads of {' and '.join(map(str, widths))} elements; the kernel takes {WIDEST} at most")
     if sympy.sympify(changed.scale).free_symbols:
         raise Unsuitable("the scale is a symbol")
 

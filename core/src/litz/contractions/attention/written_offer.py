@@ -67,7 +67,7 @@ def _refuse(found: WrittenOut, program: Program) -> None:
         raise Unsuitable("there is no kernel for these types")
     widths = (attention.query.layout.size[3], attention.value.layout.size[3])
     if not all(width.is_Integer and 0 < int(width) <= WIDEST for width in widths):
-        raise Unsuitable(f"heads of {' and '.join(map(str, widths))} elements, where at most {WIDEST} are")
+        raise Unsuitable(f"heads of {' and '.join(map(str, widths))} elements; the kernel takes {WIDEST} at most")
     if program.hint(attention.query.layout.size[2]) < LEAST_QUERIES:
         raise Unsuitable(f"fewer than {LEAST_QUERIES} queries")
 

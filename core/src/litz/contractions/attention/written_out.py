@@ -187,7 +187,7 @@ def _axes(weights: TensorRef, between: tuple[Loop, ...], program: Program) -> Ax
     elif len(left) == 2:
         head = next((r for r in left if _same(stride_of(flat, r.var), step)), None)
         if head is None:
-            raise NotAttention("heads are in no order that the second product has")
+            raise NotAttention("the second product has heads in another order")
         left.remove(head)
         batch = take(_divided(count, head.size), step * head.size)
     if left or flat.subs(dict.fromkeys(writer.extents, ZERO)) != weights.layout.offset:
@@ -225,10 +225,10 @@ class _Softmax:
             raise NotAttention("")
         score, maximum = self.exponent(quotient.args[0])
         if self.reduced(maximum, "max") is not score:
-            raise NotAttention("what is subtracted is not the greatest score")
+            raise NotAttention("the number that is subtracted is not the greatest score")
         summed = self.reduced(quotient.args[1], "sum")
         if self.exponent(summed) != (score, maximum):
-            raise NotAttention("what is divided by is not the sum of the exponentials")
+            raise NotAttention("the divisor is not the sum of the exponentials")
         if hidden is not None and not self.hides(hidden, score):
             raise NotAttention("rows are set to 0 for another reason than that they have no key")
         return score, nothing
@@ -282,7 +282,7 @@ class _Softmax:
 
             (node,) = rewrite((node,), value)
             if len(list(walk(node))) > MOST_NODES:
-                raise NotAttention("what becomes of a score takes too many operations")
+                raise NotAttention("the operations on a score are too many")
         return node
 
     def body(self, name: str) -> Body | None:
@@ -304,7 +304,7 @@ def _bodies(score: Node, axes: Axes, first: Template, program: Program) -> tuple
     if not all(_same(position, at) for position, at in zip(own[0].index, wanted, strict=True)):
         raise NotAttention("scores are read at other places than their own")
     if len(list(walk(score))) > MOST_NODES:
-        raise NotAttention("what becomes of a score takes too many operations")
+        raise NotAttention("the operations on a score are too many")
     # Held as float32, whatever the type is called: nothing rounds it.
     stand_in = load(SCORE, AT, own[0].dtype)
     (score,) = _replaced((score,), own[0], stand_in)
@@ -377,7 +377,7 @@ def _absorbed(attention: Attention, first: Template, own: tuple[str, ...], progr
     """`own`, and the loops that made what nobody reads any more."""
     gone = list(own)
     if not stands(program, first, gone):
-        raise NotAttention("something in between needs a part of it")
+        raise NotAttention("an operation in between needs a part of the attention")
     still = {name for name in operand_buffers(attention)}
     waiting = [name for each in (first.name, *own) for name in program.operations[program.positions[each]].reads]
     for name in waiting:

@@ -84,7 +84,7 @@ def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequen
     made = program.buffers[str(template.outputs[0])]
     rows, columns = map(program.hint, made.layout.size)
     if rows < LEAST_ROWS or made.dtype not in _HALF:
-        context.verdict(NAME, f"it is for {LEAST_ROWS} rows and more, of bfloat16 or float16")
+        context.verdict(NAME, f"the call is for {LEAST_ROWS} rows and more, of bfloat16 or float16")
         return ()
     found, call = _find(template, program), context.estimate(template)
     if isinstance(found, str):
@@ -135,11 +135,11 @@ def _find(template: Template, program: Program) -> Found | str:
     bias = argument_names(template)["self"] if template.kind == "addmm" else None
     if template.kind == "addmm":
         if not isinstance(bias, TensorRef) or len(bias.layout.size) != 1 or bias.layout.stride[0] != 1:
-            return "only a bias of one row is added on the way out"
+            return "the call can add a bias of one row only"
     users = program.readers.get(name, ())
     user = users[0] if len(users) == 1 else None
     if not isinstance(user, Loop) or name in program.output_buffers:
-        return "not one loop alone uses the result"
+        return "the result is not used by exactly one loop"
     value = _value_of(user, program, name)
     others = [node for node in user.loads if node.buffer != name]
     if template.kind == "mm":
@@ -147,13 +147,17 @@ def _find(template: Template, program: Program) -> Found | str:
     elif others:
         value = None
     if value is None or not isinstance(bias, TensorRef):
-        return "what uses the result is no function of each element and, of an mm, a bias"
+        return "the loop that uses the result is no function of each element (and, after an mm, of a bias)"
     activation = _named(value, program.buffers[name].dtype, name, alone=template.kind == "addmm")
     if activation is None:
-        return "what uses the result is neither relu nor gelu by tanh, or its type is float32"
+        return "the loop that uses the result is neither relu nor gelu by tanh, or its type is float32"
     if needed_outside(program, {template.name, user.name}) != set(user.writes):
-        return "someone else needs the product itself"
-    return Found(activation, bias, user) if stands(program, template, [user.name]) else "there is no place for both"
+        return "another operation needs the product itself"
+    return (
+        Found(activation, bias, user)
+        if stands(program, template, [user.name])
+        else "no place in the program is right for both"
+    )
 
 
 def _value_of(loop: Loop, program: Program, name: str) -> Node | None:

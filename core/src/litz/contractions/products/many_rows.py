@@ -72,8 +72,8 @@ def offer_many_rows(template: Template, context: ChoiceContext) -> Sequence[Choi
     program: Program = context.program
     shape, library = shape_of(gemm, program), context.estimate(template)
     if library is None or not shape.tma:
-        unknown = "nobody knows what the library takes"
-        context.verdict(NAME, unknown if library is None else "its operands do not lie as TMA brings them")
+        unknown = "the time of the library call is not known"
+        context.verdict(NAME, unknown if library is None else "its operands do not lie in memory as TMA needs them")
         return ()
     shared = Shared(gemm, template, program)
     found = []
@@ -87,7 +87,7 @@ def _gemm(template: Template, context: ChoiceContext) -> Gemm:
     """The product with its users. Errors: Unsuitable."""
     program: Program = context.program
     if context.target.capability not in TILES:
-        raise Unsuitable("such kernels were not measured on this device; max-autotune does")
+        raise Unsuitable("such kernels were not measured on this device; max-autotune measures them")
     before = unpadded_product(template, program)
     gemm = make_gemm(before.template if before else template, program, "matmul" in context.target.tf32)
     if gemm.dtype not in PLAIN:
@@ -102,7 +102,7 @@ def _gemm(template: Template, context: ChoiceContext) -> Gemm:
         return replace(gemm, epilogue=replace(gemm.epilogue, absorbed=before.absorbs))
     epilogues = list(fused(program, template, gemm.epilogue, most_operations(context.options)))
     if not epilogues:
-        raise Unsuitable("no user can go along")
+        raise Unsuitable("the kernel can do none of the product's users")
     return replace(gemm, epilogue=epilogues[-1])
 
 

@@ -78,7 +78,7 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
     if context.target.type != "cuda" or template.kind not in OPERANDS:
         return ()
     if not _has_few_rows(template):
-        context.verdict(NAME, f"the rows are not known, or not 1 to {MOST_ROWS}")
+        context.verdict(NAME, f"it is for 1 to {MOST_ROWS} rows, a number that is known while compiling")
         return ()
     plain = measured or context.target.capability in AS_STORED
     joint = _paired(template, context, plain) or _with_mates(template, context, plain)
@@ -87,10 +87,14 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
     own = None if measured else _gemm(template, context, frozenset(), plain)
     estimate = None if own is None else _estimate([own], [template], context)
     if own is None:
-        context.verdict(NAME, "no weights are converted for it" + ", nor are they bfloat16 or float16" * plain)
+        context.verdict(
+            NAME, "no operation converts its weights" + ", and they are neither bfloat16 nor float16" * plain
+        )
         return ()
     if estimate is None:
-        context.verdict(NAME, f"not measured: the device, or rows of weights of no multiple of {ALIGNED} bytes")
+        context.verdict(
+            NAME, f"not measured on this device, or not for rows of weights that are no multiple of {ALIGNED} bytes"
+        )
         return ()
     choice = make_choice(own, _config(own, program, context.target), estimate, template, program)
     return () if choice is None else (choice,)
@@ -227,7 +231,7 @@ def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, colum
 
 
 def _estimate(gemms: Sequence[Gemm], templates: Sequence[Template], context: ChoiceContext) -> Estimate | None:
-    """What the products take in one launch; None where nobody knows what the library takes for some of them."""
+    """What the products take in one launch; None where the time of the library call is not known for some of them."""
     parts = [_part(*each, context, len(gemms) > 1) for each in zip(gemms, templates, strict=True)]
     found = [part for part in parts if part is not None]
     if len(found) < len(parts):

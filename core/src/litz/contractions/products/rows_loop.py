@@ -85,7 +85,7 @@ def make_rows_loop(template: Template, program: Program) -> RowsLoop:
     left, right = (arguments[name] for name in OPERANDS[template.kind])
     rows, depth = left.layout.size
     if not (rows.is_Integer and 0 < int(rows) <= MOST_ROWS):
-        raise Unsuitable(f"{rows} rows are not few, or not known")
+        raise Unsuitable(f"it is for 1 to {MOST_ROWS} rows, and the product has {rows}")
     if left.buffer == right.buffer:
         raise Unsuitable("both operands are one buffer")
     gemm = make_gemm(template, program)
@@ -96,10 +96,10 @@ def make_rows_loop(template: Template, program: Program) -> RowsLoop:
     (product,) = gemm.products
     prologue = prologue_of(right, (*product.depth, *gemm.columns), template, program, last=True)
     if prologue is None:
-        raise Unsuitable("nothing makes its weights that it could do on the way")
+        raise Unsuitable("no operation makes the weights that the loop could do as it reads them")
     absorbs, prologue = _with_makers(prologue, (program.writers[right.buffer][0].name,), template, program)
     if not stands(program, template, absorbs):
-        raise Unsuitable("there is no place for it and what makes its weights")
+        raise Unsuitable("no place in the program is right for the loop and the operations that make the weights")
     # Positions of the activation are worked out below: the buffer that holds it is not there yet.
     bare = replace(product, left=replace(product.left, position=ZERO), right=replace(product.right, prologue=prologue))
     split = unpacked(replace(gemm, products=(bare,)))
@@ -107,7 +107,7 @@ def make_rows_loop(template: Template, program: Program) -> RowsLoop:
     if not walking:
         raise Unsuitable("its weights do not lie along the depth")
     if max(node.dtype.itemsize for node in walking) >= gemm.dtype.itemsize:
-        raise Unsuitable("its weights are not stored in fewer bits")
+        raise Unsuitable("its weights are not stored in fewer bits than they are multiplied in")
     lanes, walked = len(split.products), split.products[0].depth
     if lanes * min(int(rows), AT_A_TIME) > MOST_SUMS:
         raise Unsuitable(f"{rows} rows of {lanes} sums do not fit in the registers")

@@ -20,7 +20,7 @@ from ..trace import spans_of
 
 
 def page_data(report: CompileReport) -> dict[str, Any]:
-    """The blocks, by name."""
+    """Returns the page's blocks of data, by name."""
     return {
         "steps": _steps(report),
         "time": _time(report),

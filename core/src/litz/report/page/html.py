@@ -26,7 +26,7 @@ INDEX = "../index.html"
 
 
 def render_html(report: CompileReport) -> str:
-    """The page."""
+    """Returns a report's page as HTML."""
     data = page_data(report)
     lines, code = len(data["steps"]["lines"]), len(data["code"])
     sections = [

@@ -23,7 +23,7 @@ SUMMARY = "summary.json"
 
 
 def summary_of(report: CompileReport, process: int, written: float) -> dict[str, Any]:
-    """What the index says of a graph. process: its id. written: seconds since 1970."""
+    """Returns the index's facts about one graph. process: its id. written: seconds since 1970."""
     return {
         "name": report.name,
         "kind": report.kind,

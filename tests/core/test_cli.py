@@ -278,6 +278,19 @@ def test_explain_time_tells_torchs_share():
     assert [stage.name for stage in stages_of([report], None)] == ["lower", "a plugin's"]
 
 
+def test_explain_time_says_what_each_stage_does():
+    import torch
+
+    from litz.backend import backend_with
+    from litz.report import collect
+    from litz.report.stages import DOES
+
+    torch._dynamo.reset()
+    with collect() as reports:
+        torch.compile(lambda x: x.exp() * 2, backend=backend_with())(torch.ones(4))
+    assert {"lower", "schedule", "generate"} <= reports[0].stage_seconds.keys() <= DOES.keys()
+
+
 def test_explain_a_module(litz, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("explained_module.py").write_text(f"{COMPILE}\ncompile_one(__name__)\n")

@@ -152,8 +152,8 @@ def test_modules_and_folders_exist() -> None:
 
 
 def test_nothing_is_installed_from_a_registry_that_has_it_not() -> None:
-    """litz is on no registry, so that a page must not say `pip install litz`."""
-    for page in pages():
+    """litz is on no registry, so that neither a page nor a message may say `pip install litz`."""
+    for page in [*pages(), *ROOT.glob("*/src/**/*.py")]:
         found = re.findall(r"pip install (?:-\S+ )*litz\S*", page.read_text(encoding="utf-8"))
         assert not found, f"{page.name}: {found}"
 

@@ -32,7 +32,7 @@ def test_modes_with_nothing_to_do_say_so() -> None:
         warnings.simplefilter("error")
         assert notes("default", {"cpu"}, False) == notes("max-autotune", {"cpu", "cuda"}, True) == []
         assert notes("reduce-overhead", {"cpu"}, False) == ["no CUDA graphs"]
-    with pytest.warns(UserWarning, match="pip install litz-autotune"):
+    with pytest.warns(UserWarning, match="pip install ./plugins_autotune` in a checkout"):
         assert notes("max-autotune-no-cudagraphs", {"cuda"}, False) == ["nothing measured"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # once in a process

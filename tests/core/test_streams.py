@@ -91,7 +91,7 @@ def test_rows_and_their_sum() -> None:
     measured = replace(one, realised={"c": Realised(150.0, 75.0, 4)})
     assert summary(measured).endswith("; measured: 150 µs, of which 75 µs (50%) exposed")
     unknown = report(replace(PARTLY[0], estimate=None), *PARTLY[1:])
-    assert "1 step without an estimate taken to take no time" in summary(unknown)
+    assert "1 step without an estimate, counted as 0 µs" in summary(unknown)
 
 
 def test_text() -> None:

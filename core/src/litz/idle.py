@@ -12,7 +12,10 @@ from functools import cache
 
 from litz_plugins import Decision, OptionsView, Plugins
 
-NO_TUNER = "max_autotune measures nothing here: no plugin that measures is loaded. `pip install litz-autotune` adds one"
+NO_TUNER = (
+    "max_autotune measures nothing here: no plugin that measures is loaded. `pip install ./plugins_autotune` in a "
+    "checkout of litz adds one"
+)
 """For mode="max-autotune" without litz-autotune."""
 
 

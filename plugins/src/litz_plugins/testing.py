@@ -201,7 +201,8 @@ def check_conformance(plugin: object, **how: Any) -> Any:
     try:
         kit = importlib.import_module("litz_testing.plugin_kit")  # by name: litz_plugins imports neither litz nor torch
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("check_conformance needs litz-testing: pip install litz-testing") from error
+        todo = "`pip install ./testing` in a checkout of litz installs it"
+        raise ModuleNotFoundError(f"check_conformance needs litz-testing: {todo}") from error
     return kit.check_conformance(plugin, **how)
 
 

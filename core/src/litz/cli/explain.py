@@ -33,9 +33,9 @@ DETAILED = 4
 def explain(script: str, args: Sequence[str], module: bool, verbose: bool, timed: bool, as_json: bool) -> None:
     """Run SCRIPT with ARGS and report every graph that it compiles with litz.
 
-    For each graph: its kernels, what was fused and what was not and why, the cost of each step, library calls, and the
-    memory it takes at its peak. With --time: the seconds of each stage instead, torch's beside litz's. With --json: a
-    list with all that is in report.json of each graph.
+    For each graph: its kernels, what was fused and what was not and why, the cost of each step, library calls, and its
+    peak memory. With --time: the seconds of each stage instead, torch's beside litz's. With --json: a list with the
+    content of each graph's report.json.
 
     Options of litz's go before SCRIPT, all after it is SCRIPT's own.
     """

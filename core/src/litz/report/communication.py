@@ -62,7 +62,7 @@ def summary(report: CompileReport) -> str:
         )
         unknown = sum(1 for step in report.steps if step.estimate is None and step.kind != "wait")
         if unknown:
-            parts.append(f"{count_text(unknown, 'step')} without an estimate taken to take no time")
+            parts.append(f"{count_text(unknown, 'step')} without an estimate, counted as 0 µs")
     found = list(report.realised.values())
     if found:
         measured = _share(sum(one.us for one in found), sum(one.exposed_us for one in found))

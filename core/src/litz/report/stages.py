@@ -16,6 +16,7 @@ from .report import CompileReport
 DOES = {
     "dynamo": "torch: traces Python, makes guards",
     "AOTAutograd": "torch: traces operations and gradients",
+    "graph cache": "looks for a graph that was compiled before",
     "start": "plugins and options are read",
     "graph passes": "layouts, constants, common subexpressions",
     "lower": "operations become loops",
@@ -24,6 +25,7 @@ DOES = {
     "plan": "memory, names, times",
     "generate": "text of kernels and wrapper",
     "build": "compilers run, or the cache is read",
+    "keep": "writes the graph to the cache",
     "report": "records what each pass changed",
 }
 """What happens in each stage, in order."""
@@ -70,9 +72,9 @@ def render_stages(reports: Sequence[CompileReport], torch: TorchSeconds | None, 
 
     for stage in stages:
         row(stage.name, stage.seconds, DOES.get(stage.name, ""))
-    row("litz", own, "its own stages together", "bold")
+    row("litz", own, "all stages of litz together", "bold")
     if torch is not None:
-        row("all", total, "of every torch.compile, first runs aside", "bold")
+        row("all", total, "all torch.compile calls, without first runs", "bold")
     kernels, hits = sum(r.kernels_after for r in reports), sum(r.cache_hits for r in reports)
     console.print(table)
     made = f"{count_text(len(reports), 'graph')}, {count_text(kernels, 'kernel')}"

@@ -175,7 +175,7 @@ def render_communication(report: CompileReport, console: Console, verbose: bool)
         table.add_row(Text(f"{row.step.name} {_op(row.step)}"), *row.cells(report))
     console.print(table)
     if len(shown) < len(rows):
-        console.print(f"[dim]the {MANY} that are exposed most, in order, of {len(rows)}[/]")
+        console.print(f"[dim]{MANY} of {len(rows)} collectives, those with the most exposed time, in order[/]")
 
 
 def _op(step: Step) -> str:

@@ -93,6 +93,7 @@ class Call:
 
     @property
     def listed(self) -> str:
+        """Returns the names of the launch's arguments as text: "a0, a1, ..."."""
         return ", ".join(f"a{n}" for n in range(len(self.source.arguments)))
 
     def special_text(self) -> str:

@@ -62,6 +62,7 @@ class Part:
 
     @staticmethod
     def all(name: str, width: int) -> tuple[Part, ...]:
+        """Returns the parts of a head of `width` elements; their names begin with `name`."""
         sizes = parts(width)
         starts = accumulate(sizes, initial=0)
         found = zip(starts, sizes)
@@ -76,6 +77,7 @@ class KeyAxis(Axis):
 
     @property
     def masked(self) -> bool:
+        """May the last tile reach beyond the keys?"""
         return self.beyond
 
 

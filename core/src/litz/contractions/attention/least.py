@@ -30,6 +30,7 @@ def has_least(score: Node) -> bool:
 
 
 def is_least(node: Node) -> bool:
+    """Is the node a constant so low that only a mask adds it to a score? -inf is not."""
     return node.op == "const" and -math.inf < node.attrs[0] < LEAST_SCALED
 
 

@@ -68,10 +68,12 @@ class Axes:
 
     @property
     def extents(self) -> dict[Symbol, Expr]:
+        """Returns the extent of each variable."""
         return {r.var: r.size for r in self.ranges}
 
     @property
     def size(self) -> tuple[Expr, ...]:
+        """Returns the extents of the ranges, in order."""
         return tuple(r.size for r in self.ranges)
 
     @property

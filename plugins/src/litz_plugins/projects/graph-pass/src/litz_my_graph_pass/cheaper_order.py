@@ -16,7 +16,7 @@ GAIN = 2
 
 
 def multiply_in_cheaper_order(graph, context):
-    """The pass."""
+    """Multiplies (a @ b) @ c as a @ (b @ c) where that takes half the multiplications or fewer; returns the graph."""
     place = {node: number for number, node in enumerate(graph.nodes)}
     emit: dict[torch.fx.Node, Call] = {}
     for outer in graph.nodes:

@@ -3,6 +3,7 @@ each worker, which do not spin while they wait, and a GPU only for tests that ar
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -30,6 +31,18 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("LITZ_BUILD_PROCESSES", "0")
     os.environ.setdefault("OMP_NUM_THREADS", "2")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """The collector of garbage does not look at what is there before the first test, thousands of tests and all that
+    they import: it stays, and a look takes half a second, each of many times."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,6 +3,7 @@ each worker, which do not spin while they wait, and a GPU only for tests that ar
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -34,6 +35,18 @@ def pytest_configure(config: pytest.Config) -> None:
     # How long hypothesis takes to make an input says how busy the machine is, and nothing about the test.
     settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("busy machine")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """The collector of garbage does not look at what is there before the first test, thousands of tests and all that
+    they import: it stays, and a look takes half a second, each of many times."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -76,11 +76,25 @@ def kernels(fn: Callable[..., Any], *args: Tensor, dynamic: bool = False) -> lis
     return [step.source.text for step in schedule.steps if isinstance(step, KernelCall)]
 
 
-HALF = pytest.param(torch.float16, id="torch.float16", marks=pytest.mark.thorough)
+SIZES = [(1, 1), (1, 77), (64, 256), (65, 257), (100, 600), (300, 3)]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, HALF], ids=str)
-@pytest.mark.parametrize("rows, keys", [(1, 1), (1, 77), (64, 256), (65, 257), (100, 600), (300, 3)])
+def sizes() -> list[Any]:
+    """(type, rows, keys): float32 with all, half types with a row and with blocks that are not whole, else with
+    `make test-all`."""
+
+    def marks(dtype: torch.dtype, size: tuple[int, int]) -> list[pytest.MarkDecorator]:
+        usual = dtype == torch.float32 or (dtype == torch.bfloat16 and size in ((1, 77), (65, 257)))
+        return [] if usual else [pytest.mark.thorough]
+
+    return [
+        pytest.param(dtype, *size, id=f"{dtype}-{size[0]}-{size[1]}", marks=marks(dtype, size))
+        for dtype in (torch.float32, torch.bfloat16, torch.float16)
+        for size in SIZES
+    ]
+
+
+@pytest.mark.parametrize("dtype, rows, keys", sizes())
 def test_sizes(dtype: torch.dtype, rows: int, keys: int) -> None:
     check(tensors(dtype, rows, keys))
     if rows > 1:
@@ -98,9 +112,15 @@ def test_scores(score: str) -> None:
 def test_masks(mask: str) -> None:
     args = tensors(torch.float32, 410, 410)
     if mask != "of heads":  # lists that are made for one head are no hint for another
-        for size in (128, (48, 300)) if mask != "causal" else (128, 64, (192, 48), (48, 300)):
+        for size in ((48, 300),) if mask != "causal" else (128, 64, (192, 48), (48, 300)):
             check(args, block_mask=block_mask(mask, 410, 410, BLOCK_SIZE=size))
     check(args, block_mask=block_mask(mask, 410, 410, B=2, H=4))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mask", [mask for mask in MASKS if mask not in ("of heads", "causal")])
+def test_masks_in_square_blocks(mask: str) -> None:
+    check(tensors(torch.float32, 410, 410), block_mask=block_mask(mask, 410, 410, BLOCK_SIZE=128))
 
 
 @pytest.mark.parametrize("group", [2, 4])

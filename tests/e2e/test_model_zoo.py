@@ -1,8 +1,8 @@
 """Whole models of every kind, compiled against eager with float64 as the judge: outputs, loss, gradients, statistics.
 
-Inference for one batch size and one training step with a dynamic batch; `make test-all` has the other two ways as well
-(of models of many layers, training with a dynamic batch alone); a few in bfloat16 under autocast. What stays a library
-call in them must be library work.
+Inference for one batch size and one training step with a dynamic batch, of models that are not made of what others are;
+`make test-all` has the rest and the other two ways as well (of models of many layers, training with a dynamic batch
+alone); a few in bfloat16 under autocast. What stays a library call in them must be library work.
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ from support.zoo_check import check, exact_convolutions
 pytest.importorskip("transformers")
 
 
+TRAINED_ALIKE = ("vit", "whisper")
+"""Their training is made of what that of clip, and of t5 and the models with convolutions, is made of."""
+
+
 def cases(thorough: bool) -> list[Any]:
     """(model, dynamic), heavy models with a dynamic batch only. thorough: the `dynamic` that is for `make test-all`."""
 
     def marks(entry: Entry, dynamic: bool) -> list[pytest.MarkDecorator]:
         if entry.heavy:
             return [pytest.mark.slow]
-        return [pytest.mark.thorough] if dynamic == thorough else []
+        usual = dynamic != thorough and (thorough or str(entry) not in TRAINED_ALIKE)
+        return [] if usual else [pytest.mark.thorough]
 
     return [
         pytest.param(entry, dynamic, id=f"{entry}-{'dynamic' if dynamic else 'static'}", marks=marks(entry, dynamic))
@@ -63,8 +68,23 @@ def no_tf32() -> Iterator[None]:
         yield
 
 
+LIKE_ANOTHER = ("gpt2", "whisper", "vit", "clip", "convnext")
+"""Their inference is made of what that of bert, llama, t5 and resnet is made of."""
+
+
+def inference_cases() -> list[Any]:
+    """Those of light models, the ones that are like another for `make test-all`."""
+    found = [case for case in cases(thorough=True) if not case.values[0].heavy]
+    return [
+        pytest.param(*case.values, id=case.id, marks=(*case.marks, pytest.mark.thorough))
+        if str(case.values[0]) in LIKE_ANOTHER
+        else case
+        for case in found
+    ]
+
+
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("entry, dynamic", [case for case in cases(thorough=True) if not case.values[0].heavy])
+@pytest.mark.parametrize("entry, dynamic", inference_cases())
 def test_inference(entry: Entry, dynamic: bool, device: str, request: pytest.FixtureRequest) -> None:
     expect_failure(request, entry, device, dynamic, training=False)
     check(entry, device, training=False, dynamic=dynamic)

@@ -38,7 +38,7 @@ ABOUT_MEMORY = pytest.mark.filterwarnings("ignore:litz leaves calls")
 
 
 @ABOUT_MEMORY
-@pytest.mark.parametrize("seed", ["ci-c", "ci-d"])
+@pytest.mark.parametrize("seed", ["ci-c", pytest.param("ci-d", marks=pytest.mark.thorough)])
 def test_random_programs_are_as_in_eager(seed: str) -> None:
     checker = Checker()
     failures = checker.check_all([generate(f"{seed}:{number}") for number in range(30)])

@@ -108,8 +108,20 @@ def test_left_alone(make: object, size: tuple[int, ...], reason: str) -> None:
     assert [name for name, _ in decision.considered] == ["as traced", "planned"]
 
 
-@pytest.mark.parametrize("batch", [1, 8, 32, 64])
-@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+BATCHES = [
+    pytest.param(
+        batch,
+        train,
+        id=f"{'training' if train else 'inference'}-{batch}",
+        marks=[] if train == (batch != 8) else [pytest.mark.thorough],
+    )
+    for train in (False, True)
+    for batch in (1, 8, 32, 64)
+]
+"""Each batch once, training or not; the other way with `make test-all`."""
+
+
+@pytest.mark.parametrize(("batch", "train"), BATCHES)
 def test_no_convolution_is_left_for_the_library_to_transpose(batch: int, train: bool) -> None:
     """Whatever the batch: a stage of 7 by 7 pixels that stays channels first among others that do not has cuDNN
     transpose operands and result of each of its convolutions, those of one pixel too, as 49 pixels are no 16 bytes."""

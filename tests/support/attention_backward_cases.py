@@ -333,7 +333,7 @@ def learned(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return score + LEARNED[h]
 
 
-BASE = Case((1, 4, 70, 16), (1, 4, 70, 16))
+BASE = Case((1, 2, 70, 16), (1, 2, 70, 16))
 HALF = 1e-2
 
 CASES: Mapping[str, Case] = {
@@ -371,7 +371,7 @@ CASES: Mapping[str, Case] = {
     "alibi-causal": replace(BASE, score=alibi, mask=causal),
     "soft-cap": replace(BASE, score=soft_cap),
     "soft-cap-lse": replace(BASE, score=soft_cap, mask=causal, lse="both"),
-    "squared": replace(BASE, score=squared, query=(1, 4, 70, 16), key=(1, 4, 40, 16)),
+    "squared": replace(BASE, score=squared, key=(1, 2, 40, 16)),
     "score-of-minus-infinity": replace(BASE, score=masked_score),
     "constant-score": replace(BASE, score=constant_score),
     "bias": replace(BASE, score=bias),

@@ -6,24 +6,27 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import pytest
 
 SHARDS = max(1, min(4, (os.cpu_count() or 1) // 2))
 """Processes: each imports torch first, and other tests run beside them."""
 ROOT = Path(__file__).parents[2]
 
 
-def interpreted(module: str) -> Mapping[str, str]:
-    """For each case of a module "" or what went wrong. `python -m module SHARD OF` prints its share of that as JSON."""
+def interpreted(module: str, names: Sequence[str] | None = None) -> Mapping[str, str]:
+    """For each case of a module "" or what went wrong. `python -m module SHARD OF` prints its share of that as JSON.
+    names: of the only cases to run, which follow SHARD OF."""
     paths = [str(ROOT / "tests"), str(ROOT / "core/src"), str(ROOT / "plugins/src"), os.environ.get("PYTHONPATH", "")]
     # One thread: the tensors are small, and threads that wait for work take processors from other tests.
     settings = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     environment = {**os.environ, **settings}
     workers = [
         subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", module, str(shard), str(SHARDS)],
+            [sys.executable, "-W", "ignore", "-m", module, str(shard), str(SHARDS), *(names or ())],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -39,6 +42,19 @@ def interpreted(module: str) -> Mapping[str, str]:
     return found
 
 
+def asked_for(request: pytest.FixtureRequest, module: str) -> list[str]:
+    """The cases, by the parameter `name`, for which this run's tests of a module want the fixture that asks."""
+    wanted = (item for item in request.session.items if request.fixturename in getattr(item, "fixturenames", ()))
+    own = (item for item in wanted if item.module.__name__ == module)
+    return list(dict.fromkeys(item.callspec.params["name"] for item in own))
+
+
+def mostly(names: Collection[str], thorough: Collection[str]) -> list[Any]:
+    """The names as parameters of a test, some of them for `make test-all`."""
+    assert set(thorough) <= set(names)
+    return [pytest.param(name, marks=pytest.mark.thorough) if name in thorough else name for name in names]
+
+
 class Checked(Protocol):
     """A case."""
 
@@ -47,10 +63,10 @@ class Checked(Protocol):
 
 
 def print_share(cases: Mapping[str, Checked]) -> None:
-    """`python -m module SHARD OF`: each OF-th case from the SHARD-th on, checked."""
-    shard, shards = map(int, sys.argv[1:])
+    """`python -m module SHARD OF [NAME ...]`: each OF-th case from the SHARD-th on, of all or of these, checked."""
+    shard, shards = map(int, sys.argv[1:3])
     found = {}
-    for name in list(cases)[shard::shards]:
+    for name in (sys.argv[3:] or list(cases))[shard::shards]:
         try:
             found[name] = cases[name].check()
         except Exception as error:

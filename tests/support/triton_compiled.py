@@ -15,3 +15,9 @@ def compile_only(source: KernelSource, target: Any = None, variant: Variant | No
     target: a GPUTarget, sm_90 by default.
     """
     return dict(compile_kernel(source, target or make_target((9, 0)), variant or Variant()).asm)
+
+
+def variants_of(source: KernelSource) -> tuple[Variant, ...]:
+    """The variants that a kernel has: they differ in sizes that a call brings, so one of static sizes has one."""
+    static = (Variant(),)
+    return (*static, Variant(multiples=True), Variant(wide=True)) if source.settings["sizes"] else static

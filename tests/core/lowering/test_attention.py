@@ -13,6 +13,7 @@ from litz.ir import Attention, Extern, KernelCall, Program, Template
 from litz.pipeline import make_compiler
 from support.attention_cases import CASES, Case, operands
 from support.compare import check, litz
+from support.interpreted import mostly
 from support.retarget import cuda_schedules
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*flex_attention called without torch.compile.*")
@@ -37,7 +38,18 @@ def attention(case: Case) -> Attention:
 # ------------------------------------------------------------------------------------------------- as many operations
 
 
-@pytest.mark.parametrize("name", CASES)
+LIKE_ANOTHER = (
+    "even", "fp16", "one-key", "one-batch-one-head", "two-parts", "padded", "scale", "transposed", "grouped", "alibi",
+    "relative", "soft-cap", "causal", "causal-large-blocks", "causal-blocks-larger-than-all", "window", "odd-blocks",
+    "padding", "prefix", "least-by-score", "bounded-causal", "bounded-causal-odd", "bounded-causal-more-queries",
+    "bounded-near", "bounded-near-odd", "bounded-far", "bounded-far-odd", "bounded-window", "bounded-dynamic-causal",
+    "dynamic",
+)  # fmt: skip
+"""What differs in them from another case is the GPU's tiles, or stands in another beside more; sizes, blocks and masks
+are in e2e/test_attention_on_cpu.py."""
+
+
+@pytest.mark.parametrize("name", mostly(CASES, LIKE_ANOTHER))
 def test_on_a_cpu_it_is_as_good_as_eager(name: str) -> None:
     case = CASES[name]
     torch.manual_seed(0)

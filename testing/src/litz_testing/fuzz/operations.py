@@ -214,6 +214,7 @@ def load_table() -> list[Row]:
         contracting,
         data,
         indexing,
+        layers,
         mutating,
         narrowing,
         pointwise,

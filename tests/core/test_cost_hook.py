@@ -19,6 +19,7 @@ from litz.pipeline import schedule_only
 from litz.report.report import CompileReport
 from litz.schedule import make_schedule, prepare
 from litz.schedule.asked import Asked
+from litz.schedule.estimate import CostModel
 from litz.schedule.split import split_reductions
 from litz.target import DeviceCalibration, save_calibration
 from litz_plugins import Decision, Estimate, PassContext, hookimpl
@@ -158,3 +159,17 @@ def test_a_repeated_layer_costs_no_more_questions() -> None:
         return opinion.loops
 
     assert asked_for(40) <= asked_for(4) + 4
+
+
+def test_a_loop_that_is_weighed_again_is_not_asked_about_again() -> None:
+    asked: list[Any] = []
+
+    def ask(operation: Any, target: Any, program: Any) -> None:
+        asked.append(operation)
+
+    (schedule,) = schedule_only(sum_and_values, [torch.randn(8, 16)], plugins=plugins_with(Opinion(lambda loop: None)))
+    loop = next(iter(schedule.program.loops))
+    costs = CostModel(schedule.program, ask=ask)
+    assert costs.cost(loop) is costs.cost(loop) and asked == [loop]
+    CostModel(schedule.program, ask=ask).cost(loop)  # another program may have other sizes
+    assert len(asked) == 2

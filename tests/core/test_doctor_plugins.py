@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 
 from litz.builtin import builtin_plugins
+from litz.cli import main as main_module
 from litz.cli import plugin_checks
-from litz.cli.plugin_checks import check_compiling, check_loading, check_registering
+from litz.cli.main import main
+from litz.cli.plugin_checks import check_compiling, check_loading, check_missing, check_registering
 from litz_plugins import OptionSpec, Pass, Plugins, deprecations, hookimpl, make_plugins
 from litz_plugins.deprecations import Deprecation
 from litz_plugins.versions import API_VERSION
@@ -68,6 +73,41 @@ def test_what_is_deprecated_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> Non
     (check,), plugins = check_loading()
     assert check.status == "warn" and "plugin 'old'" in check.detail and "litz_register_options" in check.detail
     assert plugins is not None and "old" in plugins.names()
+
+
+def test_what_is_not_installed_has_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "litz-gentle"\n[project.entry-points.litz]\ngentle="g"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LITZ_LAYOUT_PAD", "1")
+    rows = {row.name: row for row in check_missing(loaded())}
+    assert {name: row.status for name, row in rows.items()} == {
+        "plugin layout": "warn",  # its variable is set
+        "plugin gentle": "warn",
+        "plugin autotune": "ok",
+        "plugin collectives": "ok",
+    }
+    assert rows["plugin gentle"].todo == f"pip install -e {tmp_path}"
+    assert "pip install litz-autotune" in rows["plugin autotune"].todo
+
+
+def test_litz_plugins_lists_what_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("litz.cli.plugins.load_plugins", lambda: (loaded(), ""))
+    rows = json.loads(CliRunner().invoke(main, ["plugins", "--json"]).output)
+    found = {row["name"]: row for row in rows if row["status"] == "missing"}
+    assert set(found) == {"autotune", "collectives", "layout"} and found["layout"]["dist"] == "litz-layout"
+    text = CliRunner().invoke(main, ["plugins"]).output
+    assert "pip install litz-layout" in text and max(map(len, text.splitlines())) <= 80
+
+
+def test_a_command_of_a_dist_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main_module, "_plugin_commands", dict)
+    result = CliRunner().invoke(main, ["tune", "show"])
+    assert result.exit_code == 2 and "pip install litz-autotune" in result.output
+    assert "pip install" not in CliRunner().invoke(main, ["tuned"]).output
 
 
 def test_a_plugin_with_which_nothing_compiles_is_named() -> None:

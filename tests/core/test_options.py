@@ -174,8 +174,14 @@ def test_an_unknown_option_suggests_the_nearest(wrong, right):
 
 
 def test_an_option_of_a_plugin_that_is_not_there():
-    with pytest.raises(UnknownOptionError, match="install the plugin 'autotune'"):
+    with pytest.raises(UnknownOptionError, match="'autotune' is not installed: pip install litz-autotune; or drop"):
         make(None, {"autotune.seconds": 2.0})
+    with pytest.raises(UnknownOptionError, match="plugin 'autotune' is not installed"):
+        make(None, {"autotun.seconds": 2.0})
+    with pytest.raises(UnknownOptionError, match="no installed plugin is called 'gentle'"):
+        make(None, {"gentle.level": 2})
+    with pytest.raises(UnknownOptionError, match="'autotune' failed, it did; or drop"):
+        make_options(None, {"autotune.seconds": 2.0}, missing={"autotune": "its plugin 'autotune' failed, it did"})
 
 
 def test_a_misspelt_option_of_a_plugin_that_is_there():

@@ -373,16 +373,16 @@ def test_a_call_that_was_ended_leaves_no_request_behind() -> None:
     import threading
     import time
 
-    from litz_plugins.watchdog import TookTooLong, Watchdog
+    from litz_plugins.watchdog import Running, TookTooLong, Watchdog
 
     def ended() -> None:
-        dog = Watchdog()
-        number, running = dog.begin(0.05, lambda: None)
+        dog, running = Watchdog(), Running(0.05)
+        dog.begin(running)
         try:
             while True:
                 time.sleep(0.01)
         except TookTooLong:
-            assert dog.end(number, running)
+            assert dog.end(running)
         sys.settrace(lambda *given: None)
         (lambda: None)()
         sys.settrace(None)

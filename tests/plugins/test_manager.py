@@ -173,7 +173,7 @@ def test_a_class_is_no_plugin():
 
 def test_one_object_under_two_names():
     one = plugin()
-    with pytest.raises(PluginLoadError, match="already another plugin"):
+    with pytest.raises(PluginLoadError, match="plugin 'b' could not be loaded: its object is that of plugin 'a'"):
         load(one, one)
 
 
@@ -492,3 +492,24 @@ def test_passes_can_ask_for_estimates():
 
     load(with_pass(ask), plugin(estimate_runtime=lambda: estimate(7.0))).run_passes("program", 1, {})
     assert asked == [7.0]
+
+
+def test_equal_plugins_are_two():
+    """Two SimpleNamespaces of equal content are equal, which pluggy would take for one plugin under two names."""
+    asked = []
+
+    @hookimpl
+    def litz_compile_started(graph):
+        asked.append(graph)
+        if graph == "fails":
+            raise RuntimeError("no")
+
+    first, second = (SimpleNamespace(litz_compile_started=litz_compile_started) for _ in range(2))
+    assert first == second
+    plugins = make_plugins(extra=[("first", first), ("second", second)], entry_points=())
+    plugins.compile_started("graph", {})
+    assert plugins.names() == ("first", "second") and asked == ["graph", "graph"]
+    plugins = make_plugins(extra=[("first", first), ("second", second)], entry_points=(), on_plugin_error="disable")
+    with pytest.warns(PluginWarning) as caught:
+        plugins.compile_started("fails", {})
+    assert len(caught) == 2 and plugins.names() == ()  # each was left out for itself, and not the other in its place

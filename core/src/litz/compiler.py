@@ -119,7 +119,7 @@ def make_compiler(
         plugins = make_plugins(builtin_plugins(), disable=settings.disable, **known)
     plugins.leave_out_failed()
     trace(plugins)
-    opts = make_options(mode, options, plugins.option_specs())
+    opts = make_options(mode, options, plugins.option_specs(), missing=plugins.missing())
     peers = Peers(torch_api.default_store) if opts.share_builds else None
     shared = tuple(Path(path).expanduser() for path in opts.cache_shared)
     cache = Cache(opts.cache_dir, opts.cache, peers, limit=opts.cache_limit << 20, shared=shared)

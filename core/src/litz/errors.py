@@ -31,19 +31,18 @@ _FALL_BACK = "options={'fallback': 'eager'}"
 
 class UnknownOptionError(LitzError):
     """An option that neither core nor a loaded plugin has. ``suggestion`` is the nearest name, or ''. ``instead`` says
-    what to write, where that is known."""
+    what to write, where that is known; ``install`` where to get ``missing_plugin``, whose option it is."""
 
-    def __init__(self, option: str, known: Iterable[str], *, missing_plugin: str = "", instead: str = "") -> None:
+    def __init__(
+        self, option: str, known: Iterable[str], *, missing_plugin: str = "", install: str = "", instead: str = ""
+    ) -> None:
         self.option = option
         self.suggestion = "" if instead else nearest(option, known)
         self.missing_plugin = missing_plugin
         if instead:
             todo = instead
         elif missing_plugin:
-            todo = (
-                f"install the plugin {missing_plugin!r} (or do not disable it), or drop the option; `litz plugins` "
-                "lists what is loaded"
-            )
+            todo = f"{install or f'install the plugin {missing_plugin!r}'}; or drop the option"
         elif self.suggestion:
             todo = f"did you mean {self.suggestion!r}?"
         else:

@@ -15,15 +15,18 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from litz.errors import InvalidOptionError, UnknownOptionError
 from litz.inductor_names import in_litz
 from litz_plugins import strict
 from litz_plugins.errors import nearest
+from litz_plugins.missing import how_to_install
 from litz_plugins.records import OptionSpec
 from litz_plugins.roster import SECONDS
 from litz_plugins.units import parse_size
+from litz_plugins.words import OWN_DISTS
 
 MODES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
@@ -359,11 +362,13 @@ def make_options(
     user_options: Mapping[str, Any] | None = None,
     plugin_specs: Iterable[OptionSpec] = (),
     environ: Mapping[str, str] = os.environ,
+    missing: Mapping[str, str] = MappingProxyType({}),
 ) -> Options:
     """The options of one compile.
 
     mode, user_options: torch.compile's ``mode=`` and ``options=``. plugin_specs: of the loaded plugins, with full names
-    (`Plugins.option_specs()`). environ: LITZ_DEBUG and the like.
+    (`Plugins.option_specs()`). environ: LITZ_DEBUG and the like. missing: plugins that are installed and have no
+    options all the same, with what to do about it (`Plugins.missing()`).
 
     Errors: UnknownOptionError with the nearest name; InvalidOptionError saying what is accepted.
     """
@@ -372,7 +377,7 @@ def make_options(
     chosen = _value_of(mode_row, given, environ, {}, source="mode=" if mode is not None else "options=")
     presets = MODES[chosen]
     rows = {row.name: row for row in plugin_option_rows(plugin_specs)}
-    _check_names(given, [*_TABLE, *rows])
+    _check_names(given, [*_TABLE, *rows], missing)
     _warn_of_near_misses(environ, [*_TABLE.values(), *rows.values()])
 
     values = {row.attribute: _value_of(row, given, environ, presets) for row in _TABLE.values() if row is not mode_row}
@@ -385,14 +390,22 @@ def make_options(
     )
 
 
-def _check_names(given: Iterable[str], known: list[str]) -> None:
+def _check_names(given: Iterable[str], known: list[str], missing: Mapping[str, str]) -> None:
     for name in given:
         if name in known:
             continue
-        prefix = str(name).partition(".")[0]
-        namespaces = {k.partition(".")[0] for k in known if "." in k}
-        absent = prefix if "." in str(name) and not nearest(prefix, namespaces) else ""
-        raise UnknownOptionError(str(name), known, missing_plugin=absent, instead=in_litz(str(name)))
+        plugin = _missing_plugin(str(name), known, missing)
+        todo = missing.get(plugin) or how_to_install(plugin)
+        raise UnknownOptionError(str(name), known, missing_plugin=plugin, install=todo, instead=in_litz(str(name)))
+
+
+def _missing_plugin(name: str, known: Iterable[str], missing: Iterable[str]) -> str:
+    """The plugin that an unknown option belongs to, '' where it is core's or a loaded plugin's, misspelt."""
+    prefix, dot, _ = name.partition(".")
+    namespaces = {each.partition(".")[0] for each in known if "." in each}
+    if not dot or (prefix not in {*OWN_DISTS, *missing} and nearest(prefix, namespaces)) or prefix in namespaces:
+        return ""
+    return nearest(prefix, {*OWN_DISTS, *missing}) or prefix
 
 
 def _warn_of_near_misses(environ: Mapping[str, str], rows: Iterable[OptionRow]) -> None:

@@ -36,6 +36,10 @@ class LeftOut(BaseException):
         super().__init__(str(error))
 
 
+class _ChangedInPlace(Exception):
+    """A plugin has changed what it was handed."""
+
+
 class Called(NamedTuple):
     """A call of a plugin's function that has ended, for who keeps account of calls.
 
@@ -77,7 +81,7 @@ class Judge(Protocol):
         """Such a call has ended."""
 
 
-class Call:
+class Call(Running):
     """The context of one call.
 
     As in::
@@ -91,14 +95,11 @@ class Call:
     """
 
     __slots__ = (
-        "_begun",
         "_checks",
         "_goes_on",
         "_judge",
         "_node",
         "_passes",
-        "_running",
-        "_seconds",
         "_snapshots",
         "failed",
         "plugin",
@@ -119,42 +120,52 @@ class Call:
         node: str = "",
         checks: bool = False,
     ) -> None:
-        self._checks = checks
-        self._judge, self.plugin, self.what = judge, plugin, what
-        self._snapshots, self._goes_on, self._passes, self._node = snapshots, goes_on, passes, node
-        self._seconds = judge.seconds if seconds is None else seconds
-        self._running: tuple[int, Running] | None = None
-        self._begun = 0.0
+        super().__init__(judge.seconds if seconds is None else seconds)
+        self._judge, self.plugin, self.what, self._snapshots = judge, plugin, what, snapshots
+        self._goes_on, self._passes, self._node, self._checks = goes_on, passes, node, checks
         self.result: Any = None
         self.failed = False
 
     def __enter__(self) -> Call:
-        self._begun = time.perf_counter()
-        if self._seconds or not self._judge.is_builtin(self.plugin):
-            self._running = WATCHDOG.begin(self._seconds, self._say)
+        if self.seconds or not self._judge.is_builtin(self.plugin):
+            WATCHDOG.begin(self)
+        else:
+            self.begun = time.perf_counter()
         return self
 
-    def _say(self) -> None:
+    def say(self) -> None:
+        """The call has been running for a second: whoever shows progress is told whose it is."""
         self._judge.slow(self.plugin, self.what)
 
+    def turn(self, plugin: str, snapshots: Sequence[Snapshot]) -> None:
+        """The plugin that was called has no opinion, and the next is asked: in the block of one `Call`, as to begin one
+        for each would take longer than most plugins do."""
+        for snapshot in self._snapshots:
+            if snapshot.change():
+                raise _ChangedInPlace  # `__exit__` finds out what, and puts it back
+        self._end_said()
+        self._tell()
+        WATCHDOG.again(self, time.perf_counter())
+        self.plugin, self._snapshots = plugin, snapshots
+
+    def _end_said(self) -> None:
+        if self.said:
+            self.said = False
+            self._judge.slow_ended(self.plugin, self.what, time.perf_counter() - self.begun)
+
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> bool:
-        told = self._running is not None and WATCHDOG.end(*self._running)
-        if self._running is not None and self._running[1].said:
-            self._judge.slow_ended(self.plugin, self.what, time.perf_counter() - self._begun)
-        cause: BaseException | None = error
+        told, cause = WATCHDOG.end(self), error
+        self._end_said()
         if told:
-            late = TimeoutError(f"it took more than {self._seconds:g} s (option plugin_seconds)")
+            late = TimeoutError(f"it took more than {self.seconds:g} s (option plugin_seconds)")
             cause = late.with_traceback(trace)  # where the call was then
         for snapshot in self._snapshots:
             changed = snapshot.change()
             if changed:
                 snapshot.restore()
                 problem = f"it changed {changed} in place, which it was handed to read; return a new one instead"
-                cause = TypeError(problem) if cause is None else cause
-        if cause is None:
-            self._tell()
-            return False
-        if not told and error is not None and not self._is_failure(error):
+                cause = TypeError(problem) if cause is None or isinstance(cause, _ChangedInPlace) else cause
+        if cause is None or (not told and error is not None and not self._is_failure(error)):
             self._tell()
             return False
         self.failed = True
@@ -173,8 +184,8 @@ class Call:
 
     def _tell(self) -> None:
         if self._judge.watchers and (self.failed or not self._checks):
-            seconds = time.perf_counter() - self._begun
-            called = Called(self.plugin, self.what, self._begun, seconds, self.result, self.failed)
+            seconds = time.perf_counter() - self.begun
+            called = Called(self.plugin, self.what, self.begun, seconds, self.result, self.failed)
             for watcher in self._judge.watchers:
                 watcher(called)
 

@@ -100,9 +100,12 @@ class PluginError(LitzError):
 
 
 class PluginLoadError(PluginError):
-    """An entry point could not be imported, or what it names is no plugin."""
+    """An entry point could not be imported, or what it names is no plugin. repair: what to do about it, where that is
+    known."""
 
-    def __init__(self, plugin: str, dist: str, cause: BaseException | str, *, entry_point: str = "") -> None:
+    def __init__(
+        self, plugin: str, dist: str, cause: BaseException | str, *, entry_point: str = "", repair: str = ""
+    ) -> None:
         self.dist = dist
         self.cause = describe(cause)
         self.entry_point = entry_point
@@ -110,7 +113,7 @@ class PluginLoadError(PluginError):
             plugin,
             f"plugin {plugin!r} could not be loaded: {self.cause}",
             where=f"{dist}" + (f", entry point {entry_point}" if entry_point else ""),
-            todo=f"repair or uninstall {dist}",
+            todo=repair or f"repair or uninstall {dist}",
             without=go_on_without(plugin),
         )
 

@@ -37,16 +37,23 @@ class Ledger:
 
     def called(self, called: Called) -> None:
         """A call has ended."""
-        ended: list[tuple[float, float]] = self._ended.__dict__.setdefault("calls", [])
-        own = called.seconds
-        while ended and ended[-1][0] >= called.begun:  # it began within this one
+        plugin, what, begun, seconds, _, failed = called
+        try:
+            ended: list[tuple[float, float]] = self._ended.calls
+        except AttributeError:  # the first in this thread
+            ended = self._ended.calls = []
+        own = seconds
+        while ended and ended[-1][0] >= begun:  # it began within this one
             own -= ended.pop()[1]
-        ended.append((called.begun, called.seconds))
-        del ended[:-_DEEPEST]
-        entry = self._entries.setdefault((called.plugin, called.what), [0, 0.0, 0])
+        ended.append((begun, seconds))
+        if len(ended) > _DEEPEST:
+            del ended[: _DEEPEST // 2]
+        entry = self._entries.get((plugin, what))
+        if entry is None:
+            entry = self._entries[plugin, what] = [0, 0.0, 0]
         entry[0] += 1
         entry[1] += own
-        entry[2] += called.failed
+        entry[2] += failed
 
     def take(self) -> tuple[Entry, ...]:
         """The entries so far, which begin anew."""

@@ -17,7 +17,8 @@ from litz_plugins.versions import VERSION, unmet
 
 ENTRY_POINT_GROUP = "litz"
 
-Status = Literal["builtin", "external", "blocked", "failed"]
+Status = Literal["builtin", "external", "blocked", "failed", "missing"]
+"""Of a plugin. missing: expected, and not installed (`litz_plugins.missing`); no source has this one."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +94,25 @@ def _load(entry_point: importlib.metadata.EntryPoint, dist: str, version: str, q
     try:
         obj = entry_point.load()
     except (Exception, SystemExit) as cause:  # a module that exits on import must not take the process along
-        error = PluginLoadError(entry_point.name, f"{dist} {version}".strip(), cause, entry_point=entry_point.value)
+        repair = _repair(cause, entry_point.module, dist)
+        error = PluginLoadError(
+            entry_point.name, f"{dist} {version}".strip(), cause, entry_point=entry_point.value, repair=repair
+        )
         error.__cause__ = cause
         if quarantined:
             quarantine.add_entry(dist, version, entry_point.value, error)
         return Source(entry_point.name, None, "failed", dist, version, error)
     return Source(entry_point.name, obj, "external", dist, version, target=entry_point.value)
+
+
+def _repair(cause: BaseException, module: str, dist: str) -> str:
+    """What to do about an import that failed, '' where that is unknown."""
+    name = cause.name if isinstance(cause, ModuleNotFoundError) else None
+    if not name:
+        return ""
+    if name == module or module.startswith(f"{name}."):
+        return f"{dist} is installed without {name}: install it again (pip install --force-reinstall --no-deps {dist})"
+    return f"install the dist that has the module {name}, which {dist} imports"
 
 
 def _dist_name(entry_point: importlib.metadata.EntryPoint) -> str:

@@ -378,6 +378,7 @@ class Plugins(Roster):
         Errors: PluginHookError naming plugin and pass; PassOrderError.
         """
         estimate, gate = functools.partial(self.estimate_runtime, options=options), gate or Gate()
+        self._forget_changeable()
         for pass_ in self.passes(options, stage) if passes is None else passes:
             if self._sources[pass_.plugin].status == "failed":  # dropped while this loop was running
                 continue
@@ -406,6 +407,7 @@ class Plugins(Roster):
             if result is not noun:
                 gate.take(pass_.name)
             noun = result
+        self._forget_changeable()
         return noun
 
     def sources(self) -> tuple[Source, ...]:
@@ -458,6 +460,20 @@ class Plugins(Roster):
         except PassOrderError as error:
             faults |= dict.fromkeys(error.plugins, error.what)
         return passes, faults
+
+    def missing(self) -> dict[str, str]:
+        """The plugins that are installed, and left out or failed, with what to do about each: for who names an option
+        of one."""
+        found = {}
+        for source in self._sources.values():
+            if source.error is not None:
+                found[source.name] = f"its plugin {source.name!r} failed, and is left out: {source.error.what}"
+            elif source.status == "blocked" and source.dist:
+                found[source.name] = (
+                    f"its plugin {source.name!r} ({source.origin}) is left out by LITZ_DISABLE_PLUGINS or the option "
+                    "disable_plugins"
+                )
+        return found
 
     def errors(self) -> list[PluginError]:
         """Why plugins failed, for those that did (only with ``on_plugin_error="disable"``)."""

@@ -15,9 +15,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import pluggy
 
@@ -56,21 +57,30 @@ MEASURING = frozenset({"litz_select_choice", "litz_tune"})
 HANDED = {
     "litz_compile_started": ("graph",),
     "litz_pass_finished": ("before", "after"),
+    "litz_select_choice": ("context",),
     "litz_select_layout": ("graph",),
     "litz_estimate_runtime": ("operation", "program"),
 }
-"""The nouns that a hook is handed, by the names of its parameters."""
+"""The nouns that a hook is handed, by the names of its parameters; of a context, what hangs on it."""
+WITHIN = {"context": ("operation", "program")}
+"""The nouns that hang on a parameter that is none itself."""
 OFTEN = frozenset({"litz_estimate_runtime", "litz_select_choice"})
 """Hooks that are called for each operation: of a noun that these are handed only its own fields are compared."""
+REMEMBERED = 8
+"""Snapshots that are kept. A Program, which is handed over with each of its operations, is among them, and has one."""
+Handed: TypeAlias = dict[tuple[str, ...], Sequence[Snapshot]]
+"""What nouns were, by the names of the parameters under which a plugin is handed them."""
 
 
 @dataclass(frozen=True)
 class _Impl:
-    """One plugin's function for one hook. arguments: the parameters it takes, in order."""
+    """One plugin's function for one hook. arguments: the parameters it takes, in order. handed: those of them that are
+    nouns, which it must leave as they are."""
 
     plugin: str
     function: Callable[..., Any]
     arguments: tuple[str, ...]
+    handed: tuple[str, ...]
     rank: int  # place of its plugin in registration order: built-ins, then the others by name
     builtin: bool
 
@@ -101,7 +111,7 @@ class Roster:
         self._impls: dict[str, tuple[_Impl, ...]] = {}
         self._option_specs: dict[str, tuple[OptionSpec, ...]] | None = None
         self._known: dict[tuple[str, int], tuple[Any, list[Any]]] = {}
-        self._snapshots: list[tuple[Any, bool, Snapshot]] = []
+        self._snapshots = OrderedDict[tuple[int, bool], tuple[Noun, Snapshot]]()
         self._told_of: Noun = None
         for source in sources:
             self._admit(source)
@@ -119,10 +129,10 @@ class Roster:
             error, tried = found, found is not None
         if source.obj is not None and not tried:
             try:
-                if self._manager.get_name(source.obj) is not None or any(
-                    s.obj is source.obj for s in self._sources.values()
-                ):
-                    raise PluginLoadError(source.name, source.origin, "the same object is already another plugin")
+                same = next((other for other in self._sources.values() if other.obj is source.obj), None)
+                if same is not None:
+                    problem = f"its object is that of plugin {same.name!r} ({same.origin}) already"
+                    raise PluginLoadError(source.name, source.origin, problem)
                 self._hooks[source.name] = check_hooks(self._manager, source.name, source.obj, source.origin)
             except PluginError as caught:
                 error = caught
@@ -142,7 +152,7 @@ class Roster:
         loaded = [s for s in self._sources.values() if s.obj is not None]
         order = [s for s in loaded if s.status != "builtin"] + [s for s in loaded if s.status == "builtin"]
         for source in reversed(order):
-            self._manager.register(source.obj, name=source.name)
+            self._manager.admit(source.obj, source.name)
         try:
             self._manager.check_pending()
         except pluggy.PluginValidationError as cause:  # nothing gets here that check_hooks lets through
@@ -165,6 +175,7 @@ class Roster:
                     i.plugin_name,
                     i.function,
                     tuple(i.argnames),
+                    () if self.is_builtin(i.plugin_name) else tuple(n for n in HANDED.get(hook, ()) if n in i.argnames),
                     ranks[i.plugin_name],
                     self.is_builtin(i.plugin_name),
                 )
@@ -193,23 +204,51 @@ class Roster:
         """(plugin, checked result) of every plugin that has the hook and returns something. builtin: of the built-in
         ones alone, or of the others alone."""
         impls = [impl for impl in self._implementations(hook) if builtin is None or impl.builtin == builtin]
-        nouns = () if all(impl.builtin for impl in impls) else self._handed(hook, arguments)
-        asked = (self._ask(impl, hook, arguments, check, nouns) for impl in self._by_rank(impls, by_rank))
-        return [found for found in asked if found is not None]
+        asked = self._by_rank(impls, by_rank)
+        nouns = self._handed(hook, arguments, asked)
+        found = (self._ask(impl, hook, arguments, check, nouns) for impl in asked)
+        return [result for result in found if result is not None]
 
     def _first(
         self, hook: str, arguments: Mapping[str, Any], check: Callable[[Any], T], builtin: bool = True
     ) -> tuple[str, T] | None:
         """(plugin, checked result) of the first plugin whose result is not None. builtin: built-in ones too."""
-        nouns: Sequence[Snapshot] | None = None
-        for impl in self._implementations(hook):
-            if builtin or not impl.builtin:
-                if nouns is None and not impl.builtin:
-                    nouns = self._handed(hook, arguments)
-                found = self._ask(impl, hook, arguments, check, nouns or ())
-                if found is not None:
-                    return found
-        return None
+        impls = self._implementations(hook)
+        nouns = self._handed(hook, arguments, impls)
+        place, found = 0, None
+        while place < len(impls) and found is None:
+            if impls[place].builtin:
+                found = self._ask(impls[place], hook, arguments, check, nouns) if builtin else None
+                place += 1
+            else:
+                place, found = self._ask_in_turn(impls, place, hook, arguments, check, nouns)
+        return found
+
+    def _ask_in_turn(
+        self,
+        impls: Sequence[_Impl],
+        place: int,
+        hook: str,
+        arguments: Mapping[str, Any],
+        check: Callable[[Any], T],
+        nouns: Handed,
+    ) -> tuple[int, tuple[str, T] | None]:
+        """As `_ask`, of the plugins from a place on, until one answers, fails or is built in; with the place of the
+        next."""
+        impl, found = impls[place], None
+        seconds = 0.0 if hook in MEASURING else None
+        with Call(self, impl.plugin, hook, nouns[impl.handed], goes_on=True, seconds=seconds) as call:
+            while True:
+                place += 1
+                result = call.result = impl.function(*[arguments[name] for name in impl.arguments])
+                if result is not None:
+                    found = impl.plugin, check(result)
+                    break
+                if place == len(impls) or impls[place].builtin:
+                    break
+                impl = impls[place]
+                call.turn(impl.plugin, nouns[impl.handed])
+        return place, None if call.failed else found
 
     @staticmethod
     def _by_rank(impls: Sequence[_Impl], by_rank: bool) -> Sequence[_Impl]:
@@ -221,10 +260,10 @@ class Roster:
         hook: str,
         arguments: Mapping[str, Any],
         check: Callable[[Any], T],
-        nouns: Sequence[Snapshot],
+        nouns: Handed,
     ) -> tuple[str, T] | None:
-        """(plugin, checked result) of one plugin; None where it returns None, or fails and is left out. nouns: what it
-        is handed, as it was."""
+        """(plugin, checked result) of one plugin; None where it returns None, or fails and is left out. nouns: what
+        those that it may be handed were."""
         given = [arguments[name] for name in impl.arguments]
         if impl.builtin and not self.traced:
             try:
@@ -232,35 +271,46 @@ class Roster:
                 return None if result is None else (impl.plugin, check(result))
             except Exception as cause:
                 self.failed(impl.plugin, hook, cause)
-        seconds = 0.0 if impl.builtin or hook in MEASURING else None
-        with Call(self, impl.plugin, hook, () if impl.builtin else nouns, goes_on=True, seconds=seconds) as call:
+        seconds, found = 0.0 if impl.builtin or hook in MEASURING else None, None
+        with Call(self, impl.plugin, hook, nouns[impl.handed], goes_on=True, seconds=seconds) as call:
             result = call.result = impl.function(*given)
-            return None if result is None else (impl.plugin, check(result))
-        return None
+            if result is not None:
+                found = impl.plugin, check(result)
+        return None if call.failed else found
 
-    def _handed(self, hook: str, arguments: Mapping[str, Any]) -> list[Snapshot]:
-        """What the nouns are that a hook is handed."""
-        if hook == "litz_select_choice":
-            context = arguments["context"]
-            nouns = [getattr(context, name, None) for name in ("operation", "program")]
-        elif hook == "litz_pass_finished" and arguments["before"] is self._told_of:
-            nouns = [arguments["after"]]  # the other was looked at when the pass before had ended
-        else:
-            nouns = [arguments[name] for name in HANDED.get(hook, ())]
-        return self.snapshots(nouns, deep=hook not in OFTEN)
+    def _handed(self, hook: str, arguments: Mapping[str, Any], impls: Sequence[_Impl]) -> Handed:
+        """What the nouns were that these plugins are handed."""
+        found: Handed = {(): ()}
+        for impl in impls:
+            if impl.handed not in found:
+                nouns: list[Noun] = []
+                for name in impl.handed:
+                    if name in WITHIN:
+                        nouns += [getattr(arguments[name], within, None) for within in WITHIN[name]]
+                    # What was the result of the pass before was looked at when that had ended.
+                    elif not (name == "before" and arguments[name] is self._told_of):
+                        nouns.append(arguments[name])
+                found[impl.handed] = self.snapshots(nouns, deep=hook not in OFTEN)
+        return found
 
     def snapshots(self, nouns: Iterable[Noun], *, deep: bool) -> list[Snapshot]:
         """What nouns are before a plugin is handed them; None among them has no snapshot."""
         return [self._snapshot(noun, deep) for noun in nouns if noun is not None]
 
     def _snapshot(self, noun: Noun, deep: bool) -> Snapshot:
-        for known, its_deep, snapshot in self._snapshots:
-            if known is noun and its_deep == deep:
-                return snapshot
-        snapshot = take(noun, deep=deep)
-        if not hasattr(type(noun), "snapshot"):  # such a noun may be changed by whom it belongs to
-            self._snapshots = [(noun, deep, snapshot), *self._snapshots[:3]]
-        return snapshot
+        key = id(noun), deep
+        known = self._snapshots.pop(key, None) or (noun, take(noun, deep=deep))  # with the noun, whose id it is
+        self._snapshots[key] = known
+        if len(self._snapshots) > REMEMBERED:  # the one that was asked for longest ago
+            self._snapshots.popitem(last=False)
+        return known[1]
+
+    def _forget_changeable(self) -> None:
+        """Drop the snapshots of nouns that are not frozen (an FX graph): outside of a stage's passes, which are pure,
+        such a noun may be changed by whom it belongs to."""
+        for key, (noun, _) in list(self._snapshots.items()):
+            if hasattr(type(noun), "snapshot"):
+                self._snapshots.pop(key, None)
 
     def blaming(
         self, plugin: str, what: str, *, nouns: Sequence[Noun] = (), seconds: float | None = None, node: str = ""

@@ -30,64 +30,111 @@ def take(noun: Any, *, deep: bool) -> Snapshot:
     A noun of a class with a method ``snapshot()`` says itself what it was.
     """
     own = getattr(type(noun), "snapshot", None)
-    found: Snapshot = own(noun) if own is not None else RecordSnapshot(noun, 1 if deep else 0)
-    return found
+    if own is not None:
+        found: Snapshot = own(noun)
+        return found
+    return RecordSnapshot(noun) if deep else FieldsSnapshot(noun)
 
 
-class RecordSnapshot:
-    """Of a dataclass: its fields by identity, and the content of dicts. depth: 1 for those of the records in its
-    fields, too; 0 to count the entries of dicts alone."""
+class FieldsSnapshot:
+    """Of a record (a dataclass): its fields by identity, and how many entries the dicts among them have. Taken and
+    compared for each question about an operation, in about a microsecond."""
 
-    __slots__ = ("_groups", "_mappings", "_shallow")
+    __slots__ = ("_get", "_known", "_mappings", "_record")
 
-    def __init__(self, record: Any, depth: int = 1) -> None:
-        self._shallow = not depth
-        records = [record, *(_records(record) if depth else ())]
-        kinds: dict[type[Any], list[Any]] = {}
-        for one in records:
-            kinds.setdefault(type(one), []).append(one)
-        # Of each class all records together: what compares hundreds of them is C.
-        self._groups = [(same, list(map(_getter(kind), same))) for kind, same in kinds.items()]
-        self._mappings = [
-            (one, value, dict(value))
-            for same, known in self._groups
-            for one, values in zip(same, known, strict=True)
-            for value in values
-            if type(value) is dict
-        ]
+    def __init__(self, record: Any) -> None:
+        self._record, self._get = record, _getter(type(record))
+        self._known = self._get(record)
+        self._mappings = [(value, len(value), dict(value)) for value in self._known if type(value) is dict]
 
     def change(self) -> str:
         """Returns what was changed since the snapshot, in words; '' for nothing."""
-        for records, known in self._groups:
-            try:
-                same = list(map(_getter(type(records[0])), records)) == known
-            except Exception:  # a field was deleted, or is something that does not compare
-                same = False
-            if not same and (text := _first_change(records, known)):
-                return text
-        for owner, mapping, content in self._mappings:
-            same = len(mapping) == len(content)
-            if same and not self._shallow:
-                same = all(map(operator.is_, mapping, content))
-                same = same and all(map(operator.is_, mapping.values(), content.values()))
-            if not same:
-                name = next(name for name in _fields(type(owner)) if getattr(owner, name) is mapping)
-                return f"{name} of {_name(owner)}"
+        try:
+            same = self._get(self._record) == self._known
+        except Exception:  # a field was deleted, or is something that does not compare
+            same = False
+        if not same and (text := _first_change([self._record], [self._known])):
+            return text
+        for mapping, size, _ in self._mappings:
+            if len(mapping) != size:
+                return _mapping_of(self._record, mapping)
         return ""
 
     def restore(self) -> None:
         """Puts back what was changed since the snapshot."""
-        for _, mapping, content in self._mappings:
+        for mapping, _, content in self._mappings:
             mapping.clear()
             mapping.update(content)
-        for records, known in self._groups:
-            names = _fields(type(records[0]))
+        _put_back(self._record, self._known)
+
+
+class RecordSnapshot:
+    """Of a record: its fields and those of the records in its fields by identity, and the content of dicts."""
+
+    __slots__ = ("_contents", "_groups", "_mappings", "_orders", "_owners")
+
+    def __init__(self, record: Any) -> None:
+        records = [record, *_records(record)]
+        kinds: dict[type[Any], list[Any]] = {}
+        for one in records:
+            kinds.setdefault(type(one), []).append(one)
+        # Of each class all records together: what compares hundreds of them is C.
+        getters = ((_getter(kind), same) for kind, same in kinds.items())
+        self._groups = [(get, same, list(map(get, same))) for get, same in getters]
+        held = [
+            (one, value)
+            for _, same, known in self._groups
+            for one, values in zip(same, known, strict=True)
+            for value in values
+            if type(value) is dict
+        ]
+        self._owners, self._mappings = [owner for owner, _ in held], [mapping for _, mapping in held]
+        self._contents, self._orders = list(map(dict, self._mappings)), list(map(tuple, self._mappings))
+
+    def change(self) -> str:
+        """Returns what was changed since the snapshot, in words; '' for nothing."""
+        for get, records, known in self._groups:
+            try:
+                same = list(map(get, records)) == known
+            except Exception:  # a field was deleted, or is something that does not compare
+                same = False
+            if not same and (text := _first_change(records, known)):
+                return text
+        try:
+            if self._mappings == self._contents and list(map(tuple, self._mappings)) == self._orders:
+                return ""
+        except Exception:  # something that does not compare, and is another than it was
+            pass
+        for owner, mapping, content in zip(self._owners, self._mappings, self._contents, strict=True):
+            same = len(mapping) == len(content) and all(map(operator.is_, mapping, content))
+            if not (same and all(map(operator.is_, mapping.values(), content.values()))):
+                return _mapping_of(owner, mapping)
+        return ""
+
+    def restore(self) -> None:
+        """Puts back what was changed since the snapshot."""
+        for mapping, content in zip(self._mappings, self._contents, strict=True):
+            mapping.clear()
+            mapping.update(content)
+        for _, records, known in self._groups:
             for record, values in zip(records, known, strict=True):
-                for name, value in zip(names, values, strict=True):
-                    object.__setattr__(record, name, value)
-                own = getattr(record, "__dict__", {})
-                for name in [name for name in own if name not in names]:  # derived while it was changed
-                    del own[name]
+                _put_back(record, values)
+
+
+def _mapping_of(owner: Any, mapping: dict[Any, Any]) -> str:
+    """Returns "buffers of Program main"."""
+    name = next(name for name in _fields(type(owner)) if getattr(owner, name) is mapping)
+    return f"{name} of {_name(owner)}"
+
+
+def _put_back(record: Any, values: tuple[Any, ...]) -> None:
+    """Gives the fields of a record these values."""
+    names = _fields(type(record))
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(record, name, value)
+    own = getattr(record, "__dict__", {})
+    for name in [name for name in own if name not in names]:  # derived while it was changed
+        del own[name]
 
 
 def _records(record: Any) -> list[Any]:
@@ -126,9 +173,11 @@ def _fields(kind: type[Any]) -> tuple[str, ...]:
 
 
 def _getter(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
-    if kind not in _GETTERS:
+    found = _GETTERS.get(kind)
+    if found is None:
         _fields(kind)
-    return _GETTERS[kind]
+        found = _GETTERS[kind]
+    return found
 
 
 def _name(record: Any) -> str:

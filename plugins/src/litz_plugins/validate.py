@@ -7,7 +7,7 @@ not at all (it silently keeps the default).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pluggy
@@ -64,9 +64,27 @@ def check_hooks(manager: pluggy.PluginManager, plugin: str, obj: object, dist: s
     return tuple(sorted(found))
 
 
+class _Held:
+    """The hook functions of a plugin. pluggy takes two plugins that are equal for one and the same, and two
+    SimpleNamespaces of equal content are; two of these never are."""
+
+    def __init__(self, obj: object, attributes: Sequence[str]) -> None:
+        vars(self).update({name: getattr(obj, name) for name in attributes})
+
+
 class Registry(pluggy.PluginManager):
     """pluggy's registry, in which a function with a deprecated hook's name is an implementation of the hook that took
     its place."""
+
+    def admit(self, obj: object, name: str) -> None:
+        """Register a plugin that `check_hooks` has let through, whatever other plugin it is equal to."""
+        self.register(_Held(obj, [each for each in dir(obj) if self._is_hook(obj, each)]), name=name)
+
+    def _is_hook(self, obj: object, attribute: str) -> bool:
+        try:
+            return self.parse_hookimpl_opts(obj, attribute) is not None
+        except Exception:  # an attribute that cannot even be read is no hook
+            return False
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
         """Returns the options of a hook implementation, with a renamed hook's present name; None for a function without

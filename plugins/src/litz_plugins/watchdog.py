@@ -8,12 +8,9 @@ delivers the exception between two instructions of its own: a call that hangs in
 from __future__ import annotations
 
 import ctypes
-import itertools
 import os
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from math import inf
 
 INTERVAL = 0.05
@@ -26,17 +23,18 @@ class TookTooLong(BaseException):
     """Raised in a call that has taken more than its limit. No Exception, so that what hangs does not catch it."""
 
 
-@dataclass(eq=False, slots=True)
 class Running:
-    """A call that runs. ends, slow: by `time.monotonic`, when it is stopped, and when `say` is called, once and from
-    another thread. told: it was stopped. said: `say` was called."""
+    """A call that runs, or will. seconds: its limit, 0 for none. begun, ends: by `time.perf_counter`, when it began and
+    when it is stopped. told: it was stopped. said: `say` was called."""
 
-    ends: float
-    slow: float
-    say: Callable[[], None]
-    thread: int = field(default_factory=threading.get_ident)
-    told: bool = False
-    said: bool = False
+    __slots__ = ("begun", "ends", "said", "seconds", "thread", "told")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.begun, self.ends, self.thread = seconds, 0.0, inf, 0
+        self.told = self.said = False
+
+    def say(self) -> None:
+        """The call takes more than a second. Called once, from another thread."""
 
 
 class Watchdog:
@@ -49,27 +47,36 @@ class Watchdog:
 
     def _forget(self) -> None:
         """Begin anew: a child of a process that forks has neither its thread nor its calls."""
-        self._running: dict[int, Running] = {}
-        self._numbers = itertools.count()
+        self._running: set[Running] = set()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, seconds: float, say: Callable[[], None]) -> tuple[int, Running]:
-        """A call begins in this thread that may take so long, 0 for no limit. say: called when the call is slow."""
-        now = time.monotonic()
-        number, running = next(self._numbers), Running(now + (seconds or inf), now + SLOW, say)
-        self._running[number] = running
+    def begin(self, running: Running) -> None:
+        """A call begins in this thread."""
+        running.thread = threading.get_ident()
+        running.begun = begun = time.perf_counter()
+        if running.seconds:
+            running.ends = begun + running.seconds
+        self._running.add(running)
         if not self._wake.is_set():  # it is, as long as the thread has not looked since the last call
             if self._thread is None or not self._thread.is_alive():
                 self._start()
             self._wake.set()
-        return number, running
 
-    def end(self, number: int, running: Running) -> bool:
+    def again(self, running: Running, now: float) -> None:
+        """A call has ended in time, and the next begins in its place. TookTooLong where it had not."""
+        with self._lock:  # from here on nobody ends the call that was
+            if running.told:
+                raise TookTooLong
+            running.begun = now
+            if running.seconds:
+                running.ends = now + running.seconds
+
+    def end(self, running: Running) -> bool:
         """The call has ended, or was ended. Was it told to?"""
         with self._lock:  # `told` and the exception go together
-            del self._running[number]
+            self._running.discard(running)
             if running.told:
                 _deliver(running.thread)  # not delivered yet, it would hit who comes next
         return running.told
@@ -84,18 +91,19 @@ class Watchdog:
         while True:
             self._wake.wait()
             self._wake.clear()
+            time.sleep(INTERVAL)  # most calls have ended by then: to look at each would take longer than the call
             while self._running:
-                now = time.monotonic()
+                now = time.perf_counter()
                 ends = [now + INTERVAL * 4]
-                for number, running in list(self._running.items()):
-                    if running.slow <= now and not running.said:
+                for running in list(self._running):
+                    if running.begun + SLOW <= now and not running.said:
                         running.said = True
                         running.say()
                     if running.ends > now:
                         ends.append(running.ends)
                         continue
                     with self._lock:
-                        if number in self._running:
+                        if running in self._running:
                             running.told, running.ends = True, now + 1.0  # again, where it was caught
                             _raise_in(running.thread, TookTooLong)
                 time.sleep(max(INTERVAL, min(ends) - now))

@@ -11,8 +11,21 @@ from typing import get_args
 from litz_plugins.records import LayoutNeed
 
 CORE_PLUGINS = ("core", "contractions", "estimate", "cpp", "triton", "meta", "roofline")
-OWN_PLUGINS = ("autotune", "collectives", "layout")
-"""Of litz's own dists, which need not be installed to be left out."""
+OWN_DISTS = {
+    "autotune": ("litz-autotune", 'measures what mode="max-autotune" chooses from'),
+    "collectives": ("litz-collectives", "says what communication costs, and when it runs"),
+    "layout": ("litz-layout", "chooses memory layouts, channels last where that pays"),
+}
+"""Litz's own plugins that are dists of their own, which need not be installed: the dist, and what the plugin does."""
+OWN_PLUGINS = tuple(OWN_DISTS)
+OWN_COMMANDS = {
+    "audit": "collectives",
+    "calibrate": "collectives",
+    "estimate-collective": "collectives",
+    "fit-collectives": "collectives",
+    "tune": "autotune",
+}
+"""The commands of these plugins, each with its plugin."""
 
 CORE_PASSES = {
     "fold_constants": "graph",

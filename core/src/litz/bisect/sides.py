@@ -41,7 +41,9 @@ def side_of(text: str, plugins: Plugins) -> Side:
         return Side("inductor", "inductor")
     if "=" in text:
         options = parse_options(text)
-        make_options(None, options, plugins.option_specs())  # a wrong one is found now, not in each run
+        make_options(
+            None, options, plugins.option_specs(), missing=plugins.missing()
+        )  # a wrong one is found now, not in each run
         return Side(text, options=options)
     checkout = checkout_of_litz()
     commit = "" if checkout is None else _git(checkout, "rev-parse", "--verify", "--quiet", text + "^{commit}").strip()

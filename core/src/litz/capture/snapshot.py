@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch.fx.node import map_arg
 
-from litz_plugins.unchanged import RecordSnapshot
+from litz.capture.torch_api import parts_of, values_of
+from litz_plugins.unchanged import FieldsSnapshot
 
 if TYPE_CHECKING:
     from litz.capture.graph import Graph
@@ -19,12 +20,14 @@ class GraphSnapshot:
     what else lies there changes no result."""
 
     def __init__(self, graph: Graph) -> None:
-        self._graph, self._fields = graph, RecordSnapshot(graph, 0)
-        self._fx = graph.module.graph
+        self._graph, self._fields = graph, FieldsSnapshot(graph)
+        self._take()
+
+    def _take(self) -> None:
+        self._fx = self._graph.module.graph
         self._nodes = list(self._fx.nodes)
-        self._parts = list(map(_PARTS, self._nodes))
+        self._parts, self._values = parts_of(self._nodes), values_of(self._nodes)
         self._metas = [dict(node.meta) for node in self._nodes]
-        self._values = [meta.get("val") for meta in self._metas]
 
     def change(self) -> str:
         """Returns what was changed since the snapshot, in words; '' for nothing."""
@@ -36,13 +39,14 @@ class GraphSnapshot:
         nodes = list(self._fx.nodes)
         if len(nodes) != len(self._nodes):
             return f"the nodes of {name}"
-        same_values = all(map(operator.is_, [node.meta.get("val") for node in nodes], self._values))
-        if nodes == self._nodes and same_values and list(map(_PARTS, nodes)) == self._parts:
+        now = parts_of(nodes)
+        if nodes == self._nodes and now == self._parts and all(map(operator.is_, values_of(nodes), self._values)):
             return ""
-        for node, known, parts, value in zip(nodes, self._nodes, self._parts, self._values, strict=True):
-            same = node is known and all(a is b or a == b for a, b in zip(_PARTS(node), parts, strict=True))
+        known = zip(self._nodes, self._parts, self._values, strict=True)
+        for node, its, (was, parts, value) in zip(nodes, now, known, strict=True):
+            same = node is was and all(a is b or a == b for a, b in zip(its, parts, strict=True))
             if not same or node.meta.get("val") is not value:
-                return f"the node {known.name} of {name}"
+                return f"the node {was.name} of {name}"
         return ""
 
     def restore(self) -> None:
@@ -54,6 +58,4 @@ class GraphSnapshot:
             new[known] = fresh.create_node(op, target, made[0], made[1], name)  # type: ignore[arg-type]
             new[known].meta = dict(meta)
         self._graph.module.graph = fresh
-
-
-_PARTS = operator.attrgetter("op", "name", "target", "args", "kwargs")
+        self._take()  # whoever is handed the graph next is held against the new nodes

@@ -83,7 +83,7 @@ def bisect(
     own = {name for name, _ in builtin_plugins()}
 
     def makers(given: Mapping[str, Any]) -> list[str]:
-        options = make_options(None, given, plugins.option_specs())
+        options = make_options(None, given, plugins.option_specs(), missing=plugins.missing())
         return [*MAKERS, *(item.name for item in plugins.passes(options))]
 
     asked = Bisection(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 from litz.options import Options, make_options, make_plugin_settings
-from litz_plugins import Plugins, PluginWarning, make_plugins
+from litz_plugins import Plugins, PluginWarning, make_plugins, missing
+from litz_plugins.missing import Missing
 
 
 def make_console() -> Console:
@@ -74,6 +76,15 @@ def load_plugins() -> tuple[Plugins, str]:
     except Exception as cause:
         problem = f"{type(cause).__name__}: {cause}"
     return make_plugins(builtins, disable=settings.disable, on_plugin_error="disable"), problem
+
+
+def missing_plugins(loaded: Plugins) -> list[Missing]:
+    """The plugins that are expected and not there: by the environment, by a project in the working folder, or as a dist
+    of litz's own, which come last."""
+    known = {source.name for source in loaded.sources()}
+    wanted = missing.variables(os.environ, (spec.name for spec in loaded.option_specs()), known)
+    wanted += missing.projects(Path.cwd(), known)
+    return [*wanted, *missing.own_dists({*known, *(one.plugin for one in wanted)})]
 
 
 def current_options(plugins: Plugins | None = None) -> Options:

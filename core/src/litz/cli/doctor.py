@@ -20,7 +20,7 @@ from rich.markup import escape
 
 from litz.cli.checks import Check, Status
 from litz.cli.common import current_options, make_console, make_table, print_json
-from litz.cli.plugin_checks import check_compiling, check_loading, check_registering
+from litz.cli.plugin_checks import check_compiling, check_loading, check_missing, check_registering
 from litz.errors import KernelBuildError, LitzError, compiler_install_hint
 from litz.options import Options, default_cache_dir
 from litz.runtime.cache import Cache
@@ -245,6 +245,7 @@ def check_plugins(able: bool) -> list[Check]:
     rows += check_registering(loaded)
     if able and not any(row.name == "core" for row in rows):
         rows += check_compiling(loaded, together=all(row.status != "fail" for row in rows))
+    rows += check_missing(loaded)
     return [*rows, Check("plugins", "ok", ", ".join(loaded.names()) or "none")]
 
 

@@ -17,6 +17,7 @@ from litz.cli.options import options
 from litz.cli.owned import owned
 from litz.cli.plugins import plugins
 from litz_plugins import LitzError
+from litz_plugins.words import OWN_COMMANDS, OWN_DISTS
 
 
 class _Group(click.Group):
@@ -28,6 +29,20 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         own = super().get_command(ctx, cmd_name)  # first: core's commands must not wait for plugins to load
         return own if own is not None else _commands_of(ctx).get(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Returns click's answer; of a command that is not there and that a dist of litz's own adds, the error says
+        so."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if args[0] not in OWN_COMMANDS:
+                raise
+            dist, _ = OWN_DISTS[OWN_COMMANDS[args[0]]]
+            todo = f"It comes with {dist}: pip install {dist} (`litz plugins` says what is installed)."
+            raise click.UsageError(f"{error.format_message()} {todo}", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from litz.cli.checks import Check
-from litz.cli.common import current_options, load_plugins, no_plugin_warnings
+from litz.cli.common import current_options, load_plugins, missing_plugins, no_plugin_warnings
 from litz.errors import LitzError, in_short
 from litz.options import Options
 from litz_plugins import PluginDeprecationWarning, Plugins, make_plugins
@@ -39,6 +39,14 @@ def check_loading() -> tuple[list[Check], Plugins | None]:
     old = {str(one.message): None for one in caught if issubclass(one.category, PluginDeprecationWarning)}
     rows += [Check("plugins", "warn", text, "ask the plugin's authors for a later version") for text in old]
     return rows, loaded
+
+
+def check_missing(loaded: Plugins) -> list[Check]:
+    """A row for each plugin that is expected and not installed: a warning where somebody relies on it."""
+    return [
+        Check(f"plugin {one.plugin}", "warn" if one.wanted else "ok", one.what, one.todo)
+        for one in missing_plugins(loaded)
+    ]
 
 
 def check_registering(loaded: Plugins) -> list[Check]:
@@ -142,4 +150,4 @@ def _failure_on(device: str, plugins: Plugins) -> str:
 _SETTINGS: Mapping[str, Any] = {"graph_cache": False, "fallback": "error", "on_plugin_error": "raise", "debug": True}
 
 
-__all__ = ["check_compiling", "check_loading", "check_registering"]
+__all__ = ["check_compiling", "check_loading", "check_missing", "check_registering"]

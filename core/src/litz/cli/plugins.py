@@ -8,12 +8,20 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
-from litz.cli.common import current_options, load_plugins, make_console, make_table, no_plugin_warnings, print_json
+from litz.cli.common import (
+    current_options,
+    load_plugins,
+    make_console,
+    make_table,
+    missing_plugins,
+    no_plugin_warnings,
+    print_json,
+)
 from litz.cli.plugin_runs import show_times, show_trace
 from litz_plugins import PluginInfo
 from litz_plugins.scaffold import DEFAULT_KIND, kinds, plugin_name, scaffold
 
-_STYLES = {"builtin": "dim", "external": "green", "blocked": "yellow", "failed": "red"}
+_STYLES = {"builtin": "dim", "external": "green", "blocked": "yellow", "failed": "red", "missing": "dim"}
 
 
 @click.group(invoke_without_command=True)
@@ -22,7 +30,10 @@ _STYLES = {"builtin": "dim", "external": "green", "blocked": "yellow", "failed":
 @click.option("--trace", "traced", metavar="SCRIPT", help="Run SCRIPT; print each call of a plugin, with its result.")
 @click.pass_context
 def plugins(ctx: click.Context, as_json: bool, timed: str | None, traced: str | None) -> None:
-    """List plugins: built in, installed, blocked and failed.
+    """List plugins: built in, installed, blocked, failed, and missing.
+
+    Missing are litz's own dists that are not installed, plugin projects in the working folder that never were, and
+    plugins whose variables are set.
 
     A plugin is left out by LITZ_DISABLE_PLUGINS=name,name or options={"disable_plugins": [...]}.
     A SCRIPT with arguments is one word: --time "train.py --steps 3".
@@ -36,6 +47,10 @@ def plugins(ctx: click.Context, as_json: bool, timed: str | None, traced: str | 
     with no_plugin_warnings():
         loaded, problem = load_plugins()
         rows = loaded.listing(current_options(loaded))
+        rows += [
+            PluginInfo(one.plugin, "missing", one.dist, error=f"{one.what}\n{one.todo}")
+            for one in missing_plugins(loaded)
+        ]
     if as_json:
         print_json(rows)
         return

@@ -60,9 +60,17 @@ class CostModel:
         self.target = cache(target_of)
         self.hint = cache(lambda expr: max(program.hint(expr), 0))
         self.nbytes = cache(lambda name: self.hint(program.buffers[name].nbytes))
+        self._known: dict[int, tuple[Loop, Cost]] = {}
+        """By the loop's id, with the loop, whose id it stays: a loop that was fused is weighed again as what it is."""
 
     def cost(self, loop: Loop) -> Cost:
         """Returns the cost of one loop: a plugin's estimate if there is one, else the roofline."""
+        known = self._known.get(id(loop))
+        if known is None:
+            known = self._known[id(loop)] = loop, self._cost(loop)
+        return known[1]
+
+    def _cost(self, loop: Loop) -> Cost:
         target = self.target(loop.device)
         sizes = self._sizes(loop)
         outer, inner = (prod(sizes[r.var] for r in ranges) for ranges in (loop.ranges, loop.reduction_ranges))

@@ -27,7 +27,10 @@ def failure(options: dict[str, Any] | None = None, mode: str | None = None, devi
     ("arguments", "parts"),
     [
         ({"options": {"debgu": True}}, ["no option 'debgu'", "did you mean 'debug'?"]),
-        ({"options": {"gentle.level": 1}}, ["no option 'gentle.level'", "no installed plugin is called 'gentle': install the plugin's dist"]),
+        (
+            {"options": {"gentle.level": 1}},
+            ["no option 'gentle.level'", "no installed plugin is called 'gentle': install the plugin's dist"],
+        ),
         ({"options": {"threads": "many"}}, ["'threads' cannot be 'many'", "a whole number"]),
         ({"mode": "fastest"}, ["cannot be 'fastest'", "mode=", "reduce-overhead"]),
         ({"options": {"cpp.compiler": "/no/g++"}}, ["no C++ compiler", "/no/g++", "apt install g++", "litz doctor"]),

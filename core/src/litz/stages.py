@@ -53,7 +53,8 @@ def capture(
     freezing: bool = False,
     store: GraphStore | None = None,
 ) -> Callable[..., Any]:
-    """What dynamo captured, each Graph of it compiled by `compile_graph`. See `compile_with_aot`."""
+    """Returns a callable for the module that dynamo captured: `compile_graph` compiles each of its Graphs. See
+    `compile_with_aot`."""
     return compile_with_aot(
         gm,
         example_inputs,
@@ -66,7 +67,7 @@ def capture(
 
 
 def decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:
-    """The table for capture. A plugin that registers None for an op keeps it whole."""
+    """Returns the decompositions for capture, by op. An op for which a plugin registers None stays whole."""
     rules = compiler.plugins.decompositions()
     compiler.check_whole()
     table = {op: checked(op, rule) for op, rule in rules.items() if rule is not None}
@@ -74,7 +75,7 @@ def decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:
 
 
 def lowerings(compiler: Compiler) -> Mapping[Any, Callable[..., Any]]:
-    """The table for lowering. What is not in the table is a library call."""
+    """Returns the lowerings, by op. An op that is not in the table becomes a library call."""
     table = compiler.plugins.lowerings()
     return drawn_in_eager(table) if compiler.options.fallback_random else table
 
@@ -111,7 +112,7 @@ def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
 
 
 def _with_layouts(graph: Graph, plugin: str, plan: LayoutPlan, log: Log, needs: LayoutNeeds) -> Graph:
-    """The graph with a plan of layouts, unless that is to be left alone."""
+    """Returns the graph in the layouts of a plan, or the graph itself where the plan is not applied."""
     if plan.strides or plan.conversions:
         applied, why = log.gate.weigh("layout", "", plan.pays, *(plan.us or (None, None)))
         if not applied:
@@ -195,7 +196,7 @@ def _passed_on(compiler: Compiler, log: Log) -> dict[str, Any]:
 
 
 def allowed(compiler: Compiler, option: str, gate: Gate) -> Compiler:
-    """The compiler, with an option switched off that was vetoed."""
+    """Returns the compiler, with the option switched off where the option `veto` names it."""
     options = compiler.options
     if not getattr(options, option) or gate.take({"memory_planning": "plan_memory"}.get(option, option)):
         return compiler

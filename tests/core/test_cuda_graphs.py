@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from litz.runtime import cuda_graphs
+from litz.runtime import cuda_graphs, lent
 from litz.runtime.cuda_graphs import replayed
 
 FACTS = {
@@ -34,6 +34,13 @@ class FakeGraph:
         pass
 
 
+def moved(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    """As `_move`, but what is free belongs to no recording's pool here."""
+    old: torch.UntypedStorage = storage.clone()
+    storage.resize_(storage.nbytes())
+    return old
+
+
 def alive() -> int:
     return sum(graph() is not None for graph in FakeGraph.made)
 
@@ -44,6 +51,7 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
     monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(cuda_graphs, "_capturing", lambda: False)
+    monkeypatch.setattr(lent, "_move", moved)
     yield
     cuda_graphs.release()
 
@@ -63,9 +71,11 @@ def counted() -> tuple[Any, list[int]]:
 def test_the_second_call_of_a_size_records_and_later_ones_replay() -> None:
     double, ran = counted()
     for size in (4, 8):
+        x = torch.ones(size)
         for _ in range(4):
-            (found,) = double([torch.ones(size)])
+            (found,) = double([x])
             assert torch.equal(found, torch.full((size,), 2.0))
+            del found
     assert ran == [4, 4, 8, 8] and alive() == cuda_graphs.recordings() == 2
 
 
@@ -98,3 +108,128 @@ def test_what_cannot_be_recorded_is_left_alone() -> None:
     entry = lambda args: tuple(args)
     assert replayed(entry, {**FACTS, "recordable": False}) is entry
     assert replayed(entry, {**FACTS, "unbacked": True}) is entry
+
+
+def test_outputs_that_nobody_holds_are_lent() -> None:
+    double, _ = counted()
+    x = torch.ones(4)
+    places = []
+    for _ in range(5):
+        (found,) = double([x])
+        places.append(found.data_ptr())
+        del found
+    assert len(set(places[1:])) == 1, "no call after the recording makes memory for its output"
+
+
+@pytest.mark.parametrize("hold", [lambda out: out, lambda out: out[1:], lambda out: out.detach()[::2]])
+def test_what_a_caller_holds_moves_and_is_copied_from_then_on(hold: Any) -> None:
+    double, _ = counted()
+    x = torch.ones(4)
+    for _ in range(2):
+        (found,) = double([x])
+    recorded = found.data_ptr()
+    held, expected = hold(found), hold(found).clone()
+    del found
+    (found,) = double([x])
+    assert not recorded <= held.data_ptr() < recorded + 16
+    assert torch.equal(held, expected)
+    assert found.data_ptr() not in (recorded, held.data_ptr()), "copied"
+
+
+def test_what_the_graph_keeps_is_never_lent() -> None:
+    constant = torch.arange(3.0)
+    entry = replayed(lambda args: (constant, args[0] + 1), {**FACTS, "returned_inputs": (None, None)})
+    x = torch.ones(2)
+    places = [entry([x])[0].data_ptr() for _ in range(4)]
+    assert constant.data_ptr() not in places[1:]
+
+
+def test_outputs_of_one_memory_stay_together() -> None:
+    def entry(args: list[Any]) -> tuple[Any, ...]:
+        whole = args[0] + 1
+        return whole, whole[1:]
+
+    run = replayed(entry, {**FACTS, "returned_inputs": (None, None)})
+    x = torch.arange(4.0)
+    for _ in range(2):
+        whole, part = run([x])
+    del whole
+    run([x])
+    assert torch.equal(part, torch.arange(2.0, 5.0))
+
+
+def written(entry: Any, **facts: Any) -> tuple[Any, list[int]]:
+    """A recorded function, and the addresses of its inputs at each time that it really ran."""
+    ran: list[int] = []
+
+    def listening(args: list[Any]) -> tuple[Any, ...]:
+        ran.extend(value.data_ptr() for value in args)
+        return entry(args)
+
+    return replayed(listening, {**FACTS, **facts}), ran
+
+
+def test_an_input_that_stays_is_read_where_it_is() -> None:
+    run, ran = written(lambda args: (args[0] + 1,))
+    x = torch.ones(4)
+    for _ in range(4):
+        run([x])
+    assert ran == [x.data_ptr()] * 2
+
+
+def test_an_input_that_moves_is_copied() -> None:
+    run, ran = written(lambda args: (args[0] + 1,))
+    inputs = [torch.ones(4) for _ in range(5)]
+    for x in inputs:
+        run([x])
+    assert len(ran) == 2 and ran[1] not in {x.data_ptr() for x in inputs}
+
+
+def test_an_input_that_moves_later_makes_one_recording_more() -> None:
+    run, ran = written(lambda args: (args[0] + args[1],))
+    x, others = torch.ones(4), [torch.ones(4) for _ in range(4)]
+    for _ in range(3):
+        run([x, others[0]])
+    for y in (*others, *others):
+        run([x, y])
+    assert ran[2:4] == [x.data_ptr(), others[0].data_ptr()], "both stayed"
+    assert len(ran) == 6 and ran[4] == x.data_ptr(), "the one that stays is still read where it is"
+    assert ran[5] not in {y.data_ptr() for y in others} and alive() == 1
+
+
+def test_inputs_that_move_in_turn_do_not_record_for_ever() -> None:
+    run, ran = written(lambda args: (sum(args),))
+    first, second = ([torch.ones(4) for _ in range(6)] for _ in range(2))
+    args = list(first)
+    for n in range(6):
+        for _ in range(2):
+            run(list(args))
+        args[n] = second[n]
+    for _ in range(2):
+        run(list(args))
+    assert len(ran) == 6 * (1 + cuda_graphs.MOST_ATTEMPTS), "a call, and the recordings"
+
+
+def test_a_backward_reads_what_its_forward_lent() -> None:
+    forward = replayed(lambda args: (args[0] + 1,), FACTS)
+    backward, ran = written(lambda args: (args[0] * 2,))
+    x = torch.ones(4)
+    for _ in range(4):
+        (saved,) = forward([x])
+        place = saved.data_ptr()
+        args = [saved]
+        del saved
+        backward(args)
+    assert ran[1] == place and len(ran) == 2
+
+
+def test_an_input_that_stays_is_written_where_it_is() -> None:
+    def entry(args: list[Any]) -> tuple[Any, ...]:
+        args[0].add_(1)
+        return (args[0] * 1,)
+
+    run = replayed(entry, {**FACTS, "mutated": frozenset({0})})
+    x = torch.zeros(2)
+    for _ in range(2):  # a call, and a recording, which on a GPU does not compute
+        run([x])
+    assert x.tolist() == [2.0, 2.0]

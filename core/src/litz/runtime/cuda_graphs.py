@@ -1,9 +1,9 @@
 """CUDA graphs: a compiled graph recorded once per set of input shapes, then replayed as one launch.
 
-Safe by construction: a recording reads its inputs from memory of its own, into which each call's inputs are copied
-(parameters, whose addresses do not move, are read where they are; a moved one makes a new recording), and every output
-is copied out of the recording's memory, so what the caller keeps is the caller's. That costs one pass over inputs and
-outputs; it saves the host time of every launch.
+Safe by construction: what a caller has never changes. A recording reads an input where it is if the input stays there:
+parameters, what another recording has lent (tensors saved for a backward), and whatever lay at the same address in the
+call before. Other inputs are copied into memory of the recording's own; one that moves all the same makes a new
+recording, which copies it. Outputs are lent (`lent.py`): a caller who holds one at the next replay keeps its values.
 
 NCCL does not end a communicator while a recording with one of its collectives lives, and dynamo may keep compiled code
 for as long as the process lives. So recordings do not live as long as that code: `release` ends all of them, which
@@ -21,9 +21,12 @@ from typing import Any
 import torch
 
 from .compiled_graph import Entry
+from .lent import Outputs, copied, storage_of
 
 MOST_RECORDINGS = 16
 """Shapes recorded per graph; calls with further shapes run without a recording."""
+MOST_ATTEMPTS = 3
+"""Recordings of one set of shapes, as inputs turn out to move. The last copies all inputs but the static ones."""
 
 
 _with_recordings: weakref.WeakSet[_Replayer] = weakref.WeakSet()
@@ -45,9 +48,18 @@ def release() -> None:
 
 @dataclass
 class _Recording:
+    """copies: the inputs that each call copies, by position, in memory of the recording's own. places: addresses of
+    those that are read where they are. attempt: how many recordings of these shapes were there before?"""
+
     graph: torch.cuda.CUDAGraph
-    inputs: list[Any]
-    outputs: tuple[Any, ...]
+    copies: dict[int, torch.Tensor]
+    places: dict[int, int]
+    outputs: Outputs
+    attempt: int
+
+    def stayed(self, args: list[Any]) -> set[int]:
+        """Which of the inputs that are read in place lie where they lay?"""
+        return {position for position, place in self.places.items() if args[position].data_ptr() == place}
 
 
 def why_not(facts: Mapping[str, Any]) -> str | None:
@@ -74,7 +86,7 @@ class _Replayer:
         self.static: frozenset[int] = facts["static"]
         self.mutated: frozenset[int] = facts["mutated"]
         self.returned: tuple[int | None, ...] = facts["returned_inputs"]
-        self.seen: set[Any] = set()
+        self.seen: dict[Any, dict[int, int]] = {}
         self.failed = False
         self.recordings: dict[Any, _Recording] = {}
 
@@ -84,13 +96,16 @@ class _Replayer:
         if recording is None:
             full = len(self.recordings) >= MOST_RECORDINGS
             if self.failed or full or key not in self.seen or _capturing():
-                self.seen.add(key)
+                self.seen.setdefault(key, self._places(args))
                 return self.entry(args)
-            recording = self._record(args)
-            if recording is None:
-                return self.entry(args)
-            self.recordings[key] = recording
-            _with_recordings.add(self)
+            staying = {p for p, place in self._places(args).items() if self.seen[key].get(p) == place}
+            recording = self._record(key, args, staying | self._lent(args))
+        elif len(stayed := recording.stayed(args)) < len(recording.places):
+            del self.recordings[key]
+            again = recording.attempt + 1
+            recording = self._record(key, args, stayed if again + 1 < MOST_ATTEMPTS else set(), again)
+        if recording is None:
+            return self.entry(args)
         return self._replay(recording, args)
 
     def release(self) -> None:
@@ -105,55 +120,73 @@ class _Replayer:
             return value.data_ptr()
         return value.shape, value.stride(), value.device.index
 
-    def _record(self, args: list[Any]) -> _Recording | None:
-        inputs = [_copied(value) if self._moves(position, value) else value for position, value in enumerate(args)]
+    def _places(self, args: list[Any]) -> dict[int, int]:
+        """The addresses of the inputs that a recording can read where they are, if they stay there."""
+        movable = (p for p, value in enumerate(args) if isinstance(value, torch.Tensor) and p not in self.static)
+        return {position: args[position].data_ptr() for position in movable if position not in self.returned}
+
+    def _lent(self, args: list[Any]) -> set[int]:
+        """The inputs that some recording has lent: the next call gets them at the same addresses."""
+        made = [recording for replayer in list(_with_recordings) for recording in replayer.recordings.values()]
+        lent = {storage for recording in made for storage in recording.outputs.storages()}
+        return {position for position in self._places(args) if storage_of(args[position]) in lent}
+
+    def _record(self, key: Any, args: list[Any], staying: set[int], attempt: int = 0) -> _Recording | None:
+        """A recording, kept under `key`. staying: the inputs to read where they are."""
+        copies = {
+            position: copied(value)
+            for position, value in enumerate(args)
+            if isinstance(value, torch.Tensor) and position not in self.static and position not in staying
+        }
         graph = torch.cuda.CUDAGraph()
+        own = [source is None for source in self.returned]
         try:
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                outputs = self.entry(list(inputs))
+                outputs = Outputs(self.entry([copies.get(p, value) for p, value in enumerate(args)]), own)
         except RuntimeError as error:
             warnings.warn(f"litz runs a graph without CUDA graphs, because recording it failed: {error}", stacklevel=2)
             self.failed = True
             return None
-        return _Recording(graph, inputs, outputs)
-
-    def _moves(self, position: int, value: Any) -> bool:
-        """Does a recording read an input from memory of its own?"""
-        return isinstance(value, torch.Tensor) and position not in self.static
+        outputs.settle()
+        places = {position: args[position].data_ptr() for position in staying}
+        recording = self.recordings[key] = _Recording(graph, copies, places, outputs, attempt)
+        _with_recordings.add(self)
+        return recording
 
     def _replay(self, recording: _Recording, args: list[Any]) -> tuple[Any, ...]:
-        for position, (own, value) in enumerate(zip(recording.inputs, args, strict=True)):
-            if own is not value and self._moves(position, value):
-                own.copy_(value)
+        recording.outputs.take_back()
+        _copy({position: (own, args[position]) for position, own in recording.copies.items()})
         recording.graph.replay()
-        for position in self.mutated - self.static:
-            args[position].copy_(recording.inputs[position])
-        outputs = []
-        for output, source in zip(recording.outputs, self.returned, strict=True):
+        _copy({p: (args[p], own) for p, own in recording.copies.items() if p in self.mutated})
+        outputs = recording.outputs.given()
+        for number, source in enumerate(self.returned):
             if source is not None and source not in self.static:
-                outputs.append(_same_part(output, recording.inputs[source], args[source]))
-            elif isinstance(output, torch.Tensor) and source is None:
-                outputs.append(_copied(output))
-            else:
-                outputs.append(output)
+                outputs[number] = _same_part(outputs[number], recording.copies[source], args[source])
         args.clear()
         return tuple(outputs)
 
 
+def _copy(pairs: dict[int, tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Copy the second of each pair to the first: tensors of one type together, as each launch takes its time."""
+    alike: dict[Any, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+    for position, (to, source) in pairs.items():
+        bits = to.is_conj() or to.is_neg() or source.is_conj() or source.is_neg()
+        targets, sources = alike.setdefault((position if bits else -1, to.dtype, to.device), ([], []))
+        targets.append(to)
+        sources.append(source)
+    for targets, sources in alike.values():
+        if len(targets) == 1:
+            targets[0].copy_(sources[0])
+        else:
+            torch._foreach_copy_(targets, sources)
+
+
 def _same_part(output: torch.Tensor, own: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
     """The part of the caller's tensor that `output` is of the recording's."""
-    if output is own:
+    if (output.shape, output.stride(), output.storage_offset()) == (own.shape, own.stride(), own.storage_offset()):
         return given
     offset = given.storage_offset() + output.storage_offset() - own.storage_offset()
     return given.as_strided(output.shape, output.stride(), offset)
-
-
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a copy with the same strides, and with the conjugate and negative bits of the tensor: the graph was
-    traced for these."""
-    fresh = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    fresh = fresh.conj() if tensor.is_conj() else fresh
-    return (fresh._neg_view() if tensor.is_neg() else fresh).copy_(tensor)
 
 
 def _capturing() -> bool:

@@ -1,0 +1,113 @@
+"""Outputs of a recording: callers get the recording's memory itself, and keep what they hold.
+
+A replay writes its outputs to the same memory each time. Before a replay, `Outputs.take_back` asks which of that
+memory somebody still holds: an output, a view of one, or a tensor that autograd saved. Such memory stays with who holds
+it, under a new address: its storage is resized to the size that it has, which allocates, copies, and lets the old
+memory go back to the recording's pool, where nobody but the recording uses it. From then on that output is copied out
+at each replay. So a caller who drops outputs before the next call pays nothing, and nobody sees values change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass
+class _Loan:
+    """Memory that callers get. idle: the references to its storage while no caller has one. outputs: which lie in
+    it."""
+
+    idle: int
+    outputs: list[int]
+
+
+class Outputs:
+    """In: what the recorded function returned, and which of it the recording may give away (`own`): not a caller's
+    input. What others hold as well (a constant of the graph), or what cannot move, is copied for each caller."""
+
+    def __init__(self, returned: Sequence[Any], own: Sequence[bool]) -> None:
+        # Without autograd's references to bases, which would count as somebody's.
+        self.values = [value.data if isinstance(value, torch.Tensor) else value for value in returned]
+        self.own = [mine and isinstance(value, torch.Tensor) for mine, value in zip(own, returned, strict=True)]
+        self.loans: list[_Loan] = []
+        self.lent: set[int] = set()
+
+    def settle(self) -> None:
+        """Find what can be lent. To be called when nobody else refers to what the recorded function returned."""
+        if torch.cuda.is_available() and torch.cuda.get_allocator_backend() != "native":
+            return  # another allocator may give a recording's free memory to others
+        alike: dict[int, list[int]] = {}
+        for position, mine in enumerate(self.own):
+            if mine:
+                alike.setdefault(storage_of(self.values[position]), []).append(position)
+        one = _references(torch.empty(1, device="cpu")) - 1  # of the question itself
+        for positions in alike.values():
+            first = self.values[positions[0]]
+            if _references(first) == one + len(positions) and first.untyped_storage().resizable():
+                self.loans.append(_Loan(one + len(positions), positions))
+                self.lent.update(positions)
+
+    def storages(self) -> set[int]:
+        """Returns which storages are lent, as torch numbers them."""
+        return {storage_of(self.values[loan.outputs[0]]) for loan in self.loans}
+
+    def take_back(self) -> None:
+        """Makes the memory free to be written: what somebody holds moves to memory of its own."""
+        held = [loan for loan in self.loans if _references(self.values[loan.outputs[0]]) > loan.idle]
+        for loan in held:
+            storage = self.values[loan.outputs[0]].untyped_storage()
+            if storage.nbytes():
+                old = _move(storage)
+                for position in loan.outputs:
+                    self.values[position] = _within(old, self.values[position])
+                self.loans.remove(loan)
+                self.lent.difference_update(loan.outputs)
+
+    def given(self) -> list[Any]:
+        """Returns each output for a caller, after a replay: lent, or a copy. Others than `own` are as they are."""
+        return [
+            value if not self.own[position] else value.data if position in self.lent else copied(value)
+            for position, value in enumerate(self.values)
+        ]
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a copy with the same strides, and with the conjugate and negative bits of the tensor: the graph was
+    traced for these."""
+    fresh = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return _with_bits(fresh, tensor).copy_(tensor)
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """Returns the number that torch has for a tensor's storage while it lives."""
+    number: int = tensor.untyped_storage()._cdata
+    return number
+
+
+def _references(tensor: torch.Tensor) -> int:
+    """The number of tensors that share a tensor's storage, and a constant more."""
+    count: int = torch._C._storage_Use_Count(storage_of(tensor))
+    return count
+
+
+def _move(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    """Give a storage other memory, with its contents; returns one of the old memory, which the recording's pool has."""
+    place, size, device = storage.data_ptr(), storage.nbytes(), storage.device
+    storage.resize_(size)
+    old: torch.UntypedStorage = torch._C._construct_storage_from_data_pointer(place, device, size)  # type: ignore[assignment]
+    return old
+
+
+def _within(storage: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
+    """A tensor in a storage as `like` lies in its own."""
+    empty = torch.empty(0, dtype=like.dtype, device=like.device)
+    return _with_bits(empty.set_(storage, like.storage_offset(), like.shape, like.stride()), like)
+
+
+def _with_bits(fresh: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    fresh = fresh.conj() if like.is_conj() else fresh
+    return fresh._neg_view() if like.is_neg() else fresh

@@ -1,0 +1,167 @@
+"""CUDA graphs on a GPU: what callers hold keeps its values, whatever is called after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from benchmarks.device_time import trace
+from torch import Tensor, nn
+
+from litz.runtime import cuda_graphs
+from support.compare import NO_GPU
+
+pytestmark = [pytest.mark.gpu, NO_GPU]
+CUDA = torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def recorded(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function, backend="litz", mode="reduce-overhead")
+
+
+def rows(count: int, seed: int = 0) -> list[Tensor]:
+    torch.manual_seed(seed)
+    return [torch.randn(16, 32, device=CUDA) for _ in range(count)]
+
+
+HOLDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "whole": lambda out: out,
+    "view": lambda out: out[3:, ::2],
+    "detached": lambda out: out.detach().t(),
+    "written": lambda out: out.add_(1),
+}
+
+
+@pytest.mark.parametrize("hold", HOLDS.values(), ids=list(HOLDS))
+@pytest.mark.parametrize("from_call", [0, 1, 2, 4])
+def test_what_is_held_keeps_its_values(hold: Callable[[Tensor], Tensor], from_call: int) -> None:
+    """from_call: outputs of calls before it are dropped, so that memory has been lent by then."""
+    run = recorded(lambda x: (x.sin() * 2, x.sum(1)))
+    held: list[tuple[Tensor, Tensor]] = []
+    for number, x in enumerate(rows(9)):
+        first, second = run(x)
+        if number >= from_call:
+            held += [(hold(first), hold(x.sin() * 2)), (second, x.sum(1))]
+        del first, second
+    for found, expected in held:
+        torch.testing.assert_close(found, expected)
+
+
+def test_dropped_outputs_and_inputs_that_stay_cost_no_copy() -> None:
+    run = recorded(lambda x, y: (x.sin() + y, (x * y).cos()))
+    x, y = rows(2)
+    for _ in range(4):
+        run(x, y)
+    assert cuda_graphs.recordings() == 1
+    assert len(trace(lambda: run(x, y), CUDA)) <= 2
+
+
+def test_a_state_that_is_handed_on() -> None:
+    run = recorded(lambda s, x: (s * 0.5 + x).tanh())
+    state = expected = torch.zeros(16, 32, device=CUDA)
+    for x in rows(8):
+        state = run(state, x)
+        expected = (expected * 0.5 + x).tanh()
+    torch.testing.assert_close(state, expected)
+
+
+def test_an_input_that_is_written() -> None:
+    def step(cache: Tensor, x: Tensor) -> Tensor:
+        cache.mul_(0.5).add_(x)
+        return cache.sum(0)
+
+    run = recorded(step)
+    for moving in (False, True):
+        found = expected = torch.zeros(16, 32, device=CUDA)
+        found = found.clone()
+        expected = expected.clone()
+        for x in rows(7):
+            if moving:
+                found = found.clone()
+            torch.testing.assert_close(run(found, x), step(expected, x))
+            torch.testing.assert_close(found, expected)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.layers(x) - x).square().mean()
+
+
+def gradients(net: nn.Module, run: Callable[[Tensor], Tensor], inputs: list[Tensor], order: str) -> list[Tensor]:
+    """Of all parameters after steps in some order of forwards and backwards."""
+    found: list[Tensor] = []
+    for number in range(0, len(inputs), 2):
+        pair = inputs[number : number + 2]
+        net.zero_grad(set_to_none=number % 4 == 0)
+        if order == "one by one":
+            for x in pair:
+                run(x).backward()
+        elif order == "both forwards first":
+            losses = [run(x) for x in pair]
+            for loss in reversed(losses):
+                loss.backward()
+        else:
+            loss = run(pair[0])
+            loss.backward(retain_graph=True)
+            run(pair[1])
+            loss.backward()
+        found += [p.grad.clone() for p in net.parameters() if p.grad is not None]
+    return found
+
+
+@pytest.mark.parametrize("order", ["one by one", "both forwards first", "backward twice"])
+def test_training(order: str) -> None:
+    torch.manual_seed(0)
+    net = Net().to(CUDA)
+    exact = Net().to(CUDA).double()
+    exact.load_state_dict(net.state_dict())
+    inputs = rows(12)
+    found = gradients(net, recorded(net), inputs, order)
+    expected = gradients(exact, exact, [x.double() for x in inputs], order)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_backward_reads_what_the_forward_saved() -> None:
+    """Tensors of 16 MiB are saved: no step copies them."""
+    net = nn.Sequential(*[layer for _ in range(3) for layer in (nn.Linear(64, 64), nn.Tanh())]).to(CUDA)
+    run = recorded(lambda x: net(x).square().mean())
+    x = torch.randn(65536, 64, device=CUDA)
+
+    def step() -> None:
+        net.zero_grad(set_to_none=True)
+        run(x).backward()
+
+    for _ in range(6):
+        step()
+    assert cuda_graphs.recordings() >= 2
+    copies = [kernel for kernel in trace(step, CUDA) if "Memcpy DtoD" in kernel.name and kernel.us > 5]
+    assert not copies
+
+
+def test_sizes_of_zero_and_constants() -> None:
+    weight = torch.arange(4.0, device=CUDA)
+
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        return x[:0] * 2, weight, x.expand(3, *x.shape), x.t(), x * weight.sum()
+
+    run = recorded(function)
+    held = []
+    for x in rows(6):
+        held += list(zip(run(x), function(x), strict=True))
+    for found, expected in held:
+        torch.testing.assert_close(found, expected)
+        assert found.stride() == expected.stride()

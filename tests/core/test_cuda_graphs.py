@@ -233,3 +233,14 @@ def test_an_input_that_stays_is_written_where_it_is() -> None:
     for _ in range(2):  # a call, and a recording, which on a GPU does not compute
         run([x])
     assert x.tolist() == [2.0, 2.0]
+
+
+def test_an_output_that_is_an_input_is_the_callers() -> None:
+    facts = {"returned_inputs": (0, 0, 1, None)}
+    run, ran = written(lambda args: (args[0], args[0][1:], args[1][::2], args[0] * args[1]), **facts)
+    x, moving = torch.arange(4.0), [torch.full((4,), float(n)) for n in range(4)]
+    for y in (*moving, *moving):
+        whole, part, other, _ = run([x, y])
+        assert whole is x and part.data_ptr() == x[1:].data_ptr() and torch.equal(other, y[::2])
+        assert part.shape == (3,) and other.stride() == (2,)
+    assert len(ran) == 4 and ran[2] == x.data_ptr(), "it is read where it is, too"

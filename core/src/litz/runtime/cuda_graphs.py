@@ -46,15 +46,29 @@ def release() -> None:
     _with_recordings.clear()
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A view of an input. offset: in elements, from where the input begins."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    def of(self, given: torch.Tensor) -> torch.Tensor:
+        return given.as_strided(self.shape, self.stride, given.storage_offset() + self.offset)
+
+
 @dataclass
 class _Recording:
     """copies: the inputs that each call copies, by position, in memory of the recording's own. places: addresses of
-    those that are read where they are. attempt: how many recordings of these shapes were there before?"""
+    those that are read where they are. returned: for outputs that are inputs, or parts of them, where in which. attempt:
+    how many recordings of these shapes were there before?"""
 
     graph: torch.cuda.CUDAGraph
     copies: dict[int, torch.Tensor]
     places: dict[int, int]
     outputs: Outputs
+    returned: dict[int, tuple[int, _Part | None]]
     attempt: int
 
     def stayed(self, args: list[Any]) -> set[int]:
@@ -122,8 +136,11 @@ class _Replayer:
 
     def _places(self, args: list[Any]) -> dict[int, int]:
         """The addresses of the inputs that a recording can read where they are, if they stay there."""
-        movable = (p for p, value in enumerate(args) if isinstance(value, torch.Tensor) and p not in self.static)
-        return {position: args[position].data_ptr() for position in movable if position not in self.returned}
+        return {
+            position: value.data_ptr()
+            for position, value in enumerate(args)
+            if isinstance(value, torch.Tensor) and position not in self.static
+        }
 
     def _lent(self, args: list[Any]) -> set[int]:
         """The inputs that some recording has lent: the next call gets them at the same addresses."""
@@ -139,17 +156,20 @@ class _Replayer:
             if isinstance(value, torch.Tensor) and position not in self.static and position not in staying
         }
         graph = torch.cuda.CUDAGraph()
-        own = [source is None for source in self.returned]
+        given = [copies.get(position, value) for position, value in enumerate(args)]
         try:
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                outputs = Outputs(self.entry([copies.get(p, value) for p, value in enumerate(args)]), own)
+                made = list(self.entry(list(given)))
         except RuntimeError as error:
             warnings.warn(f"litz runs a graph without CUDA graphs, because recording it failed: {error}", stacklevel=2)
             self.failed = True
             return None
+        returned = {n: (p, _part(made[n], given[p])) for n, p in enumerate(self.returned) if p is not None}
+        outputs = Outputs([None if number in returned else value for number, value in enumerate(made)])
+        del made, given
         outputs.settle()
         places = {position: args[position].data_ptr() for position in staying}
-        recording = self.recordings[key] = _Recording(graph, copies, places, outputs, attempt)
+        recording = self.recordings[key] = _Recording(graph, copies, places, outputs, returned, attempt)
         _with_recordings.add(self)
         return recording
 
@@ -159,9 +179,8 @@ class _Replayer:
         recording.graph.replay()
         _copy({p: (args[p], own) for p, own in recording.copies.items() if p in self.mutated})
         outputs = recording.outputs.given()
-        for number, source in enumerate(self.returned):
-            if source is not None and source not in self.static:
-                outputs[number] = _same_part(outputs[number], recording.copies[source], args[source])
+        for number, (position, part) in recording.returned.items():
+            outputs[number] = args[position] if part is None else part.of(args[position])
         args.clear()
         return tuple(outputs)
 
@@ -181,12 +200,15 @@ def _copy(pairs: dict[int, tuple[torch.Tensor, torch.Tensor]]) -> None:
             torch._foreach_copy_(targets, sources)
 
 
-def _same_part(output: torch.Tensor, own: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
-    """The part of the caller's tensor that `output` is of the recording's."""
-    if (output.shape, output.stride(), output.storage_offset()) == (own.shape, own.stride(), own.storage_offset()):
-        return given
-    offset = given.storage_offset() + output.storage_offset() - own.storage_offset()
-    return given.as_strided(output.shape, output.stride(), offset)
+def _part(output: torch.Tensor, given: torch.Tensor) -> _Part | None:
+    """Which part of an input an output is; None: the whole."""
+    if (output.shape, output.stride(), output.storage_offset()) == (
+        given.shape,
+        given.stride(),
+        given.storage_offset(),
+    ):
+        return None
+    return _Part(tuple(output.shape), output.stride(), output.storage_offset() - given.storage_offset())
 
 
 def _capturing() -> bool:

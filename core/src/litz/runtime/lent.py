@@ -26,13 +26,12 @@ class _Loan:
 
 
 class Outputs:
-    """In: what the recorded function returned, and which of it the recording may give away (`own`): not a caller's
-    input. What others hold as well (a constant of the graph), or what cannot move, is copied for each caller."""
+    """In: what the recorded function returned, callers' inputs left out. A tensor that others hold as well (a constant
+    of the graph), or one that cannot move, is copied for each caller."""
 
-    def __init__(self, returned: Sequence[Any], own: Sequence[bool]) -> None:
+    def __init__(self, returned: Sequence[Any]) -> None:
         # Without autograd's references to bases, which would count as somebody's.
         self.values = [value.data if isinstance(value, torch.Tensor) else value for value in returned]
-        self.own = [mine and isinstance(value, torch.Tensor) for mine, value in zip(own, returned, strict=True)]
         self.loans: list[_Loan] = []
         self.lent: set[int] = set()
 
@@ -41,9 +40,9 @@ class Outputs:
         if torch.cuda.is_available() and torch.cuda.get_allocator_backend() != "native":
             return  # another allocator may give a recording's free memory to others
         alike: dict[int, list[int]] = {}
-        for position, mine in enumerate(self.own):
-            if mine:
-                alike.setdefault(storage_of(self.values[position]), []).append(position)
+        for position, value in enumerate(self.values):
+            if isinstance(value, torch.Tensor):
+                alike.setdefault(storage_of(value), []).append(position)
         one = _references(torch.empty(1, device="cpu")) - 1  # of the question itself
         for positions in alike.values():
             first = self.values[positions[0]]
@@ -68,9 +67,9 @@ class Outputs:
                 self.lent.difference_update(loan.outputs)
 
     def given(self) -> list[Any]:
-        """Returns each output for a caller, after a replay: lent, or a copy. Others than `own` are as they are."""
+        """Returns each output for a caller, after a replay: a tensor lent, or a copy."""
         return [
-            value if not self.own[position] else value.data if position in self.lent else copied(value)
+            value.data if position in self.lent else copied(value) if isinstance(value, torch.Tensor) else value
             for position, value in enumerate(self.values)
         ]
 

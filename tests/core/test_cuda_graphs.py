@@ -14,8 +14,7 @@ from litz.runtime import cuda_graphs, lent
 from litz.runtime.cuda_graphs import replayed
 
 FACTS = {
-    "recordable": True,
-    "unbacked": False,
+    "obstacle": "",
     "static": frozenset(),
     "mutated": frozenset(),
     "returned_inputs": (None,),
@@ -106,8 +105,7 @@ def test_dynamos_reset_ends_them() -> None:
 
 def test_what_cannot_be_recorded_is_left_alone() -> None:
     entry = lambda args: tuple(args)
-    assert replayed(entry, {**FACTS, "recordable": False}) is entry
-    assert replayed(entry, {**FACTS, "unbacked": True}) is entry
+    assert replayed(entry, {**FACTS, "obstacle": "it is on a CPU"}) is entry
 
 
 def test_outputs_that_nobody_holds_are_lent() -> None:

@@ -17,6 +17,7 @@ from torch import ones, tensor
 import litz
 from litz.capture.aot import compile_with_aot
 from litz.codegen.facts import replay_facts
+from litz.idle import recording_notes
 from litz.ir import Check
 from litz.ir.interpret import interpret
 from litz.ir.verify import verify
@@ -24,6 +25,7 @@ from litz.pipeline import decompositions, make_compiler, plan_schedule, schedule
 from litz.schedule import check_schedule
 from litz.schedule.schedule_program import unscheduled
 from support.compare import device_param
+from support.retarget import cuda_schedules
 from support.versions import OLD_TORCH
 
 
@@ -383,10 +385,22 @@ def test_checks_survive_for_every_size(device: str) -> None:
 
 def test_no_cuda_graph_is_recorded_which_could_not_check():
     torch._dynamo.reset()
-    (schedule,) = schedule_only(is_four, [ones(4)])
+    (schedule,) = cuda_schedules(lambda backend: torch.compile(is_four, backend=backend)(ones(4)))
     kinds = [type(step).__name__ for step in schedule.steps]
     assert kinds.index("Check") < kinds.index("Kernel")
-    assert replay_facts(plan_schedule(schedule, make_compiler()))["unbacked"]
+    facts = replay_facts(plan_schedule(schedule, make_compiler()))
+    assert facts["obstacle"].startswith("only a run tells the sizes that ")
+    (note,) = recording_notes("graph0", facts, [torch.device("cuda", 0)])
+    assert note.chosen == "no CUDA graph" and note.reason == facts["obstacle"]
+    assert not recording_notes("graph0", facts, [torch.device("cpu")])
+    assert not recording_notes("graph0", {**facts, "obstacle": ""}, [torch.device("cuda", 0)])
+
+
+def test_a_recording_cannot_hold_memory_of_the_host():
+    torch._dynamo.reset()
+    (schedule,) = schedule_only(lambda x: x + 1, [ones(4)])
+    reason = replay_facts(plan_schedule(schedule, make_compiler()))["obstacle"]
+    assert reason.startswith("a recording cannot hold memory on cpu (")
 
 
 @pytest.mark.skipif(OLD_TORCH, reason="torch 2.11's dynamo drops some assertions of sizes, with every backend")

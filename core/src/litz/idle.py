@@ -7,8 +7,11 @@ An option that does nothing looks like an option that does not help. The notes a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cache
+from typing import Any
+
+import torch
 
 from litz_plugins import Decision, OptionsView, Plugins
 
@@ -37,3 +40,11 @@ def idle_notes(graph: str, options: OptionsView, devices: Collection[str], plugi
         warn_once(NO_TUNER)
         found.append(Decision("schedule", graph, "nothing measured", NO_TUNER))
     return found
+
+
+def recording_notes(graph: str, facts: Mapping[str, Any] | None, devices: Collection[torch.device]) -> list[Decision]:
+    """Returns a decision for a graph that runs on a GPU and cannot be recorded. facts: as `replay_facts` gives them;
+    None where no recording was asked for. devices: of the graph's memory."""
+    if facts is None or not facts["obstacle"] or all(device.type != "cuda" for device in devices):
+        return []
+    return [Decision("execution", graph, "no CUDA graph", facts["obstacle"])]

@@ -40,6 +40,7 @@ from litz.compiler import Compiler, make_compiler
 from litz.dry_run import schedule_only
 from litz.execution import ExecutionPlan
 from litz.failures import eager_warning, explain_failure
+from litz.idle import recording_notes
 from litz.keeping import Kept, from_cache, graph_store, keep, kernel_texts, publish
 from litz.loading import Loads, load_kernels, prepare
 from litz.options import distributed_rank
@@ -226,6 +227,7 @@ def _make_code(
         logs.show("kernel_code", graph.name, lambda: kernel_texts(sources))
         named = named_of(plan, wrapper, positions_of(prepared), by_position(graph))
         entry = describe_code(plan, sources, wrapper, able, named)
+        log.decisions += recording_notes(graph.name, entry.replay, plan.targets)
         with log.stage("build"):
             loaded = load_kernels(loads, entry, programs, words, built)
 

@@ -61,8 +61,8 @@ class _Part:
 @dataclass
 class _Recording:
     """copies: the inputs that each call copies, by position, in memory of the recording's own. places: addresses of
-    those that are read where they are. returned: for outputs that are inputs, or parts of them, where in which. attempt:
-    how many recordings of these shapes were there before?"""
+    those that are read where they are. returned: of outputs that are inputs, or parts of them, which and where.
+    attempt: how many recordings of these shapes were there before?"""
 
     graph: torch.cuda.CUDAGraph
     copies: dict[int, torch.Tensor]
@@ -76,20 +76,9 @@ class _Recording:
         return {position for position, place in self.places.items() if args[position].data_ptr() == place}
 
 
-def why_not(facts: Mapping[str, Any]) -> str | None:
-    """Returns the reason that a schedule cannot be recorded, None if it can."""
-    if not facts["recordable"]:
-        return "it uses memory that is not on a CUDA device"
-    if facts["unbacked"]:
-        return "it has sizes that are known only at run time, which a recording would fix"
-    return None
-
-
 def replayed(entry: Entry, facts: Mapping[str, Any]) -> Entry:
     """`entry` behind recordings; `entry` itself where recording is not possible."""
-    if why_not(facts) is not None:
-        return entry
-    return _Replayer(entry, facts)
+    return entry if facts["obstacle"] else _Replayer(entry, facts)
 
 
 class _Replayer:
@@ -202,13 +191,9 @@ def _copy(pairs: dict[int, tuple[torch.Tensor, torch.Tensor]]) -> None:
 
 def _part(output: torch.Tensor, given: torch.Tensor) -> _Part | None:
     """Which part of an input an output is; None: the whole."""
-    if (output.shape, output.stride(), output.storage_offset()) == (
-        given.shape,
-        given.stride(),
-        given.storage_offset(),
-    ):
-        return None
-    return _Part(tuple(output.shape), output.stride(), output.storage_offset() - given.storage_offset())
+    offset = int(output.storage_offset() - given.storage_offset())
+    part = _Part(tuple(output.shape), output.stride(), offset)
+    return None if part == _Part(tuple(given.shape), given.stride(), 0) else part
 
 
 def _capturing() -> bool:

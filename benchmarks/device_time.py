@@ -41,6 +41,7 @@ def recorded(step: Step) -> Step:
             step()
     torch.cuda.current_stream().wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
+    torch._C._cuda_clearCublasWorkspaces()  # so that cuBLAS works in the graph's memory, which no other graph frees
     with torch.cuda.graph(graph):
         outputs = step()
 

@@ -50,6 +50,7 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
     monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(cuda_graphs, "_capturing", lambda: False)
+    monkeypatch.setattr(cuda_graphs, "drop_library_workspaces", lambda: None)
     monkeypatch.setattr(lent, "_move", moved)
     yield
     cuda_graphs.release()

@@ -12,9 +12,10 @@ for as long as the process lives. So recordings do not live as long as that code
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ import torch
 
 from .compiled_graph import Entry
 from .lent import Outputs, copied, storage_of
+from .torch_runtime import drop_library_workspaces
 
 MOST_RECORDINGS = 16
 """Shapes recorded per graph; calls with further shapes run without a recording."""
@@ -147,7 +149,7 @@ class _Replayer:
         graph = torch.cuda.CUDAGraph()
         given = [copies.get(position, value) for position, value in enumerate(args)]
         try:
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with _own_workspaces(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 made = list(self.entry(list(given)))
         except RuntimeError as error:
             warnings.warn(f"litz runs a graph without CUDA graphs, because recording it failed: {error}", stacklevel=2)
@@ -194,6 +196,15 @@ def _part(output: torch.Tensor, given: torch.Tensor) -> _Part | None:
     offset = int(output.storage_offset() - given.storage_offset())
     part = _Part(tuple(output.shape), output.stride(), offset)
     return None if part == _Part(tuple(given.shape), given.stride(), 0) else part
+
+
+@contextlib.contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """CuBLAS works in memory of the recording's own. torch keeps that memory for later products on the same stream, and
+    whoever has torch forget the memory, as others that record do, would take it from a recording that only uses it."""
+    drop_library_workspaces()
+    yield
+    drop_library_workspaces()
 
 
 def _capturing() -> bool:

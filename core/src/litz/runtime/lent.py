@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from .torch_runtime import storage_at, storage_use_count
+
 
 @dataclass
 class _Loan:
@@ -89,16 +91,14 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 def _references(tensor: torch.Tensor) -> int:
     """The number of tensors that share a tensor's storage, and a constant more."""
-    count: int = torch._C._storage_Use_Count(storage_of(tensor))
-    return count
+    return storage_use_count(tensor.untyped_storage())
 
 
 def _move(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     """Give a storage other memory, with its contents; returns one of the old memory, which the recording's pool has."""
     place, size, device = storage.data_ptr(), storage.nbytes(), storage.device
     storage.resize_(size)
-    old: torch.UntypedStorage = torch._C._construct_storage_from_data_pointer(place, device, size)  # type: ignore[assignment]
-    return old
+    return storage_at(place, device, size)
 
 
 def _within(storage: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:

@@ -30,6 +30,17 @@ def storage_use_count(storage: torch.UntypedStorage) -> int:
     return int(torch._C._storage_Use_Count(storage._cdata))
 
 
+def storage_at(place: int, device: torch.device, size: int) -> torch.UntypedStorage:
+    """Returns a storage of `size` bytes at an address. The storage does not own the memory, and cannot be resized."""
+    storage: Any = torch._C._construct_storage_from_data_pointer(place, device, size)
+    return storage  # type: ignore[no-any-return]
+
+
+def drop_library_workspaces() -> None:
+    """Let torch forget the memory that cuBLAS works in. The next product on each stream allocates memory anew."""
+    torch._C._cuda_clearCublasWorkspaces()
+
+
 def user_kernel(number: int, constants_number: int) -> tuple[Any, Any]:
     """A Triton kernel of the user's, and its arguments that are constant by name, in torch's tables. AssertionError or
     KeyError where they have none of this number."""

@@ -203,8 +203,10 @@ def _own_workspaces() -> Iterator[None]:
     """CuBLAS works in memory of the recording's own. torch keeps that memory for later products on the same stream, and
     whoever has torch forget the memory, as others that record do, would take it from a recording that only uses it."""
     drop_library_workspaces()
-    yield
-    drop_library_workspaces()
+    try:
+        yield
+    finally:
+        drop_library_workspaces()
 
 
 def _capturing() -> bool:

@@ -27,13 +27,11 @@ from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Expr, Symbol, is_placeholder, stride_of
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
+from litz.target import SECTOR
 
 from .contractions import argument_names, count_contraction
 
 Kind = Literal["none", "loop", "matmul", "convolution", "attention", "other"]
-
-SECTOR = 32
-"""Bytes that a GPU's memory system moves at least."""
 
 _GATHERS = {
     "aten::embedding": "weight",

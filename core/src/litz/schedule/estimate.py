@@ -14,11 +14,11 @@ from math import prod
 
 from litz.ir import Loop, Node, Program
 from litz.ir.accesses import Access
-from litz.ir.index import Symbol
+from litz.ir.index import ZERO, Symbol, stride_of, to_expr
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
 from litz.ir.stages import walks_loading
-from litz.target import target_of
+from litz.target import SECTOR, target_of
 from litz_plugins import Ask, Target, TargetOf
 
 from .instructions import instructions
@@ -27,6 +27,13 @@ BLOCK, COLUMNS = 64, 128
 """Neighbouring outputs that one unit takes at least in a reduction of columns, and so many that keep its share of the
 memory busy. Measured on an H200: the gradient of a gelu with its sum over 4096 rows of 3072 columns, 384 programs,
 takes 33 µs, and 81 in 48; a gate's gradients of 8 images with 1152 columns each 34 µs, and 40 in 144 programs."""
+
+ROW = 512
+"""Values of a reduction from which on a unit takes one output at a time."""
+RUNS = 4
+"""Outputs that a unit needs at a time where their values lie in short runs: loads are of one value then, and those of
+one output do not fill the memory's queue. On an H200 (2026-11-23) group norms in channels last, 256 outputs of 49,152
+values in runs of 24 bytes, read 1.1 TB/s."""
 
 AGAIN = 0.05
 """What each further load of a buffer takes of the first, as it comes from the cache mostly. On an H200 (2026-11-22) a
@@ -77,7 +84,7 @@ class CostModel:
         traffic = self._traffic(loop, sizes)
         fast = _fast_variable(traffic)
         moved, flops = _moved(loop, traffic, fast, target, outer), _flops(loop, outer, inner, target)
-        busy = _busy(loop, fast, target, sizes, inner)
+        busy = _busy(loop, fast, target, sizes, inner, any(each.waste > 1 for each in traffic))
         us = max(moved / target.usual_bandwidth, flops / target.usual_flops) / busy + target.launch_us
         found = None if self.ask is None else self.ask(loop, target, self.program)
         return Cost(us, moved, flops) if found is None else Cost(found[1].us, moved, flops, found[0])
@@ -101,19 +108,56 @@ class CostModel:
             count = prod(sizes[var] for var in loop.positions_by(access))
             amount = min(count * buffer.dtype.itemsize, self.nbytes(access.buffer))
             times = walks.get(access.site, 1) if access.mode in (None, "set") else 2
-            found.append(_Traffic(access, amount, access.unit_variable(buffer.layout), times))
+            unit = access.unit_variable(buffer.layout)
+            found.append(_Traffic(access, amount, unit, times, self._waste(loop, access, unit, sizes)))
         return found
+
+    def stride(self, access: Access, var: Symbol, size: int) -> float:
+        """Returns how many elements lie between neighbours along a loop variable of this extent, on average."""
+        layout, last = self.program.buffers[access.buffer].layout, max(size - 1, 1)
+        total = 0.0
+        for expr, step in zip(access.index, layout.stride, strict=True):
+            if var not in expr.free_symbols:
+                continue
+            slope = stride_of(expr, var)
+            if slope is None:
+                others = {symbol: ZERO for symbol in expr.free_symbols & access.symbols if symbol != var}
+                at_end, at_start = (expr.xreplace({**others, var: to_expr(n)}) for n in (last, 0))
+                total += self.program.hint(at_end - at_start) / last * self.hint(step)
+            else:
+                total += self.program.hint(slope) * self.hint(step)
+        return abs(total)
+
+    def _waste(self, loop: Loop, access: Access, unit: Symbol | None, sizes: Mapping[Symbol, int]) -> float:
+        """Returns how many times the bytes of an access memory moves, in whole sectors, where a row of a reduction is
+        many short runs. Neighbours of a run belong to other outputs, which other units take."""
+        inner = {r.var for r in loop.reduction_ranges}
+        values = prod(sizes[var] for var in inner)
+        alone = "blocks" in self.target(loop.device).abilities and values >= ROW
+        if not alone or not access.inner or access.is_indirect or unit not in inner:
+            return 1.0
+        steps = {var: self.stride(access, var, sizes[var]) for var in inner & access.symbols}
+        run = 1
+        for var in sorted(steps, key=lambda var: (steps[var], var.name)):
+            if steps[var] > run:
+                break
+            run = max(run, round(steps[var] * (sizes[var] - 1)) + run)
+        size = run * access.itemsize
+        if run >= values or size % SECTOR == 0:
+            return 1.0
+        return 1 + (SECTOR - access.itemsize) / size  # on average, wherever a run begins
 
 
 @dataclass(frozen=True)
 class _Traffic:
     """What an access moves: bytes over the whole loop, in each of so many walks. unit: the variable that neighbouring
-    elements belong to."""
+    elements belong to. waste: as `CostModel._waste` says."""
 
     access: Access
     bytes: float
     unit: Symbol | None
     times: int
+    waste: float
 
 
 def _fast_variable(traffic: Sequence[_Traffic]) -> Symbol | None:
@@ -132,7 +176,7 @@ def _moved(loop: Loop, traffic: Sequence[_Traffic], fast: Symbol | None, target:
     per_buffer: dict[tuple[str, bool], float] = {}
     for each in traffic:
         access = each.access
-        amount = each.bytes * (each.times if far or access.is_store or not access.inner else 1)
+        amount = each.bytes * each.waste * (each.times if far or access.is_store or not access.inner else 1)
         if fast is not None and not access.is_indirect and each.unit != fast and fast in access.symbols:
             # Tiles hide a part of it in pointwise loops; along a reduction there is no tile to turn.
             amount *= 1.3 if not loop.reduction_ranges else 2.0
@@ -163,8 +207,10 @@ def _operations(node: Node) -> int:
     return OPS[node.op].flops if node.op in OPS else int(node.op in ("load", "cast", "index", "scan"))
 
 
-def _busy(loop: Loop, fast: Symbol | None, target: Target, sizes: Mapping[Symbol, int], inner: int) -> float:
-    """Returns the share of the device that the loop keeps busy, in (0, 1]."""
+def _busy(
+    loop: Loop, fast: Symbol | None, target: Target, sizes: Mapping[Symbol, int], inner: int, runs: bool
+) -> float:
+    """Returns the share of the device that the loop keeps busy, in (0, 1]. runs: values lie in short runs."""
     if not loop.reduction_ranges:
         return 1.0
     parallel, least = float(prod(sizes[r.var] for r in loop.ranges)), 1.0
@@ -173,7 +219,9 @@ def _busy(loop: Loop, fast: Symbol | None, target: Target, sizes: Mapping[Symbol
             # A unit takes blocks of contiguous outputs, for whole cache lines; no block goes beyond a piece.
             columns, least = max(sizes[fast], 1), BLOCK / COLUMNS
             parallel = parallel / columns * max(columns / COLUMNS, least)
-        elif inner < 512:
+        elif inner < ROW:
             # A unit takes several short rows at a time.
-            parallel = parallel * inner / 512
+            parallel = parallel * inner / ROW
+        elif runs:
+            parallel /= RUNS
     return min(1.0, max(parallel, least) / target.units)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from litz.ir import Buffer, Layout, Loop, Node, Operation, Program, Range, Store, build
 from litz.ir.dtypes import compute_dtype
-from litz.ir.index import ONE, Expr, Symbol, floordiv, loop_var, product, reduction_var, stride_of, to_expr
+from litz.ir.index import ONE, Expr, Symbol, floordiv, loop_var, product, reduction_var, to_expr
 from litz.ir.node import with_args
 from litz.ir.reductions import REDUCTIONS, Reduction, State
 from litz.ir.transform import map_stores, rename_nodes
@@ -175,7 +174,7 @@ def _obstacle(loop: Loop, reduces: list[Node]) -> str | None:
 def _cut(loop: Loop, program: Program, costs: CostModel, wanted: int) -> Iterable[_Part]:
     """Cuts of the outermost reduction ranges (by stride in memory) that make about `wanted` pieces together."""
     made = 1
-    for r in _outermost_first(loop, program):
+    for r in _outermost_first(loop, costs):
         left = wanted // made
         if left < 2:
             return
@@ -199,16 +198,14 @@ def _divisor_near(extent: int, pieces: int) -> int | None:
     return min(fitting, key=lambda n: abs(n - pieces)) if fitting else None
 
 
-def _outermost_first(loop: Loop, program: Program) -> list[Range]:
+def _outermost_first(loop: Loop, costs: CostModel) -> list[Range]:
     """Reduction ranges by the greatest stride that a load has along them, descending."""
-    weights: dict[Any, int] = {r.var: 0 for r in loop.reduction_ranges}
-    for node in loop.loads:
-        stride = program.buffers[node.buffer].layout.stride
-        for r in loop.reduction_ranges:
-            for expr, step in zip(node.index, stride, strict=True):
-                slope = stride_of(expr, r.var) if r.var in expr.free_symbols else None
-                if slope is not None:
-                    weights[r.var] = max(weights[r.var], program.hint(step) * abs(program.hint(slope)))
+    sizes = {r.var: costs.hint(r.size) for r in loop.reduction_ranges}
+    loads = [access for access in loop.accesses if not access.is_store]
+    weights = {
+        var: max((costs.stride(access, var, size) for access in loads if var in access.symbols), default=0.0)
+        for var, size in sizes.items()
+    }
     return sorted(loop.reduction_ranges, key=lambda r: -weights[r.var])
 
 

@@ -17,8 +17,10 @@ from .describe import (
     target_named,
     target_of,
 )
+from .devices import SECTOR
 
 __all__ = [
+    "SECTOR",
     "CalibrationError",
     "DeviceCalibration",
     "UnknownDeviceError",

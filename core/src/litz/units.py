@@ -17,7 +17,7 @@ def likely_value(expr: Any, hints: Mapping[Any, int]) -> int:
 
 
 def size_text(count: float) -> str:
-    """Bytes: "512 B", "1.5 MiB"."""
+    """Returns an amount of bytes for people: "512 B", "1.5 MiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

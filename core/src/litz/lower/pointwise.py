@@ -37,7 +37,7 @@ def op(name: str) -> NodeFunction:
 
 
 def like(node: Node, value: float) -> Node:
-    """A constant of a node's dtype."""
+    """Returns a constant of a node's dtype."""
     return const(value, node.dtype)
 
 

@@ -63,7 +63,8 @@ class Accumulator:
         return self.lines(self.form.update, refs, at=position, **given)
 
     def merge(self, refs: Sequence[str], parts: Sequence[str]) -> list[str]:
-        """Take a partial result into the whole."""
+        """Returns the lines that take a partial state into the whole. refs: variables of the whole. parts: texts of the
+        partial state, in the same order."""
         return self.lines(self.form.merge, refs, **{f"p{number}": part for number, part in enumerate(parts)})
 
     def result(self, node: Node, refs: Sequence[str]) -> str:

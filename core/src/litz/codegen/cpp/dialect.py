@@ -97,7 +97,7 @@ def op_text(node: Node, texts: Sequence[str], type_: str) -> str:
 
 
 def read(dtype: torch.dtype, element: str) -> str:
-    """A stored element as a value."""
+    """Returns C++ text for the value of a stored element: bool from a byte, float from a half type."""
     if dtype == torch.bool:
         return f"{element} != 0"
     return f"from_{ELEMENTS[dtype]}({element})" if dtype in ROUNDED else element

@@ -92,7 +92,7 @@ class _Stage:
             self.w.lines.add(f"{state.type} {self.ref(state, suffix)} = {state.start};")
 
     def ref(self, state: State, suffix: str = "") -> str:
-        """The text of a variable."""
+        """Returns the name of the C++ variable that holds a state; with a suffix, a copy of the variable."""
         return state.name + suffix
 
     def refs(self, accumulator: Accumulator, suffix: str = "") -> list[str]:

@@ -78,7 +78,8 @@ class BackwardPlan:
 def make_plan(
     attention: AttentionBackward, program: Program, delta: TensorRef, outputs: tuple[str | None, ...], tf32: bool
 ) -> BackwardPlan:
-    """program: with the buffer of `delta`."""
+    """Returns the plan of a backward's two kernels. program: has the buffer of `delta`. outputs, tf32: as
+    `BackwardPlan` has them."""
     sizes = (*attention.query.layout.size[:3], attention.key.layout.size[2])
     bodies = make_bodies(
         sizes,

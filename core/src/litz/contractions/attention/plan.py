@@ -60,7 +60,7 @@ class AttentionPlan:
 
     @property
     def size(self) -> tuple[Expr, ...]:
-        """Batches, heads, queries, keys."""
+        """Returns the extents of the scores: batches, heads of the query, queries, keys."""
         query, key = self.attention.query.layout.size, self.attention.key.layout.size
         return (*query[:3], key[2])
 
@@ -117,7 +117,9 @@ class AttentionPlan:
         return tile
 
     def settings(self, lines: str, limits: Sequence[str], grid: str, warps: int, stages: int) -> dict[str, Any]:
-        """See `litz.codegen.triton.codegen.make_settings`."""
+        """Returns a source's settings, with keys of those of `litz.codegen.triton.codegen.make_settings`. lines: the
+        kernel's text. limits: texts over the sizes, by which indices are int32 or int64. grid: Python text over the
+        sizes."""
         buffers = [self.buffers[name] for name in self.names.buffers]
         return {
             "pointers": [POINTER_TYPES[buffer.dtype] for buffer in buffers],

@@ -52,7 +52,7 @@ class Operand:
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        """Positions and sizes that loading it takes."""
+        """Returns the positions and sizes that a kernel needs to load the operand."""
         if self.prologue is not None:
             return tuple(self.prologue.expressions)
         return (self.position, *(expr for pair in self.inside for expr in pair))
@@ -79,7 +79,7 @@ class Product:
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        """Positions and sizes that loading takes."""
+        """Returns the positions and sizes that a kernel needs to load both operands and the scales."""
         own = () if self.scale is None else tuple(self.scale.expressions)
         return (*self.left.expressions, *self.right.expressions, *own)
 

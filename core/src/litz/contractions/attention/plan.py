@@ -117,7 +117,7 @@ class AttentionPlan:
         return tile
 
     def settings(self, lines: str, limits: Sequence[str], grid: str, warps: int, stages: int) -> dict[str, Any]:
-        """Returns a source's settings, with keys of those of `litz.codegen.triton.codegen.make_settings`. lines: the
+        """Returns a source's settings, with keys that `litz.codegen.triton.codegen.make_settings` describes. lines: the
         kernel's text. limits: texts over the sizes, by which indices are int32 or int64. grid: Python text over the
         sizes."""
         buffers = [self.buffers[name] for name in self.names.buffers]

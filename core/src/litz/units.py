@@ -26,7 +26,7 @@ def size_text(count: float) -> str:
 
 
 def time_text(us: float) -> str:
-    """Microseconds: "3.2 µs", "1.25 ms", "2 s"."""
+    """Returns microseconds for people: "3.2 µs", "1.25 ms", "2 s"."""
     if us < 1e3:
         return f"{us:.3g} µs"
     return f"{us / 1e3:.3g} ms" if us < 1e6 else f"{us / 1e6:.3g} s"

@@ -155,7 +155,7 @@ def compiler_part(options: Options) -> Part:
 
 
 def target_text(target: Target) -> str:
-    """Every field of a target, a line each."""
+    """Returns every field of a target as text, a line each: equal texts mean equal targets."""
     lines = []
     for field in dataclasses.fields(target):
         value = getattr(target, field.name)

@@ -100,7 +100,7 @@ class Loop:
 
     @cached_property
     def writes(self) -> tuple[str, ...]:
-        """Buffers stored to, in order of first use."""
+        """Returns the names of the buffers that are stored to, in order of first use."""
         return tuple(dict.fromkeys(store.buffer for store in self.stores))
 
     @cached_property
@@ -246,7 +246,7 @@ class Extern:
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
-        """Buffers of the tensor arguments, in order."""
+        """Returns the names of the buffers of the tensor arguments, in order, each once."""
         return tuple(dict.fromkeys(ref.buffer for ref in self.refs))
 
     @cached_property

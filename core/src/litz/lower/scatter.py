@@ -71,7 +71,8 @@ def as_dtype(ctx: LoweringContext, target: View, dtype: torch.dtype) -> View:
 def overwrite(
     ctx: LoweringContext, x: Tensor, size: Sequence[Expr], places: Places, values: Values, mode: StoreMode
 ) -> Tensor:
-    """A copy of `x` with `values` stored at `places`."""
+    """Returns a copy of `x` with `values` stored at `places`. size: of the loop over the values. mode: how a value is
+    stored."""
     writable(x, mode)
     target = start(ctx, x, accumulator(x, mode))
     put(ctx, target, size, places, values, mode)

@@ -85,7 +85,7 @@ Compile = Callable[[Job, Path], str]
 
 
 def compile_job(job: Job, folder: Path) -> str:
-    """Compiles a job in this process; a `Compile`."""
+    """Compiles a job in this process into files of `folder`. Returns why it does not compile; '' if it does."""
     try:
         compiled = _compile_fitting(job, folder)
     except Exception as error:

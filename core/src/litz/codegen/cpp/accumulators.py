@@ -80,7 +80,7 @@ def states_of(accumulators: Sequence[Accumulator]) -> list[State]:
 
 
 def make_accumulators(reduces: Sequence[Node], name: Callable[[str], str]) -> list[Accumulator]:
-    """The accumulators of a stage; `name(stem)` makes names."""
+    """Returns the accumulators of a stage, one for all results of a state. name: makes an unused name of a stem."""
     groups: dict[tuple[str, tuple[Node, ...]], list[Node]] = {}
     for node in reduces:
         groups.setdefault((family(node.attrs[0], node.args[0].dtype), node.args), []).append(node)

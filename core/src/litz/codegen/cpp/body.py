@@ -237,7 +237,7 @@ class Body:
     # ------------------------------------------------------------------ stores
 
     def element(self, node: Node) -> str:
-        """A visible node's value as it is stored."""
+        """Returns C++ text for the value of a visible node, as memory holds it."""
         value = self.value(node)
         return self.stored[value] if node.dtype in FLOAT8 and value in self.stored else written(node.dtype, value)
 

@@ -109,7 +109,7 @@ def written(dtype: torch.dtype, value: str) -> str:
 
 
 def literal(value: bool | int | float, dtype: torch.dtype) -> str:
-    """A constant of the compute type of `dtype`."""
+    """Returns C++ text for a constant, of the type that `dtype` is computed in."""
     if dtype == torch.bool:
         return "true" if value else "false"
     if dtype.is_floating_point:

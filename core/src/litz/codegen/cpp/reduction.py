@@ -99,7 +99,7 @@ class _Stage:
         return [self.ref(state, suffix) for state in accumulator.states]
 
     def body_nodes(self) -> list[Node]:
-        """What the stage has to compute at reduction level."""
+        """Returns the nodes that the stage has to compute for each element, without the reductions themselves."""
         return [n for n in self.w.body.missing(self.stage.roots) if n.op != "reduce"]
 
     def declare_scans(self, nodes: Sequence[Node]) -> None:

@@ -66,7 +66,7 @@ class AttentionPlan:
 
     @property
     def widths(self) -> tuple[int, int]:
-        """Elements of a key and of a value."""
+        """Returns the number of elements of a key and of a value."""
         return int(self.attention.query.layout.size[3]), int(self.attention.value.layout.size[3])
 
     @property
@@ -102,7 +102,7 @@ class AttentionPlan:
         return IndexText(self.names.index_names, self.body.extents)(expr)
 
     def precision(self) -> str:
-        """tl.dot's last argument, with a comma before it."""
+        """Returns the text of tl.dot's last argument, with a comma before it; '' for half types."""
         if self.dtype != torch.float32:
             return ""
         return f', input_precision="{"tf32" if self.tf32 else "ieee"}"'

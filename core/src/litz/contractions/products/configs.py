@@ -106,7 +106,7 @@ SPLITS = (2, 4, 8, 16, 32, 64, 128)
 
 
 def all_configs(itemsize: int) -> list[Config]:
-    """Every configuration for operands of `itemsize` bytes, without splits."""
+    """Returns every configuration for operands of `itemsize` bytes an element, without splits, each once."""
     found = []
     for m, n, stages, warps, *bytes_ in _TILES:
         found.append(Config(m, n, max(16, (bytes_[0] if bytes_ else 128) // itemsize), stages, warps))

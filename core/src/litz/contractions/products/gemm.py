@@ -143,7 +143,8 @@ BIAS = "bias"
 
 
 def make_gemm(template: Template, program: Program, tf32: bool = False) -> Gemm:
-    """The product that a contraction is. Errors: Unsuitable."""
+    """Returns the matrix product that a contraction is. tf32: float32 may be multiplied in TF32. Errors: Unsuitable for
+    any other contraction, and for dtypes that no kernel multiplies."""
     arguments = argument_names(template)
     names = OPERANDS.get(template.kind)
     if names is None:

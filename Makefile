@@ -11,7 +11,7 @@ JOBS ?= auto
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv browser demo dist test test-gpu test-all test-compilers bench conformance fuzz lint docs figures picture format clean
+.PHONY: help .venv browser demo dist test test-gpu test-all test-compilers bench conformance fuzz lint docs links figures picture format clean
 
 help: ## list the targets
 	@grep -hE '^[a-zA-Z_.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -58,6 +58,9 @@ docs: $(DOCS_STAMP) ## the documentation's site, in build/site; a dead link or a
 $(DOCS_STAMP): $(STAMP) website/requirements.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -r website/requirements.txt
 	touch $@
+
+links: $(STAMP) ## ask for every link of README and docs that leads to another site (needs the network; not in CI)
+	$(BIN)/python -m website.external_links
 
 figures: $(STAMP) ## compare figures of README and docs with the tables and measurements that they come from
 	$(BIN)/python -m website.figures

@@ -76,6 +76,9 @@ def test_export_and_import_between_caches(tmp_path: Path) -> None:
     assert store(tmp_path / "b").find(KEY) == RECORD
     assert "0 problems" in run(main, ["tune", "import", str(file), "--dir", str(tmp_path / "b")]).output
     assert "library 10 us" in run(main, ["tune", "list", "--dir", str(tmp_path / "b")]).output
+    both = ["--json", "--dir", str(tmp_path / "b")]
+    assert json.loads(run(main, ["tune", "export", str(file), *both]).output) == {"file": str(file), "problems": 1}
+    assert json.loads(run(main, ["tune", "import", str(file), *both]).output) == {"file": str(file), "problems": 0}
     assert "nothing was measured yet" in run(main, ["tune", "list", "--dir", str(tmp_path / "empty")]).output
 
 

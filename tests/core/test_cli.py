@@ -158,6 +158,12 @@ def test_plugins_new(litz, tmp_path):
     assert again.exit_code == 1 and "not empty" in again.output and "Traceback" not in again.output
 
 
+def test_plugins_new_as_json(litz, tmp_path):
+    result = json.loads(litz("plugins", "new", "my_cost", "--path", str(tmp_path / "p"), "--json").output)
+    assert (result["path"], result["kind"]) == (str(tmp_path / "p"), "pass")
+    assert set(result["files"]) == {str(path) for path in (tmp_path / "p").rglob("*") if path.is_file()}
+
+
 def test_plugins_new_of_a_kind(litz, tmp_path):
     listed = litz("plugins", "kinds")
     assert listed.exit_code == 0 and width(listed.output) <= 80
@@ -198,6 +204,15 @@ def test_cache_info_and_clear(litz, tmp_path):
     assert json.loads(litz("cache", "info", "--json").output)["entries"] == 1
     assert "removed 1 entry" in litz("cache", "clear", "--yes").output
     assert json.loads(litz("cache", "info", "--json").output)["entries"] == 0
+
+
+def test_cache_clear_as_json(litz, tmp_path):
+    from litz.runtime.cache import Cache
+
+    Cache(tmp_path / "cache").build("cpp", "0123", lambda folder: (folder / "kernel.cpp").write_text("x"))
+    result = litz("cache", "clear", "--json", input="y\n")
+    assert json.loads(result.stdout) == {"path": str(tmp_path / "cache"), "removed": 1}
+    assert "remove everything" in result.stderr  # the question is no part of the JSON
 
 
 COMPILE = """

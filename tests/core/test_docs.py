@@ -67,7 +67,8 @@ def test_names_in_the_docs_exist() -> None:
     """`litz.x.y`, `litz_plugins.x` and `litz_testing.x` in any page are modules, or things in them."""
     import importlib
 
-    for page in DOCS.rglob("*.md"):
+    outside = [DOCS.parent / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "README.md")]
+    for page in [*DOCS.rglob("*.md"), *outside]:
         for name in set(re.findall(r"`(litz(?:_plugins|_testing)?(?:\.\w+)+)", page.read_text())):
             parts = name.split(".")
             for cut in range(len(parts), 0, -1):

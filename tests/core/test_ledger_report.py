@@ -168,5 +168,9 @@ def test_command_line(tmp_path: Path) -> None:
     traced = CliRunner().invoke(main, ["plugins", "--trace", str(script)])
     assert traced.exit_code == 0 and "pass 'inline_pointwise' (program stage) -> Program" in traced.output
     assert "litz_register_lowerings ->" in traced.output
+    torch._dynamo.reset()
+    result = CliRunner().invoke(main, ["plugins", "--json", "--trace", str(script)])
+    calls = {call["what"]: call for call in json.loads(result.stdout)}
+    assert calls["pass 'inline_pointwise' (program stage)"]["result"] == "Program" and "arguments" in result.stderr
     missing = CliRunner().invoke(main, ["plugins", "--time", "no-such-script.py"])
     assert missing.exit_code == 2 and "no-such-script.py" in missing.output

@@ -39,6 +39,7 @@ def ran(**environment: str) -> str:
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
+    logs.register()  # as `import litz` does after torch: here another file of tests may have imported litz first
     torch._dynamo.reset()
     yield
     torch._logging.set_logs()
@@ -99,6 +100,12 @@ def test_who_asks_under_two_names_gets_it_once(
     assert "text of it" not in capfd.readouterr().err
 
 
+def test_a_name_that_is_asked_for_before_it_is_registered_is_found_afterwards() -> None:
+    assert torch_logging.artifact_logger("litz_made_for_this_test") is None
+    torch_logging.register({"litz_made_for_this_test": "a text"})
+    assert torch_logging.artifact_logger("litz_made_for_this_test") is not None
+
+
 def test_names_that_torch_has_and_names_of_litzs_own(capfd: pytest.CaptureFixture[str]) -> None:
     """As TORCH_LOGS=output_code, and as `set_logs(modules=...)` has it for what other packages register."""
     torch._logging.set_logs(output_code=True, modules={"litz_program": True})
@@ -110,14 +117,14 @@ def test_names_that_torch_has_and_names_of_litzs_own(capfd: pytest.CaptureFixtur
 
 
 def test_a_torch_without_an_artifact_or_logging_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch_logging.artifact_logger.cache_clear()
+    torch_logging.known_logger.cache_clear()
     assert torch_logging.artifact_logger("there_is_no_such_thing") is None
     monkeypatch.setitem(sys.modules, "torch._logging", None)
     assert torch_logging.artifact_logger("output_code") is None
     torch_logging.trace("name", lambda: "text")
     monkeypatch.setitem(sys.modules, "torch._logging._internal", None)
     logs.register()
-    torch_logging.artifact_logger.cache_clear()
+    torch_logging.known_logger.cache_clear()
 
 
 def test_the_environment_switches_on_what_it_names(tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def _sites(wrapper: WrapperSource) -> tuple[Site, ...]:
 
 
 def programs_of(plan: ExecutionPlan) -> dict[str, Program]:
-    """The program of each kernel, by the kernel's name."""
+    """Returns the program of each kernel, by the kernel's name."""
     return {kernel.name: variant.program for variant in plan.variants for kernel in variant.launched}
 
 

@@ -20,7 +20,8 @@ from litz_plugins import Choice, ChoiceContext, Estimate, TemplateSpec
 
 
 def choose_contractions(program: Program, compiler: Compiler, log: Log) -> Program:
-    """Library or template, for each contraction."""
+    """Returns the program with what runs each contraction: the library's call, or the operations of a choice. Decisions
+    and reasons go to `log`."""
     choosing = _Choosing(compiler, log, compiler.plugins.templates(compiler.options))
     hooks = (choosing.offer, choosing.select, log.note, choosing.account, log.gate)
     chosen = choose_templates(program, *hooks, substitute=choosing.substitute)
@@ -75,7 +76,7 @@ class _Choosing:
         return found
 
     def select(self, operation: Template, program: Program, choices: Sequence[Choice]) -> tuple[str, Choice] | None:
-        """Returns what the plugins choose."""
+        """Returns the plugin that chose and its choice; None where no plugin chooses, and the estimate decides."""
         if not self._fitting(operation):
             return None
         return self.compiler.plugins.select_choice(choices, self._context(operation, program))

@@ -65,7 +65,7 @@ class Compiler:
         return bool(self.collectors) or self.options.report_dir is not None
 
     def owner(self, plugin: str) -> Owner:
-        """A plugin as files name it."""
+        """Returns a plugin as files name it: its name, its dist and the dist's version."""
         source = self.plugins.source_of(plugin)
         return Owner(plugin, source.dist, source.version)
 

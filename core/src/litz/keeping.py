@@ -157,5 +157,5 @@ def publish(
 
 
 def kernel_texts(sources: Mapping[str, KernelSource]) -> str:
-    """Each text once."""
+    """Returns the texts of kernels one after the other, equal texts once."""
     return "\n".join({source.text: None for source in sources.values()})

@@ -227,7 +227,7 @@ class OptionRow:
 
     @property
     def env(self) -> tuple[str, ...]:
-        """The variables that set it: "autotune.seconds" is LITZ_AUTOTUNE_SECONDS."""
+        """Returns the variables that set the option: "autotune.seconds" is LITZ_AUTOTUNE_SECONDS."""
         return self.variables or (strict.variable(self.name),)
 
     @property

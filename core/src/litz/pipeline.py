@@ -76,7 +76,8 @@ def compile_backend(
     options: Mapping[str, Any] | None = None,
     plugins: Plugins | None = None,
 ) -> Callable[..., Any]:
-    """Compile what dynamo captured. See `litz.backend.litz`."""
+    """Compiles what dynamo captured, and returns the function that dynamo calls. mode, options: as `torch.compile` has
+    them. plugins: instead of the installed ones. Errors: LitzError, of the stage that failed."""
     logs.register()
 
     def compiled(compiler: Compiler) -> Callable[..., Any]:

@@ -94,7 +94,7 @@ class Tuning:
 
     @property
     def cache(self) -> object:
-        """The disk cache (`litz.runtime.cache.Cache`)."""
+        """Returns the disk cache of the compile (`litz.runtime.cache.Cache`)."""
         return self._compiler.cache
 
     @property
@@ -187,11 +187,11 @@ class Tuning:
         self._unsettled.append(reason)
 
     def note(self, variant: Variant, decision: Decision) -> None:
-        """Put a decision on record."""
+        """Puts a decision on a variant's record, which becomes the graph's if that variant runs."""
         variant.log.note(decision)
 
     def attach(self, variant: Variant, name: str, text: str) -> None:
-        """Add a text to the report."""
+        """Adds a text to a variant's report, under a file's name. A text of the same name is replaced."""
         variant.log.attachments[name] = text
 
 

@@ -17,7 +17,7 @@ def likely_value(expr: Any, hints: Mapping[Any, int]) -> int:
 
 
 def size_text(count: float) -> str:
-    """Bytes: "512 B", "1.5 MiB"."""
+    """Returns an amount of bytes for people: "512 B", "1.5 MiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -26,7 +26,7 @@ def size_text(count: float) -> str:
 
 
 def time_text(us: float) -> str:
-    """Microseconds: "3.2 µs", "1.25 ms", "2 s"."""
+    """Returns microseconds for people: "3.2 µs", "1.25 ms", "2 s"."""
     if us < 1e3:
         return f"{us:.3g} µs"
     return f"{us / 1e3:.3g} ms" if us < 1e6 else f"{us / 1e6:.3g} s"

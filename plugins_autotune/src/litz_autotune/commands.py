@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _DIR = click.option("--dir", "folder", type=click.Path(path_type=Path), help="Another cache than the one in use.")
 
 
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+
 def _store(folder: Path | None) -> LocalStore:
     from litz.runtime.cache import Cache
 
@@ -33,7 +36,7 @@ def tune() -> None:
 
 @tune.command("list", short_help="Show each problem with its times, and each graph's decisions.")
 @_DIR
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@_JSON
 def list_(folder: Path | None, as_json: bool) -> None:
     """Show each problem with its fastest candidate's time and the library's; and what was tried of each graph's
     decisions (fusions, splits, layouts ...), with what was taken otherwise than estimated marked by a star."""
@@ -66,7 +69,8 @@ def _times(record: Record) -> str:
 @tune.command("export", short_help="Write all measurements to a file.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @_DIR
-def export(file: Path, folder: Path | None) -> None:
+@_JSON
+def export(file: Path, folder: Path | None, as_json: bool) -> None:
     """Write every measurement of this machine to FILE, as JSON."""
     from .results import export_records
 
@@ -75,13 +79,14 @@ def export(file: Path, folder: Path | None) -> None:
         file.write_text(json.dumps(data, indent=1, sort_keys=True))
     except OSError as error:
         raise click.ClickException(f"{file} cannot be written: {error.strerror}") from error
-    click.echo(f"{count_text(len(data['records']), 'problem')} written to {file}")
+    _say(file, len(data["records"]), "written to", as_json)
 
 
 @tune.command("import", short_help="Take over the measurements of a file.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @_DIR
-def import_(file: Path, folder: Path | None) -> None:
+@_JSON
+def import_(file: Path, folder: Path | None, as_json: bool) -> None:
     """Take over the measurements in FILE, where this machine has none for a problem."""
     from .results import import_records
 
@@ -93,4 +98,12 @@ def import_(file: Path, folder: Path | None) -> None:
         count = import_records(_store(folder), data)
     except ValueError as error:
         raise click.ClickException(f"{file}: {error}") from error
-    click.echo(f"{count_text(count, 'problem')} taken over from {file}")
+    _say(file, count, "taken over from", as_json)
+
+
+def _say(file: Path, problems: int, what: str, as_json: bool) -> None:
+    """Prints how many problems were written to a file, or taken over from one."""
+    if as_json:
+        print_json({"file": file, "problems": problems})
+    else:
+        click.echo(f"{count_text(problems, 'problem')} {what} {file}")

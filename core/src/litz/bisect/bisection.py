@@ -80,7 +80,8 @@ def _silent(maker: str, count: int, value: float) -> None:
 
 
 def bisect(asked: Bisection, show: Show = _silent) -> Finding:
-    """Run it. Errors: BisectError."""
+    """Runs a bisection, which takes minutes, and returns what it found. show: told of each measurement. Errors:
+    BisectError where a side does not run, calls too little, or differs too much from run to run."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="litz-bisect-")))
         against = asked.against
@@ -231,7 +232,7 @@ def makers_of(outcome: Outcome, other: Outcome) -> dict[str, tuple[str, ...]]:
 
 
 def makers_shared(outcome: Outcome, other: Outcome) -> frozenset[str]:
-    """Makers of decisions that both sides took."""
+    """Returns the names of the makers of decisions that both sides took."""
     there = {each.key for each in other.taken}
     return frozenset(each.maker for each in outcome.taken if each.key in there)
 

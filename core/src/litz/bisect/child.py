@@ -98,7 +98,8 @@ def _kernel_seconds(run: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def patched_compile(real: Callable[..., Any], watch: Watch) -> Callable[..., Any]:
-    """torch.compile as the request wants it."""
+    """Returns a function to take torch.compile's place: it compiles for litz as the request says, and watches each
+    call. Other backends go to `real`."""
     import torch
 
     side = watch.request["side"]

@@ -55,7 +55,8 @@ def value_of(outcome: Outcome, wrong: bool) -> float:
 
 
 def check_runs(outcome: Outcome, name: str, hint: str = "") -> None:
-    """Errors: BisectError where a run failed."""
+    """Checks that a run of the script did not fail. name: of the side. hint: what to do. Errors: BisectError, with the
+    last lines that the script wrote."""
     if outcome.failure:
         lines = "\n".join(f"    {line}" for line in outcome.log.strip().splitlines()[-LAST_LINES:])
         raise BisectError(

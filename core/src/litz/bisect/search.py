@@ -77,7 +77,7 @@ class Search:
             return self.smallest()
 
     def look(self, group: Group) -> Measured:
-        """A group's value, which is measured once. Errors: OutOfRuns."""
+        """Returns a group with its value, which is measured once. Errors: OutOfRuns."""
         for known in self.measured:
             if set(known.group.keys) == set(group.keys):
                 return known

@@ -156,7 +156,7 @@ class _Traced:
         return any(storage.base for storage in self.storages)
 
     def complaint(self, args: Sequence[Any]) -> str | None:
-        """What is wrong with these inputs, None for nothing."""
+        """Returns what is wrong with the inputs of a call, as text; None for nothing."""
         if self.merges:
             # Torch 2.11 merges inputs of a call as that call's storages say, and passes the others in their order: a
             # tensor that shares one of them without an overlap counts as well.

@@ -85,7 +85,8 @@ class BackwardInputs:
 def traced_inputs(
     nodes: Sequence[torch.fx.Node], examples: Sequence[Any], owned: frozenset[int] = frozenset()
 ) -> BackwardInputs:
-    """nodes, examples: a backward's inputs, in FX and fake."""
+    """Returns what a backward was compiled for. nodes, examples: its inputs, as FX nodes and as fake tensors. owned:
+    positions of those whose memory kernels take over."""
     tensors = tuple(
         TracedTensor(
             at=at,
@@ -107,7 +108,7 @@ def traced_inputs(
 
 
 def as_traced(backward: Compiled, inputs: BackwardInputs, hooks: SavedTensorHooks) -> Compiled:
-    """`backward`, for tensors like those it was compiled for."""
+    """Returns `backward` as a function that first makes its inputs what it was compiled for, by copies."""
     gradients = [tensor.at for tensor in inputs.tensors if tensor.gradient]
 
     def call(args: list[Any]) -> Sequence[Any]:

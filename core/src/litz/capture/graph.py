@@ -90,7 +90,7 @@ class Graph:
 
     @property
     def output_node(self) -> torch.fx.Node:
-        """FX's output node; its first argument is `outputs`."""
+        """Returns FX's output node, whose first argument is `outputs`."""
         return self.module.graph.output_node()
 
     @property
@@ -100,7 +100,7 @@ class Graph:
         return tuple(returned) if isinstance(returned, (list, tuple)) else (returned,)
 
     def snapshot(self) -> GraphSnapshot:
-        """What the graph is now (`litz_plugins.unchanged`)."""
+        """Returns what the graph is now, to find later what a plugin changed in place (`litz_plugins.unchanged`)."""
         return GraphSnapshot(self)
 
     def __str__(self) -> str:

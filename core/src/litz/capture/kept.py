@@ -48,7 +48,7 @@ class Facts:
     inputs: BackwardInputs | None = None
 
     def as_text(self) -> str | None:
-        """JSON; None where it cannot be said in text."""
+        """Returns the record as JSON; None where some of it cannot be said in text."""
         inputs = None if self.inputs is None else self.inputs.as_data()
         if self.inputs is not None and inputs is None:
             return None

@@ -42,7 +42,7 @@ _ROWS: Mapping[str, Row] = {
 
 
 def core_layout_needs() -> dict[OpOverload, Row]:
-    """Core's own table: how ATen ops take their tensors."""
+    """Returns core's own table of how ATen ops take their tensors, by overload."""
     found: dict[OpOverload, Row] = {}
     for name, row in _ROWS.items():
         packet = getattr(aten, name, None)

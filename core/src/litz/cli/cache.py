@@ -52,14 +52,18 @@ def info(folder: Path | None, as_json: bool) -> None:
 @cache.command()
 @_DIR
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def clear(folder: Path | None, yes: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; the question goes to standard error.")
+def clear(folder: Path | None, yes: bool, as_json: bool) -> None:
     """Remove every entry. Programs that run now keep what they have loaded."""
     from litz.runtime.cache import Cache
 
     path = folder or current_options().cache_dir
     if not yes:
-        click.confirm(f"remove everything that litz cached in {path}?", abort=True)
+        click.confirm(f"remove everything that litz cached in {path}?", abort=True, err=as_json)
     removed = Cache(path).clear()
+    if as_json:
+        print_json({"path": path, "removed": removed})
+        return
     click.echo(f"removed {removed} {'entry' if removed == 1 else 'entries'} from {path}")
 
 

@@ -36,7 +36,7 @@ def make_table(*columns: str, numbers: Sequence[str] = (), names: Sequence[str] 
 
 
 def print_json(value: Any) -> None:
-    """JSON for scripts: no colours, no wrapping."""
+    """Prints a value as JSON for scripts: no colours, no wrapping. Dataclasses become objects, paths become text."""
     click.echo(json.dumps(value, indent=2, default=_as_json))
 
 
@@ -48,7 +48,7 @@ def _as_json(value: Any) -> Any:
 
 @contextmanager
 def no_plugin_warnings() -> Iterator[None]:
-    """For what says itself which plugins fail."""
+    """Hides warnings about plugins that fail, for a command that itself says which fail."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)
         yield

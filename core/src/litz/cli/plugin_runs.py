@@ -44,13 +44,24 @@ def show_times(script: str, as_json: bool) -> int:
     return code
 
 
-def show_trace(script: str) -> int:
-    """Run a script; print each call of a plugin when it has ended: plugin, time, what was called, what it returned."""
+def show_trace(script: str, as_json: bool) -> int:
+    """Run a script; print each call of a plugin when the call has ended: plugin, time, what was called, what the call
+    returned. as_json: one list of all calls, after the script's end."""
     from litz.report.tracing import tracing
 
     words = _words(script)
-    with tracing(lambda called: click.echo(line_of(called))):
-        code, failure = run_script(words[0], words[1:], module=False)
+    calls: list[dict[str, Any]] = []
+
+    def show(called: Called) -> None:
+        if as_json:
+            calls.append(_as_data(called))
+        else:
+            click.echo(line_of(called))
+
+    with tracing(show):
+        code, failure = run_script(words[0], words[1:], module=False, to_stderr=as_json)
+    if as_json:
+        print_json(calls)
     if failure is not None:
         print_failure(failure)
     return code
@@ -70,6 +81,19 @@ def line_of(called: Called) -> str:
     """Returns "gentle        0.3 ms  litz_register_passes -> 1 of Pass"."""
     result = "failed" if called.failed else in_short(called.result)
     return f"{called.plugin:<14} {called.seconds * 1e3:9.3f} ms  {called.what} -> {result}"
+
+
+def _as_data(called: Called) -> dict[str, Any]:
+    """Returns what `line_of` prints, as JSON has it. The result is made text at once: a noun kept to the end costs
+    memory."""
+    result = None if called.failed else in_short(called.result)
+    return {
+        "plugin": called.plugin,
+        "what": called.what,
+        "seconds": called.seconds,
+        "failed": called.failed,
+        "result": result,
+    }
 
 
 def in_short(result: Any) -> str:

@@ -25,7 +25,7 @@ _STYLES = {"builtin": "dim", "external": "green", "blocked": "yellow", "failed":
 
 
 @click.group(invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of text.")
 @click.option("--time", "timed", metavar="SCRIPT", help="Run SCRIPT; say what each plugin took, changed and gained.")
 @click.option("--trace", "traced", metavar="SCRIPT", help="Run SCRIPT; print each call of a plugin, with its result.")
 @click.pass_context
@@ -43,7 +43,7 @@ def plugins(ctx: click.Context, as_json: bool, timed: str | None, traced: str | 
     if timed is not None:
         ctx.exit(show_times(timed, as_json))
     if traced is not None:
-        ctx.exit(show_trace(traced))
+        ctx.exit(show_trace(traced, as_json))
     with no_plugin_warnings():
         loaded, problem = load_plugins()
         rows = loaded.listing(current_options(loaded))
@@ -84,13 +84,18 @@ def _additions(row: PluginInfo) -> str:
 @click.argument("name")
 @click.option("--kind", type=click.Choice(list(kinds())), default=DEFAULT_KIND, show_default=True, help="What it adds.")
 @click.option("--path", type=click.Path(path_type=Path), help="Folder to write to; by default ./litz-NAME.")
-def new(name: str, kind: str, path: Path | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def new(name: str, kind: str, path: Path | None, as_json: bool) -> None:
     """Write a new plugin project called NAME that works, with tests: change it into yours.
 
     Each kind is an example of docs/plugins/ with your name in it; `litz plugins kinds` says what each does.
     """
     root = path or Path(f"litz-{plugin_name(name).replace('_', '-')}")
-    for file in scaffold(root, name, kind):
+    files = scaffold(root, name, kind)
+    if as_json:
+        print_json({"path": root, "kind": kind, "files": files})
+        return
+    for file in files:
         click.echo(f"wrote {file}")
     click.echo(
         textwrap.dedent(f"""

@@ -29,7 +29,8 @@ def size_source(program: Program, symbol: Symbol) -> str | None:
 
 
 def dispatch_lines(cases: Cases[ExecutionPlan], functions: list[str]) -> list[str]:
-    """The table and `call`. functions: by position in `cases.distinct`."""
+    """Returns the wrapper's lines that choose a case by the sizes of a call: a table of functions, and `call`.
+    functions: names, by position in `cases.distinct`."""
     lines = [f"_cases = ({', '.join(functions[number] for number in cases.numbers)})", "", "", "def call(args):"]
     program = cases.each[0].program
     position = ""

@@ -63,7 +63,7 @@ class KernelPlan:
         return (access for loop in self.loops for access in loop.accesses)
 
     def hint(self, expr: Expr) -> int:
-        """A likely value of a size: for speed only."""
+        """Returns a likely value of a size, for decisions about speed only."""
         return likely_value(expr, self.hints)
 
     def stages(self, loop: Loop, one_walk: bool = False) -> Stages:
@@ -72,7 +72,7 @@ class KernelPlan:
         return find_stages(loop, self.inplace, one_walk_sums(loop) if one_walk else None)
 
     def values(self, sizes: Sequence[Symbol]) -> tuple[Expr, ...]:
-        """What the host passes for some size symbols."""
+        """Returns what the host passes for some size symbols: expressions over the sizes of the graph."""
         return tuple(self.host.get(size, size) for size in sizes)
 
     def __str__(self) -> str:

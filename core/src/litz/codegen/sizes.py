@@ -84,7 +84,7 @@ class ExpressionText:
         return self.times.join([base] * exponent)
 
     def division(self, expr: Expr, value: Expr, divisor: Expr) -> str:
-        """A floor division or a remainder."""
+        """Returns text for a floor division or a remainder, whichever `expr` is, of `value` by `divisor`."""
         return f"({self.walk(value)} {'//' if isinstance(expr, FloorDiv) else '%'} {self.operand(divisor)})"
 
     def other(self, expr: Expr) -> str:
@@ -163,6 +163,6 @@ def python_text(expr: int | Expr) -> str:
 
 
 def tuple_text(values: tuple[int | Expr, ...]) -> str:
-    """A Python tuple of sizes or strides."""
+    """Returns sizes or strides as the text of a Python tuple."""
     items = ", ".join(map(python_text, values))
     return f"({items},)" if len(values) == 1 else f"({items})"

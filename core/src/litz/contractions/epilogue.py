@@ -51,7 +51,7 @@ class Epilogue:
         return self.loop.writes
 
     def flat(self, program: Program) -> Loop:
-        """The loop in flat form (`litz.ir.transform.flatten`), for code generation."""
+        """Returns the loop in flat form (`litz.ir.transform.flatten`), for code generation."""
         flat = flatten(self.loop, {**program.buffers, **self.buffers})
         real = {name: buffer for name, buffer in self.buffers.items() if name not in SUMS}
         if not real:

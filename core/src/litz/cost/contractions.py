@@ -56,7 +56,7 @@ class _Call:
         return self.program.buffers[self.arguments[name].buffer].dtype
 
     def output(self) -> tuple[int, ...]:
-        """Size of the first output that is a buffer."""
+        """Returns the likely sizes of the first output that is a buffer."""
         name = next(name for name in self.extern.outputs if name is not None)
         return tuple(map(self.program.hint, self.program.buffers[name].layout.size))
 

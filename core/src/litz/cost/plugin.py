@@ -13,5 +13,5 @@ class Roofline:
 
     @hookimpl(trylast=True)
     def litz_estimate_runtime(self, operation: Operation, target: Target, program: Program) -> Estimate | None:
-        """See `litz.cost.roofline.estimate`."""
+        """Returns core's estimate of an operation, by `litz.cost.roofline.estimate`."""
         return roofline.estimate(operation, target, program)

@@ -29,7 +29,7 @@ def gpt2_inference(device: torch.device) -> Workload:
 
 
 def resnet50_training(device: torch.device) -> Workload:
-    """ResNet-50: forward, loss and backward of one batch."""
+    """Returns ResNet-50 as a workload: forward, loss and backward of one batch."""
     from transformers import ResNetConfig, ResNetForImageClassification
 
     torch.manual_seed(0)

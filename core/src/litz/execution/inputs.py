@@ -14,7 +14,7 @@ from .plan import ExecutionPlan, InputPlan
 
 
 def inputs_written_over(plan: ExecutionPlan) -> tuple[int, ...]:
-    """Positions of the inputs whose memory kernels take over."""
+    """Returns the positions of the inputs whose memory kernels take over."""
     names = {old for variant in plan.variants for kernel in variant.kernels for old in kernel.inplace.values()}
     return tuple(at for at, name in enumerate(plan.program.inputs) if isinstance(name, str) and name in names)
 

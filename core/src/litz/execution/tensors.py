@@ -18,7 +18,7 @@ from .plan import Allocation, Drop, MemoryPlan, Result, TensorPlan
 def plan_tensors(
     program: Program, steps: Sequence[Step], memory: MemoryPlan, results: Mapping[str, tuple[Result, ...]]
 ) -> tuple[TensorPlan, ...]:
-    """The tensors around each step, in order of execution."""
+    """Returns the tensors that are made before and let go of after each step, in order of execution."""
     ending = last_uses_of_inputs(program, steps)
     alive = set(program.input_buffers)
     found = []

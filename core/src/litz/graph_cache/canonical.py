@@ -31,7 +31,8 @@ _KERNELS = "triton_kernel_wrapper"
 
 
 def graph_text(graph: Graph) -> str:
-    """The whole graph. Errors: NotCacheable."""
+    """Returns all of a graph that its compile may depend on, as text: equal texts mean equal code. Errors:
+    NotCacheable for a graph with objects that no text describes."""
     writer = _Writer(graph)
     lines = [f"{graph.kind} graph"]
     lines += writer.module_lines(graph.module)
@@ -159,7 +160,8 @@ class _Writer:
         return found
 
     def argument(self, value: Any, numbers: Mapping[torch.fx.Node, str]) -> str:
-        """An argument of a call."""
+        """Returns an argument of a call as text. numbers: what nodes are called. Errors: NotCacheable for an object
+        that no text describes."""
         if isinstance(value, torch.fx.Node):
             return numbers[value]
         if value is None or isinstance(value, (bool, int, float, str, complex)):

@@ -117,13 +117,14 @@ def device_parts(graph: Graph, compiler: Compiler) -> Iterator[Part]:
 
 
 def devices_of(graph: Graph) -> set[torch.device]:
-    """The devices that the graph touches."""
+    """Returns the devices of the graph's tensors, and those that its calls name."""
     devices = {device for node in graph.nodes for device in _devices(node.meta.get("val"))}
     return devices | {item for node in graph.nodes for item in _named_devices((node.args, dict(node.kwargs)))}
 
 
 def devices_part(devices: Iterable[torch.device], compiler: Compiler) -> Iterator[Part]:
-    """Yields the parts of a key that say what `devices` and the CPU are."""
+    """Yields the parts of a key that say what `devices` and the CPU are. Errors: NotCacheable where a target's kernels
+    need more than their source."""
     for device in sorted({*devices, torch.device("cpu")}, key=str):
         spec = compiler.specs.get(device.type)
         if spec is None:
@@ -154,7 +155,7 @@ def compiler_part(options: Options) -> Part:
 
 
 def target_text(target: Target) -> str:
-    """Every field of a target, a line each."""
+    """Returns every field of a target as text, a line each: equal texts mean equal targets."""
     lines = []
     for field in dataclasses.fields(target):
         value = getattr(target, field.name)

@@ -31,7 +31,7 @@ class Key:
 
     @cached_property
     def digest(self) -> str:
-        """40 hex digits."""
+        """Returns the digest of all parts, in their order: 40 hex digits."""
         return digest(*(text for part in self.parts for text in (part.name, part.text)))
 
     def to_json(self) -> str:
@@ -40,7 +40,7 @@ class Key:
 
     @staticmethod
     def from_json(text: str | bytes) -> Key:
-        """Errors: ValueError, for what is no key."""
+        """Returns the key that `to_json` wrote. Errors: ValueError for text that is no key."""
         data: Any = json.loads(text)
         if not isinstance(data, list) or not all(isinstance(row, list) and len(row) == 3 for row in data):
             raise ValueError("this is no key of the graph cache")

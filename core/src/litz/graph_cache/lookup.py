@@ -169,7 +169,8 @@ def guards_texts(graph: Graph, count: int) -> tuple[str, ...]:
 
 
 def strides_texts(graph: Graph, strides: Any) -> Strides | None:
-    """A CompiledGraph's `output_strides` as texts and ints. Errors: NotCacheable."""
+    """Returns a CompiledGraph's `output_strides` as texts and ints; None where there are none. Errors: NotCacheable for
+    a stride that no text describes."""
     if strides is None:
         return None
 

@@ -87,7 +87,7 @@ class Loop:
 
     @cached_property
     def loads(self) -> tuple[Node, ...]:
-        """The `load` nodes of the body."""
+        """Returns the `load` nodes of the body, arguments before users."""
         return tuple(node for node in self.nodes if node.op == "load")
 
     @cached_property
@@ -100,12 +100,12 @@ class Loop:
 
     @cached_property
     def writes(self) -> tuple[str, ...]:
-        """Buffers stored to, in order of first use."""
+        """Returns the names of the buffers that are stored to, in order of first use."""
         return tuple(dict.fromkeys(store.buffer for store in self.stores))
 
     @cached_property
     def all_ranges(self) -> tuple[Range, ...]:
-        """Output ranges, then reduction ranges."""
+        """Returns the output ranges, then the reduction ranges."""
         return (*self.ranges, *self.reduction_ranges)
 
     @cached_property
@@ -120,7 +120,7 @@ class Loop:
 
     @property
     def reduction_numel(self) -> Expr:
-        """Points of the reduction ranges."""
+        """Returns the number of points of the reduction ranges: 1 without any."""
         return product(r.size for r in self.reduction_ranges)
 
     @property
@@ -246,7 +246,7 @@ class Extern:
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
-        """Buffers of the tensor arguments, in order."""
+        """Returns the names of the buffers of the tensor arguments, in order, each once."""
         return tuple(dict.fromkeys(ref.buffer for ref in self.refs))
 
     @cached_property

@@ -28,15 +28,21 @@ def register(descriptions: Mapping[str, str]) -> None:
         add(name, description, visible=True, off_by_default=True)
 
 
-@cache
 def artifact_logger(name: str) -> logging.Logger | None:
-    """Returns torch's logger for an artifact; None where this version of torch has no such artifact."""
+    """Returns torch's logger for an artifact; None where torch has no such artifact, or none yet (`register`)."""
     try:
-        from torch._logging import getArtifactLogger
-
-        return getArtifactLogger(BELOW, name)
+        return known_logger(name)
     except (ImportError, ValueError):
         return None
+
+
+@cache
+def known_logger(name: str) -> logging.Logger:
+    """Returns torch's logger for an artifact, made once. Errors: ValueError where torch does not know the name, and
+    ImportError where it has no artifacts; both are tried anew by the next call."""
+    from torch._logging import getArtifactLogger
+
+    return getArtifactLogger(BELOW, name)
 
 
 def trace(name: str, text: Callable[[], str]) -> None:

@@ -55,7 +55,9 @@ def flex_attention(
     score_captured: tuple[Any, ...] = (),
     mask_captured: tuple[Any, ...] = (),
 ) -> tuple[Any, ...]:
-    """(out, logsumexp, maxima): as many as this version of torch has."""
+    """Lowers `flex_attention`. Returns (out, logsumexp, maxima), as many of them as this version of torch has: out of
+    (batch, heads, queries, width), the others of (batch, heads, queries). Errors: NotImplementedError for what stays
+    the library's call."""
     if any(extent == 0 for extent in (*query.size, *key.size, *value.size)):
         raise NotImplementedError("attention over nothing, of which eager makes an error or nothing")
     asked = Asked(score_mod, block_mask[-1], score_captured, mask_captured)

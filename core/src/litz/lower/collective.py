@@ -56,7 +56,8 @@ def wait(ctx: LoweringContext, x: Any) -> Any:
 
 @lowering(*(f"_c10d_functional.{name}.default" for name in ("isend", "irecv", "batch_p2p_ops")), any_dtype=True)
 def point_to_point(ctx: LoweringContext, *args: Any) -> Any:
-    """Refused: a receive writes its argument, which no schema says, and ranks start different ones."""
+    """Refuses messages from one rank to another: a receive writes its argument, which no schema says, and ranks start
+    different ones. Errors: LoweringError, always."""
     raise LoweringError(
         str(ctx.node.target),
         ctx.node.name,

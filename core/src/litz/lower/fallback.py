@@ -89,7 +89,7 @@ class FlatCall:
 
 
 def tuple_of(value: Any) -> Any:
-    """Lists as tuples, at every depth."""
+    """Returns a value with all lists in it as tuples, at every depth; dicts stay dicts."""
     if isinstance(value, dict):
         return {key: tuple_of(item) for key, item in value.items()}
     return tuple(map(tuple_of, value)) if isinstance(value, (list, tuple)) else value

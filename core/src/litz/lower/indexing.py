@@ -64,7 +64,8 @@ class Advanced:
 
 
 def advanced(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) -> Advanced:
-    """Work out `x[indices]`. NotImplementedError for boolean masks."""
+    """Returns the parts of `x[indices]`. indices: one per dimension, None for a whole dimension. Errors:
+    NotImplementedError for masks, whose result depends on data, and for indices on another device."""
     tensors = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     for _, index in tensors:
         if index.dtype not in INTEGER or index.dtype == torch.uint8:

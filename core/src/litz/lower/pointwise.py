@@ -37,12 +37,12 @@ def op(name: str) -> NodeFunction:
 
 
 def like(node: Node, value: float) -> Node:
-    """A constant of a node's dtype."""
+    """Returns a constant of a node's dtype."""
     return const(value, node.dtype)
 
 
 def same(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
-    """Operands meet in one dtype, the result's."""
+    """Lowers an op whose operands meet in one dtype, which is the result's."""
     dtype = result_type(*args)
     return elementwise(ctx, function, args, dtype, compute=dtype)
 
@@ -71,13 +71,13 @@ def nonzero(ctx: LoweringContext, divisor: Node, extents: Ranges) -> Node:
 
 
 def floating(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
-    """Operands meet in a floating-point dtype, the result's."""
+    """Lowers an op whose operands meet in a floating-point dtype, which is the result's."""
     dtype = to_float(result_type(*args))
     return elementwise(ctx, function, args, dtype, compute=dtype)
 
 
 def predicate(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
-    """Operands meet in one dtype; the result is bool."""
+    """Lowers an op whose operands meet in one dtype, and whose result is bool."""
     dtype = result_type(*args)
     if dtype in HALF and device_of(*args).type == "cpu":
         # Eager's CPU kernels round a Python number to the tensor's dtype before they compare; its CUDA kernels do not.
@@ -86,7 +86,7 @@ def predicate(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
 
 
 def logical(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
-    """Each operand becomes bool, and so is the result."""
+    """Lowers an op whose operands become bool, as its result is."""
     return elementwise(ctx, function, args, bool_, compute=bool_)
 
 
@@ -109,12 +109,12 @@ def _names(name: str, *overloads: str) -> tuple[str, ...]:
 
 
 def integral(function: NodeFunction) -> NodeFunction:
-    """A rounding function, which leaves integers alone."""
+    """Returns a rounding function that leaves integers alone."""
     return lambda x: function(x) if x.dtype.is_floating_point else x
 
 
 def never_for_integers(function: NodeFunction) -> NodeFunction:
-    """A test that only floating-point values can pass."""
+    """Returns a test that only floating-point values can pass: False for others."""
     return lambda x: function(x) if x.dtype.is_floating_point else const(False, bool_)
 
 

@@ -139,7 +139,8 @@ def uniform(dtype: torch.dtype) -> Draw:
 
 
 def normal(dtype: torch.dtype) -> Draw:
-    """Standard normal, in the compute type of `dtype`."""
+    """Returns a function of key and position that draws standard normal numbers, in the type that `dtype` is computed
+    in."""
     if dtype != torch.float64:
         return lambda key, position: build.call("random_normal", key, position)
 

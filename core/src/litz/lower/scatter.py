@@ -71,7 +71,8 @@ def as_dtype(ctx: LoweringContext, target: View, dtype: torch.dtype) -> View:
 def overwrite(
     ctx: LoweringContext, x: Tensor, size: Sequence[Expr], places: Places, values: Values, mode: StoreMode
 ) -> Tensor:
-    """A copy of `x` with `values` stored at `places`."""
+    """Returns a copy of `x` with `values` stored at `places`. size: of the loop over the values. mode: how a value is
+    stored."""
     writable(x, mode)
     target = start(ctx, x, accumulator(x, mode))
     put(ctx, target, size, places, values, mode)
@@ -240,7 +241,8 @@ def scatter_reduce(
 def index_add_or_copy(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: bool | int | float = 1
 ) -> Tensor:
-    """Slice number n of `source` along `dim`, times alpha, goes to slice index[n] of x."""
+    """Returns x with slice number n of `source` along `dim`, times alpha, added or copied to slice index[n]. Errors:
+    NotImplementedError for a 0-d tensor and for float8 that torch refuses."""
     if x.ndim == 0:
         raise NotImplementedError("a slice of a number")
     if x.dtype in FLOAT8 and (ctx.op_name == "index_add" or x.device.type == "cpu"):

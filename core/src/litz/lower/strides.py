@@ -15,7 +15,7 @@ from litz.ir.index import ONE, ZERO, Expr, Max
 
 
 def layout_of(tensor: torch.Tensor) -> Layout:
-    """Sizes and strides of a fake tensor."""
+    """Returns sizes and strides of a fake tensor, as expressions; strides in elements."""
     return Layout(tuple(map(sympy_of, tensor.shape)), tuple(map(sympy_of, tensor.stride())))
 
 

@@ -88,7 +88,8 @@ def functional(
     kwargs: Mapping[str, Any],
     tensors_to_clone: Sequence[str],
 ) -> dict[str, View]:
-    """The tensors that the kernel writes, as they are afterwards, by parameter."""
+    """Lowers a launch of a user's Triton kernel. Returns the tensors that the kernel writes, as they are afterwards, by
+    the name of the parameter. Errors: NotImplementedError for what stays a call of Triton's."""
     kernel = torch_api.user_kernel(kernel_idx, constant_args_idx)
     device = _device(kwargs)
     given, fresh, results = dict(kwargs), {}, {}
@@ -283,7 +284,7 @@ def _source(ctx: LoweringContext, asked: Asked, named: Mapping[str, Any]) -> Ker
 
 
 def simple_number(value: Any) -> Any:
-    """A number of sympy's as Python's."""
+    """Returns a number of sympy's as Python's bool, int or float; any other value as it is."""
     if isinstance(value, sympy.Basic):
         if value in (sympy.true, sympy.false):
             return bool(value)

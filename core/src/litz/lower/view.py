@@ -75,7 +75,7 @@ class Tensor:
         raise NotImplementedError
 
     def varies(self, dim: int) -> bool:
-        """May elements along a dimension differ?"""
+        """May elements along a dimension differ? Every kind of view answers this itself."""
         raise NotImplementedError
 
     def reindex(self, size: Sequence[Expr], index: Sequence[Expr]) -> Tensor:
@@ -222,7 +222,8 @@ def _replace_index(root: Node, mapping: Mapping[Symbol, Position]) -> Node:
 
 
 def index_node(expr: Expr, mapping: Mapping[Symbol, Position]) -> Node:
-    """Returns an index expression as an int64 node, with symbols replaced by expressions or by nodes."""
+    """Returns an index expression as an int64 node, with symbols replaced by expressions or by nodes. Errors:
+    NotImplementedError for an operation that a position computed at run time cannot have."""
     nodes = {symbol for symbol, item in mapping.items() if isinstance(item, Node)}
     if not expr.free_symbols & nodes:
         return build.index(substitute(expr, {s: e for s, e in mapping.items() if not isinstance(e, Node)}))

@@ -19,7 +19,8 @@ Hint = Callable[[Expr], int]
 
 
 def canonical_dim(dim: int, ndim: int) -> int:
-    """Returns the number of a dimension, counted from the front. A 0-d tensor takes 0 and -1, as in eager."""
+    """Returns the number of a dimension, counted from the front. A 0-d tensor takes 0 and -1, as in eager. Errors:
+    IndexError for a dimension that the tensor lacks."""
     extent = max(ndim, 1)
     if not -extent <= dim < extent:
         raise IndexError(f"dimension {dim} of a tensor with {ndim} dimensions")
@@ -66,8 +67,8 @@ def with_dims(x: Tensor) -> Tensor:
 
 
 def from_front(position: int | Expr, extent: Expr) -> Expr:
-    """Returns a position along a dimension of `extent`, counted from the front; negative positions count from the
-    end."""
+    """Returns a position along a dimension of `extent`, counted from the front; negative positions count from the end.
+    Errors: NotImplementedError for a position of unknown sign."""
     where = to_expr(position)
     if where.is_negative:
         return where + extent

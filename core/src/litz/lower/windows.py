@@ -42,7 +42,7 @@ class Window:
 
     @property
     def count(self) -> int:
-        """Taps to look at."""
+        """Returns how many taps of a window there are to look at, along all dimensions together."""
         return math.prod(self.taps)
 
     @property

@@ -154,7 +154,7 @@ def _gain_text(us: float | None) -> str:
 
 
 def name_of(row: Row) -> str:
-    """Returns "core: inline_pointwise (program)"."""
+    """Returns a row's name for people, such as "core: inline_pointwise (program)"."""
     what = f": {row.what}" if row.what else ""
     return f"{row.plugin}{what}" + (f" ({row.stage})" if row.stage else "")
 

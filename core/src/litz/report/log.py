@@ -64,7 +64,7 @@ class Log:
         self.effects.watch(pass_, before, after)
 
     def note(self, decision: Decision) -> None:
-        """Appends a decision."""
+        """Puts a decision on the graph's record."""
         self.decisions.append(decision)
 
     @contextmanager

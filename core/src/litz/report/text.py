@@ -30,7 +30,7 @@ MANY = 25
 
 
 def render_summary(reports: Sequence[CompileReport], console: Console) -> None:
-    """Prints a line per report."""
+    """Prints a table with a row per report: loops, kernels, calls, estimated time, traffic, memory, compile time."""
     table = _table("graph", ("loops", "kernels", "calls", "est.", "traffic", "peak memory", "compile"))
     table.columns[0].no_wrap = True  # a graph's name is there to be copied
     for report in reports:

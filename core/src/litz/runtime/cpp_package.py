@@ -17,7 +17,7 @@ from .package import AGAIN
 
 
 def here() -> Target:
-    """Returns this machine's CPU."""
+    """Returns the target of this machine's processor."""
     return target_of("cpu")
 
 

@@ -73,7 +73,7 @@ def plain_file(folder: Path, name: str, most: int) -> bytes:
 
 
 def sum_of(path: Path) -> str:
-    """SHA-256 of a file's content."""
+    """Returns the SHA-256 of a file's content, as hex digits. Errors: OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

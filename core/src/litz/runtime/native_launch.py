@@ -71,7 +71,8 @@ def find(compiler: str | None, cache: Cache) -> Path | None:
 
 
 def build(compiler: str | None, cache: Cache) -> Path:
-    """The extension module's file. Errors: CompilerNotFoundError, KernelBuildError, CacheError."""
+    """Builds the extension module, or finds it in the cache, and returns its file. Errors: CompilerNotFoundError,
+    KernelBuildError, CacheError."""
     found, name = find_compiler(compiler), library_name()
     includes = dict.fromkeys(sysconfig.get_path(name) for name in ("include", "platinclude"))
     command = [*found.words, *FLAGS, *(f"-I{path}" for path in includes)]

@@ -95,7 +95,7 @@ def path_of(value: Any) -> str:
 
 
 def imported(path: str) -> Any:
-    """Imports the object at "module:qualified.name". Errors: ImportError, AttributeError."""
+    """Imports and returns the object at "module:qualified.name". Errors: ImportError, AttributeError."""
     module, _, name = path.partition(":")
     return functools.reduce(getattr, name.split("."), importlib.import_module(module))
 

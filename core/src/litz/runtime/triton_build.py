@@ -112,7 +112,7 @@ def expected_variant(source: KernelSource, hint: Callable[[Any], int]) -> Varian
 
 
 def variants(source: KernelSource) -> list[Variant]:
-    """Every variant that the launcher may ask for."""
+    """Returns every variant of a kernel that the launcher may ask for."""
     settings = source.settings
     aligned = (True, False) if settings["unaligned"] else (True,)
     multiples = (False, True) if settings["sizes"] else (False,)

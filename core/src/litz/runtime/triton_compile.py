@@ -70,7 +70,7 @@ class Job:
     variant: Variant = Variant()
 
     def to_data(self) -> dict[str, Any]:
-        """The job as JSON has it."""
+        """Returns the job as JSON-able data, which `from_data` reads."""
         return asdict(self)
 
     @staticmethod
@@ -85,7 +85,7 @@ Compile = Callable[[Job, Path], str]
 
 
 def compile_job(job: Job, folder: Path) -> str:
-    """Compiles a job in this process; a `Compile`."""
+    """Compiles a job in this process into files of `folder`. Returns why it does not compile; '' if it does."""
     try:
         compiled = _compile_fitting(job, folder)
     except Exception as error:
@@ -154,7 +154,7 @@ def compile_kernel(
 
 
 def make_target(capability: tuple[int, int]) -> Any:
-    """Triton's target for a compute capability."""
+    """Returns Triton's target for a compute capability, such as (9, 0)."""
     from triton.backends.compiler import GPUTarget
 
     return GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
@@ -212,7 +212,7 @@ def _tripped(error: BaseException | None) -> bool:
 
 
 def count_parameters(ptx: str) -> int:
-    """Of the kernel's function in PTX."""
+    """Returns how many parameters the kernel's function has in PTX."""
     entry = re.search(r"\.entry\s+\w+\s*\(([^)]*)\)", ptx)
     assert entry is not None
     return entry.group(1).count(".param")

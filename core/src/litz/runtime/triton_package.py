@@ -45,7 +45,8 @@ def pack(source: KernelSource, context: CodegenContext, folder: Path, common: Pa
 
 
 def packed(source: KernelSource, folder: Path, binary: Callable[[Variant], Binary], expected: int) -> dict[str, Any]:
-    """Every variant that the launcher may ask for."""
+    """Writes a binary for every variant that the launcher may ask for into `folder`. Returns what `unpack` has to know.
+    expected: the number of the likely variant."""
     variants = {}
     for variant in triton_build.variants(source):
         built = binary(variant)

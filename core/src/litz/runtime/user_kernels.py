@@ -97,7 +97,7 @@ class Call:
         return ", ".join(f"a{n}" for n in range(len(self.source.arguments)))
 
     def special_text(self) -> str:
-        """Python text of the `Special` of a call."""
+        """Returns Python text that makes the `Special` of a call."""
         kinds = {text: kind for _, kind, text, *_ in self.parameters}
         parts = [
             f'"16" if not {text} & 15 else ""' if kinds[text] == "pointer" else f"kind({text})" for text in self.special

@@ -16,7 +16,7 @@ from .torch_runtime import empty_cpu, empty_cuda, view
 
 
 def empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Uninitialised memory."""
+    """Returns a new tensor whose elements are not set. stride: in elements."""
     return torch.empty_strided(size, stride, dtype=dtype, device=device)
 
 

@@ -19,7 +19,7 @@ from litz_plugins import PassContext
 
 
 def simplify_bodies(program: Program, context: PassContext) -> Program:
-    """Simplifies the bodies of all loops (a pass)."""
+    """Returns the program with the bodies of all loops simplified; the same program where nothing changes (a pass)."""
     operations = tuple(_simplified(o) if isinstance(o, Loop) else o for o in program.operations)
     if all(new is old for new, old in zip(operations, program.operations, strict=True)):
         return program

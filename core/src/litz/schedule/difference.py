@@ -57,7 +57,7 @@ def same_steps(first: Schedule, second: Schedule) -> bool:
 
 
 def whole(first: Schedule, second: Schedule) -> Difference:
-    """All of two schedules. Inseparable as for `difference`."""
+    """Returns a Difference that has all steps of both schedules. Errors: Inseparable, as for `difference`."""
     names = tuple(dict.fromkeys(name for each in (first, second) for name in _results(each.program)))
     return Difference(_cut(first, first.steps, names), _cut(second, second.steps, names), True)
 

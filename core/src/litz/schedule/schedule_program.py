@@ -33,7 +33,7 @@ from .write_in_place import write_in_place
 
 
 def core_program_passes() -> tuple[Pass, ...]:
-    """Core's own passes of stage "program"."""
+    """Returns core's own passes of stage "program", in their order."""
     return (
         Pass("remove_dead_operations", "program", remove_dead_operations),
         Pass("write_in_place", "program", write_in_place, ("remove_dead_operations",)),
@@ -46,7 +46,7 @@ def core_program_passes() -> tuple[Pass, ...]:
 
 
 def core_schedule_passes() -> tuple[Pass, ...]:
-    """Core's own passes of stage "schedule"."""
+    """Returns core's own passes of stage "schedule", in their order."""
     return (
         Pass("finish_in_one_launch", "schedule", finish_in_one_launch),
         Pass("order_steps", "schedule", order_steps, after=("finish_in_one_launch",)),

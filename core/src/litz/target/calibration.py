@@ -134,7 +134,7 @@ def _positive(path: Path, where: str, value: Any) -> float:
 
 
 def save_calibration(path: str | Path, devices: tuple[DeviceCalibration, ...]) -> None:
-    """Write a file that `load_calibration` reads."""
+    """Writes a calibration file, which `load_calibration` reads. Errors: OSError."""
     entries = []
     for device in devices:
         entry: dict[str, Any] = {"type": device.type}

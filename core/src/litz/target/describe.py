@@ -107,7 +107,7 @@ def describe_cuda(device: torch.device, options: OptionsView | None = None) -> T
 
 
 def describe_meta(device: torch.device, options: OptionsView | None = None) -> Target:
-    """Tensors without memory."""
+    """Returns the target of meta tensors, which have no memory and run no kernels."""
     return Target("meta", source="tensors without memory", addressed=False)
 
 

@@ -53,7 +53,7 @@ def _constant(node: torch.fx.Node, value: torch.Tensor) -> Constant:
 
 
 def constants(graph: Graph) -> dict[torch.fx.Node, torch.Tensor]:
-    """The graph's constants that are real tensors."""
+    """Returns the tensors of the graph's constants by node, without those that are fake."""
     found = {node: constant_of(graph, node) for node in graph.nodes if node.op == "get_attr"}
     return {node: v for node, v in found.items() if isinstance(v, torch.Tensor) and not torch_api.is_fake(v)}
 

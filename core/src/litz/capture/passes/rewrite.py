@@ -124,7 +124,7 @@ def same_geometry(a: torch.fx.Node, b: torch.fx.Node, *, offset: bool = False) -
 
 
 def same_layout(left: torch.Tensor, right: torch.Tensor, *, offset: bool = False) -> bool:
-    """`same_geometry`, of the fake tensors."""
+    """Is `same_geometry` true of two fake tensors? False for tensors that are not strided."""
     if left.layout != torch.strided or right.layout != torch.strided:
         return False
     if left.dtype != right.dtype or left.device != right.device or left.dim() != right.dim():

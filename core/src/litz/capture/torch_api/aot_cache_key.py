@@ -146,6 +146,6 @@ def rank() -> tuple[int, int] | None:
 
 
 def current_shape_env() -> Any | None:
-    """The shape environment of what is being compiled."""
+    """Returns the shape environment of what is being compiled; None outside of a trace."""
     context = TracingContext.try_get()
     return None if context is None or context.fake_mode is None else context.fake_mode.shape_env

@@ -10,7 +10,7 @@ from torch._guards import CompileContext
 
 
 def disable_dynamo(function: Callable[..., Any], reason: str) -> Callable[..., Any]:
-    """`function`, which dynamo neither traces nor looks into."""
+    """Returns `function`, which dynamo neither traces nor looks into. reason: for torch's messages."""
     return torch._dynamo.disable(function, reason=reason)
 
 

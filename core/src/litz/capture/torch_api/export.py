@@ -101,7 +101,7 @@ def _ends(bounds: Any) -> tuple[int, int | None]:
 
 
 def guard_count(shape_env: ShapeEnv | None) -> int:
-    """How many guards there are by now."""
+    """Returns how many guards are on record by now; 0 where every shape is static."""
     return 0 if shape_env is None else len(shape_env.guards)
 
 

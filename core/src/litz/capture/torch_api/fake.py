@@ -43,7 +43,7 @@ def fake_mode_around(values: Iterable[object]) -> contextlib.AbstractContextMana
 
 
 def make_fake(mode: Any, tensor: torch.Tensor) -> torch.Tensor:
-    """A fake tensor with `tensor`'s geometry, all sizes static."""
+    """Returns a fake tensor with `tensor`'s geometry, all sizes static. mode: the FakeTensorMode that it belongs to."""
     return mode.from_tensor(tensor, static_shapes=True)
 
 

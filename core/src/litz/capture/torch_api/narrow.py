@@ -62,7 +62,7 @@ SAME = frozenset(
 
 
 def partition_with_narrow_positions(partition: Any) -> Any:
-    """`partition`, whose forward saves positions in the narrowest type."""
+    """Returns a partitioner like `partition` whose forward saves positions in the narrowest type that holds them."""
 
     def split(joint: torch.fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any) -> tuple[Any, Any]:
         forward, backward = partition(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)

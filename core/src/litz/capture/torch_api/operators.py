@@ -24,7 +24,7 @@ def decomposition_registry() -> dict[OpOverload, Callable[..., Any]]:
 
 
 def core_decompositions() -> dict[OpOverload, Callable[..., Any]]:
-    """Torch's decompositions into the core ATen op set."""
+    """Returns torch's decompositions into the core ATen op set, by overload."""
     from torch._decomp import core_aten_decompositions
 
     return {op: rule for op, rule in core_aten_decompositions().items() if isinstance(op, OpOverload)}

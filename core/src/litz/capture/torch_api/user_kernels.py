@@ -56,7 +56,7 @@ class UserKernel:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Parameters by whose values a configuration is chosen."""
+        """Returns the names of the parameters by whose values a configuration is chosen."""
         return tuple(getattr(self.kernel, "keys", ()) or ())
 
     @property

@@ -63,7 +63,8 @@ class Accumulator:
         return self.lines(self.form.update, refs, at=position, **given)
 
     def merge(self, refs: Sequence[str], parts: Sequence[str]) -> list[str]:
-        """Take a partial result into the whole."""
+        """Returns the lines that take a partial state into the whole. refs: variables of the whole. parts: texts of the
+        partial state, in the same order."""
         return self.lines(self.form.merge, refs, **{f"p{number}": part for number, part in enumerate(parts)})
 
     def result(self, node: Node, refs: Sequence[str]) -> str:
@@ -79,7 +80,7 @@ def states_of(accumulators: Sequence[Accumulator]) -> list[State]:
 
 
 def make_accumulators(reduces: Sequence[Node], name: Callable[[str], str]) -> list[Accumulator]:
-    """The accumulators of a stage; `name(stem)` makes names."""
+    """Returns the accumulators of a stage, one for all results of a state. name: makes an unused name of a stem."""
     groups: dict[tuple[str, tuple[Node, ...]], list[Node]] = {}
     for node in reduces:
         groups.setdefault((family(node.attrs[0], node.args[0].dtype), node.args), []).append(node)

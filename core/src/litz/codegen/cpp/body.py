@@ -103,7 +103,8 @@ class Body:
         return sorted((node for node in found if node not in self.only_stored), key=self.nodes_order.__getitem__)
 
     def value(self, node: Node) -> str:
-        """The text of a visible node's value."""
+        """Returns C++ text for the value of a node that is visible where the text will stand. Errors: KeyError for any
+        other node."""
         if node.op == "const":
             return literal(node.attrs[0], node.dtype)
         if node in self.only_stored and node not in self.visible:
@@ -236,7 +237,7 @@ class Body:
     # ------------------------------------------------------------------ stores
 
     def element(self, node: Node) -> str:
-        """A visible node's value as it is stored."""
+        """Returns C++ text for the value of a visible node, as memory holds it."""
         value = self.value(node)
         return self.stored[value] if node.dtype in FLOAT8 and value in self.stored else written(node.dtype, value)
 

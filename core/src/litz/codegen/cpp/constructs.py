@@ -81,5 +81,5 @@ def constructs_in(text: str) -> tuple[str, ...]:
 
 
 def find_construct(name: str) -> Construct:
-    """The row of that name. Errors: KeyError."""
+    """Returns the construct of that name. Errors: KeyError."""
     return _BY_NAME[name]

@@ -97,7 +97,7 @@ def op_text(node: Node, texts: Sequence[str], type_: str) -> str:
 
 
 def read(dtype: torch.dtype, element: str) -> str:
-    """A stored element as a value."""
+    """Returns C++ text for the value of a stored element: bool from a byte, float from a half type."""
     if dtype == torch.bool:
         return f"{element} != 0"
     return f"from_{ELEMENTS[dtype]}({element})" if dtype in ROUNDED else element
@@ -109,7 +109,7 @@ def written(dtype: torch.dtype, value: str) -> str:
 
 
 def literal(value: bool | int | float, dtype: torch.dtype) -> str:
-    """A constant of the compute type of `dtype`."""
+    """Returns C++ text for a constant, of the type that `dtype` is computed in."""
     if dtype == torch.bool:
         return "true" if value else "false"
     if dtype.is_floating_point:

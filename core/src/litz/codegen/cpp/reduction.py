@@ -92,14 +92,14 @@ class _Stage:
             self.w.lines.add(f"{state.type} {self.ref(state, suffix)} = {state.start};")
 
     def ref(self, state: State, suffix: str = "") -> str:
-        """The text of a variable."""
+        """Returns the name of the C++ variable that holds a state; with a suffix, a copy of the variable."""
         return state.name + suffix
 
     def refs(self, accumulator: Accumulator, suffix: str = "") -> list[str]:
         return [self.ref(state, suffix) for state in accumulator.states]
 
     def body_nodes(self) -> list[Node]:
-        """What the stage has to compute at reduction level."""
+        """Returns the nodes that the stage has to compute for each element, without the reductions themselves."""
         return [n for n in self.w.body.missing(self.stage.roots) if n.op != "reduce"]
 
     def declare_scans(self, nodes: Sequence[Node]) -> None:

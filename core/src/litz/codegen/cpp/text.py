@@ -32,7 +32,7 @@ class IndexText(ExpressionText):
         return "int" if self.narrow(extent) else "i64"
 
     def interval(self, expr: Expr) -> tuple[int, int] | None:
-        """Least and greatest value, if both are known numbers."""
+        """Returns the least and the greatest value of an expression; None where they are no known numbers."""
         low, high = bounds(expr, self.extents)
         if low is None or high is None or not (low.is_Integer and high.is_Integer):
             return None

@@ -137,7 +137,7 @@ def is_negative_zero(value: object) -> bool:
 
 
 def typed(value: bool | int | float, dtype: torch.dtype) -> str:
-    """A constant with a type of its own."""
+    """Returns Triton text for a constant with a type of its own."""
     if is_negative_zero(value):
         # Triton makes every constant equal to zero a positive one.
         return f"(tl.full([], 0.0, {ELEMENTS[dtype]}) * (-1.0))"

@@ -172,7 +172,7 @@ class Plain(Group):
         return [value if dtype == self.dtype else f"({value} != 0)"]
 
     def joins(self) -> bool:
-        """Every reduction of this kind joins neighbours."""
+        """Returns True: every reduction of this kind joins neighbours."""
         return True
 
     def step(self) -> None:
@@ -242,7 +242,7 @@ class Welford(Combined):
         return super().start()[:2]
 
     def joins(self) -> bool:
-        """Neighbours join in float32, where no group of them is cut by an end of the row."""
+        """Do neighbours join? They do in float32, where no group of them is cut by an end of the row."""
         # Where no group is cut by an end of the row.
         size, framed = self.on.size, self.on.tile.tiling.frame is not None
         whole = bool(size.is_Integer) and int(size) % self.on.tile.tiling.together == 0
@@ -292,7 +292,7 @@ class Online(Group):
         return [(-float("inf"), self.dtype), (0.0, self.dtype)]
 
     def joins(self) -> bool:
-        """Neighbours join in float32."""
+        """Do neighbours join? They do in float32."""
         return self.dtype == torch.float32
 
     def step(self) -> None:

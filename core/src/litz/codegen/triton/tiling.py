@@ -113,7 +113,7 @@ def find_traffic(loop: Loop, plan: KernelPlan) -> Traffic:
 
 
 def bytes_along(traffic: Traffic, var: Symbol) -> int:
-    """Bytes of the accesses that are contiguous along `var`."""
+    """Returns the bytes of the accesses that are contiguous along `var`."""
     return sum(moved for access, moved in traffic.items() if access.stride(var) == 1)
 
 
@@ -128,7 +128,7 @@ def clamp(value: int, low: int, high: int) -> int:
 
 
 def choose_tiling(loop: Loop, plan: KernelPlan, units: int) -> Tiling:
-    """Chooses the tiling of a flat, collapsed loop."""
+    """Returns the tiling of a flat, collapsed loop. units: of the device, which work independently."""
     traffic = find_traffic(loop, plan)
     if loop.reduction_ranges:
         return _reduction(loop, plan, traffic, units)
@@ -335,7 +335,7 @@ def _live_values(loop: Loop) -> int:
 
 
 def longest_persistent(loop: Loop) -> int:
-    """The longest row that is worth holding in registers."""
+    """Returns the length, in elements, of the longest row that is worth holding in registers."""
     live = _live_values(loop)
     if live == 1 and any(loop.at_reduction_level(store) for store in loop.stores):
         return PERSISTENT_ALONE

@@ -40,7 +40,7 @@ class Value:
 
 
 def op_text(node: Node, texts: list[str]) -> str:
-    """A scalar op on arguments whose texts are given."""
+    """Returns Triton text for a scalar op on arguments whose texts are given."""
     template = TRITON.op(node.op, node.args[0].dtype)
     # Beside a tensor, a plain literal takes that tensor's type in arithmetic, comparisons and selections.
     operands = node.args[1:] if node.op == "where" else node.args

@@ -71,7 +71,8 @@ class Named:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Named:
-        """Errors: LookupError, TypeError, ValueError."""
+        """Returns what `to_data` made data of; an empty record for no data. Errors: LookupError, TypeError or
+        ValueError for data of another form."""
         if not data:
             return cls()
         table = [Origin(*origin) for origin in data["origins"]]

@@ -53,12 +53,12 @@ class BackwardPlan:
 
     @property
     def widths(self) -> tuple[int, int]:
-        """Elements of a key and of a value."""
+        """Returns the number of elements of a key and of a value."""
         return int(self.attention.query.layout.size[3]), int(self.attention.value.layout.size[3])
 
     @property
     def precision(self) -> str:
-        """tl.dot's last argument, with a comma before it."""
+        """Returns the text of tl.dot's last argument, with a comma before it; '' for half types."""
         if self.dtype != torch.float32:
             return ""
         return f', input_precision="{"tf32" if self.tf32 else "ieee"}"'
@@ -78,7 +78,8 @@ class BackwardPlan:
 def make_plan(
     attention: AttentionBackward, program: Program, delta: TensorRef, outputs: tuple[str | None, ...], tf32: bool
 ) -> BackwardPlan:
-    """program: with the buffer of `delta`."""
+    """Returns the plan of a backward's two kernels. program: has the buffer of `delta`. outputs, tf32: as
+    `BackwardPlan` has them."""
     sizes = (*attention.query.layout.size[:3], attention.key.layout.size[2])
     bodies = make_bodies(
         sizes,
@@ -93,12 +94,12 @@ def make_plan(
 
 
 def write_query_gradient(plan: BackwardPlan, tile: BackwardTile, name: str) -> KernelSource:
-    """The kernel of the query's gradient and of delta."""
+    """Returns the source of the kernel that writes the query's gradient and delta."""
     return _QueryGradient(plan, tile, name).write()
 
 
 def write_key_gradients(plan: BackwardPlan, tile: BackwardTile, name: str) -> KernelSource:
-    """The kernel of the gradients of key and value."""
+    """Returns the source of the kernel that writes the gradients of key and value."""
     return _KeyGradients(plan, tile, name).write()
 
 

@@ -93,7 +93,7 @@ def refuse(attention: Attention, original: Attention, program: Program) -> None:
 
 
 def is_used(name: str | None, program: Program) -> bool:
-    """Does anyone read a result?"""
+    """Does an operation read the buffer, or does the program return it? False for None."""
     return name is not None and (bool(program.readers.get(name)) or name in program.output_buffers)
 
 

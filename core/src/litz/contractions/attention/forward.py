@@ -485,7 +485,7 @@ class Forward:
         return f"tl.where(nan, total, maximum * {self.factor!r})[:, None]"
 
     def rows_of(self, name: str) -> str:
-        """Pointers to the program's rows of a result."""
+        """Returns Triton text for pointers to the program's rows of a result."""
         layout = self.plan.buffers[name].layout
         place = self.pointer(
             TensorRef(name, Layout(layout.size, layout.stride)), (B, H, *(ZERO for _ in layout.size[2:]))

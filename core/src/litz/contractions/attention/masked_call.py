@@ -93,7 +93,7 @@ def offer_masked(attention: Attention, context: ChoiceContext) -> Sequence[Choic
 
 
 def plan_of(changed: Attention, original: Attention, program: Program, tf32: bool) -> AttentionPlan:
-    """The kernel's plan. Errors: Unsuitable, where there is none."""
+    """Returns the plan of core's kernel for a call of the library's. Errors: Unsuitable where there is none."""
     _refuse(changed, original, program)
     return make_plan(changed, program, (str(original.outputs[0]),), tf32)
 

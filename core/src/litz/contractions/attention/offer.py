@@ -102,7 +102,7 @@ def estimate(plan: AttentionPlan, tiles: Tiles, target: Target, with_body: bool 
 
 
 def scores_of(plan: AttentionPlan) -> float:
-    """How many there are."""
+    """Returns the number of scores of all heads, for the likely sizes."""
     return float(prod(map(plan.program.hint, plan.size)))
 
 

@@ -60,13 +60,13 @@ class AttentionPlan:
 
     @property
     def size(self) -> tuple[Expr, ...]:
-        """Batches, heads, queries, keys."""
+        """Returns the extents of the scores: batches, heads of the query, queries, keys."""
         query, key = self.attention.query.layout.size, self.attention.key.layout.size
         return (*query[:3], key[2])
 
     @property
     def widths(self) -> tuple[int, int]:
-        """Elements of a key and of a value."""
+        """Returns the number of elements of a key and of a value."""
         return int(self.attention.query.layout.size[3]), int(self.attention.value.layout.size[3])
 
     @property
@@ -102,7 +102,7 @@ class AttentionPlan:
         return IndexText(self.names.index_names, self.body.extents)(expr)
 
     def precision(self) -> str:
-        """tl.dot's last argument, with a comma before it."""
+        """Returns the text of tl.dot's last argument, with a comma before it; '' for half types."""
         if self.dtype != torch.float32:
             return ""
         return f', input_precision="{"tf32" if self.tf32 else "ieee"}"'
@@ -117,7 +117,9 @@ class AttentionPlan:
         return tile
 
     def settings(self, lines: str, limits: Sequence[str], grid: str, warps: int, stages: int) -> dict[str, Any]:
-        """See `litz.codegen.triton.codegen.make_settings`."""
+        """Returns a source's settings, with keys that `litz.codegen.triton.codegen.make_settings` describes. lines: the
+        kernel's text. limits: texts over the sizes, by which indices are int32 or int64. grid: Python text over the
+        sizes."""
         buffers = [self.buffers[name] for name in self.names.buffers]
         return {
             "pointers": [POINTER_TYPES[buffer.dtype] for buffer in buffers],

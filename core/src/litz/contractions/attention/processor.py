@@ -69,7 +69,8 @@ def offer_blocked(template: Attention, context: ChoiceContext) -> list[Choice]:
 
 
 def write_blocked(plan: AttentionPlan, name: str) -> KernelSource:
-    """The kernel's text. Errors: Unsuitable."""
+    """Returns the C++ source of a kernel for one attention. Errors: Unsuitable for a dtype or a body that the kernel
+    cannot compute."""
     if plan.dtype not in DTYPES:
         raise Unsuitable(f"no kernel of {plan.dtype}")
     if any(node.op in ("bounded", "reduce", "scan") for node in plan.body.nodes):

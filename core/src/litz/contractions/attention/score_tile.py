@@ -123,7 +123,7 @@ class Side(Axis):
 
     @property
     def tiles(self) -> Expr:
-        """How many tiles there are along it."""
+        """Returns how many tiles there are along the range."""
         if not self.is_cut:
             return self._tiles(self.size)
         assert self.grain is not None
@@ -364,7 +364,7 @@ class ScoreTile:
             self.tile.values[node] = Value(text, frozenset("yx"))
 
     def value(self, node: Node) -> str:
-        """A body's value, spread over the tile."""
+        """Returns Triton text for a node of a body, as a tile of queries by keys."""
         self.tile.compute([node])
         return self.tile.full(node, frozenset("yx"))
 

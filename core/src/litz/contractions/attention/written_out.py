@@ -94,7 +94,7 @@ class Axes:
 
 
 def find_written_out(first: Template, program: Program) -> WrittenOut:
-    """The attention whose scores a product makes. NotAttention where there is none."""
+    """Returns the attention whose scores a product makes. Errors: NotAttention where there is none."""
     if first.kind not in PRODUCTS:
         raise NotAttention("")
     between, second = _between(first, program)
@@ -241,7 +241,7 @@ class _Softmax:
         return each.op == "eq" and each.args[0] is score and is_number(each.args[1], -math.inf)
 
     def exponent(self, node: Node) -> tuple[Node, Node]:
-        """Score and maximum of exp(score - maximum)."""
+        """Returns score and maximum of a node that is exp(score - maximum). Errors: NotAttention for any other node."""
         node = uncast(node)
         inner = node.args[0] if node.op == "exp" else node
         if node.op != "exp" or inner.op != "sub":

@@ -106,7 +106,7 @@ SPLITS = (2, 4, 8, 16, 32, 64, 128)
 
 
 def all_configs(itemsize: int) -> list[Config]:
-    """Every configuration for operands of `itemsize` bytes, without splits."""
+    """Returns every configuration for operands of `itemsize` bytes an element, without splits, each once."""
     found = []
     for m, n, stages, warps, *bytes_ in _TILES:
         found.append(Config(m, n, max(16, (bytes_[0] if bytes_ else 128) // itemsize), stages, warps))
@@ -129,7 +129,7 @@ def shared_bytes(config: Config, in_bytes: int) -> int:
 
 
 def accumulators(config: Config) -> int:
-    """Registers of a thread that hold sums."""
+    """Returns how many registers (32-bit) of a thread hold sums."""
     return config.m * config.n // (32 * config.warps)
 
 
@@ -243,7 +243,8 @@ def spread(best: Sequence[tuple[Config, Estimate]], count: int) -> tuple[tuple[C
 
 @lru_cache(maxsize=256)
 def rank(shape: Shape, target: Target, splits: bool = True) -> Ranked:
-    """All configurations that fit, ranked."""
+    """Returns the configurations that fit the device, the quickest by estimate first, and the others with what does not
+    fit. splits: also those that cut the depth into parts."""
     fitting: list[tuple[Config, Estimate]] = []
     rejected: list[tuple[str, str]] = []
     for config in all_configs(shape.in_bytes):

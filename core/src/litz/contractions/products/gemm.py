@@ -52,7 +52,7 @@ class Operand:
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        """Positions and sizes that loading it takes."""
+        """Returns the positions and sizes that a kernel needs to load the operand."""
         if self.prologue is not None:
             return tuple(self.prologue.expressions)
         return (self.position, *(expr for pair in self.inside for expr in pair))
@@ -79,7 +79,7 @@ class Product:
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        """Positions and sizes that loading takes."""
+        """Returns the positions and sizes that a kernel needs to load both operands and the scales."""
         own = () if self.scale is None else tuple(self.scale.expressions)
         return (*self.left.expressions, *self.right.expressions, *own)
 
@@ -143,7 +143,8 @@ BIAS = "bias"
 
 
 def make_gemm(template: Template, program: Program, tf32: bool = False) -> Gemm:
-    """The product that a contraction is. Errors: Unsuitable."""
+    """Returns the matrix product that a contraction is. tf32: float32 may be multiplied in TF32. Errors: Unsuitable for
+    any other contraction, and for dtypes that no kernel multiplies."""
     arguments = argument_names(template)
     names = OPERANDS.get(template.kind)
     if names is None:

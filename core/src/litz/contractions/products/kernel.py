@@ -64,7 +64,7 @@ def write_gemm(
 
 
 def tiles_of(gemm: Gemm, config: Config) -> Expr:
-    """How many tiles a product's result has."""
+    """Returns how many tiles a product's result has, all of a batch together."""
     rows, columns = (ceiling(size / block) for size, block in ((gemm.m, config.m), (gemm.n, config.n)))
     return gemm.count * rows * columns
 

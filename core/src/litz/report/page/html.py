@@ -60,7 +60,7 @@ def document(title: str, body: str, data: str, script: str) -> str:
 
 @cache
 def asset(name: str) -> str:
-    """The text of a file of this folder."""
+    """Returns the text of a file of this folder, which is part of the package."""
     return (resources.files(__package__) / name).read_text(encoding="utf-8")
 
 

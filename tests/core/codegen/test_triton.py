@@ -17,8 +17,8 @@ pytest.importorskip("triton")
 from litz.codegen.kernel_plan import plan_kernel
 from litz.codegen.triton import TritonCodegen
 from litz.ir import Buffer, Layout, Node, Program, Store
-from litz.ir.build import call, cast, const, load, reduce
-from litz.ir.index import PythonMod, loop_var, reduction_var, to_expr
+from litz.ir.build import bounded, call, cast, const, load, reduce
+from litz.ir.index import PythonMod, loop_var, placeholder, reduction_var, to_expr
 from litz.runtime.triton_compile import Variant
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
@@ -203,6 +203,21 @@ def test_columns_of_many_tensors_fit_in_registers(tensors: int, rows: int) -> No
     assert f"XBLOCK=64 x RBLOCK={rows}, " in case.source.text.splitlines()[0]
     elements = 64 * rows // (32 * case.source.settings["num_warps"])
     assert elements * (tensors + 1) <= 128, "registers of a thread, which can have 255"
+
+
+def test_columns_that_gather_have_threads_to_wait_with() -> None:
+    """8 words of registers an element: 4 elements a thread. With 8 a multiprocessor had 16 warps, which waited for
+    indices and then for what those name; 225 us on an H200 for 257 MB."""
+    size = (4096, 16384)
+    row = bounded(load("rows", (r0,), torch.int64), 64)
+    value = load("a0", (r0, i0), f32)
+    for n in range(4):
+        value = call("mul", value, load(f"t{n}", (placeholder(0), i0), f32, (row,)))
+    inputs = {"a0": torch.empty(size), "rows": torch.empty(4096, dtype=torch.int64)}
+    inputs |= {f"t{n}": torch.empty(64, 16384) for n in range(4)}
+    stores = [Store("o", (i0,), reduce("sum", value))]
+    source = make(inputs, [output("o", (16384,), f32)], (16384,), (4096,), stores).source
+    assert "XBLOCK=64 x RBLOCK=16, 8 warps" in source.text.splitlines()[0]
 
 
 def test_sizes_that_are_multiples_of_16_keep_accesses_whole() -> None:

@@ -455,12 +455,18 @@ def _column_blocks(loop: Loop, columns: int, length: int, fixed: bool, width: in
         x_block //= 2
     r_block = power_of_two(length)
     persistent = fixed and r_block <= (64 if _live_values(loop) <= 4 else 32)
+    lanes = _lanes(loop)
     if not persistent:
-        r_block = min(r_block, 256, max(8, _lanes(loop) * 256 // x_block))
+        r_block = min(r_block, 256, max(8, lanes * 256 // x_block))
         warps = 8
     elif x_block * r_block < 1024 and columns >= 4 * x_block * units:
         x_block = min(1024 // r_block, 256)
     if mixed:
         x_block = min(x_block, 32)
         r_block = min(r_block, 64) if not persistent else r_block
-    return x_block, r_block, min(warps, _row_warps(x_block * r_block)), persistent
+    if not persistent and lanes < 8:
+        # As many threads as the registers are for; half of them waited for gathers, at 2.8 µs a block of 16 rows.
+        warps = clamp(x_block * r_block // (32 * max(lanes, VECTOR // width)), 1, warps)
+    else:
+        warps = min(warps, _row_warps(x_block * r_block))
+    return x_block, r_block, warps, persistent

@@ -303,6 +303,37 @@ def modulation_backward(dtype: torch.dtype) -> Case:
     return Case(function, (x, grad, gate), 3 * x.nbytes)
 
 
+def distance_biases(dtype: torch.dtype) -> Case:
+    """The gradient of biases by distance, as T5's and MPNet's: a sum over texts, and many additions at 32 positions."""
+    batch, heads, n, most = 16, 12, 384, 32
+    grad = torch.randn(batch, heads, n, n, device="cuda").to(dtype)
+    place = torch.arange(n, device="cuda")
+    far = (place[None, :] - place[:, None]).clamp(-most // 2, most // 2 - 1) + most // 2
+
+    def function(grad: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
+        each = grad.sum(0).permute(1, 2, 0)
+        return torch.zeros(most, heads, dtype=each.dtype, device=each.device).index_put((far,), each, accumulate=True)
+
+    return Case(function, (grad, far), grad.nbytes + far.nbytes)
+
+
+def small_sums(dtype: torch.dtype) -> Case:
+    """The gradients of the biases of twelve layers, which need nothing of each other."""
+    given = tuple(torch.randn(6144, 768, device="cuda").to(dtype) for _ in range(12))
+    return Case(lambda *given: [x.sum(0) for x in given], given, sum(x.nbytes for x in given))
+
+
+def silu_backward(dtype: torch.dtype) -> Case:
+    """The gradient of a silu, and of the bias before it: few columns, many rows."""
+    x, grad = (torch.randn(2**17, 128, device="cuda").to(dtype) for _ in range(2))
+
+    def function(x: torch.Tensor, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        made = torch.ops.aten.silu_backward(grad, x)
+        return made, made.sum(0)
+
+    return Case(function, (x, grad), 3 * x.nbytes)
+
+
 def shared_heads(dtype: torch.dtype) -> Case:
     """Gradients of keys that four heads share."""
     x = torch.randn(4, 1024, 32, 128, device="cuda").to(dtype).transpose(1, 2)
@@ -380,6 +411,9 @@ CASES: Mapping[str, Callable[[torch.dtype], Case]] = {
     "gelu backward": gelu_backward,
     "layer norm backward": layer_norm_backward,
     "modulation backward": modulation_backward,
+    "distance biases": distance_biases,
+    "small sums": small_sums,
+    "silu backward": silu_backward,
     "shared heads": shared_heads,
     "experts": experts,
     "gru cell": gru_cell,
@@ -437,17 +471,32 @@ def _kernel(case: Case, cache: Cache) -> Callable[[], Any]:
     launch = load_kernel(source, context)
     addresses = [memory[name].data_ptr() for name in source.arguments]
     launch(*addresses)
-    expected = case.function(*case.args)
-    wanted = list(expected) if isinstance(expected, tuple) else [expected]
-    for got, want in zip((memory[name] for name in made.outputs), wanted, strict=True):
-        torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)
+    check(case, [memory[name] for name in made.outputs])
     return lambda: launch(*addresses)
+
+
+def check(case: Case, got: Sequence[torch.Tensor]) -> None:
+    """Errors: AssertionError where results are further from those of float64 than rounding explains: twice as far as
+    eager's, where those are not near. Eager sums some columns of half types in the half type, a row at a time."""
+    eager, exact = as_list(case.function(*case.args)), as_list(case.function(*map(_exact, case.args)))
+    for mine, theirs, want in zip(got, eager, exact, strict=True):
+        far = 2 * float((theirs.double() - want.double()).abs().max()) if want.numel() else 0.0
+        torch.testing.assert_close(mine.double(), want.double(), rtol=2e-2, atol=max(2e-2, far))
+
+
+def as_list(results: Any) -> list[torch.Tensor]:
+    """Returns a function's result, or results, as a list."""
+    return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+def _exact(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def _compiled(case: Case, backend: str) -> Callable[[], Any]:
     torch._dynamo.reset()
     compiled = torch.compile(case.function, backend=backend, dynamic=False)
-    torch.testing.assert_close(compiled(*case.args), case.function(*case.args), rtol=2e-2, atol=2e-2)
+    check(case, as_list(compiled(*case.args)))
     return lambda: compiled(*case.args)
 
 

@@ -42,6 +42,7 @@ CORE_PASSES = {
     "inline_pointwise": "program",
     "pick_elements": "program",
     "write_out_few_values": "program",
+    "spread_scatters": "program",
     "simplify_bodies": "program",
     "finish_in_one_launch": "schedule",
     "order_steps": "schedule",

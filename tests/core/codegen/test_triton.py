@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -17,8 +17,8 @@ pytest.importorskip("triton")
 from litz.codegen.kernel_plan import plan_kernel
 from litz.codegen.triton import TritonCodegen
 from litz.ir import Buffer, Layout, Node, Program, Store
-from litz.ir.build import call, cast, const, load, reduce
-from litz.ir.index import PythonMod, loop_var, reduction_var, to_expr
+from litz.ir.build import bounded, call, cast, const, load, reduce
+from litz.ir.index import PythonMod, loop_var, placeholder, reduction_var, to_expr
 from litz.runtime.triton_compile import Variant
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
@@ -73,15 +73,61 @@ def test_accesses_are_16_bytes_wide(dtype: torch.dtype) -> None:
     assert _accesses(transposed) == {"ld.global.v4.b32", "st.global.v4.b32"}
 
 
-def test_rows_are_read_16_bytes_at_a_time_and_once() -> None:
+def _softmax(rows: int, columns: int) -> Case:
     x = cast(load("a", (i0, r0), bf16), f32)
     power = call("exp", call("sub", x, reduce("max", x)))
     value = cast(call("div", power, reduce("sum", power)), bf16)
-    inputs = {"a": torch.empty(1024, 1000, dtype=bf16)}
-    softmax = make(inputs, [output("o", (1024, 1000), bf16)], [1024], [1000], [Store("o", (i0, r0), value)])
-    text = softmax.source.text
-    assert text.count("tl.load") == 1
-    assert _accesses(compile_only(softmax.source)["ptx"]) == {"ld.global.v4.b32", "st.global.v4.b32"}
+    inputs = {"a": torch.empty(rows, columns, dtype=bf16)}
+    return make(inputs, [output("o", (rows, columns), bf16)], [rows], [columns], [Store("o", (i0, r0), value)])
+
+
+def _layer_norm(rows: int, columns: int) -> Case:
+    x = cast(load("a", (i0, r0), bf16), f32)
+    value = call("mul", call("sub", x, reduce("welford_mean", x)), cast(load("w", (r0,), bf16), f32))
+    inputs = {"a": torch.empty(rows, columns, dtype=bf16), "w": torch.empty(columns, dtype=bf16)}
+    stores = [Store("o", (i0, r0), cast(value, bf16))]
+    return make(inputs, [output("o", (rows, columns), bf16)], [rows], [columns], stores)
+
+
+@pytest.mark.parametrize(
+    ("case", "rows", "warps"),
+    [
+        (lambda: _softmax(2**18, 256), 4, 4),
+        (lambda: _softmax(2**16, 1024), 1, 8),
+        (lambda: _softmax(2**16, 1001), 1, 2),  # not aligned: 16 elements a thread
+        (lambda: _softmax(2**14, 4096), 1, 8),
+        (lambda: _layer_norm(2**18, 256), 1, 2),  # the weights would pass through shared memory
+        (lambda: _layer_norm(2**18, 197), 4, 2),
+        (lambda: _layer_norm(2**18, 128), 16, 8),
+        (lambda: _layer_norm(2**16, 768), 1, 8),
+    ],
+)
+def test_rows_a_program_and_its_warps(case: Callable[[], Case], rows: int, warps: int) -> None:
+    """As an H200 measured: a layer norm of 256 columns 0.87 of a copy with 4 rows a program, and 0.94 with one."""
+    source = case().source
+    assert f"XBLOCK: tl.constexpr = {rows}\n" in source.text
+    assert source.settings["num_warps"] == warps
+
+
+@pytest.mark.parametrize("columns", [50257, 197])
+def test_an_end_within_16_bytes_leaves_whole_accesses_to_all_programs_but_the_last(columns: int) -> None:
+    """67093095 elements in rows of 50257 took 195 us on an H200, at 2 bytes an access, and an even total 73."""
+    rows = 2**26 // columns
+    value = call("add", load("a", (i0, i1), bf16), load("b", (i1,), bf16))
+    inputs = {"a": torch.empty(rows, columns, dtype=bf16), "b": torch.empty(columns, dtype=bf16)}
+    source = make(
+        inputs, [output("o", (rows, columns), bf16)], [rows, columns], [], [Store("o", (i0, i1), value)]
+    ).source
+    assert "st.global.v4.b32" in _accesses(compile_only(source)["ptx"])
+    first, last = source.text.split("    else:\n")
+    assert "xmask)" not in first.split("    if tl.program_id(0) <")[1]
+    assert last.count("xmask)") == 3
+
+
+def test_rows_are_read_16_bytes_at_a_time_and_once() -> None:
+    source = _softmax(1024, 4000).source
+    assert source.text.count("tl.load") == 1
+    assert _accesses(compile_only(source)["ptx"]) == {"ld.global.v4.b32", "st.global.v4.b32"}
 
 
 @pytest.mark.parametrize("name", ["rows-197-bf16", "rows-197-f32", "rows-50257-bf16"])
@@ -157,6 +203,21 @@ def test_columns_of_many_tensors_fit_in_registers(tensors: int, rows: int) -> No
     assert f"XBLOCK=64 x RBLOCK={rows}, " in case.source.text.splitlines()[0]
     elements = 64 * rows // (32 * case.source.settings["num_warps"])
     assert elements * (tensors + 1) <= 128, "registers of a thread, which can have 255"
+
+
+def test_columns_that_gather_have_threads_to_wait_with() -> None:
+    """8 words of registers an element: 4 elements a thread. With 8 a multiprocessor had 16 warps, which waited for
+    indices and then for what those name; 225 us on an H200 for 257 MB."""
+    size = (4096, 16384)
+    row = bounded(load("rows", (r0,), torch.int64), 64)
+    value = load("a0", (r0, i0), f32)
+    for n in range(4):
+        value = call("mul", value, load(f"t{n}", (placeholder(0), i0), f32, (row,)))
+    inputs = {"a0": torch.empty(size), "rows": torch.empty(4096, dtype=torch.int64)}
+    inputs |= {f"t{n}": torch.empty(64, 16384) for n in range(4)}
+    stores = [Store("o", (i0,), reduce("sum", value))]
+    source = make(inputs, [output("o", (16384,), f32)], (16384,), (4096,), stores).source
+    assert "XBLOCK=64 x RBLOCK=16, 8 warps" in source.text.splitlines()[0]
 
 
 def test_sizes_that_are_multiples_of_16_keep_accesses_whole() -> None:

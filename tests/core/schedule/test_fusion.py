@@ -206,3 +206,29 @@ def test_wide_and_narrow_reads_of_one_result(target):
     w.pointwise("s", (16,), lambda j: call("rsqrt", call("add", w.load("scale", j), 1.0)))
     w.pointwise("y", (8, 16), lambda i, j: call("mul", w.load("x", i, j), w.load("s", j)))
     assert len(check(w.program("y"), w.args(), target).kernels) == 1
+
+
+def sums_of_columns(count: int, rows: int, made: bool = False) -> Writer:
+    """Sums over the rows of as many matrices of 768 columns; made: by a call each."""
+    w = Writer()
+    for n in range(count):
+        given = w.input(f"x{n}", rows, 768)
+        name = w.call(f"a{n}", torch.ops.aten.sin.default, given) if made else given
+        w.reduce(f"s{n}", "sum", (768,), (rows,), lambda j, r, name=name: w.load(name, r, j))
+    return w
+
+
+def test_what_has_grown_by_joining_takes_no_more_loops():
+    """24 sums in one kernel took 164 us on an H200: an accumulator each, and a launch that was long hidden."""
+    large, small = (
+        plan_of(sums_of_columns(8, rows).program(*(f"s{n}" for n in range(8))), GPU).kernels for rows in (1792, 64)
+    )
+    assert max(sum(name.startswith("x") for name in kernel.reads) for kernel in large) == 2
+    assert len(small) == 1
+
+
+def test_what_one_loop_reads_does_not_wait_for_another():
+    w = sums_of_columns(4, 1792, made=True)
+    plan = plan_of(w.program(*(f"s{n}" for n in range(4))), GPU)
+    assert all(sum(name.startswith("a") for name in kernel.reads) <= 1 for kernel in plan.kernels)
+    assert plan.memory.peak_bytes <= 1.2 * 1792 * 768 * 4

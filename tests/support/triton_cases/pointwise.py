@@ -61,6 +61,14 @@ def _() -> Case:
     return make(inputs, [output("o", (37, 24), bf16)], [37, 24], [], [Store("o", (i0, i1), value)])
 
 
+@case("bias-odd-end")
+def _() -> Case:
+    """The programs but the last have no mask: the end would cut each access of 16 bytes."""
+    value = call("add", load("a", (i0, i1), bf16), load("b", (i1,), bf16))
+    inputs = {"a": random(701, 197, dtype=bf16), "b": random(197, dtype=bf16)}
+    return make(inputs, [output("o", (701, 197), bf16)], [701, 197], [], [Store("o", (i0, i1), value)])
+
+
 @case("reshaped")
 def _() -> Case:
     """A view that is no affine function: 35 columns read as 7 by 15."""

@@ -8,6 +8,7 @@ import torch
 
 from litz.ir import Buffer, Layout, Store
 from litz.ir.build import bounded, call, const, load, reduce
+from litz.ir.index import FloorDiv, PythonMod, to_expr
 
 from .case import (
     CASES,
@@ -80,6 +81,16 @@ def _() -> Case:
         [Store("t", (arg0, i1), load("a", (i0, i1), f32), (row,), "add")],
         tolerance=1e-5,
     )
+
+
+@case("scatter-copies")
+def _() -> Case:
+    """Each iteration into the copy that its own position says (`litz.schedule.spread`)."""
+    at = PythonMod(i1 + FloorDiv(i1, to_expr(8)), to_expr(32))
+    row = bounded(load("rows", (i0, i1), torch.int64), 4)
+    rows = torch.arange(3 * 50).reshape(3, 50) % 4
+    stores = [Store("t", (arg0, at), load("a", (i0, i1), f32), (row,), "add")]
+    return make({"t": random(4, 32), "rows": rows, "a": random(3, 50)}, [], [3, 50], [], stores)
 
 
 @case("scatter-one")

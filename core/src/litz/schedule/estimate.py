@@ -95,9 +95,13 @@ class CostModel:
 
     def reduces_columns(self, loop: Loop) -> bool:
         """Are neighbouring outputs, rather than neighbouring values of one output, neighbours in memory?"""
-        traffic = self._traffic(loop, self._sizes(loop))
-        fast = _fast_variable([each for each in traffic if not each.access.is_store])
+        fast = self.fast_variable(loop)
         return any(r.var == fast for r in loop.ranges)
+
+    def fast_variable(self, loop: Loop) -> Symbol | None:
+        """Returns the variable that most of what a loop reads is contiguous along; None if there is none."""
+        traffic = self._traffic(loop, self._sizes(loop))
+        return _fast_variable([each for each in traffic if not each.access.is_store])
 
     def _traffic(self, loop: Loop, sizes: Mapping[Symbol, int]) -> list[_Traffic]:
         """Returns the bytes that each access of a loop moves."""

@@ -234,9 +234,7 @@ class _Fusion:
         alike: dict[object, list[int]] = {}
         for number in sorted(self.groups):
             loop = self.groups[number].loop
-            target = self.costs.target(loop.device)
-            small = self.groups[number].cost.us < 2 * target.launch_us
-            if small:
+            if self._is_small(number):
                 # Rows and columns of one square are the same ranges, but not the same walk through memory.
                 columns = loop.is_reduction and self.costs.reduces_columns(loop)
                 above = self.graph.ancestors[number]
@@ -246,23 +244,38 @@ class _Fusion:
         for numbers in alike.values():
             current = numbers[0]
             for number in numbers[1:]:
-                if not self._waits_too_long(current, number) and self._try(current, number, related=False):
+                # What has grown beyond that is no better for one loop more, and has an accumulator more for each.
+                joinable = self._is_small(current) and not self._waits_too_long(current, number)
+                if joinable and self._try(current, number, related=False):
                     current = min(current, number)
                 else:
                     current = number
 
-    def _waits_too_long(self, first: int, second: int) -> bool:
-        """Would what the two make, most of it long before anyone reads it, be a large part of what is held anyway?"""
-        a, b = self.groups[first], self.groups[second]
-        made = sum(self._kept_bytes(group.loop) for group in (a, b))
-        if made <= WAITING_BYTES or made <= WAITING * self._held():
-            return False
-        self._record(a, b, False, "their results would wait in memory for the readers", None)
-        return True
+    def _is_small(self, number: int) -> bool:
+        """Is a launch more than half of what a group takes?"""
+        group = self.groups[number]
+        return group.cost.us < 2 * self.costs.target(group.loop.device).launch_us
 
-    def _kept_bytes(self, loop: Loop) -> int:
-        buffers = (self.program.buffers[name] for name in set(loop.writes))
-        return sum(self.costs.hint(b.nbytes) for b in buffers if b.kind == "temporary")
+    def _waits_too_long(self, first: int, second: int) -> bool:
+        """Would a large part of what is held anyway be in memory for longer: what the two make, most of it long before
+        anyone reads it, and what the first of them alone reads, until the second can run?"""
+        a, b = self.groups[first], self.groups[second]
+        both = {first, second}
+        made = {name for group in (a, b) for name in group.loop.writes}
+        read = {name for name in self.groups[min(both)].loop.reads if self.readers[name] <= both}
+        for names, reason in (
+            (made, "their results would wait in memory for the readers"),
+            (read - made, "what one of them reads would wait in memory for the other"),
+        ):
+            waiting = sum(self._temporary_bytes(name) for name in names)
+            if waiting > WAITING_BYTES and waiting > WAITING * self._held():
+                self._record(a, b, False, reason, None)
+                return True
+        return False
+
+    def _temporary_bytes(self, name: str) -> int:
+        buffer = self.program.buffers[name]
+        return self.costs.hint(buffer.nbytes) if buffer.kind == "temporary" else 0
 
     def _held(self) -> int:
         """The peak of what is held with the loops as they are before any of them is joined for its launch alone."""

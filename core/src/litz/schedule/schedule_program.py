@@ -29,6 +29,7 @@ from .reduce_in_place import reduce_in_place
 from .schedule import Kernel, Schedule, Steps
 from .simplify import remove_dead_operations
 from .split import split_reductions
+from .spread import spread_scatters
 from .write_in_place import write_in_place
 
 
@@ -41,7 +42,8 @@ def core_program_passes() -> tuple[Pass, ...]:
         Pass("inline_pointwise", "program", inline_pointwise, ("split_reductions",)),
         Pass("pick_elements", "program", pick_elements, ("inline_pointwise",)),
         Pass("write_out_few_values", "program", write_out_few_values, ("pick_elements",)),
-        Pass("simplify_bodies", "program", simplify_bodies, ("write_out_few_values",)),
+        Pass("spread_scatters", "program", spread_scatters, ("write_out_few_values",)),
+        Pass("simplify_bodies", "program", simplify_bodies, ("spread_scatters",)),
     )
 
 

@@ -23,6 +23,21 @@ def write_body(tile: Tile, stages: Stages | None = None) -> None:
     if tile.loop.reduction_ranges:
         Passes(tile, stages or find_stages(tile.loop)).write()
         return
+    if not tile.tiling.whole:
+        _write_points(tile)
+        return
+    (axis,) = tile.tiling.axes
+    given = dict(tile.values)
+    for whole, line in ((True, f"if tl.program_id(0) < {int(axis.size) // axis.block}:"), (False, "else:")):
+        tile.emit(line)
+        tile.whole, tile.values, tile.stored = whole, dict(given), {}
+        tile.depth += 1
+        _write_points(tile)
+        tile.depth -= 1
+
+
+def _write_points(tile: Tile) -> None:
+    """What a pointwise loop computes and stores."""
     tile.compute([root for store in tile.loop.stores for root in store.roots])
     for store in tile.loop.stores:
         store_lines(tile, store)

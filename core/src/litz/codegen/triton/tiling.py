@@ -40,6 +40,12 @@ BUSY = 256
 FEW_NODES, FEW_BUFFERS = 80, 6
 """Of a pointwise loop whose threads have registers for 16 elements."""
 
+ALONE, MOST_ALONE, ALONE_LANES = 256, 1024, 4
+"""Elements of a row from which on it has a program of its own: where rows share values, and in any case; up to the
+latter, elements of such a thread. Measured on an H200 in bf16 (2026-11-23), with 8 elements a thread and with 4: layer
+norm of 256 columns 0.87 of a copy (4 rows a program) and 0.94, of 1024 columns 0.87 and 0.93, softmax of 1024 0.90 and
+0.94."""
+
 GATHERED_ROWS = 8
 """Rows of a program that gathers from one place for each element of a row: those beside each other are of several rows.
 Measured on an H200: a softmax of 512 columns over biases gathered along and across the rows, 224 µs with 2 rows, 147
@@ -76,7 +82,8 @@ class Tiling:
     `pieces` are output ranges along which every step has programs of its own: within a program they do not vary.
     `together`: in a loop over r, so many neighbouring elements of a thread are reduced before they meet an accumulator.
     `stages`: blocks along r that are on their way at a time; 1 leaves that to the hardware. `frame`: of rows that are
-    not aligned, which need a few lanes more than they have elements.
+    not aligned, which need a few lanes more than they have elements. `whole`: in a pointwise loop, programs whose block
+    lies in the range have code of their own, without a mask.
     """
 
     axes: tuple[Axis, ...]
@@ -86,6 +93,7 @@ class Tiling:
     together: int = 1
     stages: int = 1
     frame: Frame | None = None
+    whole: bool = False
 
     @property
     def grid_axes(self) -> tuple[Axis, ...]:
@@ -180,8 +188,19 @@ def _pointwise(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
         block //= 2
     block = min(block, power_of_two(total))
     warps = clamp(block // (32 * lanes), 1, 8)
-    ranges = _innermost_last(loop.ranges, traffic)
-    return Tiling((Axis("x", ranges, block),), warps)
+    axis = Axis("x", _innermost_last(loop.ranges, traffic), block)
+    return Tiling((axis,), warps, whole=total >= block * units and _is_cut_by_mask(loop, traffic, axis))
+
+
+def _is_cut_by_mask(loop: Loop, traffic: Traffic, axis: Axis) -> bool:
+    """Does the end of the range lie within 16 bytes of an access? A mask with it is another for each element, and so
+    is the access: rows of 50257 columns, 67093095 elements of two bytes in all, took 195 µs on an H200 where those of
+    even totals took 73."""
+    if not axis.masked or not axis.size.is_Integer or len(loop.nodes) > FEW_NODES:
+        return False
+    last = axis.ranges[-1].var
+    widths = [a.itemsize for a in traffic if not a.is_indirect and a.stride(last) == 1 and a.itemsize < VECTOR]
+    return any(int(axis.size) % (VECTOR // width) for width in widths)
 
 
 def _rows(loop: Loop, plan: KernelPlan, traffic: Traffic) -> Tiling | None:
@@ -303,7 +322,7 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
     frame = None if columns or mixed else find_frame(loop, plan, r_ranges)
     if frame is not None and not _has_room(loop, frame, r_block if persistent else None):
         frame = None
-    if frame is not None and (persistent or any(loop.at_reduction_level(store) for store in loop.stores)):
+    if frame is not None and (persistent or _writes_rows(loop)):
         # 16 elements a thread: it also has to find the ends of rows. On an H200 rows of 49 gain 8 %, of 50257 3 %.
         warps = clamp(x_block * r_block // 512, 1, warps)
     together = 1
@@ -337,7 +356,7 @@ def _live_values(loop: Loop) -> int:
 def longest_persistent(loop: Loop) -> int:
     """Returns the length, in elements, of the longest row that is worth holding in registers."""
     live = _live_values(loop)
-    if live == 1 and any(loop.at_reduction_level(store) for store in loop.stores):
+    if live == 1 and _writes_rows(loop):
         return PERSISTENT_ALONE
     return PERSISTENT if live <= 2 else PERSISTENT // 2 if live <= 4 else PERSISTENT // 4
 
@@ -354,8 +373,10 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
     if not persistent:
         r_block, warps = _pass(loop, r_block, width)
     floor = 16 if mixed else GATHERED_ROWS if _gathers_across(loop) and r_block <= 1024 else 1
-    # A row of 1024 or more has a program of its own: values that all rows share then need no other layout.
-    x_block = clamp((2048 if r_block <= 128 else 1024) // r_block, floor, 256)
+    # Values that all rows share need another layout in a program of several rows, and pass through shared memory.
+    aligned = is_multiple(loop.reduction_numel, VECTOR // min(width, VECTOR))
+    alone = r_block >= (ALONE if persistent and aligned and _shares_values(loop) else MOST_ALONE)
+    x_block = floor if alone else clamp((2048 if r_block <= 128 else 1024) // r_block, floor, 256)
     while x_block > floor and rows < x_block * 2 * units:
         x_block //= 2
     x_block = min(x_block, power_of_two(rows))
@@ -365,9 +386,23 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
         warps = clamp(x_block * r_block // 256, 1, 16)
     elif warps is None or x_block > 1:
         warps = _row_warps(x_block * r_block)
+        if persistent and x_block == 1 and r_block <= MOST_ALONE and _writes_rows(loop):
+            warps = max(warps, r_block // (32 * ALONE_LANES))
         if persistent and rows <= x_block * units:
             warps = clamp(x_block * r_block // 64, warps, 16)  # nobody else is there to hide what a thread waits for
     return x_block, r_block, warps, persistent
+
+
+def _writes_rows(loop: Loop) -> bool:
+    """Is something stored for each element of a row?"""
+    return any(loop.at_reduction_level(store) for store in loop.stores)
+
+
+def _shares_values(loop: Loop) -> bool:
+    """Is something that is written for each element of a row made of values that all rows share, such as weights?"""
+    outer = {r.var for r in loop.ranges}
+    shared = any(loop.levels[node] and outer.isdisjoint(loop.variables[node]) for node in loop.loads)
+    return shared and _writes_rows(loop)
 
 
 def _gathers_across(loop: Loop) -> bool:
@@ -388,7 +423,7 @@ def _pass(loop: Loop, r_block: int, width: int) -> tuple[int, int]:
     the second pass finds it in the cache. One that is only reduced needs no more than keeps the memory busy. Measured
     on an H200 with layer norm, softmax, cross-entropy and batch-norm statistics on rows of 16384 and 32768.
     """
-    if not any(loop.at_reduction_level(store) for store in loop.stores):
+    if not _writes_rows(loop):
         block = min(r_block, 2048)
         return block, clamp(block // 256, 1, 8)
     block = clamp(r_block // 4, 2048, 8192) if r_block > 2048 else r_block
@@ -425,12 +460,18 @@ def _column_blocks(loop: Loop, columns: int, length: int, fixed: bool, width: in
         x_block //= 2
     r_block = power_of_two(length)
     persistent = fixed and r_block <= (64 if _live_values(loop) <= 4 else 32)
+    lanes = _lanes(loop)
     if not persistent:
-        r_block = min(r_block, 256, max(8, _lanes(loop) * 256 // x_block))
+        r_block = min(r_block, 256, max(8, lanes * 256 // x_block))
         warps = 8
     elif x_block * r_block < 1024 and columns >= 4 * x_block * units:
         x_block = min(1024 // r_block, 256)
     if mixed:
         x_block = min(x_block, 32)
         r_block = min(r_block, 64) if not persistent else r_block
-    return x_block, r_block, min(warps, _row_warps(x_block * r_block)), persistent
+    if not persistent and lanes < 8:
+        # As many threads as the registers are for; half of them waited for gathers, at 2.8 µs a block of 16 rows.
+        warps = clamp(x_block * r_block // (32 * max(lanes, VECTOR // width)), 1, warps)
+    else:
+        warps = min(warps, _row_warps(x_block * r_block))
+    return x_block, r_block, warps, persistent

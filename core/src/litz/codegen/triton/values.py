@@ -77,6 +77,8 @@ class Tile:
         wide = {symbol: f"{name}.to(tl.int64)" for symbol, name in names.index_names.items()}
         self.wide_text = IndexText(wide, loop.extents)
         self.eviction: Mapping[Node, str] = {}
+        self.whole = False
+        """Is the code for programs whose block along x lies in the range?"""
         self.texts: Mapping[Node, str] = {}
         """Templates of some nodes in place of the dialect's."""
         self.functions: dict[str, str] = {}
@@ -112,6 +114,8 @@ class Tile:
 
     def is_masked(self, axis: Axis) -> bool:
         """Has an axis lanes that are none of its range?"""
+        if self.whole and axis.name == "x":
+            return False
         return axis.masked or (axis.name == "r" and self.tiling.frame is not None)
 
     def axes_of(self, expr: Expr, indirect: Iterable[Value] = ()) -> frozenset[str]:

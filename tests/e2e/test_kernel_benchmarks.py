@@ -1,0 +1,36 @@
+"""The benchmark of single kernels judges results by float64: eager's own are off where it rounds what it sums."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from support.no_gpu import gpu_hidden
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+with gpu_hidden():
+    from benchmarks import gpu_kernels
+
+
+def gate_gradient() -> tuple[gpu_kernels.Case, torch.Tensor]:
+    """A sum of products that eager rounds to bf16, and the sum of exact products."""
+    torch.manual_seed(0)
+    x, grad = (torch.randn(8192, 64).to(torch.bfloat16) for _ in range(2))
+    exact = (x.double() * grad.double()).sum(0).to(torch.bfloat16)
+    return gpu_kernels.Case(lambda x, grad: (x * grad).sum(0), (x, grad), 2 * x.nbytes), exact
+
+
+def test_a_sum_that_is_nearer_than_eagers_passes() -> None:
+    case, exact = gate_gradient()
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(exact, case.function(*case.args), rtol=2e-2, atol=2e-2)
+    gpu_kernels.check(case, [exact])
+
+
+def test_a_wrong_result_does_not() -> None:
+    case, exact = gate_gradient()
+    with pytest.raises(AssertionError):
+        gpu_kernels.check(case, [exact.roll(1)])

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from litz.capture import torch_api
-from litz.capture.fused_attention import fused_attention
+from litz.capture.fused_attention import _keep_strides, fused_attention
 
 Q, K, V = torch.randn(2, 8, 3, 16), torch.randn(2, 2, 10, 16), torch.randn(2, 2, 10, 16)
 MASK = torch.rand(2, 1, 3, 10) < 0.7
@@ -120,3 +121,39 @@ def test_gradients_of_what_was_repeated_are_summed(monkeypatch: pytest.MonkeyPat
         found.append([leaf.grad for leaf in leaves])
     for ours, eager in zip(*found, strict=True):
         torch.testing.assert_close(ours, eager, atol=1e-5, rtol=1e-4)
+
+
+USERS: dict[str, tuple[Any, bool]] = {
+    "returned": (lambda out: out, True),
+    "view of it returned": (lambda out: out.transpose(1, 2), True),
+    "view that needs eager's strides": (lambda out: out.view(16, 48) * 2, True),
+    "read by another op": (lambda out: out.sin(), True),
+    "as transformers do": (lambda out: out.transpose(1, 2).contiguous().view(2, 3, -1), False),
+    "reshaped": (lambda out: out.permute(0, 2, 1, 3).reshape(2, 3, 128), False),
+    "both": (lambda out: (out.transpose(1, 2).reshape(2, 3, 128), out), True),
+}
+
+
+def fused(*args: torch.Tensor) -> torch.Tensor:
+    """As a fused kernel: results lie as queries do, where attention in pieces gives contiguous ones."""
+    return F.scaled_dot_product_attention(*args).transpose(1, 2).contiguous().transpose(1, 2)
+
+
+@pytest.mark.parametrize("name", USERS)
+def test_a_result_whose_strides_can_be_seen_keeps_eagers(name: str) -> None:
+    use, copied = USERS[name]
+    fn = lambda *args: use(F.scaled_dot_product_attention(*args))
+    args = (torch.randn(2, 8, 3, 16), torch.randn(2, 8, 10, 16), torch.randn(2, 8, 10, 16), MASK)
+    with sdpa_kernel(SDPBackend.MATH):
+        gm, expected = captured(fn, *args), fn(*args)
+        (node,) = gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention)
+        before = len(calls(gm))
+        made = node.meta["example_value"].transpose(1, 2).contiguous().transpose(1, 2)
+        _keep_strides(node, made)
+        node.target = fused
+        gm.recompile()
+        found = gm(*args)
+    assert len(calls(gm)) == before + 3 * copied
+    for ours, theirs in zip(found, expected if isinstance(expected, tuple) else (expected,), strict=True):
+        torch.testing.assert_close(ours, theirs)
+        assert ours.stride() == theirs.stride()

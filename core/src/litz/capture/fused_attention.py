@@ -52,9 +52,55 @@ def _fuse(node: torch.fx.Node, unfused: Unfused, wants_dense_masks: Callable[[to
         named = _apply(node, named, copied)
     repeated = _heads_repeated(named)
     if repeated and unfused(**named) and not unfused(**_changed(named, repeated)):
-        _apply(node, named, repeated)
-        return True
+        named, copied = _apply(node, named, repeated), repeated
+    if copied:
+        with torch_api.fake_mode_around(named.values()):
+            _keep_strides(node, F.scaled_dot_product_attention(**named))
     return bool(copied)
+
+
+VIEWS = frozenset(
+    {"contiguous", "flatten", "permute", "reshape", "squeeze", "transpose", "unflatten", "unsqueeze", "view"}
+)
+"""Methods whose results have strides that follow from those of the tensor."""
+
+
+def _keep_strides(node: torch.fx.Node, made: torch.Tensor) -> None:
+    """Copy a call's result to eager's strides where the program can see others. made: the result as it is now, fake."""
+    graph: Any = node.graph
+    eager: torch.Tensor = node.meta["example_value"]
+    if not _is_seen(node, made):
+        return
+    order = sorted(range(eager.ndim), key=lambda dim: eager.stride(dim), reverse=True)
+    back = [order.index(dim) for dim in range(eager.ndim)]
+    readers, last = list(node.users), node
+    for method, arguments in (("permute", order), ("contiguous", ()), ("permute", back)):
+        with graph.inserting_after(last):
+            last = graph.call_method(method, (last, *arguments))
+        last.meta = {**node.meta}
+    for reader in readers:
+        reader.replace_input_with(node, last)
+
+
+def _is_seen(node: torch.fx.Node, value: torch.Tensor) -> bool:
+    """Can the program see that a node has the strides of `value`, rather than those of its example?"""
+    if _lie_alike(value, node.meta["example_value"]):
+        return False
+    for user in node.users:
+        if user.op != "call_method" or user.target not in VIEWS or node in user.args[1:]:
+            return True
+        arguments: Any = torch.fx.map_arg((user.args[1:], dict(user.kwargs)), lambda each: each.meta["example_value"])
+        try:
+            viewed = getattr(value, str(user.target))(*arguments[0], **arguments[1])
+        except (RuntimeError, ValueError):  # these strides allow no such view
+            return True
+        if _is_seen(user, viewed):
+            return True
+    return False
+
+
+def _lie_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return all(size == 1 or mine == its for size, mine, its in zip(a.shape, a.stride(), b.stride(), strict=True))
 
 
 Method = tuple[str, tuple[Any, ...]]

@@ -40,12 +40,6 @@ BUSY = 256
 FEW_NODES, FEW_BUFFERS = 80, 6
 """Of a pointwise loop whose threads have registers for 16 elements."""
 
-ALONE, MOST_ALONE, ALONE_LANES = 256, 1024, 4
-"""Elements of a row from which on it has a program of its own: where rows share values, and in any case; up to the
-latter, elements of such a thread. Measured on an H200 in bf16 (2026-11-23), with 8 elements a thread and with 4: layer
-norm of 256 columns 0.87 of a copy (4 rows a program) and 0.94, of 1024 columns 0.87 and 0.93, softmax of 1024 0.90 and
-0.94."""
-
 GATHERED_ROWS = 8
 """Rows of a program that gathers from one place for each element of a row: those beside each other are of several rows.
 Measured on an H200: a softmax of 512 columns over biases gathered along and across the rows, 224 µs with 2 rows, 147
@@ -373,10 +367,9 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
     if not persistent:
         r_block, warps = _pass(loop, r_block, width)
     floor = 16 if mixed else GATHERED_ROWS if _gathers_across(loop) and r_block <= 1024 else 1
-    # Values that all rows share need another layout in a program of several rows, and pass through shared memory.
-    aligned = is_multiple(loop.reduction_numel, VECTOR // min(width, VECTOR))
-    alone = r_block >= (ALONE if persistent and aligned and _shares_values(loop) else MOST_ALONE)
-    x_block = floor if alone else clamp((2048 if r_block <= 128 else 1024) // r_block, floor, 256)
+    # A row of 1024 or more has a program of its own: values that all rows share then need no other layout. A row of 256
+    # in a program of its own took 163 µs in place of 74 on an H200 (layer norm in bf16, 4 elements a thread).
+    x_block = clamp((2048 if r_block <= 128 else 1024) // r_block, floor, 256)
     while x_block > floor and rows < x_block * 2 * units:
         x_block //= 2
     x_block = min(x_block, power_of_two(rows))
@@ -386,8 +379,6 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
         warps = clamp(x_block * r_block // 256, 1, 16)
     elif warps is None or x_block > 1:
         warps = _row_warps(x_block * r_block)
-        if persistent and x_block == 1 and r_block <= MOST_ALONE and _writes_rows(loop):
-            warps = max(warps, r_block // (32 * ALONE_LANES))
         if persistent and rows <= x_block * units:
             warps = clamp(x_block * r_block // 64, warps, 16)  # nobody else is there to hide what a thread waits for
     return x_block, r_block, warps, persistent
@@ -396,13 +387,6 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
 def _writes_rows(loop: Loop) -> bool:
     """Is something stored for each element of a row?"""
     return any(loop.at_reduction_level(store) for store in loop.stores)
-
-
-def _shares_values(loop: Loop) -> bool:
-    """Is something that is written for each element of a row made of values that all rows share, such as weights?"""
-    outer = {r.var for r in loop.ranges}
-    shared = any(loop.levels[node] and outer.isdisjoint(loop.variables[node]) for node in loop.loads)
-    return shared and _writes_rows(loop)
 
 
 def _gathers_across(loop: Loop) -> bool:

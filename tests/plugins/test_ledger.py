@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from litz_plugins import Estimate, Pass, Plugins, hookimpl, make_plugins, watchdog
+from litz_plugins import Estimate, Pass, Plugins, Target, hookimpl, make_plugins, watchdog
 from litz_plugins.blame import Called
 from litz_plugins.ledger import Entry, Ledger
 
@@ -90,3 +91,39 @@ def test_a_measurement_may_take_long_without_a_warning(
     with caplog.at_level(logging.INFO, "litz.plugins"):
         mine.tune(None)
     assert [record.levelname for record in caplog.records] == ["INFO", "INFO"]
+
+
+def test_calls_in_turn_have_their_own_seconds_without_those_within_them() -> None:
+    """Told of together: what ran within the second is not taken from the third, nor from the first."""
+    ledger = Ledger()
+    ledger.called(called("x", "inner", 1.5, 1.0))  # within a's
+    ledger.called(called("y", "inner", 4.5, 2.0))  # within b's
+    ledger.in_turn("ask", [("a", 1.0, 3.0), ("b", 4.0, 4.0), ("c", 8.0, 1.0)], failed=True)
+    ledger.called(called("outer", "pass", 0.0, 10.0))
+    found = {(entry.plugin, entry.what): (entry.seconds, entry.failed) for entry in ledger.take()}
+    assert found == {
+        ("x", "inner"): (1.0, 0),
+        ("y", "inner"): (2.0, 0),
+        ("a", "ask"): (2.0, 0),
+        ("b", "ask"): (2.0, 0),
+        ("c", "ask"): (1.0, 1),
+        ("outer", "pass"): (2.0, 0),
+    }
+
+
+def test_who_watches_is_told_of_each_call_in_turn() -> None:
+    names = ("a", "b", "c")
+
+    def estimate(name: str) -> Any:
+        return hookimpl(
+            lambda: Estimate(1.0, 1.0, 1.0, name) if name == "c" else None, specname="litz_estimate_runtime"
+        )
+
+    extra = [(name, SimpleNamespace(litz_estimate_runtime=estimate(name))) for name in names]
+    mine = make_plugins(extra=extra, entry_points=())
+    seen: list[Called] = []
+    mine.watchers.append(seen.append)
+    mine.estimate_runtime("op", Target("cpu"), None)
+    assert [call.plugin for call in seen] == ["a", "b", "c"]
+    assert [call.result and call.result.us for call in seen] == [None, None, 1.0]
+    assert all(one.begun + one.seconds <= other.begun for one, other in pairwise(seen))

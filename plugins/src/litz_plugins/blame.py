@@ -11,17 +11,22 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from litz_plugins.errors import PluginError, PluginHookError
 from litz_plugins.loading import Source
 from litz_plugins.unchanged import Snapshot
-from litz_plugins.watchdog import Running, TookTooLong, Watchdog
+from litz_plugins.watchdog import SLOW, Running, TookTooLong, Watchdog
+
+if TYPE_CHECKING:
+    from litz_plugins.ledger import Ledger
 
 _RESTARTS = frozenset({"RestartAnalysis", "TensorifyScalarRestartAnalysis"})
 """What dynamo raises to begin its analysis anew, by the names of the classes: no failure of whoever is called."""
 
 WATCHDOG = Watchdog()
+AT_ONCE = 0.01
+"""The part of its limit that a plugin may lack because of those that were asked right before it."""
 
 
 class LeftOut(BaseException):
@@ -60,6 +65,7 @@ class Judge(Protocol):
     """Who is told of failures, and of calls: `Plugins`."""
 
     seconds: float
+    ledger: Ledger
     watchers: list[Callable[[Called], None]]
 
     def failed(self, plugin: str, what: str, cause: BaseException, node: str = "") -> None:
@@ -100,7 +106,9 @@ class Call(Running):
         "_judge",
         "_node",
         "_passes",
+        "_since",
         "_snapshots",
+        "_turns",
         "failed",
         "plugin",
         "result",
@@ -125,12 +133,14 @@ class Call(Running):
         self._goes_on, self._passes, self._node, self._checks = goes_on, passes, node, checks
         self.result: Any = None
         self.failed = False
+        self._turns: list[tuple[str, float, float]] = []
 
     def __enter__(self) -> Call:
         if self.seconds or not self._judge.is_builtin(self.plugin):
             WATCHDOG.begin(self)
         else:
             self.begun = time.perf_counter()
+        self._since = self.begun
         return self
 
     def say(self) -> None:
@@ -143,19 +153,23 @@ class Call(Running):
         for snapshot in self._snapshots:
             if snapshot.change():
                 raise _ChangedInPlace  # `__exit__` finds out what, and puts it back
-        self._end_said()
-        self._tell()
-        WATCHDOG.again(self, time.perf_counter())
-        self.plugin, self._snapshots = plugin, snapshots
+        now = time.perf_counter()
+        self._turns.append((self.plugin, self._since, now - self._since))
+        # The watchdog's times begin anew where the turns so far have taken any of them to speak of: most take 1 µs.
+        if now - self.begun > AT_ONCE * min(self.seconds or SLOW, SLOW):
+            if self.said:
+                self._end_said()
+            WATCHDOG.again(self, now)
+        self._since, self.plugin, self._snapshots = now, plugin, snapshots
 
     def _end_said(self) -> None:
-        if self.said:
-            self.said = False
-            self._judge.slow_ended(self.plugin, self.what, time.perf_counter() - self.begun)
+        self.said = False
+        self._judge.slow_ended(self.plugin, self.what, time.perf_counter() - self._since)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> bool:
         told, cause = WATCHDOG.end(self), error
-        self._end_said()
+        if self.said:
+            self._end_said()
         if told:
             late = TimeoutError(f"it took more than {self.seconds:g} s (option plugin_seconds)")
             cause = late.with_traceback(trace)  # where the call was then
@@ -183,11 +197,16 @@ class Call(Running):
         return isinstance(error, (Exception, SystemExit))
 
     def _tell(self) -> None:
-        if self._judge.watchers and (self.failed or not self._checks):
-            seconds = time.perf_counter() - self.begun
-            called = Called(self.plugin, self.what, self.begun, seconds, self.result, self.failed)
-            for watcher in self._judge.watchers:
-                watcher(called)
+        if not self.failed and self._checks:
+            return
+        self._turns.append((self.plugin, self._since, time.perf_counter() - self._since))
+        self._judge.ledger.in_turn(self.what, self._turns, self.failed)
+        if self._judge.watchers:
+            last = len(self._turns) - 1
+            for n, (plugin, begun, seconds) in enumerate(self._turns):
+                ended = (self.result, self.failed) if n == last else (None, False)
+                for watcher in self._judge.watchers:
+                    watcher(Called(plugin, self.what, begun, seconds, *ended))
 
 
 @dataclass(frozen=True, eq=False)

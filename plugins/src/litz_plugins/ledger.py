@@ -8,6 +8,7 @@ own, without those of the calls within it, so that all entries together are the 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from litz_plugins.blame import Called
@@ -37,23 +38,34 @@ class Ledger:
 
     def called(self, called: Called) -> None:
         """A call has ended."""
-        plugin, what, begun, seconds, _, failed = called
+        self.in_turn(called.what, [(called.plugin, called.begun, called.seconds)], called.failed)
+
+    def in_turn(self, what: str, turns: Sequence[tuple[str, float, float]], failed: bool = False) -> None:
+        """Calls for one purpose have ended, one after the other: (plugin, begun, seconds) of each, and whether the last
+        one failed. Told of together, as most of them take less time than to be told of."""
         try:
             ended: list[tuple[float, float]] = self._ended.calls
         except AttributeError:  # the first in this thread
             ended = self._ended.calls = []
-        own = seconds
-        while ended and ended[-1][0] >= begun:  # it began within this one
-            own -= ended.pop()[1]
-        ended.append((begun, seconds))
+        entries, whole = self._entries, 0.0
+        for plugin, begun, seconds in reversed(turns):  # the last to begin first: what began within it lies on top
+            own = seconds
+            while ended and ended[-1][0] >= begun:  # it began within this one
+                own -= ended.pop()[1]
+            whole += seconds
+            entry = entries.get((plugin, what))
+            if entry is None:
+                for first, _, _ in turns:  # entries are in the order of the calls
+                    entries.setdefault((first, what), [0, 0.0, 0])
+                entry = entries[plugin, what]
+            entry[0] += 1
+            entry[1] += own
+            if failed:
+                entry[2] += 1
+                failed = False  # the others were asked because those before them had ended well
+        ended.append((turns[0][1], whole))
         if len(ended) > _DEEPEST:
             del ended[: _DEEPEST // 2]
-        entry = self._entries.get((plugin, what))
-        if entry is None:
-            entry = self._entries[plugin, what] = [0, 0.0, 0]
-        entry[0] += 1
-        entry[1] += own
-        entry[2] += failed
 
     def take(self) -> tuple[Entry, ...]:
         """The entries so far, which begin anew."""

@@ -277,8 +277,9 @@ class Plugins(Roster):
 
         def ask(operation: Operation, target: Target, program: Program) -> tuple[str, Estimate] | None:
             arguments = {"operation": operation, "target": target, "program": program, "options": options}
-            return self._first("litz_estimate_runtime", arguments, of_type(Estimate), builtin=False)
+            return self._first("litz_estimate_runtime", arguments, check, builtin=False)
 
+        check = of_type(Estimate)
         impls = self._implementations("litz_estimate_runtime")
         return None if all(impl.builtin for impl in impls) else ask
 
@@ -344,6 +345,7 @@ class Plugins(Roster):
         """Tell every plugin that a graph is compiled."""
         self._each("litz_compile_finished", {"report": report}, anything)
         self._snapshots.clear()
+        self._stale.clear()
         self._told_of = None
 
     # ------------------------------------------------------------------------------------------------------- the whole
@@ -378,7 +380,7 @@ class Plugins(Roster):
         Errors: PluginHookError naming plugin and pass; PassOrderError.
         """
         estimate, gate = functools.partial(self.estimate_runtime, options=options), gate or Gate()
-        self._forget_changeable()
+        self._doubt_changeable()
         for pass_ in self.passes(options, stage) if passes is None else passes:
             if self._sources[pass_.plugin].status == "failed":  # dropped while this loop was running
                 continue
@@ -407,7 +409,7 @@ class Plugins(Roster):
             if result is not noun:
                 gate.take(pass_.name)
             noun = result
-        self._forget_changeable()
+        self._doubt_changeable()
         return noun
 
     def sources(self) -> tuple[Source, ...]:

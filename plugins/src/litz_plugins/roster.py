@@ -13,7 +13,9 @@ plugin that fails is left out for the rest of the process; who was making someth
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
+import operator
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,7 +42,7 @@ from litz_plugins.loading import Source
 from litz_plugins.nouns import Noun, OptionsView
 from litz_plugins.raised import package_of
 from litz_plugins.records import OptionSpec
-from litz_plugins.unchanged import Snapshot, take
+from litz_plugins.unchanged import FieldsSnapshot, Snapshot, take
 from litz_plugins.validate import HOOKS, Registry, check_hooks
 from litz_plugins.watchdog import SLOW
 
@@ -66,6 +68,8 @@ WITHIN = {"context": ("operation", "program")}
 """The nouns that hang on a parameter that is none itself."""
 OFTEN = frozenset({"litz_estimate_runtime", "litz_select_choice"})
 """Hooks that are called for each operation: of a noun that these are handed only its own fields are compared."""
+QUESTION = ("operation", "program")
+"""What most plugins take that are asked about an operation."""
 REMEMBERED = 8
 """Snapshots that are kept. A Program, which is handed over with each of its operations, is among them, and has one."""
 Handed: TypeAlias = dict[tuple[str, ...], Sequence[Snapshot]]
@@ -84,6 +88,12 @@ class _Impl:
     rank: int  # place of its plugin in registration order: built-ins, then the others by name
     builtin: bool
 
+    @functools.cached_property
+    def given(self) -> Callable[[Mapping[str, Any]], Iterable[Any]]:
+        """Takes the arguments of this function, in order, from those of the hook. In C where there are several."""
+        names = self.arguments
+        return operator.itemgetter(*names) if len(names) > 1 else lambda known: [known[name] for name in names]
+
 
 class Roster:
     """The plugins of one process or test, and calls of them.
@@ -98,8 +108,8 @@ class Roster:
         """How many plugins were left out since this was made."""
         self.ledger = Ledger()
         """What the calls took."""
-        self.watchers: list[Callable[[Called], None]] = [self.ledger.called]
-        """Told of each call of a plugin when it has ended, and of passes of core's."""
+        self.watchers: list[Callable[[Called], None]] = []
+        """Told of each call of a plugin when it has ended, and of passes of core's; after the ledger."""
         self.slow_call = ""
         """The call of a plugin that has been running for more than a second, in words."""
         self.traced = False
@@ -109,9 +119,11 @@ class Roster:
         self._sources: dict[str, Source] = {}
         self._hooks: dict[str, tuple[str, ...]] = {}
         self._impls: dict[str, tuple[_Impl, ...]] = {}
+        self._taken: dict[str, dict[tuple[str, ...], Callable[[Mapping[str, Any]], Sequence[Snapshot]]]] = {}
         self._option_specs: dict[str, tuple[OptionSpec, ...]] | None = None
         self._known: dict[tuple[str, int], tuple[Any, list[Any]]] = {}
         self._snapshots = OrderedDict[tuple[int, bool], tuple[Noun, Snapshot]]()
+        self._stale = set[tuple[int, bool]]()
         self._told_of: Noun = None
         for source in sources:
             self._admit(source)
@@ -182,6 +194,7 @@ class Roster:
                 for i in found
             )
             self._impls[hook] = impls
+            self._taken[hook] = {impl.handed: self._taker(hook, impl.handed) for impl in impls if impl.handed}
         return impls
 
     def _rank_order(self) -> list[str]:
@@ -205,26 +218,29 @@ class Roster:
         ones alone, or of the others alone."""
         impls = [impl for impl in self._implementations(hook) if builtin is None or impl.builtin == builtin]
         asked = self._by_rank(impls, by_rank)
-        nouns = self._handed(hook, arguments, asked)
-        found = (self._ask(impl, hook, arguments, check, nouns) for impl in asked)
-        return [result for result in found if result is not None]
+        nouns = self._handed(hook, arguments)
+        place, found = 0, list[tuple[str, T]]()
+        while place < len(asked):
+            place, result = self._ask_on(asked, place, hook, arguments, check, nouns)
+            if result is not None:
+                found.append(result)
+        return found
 
     def _first(
         self, hook: str, arguments: Mapping[str, Any], check: Callable[[Any], T], builtin: bool = True
     ) -> tuple[str, T] | None:
         """(plugin, checked result) of the first plugin whose result is not None. builtin: built-in ones too."""
         impls = self._implementations(hook)
-        nouns = self._handed(hook, arguments, impls)
+        nouns = self._handed(hook, arguments)
         place, found = 0, None
         while place < len(impls) and found is None:
-            if impls[place].builtin:
-                found = self._ask(impls[place], hook, arguments, check, nouns) if builtin else None
+            if impls[place].builtin and not builtin:
                 place += 1
             else:
-                place, found = self._ask_in_turn(impls, place, hook, arguments, check, nouns)
+                place, found = self._ask_on(impls, place, hook, arguments, check, nouns)
         return found
 
-    def _ask_in_turn(
+    def _ask_on(
         self,
         impls: Sequence[_Impl],
         place: int,
@@ -234,13 +250,15 @@ class Roster:
         nouns: Handed,
     ) -> tuple[int, tuple[str, T] | None]:
         """As `_ask`, of the plugins from a place on, until one answers, fails or is built in; with the place of the
-        next."""
+        next. They are called within one guarded call, as to make one for each would take longer than most plugins."""
         impl, found = impls[place], None
+        if impl.builtin:
+            return place + 1, self._ask(impl, hook, arguments, check, nouns)
         seconds = 0.0 if hook in MEASURING else None
         with Call(self, impl.plugin, hook, nouns[impl.handed], goes_on=True, seconds=seconds) as call:
             while True:
                 place += 1
-                result = call.result = impl.function(*[arguments[name] for name in impl.arguments])
+                result = call.result = impl.function(*impl.given(arguments))
                 if result is not None:
                     found = impl.plugin, check(result)
                     break
@@ -264,7 +282,7 @@ class Roster:
     ) -> tuple[str, T] | None:
         """(plugin, checked result) of one plugin; None where it returns None, or fails and is left out. nouns: what
         those that it may be handed were."""
-        given = [arguments[name] for name in impl.arguments]
+        given = impl.given(arguments)
         if impl.builtin and not self.traced:
             try:
                 result = impl.function(*given)
@@ -278,20 +296,30 @@ class Roster:
                 found = impl.plugin, check(result)
         return None if call.failed else found
 
-    def _handed(self, hook: str, arguments: Mapping[str, Any], impls: Sequence[_Impl]) -> Handed:
-        """What the nouns were that these plugins are handed."""
+    def _handed(self, hook: str, arguments: Mapping[str, Any]) -> Handed:
+        """What the nouns were that the hook's plugins are handed."""
         found: Handed = {(): ()}
-        for impl in impls:
-            if impl.handed not in found:
-                nouns: list[Noun] = []
-                for name in impl.handed:
-                    if name in WITHIN:
-                        nouns += [getattr(arguments[name], within, None) for within in WITHIN[name]]
-                    # What was the result of the pass before was looked at when that had ended.
-                    elif not (name == "before" and arguments[name] is self._told_of):
-                        nouns.append(arguments[name])
-                found[impl.handed] = self.snapshots(nouns, deep=hook not in OFTEN)
+        for handed, taker in self._taken[hook].items():
+            found[handed] = taker(arguments)
         return found
+
+    def _taker(self, hook: str, handed: tuple[str, ...]) -> Callable[[Mapping[str, Any]], Sequence[Snapshot]]:
+        """What takes the snapshots of the nouns of these names: made once, as it runs for each question."""
+        if handed == QUESTION and hook in OFTEN:
+            # An operation is asked about once, or is another by then: its snapshot is not worth remembering.
+            return lambda known: (FieldsSnapshot(known["operation"]), self._snapshot(known["program"], False))
+
+        def taken(known: Mapping[str, Any]) -> Sequence[Snapshot]:
+            nouns: list[Noun] = []
+            for name in handed:
+                if name in WITHIN:
+                    nouns += [getattr(known[name], within, None) for within in WITHIN[name]]
+                # What was the result of the pass before was looked at when that had ended.
+                elif not (name == "before" and known[name] is self._told_of):
+                    nouns.append(known[name])
+            return self.snapshots(nouns, deep=hook not in OFTEN)
+
+        return taken
 
     def snapshots(self, nouns: Iterable[Noun], *, deep: bool) -> list[Snapshot]:
         """What nouns are before a plugin is handed them; None among them has no snapshot."""
@@ -299,18 +327,25 @@ class Roster:
 
     def _snapshot(self, noun: Noun, deep: bool) -> Snapshot:
         key = id(noun), deep
-        known = self._snapshots.pop(key, None) or (noun, take(noun, deep=deep))  # with the noun, whose id it is
-        self._snapshots[key] = known
-        if len(self._snapshots) > REMEMBERED:  # the one that was asked for longest ago
-            self._snapshots.popitem(last=False)
+        known = self._snapshots.get(key)
+        if key in self._stale:
+            self._stale.remove(key)
+            # Most are as they were, and to look takes a quarter of the time of a new snapshot.
+            if known is not None and known[1].change():
+                del self._snapshots[key]
+                known = None
+        if known is None:
+            known = self._snapshots[key] = noun, take(noun, deep=deep)  # with the noun, whose id it is
+            if len(self._snapshots) > REMEMBERED:  # the one that was asked for longest ago
+                self._snapshots.popitem(last=False)
+        else:
+            self._snapshots.move_to_end(key)
         return known[1]
 
-    def _forget_changeable(self) -> None:
-        """Drop the snapshots of nouns that are not frozen (an FX graph): outside of a stage's passes, which are pure,
-        such a noun may be changed by whom it belongs to."""
-        for key, (noun, _) in list(self._snapshots.items()):
-            if hasattr(type(noun), "snapshot"):
-                self._snapshots.pop(key, None)
+    def _doubt_changeable(self) -> None:
+        """Snapshots of nouns that are not frozen (an FX graph) are looked at before they are used again: outside of a
+        stage's passes, which are pure, such a noun may be changed by whom it belongs to."""
+        self._stale |= {key for key, (noun, _) in self._snapshots.items() if hasattr(type(noun), "snapshot")}
 
     def blaming(
         self, plugin: str, what: str, *, nouns: Sequence[Noun] = (), seconds: float | None = None, node: str = ""
@@ -397,6 +432,7 @@ class Roster:
             self._manager.unregister(name=plugin)
         self._sources[plugin] = replace(source, obj=None, status="failed", error=error)
         self._impls.clear()
+        self._taken.clear()
         self._known.clear()
         self.failures += 1
 

@@ -38,31 +38,37 @@ def take(noun: Any, *, deep: bool) -> Snapshot:
 
 class FieldsSnapshot:
     """Of a record (a dataclass): its fields by identity, and how many entries the dicts among them have. Taken and
-    compared for each question about an operation, in about a microsecond."""
+    compared for each question about an operation, in about half a microsecond."""
 
-    __slots__ = ("_get", "_known", "_mappings", "_record")
+    __slots__ = ("_contents", "_get", "_known", "_mappings", "_record", "_sizes")
 
     def __init__(self, record: Any) -> None:
-        self._record, self._get = record, _getter(type(record))
-        self._known = self._get(record)
-        self._mappings = [(value, len(value), dict(value)) for value in self._known if type(value) is dict]
+        kind = type(record)
+        self._record, self._get = record, _GETTERS.get(kind) or _getter(kind)
+        self._known = known = self._get(record)
+        # Most operations have no dict: one look in C, and no lists.
+        self._mappings: Sequence[dict[Any, Any]] = (
+            [v for v in known if type(v) is dict] if dict in map(type, known) else ()
+        )
+        self._sizes, self._contents = list(map(len, self._mappings)), list(map(dict, self._mappings))
 
     def change(self) -> str:
         """Returns what was changed since the snapshot, in words; '' for nothing."""
         try:
-            same = self._get(self._record) == self._known
+            if self._get(self._record) == self._known and list(map(len, self._mappings)) == self._sizes:
+                return ""
         except Exception:  # a field was deleted, or is something that does not compare
-            same = False
-        if not same and (text := _first_change([self._record], [self._known])):
+            pass
+        if text := _first_change([self._record], [self._known]):
             return text
-        for mapping, size, _ in self._mappings:
+        for mapping, size in zip(self._mappings, self._sizes, strict=True):
             if len(mapping) != size:
                 return _mapping_of(self._record, mapping)
         return ""
 
     def restore(self) -> None:
         """Puts back what was changed since the snapshot."""
-        for mapping, _, content in self._mappings:
+        for mapping, content in zip(self._mappings, self._contents, strict=True):
             mapping.clear()
             mapping.update(content)
         _put_back(self._record, self._known)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.fx.node import map_arg
 
-from litz.capture.torch_api import parts_of, values_of
+from litz.capture.torch_api import metas_of, parts_of, values_of
 from litz_plugins.unchanged import FieldsSnapshot
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ class GraphSnapshot:
     def _take(self) -> None:
         self._fx = self._graph.module.graph
         self._nodes = list(self._fx.nodes)
-        self._parts, self._values = parts_of(self._nodes), values_of(self._nodes)
-        self._metas = [dict(node.meta) for node in self._nodes]
+        self._parts, self._values = list(parts_of(self._nodes)), list(values_of(self._nodes))
+        self._metas = list(map(dict.copy, metas_of(self._nodes)))
 
     def change(self) -> str:
         """Returns what was changed since the snapshot, in words; '' for nothing."""
@@ -39,11 +39,12 @@ class GraphSnapshot:
         nodes = list(self._fx.nodes)
         if len(nodes) != len(self._nodes):
             return f"the nodes of {name}"
-        now = parts_of(nodes)
-        if nodes == self._nodes and now == self._parts and all(map(operator.is_, values_of(nodes), self._values)):
+        # In C, and without a list of what is there now: hundreds of tuples are not kept until the last is compared.
+        same = nodes == self._nodes and all(map(operator.is_, values_of(nodes), self._values))
+        if same and all(map(operator.eq, parts_of(nodes), self._parts)):
             return ""
         known = zip(self._nodes, self._parts, self._values, strict=True)
-        for node, its, (was, parts, value) in zip(nodes, now, known, strict=True):
+        for node, its, (was, parts, value) in zip(nodes, parts_of(nodes), known, strict=True):
             same = node is was and all(a is b or a == b for a, b in zip(its, parts, strict=True))
             if not same or node.meta.get("val") is not value:
                 return f"the node {was.name} of {name}"

@@ -52,7 +52,7 @@ from .export import Exported, export, guard_count, guards_since
 from .fake import fake_mode_around, fake_mode_of, hint_of, is_fake, make_fake, missing_value, real_mode
 from .frames import frame_of
 from .later import Later
-from .node_parts import parts_of, values_of
+from .node_parts import metas_of, parts_of, values_of
 from .operators import (
     aliased_argument,
     alone_in_memory,

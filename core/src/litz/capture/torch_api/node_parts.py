@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import Any
 
@@ -14,11 +14,16 @@ _PARTS = operator.attrgetter("op", "name", "target", "_args", "_kwargs")
 _META = operator.attrgetter("meta")
 
 
-def parts_of(nodes: Iterable[torch.fx.Node]) -> list[tuple[Any, ...]]:
-    """Returns of each node: op, name, target, args and kwargs."""
-    return list(map(_PARTS, nodes))
+def parts_of(nodes: Iterable[torch.fx.Node]) -> Iterator[tuple[Any, ...]]:
+    """Gives of each node: op, name, target, args and kwargs."""
+    return map(_PARTS, nodes)
 
 
-def values_of(nodes: Iterable[torch.fx.Node]) -> list[Any]:
-    """Returns of each node the fake result of its trace (`meta["val"]`), None where there is none."""
-    return list(map(dict.get, map(_META, nodes), repeat("val")))
+def metas_of(nodes: Iterable[torch.fx.Node]) -> Iterator[dict[str, Any]]:
+    """Gives of each node its `meta`."""
+    return map(_META, nodes)
+
+
+def values_of(nodes: Iterable[torch.fx.Node]) -> Iterator[Any]:
+    """Gives of each node the fake result of its trace (`meta["val"]`), None where there is none."""
+    return map(dict.get, map(_META, nodes), repeat("val"))

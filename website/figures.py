@@ -48,12 +48,19 @@ def _zoo(label: str, task: str, model: str) -> Figure:
 
 
 INFERENCE, TRAINING = "Inference:", "Training (forward and backward):"
+GRAPHS = "### H200, reduce-overhead"
 FIGURES: Sequence[Figure] = (
     _zoo("GPT-2, inference: kernels", INFERENCE, "gpt2"),
-    _zoo("GPT-2, training: kernels (a loss)", TRAINING, "gpt2"),
+    _zoo("GPT-2, training: kernels", TRAINING, "gpt2"),
     _zoo("a Llama of 8 layers, inference: kernels", INFERENCE, "llama"),
     _zoo("ResNet-50, training: kernels", TRAINING, "resnet50"),
-    _zoo("a small OLMoE, inference: kernels (a loss)", INFERENCE, "olmoe"),
+    Figure(
+        "GPT-2, inference, CUDA graphs: a step", "side_by_side", GRAPHS, "gpt2", "", "Inductor ms", "litz ms", "clock"
+    ),
+    Figure(
+        "a diffusion U-Net, inference, CUDA graphs: a step (a loss)",
+        "side_by_side", GRAPHS, "diffusion_unet (a)", "", "Inductor ms", "litz ms", "clock",
+    ),
     Figure(
         "ResNet-50, training: a step on a slow host, eager in channels last, H100",
         "layouts", "## Convolutional networks and layouts", "ResNet-50 training", "eager last", "Inductor", "litz",

@@ -68,8 +68,8 @@ def check_runs(outcome: Outcome, name: str, hint: str = "") -> None:
 
 
 def check_calls(outcome: Outcome, name: str) -> None:
-    """Raises BisectError where the run called nothing, ran no kernel, or made too few calls to be timed. name: of the
-    side, for the message."""
+    """Raises BisectError where the script called nothing that it compiled with litz, ran no kernel, or made too few
+    calls to be timed. name: of the side, for the message."""
     if not outcome.times:
         raise BisectError(
             f"the script calls nothing that it compiled with litz (run with {name})",

@@ -25,8 +25,8 @@ class OutOfRuns(Exception):
 
 @dataclass(frozen=True)
 class Group:
-    """Decisions that are left out together. keys: of the decisions. maker: the one that took all of them, '' for
-    several."""
+    """Decisions that are left out together. keys: of the decisions. maker: the pass or stage that took all of them, ''
+    for several."""
 
     keys: tuple[str, ...]
     maker: str = ""
@@ -121,8 +121,8 @@ class Search:
         return self.smallest()
 
     def reduced(self, parts: Sequence[Group], whole: Measured) -> Measured:
-        """Returns a smallest group of the parts' decisions that gains nearly as much as `whole`, which leaves out all
-        of them. Source: the ddmin algorithm (delta debugging)."""
+        """Returns a group of the parts' decisions, as small as the search finds, that gains nearly as much as `whole`,
+        the group of all of them. Source: the ddmin algorithm (delta debugging)."""
         best, chunks = whole, list(parts)
         while len(best.group.keys) > 1:
             found = self.first_that_keeps(chunks, whole)

@@ -103,7 +103,7 @@ def is_left_to_eager(op: Any, args: Iterable[Any]) -> bool:
 
 
 def unless_left_to_eager(op: OpOverload, rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns `rule`, the decomposition of `op`, so that it gives NotImplemented for calls that `is_left_to_eager`
+    """Returns the decomposition `rule` of `op` with NotImplemented as the result of calls that `is_left_to_eager`
     names; `rule` itself if there are no such calls."""
     if _takes(op) is None:
         return rule

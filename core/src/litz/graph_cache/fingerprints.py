@@ -233,7 +233,7 @@ def goes_by_anything(compiler: Compiler) -> bool:
 
 def plugin_sources(source: Source) -> str:
     """Returns the digest of the source files of a plugin's package, or of its one file. Errors: NotCacheable for a
-    plugin without a source file."""
+    plugin without a source file and for a package that is too large."""
     obj = source.obj
     module = obj if isinstance(obj, ModuleType) else sys.modules.get(type(obj).__module__)
     file = getattr(module, "__file__", None)

@@ -21,8 +21,8 @@ MANY = 8
 
 
 def sum_products(graph: Graph, context: PassContext | None = None) -> Graph:
-    """Returns the graph with each sum of `MANY` matrix products or more as a chain of `addmm`; the same object if there
-    are no such sums."""
+    """Returns the graph with long sums of matrix products (`MANY` or more) as chains of `addmm`; the same object if
+    there are no such sums."""
     escapes = find_escapes(graph)
     place = {node: number for number, node in enumerate(graph.nodes)}
     kept = {*escapes.outputs, *escapes.written}

@@ -65,7 +65,8 @@ class Finding:
 
     @property
     def confirmed(self) -> bool:
-        """Did the gain show again when it was measured at the end?"""
+        """Whether leaving out the decisions helped again in the measurements at the end: by more than half of the least
+        gain that counts, or, with `wrong`, with right results."""
         if self.bar is None:
             return all(value < WRONG for value in self.without_it)
         return bool(self.without_it) and min(self.with_it) * (1 - self.bar.least / 2) > min(self.without_it)
@@ -238,7 +239,7 @@ def makers_shared(outcome: Outcome, other: Outcome) -> frozenset[str]:
 
 
 def differing_kernels(outcome: Outcome, other: Outcome) -> tuple[str, ...]:
-    """Kernels of the same loops on both sides whose text differs."""
+    """Returns the kernels, as "name (nodes)", that have the same loops on both sides but another text."""
     known = {(key.partition(":")[0], fused): digest for key, (_, fused, digest) in other.kernels.items()}
     return tuple(
         f"{key} ({nodes})"

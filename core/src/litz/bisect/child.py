@@ -26,7 +26,9 @@ PROFILED = range(3, 23)
 
 
 class Watch:
-    """What the script's compiled functions did. times: seconds of each call, by site; None for calls not timed."""
+    """A record of the calls of the script's compiled functions. times: seconds of each call, by site; None for a call
+    that was not timed. modules: those that were compiled. dropped: options that TorchInductor was not given. options:
+    the script's own. inside: whether a watched call is running."""
 
     def __init__(self, request: dict[str, Any], values: Any) -> None:
         self.request, self.values = request, values
@@ -163,7 +165,7 @@ def _compiled(model: Any, real: Callable[..., Any], given: dict[str, Any], side:
 
 @contextlib.contextmanager
 def watching(watch: Watch) -> Iterator[None]:
-    """torch.compile and the backward of what it made are watched."""
+    """Watches torch.compile, and the backward of what it makes, while the context is entered."""
     import torch
 
     compile, backward = torch.compile, torch.autograd.backward
@@ -187,7 +189,8 @@ def watching(watch: Watch) -> Iterator[None]:
 
 
 def run_script(script: str, args: list[str], module: bool) -> tuple[int, str]:
-    """(exit status, what went wrong and the traceback from the script on): as `python SCRIPT ARGS` would."""
+    """Runs the script as `python SCRIPT ARGS` would and returns (exit status, text): what went wrong and the traceback
+    from the script on; '' if nothing did. module: `script` is a module's name."""
     sys.argv = [script, *args]
     sys.path.insert(0, str(Path.cwd()) if module else str(Path(script).resolve().parent))
     try:
@@ -206,7 +209,8 @@ def run_script(script: str, args: list[str], module: bool) -> tuple[int, str]:
 
 
 def describe(report: Any) -> dict[str, Any]:
-    """What bisection wants to know of a compile. An older litz has reports without keys."""
+    """Returns a compile's name, decisions and kernels from its report, as JSON holds them. Reports of an older litz
+    have no keys of decisions."""
     decisions = [each for each in report.decisions if getattr(each, "key", "")]
     return {
         "graph": report.name,

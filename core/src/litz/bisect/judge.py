@@ -37,7 +37,7 @@ def time_bar(runs: list[Outcome]) -> Bar:
 
 
 def check_noise(bar: Bar, reference: Outcome) -> None:
-    """Errors: BisectError where runs of the same are too far apart for the difference of the sides to be seen."""
+    """Raises BisectError where runs of the same side are too far apart for the difference of the sides to be seen."""
     if bar.noise > NOISIEST and reference.seconds > bar.base * (1 - bar.least):
         shown = f"{1e3 * bar.base:.4g} ms a round, {1e3 * reference.seconds:.4g} ms on the other side"
         raise BisectError(
@@ -48,7 +48,8 @@ def check_noise(bar: Bar, reference: Outcome) -> None:
 
 
 def value_of(outcome: Outcome, wrong: bool) -> float:
-    """Seconds of a round, infinite for a run that failed; or, where `wrong`, whether its results are right."""
+    """Returns the seconds of a round, infinite for a run that failed or has too few calls; with `wrong`, RIGHT or
+    WRONG, by the run's results."""
     if wrong:
         return RIGHT if outcome.ratio <= 1 else WRONG
     return float("inf") if outcome.failure or not outcome.enough else outcome.seconds
@@ -67,7 +68,8 @@ def check_runs(outcome: Outcome, name: str, hint: str = "") -> None:
 
 
 def check_calls(outcome: Outcome, name: str) -> None:
-    """Errors: BisectError where too little was called to be timed."""
+    """Raises BisectError where the script called nothing that it compiled with litz, ran no kernel, or made too few
+    calls to be timed. name: of the side, for the message."""
     if not outcome.times:
         raise BisectError(
             f"the script calls nothing that it compiled with litz (run with {name})",

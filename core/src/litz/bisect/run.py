@@ -31,7 +31,7 @@ Clock = Literal["wall", "kernels"]
 
 @dataclass(frozen=True)
 class Script:
-    """The script that is run: a file or a module's name, and its arguments."""
+    """The script that is run. name: of a file, or of a module if `module`. args: the script's arguments."""
 
     name: str
     args: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class Outcome:
 
     @property
     def enough(self) -> bool:
-        """Was there a function that was called often enough?"""
+        """Whether at least one function has enough timed calls after its first ones (`FEWEST`)."""
         return any(len(times) >= FEWEST for times in self.warm.values())
 
     @property
@@ -120,7 +120,8 @@ class Outcome:
 
     @property
     def spread(self) -> float:
-        """How far the time may be off, as a part of it: the standard error of the medians, by their quartiles."""
+        """Returns the error of the time as a share of it: the standard error of the functions' medians, 1.25 sigma /
+        sqrt(n) each, with sigma from the quartiles (interquartile range / 1.35)."""
         error = 0.0
         for times in self.warm.values():
             if len(times) >= FEWEST:
@@ -130,7 +131,8 @@ class Outcome:
 
     @property
     def ratio(self) -> float:
-        """The worst difference over what is allowed; infinite for a run that failed."""
+        """Returns the largest difference in results, divided by what is allowed; infinite for a run that failed, 0 if
+        nothing was compared."""
         if self.failure:
             return float("inf")
         return max((row["ratio"] for row in self.differences), default=0.0)

@@ -25,7 +25,8 @@ class OutOfRuns(Exception):
 
 @dataclass(frozen=True)
 class Group:
-    """Decisions that are left out together. maker: who took all of them, '' for several."""
+    """Decisions that are left out together. keys: of the decisions. maker: the pass or stage that took all of them, ''
+    for several."""
 
     keys: tuple[str, ...]
     maker: str = ""
@@ -40,7 +41,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Measured:
-    """A group and the value without it."""
+    """A group, and the value of a run that leaves the group out."""
 
     group: Group
     value: float
@@ -120,7 +121,8 @@ class Search:
         return self.smallest()
 
     def reduced(self, parts: Sequence[Group], whole: Measured) -> Measured:
-        """The fewest of several groups' decisions that gain as much together as all of them do (ddmin)."""
+        """Returns a group of the parts' decisions, as small as the search finds, that gains nearly as much as `whole`,
+        the group of all of them. Source: the ddmin algorithm (delta debugging)."""
         best, chunks = whole, list(parts)
         while len(best.group.keys) > 1:
             found = self.first_that_keeps(chunks, whole)

@@ -88,7 +88,7 @@ def _value(text: str) -> Any:
 
 
 def checkout_of_litz() -> Path | None:
-    """The git checkout that this litz is imported from; None if it is from none."""
+    """Returns the git checkout that this litz is imported from; None if it is not imported from a checkout."""
     folder = Path(litz.__file__).resolve().parent
     found = _git(folder, "rev-parse", "--show-toplevel").strip()
     return Path(found) if found and _git(Path(found), "ls-files", str(Path(litz.__file__).resolve())).strip() else None

@@ -38,7 +38,8 @@ _PLAIN = (torch.Tensor, int, float, bool, str, type(None), torch.dtype, torch.de
 
 
 class Values:
-    """The results of one run. files: {"write": path} for the run in eager, {"read": path} for the others."""
+    """The results of one run. files: {"write": path} for the run in eager, {"read": path} for the others. tolerance: of
+    differences, None for one by dtype."""
 
     def __init__(self, files: dict[str, str], tolerance: float | None) -> None:
         self.tolerance = tolerance
@@ -52,7 +53,8 @@ class Values:
         self.differences: list[dict[str, Any]] = []
 
     def exact(self, site: str, eager: Callable[..., Any], args: Any, kwargs: Any) -> list[Any] | None:
-        """What a call returns in float64, None where nobody knows. Only for plain arguments: others may be changed."""
+        """Returns the leaves of what a call returns in float64, None where that is not known. Only plain arguments are
+        tried: the call may change others."""
         if not self.target or self.counts.get(site, 0) >= MOST_CALLS:
             return None
         if not all(isinstance(leaf, _PLAIN) for leaf in tree_leaves((args, kwargs))):
@@ -115,7 +117,8 @@ class Values:
         self.differences.append(row)
 
     def finish(self) -> list[dict[str, Any]]:
-        """The comparisons, the worst first; of the run in eager none, and its results are written."""
+        """Returns the comparisons of the run, the worst first. The run in eager writes its results to the file instead,
+        and has no comparisons."""
         if self.target:
             torch.save(self.written, Path(self.target))
         return sorted(self.differences, key=lambda row: -row["ratio"])

@@ -99,7 +99,8 @@ def beginning_as_traced(
 
 
 def storages_shared(examples: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-    """The positions of inputs that lie in one storage, for each storage with several."""
+    """Returns the positions of the inputs that lie in the same storage, a tuple for each storage with several
+    inputs."""
     tensors = [at for at, value in enumerate(examples) if _is_plain(value)]
     found: dict[int, list[int]] = {}
     for at in tensors:

@@ -29,7 +29,7 @@ class SavedTensorHooks:
         self.seen = False
 
     def watching(self, forward: Compiled) -> Compiled:
-        """`forward`, which notes the hooks that it is called under."""
+        """Returns a function that calls `forward` and sets `seen` if saved-tensor hooks are active at the call."""
 
         def call(args: list[Any]) -> Sequence[Any]:
             if torch_api.saved_tensor_hooks_active():
@@ -58,7 +58,8 @@ class TracedTensor:
 
 @dataclass(frozen=True)
 class BackwardInputs:
-    """What a backward was compiled for. sizes: position of an input that is a number -> the text of its expression."""
+    """What a backward was compiled for. tensors: its tensor inputs. sizes: the position of each input that is a number
+    -> the text of the number's expression."""
 
     tensors: tuple[TracedTensor, ...]
     sizes: Mapping[int, str]
@@ -74,7 +75,7 @@ class BackwardInputs:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> BackwardInputs:
-        """What `as_data` made. Errors: KeyError and TypeError for other data."""
+        """Returns the inputs that `as_data` wrote. Errors: KeyError and TypeError for other data."""
         tensors = [
             TracedTensor(**{**item, "size": tuple(item["size"]), "stride": tuple(item["stride"])})
             for item in data["tensors"]

@@ -142,7 +142,8 @@ def decompositions(extra: Mapping[OpOverload, Decomposition | None] | None = Non
 
 
 def drawn_in_eager(table: Mapping[OpOverload, Decomposition]) -> dict[OpOverload, Decomposition]:
-    """Less the random ops that draw by themselves: for decompositions and lowerings alike, they are library calls."""
+    """Returns the table without the random ops that draw by themselves: decompositions and lowerings alike leave these
+    ops to the library."""
     return {op: rule for op, rule in table.items() if not torch_api.is_random_draw(op)}
 
 

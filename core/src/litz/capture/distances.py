@@ -17,7 +17,8 @@ MATRIX_PRODUCT_FROM = 25
 
 
 def cdist_forward(x: torch.Tensor, y: torch.Tensor, p: float, compute_mode: int | None) -> Any:
-    """`[*batch, n, m]` distances between the rows of x, `[*batch, n, d]`, and y, `[*batch, m, d]`."""
+    """Returns the `[*batch, n, m]` distances (p-norms) between the rows of x, `[*batch, n, d]`, and of y, `[*batch, m,
+    d]`; NotImplemented where eager computes Euclidean distances by a matrix product."""
     few = all(torch_api.known(t.shape[-2] <= MATRIX_PRODUCT_FROM) for t in (x, y))
     by_product = compute_mode == 1 or (compute_mode in (None, 0) and not few)
     if p == 2 and by_product:
@@ -29,7 +30,8 @@ def cdist_forward(x: torch.Tensor, y: torch.Tensor, p: float, compute_mode: int 
 
 
 def pdist_forward(x: torch.Tensor, p: float = 2.0) -> torch.Tensor:
-    """`[n * (n - 1) / 2]` distances between the rows of x, `[n, d]`, in the order of the upper triangle."""
+    """Returns the `[n * (n - 1) / 2]` distances (p-norms) between the rows of x, `[n, d]`, in the order of the upper
+    triangle."""
     first, second = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device).unbind(0)
     return _norm(x[first] - x[second], p)
 

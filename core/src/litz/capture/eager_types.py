@@ -103,7 +103,8 @@ def is_left_to_eager(op: Any, args: Iterable[Any]) -> bool:
 
 
 def unless_left_to_eager(op: OpOverload, rule: Callable[..., Any]) -> Callable[..., Any]:
-    """The decomposition `rule` of `op`, which gives NotImplemented where the op is to stay; itself if it never is."""
+    """Returns the decomposition `rule` of `op` with NotImplemented as the result of calls that `is_left_to_eager`
+    names; `rule` itself if there are no such calls."""
     if _takes(op) is None:
         return rule
 

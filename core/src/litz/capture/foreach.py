@@ -46,7 +46,7 @@ def _scaled(
 
 
 def foreach_decompositions() -> dict[OpOverload, Decomposition]:
-    """The rules for all functional `_foreach_*` overloads that this torch has."""
+    """Returns the decompositions of all functional `_foreach_*` overloads that this version of torch has."""
     return {op: functools.partial(_each, op, function) for op, function in _functional_foreach()}
 
 

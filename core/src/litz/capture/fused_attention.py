@@ -31,7 +31,9 @@ def fused_attention(
     unfused: Unfused = torch_api.is_unfused,
     wants_dense_masks: Callable[[torch.Tensor], bool] = lambda query: query.device.type == "cuda",
 ) -> None:
-    """Change the graph where that is known to help."""
+    """Changes calls of scaled_dot_product_attention in the graph, in place, to forms that torch has a fused kernel for.
+    unfused: whether torch has no fused kernel for some arguments. wants_dense_masks: whether masks are copied to be
+    dense, by the query."""
     changed = False
     for node in gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention):
         changed |= _fuse(node, unfused, wants_dense_masks)

@@ -75,12 +75,12 @@ class Graph:
     provenance: Provenance = field(default_factory=Provenance)
 
     def hint(self, size: Any) -> int:
-        """A likely value of a size: for costs and orders, never for what must hold."""
+        """Returns a likely value of a size: for costs and orders, never for what must hold."""
         return likely_value(torch_api.sympy_of(size), self.hints)
 
     @property
     def nodes(self) -> tuple[torch.fx.Node, ...]:
-        """All nodes in order, placeholders first, the output node last."""
+        """Returns all nodes in order: placeholders first, the output node last."""
         return tuple(self.module.graph.nodes)
 
     @property
@@ -95,7 +95,7 @@ class Graph:
 
     @property
     def outputs(self) -> tuple[Any, ...]:
-        """What the graph returns, in order: nodes, and plain values (None, int) that are constant."""
+        """Returns what the graph returns, in order: nodes, and plain values (None, int) that are constant."""
         returned = self.output_node.args[0]
         return tuple(returned) if isinstance(returned, (list, tuple)) else (returned,)
 
@@ -143,12 +143,12 @@ def make_graph(
 
 
 def constant_of(graph: Graph, node: torch.fx.Node) -> Any:
-    """The object that a get_attr node names: a tensor constant, or the GraphModule of a higher-order op."""
+    """Returns the object that a get_attr node names: a tensor constant, or the GraphModule of a higher-order op."""
     return operator.attrgetter(str(node.target))(graph.module)
 
 
 def symbol_ranges(graph: Graph) -> Mapping[sympy.Symbol, tuple[sympy.Expr, sympy.Expr]]:
-    """The least and greatest value of each symbol, both inclusive."""
+    """Returns the least and the greatest value of each symbol, both inclusive."""
     return torch_api.value_ranges(graph.shape_env)
 
 

@@ -27,7 +27,8 @@ _SHORT = {
 
 
 def describe(graph: Graph) -> str:
-    """The whole graph. Reading it evaluates no symbol and adds no guard."""
+    """Returns the whole graph as text, a line for each node. Reading the graph evaluates no symbol and adds no
+    guard."""
     lines = []
     for position, node in enumerate(graph.placeholders):
         marks = [
@@ -56,7 +57,8 @@ def describe(graph: Graph) -> str:
 
 
 def value_text(value: Any) -> str:
-    """`f32[4, s0]` for a tensor, with `stride(...)` and the device where they are not contiguous and the CPU."""
+    """Returns a fake value as text: a tensor as `f32[4, s0]`, with its `stride(...)` unless it is contiguous, and its
+    device unless that is the CPU."""
     if isinstance(value, torch.Tensor):
         text = f"{_SHORT.get(value.dtype, str(value.dtype))}[{', '.join(map(str, value.shape))}]"
         if value.layout != torch.strided:

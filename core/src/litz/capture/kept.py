@@ -58,7 +58,7 @@ class Facts:
 
     @classmethod
     def from_text(cls, text: str) -> Facts | None:
-        """None for text that is not `as_text`'s, by this version."""
+        """Returns the record that `as_text` of this version wrote; None for any other text."""
         try:
             data = json.loads(text)
             if data["litz"] != VERSION:

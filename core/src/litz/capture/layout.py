@@ -58,7 +58,8 @@ def apply_layout(
 
 
 def restrided(value: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
-    """A fake tensor of the same size, dense, its dimensions from the outermost to the innermost as in `order`."""
+    """Returns a fake tensor like `value`, but dense, with its dimensions in memory in the given order, the outermost
+    first."""
     stride: list[int | torch.SymInt] = [0] * value.dim()
     step: int | torch.SymInt = 1
     for dim in reversed(order):

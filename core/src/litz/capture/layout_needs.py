@@ -53,13 +53,15 @@ def core_layout_needs() -> dict[OpOverload, Row]:
 
 @dataclass(frozen=True)
 class LayoutNeeds:
-    """The table of a compile. lowered: ops that litz lowers; their loops read any strides."""
+    """The table of a compile. table: how ops take their tensors. lowered: the ops that litz lowers; their loops read
+    any strides."""
 
     table: Mapping[OpOverload, Row] = field(default_factory=dict)
     lowered: frozenset[Any] = frozenset()
 
     def of(self, node: torch.fx.Node, argument: torch.fx.Node) -> LayoutNeed:
-        """How `node` takes `argument`, one of its inputs. What it writes in place stays as it is ("traced")."""
+        """Returns how `node` takes `argument`, one of its inputs. An argument that the node writes in place keeps the
+        strides of the trace ("traced")."""
         target = node.target
         if not isinstance(target, OpOverload):
             return "any" if torch_api.aliased_argument(node) is argument else "traced"

@@ -22,7 +22,8 @@ from litz_plugins.blame import Blamed
 
 
 def differs(found: Any, expected: Any, *, strides: bool) -> str:
-    """How one result, or a structure of results, differs from what is expected; '' where it does not."""
+    """Returns how a result, or a structure of results, differs from what is expected, in words; '' where it does not.
+    strides: whether strides count."""
     if isinstance(expected, (tuple, list)):
         if not isinstance(found, (tuple, list)) or len(found) != len(expected):
             return f"{_described(found)}, where {len(expected)} results are expected"
@@ -100,7 +101,8 @@ def _sizes(sizes: Any) -> str:
 
 
 def checked(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
-    """A decomposition, each result of a plugin's held against what the op itself gives. One of core's as it is."""
+    """Returns a decomposition of `op` that checks each result of a plugin's rule against what the op itself gives; one
+    of core's rules unchanged."""
     if not isinstance(rule, Blamed) or not isinstance(op, OpOverload):
         return rule
 

@@ -58,7 +58,7 @@ def origins(module: torch.fx.GraphModule) -> Mapping[str, Origin]:
 
 
 def mark_positions(graph: Graph) -> None:
-    """Note in the metadata of a captured graph's nodes where they are."""
+    """Writes the position of each node of a captured graph into the node's metadata."""
     for position, node in enumerate(graph.nodes):
         node.meta[POSITION] = position
 

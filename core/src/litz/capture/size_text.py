@@ -21,7 +21,8 @@ _FUNCTIONS: Mapping[str, Callable[..., int]] = {"Max": max, "Min": min, "Mod": o
 
 
 def size_text(expr: Any) -> str | None:
-    """A sympy expression of whole numbers as text; None where it has a function that `read_size` does not know."""
+    """Returns a sympy expression of whole numbers as text; None where it has a function that `read_size` does not
+    know."""
     text = str(expr)
     try:
         read_size(text, dict.fromkeys(map(str, expr.free_symbols), 2))
@@ -31,7 +32,8 @@ def size_text(expr: Any) -> str | None:
 
 
 def read_size(text: str, sizes: Mapping[str, int]) -> int:
-    """The number that an expression is for these sizes. ValueError for what is no such expression."""
+    """Returns the number that an expression has for the given sizes. Errors: ValueError for a text that is no such
+    expression."""
     try:
         return _number(ast.parse(text, mode="eval").body, sizes)
     except (SyntaxError, KeyError, TypeError) as error:

@@ -51,7 +51,8 @@ class GraphSnapshot:
         return ""
 
     def restore(self) -> None:
-        """The module gets an FX graph anew: nodes that were erased cannot be put back."""
+        """Gives the graph's module a new FX graph with the nodes of the snapshot: nodes that were erased cannot be put
+        back."""
         self._fields.restore()
         fresh, new = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node]()
         for known, (op, name, target, args, kwargs), meta in zip(self._nodes, self._parts, self._metas, strict=True):

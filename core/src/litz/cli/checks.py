@@ -10,7 +10,8 @@ Status = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at, and what was found. todo: what to do, '' where nothing has to be."""
+    """A row of `litz doctor`. name: what was looked at. detail: what was found. todo: what to do, '' where nothing has
+    to be done."""
 
     name: str
     status: Status

@@ -21,7 +21,8 @@ from litz_plugins.missing import Missing
 
 
 def make_console() -> Console:
-    """A console on the present standard output: as wide as the terminal, 80 columns where there is none."""
+    """Returns a console on the present standard output: as wide as the terminal, or 80 columns where there is no
+    terminal."""
     return Console(highlight=False)
 
 
@@ -88,7 +89,8 @@ def missing_plugins(loaded: Plugins) -> list[Missing]:
 
 
 def current_options(plugins: Plugins | None = None) -> Options:
-    """The options of a compile that passes none: environment and defaults. Errors: InvalidOptionError."""
+    """Returns the options of a compile that passes none: environment and defaults. Warnings go to standard error.
+    Errors: InvalidOptionError."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         options = make_options(plugin_specs=plugins.option_specs() if plugins is not None else ())

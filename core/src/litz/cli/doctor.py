@@ -50,7 +50,8 @@ extern "C" double litz_doctor(long n, int* threads) {
 
 
 def check_all() -> list[Check]:
-    """Every check, in the order of what depends on what."""
+    """Returns the rows of every check, each after those that it depends on. Kernels are not checked where an earlier
+    check fails."""
     options, checks = _check_options()
     for check in (_check_torch, _check_devices, _check_triton):
         checks += _guarded(check)
@@ -123,7 +124,7 @@ def _check_triton() -> list[Check]:
 
 
 def check_compiler(compiler: str | None, march: str, candidates: Sequence[str] = COMPILERS) -> list[Check]:
-    """Find a C++ compiler, build a shared library with OpenMP, load it and check what it computes."""
+    """Finds a C++ compiler, builds a shared library with OpenMP, loads it and returns a row on what it computes."""
     looked = compiler or ", ".join(candidates)
     command = next(filter(None, map(find_command, [compiler] if compiler else candidates)), None)
     if command is None:
@@ -144,7 +145,8 @@ def check_compiler(compiler: str | None, march: str, candidates: Sequence[str] =
 
 
 def check_kernels(options: Options) -> list[Check]:
-    """What the C++ compiler gets right of what litz writes: a verdict that compiles share (`litz.qualify`)."""
+    """Returns a row on which constructs of litz's kernels the C++ compiler builds right: the verdict that compiles
+    share (`litz.qualify`)."""
     from litz.qualify import qualify
 
     verdict = qualify(options, Cache(options.cache_dir, options.cache))
@@ -220,7 +222,7 @@ def _check_launch(options: Options) -> list[Check]:
 
 
 def check_launch(options: Options) -> list[Check]:
-    """What launches CUDA kernels: the native module, or ctypes where that cannot be had."""
+    """Returns a row on what launches CUDA kernels: the native module, or ctypes where the module cannot be had."""
     from litz.runtime import native_launch
 
     try:

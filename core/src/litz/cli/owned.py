@@ -14,7 +14,8 @@ from litz_plugins.raised import package_of
 
 
 def owned(command: click.Command, source: Source) -> click.Command:
-    """A plugin's command. Errors of its own making (click's, litz's) are for its user, and go through."""
+    """Returns a plugin's command whose unexpected exceptions name the plugin (PluginHookError). Errors of click and of
+    litz are for the command's user and stay as they are."""
     found = copy.copy(command)
     name = command.name or "?"
 

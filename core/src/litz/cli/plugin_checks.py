@@ -42,7 +42,8 @@ def check_loading() -> tuple[list[Check], Plugins | None]:
 
 
 def check_missing(loaded: Plugins) -> list[Check]:
-    """A row for each plugin that is expected and not installed: a warning where somebody relies on it."""
+    """Returns a row for each plugin that is expected and not installed: a warning where something relies on the
+    plugin."""
     return [
         Check(f"plugin {one.plugin}", "warn" if one.wanted else "ok", one.what, one.todo)
         for one in missing_plugins(loaded)
@@ -50,7 +51,8 @@ def check_missing(loaded: Plugins) -> list[Check]:
 
 
 def check_registering(loaded: Plugins) -> list[Check]:
-    """A row for each fault in what the plugins register: a hook that raises, a clash of two, a cycle of passes."""
+    """Returns a row for each fault in what the plugins register: a hook that raises, a clash of two plugins, a cycle of
+    passes."""
     failed = {error.plugin for error in loaded.errors()}
     rows: dict[str, Check] = {}
     with no_plugin_warnings():

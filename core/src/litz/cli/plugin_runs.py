@@ -22,7 +22,8 @@ WIDTH = 100
 
 
 def show_times(script: str, as_json: bool) -> int:
-    """Run a script; print what each plugin's hooks and passes took, changed and gained, in all graphs together."""
+    """Runs a script, prints what each plugin's hooks and passes took, changed and gained in all graphs together, and
+    returns the script's exit status."""
     from litz import report
     from litz.report import ledger, text
 
@@ -97,7 +98,8 @@ def _as_data(called: Called) -> dict[str, Any]:
 
 
 def in_short(result: Any) -> str:
-    """A result in a line: nouns and collections by kind and size, the rest as it prints."""
+    """Returns a result as one line: collections by size and kind, litz's own nouns by kind, other values as they print,
+    cut to `WIDTH` characters."""
     if isinstance(result, (list, tuple, dict)) and result:
         first = next(iter(result.values() if isinstance(result, dict) else result))
         return f"{len(result)} of {type(first).__name__}"

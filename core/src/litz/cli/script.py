@@ -14,7 +14,7 @@ import click
 
 
 def check_script(script: str, module: bool) -> None:
-    """Errors: click.UsageError if there is no such file."""
+    """Raises click.UsageError if `script` is no file, unless it is a module's name (`module`)."""
     if not module and not Path(script).is_file():
         raise click.UsageError(f"there is no file {script!r}; for a module write -m {script}")
 
@@ -36,7 +36,7 @@ def run_script(script: str, args: Sequence[str], module: bool, to_stderr: bool =
 
 
 def print_failure(failure: Exception) -> None:
-    """The traceback from the script on: what ran the script is no news to its author."""
+    """Prints an exception with its traceback from the script on, without the frames that ran the script."""
     traceback.print_exception(type(failure), failure, _below_here(failure.__traceback__))
 
 

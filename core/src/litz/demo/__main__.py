@@ -12,7 +12,7 @@ from .models import gpt2_inference, resnet50_training
 
 
 def main() -> int:
-    """0 if litz is right on both models, 1 if it is not."""
+    """Runs both models and returns the exit status: 0 if litz is right on both, 1 if it is not."""
     console = Console(highlight=False)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     name = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"

@@ -9,7 +9,8 @@ import torch
 
 @dataclass(frozen=True)
 class Workload:
-    """A model and what to do with it: `step` runs it once."""
+    """A model and its work; `step` runs it once. title: for people. inputs: the model's arguments by name. training:
+    whether a step computes gradients."""
 
     title: str
     model: torch.nn.Module
@@ -18,7 +19,8 @@ class Workload:
 
 
 def gpt2_inference(device: torch.device) -> Workload:
-    """GPT-2, 12 layers, 124M parameters: logits for a batch of token sequences."""
+    """Returns GPT-2 (12 layers, 124M parameters, random weights) as a workload: logits for a batch of token
+    sequences."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)

@@ -15,7 +15,8 @@ from .lookup import KIND
 
 @dataclass(frozen=True)
 class Miss:
-    """A key that was not found. nearest: the key that shares most with it, None where there is none at all."""
+    """A key that was not found. nearest: the known key that shares most with it, None where no key is known.
+    differences: the parts in which the two differ."""
 
     key: Key
     nearest: Key | None
@@ -23,7 +24,7 @@ class Miss:
 
 
 def explain_miss(key: Key, known: Iterable[Key]) -> Miss:
-    """The nearest of the keys that are known, and the parts that differ."""
+    """Returns the miss of `key`, with the nearest of the known keys and the parts that differ."""
     best: tuple[float, Key] | None = None
     for other in known:
         far = distance(key, other)
@@ -60,7 +61,8 @@ def read_keys(roots: Iterable[Path], digests: Iterable[str]) -> Iterator[Key]:
 
 
 def shown(difference: Difference, width: int = 200) -> tuple[str, str]:
-    """(before, now) of a part that differs, in a line each: what it is, or where its text begins to differ."""
+    """Returns (before, now) of a part that differs, each a line of at most `width` characters: the first line that
+    differs, or "absent"."""
     before, now = difference.lines
     pair = (difference.theirs is None and "absent", difference.mine is None and "absent")
     return _short(pair[0] or before, width), _short(pair[1] or now, width)

@@ -49,7 +49,7 @@ def version_parts() -> Iterator[Part]:
 
 
 def torch_part() -> Part:
-    """Settings of torch that lowering, costs or codes may go by."""
+    """Returns the part of a key that holds the settings of torch that lowering, costs or code may depend on."""
     lines = [f"{name} = {_read(read)}" for name, read in _TORCH_SETTINGS.items()]
     return Part("torch's settings", "\n".join(lines), "the program, by torch.set_... or torch.backends")
 
@@ -93,7 +93,8 @@ def _settings(module: Any, *names: str) -> list[Any]:
 
 
 def option_parts(compiler: Compiler) -> Iterator[Part]:
-    """The options that may change the code, each by itself, the vetoes and the preferences."""
+    """Yields a part for each option that may change the code, and one each for the vetoes and the preferences if there
+    are any."""
     options = compiler.options
     for row in core_options():
         if (row.affects_code or row.name in _WRITTEN) and row.name not in _BY_CONTENT:
@@ -112,7 +113,8 @@ _BY_CONTENT = frozenset({"cpp.compiler", "calibration"})
 
 
 def device_parts(graph: Graph, compiler: Compiler) -> Iterator[Part]:
-    """The target of each device that the graph touches, and what builds code for a processor. Errors: NotCacheable."""
+    """Yields the parts for the target of each device that the graph touches, the processor, and what builds code for
+    the processor. Errors: NotCacheable."""
     yield from devices_part(devices_of(graph), compiler)
 
 
@@ -185,7 +187,8 @@ def _named_devices(value: Any) -> Iterator[torch.device]:
 
 
 def group_part(graph: Graph) -> Part | None:
-    """The process groups that the graph communicates in; None if it does not."""
+    """Returns the part for the process groups that the graph communicates in: this process's rank and the groups'
+    ranks; None for a graph that does not communicate."""
     groups = set()
     for node in graph.nodes:
         if node.op == "call_function" and torch_api.is_collective(node.target):
@@ -229,7 +232,8 @@ def goes_by_anything(compiler: Compiler) -> bool:
 
 
 def plugin_sources(source: Source) -> str:
-    """The digest of a plugin's source files: of the package that it is in, or of its one file. Errors: NotCacheable."""
+    """Returns the digest of the source files of a plugin's package, or of its one file. Errors: NotCacheable for a
+    plugin without a source file and for a package that is too large."""
     obj = source.obj
     module = obj if isinstance(obj, ModuleType) else sys.modules.get(type(obj).__module__)
     file = getattr(module, "__file__", None)

@@ -25,7 +25,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Key:
-    """All parts, and their digest."""
+    """All parts that a compile of a graph depends on, in order, and their digest."""
 
     parts: tuple[Part, ...]
 
@@ -47,13 +47,14 @@ class Key:
         return Key(tuple(Part(*map(str, row)) for row in data))
 
     def differences(self, other: Key) -> tuple[Difference, ...]:
-        """The parts that differ, in this key's order, then those that only the other has."""
+        """Returns the parts that differ, in this key's order, then the parts that only the other key has."""
         return tuple(_differences(_by_name(self.parts), _by_name(other.parts)))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A part that two keys do not share; a side that has no such part is None. mine: of the key that asks."""
+    """A part in which two keys differ. mine: of the key that asks. theirs: of the other key. Either is None where that
+    key has no such part."""
 
     name: str
     mine: Part | None
@@ -67,7 +68,8 @@ class Difference:
 
     @property
     def lines(self) -> tuple[str, str]:
-        """The first lines that differ: of the other key, and of the key that asks; '' where a text has ended."""
+        """Returns the first lines that differ: of the other key, and of the key that asks; '' where a text has
+        ended."""
         mine, theirs = ([] if part is None else part.text.splitlines() for part in (self.mine, self.theirs))
         for number in range(max(len(mine), len(theirs))):
             if mine[number : number + 1] != theirs[number : number + 1]:

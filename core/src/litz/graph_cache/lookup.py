@@ -79,7 +79,8 @@ OFF = Lookup()
 
 
 def look_up(graph: Graph, compiler: Compiler) -> Lookup:
-    """The graph's key and what is under it. Reads no file of an entry that the manifest does not vouch for."""
+    """Returns the graph's key and the code or entry found under it. Reads no file of an entry that the manifest does
+    not vouch for."""
     if not compiler.options.graph_cache:
         return OFF
     try:
@@ -105,7 +106,7 @@ def look_up(graph: Graph, compiler: Compiler) -> Lookup:
 
 
 def make_key(graph: Graph, compiler: Compiler) -> Key:
-    """All that a compile of the graph hangs on. Errors: NotCacheable."""
+    """Returns the key of all that a compile of the graph depends on. Errors: NotCacheable."""
     return Key(tuple(_parts(graph, compiler)))
 
 
@@ -132,13 +133,14 @@ def _names(graph: Graph) -> str:
 
 
 def place_of(node: torch.fx.Node) -> str:
-    """A node's name, and the modules and lines that it comes from. Dynamo's keys of modules are addresses."""
+    """Returns a node's name, and the modules and the stack trace that it comes from, as text without dynamo's keys of
+    modules, which are addresses."""
     modules = list((node.meta.get("nn_module_stack") or {}).values())
     return f"{node.name} {modules} {node.meta.get('stack_trace', '')}"
 
 
 def remember(key: Key, cache: Cache, code: GraphCode) -> None:
-    """Let other graphs of this process share a code, as long as it is in use."""
+    """Lets other graphs of this process share a code, as long as the code is in use."""
     share(cache, key.digest, code)
 
 
@@ -154,7 +156,7 @@ def shared(cache: Cache, key: str) -> GraphCode | None:
 
 
 def forget() -> None:
-    """Share nothing that is loaded by now: for tests, and to measure."""
+    """Makes the process share no code that is loaded by now: for tests, and to measure."""
     with _lock:
         _here.clear()
 
@@ -163,7 +165,8 @@ def forget() -> None:
 
 
 def guards_texts(graph: Graph, count: int) -> tuple[str, ...]:
-    """The guards that compiling has added to the `count` before, as texts. Errors: NotCacheable."""
+    """Returns the guards that were added after the first `count`, as texts without repetitions. Errors: NotCacheable
+    for a guard that no text describes."""
     found = torch_api.guards_since(graph.shape_env, count)
     return tuple(dict.fromkeys(_text(guard, graph, "a guard") for guard in found))
 

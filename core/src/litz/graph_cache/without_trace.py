@@ -68,7 +68,7 @@ def _names(gm: torch.fx.GraphModule) -> str:
 
 
 def program_of(gm: torch.fx.GraphModule) -> str:
-    """A digest of the names and lines of a program, which AOTAutograd's cache does not go by."""
+    """Returns a digest of the names and lines of a program, which AOTAutograd's cache does not include in its key."""
     modules = (module for module in gm.modules() if isinstance(module, torch.fx.GraphModule))
     return digest(*(place_of(node) for module in modules for node in module.graph.nodes))
 

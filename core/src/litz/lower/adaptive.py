@@ -72,7 +72,9 @@ def _count(outer: Sequence[Expr], extents: list[int], outs: list[int], ranges: R
 
 @lowering_by_rank((2, 3), "aten._adaptive_avg_pool{}d_backward.default")
 def adaptive_avg_pool_backward(ndim: int, ctx: LoweringContext, grad: Tensor, x: Tensor) -> Tensor:
-    """Each input element adds up its share in the windows that cover it: those from floor(h O / N) on."""
+    """Lowers the gradient of adaptive average pooling: each input element adds up its share of the gradients of the
+    windows that cover it. Along N elements with O windows, the first window that covers element h is number floor(h O /
+    N). Errors: NotImplementedError for symbolic or empty sizes."""
     wide = compute_dtype(grad.dtype)
     extents, outs = static(x.size[-ndim:]), static(grad.size[-ndim:])
     taps = [_longest(out, n) for n, out in zip(extents, outs, strict=True)]

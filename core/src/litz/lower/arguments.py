@@ -25,7 +25,8 @@ def fake_value(argument: Any) -> Any:
 
 
 def positional(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call with those that an op's schema lets be positional among the positional ones."""
+    """Returns (args, kwargs) with each keyword argument that the schema of `target` lets be positional among the
+    positional ones, up to the first that is not given."""
     named = dict(kwargs)
     if isinstance(target, OpOverload):
         names = [argument.name for argument in target._schema.arguments if not argument.kwarg_only]
@@ -57,7 +58,8 @@ def _as_tensor(value: Any) -> Any:
 
 
 def simple(value: Any) -> Any:
-    """A SymInt or expression as int where it is one, else as sympy; other values as they are."""
+    """Returns a SymInt or sympy expression as an int, bool or float if it is constant, else as sympy; other values as
+    they are."""
     if isinstance(value, SYMBOLIC):
         value = torch_api.sympy_of(value)
     if isinstance(value, sympy.Integer):
@@ -68,7 +70,8 @@ def simple(value: Any) -> Any:
 
 
 def excess_of(value: Any) -> str | None:
-    """Why an element of a tensor is too complex to be worked out wherever it is read."""
+    """Returns why an element of a tensor is too complex to be computed wherever it is read; None where it is simple
+    enough."""
     if isinstance(value, View):
         return f"a position of more than {MAX_VIEW} terms" if position_terms(value.index) > MAX_VIEW else None
     return nodes_excess(walk(value.value)) if isinstance(value, Computed) else None

@@ -99,7 +99,7 @@ def pow_scalar(ctx: LoweringContext, x: Tensor, exponent: Any) -> View:
 
 @lowering(aten.clamp.default, aten.clamp.Tensor)
 def clamp(ctx: LoweringContext, x: Tensor, low: Any = None, high: Any = None) -> View:
-    """NaN stays NaN, and where low > high the result is high, as in eager."""
+    """Lowers clamp: NaN stays NaN, and where low > high the result is high, as in eager."""
     dtype = result_type(x, low, high)
     bounds = [("maximum", low), ("minimum", high)]
     used = [(name, bound) for name, bound in bounds if bound is not None]

@@ -28,7 +28,8 @@ def assert_scalar(ctx: LoweringContext, holds: Any, message: str) -> None:
 @lowering(aten.sym_constrain_range.default, any_dtype=True)
 @lowering(aten.sym_constrain_range_for_size.default, any_dtype=True)
 def constrain_range(ctx: LoweringContext, size: Any, min: Any = None, max: Any = None) -> None:
-    """Tracing has put the range on record, and what is known of a value is checked where it is found out."""
+    """Lowers a constraint of a range to nothing: tracing has recorded the range, and `Promises` has it checked where
+    the value is found out."""
 
 
 @lowering(aten._assert_tensor_metadata.default, any_dtype=True)

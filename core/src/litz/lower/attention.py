@@ -69,7 +69,8 @@ def flex_attention(
 
 @dataclass(frozen=True)
 class Asked:
-    """The bodies that a user asked for: the graphs, and the tensors and numbers that they read besides."""
+    """The bodies that a user asked for. score_mod, mask_mod: their graphs. score_captured, mask_captured: the tensors
+    and numbers that each graph reads besides its arguments."""
 
     score_mod: torch.fx.GraphModule
     mask_mod: torch.fx.GraphModule
@@ -92,7 +93,8 @@ class Asked:
 
 
 def positions(at: Indices, on: torch.device) -> list[Computed]:
-    """b, h, q and k, as eager hands them to the graphs: int64."""
+    """Returns b, h, q and k as tensors without dimensions, of int64, as eager hands them to the graphs. on: their
+    device."""
     return [Computed(torch.int64, on, (), build.index(index)) for index in at]
 
 
@@ -168,7 +170,8 @@ def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tu
 
 
 def as_passed(ctx: LoweringContext, values: Sequence[Any], refs: Sequence[Any]) -> list[Any]:
-    """The tensors as the call gets them: one that it gets a copy of is read from the copy."""
+    """Returns the values as the call gets them: a tensor of which the call gets a copy is read from the copy. refs: the
+    call's arguments, one for each value."""
 
     def passed(value: Any, ref: Any) -> Any:
         if not isinstance(value, View) or value.buffer.name == ref.buffer:

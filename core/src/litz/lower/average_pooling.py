@@ -95,7 +95,8 @@ def avg_pool_backward(
     include_pad: bool,
     override: int | None,
 ) -> Tensor:
-    """Each input element adds up its share in the windows that cover it."""
+    """Lowers the gradient of average pooling: each input element adds up its share of the gradients of the windows that
+    cover it."""
     w = window(ndim, kernel, stride, padding, (1,), x.size, grad.size)
     wide = compute_dtype(grad.dtype)
 

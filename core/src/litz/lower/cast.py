@@ -17,7 +17,8 @@ prims = torch.ops.prims
 
 @lowering(prims.convert_element_type.default, moves=True)
 def converted(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> View:
-    """A fresh tensor of another dtype (or the same), laid out as the node's result."""
+    """Returns a new tensor with the elements of x converted to `dtype` (which may be that of x), laid out as the node's
+    result."""
     return elementwise(ctx, lambda value: cast(value, dtype), (x,), dtype)
 
 
@@ -60,7 +61,7 @@ def moved(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> Tensor:
 
 @lowering(aten.clone.default, "prims.clone.default", aten.lift_fresh_copy.default, moves=True)
 def clone(ctx: LoweringContext, x: Tensor, *, memory_format: torch.memory_format | None = None) -> View:
-    """A copy with the strides of the fake result, which say what the memory format means."""
+    """Lowers clone: a copy with the strides of the fake result, which follow from the memory format."""
     return ctx.copy(x, ctx.meta_strides(x.size))
 
 
@@ -71,7 +72,8 @@ def _travels(source: Tensor, x: Tensor) -> bool:
 
 @lowering(aten.copy.default, "prims.copy_to.default", moves=True)
 def copy(ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """The values of `source`, broadcast and cast to what x is; x itself stays as it was."""
+    """Lowers copy: the values of `source`, broadcast to the size of x and cast to its dtype; x itself is not changed.
+    Errors: NotImplementedError for a copy between devices."""
     if _travels(source, x):
         raise NotImplementedError("a copy between devices")
     return ctx.pointwise(x.size, x.dtype, x.device, lambda indices: operand(source, indices, x.dtype))
@@ -79,7 +81,8 @@ def copy(ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = F
 
 @lowering(aten.copy_.default, moves=True)
 def copy_(ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """Write `source` into x's memory: the update of an input at the end of a graph."""
+    """Lowers copy_, the update of an input at the end of a graph: writes `source` into the memory of x. Errors:
+    NotImplementedError for a copy between devices."""
     if not isinstance(x, View) or _travels(source, x):
         raise NotImplementedError("a copy between devices")
     if isinstance(source, View) and source.buffer is x.buffer:

@@ -68,6 +68,6 @@ def point_to_point(ctx: LoweringContext, *args: Any) -> Any:
 
 
 def group_name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """The process group's name: the last string argument of every functional collective."""
+    """Returns the name of a functional collective's process group: its last string argument; '' if it has none."""
     names = [value for value in (*args, *kwargs.values()) if isinstance(value, str)]
     return names[-1] if names else ""

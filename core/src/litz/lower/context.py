@@ -53,7 +53,7 @@ ReductionBody = Callable[[Indices, Indices], Node | tuple[Node, ...]]
 
 
 class LoweringContext:
-    """The program so far, and the FX node whose lowering is at work."""
+    """The program that lowering has made so far, and the FX node that is being lowered."""
 
     def __init__(self, graph: Graph, options: Any, needs: Needs, target_of: TargetOf) -> None:
         self.graph = graph
@@ -116,7 +116,7 @@ class LoweringContext:
         return self.node.target._opname  # type: ignore[union-attr, no-any-return]
 
     def holds(self, dtype: torch.dtype, device: torch.device) -> bool:
-        """Can Loops on a device move and convert elements of a dtype? Not all targets know float8."""
+        """Whether Loops on a device can move and convert elements of a dtype. Not all targets know float8."""
         return dtype in SUPPORTED or (dtype in FLOAT8 and "float8" in self.target_of(device).abilities)
 
     def hint(self, expr: Expr) -> int:
@@ -418,7 +418,8 @@ class LoweringContext:
 
 
 def same_strides(size: Sequence[Expr], left: Sequence[Expr], right: Sequence[Expr]) -> bool:
-    """Do the strides mean the same layout? Those of dimensions of size 1 do not count, nor does an empty tensor's."""
+    """Whether two lists of strides mean the same layout of `size`. Strides of dimensions of size 1, and all strides of
+    an empty tensor, do not count."""
     if any(extent == 0 for extent in size):
         return True
     return all(extent == 1 or same_stride(a, b) for extent, a, b in zip(size, left, right, strict=True))

@@ -24,7 +24,8 @@ aten = torch.ops.aten
 
 
 def template(ctx: LoweringContext, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> View:
-    """A Template of the node's op with one result, a fresh tensor laid out as the fake one."""
+    """Adds a Template of the node's op to the program and returns its one result, a new tensor laid out as the fake
+    one."""
     layout = layout_of(ctx.meta)
     return ctx.extern(
         ctx.node.target,  # type: ignore[arg-type]

@@ -23,7 +23,8 @@ prims = torch.ops.prims
 
 
 def like_meta(ctx: LoweringContext, value: Any) -> Computed:
-    """A tensor of the node's fake result, every element `value` (a number, a size expression, or a node)."""
+    """Returns a tensor like the node's fake result, with `value` (a number, a size expression or a node) as every
+    element. Errors: NotImplementedError for pinned memory and layouts that are not strided."""
     meta = ctx.meta
     if meta.layout != torch.strided or meta.is_pinned():
         raise NotImplementedError("pinned memory and other layouts")
@@ -61,7 +62,8 @@ def zeros(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
 
 @lowering(aten._efficientzerotensor.default)
 def zero_gradient(ctx: LoweringContext, size: Sequence[Any], **options: Any) -> Tensor:
-    """Autograd's zeros, of sgn's gradient, say. torch's own has no memory that a kernel could read."""
+    """Lowers autograd's zeros (of sgn's gradient, say) to computed zeros: torch's own tensor has no memory that a
+    kernel could read."""
     meta = ctx.meta  # a zero tensor too: it does not answer whether it is pinned
     return Computed.full(meta_size(ctx), 0, meta.dtype, meta.device)
 

@@ -84,13 +84,15 @@ def advanced(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) 
 
 @lowering(aten.index.Tensor, aten._unsafe_index.Tensor, moves=True)
 def index(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """The unsafe form promises positions within x. Its callers clamp them, which is mostly seen; else it is checked."""
+    """Lowers index: elements of x at index tensors. The unsafe form promises positions within x; they are checked as
+    well where they do not provably lie in x."""
     parts = advanced(ctx, x, indices)
     return ctx.pointwise(meta_size(ctx), x.dtype, x.device, lambda where: x.load(parts.positions(ctx, where)))
 
 
 def along(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, indices: Indices, ranges: Ranges) -> list[Position]:
-    """`indices` with the one along `dim` replaced by the value of `index` there. Negative values are errors."""
+    """Returns `indices` with the one along `dim` replaced by the value of `index` there. A value that is negative or
+    too large is an error at run time."""
     found: list[Position] = list(indices)
     if x.ndim:
         found[dim] = checked(ctx, index.load(indices), x.size[dim], ranges, dim)
@@ -141,7 +143,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """Rows of `weight`. The other arguments are about the gradient."""
+    """Lowers embedding: the rows of `weight` that `index` names. The other arguments are about the gradient."""
     size = (*index.size, *weight.size[1:])
 
     def body(indices: Indices) -> Node:
@@ -194,7 +196,8 @@ def slice_scatter(
     end: int | Expr | None = None,
     step: int | Expr = 1,
 ) -> Tensor:
-    """`end` is not needed: the extent of `source` says where the slice ends."""
+    """Lowers slice_scatter: x with `source` in place of a slice. `end` is not read: the extent of `source` says where
+    the slice ends."""
     dim = views.canonical_dim(dim, x.ndim)
     first, stride = slice_start(ctx, start, x.size[dim]), to_expr(step)
     length = source.size[dim]
@@ -234,7 +237,8 @@ def as_strided_scatter(
     stride: Sequence[int | Expr],
     storage_offset: int | Expr | None = None,
 ) -> Tensor:
-    """A copy of x in eager's own layout, and a second loop that writes `source` over the strided view of it."""
+    """Lowers as_strided_scatter to a copy of x, and a second loop that writes `source` over the strided view of the
+    copy. Errors: NotImplementedError where x is not contiguous or does not begin at its storage's start."""
     meta = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]
     if not meta.is_contiguous() or torch_api.sympy_of(meta.storage_offset()) != 0:
         raise NotImplementedError("as_strided_scatter on a tensor with gaps")

@@ -172,7 +172,8 @@ def pad_backward(
 
 @lowering(aten.roll.default, moves=True)
 def roll(ctx: LoweringContext, x: Tensor, shifts: Sequence[int | Expr], dims: Sequence[int] = ()) -> Tensor:
-    """A read at positions that wrap around: no copy of its own."""
+    """Lowers roll to a read at positions that wrap around; a roll that moves nothing is a copy. Errors:
+    NotImplementedError for a call without dimensions."""
     if x.ndim == 0 or not dims:
         # Rolling a flattened tensor: the decomposition has that.
         raise NotImplementedError("roll without dimensions")

@@ -29,7 +29,8 @@ def lies_as_in_eager(node: torch.fx.Node, value: View) -> bool:
 
 
 def storage_start(owner: torch.fx.Node) -> Expr:
-    """How far from its storage's start the buffer of a node begins: those of litz's own are storages."""
+    """Returns the offset, in elements, at which the buffer of a node begins in its storage: 0 for the buffers of calls,
+    which are storages."""
     return ZERO if owner.op == "call_function" else storage_offset(owner)
 
 
@@ -59,7 +60,7 @@ def updates_of(graph: Graph) -> dict[torch.fx.Node, torch.fx.Node]:
 
 
 def written_nodes(graph: Graph) -> set[torch.fx.Node]:
-    """The nodes whose memory some node writes in place, directly or through a view."""
+    """Returns the nodes whose memory some node writes in place, directly or through a view."""
     found: set[torch.fx.Node] = set()
     for node in graph.nodes:
         for written in torch_api.written_arguments(node):

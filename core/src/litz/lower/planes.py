@@ -47,5 +47,6 @@ def max_unpool(
 
 @lowering_by_rank((2, 3), "aten.adaptive_max_pool{}d_backward.default", "aten.fractional_max_pool{}d_backward.default")
 def max_pool_backward(ndim: int, ctx: LoweringContext, grad: Tensor, x: Tensor, *rest: Any) -> Tensor:
-    """The places come last; window and output sizes before them say nothing more."""
+    """Lowers the gradients of adaptive and fractional max pooling: each is added at the place of its window's greatest
+    element. rest: window and output sizes, which are not needed, and the places last."""
     return put_in_planes(ctx, grad, rest[-1], x.size, ndim, "add")

@@ -60,7 +60,8 @@ def divided(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
 
 
 def nonzero(ctx: LoweringContext, divisor: Node, extents: Ranges) -> Node:
-    """The divisor, with an error at run time if the divisor is 0; unchanged where the divisor provably is not 0."""
+    """Returns the divisor, with an error at run time if the divisor is 0; unchanged where the divisor provably is not
+    0."""
     known = Intervals(extents, ctx.contents).of(divisor)
     if known.low is not None and known_nonnegative(known.low - 1):
         return divisor

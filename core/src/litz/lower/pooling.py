@@ -50,7 +50,8 @@ def max_pool_with_indices(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """The greatest of each window and its row-major position in the input's last dimensions."""
+    """Lowers max pooling: the greatest element of each window and its row-major position in the input's last `ndim`
+    dimensions, None if nothing reads it. Errors: NotImplementedError for bool."""
     size = meta_size(ctx, 0)
     w = window(ndim, kernel, stride, padding, dilation, x.size, size)
     if x.dtype == torch.bool:
@@ -163,7 +164,8 @@ def max_pool_with_indices_backward(
     ceil_mode: bool,
     places: Tensor,
 ) -> Tensor:
-    """Each input element adds up the gradients of those windows that cover it and found it greatest."""
+    """Lowers the gradient of max pooling: each input element adds up the gradients of the windows that found it
+    greatest. places: the positions that the forward found."""
     w = window(ndim, kernel, stride, padding, dilation, x.size, grad.size)
     wide = compute_dtype(grad.dtype)
     if any(d != 1 for d in w.dilation) or math.prod(w.covering) > MAX_UNROLLED:

@@ -40,7 +40,7 @@ def check_lowered(ctx: LoweringContext, result: Any, before: Sequence[Operation]
 
 
 def owners(graph: Graph, lowerings: Mapping[Any, Any]) -> dict[str, Blamed]:
-    """The plugins' lowerings that a graph needs, by the node."""
+    """Returns the plugins' lowerings of the calls in a graph, by the node's name."""
     found = ((node.name, lowerings.get(node.target)) for node in graph.nodes if node.op == "call_function")
     return {name: rule for name, rule in found if isinstance(rule, Blamed)}
 

@@ -55,7 +55,8 @@ class Promises:
         return torch_api.same_condition(torch_api.first_names(self.shape_env, condition))
 
     def symbol_for(self, symbol: sympy.Symbol, node: torch.fx.Node, path: tuple[Any, ...]) -> sympy.Symbol:
-        """What to call the value that `node` binds to `symbol`, found at `path` of its result (see `ir.Unbacked`)."""
+        """Returns the symbol to use for the value that `node` binds to `symbol`, found at `path` of the node's result
+        (see `ir.Unbacked`)."""
         symbol = torch_api.first_names(self.shape_env, symbol)
         equal = torch_api.replaced(self.shape_env, symbol)
         if equal.is_Symbol and equal not in self.known:
@@ -109,7 +110,8 @@ class Promises:
         self.pending = waiting
 
     def check(self, condition: Any, message: str = "") -> None:
-        """Check a condition, unless that has been done. LoweringError for one whose symbols nothing finds out."""
+        """Adds a Check of a condition, unless there is one or the condition is true. Errors: LoweringError for a
+        condition with symbols that nothing determines."""
         known = self._in_known(condition)
         if known is None:
             raise LoweringError("_assert_scalar", str(condition), "no operation determines the sizes in it")
@@ -126,7 +128,8 @@ class Promises:
         self.emit(known, f"Runtime assertion failed: {known}" + (f", where {places}" if places else ""), symbols)
 
     def assert_true(self, condition: Any, message: str) -> None:
-        """Check what the graph asserts, unless what is checked already says so."""
+        """Adds a Check of what the graph asserts, unless the ranges of the sizes, which are checked already, imply
+        it."""
         if self.shape_env is None or not torch_api.implied_by_ranges(self.shape_env, condition):
             self.check(condition, message)
 

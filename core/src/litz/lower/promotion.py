@@ -38,7 +38,8 @@ def is_whole(expr: Any) -> bool:
 
 
 def scalar_dtype(value: Any) -> torch.dtype:
-    """The dtype of a tensor made of a Python number or a size expression."""
+    """Returns the dtype of a tensor made of a Python number or a size expression. Errors: NotImplementedError for other
+    types."""
     if isinstance(value, bool) or value in (sympy.true, sympy.false):
         return torch.bool
     if isinstance(value, int) or (isinstance(value, sympy.Expr) and is_whole(value)):
@@ -51,7 +52,8 @@ def scalar_dtype(value: Any) -> torch.dtype:
 
 
 def result_type(*args: Any) -> torch.dtype:
-    """The dtype in which tensors and scalars meet. None among them is left out."""
+    """Returns the dtype in which tensors and scalars meet by torch's rules of promotion. Arguments that are None do not
+    count."""
     groups: list[list[torch.dtype]] = [[], [], []]
     for arg in args:
         if isinstance(arg, Tensor):
@@ -64,10 +66,10 @@ def result_type(*args: Any) -> torch.dtype:
 
 
 def to_float(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which sin and the like compute: integers and bool become the default float."""
+    """Returns the dtype in which sin and the like compute: the default float for integers and bool, else `dtype`."""
     return dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
 
 
 def to_int64(dtype: torch.dtype) -> torch.dtype:
-    """What a sum of this dtype gives: integers and bool become int64."""
+    """Returns the dtype of a sum of elements of `dtype`: int64 for integers and bool, else `dtype`."""
     return dtype if dtype.is_floating_point or dtype.is_complex else torch.int64

@@ -40,7 +40,8 @@ _MIX = 0x9E3779B97F4A7C15
 
 
 def key_of(ctx: LoweringContext, device: torch.device) -> Node:
-    """The key of the next random op: this run's seed, drawn by an Extern before the first op, and the op's number."""
+    """Returns the key of the next random op on `device`, made of this run's seed, which an Extern before the device's
+    first random op draws, and the op's number."""
     seed = next((name for op in ctx.operations if _is_seed(op, device) for name in op.writes), None)
     if seed is None:
         seed = ctx.new_buffer((1,), torch.int64, device, (1,)).name
@@ -66,7 +67,7 @@ def _is_seed(operation: Any, device: torch.device) -> bool:
 
 
 def row_major(indices: Indices, size: Sequence[Expr]) -> Node:
-    """The number of the element at `indices`, counting row by row, whatever its place in memory."""
+    """Returns the row-major number of the element at `indices` in a tensor of `size`, whatever its place in memory."""
     total: Expr = ZERO
     for index, extent in zip(indices, size, strict=True):
         total = total * extent + index
@@ -74,7 +75,8 @@ def row_major(indices: Indices, size: Sequence[Expr]) -> Node:
 
 
 def draw(ctx: LoweringContext, value: Draw) -> View:
-    """A tensor like the node's fake result with `value(key, position)` at each element, cast to its dtype."""
+    """Returns a tensor like the node's fake result with `value(key, position)` at each element, cast to its dtype.
+    Errors: NotImplementedError for pinned memory and layouts that are not strided."""
     meta = ctx.meta
     if meta.layout != torch.strided or meta.is_pinned():
         raise NotImplementedError("pinned memory and other layouts")
@@ -157,7 +159,7 @@ def normal(dtype: torch.dtype) -> Draw:
 
 
 def integers(low: int | Expr, high: int | Expr) -> Draw:
-    """Uniform among low, low + 1, ..., high - 1, as int64."""
+    """Returns a Draw of int64 numbers that are uniform among low, low + 1, ..., high - 1."""
     span: Expr = to_expr(high) - to_expr(low)
 
     def value(key: Node, position: Node) -> Node:
@@ -221,7 +223,7 @@ def _randint(ctx: LoweringContext, *bounds: Any) -> Tensor:
 
 @drawing("aten.bernoulli.p", "aten.bernoulli.Tensor")
 def bernoulli(ctx: LoweringContext, x: Tensor, p: float | Tensor) -> Tensor:
-    """1 with probability p, drawn in float32 whatever the dtype, so that the probability is kept."""
+    """Lowers bernoulli: 1 with probability p, else 0. The draw is in float32 whatever the dtype, so that p is kept."""
     size, meta = meta_size(ctx), ctx.meta
     key = key_of(ctx, meta.device)
 
@@ -274,7 +276,9 @@ def normal_functional(ctx: LoweringContext, x: Tensor, mean: float = 0.0, std: f
 
 @lowering(aten.native_dropout.default)
 def native_dropout(ctx: LoweringContext, x: Tensor, p: float, train: bool | None = True) -> tuple[Tensor, Tensor]:
-    """The kept elements, scaled, and which are kept. The draw is in float32 whatever the dtype, so that p is kept."""
+    """Lowers native_dropout to (result, mask): x with the kept elements scaled by 1 / (1 - p) and the others 0, and
+    which elements are kept; outside of training all are kept, unscaled. The draw is in float32 whatever the dtype, so
+    that p is kept."""
     size, device = x.size, x.device
     result = View.whole(ctx.new_buffer(size, x.dtype, device, output=0))
     mask = View.whole(ctx.new_buffer(size, torch.bool, device, output=1))

@@ -32,7 +32,7 @@ Dims = int | Sequence[int] | None
 
 
 def reduced_dims(dims: Dims, ndim: int) -> tuple[int, ...]:
-    """The dimensions to reduce, ascending; None and an empty list mean all of them."""
+    """Returns the dimensions to reduce, ascending; None and an empty list mean all of them."""
     if dims is None or (not isinstance(dims, int) and not dims):
         return tuple(range(ndim))
     found = {canonical_dim(dim, ndim) for dim in ([dims] if isinstance(dims, int) else dims)}
@@ -83,7 +83,8 @@ def reduce_one(
     then: Callable[[Node], Node] = lambda value: value,
     empty_dims: bool = False,
 ) -> View:
-    """x, cast to `compute`, reduced by `kind`, put through `then`, and cast to `result`."""
+    """Returns x cast to `compute`, reduced by `kind` (of `build.reduce`), put through `then`, and cast to `result`.
+    empty_dims: an empty list reduces nothing instead of everything."""
 
     def body(value: Node) -> Node:
         return then(build.reduce(kind, cast(value, compute)))
@@ -92,7 +93,7 @@ def reduce_one(
 
 
 def reduced_numel(x: Tensor, dims: Dims) -> Expr:
-    """How many elements each result is made of."""
+    """Returns how many elements of x each result is made of."""
     return product(x.size[dim] for dim in reduced_dims(dims, x.ndim))
 
 
@@ -133,7 +134,8 @@ def mean(
 
 @lowering(aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims)
 def any_or_all(ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool = False) -> View:
-    """bool, but uint8 for uint8, as in eager. An empty list of dimensions reduces nothing."""
+    """Lowers any and all: the result is bool, but uint8 for uint8, as in eager. An empty list of dimensions reduces
+    nothing."""
     result = torch.uint8 if x.dtype == torch.uint8 else torch.bool
     return reduce_one(ctx, ctx.op_name, x, dims, keepdim, torch.bool, result, empty_dims=True)
 
@@ -165,7 +167,8 @@ def extreme(ctx: LoweringContext, x: Tensor, dims: Dims = (), keepdim: bool = Fa
 
 @lowering(aten.max.dim, aten.min.dim)
 def extreme_and_position(ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False) -> tuple[View, ...]:
-    """Value and index from one loop. Of equal elements the first one counts."""
+    """Lowers max.dim and min.dim to one loop: (value, index). Of equal elements the first one counts. Errors:
+    NotImplementedError where there are known to be no elements."""
     kind = ctx.op_name
     _non_empty(ctx, x, dim)
     ctx.want_short_rows(x, dim, rows=64)

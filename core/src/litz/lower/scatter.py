@@ -34,7 +34,8 @@ Values = Callable[[Indices], Node]
 
 
 def writable(x: Tensor, mode: StoreMode) -> None:
-    """NotImplementedError unless stores into a copy of `x` can combine by `mode`."""
+    """Raises NotImplementedError unless stores into a copy of `x` can combine by `mode`: not under deterministic
+    algorithms, and bools by "set" alone."""
     if torch.are_deterministic_algorithms_enabled():
         raise NotImplementedError("the order of atomic stores is not determined")
     if mode != "set" and x.dtype == torch.bool:
@@ -47,14 +48,15 @@ def accumulator(x: Tensor, mode: StoreMode) -> torch.dtype:
 
 
 def start(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> View:
-    """A fresh buffer with the elements of `x`, cast to `dtype`."""
+    """Returns a new buffer with the elements of `x`, cast to `dtype`."""
     return ctx.pointwise(x.size, dtype, x.device, x.load, stride=ctx.meta_strides(x.size))
 
 
 def put(
     ctx: LoweringContext, target: View, size: Sequence[Expr], places: Places, values: Values, mode: StoreMode
 ) -> None:
-    """Store `values(indices)`, cast, at `places(indices)` of `target`, for every point of `size`."""
+    """Stores `values(indices)`, cast, at `places(indices)` of `target`, for every point of `size`. mode: how a store
+    combines with what is there."""
     if any(extent == 0 for extent in (*size, *target.size)):
         return
     indices = ctx.indices(size)
@@ -62,7 +64,7 @@ def put(
 
 
 def as_dtype(ctx: LoweringContext, target: View, dtype: torch.dtype) -> View:
-    """`target`, rounded to `dtype` where it was accumulated in a wider one."""
+    """Returns `target`, rounded to `dtype` where it was accumulated in a wider one."""
     if target.dtype == dtype:
         return target
     return ctx.pointwise(target.size, dtype, target.device, target.load, stride=target.buffer.layout.stride)
@@ -207,7 +209,8 @@ def scatter_reduce(
     *,
     include_self: bool = True,
 ) -> Tensor:
-    """Without `include_self` the elements that are written to start from the identity, by a loop of its own."""
+    """Lowers scatter_reduce. Without `include_self` the elements that are written to start from the identity, which a
+    loop of its own sets."""
     mode, original = _REDUCE[reduce], x.size
     writable(x, mode)
     x, size, places = _along_dim(ctx, x, dim, index)

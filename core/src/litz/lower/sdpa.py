@@ -33,7 +33,9 @@ KIND = "attention"
     "aten._scaled_dot_product_cudnn_attention.default",
 )
 def attention(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
-    """Any of the fused kernels. All align the diagonal of a causal mask with the first query and the first key."""
+    """Lowers torch's fused attention kernels. All align the diagonal of a causal mask with the first query and the
+    first key. Errors: NotImplementedError outside of CUDA and four dimensions, with dropout, and for dtypes that no
+    loop supports."""
     named = {**dict(zip(_names(ctx), args, strict=False)), **kwargs}
     query, bias = named["query"], named.get("attn_bias")
     if query.device.type != "cuda" or query.ndim != 4:

@@ -96,7 +96,8 @@ def select(ctx: LoweringContext, x: Tensor, dim: int, index: int | Expr) -> Tens
 
 
 def selected(ctx: LoweringContext, x: Tensor, dim: int, index: int | Expr) -> Expr:
-    """Position `index` of dimension `dim`, from the front. The run checks it where the extent hangs on data."""
+    """Returns the position `index` of dimension `dim`, counted from the front. The run checks the position where the
+    extent depends on data."""
     extent = x.size[views.canonical_dim(dim, x.ndim)]
     position = views.from_front(index, extent)
     message = f"select(): index {index} out of range for size {extent} at dimension {dim}"
@@ -140,7 +141,7 @@ def slice_start(ctx: LoweringContext, start: int | Expr | None, extent: Expr) ->
 
 @lowering(aten.split_with_sizes.default, any_dtype=True)
 def split(ctx: LoweringContext, x: Tensor, sizes: object, dim: int = 0) -> tuple[Tensor, ...]:
-    """Consecutive pieces along `dim` of the sizes of the node's fake results."""
+    """Lowers split_with_sizes: consecutive pieces along `dim`, of the sizes of the node's fake results."""
     dim = views.canonical_dim(dim, x.ndim)
     lengths = [meta_size(ctx, number)[dim] for number in range(len(ctx.meta))]
     starts = accumulate(lengths, initial=ZERO)

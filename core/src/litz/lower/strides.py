@@ -36,7 +36,7 @@ def dense_strides(size: Sequence[Expr], stride: Sequence[Expr], hint: Callable[[
 
 
 def overlap(layout: Layout, hint: Callable[[Expr], int]) -> bool:
-    """May several elements lie in one place, for likely sizes?"""
+    """Whether several elements of a layout may lie in one place, for likely sizes."""
     reach = 1
     for step, extent in sorted(zip(map(hint, layout.stride), map(hint, layout.size), strict=True)):
         if extent > 1 and step < reach:

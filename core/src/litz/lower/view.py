@@ -51,7 +51,7 @@ def ranges_of(size: Sequence[Expr]) -> dict[Symbol, Expr]:
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A tensor during lowering. `size` has an expression per dimension."""
+    """A tensor during lowering. size: an expression for each dimension."""
 
     dtype: torch.dtype
     device: torch.device
@@ -75,7 +75,7 @@ class Tensor:
         raise NotImplementedError
 
     def varies(self, dim: int) -> bool:
-        """May elements along a dimension differ? Every kind of view answers this itself."""
+        """Whether elements along a dimension may differ. Every kind of tensor answers this itself."""
         raise NotImplementedError
 
     def reindex(self, size: Sequence[Expr], index: Sequence[Expr]) -> Tensor:
@@ -86,7 +86,8 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class View(Tensor):
-    """A tensor in memory: element (i0, i1, ...) is the buffer's at `index`, an expression per buffer dimension."""
+    """A tensor in memory. index: where in `buffer` element (i0, i1, ...) is, an expression for each dimension of the
+    buffer."""
 
     buffer: Buffer
     index: tuple[Expr, ...]
@@ -101,7 +102,7 @@ class View(Tensor):
         return View(buffer.dtype, buffer.device, size, buffer, variables(len(size)))
 
     def varies(self, dim: int) -> bool:
-        """May elements differ along `dim`? False where the view repeats memory."""
+        """Whether elements may differ along `dim`: False where the view repeats memory."""
         var, steps = variables(self.ndim)[dim], self.buffer.layout.stride
         return any(var in expr.free_symbols and step != 0 for expr, step in zip(self.index, steps, strict=True))
 
@@ -179,7 +180,7 @@ def _affine(index: Sequence[Expr], stride: Size, offset: Expr, size: Size) -> La
 
 @dataclass(frozen=True, eq=False)
 class Computed(Tensor):
-    """A tensor whose elements are an expression of their indices, without loads: full, arange, eye. No memory."""
+    """A tensor without memory: full, arange, eye. value: the expression of an element in its indices, without loads."""
 
     value: Node
 
@@ -189,7 +190,7 @@ class Computed(Tensor):
         return Computed(dtype, device, tuple(size), build.const(value, dtype))
 
     def varies(self, dim: int) -> bool:
-        """May elements differ along `dim`? False where the value does not depend on the dimension's index."""
+        """Whether elements may differ along `dim`: False where the value does not depend on the dimension's index."""
         var = variables(self.ndim)[dim]
         return any(var in expr.free_symbols for node in walk(self.value) for expr in expressions(node))
 

@@ -30,13 +30,14 @@ class Window:
 
     @property
     def whole(self) -> tuple[bool, ...]:
-        """Along which dimensions the window is longer than the input: then its taps are counted along the input."""
+        """Whether, along each dimension, the window is longer than the input. If so, its taps are counted along the
+        input."""
         parts = zip(self.kernel, self.dilation, self.size, strict=True)
         return tuple(d == 1 and n.is_Integer and k > int(n) for k, d, n in parts)
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """Along each dimension, how many taps there are to look at."""
+        """Returns how many taps there are to look at along each dimension."""
         parts = zip(self.whole, self.size, self.kernel, strict=True)
         return tuple(int(n) if whole else k for whole, n, k in parts)
 
@@ -54,16 +55,18 @@ class Window:
 
     @property
     def covering(self) -> tuple[int, ...]:
-        """Along each dimension, at most how many windows cover one input element (without dilation)."""
+        """Returns how many windows, at most, cover one input element along each dimension, for a window without
+        dilation."""
         parts = zip(self.crowded, self.out, self.kernel, self.stride, strict=True)
         return tuple(int(o) if crowded else -(-k // s) for crowded, o, k, s in parts)
 
     def starts(self, outer: Sequence[Expr]) -> list[Expr]:
-        """The first tap of the output at `outer`, which may lie in the padding."""
+        """Returns the input position of the first tap of the output at `outer`, which may lie in the padding."""
         return [o * s - p for o, s, p in zip(outer, self.stride, self.padding, strict=True)]
 
     def tap(self, outer: Sequence[Expr], step: Sequence[Expr], ranges: Ranges) -> tuple[list[Expr], Node | None]:
-        """The input position of tap number `step` of `taps`, and whether it lies inside of the input and the window."""
+        """Returns the input position of tap number `step` of `taps`, and the condition that the position lies in the
+        input and in the window (None: it always does)."""
         position: list[Expr] = []
         conditions: list[Node | None] = []
         parts = zip(self.starts(outer), step, self.dilation, self.kernel, self.size, self.whole, strict=True)
@@ -101,7 +104,8 @@ def window(
     size: Sequence[Expr],
     out: Sequence[Expr],
 ) -> Window:
-    """A Window from the arguments as ATen has them: one number may stand for all dimensions."""
+    """Returns a Window from arguments as ATen has them: one number may stand for all dimensions, and without a stride
+    the stride is the kernel. Errors: NotImplementedError for a window of symbolic size."""
 
     def spread(values: Sequence[int]) -> tuple[int, ...]:
         values = [values] if isinstance(values, int) else list(values)

@@ -18,7 +18,7 @@ from litz_plugins.records import PassContext
 
 
 def eliminate_common_subexpressions(graph: Graph, context: PassContext | None = None) -> Graph:
-    """The graph with repeated calls merged into the first of them; the same object if there are none."""
+    """Returns the graph with repeated calls merged into the first of them; the same object if no call is merged."""
     escapes = find_escapes(graph)
     outputs, direct = set(escapes.outputs), set(escapes.direct)
     replace: dict[torch.fx.Node, torch.fx.Node] = {}

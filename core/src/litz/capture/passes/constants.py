@@ -49,7 +49,8 @@ _COPIES = frozenset({aten.clone.default, aten.lift_fresh_copy.default, aten.lift
 
 
 def fold_constants(graph: Graph, context: PassContext | None = None) -> Graph:
-    """The graph with every foldable uniform tensor as one `full`; the same object if there is none."""
+    """Returns the graph with every foldable tensor of one value as a `full`; the same object if there is no such
+    tensor."""
     escapes = find_escapes(graph)
     emit: dict[torch.fx.Node, Call] = {}
     for node, value in uniform_values(graph).items():
@@ -65,7 +66,7 @@ def fold_constants(graph: Graph, context: PassContext | None = None) -> Graph:
 
 
 def uniform_values(graph: Graph) -> dict[torch.fx.Node, Number]:
-    """The nodes of the graph that hold one known value in every element, with that value."""
+    """Returns the nodes of the graph whose elements all have one known value, with that value."""
     values: dict[torch.fx.Node, Number] = {}
     for node in graph.nodes:
         tensor = tensor_of(node)

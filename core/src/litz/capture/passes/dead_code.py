@@ -12,7 +12,7 @@ from litz_plugins.records import PassContext
 
 
 def eliminate_dead_code(graph: Graph, context: PassContext | None = None) -> Graph:
-    """The graph without pure nodes whose results are not used; the same object if there are none."""
+    """Returns the graph without pure nodes whose results are not used; the same object if there are no such nodes."""
     dropped: set[torch.fx.Node] = set()
     for node in reversed(graph.nodes):
         if node.op in ("placeholder", "output") or not torch_api.is_pure(node):

@@ -21,7 +21,7 @@ from litz.capture.passes.rewrite import same_layout
 
 
 def added_ops(before: Graph, after: Graph) -> list[torch.fx.Node]:
-    """The calls of ops that graph passes have put in."""
+    """Returns the calls of ops in `after`, the graph after graph passes, that are not in `before`."""
     if after is before:
         return []
     captured = {(node.name, node.target) for node in before.nodes}

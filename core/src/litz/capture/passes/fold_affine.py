@@ -34,7 +34,8 @@ class _Fold:
 
 
 def fold_affine(graph: Graph, context: PassContext | None = None) -> Graph:
-    """The graph with scales and shifts folded into convolutions; the same graph if there are none."""
+    """Returns the graph with scales and shifts by channel folded into the frozen weights of convolutions; the same
+    graph if there is nothing to fold."""
     known = constants(graph)
     found = [fold for node in graph.nodes if (fold := _find(node, known)) is not None]
     if not found:

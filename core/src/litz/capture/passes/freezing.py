@@ -23,7 +23,8 @@ expanded tensor is better computed where it is read."""
 
 
 def freeze(graph: Graph) -> Graph:
-    """The graph with a constant for each input of `graph.frozen_values`; the same graph if there are none."""
+    """Returns the graph with a constant for each input of `graph.frozen_values`; the same graph if there are no such
+    inputs."""
     values = graph.frozen_values
     frozen = {node: _constant(node, values[at]) for at, node in enumerate(graph.placeholders) if at in values}
     return rewrite(graph, Changes(emit=frozen))

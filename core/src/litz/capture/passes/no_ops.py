@@ -26,7 +26,7 @@ _VIEWS = VIEWS | {aten.reshape.default, aten.as_strided.default}
 
 
 def remove_no_ops(graph: Graph, context: PassContext | None = None) -> Graph:
-    """The graph without ops that return their input unchanged; the same object if there are none."""
+    """Returns the graph without ops that return their input unchanged; the same object if there are no such ops."""
     escapes = find_escapes(graph)
     outputs = set(escapes.outputs)
     uniform = uniform_values(graph)

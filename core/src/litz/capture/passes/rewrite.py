@@ -34,7 +34,7 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A tensor that the graph holds from now on, with the metadata of its node."""
+    """A tensor that a pass adds to the graph. meta: the metadata of the tensor's node."""
 
     value: torch.Tensor
     meta: Mapping[str, Any]
@@ -108,7 +108,7 @@ def call_at(node: torch.fx.Node, target: Callable[..., Any], *args: Any, **kwarg
 
 
 def tensor_of(node: Any) -> torch.Tensor | None:
-    """The fake tensor that describes `node`'s single result, or None if it is not one tensor."""
+    """Returns the fake tensor that describes the node's result; None if the result is not one tensor."""
     value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     return value if isinstance(value, torch.Tensor) else None
 

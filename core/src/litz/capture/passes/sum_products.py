@@ -21,7 +21,8 @@ MANY = 8
 
 
 def sum_products(graph: Graph, context: PassContext | None = None) -> Graph:
-    """The graph with its long sums of products accumulated by the products; the same object if there are none."""
+    """Returns the graph with long sums of matrix products (`MANY` or more) as chains of `addmm`; the same object if
+    there are no such sums."""
     escapes = find_escapes(graph)
     place = {node: number for number, node in enumerate(graph.nodes)}
     kept = {*escapes.outputs, *escapes.written}

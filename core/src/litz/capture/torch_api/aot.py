@@ -89,7 +89,8 @@ def _aot_config(finds_out: bool, kept: bool) -> contextlib.AbstractContextManage
 def flatten_inputs(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], compile_flat: Callable[[Any, Any], Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """Compile a graph with lists or dicts among its inputs (compiled autograd passes one) through a flat twin."""
+    """Compiles a graph with lists or dicts among its inputs (compiled autograd passes one) through a twin with flat
+    inputs, and returns a function that takes the inputs as they are."""
     from torch._dynamo.utils import flatten_graph_inputs
 
     return flatten_graph_inputs(gm, example_inputs, compile_flat)
@@ -104,7 +105,8 @@ def returns_flat_tuple(gm: torch.fx.GraphModule) -> bool:
 def flatten_outputs(
     gm: torch.fx.GraphModule, compile_flat: Callable[[torch.fx.GraphModule], Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """Compile a graph that returns one value, a dict or nested values, through a twin that returns a flat tuple."""
+    """Compiles a graph that returns one value, a dict or nested values through a twin that returns a flat tuple, and
+    returns a function that gives the result its structure back."""
     flat = torch.fx.Graph()
     found, structure = pytree.tree_flatten(_plain(flat.graph_copy(gm.graph, {})))
     flat.output(tuple(found))
@@ -144,19 +146,22 @@ _STRIDED = {
 
 
 def forward_metadata() -> Any | None:
-    """AOTAutograd's metadata of the graph that is being compiled (a ViewAndMutationMeta), or None outside of it."""
+    """Returns AOTAutograd's metadata (a ViewAndMutationMeta) of the graph that is being compiled; None outside of a
+    compile."""
     context = TracingContext.try_get()
     return None if context is None else context.fw_metadata
 
 
 def static_positions() -> frozenset[int]:
-    """Placeholder positions of the forward or inference graph that hold parameters and buffers (dynamo marks them)."""
+    """Returns the positions of the forward or inference graph's placeholders that hold parameters and buffers, which
+    dynamo marks."""
     metadata = forward_metadata()
     return frozenset(metadata.static_input_indices or ()) if metadata is not None else frozenset()
 
 
 def user_output_count(total: int) -> int:
-    """How many leading outputs of the forward graph the user's code can see; the rest is saved for the backward."""
+    """Returns how many of the forward graph's `total` outputs, from the first on, the user's code can see; the others
+    are saved for the backward."""
     metadata = forward_metadata()
     if metadata is None:
         return total

@@ -26,7 +26,7 @@ MARK = "_litz_setting"
 
 
 def why_not_kept(gm: Any) -> str:
-    """Why what AOTAutograd makes of `gm` is not kept and found by torch's cache; '' where it is."""
+    """Returns why torch's cache does not keep what AOTAutograd makes of `gm`; '' where the cache keeps it."""
     import torch._functorch.config as config
 
     if not isinstance(gm, torch.fx.GraphModule):
@@ -76,7 +76,7 @@ def cache_settings(kept: bool) -> dict[str, Any]:
 
 
 def keep_as(compiled: Callable[..., Any], key: str, facts: str) -> None:
-    """Have torch keep `key` and `facts` in place of `compiled`, which takes attributes."""
+    """Has torch's cache keep `key` and `facts` in place of `compiled`, an object that takes attributes."""
     compiled._fx_graph_cache_key = key  # type: ignore[attr-defined]
     compiled._fx_graph_cache_debug_lines = [facts]  # type: ignore[attr-defined]
 

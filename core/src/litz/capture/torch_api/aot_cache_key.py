@@ -118,7 +118,7 @@ def _runs_triton(node: torch.fx.Node) -> bool:
 
 
 def captured_devices(module: torch.fx.GraphModule) -> set[torch.device]:
-    """The devices that a dynamo graph names, or has values on."""
+    """Returns the devices that a dynamo graph names or has values on."""
     found: set[torch.device] = set()
 
     def note(item: Any) -> None:

@@ -39,7 +39,7 @@ def traced_expr(shape_env: ShapeEnv | None, value: Any) -> Any:
 
 
 def first_names(shape_env: ShapeEnv | None, expr: Any) -> Any:
-    """`expr` with the symbols of later traces named as the first trace named them."""
+    """Returns `expr` with the symbols of later traces named as the first trace named them."""
     names = {} if shape_env is None else shape_env.unbacked_renamings
     while names and expr.free_symbols & names.keys():
         expr = expr.xreplace(names)
@@ -47,7 +47,7 @@ def first_names(shape_env: ShapeEnv | None, expr: Any) -> Any:
 
 
 def replaced(shape_env: ShapeEnv | None, expr: Any) -> Any:
-    """`expr` with every symbol replaced that is known to equal something else."""
+    """Returns `expr` with every symbol that is known to equal something else replaced by that."""
     return expr if shape_env is None else shape_env.replace(expr)
 
 
@@ -63,7 +63,8 @@ def depends_on_data(target: Any) -> bool:
 
 
 def bindings_of(value: Any) -> dict[sympy.Symbol, tuple[Any, ...]]:
-    """The symbols that sizes and scalars in a call's fake result were made with, each with the key path to it."""
+    """Returns the symbols that stand for data-dependent sizes and scalars in a call's fake result, each with the key
+    path to its value."""
     found: dict[sympy.Symbol, tuple[Any, ...]] = {}
 
     def note(item: Any, path: tuple[Any, ...]) -> None:
@@ -102,7 +103,7 @@ def sizes_taken_for_known(node: torch.fx.Node) -> dict[sympy.Symbol, tuple[tuple
 
 
 def runtime_asserts(shape_env: ShapeEnv | None) -> list[Any]:
-    """The conditions that a run must check, in torch's order; symbols by their first names."""
+    """Returns the conditions that a run must check, in torch's order, with symbols by their first names."""
     if shape_env is None:
         return []
     found = (item.expr for asserts in shape_env.deferred_runtime_asserts.values() for item in asserts)
@@ -110,7 +111,7 @@ def runtime_asserts(shape_env: ShapeEnv | None) -> list[Any]:
 
 
 def same_condition(condition: Any) -> Any:
-    """A form that conditions of equal meaning share where that is easily seen: 4 <= u, u >= 4 and u > 3."""
+    """Returns a form that conditions of equal meaning share where that is easily seen: 4 <= u, u >= 4 and u > 3."""
     found = canonicalize_bool_expr(condition)
     if isinstance(found, sympy.StrictLessThan) and all(side.is_integer for side in found.args):
         left, right = found.args
@@ -152,7 +153,7 @@ def asserted(node: torch.fx.Node) -> tuple[Any, str] | None:
 
 
 def assertion_messages(module: torch.fx.GraphModule) -> list[tuple[Any, str]]:
-    """(condition as traced, message) of the assertions in a dynamo graph to which the user gave a message."""
+    """Returns (condition as traced, message) of each assertion in a dynamo graph to which the user gave a message."""
     found = []
     for node in module.graph.nodes:
         said = asserted(node)

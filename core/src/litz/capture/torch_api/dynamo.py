@@ -15,7 +15,7 @@ def disable_dynamo(function: Callable[..., Any], reason: str) -> Callable[..., A
 
 
 def compile_label() -> str:
-    """A name for the graph that dynamo is compiling: "graph3", or "graph3_1" for its first recompilation."""
+    """Returns a name for the graph that dynamo is compiling: "graph3", or "graph3_1" for its first recompilation."""
     compile_id = CompileContext.current_compile_id()
     if compile_id is None:
         return "graph"

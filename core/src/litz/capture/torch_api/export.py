@@ -106,5 +106,5 @@ def guard_count(shape_env: ShapeEnv | None) -> int:
 
 
 def guards_since(shape_env: ShapeEnv | None, count: int) -> list[Any]:
-    """The guards that were added after there were `count`, as sympy booleans."""
+    """Returns the guards that were added after the first `count`, as sympy booleans."""
     return [] if shape_env is None else [guard.expr for guard in shape_env.guards[count:]]

@@ -28,7 +28,8 @@ def is_fake(value: object) -> bool:
 
 
 def fake_mode_of(values: Iterable[object]) -> Any | None:
-    """The FakeTensorMode of the first fake tensor among `values`, else the one being traced with, else None."""
+    """Returns the FakeTensorMode of the first fake tensor among `values`, else the mode of the current trace, else
+    None."""
     for value in values:
         if is_fake(value):
             return value.fake_mode  # type: ignore[attr-defined]
@@ -37,7 +38,8 @@ def fake_mode_of(values: Iterable[object]) -> Any | None:
 
 
 def fake_mode_around(values: Iterable[object]) -> contextlib.AbstractContextManager[Any]:
-    """The FakeTensorMode of the first fake tensor among `values`, entered; nothing if none is fake."""
+    """Returns the FakeTensorMode of the first fake tensor among `values`, to be entered; a context that does nothing if
+    no value is fake."""
     modes = (value.fake_mode for value in values if is_fake(value))  # type: ignore[attr-defined]
     return next(modes, contextlib.nullcontext())
 
@@ -74,5 +76,5 @@ def missing_value(node: torch.fx.Node, mode: Any | None) -> Any | None:
 
 
 def hint_of(size: Any) -> int:
-    """The value that a size had when it was traced."""
+    """Returns the value that a size had when it was traced."""
     return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)

@@ -87,7 +87,8 @@ def partition_with_narrow_positions(partition: Any) -> Any:
 
 
 def narrowest(node: torch.fx.Node) -> torch.dtype | None:
-    """The type that holds all positions of a node; None where it is none of them, small, or of no constant bound."""
+    """Returns the narrowest dtype that holds all positions that a node gives; None where the node gives no int64
+    positions, has fewer than `LEAST_BYTES` bytes, or its positions have no constant bound."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.dtype != torch.int64 or _static(value.shape) is None:
         return None

@@ -15,15 +15,15 @@ _META = operator.attrgetter("meta")
 
 
 def parts_of(nodes: Iterable[torch.fx.Node]) -> Iterator[tuple[Any, ...]]:
-    """Gives of each node: op, name, target, args and kwargs."""
+    """Returns an iterator over (op, name, target, args, kwargs) of each node."""
     return map(_PARTS, nodes)
 
 
 def metas_of(nodes: Iterable[torch.fx.Node]) -> Iterator[dict[str, Any]]:
-    """Gives of each node its `meta`."""
+    """Returns an iterator over the `meta` of each node."""
     return map(_META, nodes)
 
 
 def values_of(nodes: Iterable[torch.fx.Node]) -> Iterator[Any]:
-    """Gives of each node the fake result of its trace (`meta["val"]`), None where there is none."""
+    """Returns an iterator over the fake result of each node (`meta["val"]`), None for a node without one."""
     return map(dict.get, map(_META, nodes), repeat("val"))

@@ -17,7 +17,7 @@ from .random import is_random
 
 
 def decomposition_registry() -> dict[OpOverload, Callable[..., Any]]:
-    """Every decomposition that torch has, by op. Torch owns the table: a copy is returned."""
+    """Returns a copy of torch's own table of decompositions, by op."""
     from torch._decomp import decomposition_table
 
     return {op: rule for op, rule in decomposition_table.items() if isinstance(op, OpOverload)}
@@ -76,7 +76,8 @@ def fake_result(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Do two tensors with storage lie in one?"""
+    """Whether two tensors lie in the same storage; for tensors without a storage (sparse ones), whether they are the
+    same object."""
     try:
         return left.untyped_storage()._cdata == right.untyped_storage()._cdata
     except (NotImplementedError, RuntimeError):  # sparse ones have none
@@ -84,7 +85,7 @@ def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def written_arguments(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
-    """The nodes whose storage `node`'s op writes, by its schema."""
+    """Returns the argument nodes whose storage the node's op writes, by the op's schema."""
     if not isinstance(node.target, OpOverload) or not _is_mutable(node.target):
         return ()
     given = (value for alias, value in _aliased(node) if alias.is_write)
@@ -122,7 +123,8 @@ def _is_wait(op: OpOverload) -> bool:
 
 
 def aliased_argument(node: torch.fx.Node) -> torch.fx.Node | None:
-    """The node whose storage `node`'s result shares (it is a view, a getitem of views, a wait), or None if fresh."""
+    """Returns the node whose storage the result of `node` shares (a view, a getitem of views, a wait); None if the
+    result is fresh."""
     target = node.target
     if target is operator.getitem:
         return node.args[0] if isinstance(node.args[0], torch.fx.Node) else None
@@ -137,7 +139,8 @@ def aliased_argument(node: torch.fx.Node) -> torch.fx.Node | None:
 
 
 def memory_owner(node: torch.fx.Node) -> torch.fx.Node:
-    """The node that made the memory that the node's tensor lies in; of several fresh results, the getitem of each."""
+    """Returns the node that made the memory of the node's tensor; where an op has several fresh results, the getitem of
+    the result."""
     while (base := aliased_argument(node)) is not None:
         if not isinstance(base.meta.get("val"), torch.Tensor) and aliased_argument(base) is None:
             break
@@ -146,7 +149,8 @@ def memory_owner(node: torch.fx.Node) -> torch.fx.Node:
 
 
 def memory_owners(nodes: Iterable[torch.fx.Node]) -> dict[torch.fx.Node, torch.fx.Node]:
-    """`memory_owner` of every node of a graph, in one sweep: a chain of views is not walked for each of them."""
+    """Returns `memory_owner` of every node of a graph, given in order; one sweep, which walks no chain of views
+    twice."""
     owners: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in nodes:
         base = aliased_argument(node)
@@ -208,7 +212,8 @@ def elementwise_collectives() -> tuple[OpOverload, ...]:
 
 
 def group_ranks(name: str) -> tuple[int, ...]:
-    """The global ranks of the process group called `name`, in the group's order; () if there is no such group."""
+    """Returns the global ranks of the process group called `name`, in the group's order; () if there is no such
+    group."""
     import torch.distributed as dist
 
     if not dist.is_available() or not dist.is_initialized():

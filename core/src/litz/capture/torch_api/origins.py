@@ -25,7 +25,8 @@ _CLOSURE = re.compile(r"^\.__closure__\[\d+\]\.cell_contents\.?")
 
 
 def origin_of(node: torch.fx.Node) -> Origin:
-    """Where a node of a traced graph comes from. Nodes of a backward know the module of their forward."""
+    """Returns where a node of a traced graph comes from: its module, line and op. A node of a backward has the module
+    of its forward."""
     meta = node.meta
     forward = meta.get("nn_module_stack")
     stack = forward or meta.get("fwd_nn_module_stack")
@@ -57,7 +58,7 @@ def _user_frame(trace: str) -> tuple[str, int]:
 
 @lru_cache(maxsize=4096)
 def user_name(source: str) -> str:
-    """Dynamo's name of a value as the user has it: "layers.0.weight" of "L['self']._modules['layers']..."."""
+    """Returns the user's name of a value for dynamo's: "layers.0.weight" for "L['self']._modules['layers']..."."""
     root = _SOURCE.match(source)
     rest = source[root.end() :] if root else source
     rest = _HELD.sub(lambda held: f".{held.group(2)}", _CLOSURE.sub(".", rest))
@@ -66,7 +67,8 @@ def user_name(source: str) -> str:
 
 
 def placeholder_names(gm: Any) -> tuple[str, ...]:
-    """The user's names for the inputs of dynamo's graph, in order; '' for those that have none."""
+    """Returns the user's names for the inputs of dynamo's graph, in order, '' for an input without a name; () for the
+    wrapper that compiled autograd passes."""
     if not isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper
         return ()
     return tuple(_placeholder_name(node) for node in gm.graph.find_nodes(op="placeholder"))
@@ -108,7 +110,8 @@ def _is_plain(described: Any, kind: str) -> bool:
 
 
 def gradient_positions(module: torch.fx.GraphModule, count: int) -> dict[int, tuple[int, str]]:
-    """Which outputs of a backward are gradients, and of which inputs."""
+    """Returns, for each output of a backward that is the gradient of one of dynamo's `count` inputs, the input's
+    position and the part of the input (of a tensor subclass, else '')."""
     described = module.graph.output_node().meta.get("desc")
     if not isinstance(described, (list, tuple)):
         return {}
@@ -117,7 +120,7 @@ def gradient_positions(module: torch.fx.GraphModule, count: int) -> dict[int, tu
 
 
 def tangent_position(node: torch.fx.Node) -> int | None:
-    """The position of the output whose gradient a backward's placeholder is, None for any other placeholder."""
+    """Returns the position of the output whose gradient a backward's placeholder is; None for any other placeholder."""
     output = getattr(node.meta.get("desc"), "output", None)
     at = getattr(output, "idx", None)
     return at if _is_plain(output, "Output") and isinstance(at, int) else None

@@ -18,7 +18,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 
 def is_random(target: Any) -> bool:
-    """May two calls of `target` with the same arguments differ?"""
+    """Whether two calls of `target` with the same arguments may differ."""
     return isinstance(target, OpOverload) and (
         torch.Tag.nondeterministic_seeded in target.tags or target.name().startswith("rngprims::")
     )
@@ -31,7 +31,7 @@ def is_random_draw(target: Any) -> bool:
 
 @contextlib.contextmanager
 def random_as_in_eager() -> Iterator[None]:
-    """While this is entered, tracing keeps the random ops that eager calls."""
+    """Makes tracing keep the random ops that eager calls, while the context is entered."""
     import torch._functorch.config as config
     import torch.fx.node
 

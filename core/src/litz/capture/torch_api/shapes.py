@@ -31,7 +31,7 @@ def sympy_of(value: Any) -> Any:
 
 
 def shape_env_of(values: Iterable[object]) -> ShapeEnv | None:
-    """The shape environment behind `values` (SymInts or fake tensors), or None where all shapes are static."""
+    """Returns the shape environment behind `values` (SymInts or fake tensors); None where all shapes are static."""
     values = list(values)
     for value in values:
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -41,7 +41,8 @@ def shape_env_of(values: Iterable[object]) -> ShapeEnv | None:
 
 
 def backed_values(shape_env: ShapeEnv | None) -> Mapping[sympy.Symbol, int]:
-    """The value that each backed integer symbol had in the inputs of this compile. Unbacked symbols are absent."""
+    """Returns the value that each backed integer symbol had in the inputs of this compile. Unbacked symbols are
+    absent."""
     if shape_env is None:
         return MappingProxyType({})
     # A nested tensor's ragged size is a SingletonInt, which has no value.
@@ -50,7 +51,7 @@ def backed_values(shape_env: ShapeEnv | None) -> Mapping[sympy.Symbol, int]:
 
 
 def value_ranges(shape_env: ShapeEnv | None) -> Mapping[sympy.Symbol, tuple[sympy.Expr, sympy.Expr]]:
-    """The least and greatest value that each symbol may take, both inclusive."""
+    """Returns the least and the greatest value that each symbol may take, both inclusive."""
     if shape_env is None:
         return MappingProxyType({})
     return MappingProxyType({symbol: (r.lower, r.upper) for symbol, r in shape_env.var_to_range.items()})
@@ -75,12 +76,12 @@ def decide_again(shape_env: ShapeEnv | None, texts: Iterable[str]) -> bool:
 
 
 def size_of_text(shape_env: ShapeEnv | None, text: int | str) -> Any:
-    """A size that is given as Python text over the symbols: an int or a SymInt."""
+    """Returns the int or SymInt that a text of Python over the symbols stands for. The text is executed."""
     return text if isinstance(text, int) else eval(text, {**_symints(shape_env), "math": math})
 
 
 def size_symbols(shape_env: ShapeEnv | None) -> frozenset[sympy.Symbol]:
-    """The symbols of whole numbers that this compile's inputs have."""
+    """Returns the symbols of whole numbers that the inputs of this compile have."""
     known = {} if shape_env is None else shape_env.backed_var_to_val
     return frozenset(symbol for symbol, value in known.items() if getattr(value, "is_Integer", False))
 
@@ -93,7 +94,7 @@ def _symints(shape_env: ShapeEnv | None) -> dict[str, Any]:
 
 
 def evaluate_statically(shape_env: ShapeEnv | None, condition: Any) -> bool | None:
-    """True or False where the ranges and guards so far already decide `condition`, else None. Adds no guard."""
+    """Returns True or False where the ranges and guards so far decide `condition`, else None. Adds no guard."""
     if condition in (True, sympy.true):
         return True
     if condition in (False, sympy.false):
@@ -118,7 +119,7 @@ def evaluate_with_guard(shape_env: ShapeEnv | None, condition: Any) -> bool:
 
 
 def without_guards(shape_env: ShapeEnv | None) -> contextlib.AbstractContextManager[Any]:
-    """Questions about sizes that are asked inside leave no guard: for costs, never for what must hold."""
+    """Returns a context in which questions about sizes leave no guard: for costs, never for what must hold."""
     return contextlib.nullcontext() if shape_env is None else shape_env.suppress_guards()
 
 
@@ -138,5 +139,6 @@ def same_statically(a: Any, b: Any) -> bool:
 
 
 def suggested_format(tensor: torch.Tensor) -> torch.memory_format:
-    """The memory format that eager's kernels for images give the result for this input: channels last or contiguous."""
+    """Returns the memory format that eager's kernels for images give the result for this input: channels last or
+    contiguous."""
     return suggest_memory_format(tensor)

@@ -18,7 +18,8 @@ class TorchSeconds:
 
 
 def torch_seconds() -> TorchSeconds | None:
-    """What compiles have taken so far; None with a torch that does not note it down under the names known here."""
+    """Returns the time that the compiles of this process have taken so far; None where torch does not record it under
+    the names known here."""
     from torch._dynamo import utils
 
     noted = getattr(utils, "compilation_time_metrics", None)

@@ -51,7 +51,7 @@ class UserKernel:
 
     @property
     def configs(self) -> Sequence[Any]:
-        """Triton's Configs, one per grid; () of a kernel that has none."""
+        """Returns the Triton Configs of a tuned kernel, one per grid; () for a kernel that is not tuned."""
         return tuple(self.kernel.configs) if self.is_tuned else ()
 
     @property
@@ -93,7 +93,8 @@ def user_kernel(number: int, constants_number: int) -> UserKernel:
 
 
 def kernel_writes(number: int, constants_number: int, given: Mapping[str, Any], descriptors: Any) -> tuple[str, ...]:
-    """Parameters whose tensors the kernel writes, as far as torch can tell: all where it cannot. given: fake values."""
+    """Returns the names of the parameters whose tensors the kernel writes, as far as torch can tell: all tensors where
+    it cannot. given: the fake values of the parameters, by name."""
     from torch._higher_order_ops.triton_kernel_wrap import get_mutated_tensors
 
     return tuple(get_mutated_tensors(number, constants_number, dict(given), descriptors))

@@ -53,7 +53,8 @@ def plan_tensors(
 
 
 def last_uses_of_inputs(program: Program, steps: Sequence[Step]) -> Mapping[int, list[str]]:
-    """Inputs by the step after which nothing uses them: their memory may be the caller's to free."""
+    """Returns the inputs by the position of the step after which nothing uses them: their memory may be the caller's to
+    free."""
     last = {name: number for number, step in enumerate(steps) for name in (*step.reads, *step.writes)}
     kept = {base for step in steps if isinstance(step, Extern) for base in step.aliases.values()}
     found: dict[int, list[str]] = {}

@@ -34,7 +34,7 @@ class ContractedGraph:
         return bool(self._own[first] & self.ancestors[second])
 
     def is_contractible(self, first: int, second: int) -> bool:
-        """Can two groups become one group without a cycle? `second` must not precede `first`."""
+        """Returns whether two groups can become one without a cycle. `second` must not precede `first`."""
         above = self.ancestors[second]
         return not any(self._own[other] & above for other in self.after[first] if other != second)
 

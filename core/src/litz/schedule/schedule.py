@@ -100,7 +100,8 @@ class Steps:
 
     @property
     def launched(self) -> tuple[Kernel | KernelCall, ...]:
-        """The steps that launch a kernel with a source: those to generate and those that came with theirs."""
+        """Returns the steps that launch a kernel with a source: those whose source is generated, and those that came
+        with a source."""
         return tuple(step for step in self.steps if isinstance(step, (Kernel, KernelCall)))
 
 

@@ -35,7 +35,7 @@ FEWEST = 2
 
 @dataclass(frozen=True)
 class Arena:
-    """Buffer -> its offset in bytes, and the bytes of it all."""
+    """One allocation in which small buffers lie. offsets: in bytes, by the buffer's name. nbytes: of the allocation."""
 
     offsets: Mapping[str, int] = field(default_factory=dict)
     nbytes: int = 0

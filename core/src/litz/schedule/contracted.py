@@ -12,7 +12,8 @@ from .dependences import topological
 
 
 class ContractedGraph:
-    """Groups by number; a contracted pair goes on under the number of its first."""
+    """Groups of operations, by number, and the dependences between them. A contracted pair goes on under the number of
+    its first group."""
 
     def __init__(self, before: Sequence[set[int]]) -> None:
         self.before = [set(names) for names in before]

@@ -144,7 +144,7 @@ Planned = TypeVar("Planned")
 
 @dataclass(frozen=True)
 class Cases(Generic[Planned]):
-    """What is run at `each` point of a grid of sizes. Points may share one."""
+    """A grid of sizes, and in `each` the schedule or the plan that runs at each of its points. Points may share one."""
 
     grid: SizeGrid
     each: tuple[Planned, ...]

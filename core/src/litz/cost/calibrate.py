@@ -29,8 +29,8 @@ _DTYPES = {
 
 
 def calibrate(device: torch.device | str, quick: bool = False) -> DeviceCalibration:
-    """Measures a device that is present, and returns the figures, each to four digits. quick: smaller tensors and fewer
-    runs, for tests and small machines.
+    """Measures a device that is present, and returns the figures, each to four significant digits. quick: smaller
+    tensors and fewer runs, for tests and small machines.
 
     Errors: RuntimeError if there is no such device.
     """

@@ -126,8 +126,8 @@ def topological(
     cost: Callable[[int], int] = lambda position: 0,
     changed: Callable[[int], Iterable[int]] = lambda position: (),
 ) -> list[int]:
-    """Returns the positions in an order that respects `before`. Among those that may come next, the one of least cost
-    is first, else the first.
+    """Returns the positions in an order that respects `before`. Of those that may come next, the one of least cost
+    does, and among equals the first.
 
     changed: called with the position that comes next; returns the positions whose cost differs from there on.
     """

@@ -147,8 +147,9 @@ def calibrated(target: Target, figures: Mapping[str, float]) -> Target:
 
 @lru_cache(maxsize=16)
 def cpu_target(threads: int) -> Target:
-    """Returns the target of a processor that nobody measured: AVX2 and DDR4. threads: their number. What kernels reach
-    of its best (`shares`): loops do one operation an instruction, and call functions for what has none."""
+    """Returns the target of a processor that nobody measured, with AVX2 and DDR4. threads: how many it runs. What
+    kernels reach of its best (`shares`): loops do one operation an instruction, and call functions for what has
+    none."""
     fp32 = 80e3 * threads  # 8 lanes x 2 units x 2 FLOPs x 2.5 GHz
     # Half types are converted to fp32 and back around every operation, unless the processor has units for them.
     rates = {"fp32": fp32, "fp64": fp32 / 2, "fp16": fp32 / 2, "bf16": fp32 / 2}

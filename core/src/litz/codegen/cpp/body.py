@@ -281,8 +281,8 @@ class Body:
         return known is not None and max(abs(known[0]), abs(known[1])) <= INT32
 
     def interval(self, node: Node) -> Span | None:
-        """Returns the least and the greatest value of an int64 node. None if they do not follow from ranges and
-        constants, or if they do not fit in 32 bits."""
+        """Returns the least and the greatest value of an int64 node. None for other types, and if they do not follow
+        from ranges and constants or arithmetic may leave 32 bits."""
         if not self.intervals:
             for each in self.loop.nodes:
                 self.intervals[each] = self._interval(each)

@@ -360,7 +360,7 @@ class Reducer:
         return self.tile.full(node, self.full)
 
     def masked(self, text: str, identity: Scalar, dtype: torch.dtype) -> str:
-        """Returns `text` with the lanes beyond the end of the row set to a value that changes nothing, `identity`."""
+        """Returns `text` with the lanes beyond the end of the row set to `identity`, a value that changes nothing."""
         if self.mask is None:
             return text
         if dtype == torch.bool:

@@ -36,7 +36,7 @@ class CallNames:
         return self._hold(target, getattr(target, "__name__", type(target).__name__))
 
     def constant(self, value: Any) -> str:
-        """Text for a constant argument, or the global that holds it."""
+        """Returns the text of a constant argument, or the name of the global that holds the constant."""
         if value is None or isinstance(value, (bool, int, str)):
             return repr(value)
         if isinstance(value, float):

@@ -28,13 +28,15 @@ COMPARISONS: Mapping[str, str] = {name: f"{{0}} {sign} {{1}}" for name, sign in 
 
 
 def calls(arity: int, *names: str, prefix: str = "") -> Mapping[str, str]:
-    """Functions that a language has by the name of the op."""
+    """Returns the templates of functions that a language has under the name of the op. arity: how many arguments each
+    takes. prefix: stands before the name."""
     arguments = ", ".join(f"{{{number}}}" for number in range(arity))
     return {name: f"{prefix}{name}({arguments})" for name in names}
 
 
 def combining(mode: str, dtype: torch.dtype) -> str:
-    """The mode of a combining store for elements of a type: a sum of bools is a maximum, a product a minimum."""
+    """Returns the mode of a combining store for elements of a type: a sum of bools is a maximum, and a product of bools
+    a minimum."""
     return {"add": "max", "prod": "min"}.get(mode, mode) if dtype == torch.bool else mode
 
 
@@ -43,13 +45,13 @@ OF_BOOL = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
 
 
 def family(kind: str, dtype: torch.dtype) -> str:
-    """The name of a reduction's row for values of a type."""
+    """Returns the name of the row of a kind of reduction, for values of a type."""
     name = REDUCTIONS[kind].name
     return OF_BOOL.get(name, name) if dtype == torch.bool else name
 
 
 def category(dtype: torch.dtype) -> str:
-    """float, int or bool: what the text of an op may depend on."""
+    """Returns what the text of an op may depend on: "float", "int" or "bool"."""
     if dtype.is_floating_point:
         return "float"
     return "bool" if dtype == torch.bool else "int"
@@ -75,7 +77,8 @@ class Dialect:
     bitcasts: Casts
 
     def op(self, name: str, dtype: torch.dtype) -> str:
-        """The template of an op whose first argument is `dtype`. NotImplementedError if the dialect has none."""
+        """Returns the template of an op whose first argument is `dtype`. Errors: NotImplementedError if the dialect has
+        none."""
         found = self.ops.get(name)
         text = found if found is None or isinstance(found, str) else found.get(category(dtype))
         if text is None:
@@ -83,12 +86,13 @@ class Dialect:
         return text
 
     def cast(self, value: str, source: torch.dtype, target: torch.dtype, type: str = "") -> str:
-        """`value` converted; type: what the result is held in, where that is not as usual. NotImplementedError if the
-        dialect cannot say it."""
+        """Returns the text of `value` converted from `source` to `target`. type: what the result is held in, where that
+        is not the usual type of `target`. Errors: NotImplementedError if the dialect has no text for it."""
         return self._convert("cast", self.casts, value, source, target, type)
 
     def bitcast(self, value: str, source: torch.dtype, target: torch.dtype) -> str:
-        """The bits of `value`, as memory would hold it, taken for `target`. NotImplementedError likewise."""
+        """Returns the text of the bits of `value`, as memory would hold it, taken for `target`. Errors:
+        NotImplementedError if the dialect has no text for it."""
         return self._convert("bitcast", self.bitcasts, value, source, target)
 
     def _convert(

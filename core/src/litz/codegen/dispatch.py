@@ -16,7 +16,8 @@ from litz.schedule.schedule import Cases
 
 
 def size_source(program: Program, symbol: Symbol) -> str | None:
-    """Text that reads a size off the inputs, `args`; None where no input has it as it is."""
+    """Returns the text that reads a size from the inputs, `args`: an input that is the size, else a dimension of a
+    tensor. None if no input has the size as it is."""
     for position, item in enumerate(program.inputs):
         if item == symbol:
             return f"args[{position}]"

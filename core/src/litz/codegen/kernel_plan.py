@@ -67,8 +67,8 @@ class KernelPlan:
         return likely_value(expr, self.hints)
 
     def stages(self, loop: Loop, one_walk: bool = False) -> Stages:
-        """The stages of one of the loops, or of a part of one. one_walk: with reductions on one walk that a target may
-        compute so, though one depends on the other."""
+        """Returns the stages of one of the loops, or of a part of one. one_walk: puts reductions on one walk that a
+        target may compute so, though one depends on the other."""
         return find_stages(loop, self.inplace, one_walk_sums(loop) if one_walk else None)
 
     def values(self, sizes: Sequence[Symbol]) -> tuple[Expr, ...]:
@@ -103,7 +103,7 @@ class KernelPlan:
 
 
 def plan_kernel(kernel: Kernel, program: Program) -> KernelPlan:
-    """The plan of a kernel, without those beside it, which have plans of their own."""
+    """Returns the plan of a kernel. Kernels beside it have plans of their own."""
     named, buffers, host = name_sizes((kernel.loop, *kernel.finish), program.buffers)
     flat = [flatten(loop, buffers) for loop in named]
     loops, pieces = _aligned(flat) if len(flat) > 1 else ((collapse(flat[0]),), ())
@@ -124,7 +124,7 @@ def plan_kernel(kernel: Kernel, program: Program) -> KernelPlan:
 
 
 def sizes_of(loops: Sequence[Loop]) -> tuple[Symbol, ...]:
-    """The size symbols that loops name, in order of first use."""
+    """Returns the size symbols that loops name, in order of first use."""
     own = {var for loop in loops for var in loop.extents}
     exprs = (expr for loop in loops for expr in loop.expressions)
     found = dict.fromkeys(symbol for expr in exprs for symbol in sorted(expr.free_symbols - own, key=lambda s: s.name))

@@ -25,7 +25,8 @@ class Known:
         self._sources: dict[Hashable, tuple[KernelSource, tuple[str, ...]]] = {}
 
     def source(self, kernel: Kernel, context: CodegenContext, write: Callable[[Kernel], KernelSource]) -> KernelSource:
-        """The source of a kernel, without those beside it: `write(kernel)`, or what that gave for an equal kernel."""
+        """Returns the source of a kernel, without those beside it: from `write(kernel)`, or from an earlier call for an
+        equal kernel, with the names of this one."""
         program: Program = context.program
         names = buffers_of((kernel.loop, *kernel.finish))
         key = (context.target, _key(kernel, program, names))

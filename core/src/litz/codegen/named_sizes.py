@@ -17,7 +17,7 @@ from litz.ir.transform import map_stores
 
 
 def printable(expr: Expr, own: frozenset[Symbol]) -> bool:
-    """Do kernels have a text for an index expression? own: the loop variables."""
+    """Returns whether kernels have a text for an index expression. own: the loop variables."""
     if expr.is_Integer or expr.is_Symbol:
         return True
     if isinstance(expr, (FloorDiv, Mod, PythonMod)):
@@ -36,8 +36,8 @@ def _varies(expr: Expr, own: frozenset[Symbol]) -> bool:
 def name_sizes(
     loops: tuple[Loop, ...], buffers: Mapping[str, Buffer]
 ) -> tuple[tuple[Loop, ...], Mapping[str, Buffer], Mapping[Symbol, Expr]]:
-    """The loops and buffers with every size expression that has no text in a kernel as a symbol of its own, and what
-    these symbols stand for."""
+    """Returns the loops and the buffers with every size expression that has no text in a kernel replaced by a symbol of
+    its own, and the expression that each such symbol stands for."""
     own = frozenset(r.var for loop in loops for r in loop.all_ranges)
     sizes = [r.size for loop in loops for r in loop.all_ranges]
     touched = {name: buffers[name] for loop in loops for name in (*loop.reads, *loop.writes)}

@@ -109,7 +109,8 @@ RULES: tuple[Rule, ...] = (_flat, _collapsed, _arguments, _texts, _inside, _in_p
 
 
 def verify_plan(plan: KernelPlan) -> Iterator[str]:
-    """A complaint for each broken rule. The rules after the first expect flat loops."""
+    """Yields a complaint for each broken rule. The rules after the first expect flat loops, and are checked only if the
+    first finds nothing."""
     flat, *others = RULES
     complaints = list(flat(plan))
     yield from complaints or (complaint for rule in others for complaint in rule(plan))

@@ -58,7 +58,8 @@ class ExpressionText:
         return map(self.operand, exprs)
 
     def operand(self, expr: Expr) -> str:
-        """The text as one operand of an operator that binds as tightly as a product, or more so."""
+        """Returns the text of an expression as an operand of an operator that binds at least as tightly as a
+        product."""
         text = self.walk(expr)
         product = isinstance(expr, sympy.Expr) and (expr.is_Mul or expr.is_Pow)
         return f"({text})" if product or text.startswith("-") else text
@@ -158,7 +159,7 @@ _OPAQUE = "OpaqueUnaryFn_"
 
 
 def python_text(expr: int | Expr) -> str:
-    """The expression in Python; its symbols are variables of the same name."""
+    """Returns the text of an expression in Python, where its symbols are variables of the same name."""
     return str(expr) if isinstance(expr, int) else PythonText({}).walk(expr)
 
 

@@ -12,7 +12,7 @@ from .sizes import python_text, tuple_text
 
 
 def strides_differ(name: str, layout: Layout, every: bool) -> str:
-    """The condition under which `name` has to be given the planned strides; "" if there is none.
+    """Returns the condition under which `name` has to be given the planned strides; "" if there is none.
 
     every: strides along dimensions of size 1 count too. A size that is a symbol counts, though it may be 1.
     """

@@ -29,9 +29,10 @@ _DTYPES = {
 
 
 def calibrate(device: torch.device | str, quick: bool = False) -> DeviceCalibration:
-    """Measure a device that is present. quick: smaller tensors and fewer runs, for tests and small machines.
+    """Measures a device that is present, and returns the figures, each to four significant digits. quick: smaller
+    tensors and fewer runs, for tests and small machines.
 
-    RuntimeError if there is no such device.
+    Errors: RuntimeError if there is no such device.
     """
     device = torch.device(device)
     if device.type not in ("cpu", "cuda"):
@@ -96,7 +97,8 @@ def _tf32_rate(device: torch.device, quick: bool) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line. Returns the exit status."""
+    """Measures the devices that the command line names, and writes the figures to a file. Returns the exit status, 1 if
+    a device cannot be measured."""
     parser = argparse.ArgumentParser(prog="python -m litz.cost.calibrate", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", required=True, help="file to write")
     parser.add_argument(

@@ -16,14 +16,15 @@ MOST_IN_A_ROW = 1000
 
 
 def median_seconds(run: Callable[[], object], target: Target, times: int) -> float:
-    """Seconds of one run: the median of several, each long enough for the clock, after a warm-up."""
+    """Returns the seconds of one run: the median of several, each long enough for the clock, after a warm-up."""
     for _ in range(3):
         run()
     return statistics.median(_seconds(run, target) for _ in range(times))
 
 
 def row_seconds(run: Callable[[], object], target: Target, seconds: float = 0.2) -> float:
-    """Seconds of one run in a row of them, for runs too short for the clock. seconds: for all measurements together.
+    """Returns the seconds of one run in a row of them, for runs too short for the clock. seconds: for all measurements
+    together.
 
     Where CUDA graphs can record it the row is one, so that the time is the GPU's and not the host's.
     """
@@ -40,7 +41,8 @@ def row_seconds(run: Callable[[], object], target: Target, seconds: float = 0.2)
 
 
 def recorded(run: Callable[[], object], target: Target) -> Callable[[], object]:
-    """What `run` has the GPU do, as a function that replays it; `run` itself where nothing can be recorded."""
+    """Returns a function that replays what `run` has the GPU do, as one CUDA graph; `run` itself if the target cannot
+    record."""
     if "recording" not in target.abilities:
         return run
     graph = torch.cuda.CUDAGraph()

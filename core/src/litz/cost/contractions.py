@@ -62,8 +62,8 @@ class _Call:
 
 
 def count_contraction(extern: Extern, program: Program) -> Contraction | None:
-    """The FLOPs of a library call that contracts, or of a kernel in the place of such calls; None for any other (or
-    with arguments unlike the op's schema)."""
+    """Returns the FLOPs of a library call that contracts, or of a kernel in the place of such calls; None for any other
+    (or with arguments unlike the op's schema)."""
     meaning = getattr(extern.target, "program", None)
     if isinstance(meaning, Program):
         return _in_one_kernel(meaning)

@@ -40,7 +40,8 @@ CPU_SPREAD = 3.0
 
 
 def estimate(operation: Any, target: Target, program: Program) -> Estimate | None:
-    """Core's answer to `litz_estimate_runtime`; None for a Collective, whose time depends on the network."""
+    """Returns core's answer to `litz_estimate_runtime`; None for a Collective, whose time depends on the network. The
+    estimate of a CPU that nobody measured is 0."""
     if isinstance(operation, Collective):
         return None
     if target.rough and not target.measured:

@@ -74,8 +74,8 @@ NOTHING = Work("none")
 
 
 def count_work(operation: Any, program: Program) -> Work:
-    """FLOPs and bytes of a Loop, Extern, Template, or of a schedule's kernel. A Collective counts its bytes only: what
-    it costs depends on the network. Waits and Checks do nothing."""
+    """Returns the FLOPs and bytes of a Loop, Extern, Template, or of a schedule's kernel. A Collective counts its bytes
+    only: what it costs depends on the network. Waits and Checks do nothing."""
     loops = (operation,) if isinstance(operation, Loop) else getattr(operation, "loops", ())
     if loops:
         return _together([_loop_work(loop, program) for loop in loops])

@@ -35,7 +35,7 @@ FEWEST = 2
 
 @dataclass(frozen=True)
 class Arena:
-    """Buffer -> its offset in bytes, and the bytes of it all."""
+    """One allocation in which small buffers lie. offsets: in bytes, by the buffer's name. nbytes: of the allocation."""
 
     offsets: Mapping[str, int] = field(default_factory=dict)
     nbytes: int = 0
@@ -57,7 +57,8 @@ class _Block:
 def plan_arena(
     program: Program, steps: Sequence[Step], lifetimes: Lifetimes, targets: Mapping[torch.device, Target]
 ) -> Arena:
-    """The arena of the first device whose small buffers are worth one; an empty one where it would save nothing."""
+    """Returns the arena of the first device that has the ability "arena", for the small temporaries there. Returns an
+    empty arena if fewer than FEWEST buffers would lie in it."""
     found = lifetimes.temporaries()
     devices = {program.buffers[name].device for name in found}
     device = min((device for device in devices if "arena" in targets[device].abilities), key=str, default=None)
@@ -69,8 +70,8 @@ def plan_arena(
 
 
 def barred_buffers(program: Program, steps: Sequence[Step], lifetimes: Lifetimes) -> set[str]:
-    """Buffers that may not lie in an arena: the caller's, large or of unknown size, or seen by more than launches of
-    kernels on their own device, which get by with an address."""
+    """Returns the buffers that may not lie in an arena: the caller's, large or of unknown size, or seen by more than
+    launches of kernels on their own device, which get by with an address."""
     barred = {name for name in lifetimes.first if name in lifetimes.fixed or name in lifetimes.roots}
     for name in lifetimes.first:
         buffer = program.buffers[name]

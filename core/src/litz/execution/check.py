@@ -22,7 +22,8 @@ class IllegalPlan(Illegal):
 
 
 def check_plan(plan: ExecutionPlan) -> None:
-    """Raise IllegalPlan unless names, memory and tensors of the plan, and of its cases, are sound."""
+    """Raises IllegalPlan, with every complaint, unless names, memory and tensors of the plan, and of its cases, are
+    sound."""
     complaints = [
         line for variant in plan.variants for rule in (_names, _memory, _arena, _tensors) for line in rule(variant)
     ]

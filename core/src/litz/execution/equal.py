@@ -19,8 +19,8 @@ from .plan import ExecutionPlan
 
 
 def code_key(plan: ExecutionPlan, sources: Mapping[str, KernelSource]) -> Hashable:
-    """All of the plan that its wrapper shows: kernels by their sources instead of their names, estimates and likely
-    sizes left out."""
+    """Returns all of the plan that its wrapper shows, as a hashable key: kernels by their sources instead of their
+    names, estimates and likely sizes left out."""
     program, memory = plan.program, plan.memory
     used = dict.fromkeys(name for step in plan.steps for name in (*step.reads, *step.writes))
     buffers = [program.buffers[name] for name in (*program.input_buffers, *used)]

@@ -63,8 +63,8 @@ def _in_place_pairs(
 
 
 def summed_into(call: Step, program: Program) -> tuple[str, str] | None:
-    """(the result, the matrix that the product is added to) of an `addmm` whose library call can write the one over
-    the other; None for any other step."""
+    """Returns the names of the result and of the matrix that the product is added to, for an `addmm` whose library call
+    can write the result over that matrix; None for any other step."""
     if not isinstance(call, Extern) or call.target != torch.ops.aten.addmm.default or call.kwargs:
         return None
     new, old = call.outputs[0], call.args[0]
@@ -89,8 +89,8 @@ def is_owned(program: Program, name: str, lifetimes: Lifetimes) -> bool:
 
 
 def same_memory(old: str, new: str, program: Program) -> bool:
-    """Can the buffer `new` take over the memory of `old`: same device and size of elements, and the same layout or both
-    plain and of the same size in bytes?"""
+    """Returns whether the buffer `new` can take over the memory of `old`: both have the same device and size of
+    elements, and the same layout or both are plain and of the same size in bytes."""
     a, b = program.buffers[old], program.buffers[new]
     if a.device != b.device or a.dtype.itemsize != b.dtype.itemsize:
         return False

@@ -20,8 +20,8 @@ def inputs_written_over(plan: ExecutionPlan) -> tuple[int, ...]:
 
 
 def plan_inputs(program: Program, steps: Sequence[Step], targets: Mapping[torch.device, Target]) -> InputPlan:
-    """Addresses are read of inputs that kernels on their own device use, empty ones aside. What kernels only read has
-    to be aligned where their target says so."""
+    """Returns which inputs' addresses are read (those that kernels on their own device use, empty ones aside), and
+    which inputs must be aligned: those that kernels only read, where the target says so."""
     launched = [step for step in steps if isinstance(step, (Kernel, KernelCall))]
     written = frozenset(name for step in steps for name in step.writes)
     used = {(name, kernel.device) for kernel in launched for name in (*kernel.reads, *kernel.writes)}

@@ -36,7 +36,7 @@ def plan_execution(
     note: Note = lambda decision: None,
     target_of: TargetOf = target_of,
 ) -> ExecutionPlan:
-    """The plan of a schedule, and those of its cases.
+    """Returns the plan of a schedule, with the plans of its cases.
 
     estimate: the expected time of a step of a program; None when nobody knows. options: `memory_planning` is used.
     note: takes what is decided about memory. target_of: the devices that it is made for.
@@ -79,7 +79,8 @@ def devices_of(schedule: Schedule) -> set[torch.device]:
 
 
 def named(steps: Sequence[Step], suffix: str = "") -> tuple[Step, ...]:
-    """Kernels named by their place, kernel0, kernel1, ...; calls by their operations. suffix: of what is launched."""
+    """Returns the steps with kernels named by their place, kernel0, kernel1, ..., and other steps under their own
+    names. suffix: is added to the names of kernels and of KernelCalls."""
     found: list[Step] = []
     count = 0
     for step in steps:

@@ -32,8 +32,8 @@ SLACK = 1 / 64
 def plan_memory(
     program: Program, steps: Sequence[Step], targets: Mapping[torch.device, Target], enabled: bool = True
 ) -> tuple[tuple[Step, ...], MemoryPlan]:
-    """The steps, with kernels that work in place, and their memory: buffers take over that of dead ones of the same
-    size on the same device, and small ones lie in an arena where the target has such. Nothing is reused unless
+    """Returns the steps, with kernels that work in place, and their memory: buffers take over that of dead ones of the
+    same size on the same device, and small ones lie in an arena where the target has such. Nothing is reused unless
     `enabled`."""
     lifetimes = Lifetimes(program, steps)
     if not enabled:

@@ -23,7 +23,8 @@ _OUT = {op.default: op.out for op in (aten.mm, aten.bmm, aten.addmm, aten.baddbm
 def out_variant(
     extern: Extern, program: Program, targets: Mapping[torch.device, Target], memory: MemoryPlan
 ) -> Callable[..., Any] | None:
-    """The op's `out=` form where writing into a planned buffer pays and is the same computation, else None."""
+    """Returns the `out=` form of a call's op where writing into a planned buffer pays and is the same computation, else
+    None."""
     target = _OUT.get(extern.target)  # type: ignore[call-overload]
     if target is None or len(extern.outputs) != 1 or extern.outputs[0] is None:
         return None

@@ -113,7 +113,7 @@ class ExecutionPlan(Steps):
 
     @property
     def variants(self) -> tuple[ExecutionPlan, ...]:
-        """The different plans of all cases; this one alone where it is for all sizes."""
+        """Returns the different plans of all cases; this plan alone where it is for all sizes."""
         return (self,) if self.cases is None else self.cases.distinct
 
     def __str__(self) -> str:

@@ -28,7 +28,7 @@ _TORCHS = frozenset({"aten", "prims", "c10d", "_c10d_functional", "_c10d_functio
 def plan_results(
     program: Program, steps: Sequence[Step], memory: MemoryPlan, targets: Mapping[torch.device, Target]
 ) -> Mapping[str, tuple[Result, ...]]:
-    """The results of each call that makes its tensors by itself."""
+    """Returns, by the call's name, the results of each library call that allocates its results by itself."""
     calls = [step for step in steps if isinstance(step, Extern) and not isinstance(step, KernelCall)]
     seen = _seen(program, steps, memory)
     collectives = (call for call in calls if isinstance(call, Collective))

@@ -53,7 +53,8 @@ def plan_tensors(
 
 
 def last_uses_of_inputs(program: Program, steps: Sequence[Step]) -> Mapping[int, list[str]]:
-    """Inputs by the step after which nothing uses them: their memory may be the caller's to free."""
+    """Returns, by the position of a step, the inputs that nothing uses after it: their memory may be the caller's to
+    free. Inputs that are outputs or have aliases are left out."""
     last = {name: number for number, step in enumerate(steps) for name in (*step.reads, *step.writes)}
     kept = {base for step in steps if isinstance(step, Extern) for base in step.aliases.values()}
     found: dict[int, list[str]] = {}

@@ -112,8 +112,8 @@ def guard(value: Node, mask: Node) -> Node:
 
 
 def checks_in(positions: Iterable[Node]) -> list[Node]:
-    """The `bounded` nodes that `positions` are made of. Those below a load do not count: what it reads is a position
-    only once it has been checked anew."""
+    """Returns the `bounded` nodes that `positions` are made of. Those below a load do not count: what it reads is a
+    position only once it has been checked anew."""
     found: dict[Node, None] = {}
     stack = list(positions)
     seen: set[Node] = set()
@@ -129,8 +129,8 @@ def checks_in(positions: Iterable[Node]) -> list[Node]:
 
 
 def with_checks(value: Node, positions: Iterable[Node]) -> Node:
-    """`value`, with the checks of positions that it does not depend on: where all elements along a dimension are the
-    same, or there is one, an index out of range is still an error."""
+    """Returns `value` with the checks of positions that it does not depend on: where all elements along a dimension are
+    the same, or there is one, an index out of range is still an error."""
     checks = checks_in(positions)
     used = set(walk(value)) if checks else set()
     for check in checks:

@@ -27,7 +27,8 @@ Values = Mapping[Symbol, int]
 
 
 def loops_inside(program: Program) -> Iterator[str]:
-    """No access of a loop lies outside of its buffer."""
+    """Yields a complaint for each access of a loop that lies outside of its buffer at one of the points that are tried,
+    with hints in place of symbolic sizes. Loops with an unknown or an empty extent are not checked."""
     for loop in program.loops:
         extents = _numbers((r.size for r in loop.all_ranges), program.hints)
         if extents is None or 0 in extents:
@@ -103,7 +104,8 @@ def _value(node: Node, env: Mapping[Symbol, object]) -> torch.Tensor:
 
 
 def written_where_read(program: Program) -> Iterator[str]:
-    """No loop, call or caller gets more elements of a temporary than all loops together write."""
+    """Yields a complaint for each temporary of which a loop, a call or the caller gets more elements than all loops
+    together write."""
     outputs = [ref for ref in program.outputs if isinstance(ref, TensorRef)]
     shared = {name for pair in program.roots.items() if pair[0] != pair[1] for name in pair}
     for name, operations in program.writers.items():

@@ -157,8 +157,8 @@ def known_less(left: Expr, right: Expr) -> bool:
 
 
 def may_be_empty(size: Expr) -> bool:
-    """May a dimension have no element? A symbol's assumptions do not count: torch gives positive symbols to sizes that
-    it does not guard against 0."""
+    """Returns whether a dimension may have no element. A symbol's assumptions do not count: torch gives positive
+    symbols to sizes that it does not guard against 0."""
     return not (size.is_Integer and int(size) > 0)
 
 
@@ -270,7 +270,7 @@ def _without_moduli(expr: Expr, divisor: Expr) -> Expr | None:
 
 
 def substitute(expr: Expr, mapping: Mapping[Symbol, Expr], ranges: Ranges | None = None) -> Expr:
-    """`expr` with each symbol of `mapping` replaced, divisions and moduli simplified again by `ranges`.
+    """Returns `expr` with each symbol of `mapping` replaced, divisions and moduli simplified again by `ranges`.
 
     `ranges` are those of the variables that the result is over. Remembered: the layers of a model ask the same.
     """

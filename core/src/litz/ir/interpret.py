@@ -86,7 +86,9 @@ def view(ref: TensorRef, memory: Mapping[str, torch.Tensor], sizes: Sizes) -> to
 
 
 def evaluate(expr: Expr, env: Env) -> Any:
-    """An expression's value as Python has it: an int, float or bool; an int64 tensor if a variable of it is one."""
+    """Returns an expression's value as Python has it, an int, float or bool; an int64 tensor if a variable of the
+    expression is one. Errors: NotImplementedError for a tensor in anything but sums, products, divisions and
+    remainders."""
     if expr.is_Integer:
         return int(expr)
     if expr.is_Symbol:

@@ -54,7 +54,7 @@ class Interval:
 
     @property
     def known(self) -> bool:
-        """Are both bounds known?"""
+        """Returns whether both bounds are known."""
         return self.low is not None and self.high is not None
 
 

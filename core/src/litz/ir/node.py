@@ -98,8 +98,8 @@ def intern(op: str, dtype: torch.dtype, args: tuple[Node, ...], attrs: tuple[Any
 
 
 def walk(*roots: Node, into: Callable[[Node], bool] | None = None) -> Iterator[Node]:
-    """Every node that the roots need, each once, arguments before users. Deep graphs do not recurse. into: false for
-    nodes to leave out, with what only they need."""
+    """Yields every node that the roots need, each once, arguments before users. Deep graphs do not recurse. into: false
+    for nodes to leave out, with what only they need."""
     done: set[Node] = set()
     stack = list(reversed(roots))
     while stack:

@@ -251,7 +251,7 @@ class Extern:
 
     @cached_property
     def writes(self) -> tuple[str, ...]:
-        """Buffers of the results, then those that the call writes besides."""
+        """Returns the names of the buffers of the results, then of those that the call writes besides."""
         return tuple(dict.fromkeys((*(name for name in self.outputs if name is not None), *self.mutates)))
 
     @property

@@ -94,8 +94,8 @@ class Program:
         return self.roots.get(name, name) != name
 
     def is_unaligned(self, name: str) -> bool:
-        """May a buffer start elsewhere than at a multiple of 16 bytes? Views may, and inputs that are written: those
-        that are only read are copied where they do. False for a buffer that is not the program's."""
+        """Returns whether a buffer may start elsewhere than at a multiple of 16 bytes. Views may, and inputs that are
+        written: those that are only read are copied where they do. False for a buffer that is not the program's."""
         buffer = self.buffers.get(name)
         return buffer is not None and (self.is_view(name) or (buffer.kind == "input" and bool(self.writers[name])))
 

@@ -69,7 +69,8 @@ class Reduction:
         return _form(self, compute_dtype(dtype))
 
     def dtype(self, kind: str, dtype: torch.dtype) -> torch.dtype:
-        """The type of a result, by that of the first value. Half types stay, as results of arithmetic do."""
+        """Returns the type of a result of the given kind. dtype: that of the first value. Half types stay, as results
+        of arithmetic do."""
         found = self.form(dtype).finish[kind].dtype
         return dtype if found == compute_dtype(dtype) else found
 

@@ -27,8 +27,8 @@ def no_such(kind: str, name: str, known: Iterable[str]) -> ValueError:
 
 
 def const(value: Scalar, dtype: torch.dtype) -> Node:
-    """A constant of `dtype`. The value is converted as torch would: 1.7 as int64 is 1, 2 as bool is True, and integers
-    wrap: -2 as uint8 is 254."""
+    """Returns a constant of `dtype`. The value is converted as torch would: 1.7 as int64 is 1, 2 as bool is True, and
+    integers wrap: -2 as uint8 is 254."""
     if dtype == torch.bool:
         value = bool(value)
     elif dtype in FLOAT8:  # nothing computes with them: it is what memory would hold
@@ -77,8 +77,9 @@ def cast(value: Node, dtype: torch.dtype) -> Node:
 
 
 def rounded(value: Node) -> Node:
-    """A half value as memory would hold it, though it may have come straight from a computation in float32: for
-    comparisons, of which one side may have been stored and the other computed again."""
+    """Returns a half value as memory would hold it, though it may have come straight from a computation in float32: for
+    comparisons, of which one side may have been stored and the other computed again. Returns other values, constants
+    and casts as they are."""
     held = value.dtype not in ROUNDED or value.op in ("const", "cast")
     return value if held else intern("cast", value.dtype, (value,), ())
 

@@ -51,7 +51,7 @@ def map_stores(
 def rename_loop(
     loop: Loop, mapping: Mapping[Symbol, Expr], ranges: tuple[Range, ...], reduction_ranges: tuple[Range, ...]
 ) -> Loop:
-    """The loop over other variables: each old variable becomes an expression over the new ranges.
+    """Returns the loop over other variables: each old variable becomes an expression over the new ranges.
 
     The caller sees to it that the new points and the old ones are in one-to-one correspondence.
     """

@@ -49,7 +49,7 @@ def _buffers_exist(program: Program) -> Iterator[str]:
 
 
 def written_before_read(program: Program) -> Iterator[str]:
-    """Nothing is read, or returned, that has not been written."""
+    """Yields a complaint for each buffer that is read, or returned, before anything has written it."""
     written = {name for name, buffer in program.buffers.items() if buffer.kind != "temporary"}
     for operation in program.operations:
         # A masked or scattered store may leave elements unwritten, so combining modes need a written buffer as well.
@@ -149,8 +149,9 @@ def _node(node: Node, program: Program) -> Iterator[str]:
 
 
 def positions_inside(program: Program) -> Iterator[str]:
-    """Every position that is computed from data is limited before it is an address: by a `bounded` node, a clamp or a
-    mask. Where all sizes that take part are numbers, the position is proved to lie within its buffer."""
+    """Yields a complaint for each position that is computed from data and not limited by a `bounded` node, a clamp or a
+    mask before it is an address. Where all sizes that take part are numbers, the position is also proved to lie within
+    its buffer."""
     contents = Contents()
     for operation in program.operations:
         if isinstance(operation, Loop):
@@ -247,7 +248,7 @@ LOCAL: tuple[Rule, ...] = (
 
 
 def verify(program: Program, rules: Sequence[Rule] = RULES) -> None:
-    """Raise IllegalProgram, with every complaint, if the program breaks a rule."""
+    """Raises IllegalProgram, with every complaint, if the program breaks a rule."""
     complaints = [complaint for rule in rules for complaint in rule(program)]
     if complaints:
         raise IllegalProgram(f"program {program.name}", complaints)

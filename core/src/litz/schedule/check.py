@@ -27,7 +27,7 @@ class IllegalSchedule(Illegal):
 
 
 def check_schedule(schedule: Steps) -> None:
-    """Raise IllegalSchedule unless order and kernels are sound."""
+    """Raises IllegalSchedule, with every complaint, unless the order and the kernels are sound."""
     run, complaints = unscheduled(schedule), [*_complete(schedule), *_ordered(schedule)]
     complaints += [complaint for rule in RULES for complaint in rule(run)]
     complaints += _races(schedule)

@@ -77,8 +77,8 @@ def fits(choice: Choice, template: Template, program: Program, most: int | None)
 
 
 def by_estimate(choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
-    """The choice that saves most by its estimate, where that at its worst is below the library call, and what the
-    choice absorbs, at their best. None where there is no such choice, or nobody knows what those take. Puts on record
+    """Returns the choice that saves the most time by its estimate, if its estimate at its worst is below the library
+    call and what the choice absorbs, at their best. None otherwise, and if no choice has an estimate. Puts on record
     what was compared."""
     found: list[tuple[Estimate, float, Choice]] = []
     for choice in choices:
@@ -125,10 +125,10 @@ def replacement_of(choice: Choice) -> Replacement:
 
 
 def substituted(program: Program, template: Template, replacement: Replacement) -> Program:
-    """The program with a contraction, and what the replacement absorbs, replaced.
+    """Returns the program with a contraction, and what the replacement absorbs, replaced.
 
-    ValueError if the replacement does not write what others need, or if no place in the program's order is right for
-    it: it stands where the last of what it replaces stood, and before whatever depends on it.
+    Errors: ValueError if the replacement does not write what others need, or if no place in the program's order is
+    right for it: it stands where the last of what it replaces stood, and before whatever depends on it.
     """
     gone = {template.name, *replacement.absorbs}
     if not gone <= program.positions.keys():
@@ -176,9 +176,9 @@ def _check_writes(program: Program, template: Template, replacement: Replacement
 
 
 def check_order(program: Program, numbers: Sequence[int]) -> frozenset[int]:
-    """The positions, between the first and the last of `numbers` (ascending), of what depends on one of them and has to
-    come after what takes the place of all these operations. ValueError if one of them depends on such an operation:
-    then nothing could."""
+    """Returns the positions, between the first and the last of `numbers` (ascending), of what depends on one of them
+    and has to come after what takes the place of all these operations. Errors: ValueError if one of them depends on
+    such an operation: then nothing could."""
     if len(numbers) == 1:
         return frozenset()
     start = numbers[0]
@@ -221,10 +221,10 @@ def choose_templates(
     gate: Gate | None = None,
     substitute: Substitute | None = None,
 ) -> Program:
-    """The program with every contraction decided, in order. `offer` gives the templates' choices for one, `select` the
-    plugin that decides and what it takes, both for the program as it is by then. account: takes each decision: the
-    contraction, the program before, all choices, the chosen one, and who decided. gate: contractions that have to stay
-    with the library. substitute: puts a choice in a contraction's place."""
+    """Returns the program with every contraction decided, in order. `offer` gives the templates' choices for one,
+    `select` the plugin that decides and what it takes, both for the program as it is by then. account: takes each
+    decision: the contraction, the program before, all choices, the chosen one, and who decided. gate: contractions that
+    have to stay with the library. substitute: puts a choice in a contraction's place."""
     gate, substitute = gate or Gate(), substitute or _substitute
     for name in [operation.name for operation in program.operations if isinstance(operation, Template)]:
         operation = next((op for op in program.operations if op.name == name), None)

@@ -12,7 +12,8 @@ from .dependences import topological
 
 
 class ContractedGraph:
-    """Groups by number; a contracted pair goes on under the number of its first."""
+    """Groups of operations, by number, and the dependences between them. A contracted pair goes on under the number of
+    its first group."""
 
     def __init__(self, before: Sequence[set[int]]) -> None:
         self.before = [set(names) for names in before]
@@ -34,7 +35,7 @@ class ContractedGraph:
         return bool(self._own[first] & self.ancestors[second])
 
     def is_contractible(self, first: int, second: int) -> bool:
-        """Can two groups become one group without a cycle? `second` must not precede `first`."""
+        """Returns whether two groups can become one without a cycle. `second` must not precede `first`."""
         above = self.ancestors[second]
         return not any(self._own[other] & above for other in self.after[first] if other != second)
 

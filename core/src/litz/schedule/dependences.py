@@ -126,9 +126,10 @@ def topological(
     cost: Callable[[int], int] = lambda position: 0,
     changed: Callable[[int], Iterable[int]] = lambda position: (),
 ) -> list[int]:
-    """Positions in an order that respects `before`; of those that may come next the one of least cost, else the first.
+    """Returns the positions in an order that respects `before`. Of those that may come next, the one of least cost
+    does, and among equals the first.
 
-    changed: told which position comes next, says whose cost is another one from there on.
+    changed: called with the position that comes next; returns the positions whose cost differs from there on.
     """
     missing = [len(names) for names in before]
     after: list[list[int]] = [[] for _ in before]

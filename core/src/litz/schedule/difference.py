@@ -40,8 +40,9 @@ class Inseparable(ValueError):
 
 
 def difference(first: Schedule, second: Schedule) -> Difference | None:
-    """What two schedules do not share; None where they do the same, in the same order. Inseparable where not even all
-    of both can be run on made-up tensors."""
+    """Returns what two schedules do not share; None if they have the same steps in the same order. Returns the whole
+    schedules if their difference cannot be taken out. Errors: Inseparable if not even all of both can be run on made-up
+    tensors."""
     ours, theirs = _rest(first.steps, second.steps), _rest(second.steps, first.steps)
     if not ours and not theirs:
         return None if same_steps(first, second) else whole(first, second)
@@ -52,7 +53,7 @@ def difference(first: Schedule, second: Schedule) -> Difference | None:
 
 
 def same_steps(first: Schedule, second: Schedule) -> bool:
-    """Have two schedules the same steps, in the same order?"""
+    """Returns whether two schedules have the same steps, in the same order."""
     return list(map(_identity, first.steps)) == list(map(_identity, second.steps))
 
 

@@ -94,7 +94,8 @@ class CostModel:
         return {r.var: self.hint(r.size) for r in loop.all_ranges}
 
     def reduces_columns(self, loop: Loop) -> bool:
-        """Are neighbouring outputs, rather than neighbouring values of one output, neighbours in memory?"""
+        """Returns whether neighbouring outputs, rather than neighbouring values of one output, are neighbours in
+        memory."""
         fast = self.fast_variable(loop)
         return any(r.var == fast for r in loop.ranges)
 

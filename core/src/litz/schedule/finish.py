@@ -112,8 +112,8 @@ class _Joined:
 
 
 def as_finish(first: Loop, second: Loop) -> Loop | None:
-    """The second loop with the variables of the first where both walk along the same dimension of what the first stores
-    and the second loads; None where they do not fit."""
+    """Returns the second loop with the variables of the first where both walk along the same dimension of what the
+    first stores and the second loads; None where they do not fit."""
     stored = {store.buffer: store.index for store in first.stores}
     sizes = {r.var: r.size for r in first.ranges}
     mine: dict[Symbol, Symbol] = {}
@@ -133,8 +133,8 @@ def as_finish(first: Loop, second: Loop) -> Loop | None:
 
 
 def why_not_finish(first: Loop, before: Sequence[Loop], finish: Loop, roots: Mapping[str, str]) -> str | None:
-    """Why `finish` cannot be run by the last programs of `first`; None if it can. before: what they run before it.
-    roots: memory that buffers share."""
+    """Returns why `finish` cannot be run by the last programs of `first`; None if it can. before: the loops that the
+    last programs run before it. roots: memory that buffers share."""
     if first.device != finish.device:
         return "is on another device"
     if not first.is_reduction or not finish.is_reduction:

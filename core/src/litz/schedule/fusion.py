@@ -65,8 +65,8 @@ def fuse(
     most: int | None = None,
     gate: Gate | None = None,
 ) -> tuple[Step, ...]:
-    """The program's operations as steps in a legal order, loops fused into kernels. most: nodes of the graph in one.
-    gate: what must stay apart."""
+    """Returns the program's operations as steps in a legal order, with loops fused into kernels. most: how many nodes
+    of the graph a kernel may compute. gate: what must stay apart."""
     fusion = _Fusion(program, costs, note, most, gate or Gate())
     if enabled:
         fusion.run()

@@ -12,7 +12,8 @@ from litz.ir import Operation
 
 
 def most_operations(options: Any) -> int | None:
-    """The limit that the options set, 1 where fusion is off; None for no limit."""
+    """Returns how many nodes of the graph one kernel may compute by the options: 1 where fusion is off, None for no
+    limit."""
     if not getattr(options, "fusion", True):
         return 1
     limit: int | None = getattr(options, "max_fusion_size", None)
@@ -20,7 +21,7 @@ def most_operations(options: Any) -> int | None:
 
 
 def exceeds(most: int | None, *operations: Operation) -> bool:
-    """Would one kernel for all these loops do more than `most` nodes of the graph?"""
+    """Returns whether one kernel for all these operations would compute more than `most` nodes of the graph."""
     return most is not None and len({name for operation in operations for name in operation.origins}) > most
 
 

@@ -81,7 +81,8 @@ class Hearing:
 
     @contextmanager
     def from_template(self, name: str) -> Iterator[list[Choice]]:
-        """A list for the offers of a template. Where there are none, what it put on record meanwhile is the reason."""
+        """Yields a list for the offers of a template. If the list stays empty, the decisions recorded meanwhile are the
+        reason for the verdict on the template."""
         offers, before = list[Choice](), len(self.decisions)
         yield offers
         if not offers and len(self.decisions) > before:
@@ -97,8 +98,8 @@ def make_records(
     heard: Hearing,
     library: Estimate | None,
 ) -> tuple[ContractionRecord, ...]:
-    """The record of a contraction, and of those that its kernel does as well. program: as it was before. library: what
-    the library's call takes."""
+    """Returns the record of a contraction, and of those that its kernel does as well. program: as it was before the
+    replacement. library: the estimate for the library's call."""
     found = [Implementation(chosen.name, _us(chosen, library), heard.verdicts.get(chosen.name, ""))]
     for choice in choices:
         if choice is not chosen:

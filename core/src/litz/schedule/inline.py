@@ -255,7 +255,8 @@ class Body:
 
     @staticmethod
     def of(loop: Loop) -> Body | None:
-        """None unless the loop is pointwise and has one plain store, at its variables themselves in some order."""
+        """Returns the Body of a pointwise loop with one plain store, at the loop's variables themselves in some order;
+        None for any other loop."""
         if loop.is_reduction or len(loop.stores) != 1:
             return None
         store = loop.stores[0]
@@ -271,7 +272,8 @@ class Body:
         return Body(loop, dims) if len(dims) == len(loop.ranges) else None
 
     def into(self, reader: Loop) -> Loop:
-        """The reader with every load of the buffer replaced by the value. TooComplex if that reads too much."""
+        """Returns the reader with every load of the buffer replaced by the value. Errors: TooComplex if the reader
+        would have too many loads."""
         extents = reader.extents
         before = len(reader.loads)
         found: set[Node] = set()
@@ -350,7 +352,8 @@ def _shifted(position: Mapping[Symbol, Expr], count: int, by: int) -> Mapping[Sy
 
 
 def expression_node(expr: Expr, indirect: tuple[Node, ...]) -> Node:
-    """An index expression with placeholders as arithmetic on int64 nodes."""
+    """Returns an index expression with placeholders as arithmetic on int64 nodes. indirect: the nodes that the
+    placeholders stand for."""
     if not any(is_placeholder(s) for s in expr.free_symbols):
         return build.index(expr)
     if expr.is_Symbol:

@@ -69,7 +69,7 @@ DIFFERENT_REDUCTION = "reduction over different ranges"
 
 
 def align(first: Loop, second: Loop) -> Alignment | str:
-    """A common space for both loops, or why there is none."""
+    """Returns a common space for both loops, or the reason why there is none."""
     found = _align(first, second)
     return found if isinstance(found, str) else refined(found, first, second)
 

@@ -54,17 +54,17 @@ class Lifetimes:
         return found
 
     def may_be_taken(self, name: str) -> bool:
-        """Could another buffer take over the memory of this one, once it is dead?"""
+        """Returns whether another buffer could take over the memory of this one, once this one is dead."""
         # A layout with an offset starts inside of its storage; an alias shares it.
         return name not in self.fixed and name not in self.roots and self.program.buffers[name].layout.offset == 0
 
     def peak(self, reuse: Mapping[str, str], elsewhere: Container[str] = ()) -> int:
-        """The most bytes that temporaries and outputs take at a time. reuse: buffers that take over the memory of
-        others (inputs' memory does not count), and of which. elsewhere: those that do not count."""
+        """Returns the most bytes that temporaries and outputs take at a time. reuse: by buffer, the buffer whose memory
+        it takes over (inputs' memory does not count). elsewhere: buffers that do not count."""
         return max(self._profile(self.temporaries(), reuse, elsewhere), default=0)
 
     def held(self, reuse: Mapping[str, str], elsewhere: Container[str] = ()) -> list[int]:
-        """The bytes held at each step: what `peak` counts, and inputs that die in this graph."""
+        """Returns the bytes held at each step: what `peak` counts, and inputs that die in this graph."""
         return self._profile([*self.temporaries(), *self.dying()], reuse, elsewhere)
 
     def _profile(self, names: Sequence[str], reuse: Mapping[str, str], elsewhere: Container[str]) -> list[int]:
@@ -98,10 +98,10 @@ def _first(name: str, reuse: Mapping[str, str]) -> str:
 
 
 def peak_bytes(program: Program, steps: Sequence[Step]) -> int:
-    """The most memory that temporaries and outputs take at a time in this order."""
+    """Returns the most bytes that temporaries and outputs take at a time in this order."""
     return Lifetimes(program, steps).peak({})
 
 
 def held_bytes(program: Program, steps: Sequence[Step]) -> int:
-    """The most memory that temporaries, outputs and dying inputs take at a time in this order."""
+    """Returns the most bytes that temporaries, outputs and dying inputs take at a time in this order."""
     return max(Lifetimes(program, steps).held({}), default=0)

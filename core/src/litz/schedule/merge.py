@@ -32,8 +32,9 @@ def merge(
     most_buffers: int,
     related: bool = True,
 ) -> Loop | str:
-    """`first` and `second` as one loop. `needed(buffer)`: does anyone but these two need it? `roots`: the memory that
-    aliased buffers share. `related`: only if some element is touched by the same iteration of both."""
+    """Returns `first` and `second` as one loop, or the reason why they cannot be one. needed: whether anyone but these
+    two needs a buffer. roots: the memory that aliased buffers share. related: merges only loops of which some element
+    is touched by the same iteration of both."""
     reason = _hazard(first, second, roots)
     if reason is not None:
         return reason

@@ -84,8 +84,8 @@ def _nearer(
 
 
 def nearest_order(steps: Sequence[Step], before: Sequence[set[int]]) -> list[int]:
-    """Positions in an order that takes, of the steps that may come next, the one with something to read that was
-    touched last; among equals the first in the old order."""
+    """Returns the positions in an order that takes, of the steps that may come next, the one with something to read
+    that was touched last; among equals the first in the old order."""
     readers: dict[str, set[int]] = {}
     for position, step in enumerate(steps):
         for name in step.reads:
@@ -107,7 +107,8 @@ def nearest_order(steps: Sequence[Step], before: Sequence[set[int]]) -> list[int
 
 
 def far_bytes(steps: Sequence[Step], program: Program, cache_bytes: int) -> int:
-    """Bytes that are read though a cache of so many bytes has them no more, as so many others were touched since."""
+    """Returns the bytes that are read after a cache of `cache_bytes` bytes has lost them, because that many others were
+    touched since."""
     passed = far = 0
     last: dict[str, int] = {}
     for step in steps:
@@ -119,15 +120,15 @@ def far_bytes(steps: Sequence[Step], program: Program, cache_bytes: int) -> int:
 
 
 def frugal_order(steps: Sequence[Step], before: Sequence[set[int]], program: Program) -> list[int]:
-    """Positions in an order that takes, of the steps that may come next, the one that frees most memory net of what
-    it allocates; among equals the first in the old order."""
+    """Returns the positions in an order that takes, of the steps that may come next, the one that frees most memory net
+    of what it allocates; among equals the first in the old order."""
     memory = _Memory(steps, program)
     return topological(before, memory.growth, memory.run)
 
 
 def late_order(steps: Sequence[Step], before: Sequence[set[int]], program: Program, least: int = 0) -> list[int]:
-    """Positions in the old order, but for steps that add more than `least` bytes to what is held: those come right
-    before the first that must follow them."""
+    """Returns the positions in the old order, except for steps that add more than `least` bytes to what is held: those
+    come right before the first that must follow them."""
     memory = _Memory(steps, program)
     grown = []
     for position in range(len(steps)):

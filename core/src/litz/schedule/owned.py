@@ -36,7 +36,8 @@ def owned_program(before: Program, after: Program, owner: Owner) -> Program:
 
 
 def owned_choice(choice: Choice, owner: Owner) -> Choice:
-    """A choice that a plugin's template offers. What a Recipe makes is marked when it is made."""
+    """Returns a choice of a plugin's template with what it puts into the program marked as the plugin's. What a Recipe
+    makes is marked when it is made."""
     payload = choice.payload
     if isinstance(payload, Recipe):
         return replace(choice, payload=replace(payload, make=_Making(payload, owner)))

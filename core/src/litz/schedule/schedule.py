@@ -100,7 +100,8 @@ class Steps:
 
     @property
     def launched(self) -> tuple[Kernel | KernelCall, ...]:
-        """The steps that launch a kernel with a source: those to generate and those that came with theirs."""
+        """Returns the steps that launch a kernel with a source: those whose source is generated, and those that came
+        with a source."""
         return tuple(step for step in self.steps if isinstance(step, (Kernel, KernelCall)))
 
 
@@ -143,7 +144,7 @@ Planned = TypeVar("Planned")
 
 @dataclass(frozen=True)
 class Cases(Generic[Planned]):
-    """What is run at `each` point of a grid of sizes. Points may share one."""
+    """A grid of sizes, and in `each` the schedule or the plan that runs at each of its points. Points may share one."""
 
     grid: SizeGrid
     each: tuple[Planned, ...]

@@ -67,7 +67,7 @@ def make_schedule(
     passes: Sequence[Pass] = (),
     gate: Gate | None = None,
 ) -> Schedule:
-    """The program's loops fused into kernels, in a legal order.
+    """Returns the schedule of a program: its loops fused into kernels, in a legal order.
 
     target_of: the devices that fusion weighs for. ask: what plugins say of a loop (`PassContext.ask`). options:
     `fusion` and `max_fusion_size` are used. note: takes what is decided. passes: schedule passes to run on the result
@@ -84,14 +84,14 @@ def make_schedule(
 
 
 def prepare(program: Program, options: Any = None, target_of: TargetOf = target_of) -> Program:
-    """The program after core's program passes, for callers that have no plugin manager to run them."""
+    """Returns the program after core's program passes, for callers that have no plugin manager to run them."""
     for item in core_program_passes():
         program = item.run(program, PassContext(options, "program", item.name, target_of=target_of))
     return program
 
 
 def unscheduled(schedule: Steps) -> Program:
-    """A schedule, or a plan, as a Program again: each kernel's loop and each call, in order of execution. It prints,
-    verifies and runs in the interpreter like any other."""
+    """Returns a schedule, or a plan, as a Program again: each kernel's loops and each call, in order of execution. The
+    program prints, verifies and runs in the interpreter like any other."""
     operations = [loop for step in schedule.steps for loop in (step.loops if isinstance(step, Kernel) else (step,))]
     return replace(schedule.program, operations=tuple(operations))

@@ -28,7 +28,7 @@ class SizeGrid:
 
     @cached_property
     def points(self) -> tuple[Mapping[Symbol, int], ...]:
-        """Every combination of values, the last size's running fastest."""
+        """Returns every combination of values, the last size's running fastest."""
         symbols = [symbol for symbol, _ in self.axes]
         return tuple(dict(zip(symbols, values)) for values in itertools.product(*(values for _, values in self.axes)))
 
@@ -64,5 +64,5 @@ class SizeGrid:
         return f"{low}{symbol}{high}"
 
     def at(self, number: int) -> str:
-        """A point in words: "s0 = 64 and s1 = 8"."""
+        """Returns the text of a point, such as "s0 = 64 and s1 = 8"."""
         return " and ".join(f"{symbol} = {value}" for symbol, value in self.points[number].items())

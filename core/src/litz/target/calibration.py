@@ -74,13 +74,15 @@ class Calibration:
     devices: tuple[DeviceCalibration, ...]
 
     def figures(self, type: str, name: str) -> Mapping[str, float]:
-        """The figures for a device, those of its very name before those of every device of its type; {} if none."""
+        """Returns the figures for a device: those of its very name before those of every device of its type; {} if
+        there are none."""
         fitting = [d for d in self.devices if d.type == type and d.name in ("", name)]
         return max(fitting, key=lambda d: len(d.name)).figures if fitting else {}
 
 
 def load_calibration(path: str | Path) -> Calibration:
-    """Read and check a file. Errors: CalibrationError saying which entry is wrong and what it should be."""
+    """Reads and checks a calibration file. Errors: CalibrationError, which says which entry is wrong and what it should
+    be."""
     path = Path(path)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))

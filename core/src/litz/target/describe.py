@@ -42,7 +42,7 @@ GPU_ABILITIES = frozenset({"blocks", "finish", "arena", "recording", "separate_b
 
 
 def rate_kind(dtype: torch.dtype) -> str:
-    """The name of a dtype in a target's tables of rates; other integers and bool count as "int"."""
+    """Returns the name of a dtype in a target's tables of rates; other integers and bool count as "int"."""
     if str(dtype).startswith("torch.float8"):
         return "fp8"
     return _KINDS.get(dtype, "int")
@@ -53,8 +53,8 @@ class UnknownDeviceError(LitzError):
 
 
 def target_named(name: str) -> Target:
-    """The target of a GPU by its driver's name or a part of it ("L4", "NVIDIA A100-SXM4-80GB"), as the datasheet has
-    it, on no machine. Errors: UnknownDeviceError."""
+    """Returns the target of a GPU by its driver's name or a part of it ("L4", "NVIDIA A100-SXM4-80GB"), as the
+    datasheet has it, on no machine. Errors: UnknownDeviceError if no row of the table has the name."""
     spec = find_spec(name)
     if spec is None:
         known = ", ".join(row.name for row in DEVICES)
@@ -63,16 +63,16 @@ def target_named(name: str) -> Target:
 
 
 def target_of(device: torch.device | str, options: OptionsView | None = None) -> Target:
-    """The target of a device as core describes it, for who has no compile (a compile asks `Compiler.target_of`, which
-    knows plugins' targets too). A device that core does not know is an unknown one. Errors: CalibrationError."""
+    """Returns the target of a device as core describes it, for who has no compile (a compile asks `Compiler.target_of`,
+    which knows plugins' targets too). A device that core does not know is an unknown one. Errors: CalibrationError."""
     device = torch.device(device)
     describe = _CORES.get(device.type, lambda device, options: unknown_target(device))
     return make_target(describe, device, options)
 
 
 def make_target(describe: Describe, device: torch.device, options: OptionsView | None) -> Target:
-    """What `describe` says of a device, with the figures of the calibration file that the options name in place of
-    its own. Errors: CalibrationError."""
+    """Returns what `describe` says of a device, with the figures of the calibration file that the options name in place
+    of its own. Errors: CalibrationError."""
     found = describe(device, options)
     path = options.get("calibration") if options is not None else None
     if path is None:
@@ -101,8 +101,8 @@ def describe_cpu(device: torch.device, options: OptionsView | None = None) -> Ta
 
 
 def describe_cuda(device: torch.device, options: OptionsView | None = None) -> Target:
-    """A CUDA device by its driver and torch's settings. Where there is none it is taken for an H100, and is
-    `assumed`."""
+    """Returns the target of a CUDA device, from its driver's facts and torch's settings. Where there is no GPU, the
+    target is that of an H100, and is `assumed`."""
     return replace(_cuda_target_here(device), tf32=_tf32_settings())
 
 
@@ -125,7 +125,7 @@ def _tf32_settings() -> frozenset[str]:
 
 
 def calibrated(target: Target, figures: Mapping[str, float]) -> Target:
-    """A target with measured figures, by their names in a calibration file, in place of its own."""
+    """Returns a target with measured figures in place of its own. figures: by their names in a calibration file."""
     if not figures:
         return target
     rates = {"vector_tflops": dict(target.vector), "matrix_tflops": dict(target.matrix)}
@@ -147,8 +147,9 @@ def calibrated(target: Target, figures: Mapping[str, float]) -> Target:
 
 @lru_cache(maxsize=16)
 def cpu_target(threads: int) -> Target:
-    """A processor that nobody measured, with so many threads: AVX2 and DDR4. What kernels reach of its best (`shares`):
-    loops do one operation an instruction, and call functions for what has none."""
+    """Returns the target of a processor that nobody measured, with AVX2 and DDR4. threads: how many it runs. What
+    kernels reach of its best (`shares`): loops do one operation an instruction, and call functions for what has
+    none."""
     fp32 = 80e3 * threads  # 8 lanes x 2 units x 2 FLOPs x 2.5 GHz
     # Half types are converted to fp32 and back around every operation, unless the processor has units for them.
     rates = {"fp32": fp32, "fp64": fp32 / 2, "fp16": fp32 / 2, "bf16": fp32 / 2}
@@ -194,7 +195,8 @@ def _cuda_target_here(device: torch.device) -> Target:
 
 
 def cuda_target(name: str, facts: Mapping[str, float], index: int | None = None) -> Target:
-    """A GPU by its driver's name and facts: the table's row, else what follows from its clocks and family."""
+    """Returns the target of a GPU from its driver's name and facts: the table's row, else what follows from its clocks
+    and family."""
     spec = find_spec(name)
     capability = int(facts.get("capability", spec.capability if spec else 75))
     if spec is None and "clock_mhz" in facts and "units" in facts:

@@ -182,13 +182,14 @@ REGISTERS = 65536
 
 
 def find_spec(name: str) -> DeviceSpec | None:
-    """The row for a driver's name ("NVIDIA A100-SXM4-80GB"); None if there is none."""
+    """Returns the row of the table for a driver's name, such as "NVIDIA A100-SXM4-80GB"; None if there is none."""
     words = set(re.findall(r"[a-z0-9]+", name.lower()))
     fitting = [row for row in DEVICES if row.words <= words]
     return max(fitting, key=lambda row: len(row.words), default=None)
 
 
 def nearest_family(capability: int) -> Family:
-    """The family of the greatest known capability that is not above; the oldest if there is none."""
+    """Returns the family of the greatest known capability that is not above the given one; the oldest if there is
+    none."""
     known = [key for key in FAMILIES if key <= capability]
     return FAMILIES[max(known, default=min(FAMILIES))]

@@ -41,7 +41,8 @@ class Lines:
 
     @contextmanager
     def block(self, *header: str) -> Iterator[None]:
-        """`header {` ... `}`; all but the last line of the header stand above."""
+        """Writes `header {` and, after the body of the `with` statement, `}`. All lines of the header but the last
+        stand above the one with the brace."""
         self.add(*header[:-1], f"{header[-1]} {{" if header[-1] else "{")
         self.depth += 1
         yield
@@ -91,14 +92,15 @@ class Body:
 
     @contextmanager
     def scope(self, *header: str) -> Iterator[None]:
-        """A block of C++ in which new names may be defined."""
+        """Writes a block of C++ in which new names may be defined; the names are not visible after it."""
         self.visible = self.visible.new_child()
         with self.lines.block(*header):
             yield
         self.visible = self.visible.parents
 
     def missing(self, roots: Sequence[Node]) -> list[Node]:
-        """What has to be written for the roots: the nodes that they need and that are not visible, in order."""
+        """Returns the nodes that have to be written for the roots, in the loop's order. Visible nodes, constants and
+        casts that only stores use are left out."""
         found = walk(*roots, into=lambda node: node not in self.visible and node.op != "const")
         return sorted((node for node in found if node not in self.only_stored), key=self.nodes_order.__getitem__)
 
@@ -118,7 +120,8 @@ class Body:
             self.define(node)
 
     def define(self, node: Node) -> None:
-        """Write `const T v = ...;` for a node whose arguments are visible."""
+        """Writes `const T v = ...;` for a node whose arguments are visible. Writes nothing for a constant or a visible
+        node, and a check for a `bounded` node."""
         if node.op == "const" or node in self.visible:
             return
         if node.op == "bounded":
@@ -154,7 +157,8 @@ class Body:
         return name
 
     def type_of(self, node: Node) -> str:
-        """C++ type of a node's value: `int` for an int64 that is known to be small, so that lanes are 32 bits wide."""
+        """Returns the C++ type of a node's value: `int` for an int64 that is known to be small, so that lanes are 32
+        bits wide."""
         if node.dtype == torch.int64 and self.small(node):
             return "int"
         return VALUES[node.dtype]
@@ -190,7 +194,8 @@ class Body:
         indirect: Sequence[Node] = (),
         at: Mapping[Symbol, str] | None = None,
     ) -> str:
-        """`p0[...]`, an element of a buffer. at: what stands for some loop variables."""
+        """Returns the text of an element of a buffer, such as `p0[...]`. index: has the offset as its first item.
+        indirect: nodes whose values are the index's placeholders. at: texts in place of some loop variables."""
         values = {placeholder(n): f"(i64){self.value(node)}" for n, node in enumerate(indirect)}
         return f"{self.pointers[buffer]}[{self.index.text(index[0], {**values, **(at or {})})}]"
 
@@ -242,7 +247,7 @@ class Body:
         return self.stored[value] if node.dtype in FLOAT8 and value in self.stored else written(node.dtype, value)
 
     def store(self, *stores: Store) -> None:
-        """The statements of stores whose nodes are visible."""
+        """Writes the statements of stores whose nodes are visible."""
         for store in stores:
             self._store(store)
 
@@ -276,7 +281,8 @@ class Body:
         return known is not None and max(abs(known[0]), abs(known[1])) <= INT32
 
     def interval(self, node: Node) -> Span | None:
-        """Least and greatest value of an int64 node, as far as that follows from ranges and constants."""
+        """Returns the least and the greatest value of an int64 node. None for other types, and if they do not follow
+        from ranges and constants or arithmetic may leave 32 bits."""
         if not self.intervals:
             for each in self.loop.nodes:
                 self.intervals[each] = self._interval(each)

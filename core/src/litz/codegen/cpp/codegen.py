@@ -46,7 +46,8 @@ class CppCodegen:
     names_nothing: bool = True
 
     def generate(self, kernel: KernelPlan, context: CodegenContext) -> KernelSource:
-        """C++ for one kernel. The same kernel gives the same text. CodegenError if it has no C++."""
+        """Returns the C++ of one kernel, the same text for the same kernel. Errors: CodegenError if the kernel has no
+        C++."""
         try:
             return generate(kernel, context)
         except (NotImplementedError, KeyError) as error:
@@ -54,7 +55,8 @@ class CppCodegen:
             raise CodegenError(kernel.name, problem, device="cpu") from error
 
     def load(self, source: KernelSource, context: CodegenContext) -> Callable[..., Any]:
-        """Build (or take from the cache) and load; the function takes addresses and sizes as ints."""
+        """Builds the kernel's library, or takes it from the cache, and loads it. Returns the function that runs the
+        kernel, whose arguments are addresses and sizes as ints."""
         # By name: code generation does not import the runtime.
         loader = self.loader or import_module("litz.runtime.cpp_build").load_kernel
         launch: Callable[..., Any] = loader(source, context)

@@ -22,8 +22,8 @@ from .tiling import known
 
 
 def tile_size(w: Writer, vector: Range) -> int:
-    """Lanes per tile: whole cache lines, few enough for the accumulators to stay in the nearest cache, and for every
-    thread to have some tiles."""
+    """Returns the lanes per tile: whole cache lines, few enough for the accumulators to stay in the nearest cache, and
+    for every thread to have some tiles. 128 if the vector range's size is symbolic."""
     if not vector.size.is_Integer:
         return 128
     extent, others = int(vector.size), prod(known(r.size, 16) for r in w.loop.ranges if r != vector)
@@ -33,7 +33,7 @@ def tile_size(w: Writer, vector: Range) -> int:
 
 
 def write_column(w: Writer) -> None:
-    """All nodes and stores of a tiling in column mode."""
+    """Writes all nodes and stores of a tiling in column mode."""
     assert w.tiling.vector is not None
     _ColumnWriter(w, w.tiling.vector).write()
 

@@ -76,7 +76,8 @@ _BY_NAME: Mapping[str, Construct] = {construct.name: construct for construct in 
 
 
 def constructs_in(text: str) -> tuple[str, ...]:
-    """The names of the constructs in a kernel's text (its function, without the prelude), in the table's order."""
+    """Returns the names of the constructs in a kernel's text (its function, without the prelude), in the order of the
+    table CONSTRUCTS."""
     return tuple(construct.name for construct in CONSTRUCTS if re.search(construct.pattern, text))
 
 

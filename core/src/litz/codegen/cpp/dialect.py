@@ -90,7 +90,7 @@ CPP = Dialect(
 
 
 def op_text(node: Node, texts: Sequence[str], type_: str) -> str:
-    """A scalar op on arguments whose texts are given. type_: of the result."""
+    """Returns the C++ text of a scalar op. texts: of the arguments. type_: the C++ type of the result."""
     # Integer arithmetic wraps around in an unsigned type, as eager's does; signed overflow is undefined in C++.
     unsigned = "u64" if node.dtype.itemsize == 8 else "u32"
     return CPP.op(node.op, node.args[0].dtype).format(*texts, T=type_, U=unsigned)
@@ -104,7 +104,7 @@ def read(dtype: torch.dtype, element: str) -> str:
 
 
 def written(dtype: torch.dtype, value: str) -> str:
-    """A value as an element to store; this rounds to half types and float8."""
+    """Returns the text of a value as an element to store, which rounds to half types and float8."""
     return f"to_{ELEMENTS[dtype]}({value})" if dtype in ROUNDED else value
 
 

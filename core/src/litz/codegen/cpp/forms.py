@@ -162,7 +162,7 @@ FORMS: Mapping[str, Callable[[str, torch.dtype], Form]] = {
 
 
 def scan_form(kind: str, dtype: torch.dtype) -> Form:
-    """The form of a scan, of one variable. Sums and products of floats run in double, as eager's do."""
+    """Returns the form of a scan. Sums and products of floats run in double, as eager's do."""
     type_ = VALUES[dtype]
     if kind in ("sum", "prod"):
         type_, (sign, start) = "double" if dtype.is_floating_point else type_, _operator(kind, dtype)

@@ -44,7 +44,7 @@ class Halves:
         return bool(self.loads or self.stores)
 
     def before(self, start: str, stop: str) -> None:
-        """Declare the buffers and fill those of the loads with elements `start` to `stop`."""
+        """Declares the buffers, and fills the buffers of the loads with elements `start` to `stop` as float32."""
         body, name = self.w.body, self.w.index.names[self.r.var]
         for node in self.loads:
             buffer = self._buffer()
@@ -54,7 +54,7 @@ class Halves:
             self.buffers[id(store)] = self._buffer()
 
     def store(self, store: Store, start: str) -> None:
-        """The statement of a store within the loop."""
+        """Writes the statement of a store within the loop: into the store's buffer if it has one, else to memory."""
         body, name = self.w.body, self.w.index.names[self.r.var]
         if id(store) in self.buffers:
             self.w.lines.add(f"{self.buffers[id(store)]}[{name} - {start}] = {body.value(store.value)};")
@@ -62,7 +62,7 @@ class Halves:
             body.store(store)
 
     def after(self, start: str, stop: str) -> None:
-        """Write the buffers of the stores to memory."""
+        """Copies the buffers of the stores to memory, from element `start` to `stop`."""
         for store in self.stores:
             place = self._first(store, start)
             self.w.lines.add(f"narrow_f16({self.buffers[id(store)]}, &{place}, {stop} - {start});")

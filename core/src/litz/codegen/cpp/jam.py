@@ -46,7 +46,8 @@ class Jam:
 
 
 def find_jam(loop: Loop, stages: Stages) -> Jam | None:
-    """The outputs that had better be made together; None where none share anything worth it."""
+    """Returns which outputs of a reduction are computed at a time, because their walks load and compute the same
+    values. None if outputs share no loads, or if the loop is not one that can be written so."""
     if len(stages.walks) != 1 or stages.walks[0].stores or any(store.mode != "set" for store in loop.stores):
         return None
     if any(node.op in ("bounded", "scan") for node in loop.nodes):

@@ -25,7 +25,7 @@ LANES = 8
 
 
 def write_jammed(w: Writer) -> None:
-    """All nodes and stores of a tiling in row mode with a jam."""
+    """Writes all nodes and stores of a tiling in row mode with a jam."""
     assert w.tiling.jam is not None
     _JamWriter(w, w.tiling.jam).write()
 

@@ -43,12 +43,13 @@ class Writer:
 
     @property
     def threaded(self) -> bool:
-        """May threads share the work? With symbolic sizes that is decided when the kernel runs."""
+        """Returns whether threads may share the work. With symbolic sizes the kernel decides when it runs."""
         work = self.tiling.work
         return bool(self.loop.ranges) and (not work.is_Integer or int(work) >= PARALLEL_WORK)
 
     def parallel(self, loops: int, simd: bool = False) -> tuple[str, ...]:
-        """The pragma for `loops` nested loops that the threads share; none where there is too little work."""
+        """Returns the pragma for `loops` nested loops that the threads share. Where there is too little work for
+        threads, returns the pragma of a vector loop if `simd`, else no line."""
         if not self.threaded:
             return self.simd() if simd else ()
         text = "#pragma omp for" if self.team else "#pragma omp parallel for"
@@ -61,12 +62,15 @@ class Writer:
         return (text + self.check_clause(True),)
 
     def worth_it(self) -> str:
-        """The clause of a parallel region that asks when it runs whether there is work enough for threads."""
+        """Returns the clause of a parallel region that checks at run time whether there is enough work for threads; ""
+        if the sizes are numbers."""
         work = self.tiling.work
         return "" if work.is_Integer else f" if ({self.index.text(work)} >= {PARALLEL_WORK})"
 
     def simd(self, checks: bool | None = None, clauses: Sequence[str] = ()) -> tuple[str, ...]:
-        """The pragma for a vector loop. It asserts that iterations are independent, which those of a Loop are."""
+        """Returns the pragma of a vector loop, which asserts that iterations are independent, as those of a Loop are.
+        checks: whether the loop brings failed checks together; by default, if the loop has any. clauses: texts of
+        reductions."""
         text = "#pragma omp simd" + "".join(f" reduction({clause})" for clause in clauses)
         return (text + self.check_clause(self.checks if checks is None else checks),)
 
@@ -76,8 +80,8 @@ class Writer:
         return " reduction(max : bad)" if wanted and self.checks else ""
 
     def one_by_one(self, nodes: Sequence[Node], unrolled: Sequence[Range]) -> tuple[str, ...]:
-        """What the body of a loop that the compiler unrolls begins with where its loads must stay apart: no loop around
-        it is vectorized then. See `reads_conditionally`."""
+        """Returns the line that begins the body of an unrolled loop whose loads must stay apart, so that no loop around
+        it is vectorized; no line for other loops. See `reads_conditionally`."""
         return ("ONE_BY_ONE;",) if reads_conditionally(nodes, unrolled) else ()
 
     # ------------------------------------------------------------------ loops
@@ -89,12 +93,14 @@ class Writer:
         return f"for ({self.index.var_type(r.size)} {name} = {start}; {name} < {stop}; ++{name})"
 
     def level(self, r: Range, pragma: Sequence[str] = (), first: Sequence[str] = (), chunk: str = "") -> Level:
-        """A loop over a range, or over the chunk of it that is called so."""
+        """Returns a loop over a range, or over the chunk of the range that is named `chunk` and ends at `{chunk}_end`.
+        pragma: lines above the loop. first: lines at the start of its body."""
         header = self.header(r, chunk, f"{chunk}_end") if chunk else self.header(r)
         return Level((*pragma, header), r.var, tuple(first))
 
     def chunks(self, r: Range, step: int, name: str) -> Level:
-        """A loop over chunks of a range: `name` is where the chunk starts, `name_end` where it ends."""
+        """Returns a loop over chunks of `step` elements of a range: the variable `name` is where the chunk starts,
+        `name_end` where it ends."""
         type_, extent = self.index.var_type(r.size), self.index.text(r.size)
         header = f"for ({type_} {name} = 0; {name} < {extent}; {name} += {step})"
         if r.size.is_Integer and int(r.size) % step == 0:
@@ -104,7 +110,7 @@ class Writer:
         return Level((header,), None, (end,))
 
     def nest(self, levels: Sequence[Level], nodes: Sequence[Node], inside: Callable[[], None], shared: int = 0) -> None:
-        """Write the loops, each node in the outermost one that has all its variables, and `inside` innermost.
+        """Writes the loops, each node in the outermost one that has all its variables, and `inside` innermost.
 
         Where there is work enough the threads share the first `shared` loops, which have nothing between them then, as
         `collapse` needs.

@@ -20,7 +20,7 @@ CHUNK = 4096
 
 
 def write_pointwise(w: Writer) -> None:
-    """All nodes and stores of a tiling without reductions."""
+    """Writes all nodes and stores of a tiling without reductions."""
     nodes, vector = w.body.missing(w.roots), w.tiling.vector
 
     def inside() -> None:

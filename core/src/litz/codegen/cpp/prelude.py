@@ -537,7 +537,7 @@ _BY_NAME = {name: names for names in PIECES for name in names}
 
 
 def prelude(text: str) -> str:
-    """The helpers that `text` uses, in an order in which each is defined before it is used."""
+    """Returns the text of the helpers that `text` uses. Types come first, and each helper comes after those it uses."""
     chosen: list[tuple[str, ...]] = []
     visiting: set[tuple[str, ...]] = set()
 

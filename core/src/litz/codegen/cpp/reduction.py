@@ -34,13 +34,14 @@ UNROLL = 32
 
 
 def outer_nodes(w: Writer, finished: int) -> list[Node]:
-    """Nodes at output level that are not written yet and need at most `finished` stages."""
+    """Returns the nodes at output level that are not written yet and need at most `finished` stages."""
     missing = w.body.missing([root for store in w.loop.stores for root in store.roots])
     return [n for n in missing if not w.loop.levels[n] and n.op != "reduce" and w.tiling.stages.depths[n] <= finished]
 
 
 def position(w: Writer, at: Mapping[Symbol, str] | None = None) -> str:
-    """Row-major position in the reduction ranges. at: what stands for some of their variables."""
+    """Returns the text of the row-major position in the reduction ranges. at: texts in place of some of their
+    variables."""
     expr = ZERO
     for r in w.loop.reduction_ranges:
         expr = expr * r.size + r.var
@@ -57,7 +58,7 @@ def write_row(w: Writer) -> None:
 
 
 def write_small(w: Writer) -> None:
-    """Output points as lanes; the reduction loops inside are unrolled."""
+    """Writes a loop with output points as lanes; the reduction loops inside are unrolled."""
     *outer, vector = w.loop.ranges
     if not outer:
         pragma = w.parallel(1, simd=not w.atomic)
@@ -270,7 +271,8 @@ class _RowStage(_Stage):
 
 
 def unit_load(node: Node, var: Range) -> bool:
-    """A plain contiguous load along `var` of a type that needs no conversion: as cheap as a local array."""
+    """Returns whether a node is a plain contiguous load along `var` of a type that needs no conversion: such a load is
+    as cheap as one from a local array."""
     if node.op != "load" or node.args or node.dtype not in (torch.float32, torch.float64, torch.int32, torch.int64):
         return False
     return stride_of(node.index[0], var.var) == 1

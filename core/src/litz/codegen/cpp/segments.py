@@ -39,7 +39,7 @@ _TRUE, _FALSE = build.const(True, torch.bool), build.const(False, torch.bool)
 
 
 def segments(tiling: Tiling, kernel: KernelPlan) -> tuple[Tiling, ...]:
-    """The tilings of a loop's segments, in order; the tiling alone where a split gains too little.
+    """Returns the tilings of a loop's segments, in order; the tiling alone where a split gains too little.
 
     tiling: of the kernel's loop, by `tile_kernel`. Segments write different elements: they may run in any order or at
     once.

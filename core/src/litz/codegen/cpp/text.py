@@ -48,7 +48,7 @@ class IndexText(ExpressionText):
         return all(self.fits_int(arg) for arg in expr.args)
 
     def text(self, expr: Expr, values: Mapping[Symbol, str] | None = None) -> str:
-        """`expr` in C++; `values` are the texts (64-bit) of its placeholders, and of other variables."""
+        """Returns `expr` in C++. values: the texts (64-bit) of its placeholders, and of other variables."""
         if expr.is_Integer:
             return str(expr)
         names = {**self.names, **values} if values else self.names

@@ -91,7 +91,7 @@ def tile_kernel(kernel: KernelPlan) -> Tiling:
 
 
 def tile_loop(loop: Loop, kernel: KernelPlan) -> Tiling:
-    """The tiling of a loop of a kernel that is flat, with canonical variables."""
+    """Returns the tiling of a loop of a kernel. The loop is flat, and its variables are canonical."""
     cost = sum(OPS[node.op].flops if node.op in OPS else 1 for node in loop.nodes if node.op != "const")
     work = loop.numel * (loop.reduction_numel if loop.reduction_ranges else ONE) * max(1, cost // 2)
     has_reduction = any(node.op in ("reduce", "scan") for node in loop.nodes)
@@ -112,7 +112,7 @@ def tile_loop(loop: Loop, kernel: KernelPlan) -> Tiling:
 
 
 def count_from(loop: Loop, starts: Mapping[str, int]) -> Loop:
-    """The loop with the positions in some buffers counted from their starts.
+    """Returns the loop with the positions in some buffers counted from the given starts.
 
     The steps of a loop in Python, and the pieces of a concatenation, then have one text: it is compiled once.
     """
@@ -132,7 +132,8 @@ def count_from(loop: Loop, starts: Mapping[str, int]) -> Loop:
 
 
 def split_divisions(loop: Loop) -> Loop:
-    """Ranges split so that `i // c` and `i % c`, where c divides the extent, become variables of their own.
+    """Returns the loop with ranges split so that `i // c` and `i % c`, where c divides the extent, become variables of
+    their own.
 
     A division in the innermost loop costs more than all else there, and keeps it from being vectorized.
     """
@@ -177,7 +178,8 @@ def _division(loop: Loop) -> tuple[Range, Expr] | None:
 
 
 def canonical(loop: Loop) -> Loop:
-    """Variables i0, i1, ... and r0, r1, ... by position, so that equal kernels give equal text."""
+    """Returns the loop with the variables i0, i1, ... and r0, r1, ... by position, so that equal kernels give equal
+    text."""
     ranges = tuple(Range(loop_var(n), r.size) for n, r in enumerate(loop.ranges))
     inner = tuple(Range(reduction_var(n), r.size) for n, r in enumerate(loop.reduction_ranges))
     mapping = {old.var: new.var for old, new in zip(loop.all_ranges, (*ranges, *inner), strict=True)}
@@ -196,7 +198,7 @@ def traffic(loop: Loop, inner_only: bool = False) -> Traffic:
 
 
 def contiguity(found: Traffic, var: Symbol) -> float:
-    """Bytes per iteration that are accessed with stride 1 along `var`; a store counts twice."""
+    """Returns the bytes per iteration that are accessed with stride 1 along `var`; a store counts twice."""
     along = (access for access in found if access.stride(var) == 1)
     return sum(2 * found[access] if access.is_store else found[access] for access in along)
 
@@ -232,8 +234,8 @@ def _pointwise(loop: Loop, work: Expr) -> Tiling:
 
 
 def join_short(tiling: Tiling) -> Tiling:
-    """The tiling with its short vector range and the range around that as one, where memory lies so and loads are under
-    masks that unrolling the short one would not decide; the tiling itself elsewhere.
+    """Returns the tiling with its short vector range and the range around that as one, where memory lies so and loads
+    are under masks that unrolling the short one would not decide; the tiling itself elsewhere.
 
     Positions within the masks are divided for it, which costs less than vectors of a few lanes do, save for bfloat16:
     no compiler of today makes vectors of its masked loads. For tilings whose segments have been found: those look for
@@ -257,7 +259,7 @@ def join_short(tiling: Tiling) -> Tiling:
 
 
 def known(size: Expr, default: int) -> int:
-    """A size if it is a number, else the default."""
+    """Returns a size as an int, or the default if the size is symbolic."""
     return int(size) if size.is_Integer else default
 
 
@@ -267,8 +269,8 @@ def is_tiny(r: Range) -> bool:
 
 
 def reads_conditionally(nodes: Iterable[Node], unrolled: Iterable[Range]) -> bool:
-    """Whether some load among the nodes reads under a mask that differs between copies of a loop whose body is the
-    unrolled ranges: one that does not follow from their variables alone.
+    """Returns whether some load among the nodes reads under a mask that differs between copies of a loop whose body is
+    the unrolled ranges: one that does not follow from their variables alone.
 
     g++ 12 makes masked vector loads of such loads, where the copies' elements lie side by side, and gives each vector
     the mask of the first; it also forgets the order of elements that are read backwards (docs/compilers.md). So a loop

@@ -40,7 +40,7 @@ class TritonCodegen:
         return self.generate_tiled(kernel, choose_tilings(kernel, context.target.units))
 
     def generate_tiled(self, kernel: KernelPlan, tilings: Sequence[Tiling]) -> KernelSource:
-        """The source of one kernel for given tilings, one for each of its loops."""
+        """Returns the source of one kernel. tilings: one for each of its loops."""
         index = choose_index_type(kernel)
         names = make_names(kernel, tilings, index[1])
         parts = [
@@ -68,13 +68,14 @@ class TritonCodegen:
         return joined
 
     def prepare(self, options: OptionsView) -> None:
-        """Start the processes that compile, so that they are warm when there are texts."""
+        """Starts the processes that compile, so that they are warm when there are texts."""
         import_module("litz.runtime.workers").start(options)
 
     def load(self, source: KernelSource, context: CodegenContext) -> Callable[..., None]:
-        """Build (or fetch from the cache) and load; the result launches the kernel on the current stream.
+        """Builds the kernel, or takes it from the cache, and loads it. Returns the function that launches the kernel on
+        the current stream.
 
-        Safe to call from several threads at a time. KernelBuildError if the kernel does not compile.
+        Safe to call from several threads at a time. Errors: KernelBuildError if the kernel does not compile.
         """
         # By name: code generation does not import the runtime.
         module = "litz.runtime.user_kernels" if "user_kernel" in source.settings else "litz.runtime.triton_build"

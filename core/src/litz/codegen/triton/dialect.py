@@ -120,7 +120,7 @@ TRITON = Dialect("triton", _OPS, ELEMENTS, VALUES, _CASTS, _BITCASTS)
 
 
 def literal(value: bool | int | float) -> str:
-    """A Python scalar as a literal of Triton's language, in parentheses if it has a sign."""
+    """Returns a Python scalar as a literal of Triton's language, in parentheses if it has a sign."""
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, float):

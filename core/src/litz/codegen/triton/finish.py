@@ -15,7 +15,7 @@ from .tiling import Axis, Tiling, choose_tiling, combining_tiling, power_of_two
 
 
 def choose_tilings(plan: KernelPlan, units: int) -> tuple[Tiling, ...]:
-    """A tiling for each loop of the plan, for so many multiprocessors."""
+    """Returns a tiling for each loop of the plan. units: the number of multiprocessors."""
     return tilings_after(choose_tiling(plan.loops[0], plan, units), plan)
 
 

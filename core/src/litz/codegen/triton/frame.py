@@ -38,7 +38,8 @@ class Frame:
         return f"from multiples of {self.lanes} below {self.start}"
 
     def rest(self, buffer: str, offset: Expr) -> Expr | None:
-        """How far an access lies from the row, a multiple of `lanes`; None if it lies elsewhere in its 16 bytes."""
+        """Returns how far an access lies from the row, a multiple of `lanes`. None if the distance is no such multiple,
+        or if the buffer's memory may begin elsewhere than at a multiple of 16 bytes."""
         rest = offset - self.var - self.start
         return rest if buffer in self.buffers and is_multiple(rest, self.lanes) else None
 

@@ -20,8 +20,9 @@ LIMIT = INT32 - 2**17
 
 
 def choose_index_type(plan: KernelPlan) -> tuple[str, list[Expr]]:
-    """The type of indices: 32 bits where every offset and position fits. Symbolic sizes leave it to the launcher:
-    then it is the kernel's parameter INDEX, and the second result has what must not exceed LIMIT."""
+    """Returns the type of indices and the expressions that must not exceed LIMIT. The type has 32 bits where every
+    offset and position fits; where symbolic sizes leave that open it is the kernel's parameter INDEX, which the
+    launcher sets."""
     spans = [buffer.layout.span for buffer in plan.buffers.values()]
     spans += [size for loop in plan.loops for size in (loop.numel, loop.reduction_numel)]
     return index_type_of(spans, bool(plan.sizes))
@@ -41,7 +42,11 @@ def index_type_of(spans: Sequence[Expr], symbolic: bool) -> tuple[str, list[Expr
 
 
 def write_indices(tile: Tile, program: str = "tl.program_id(0)", counted: bool = False) -> None:
-    """The tile's place. program: the text of which block of the outputs it is; if `counted`, of a piece of them."""
+    """Emits the tile's index along each axis of the grid, with the masks and loop variables.
+
+    program: the text of the number of the program, for a grid of one axis. counted: this number counts the blocks of
+    all pieces; programs beside each other take neighbouring blocks of one piece.
+    """
     wide = "" if tile.index_type == "tl.int32" else f".to({tile.index_type})"
     for axis in tile.tiling.axes:
         tile.emit(f"{axis.name.upper()}BLOCK: tl.constexpr = {axis.block}")
@@ -76,7 +81,8 @@ def expand(tile: Tile, axis: Axis) -> str:
 
 
 def write_axis(tile: Tile, axis: Axis, index: str) -> None:
-    """Emit `xindex`, its mask, and the loop variables that it is made of."""
+    """Emits `xindex` (for the axis x), its mask if the axis has one, and the loop variables that the index is made of.
+    index: the index's text."""
     name = f"{axis.name}index"
     tile.emit(f"{name} = {index}")
     if axis.masked:
@@ -96,7 +102,8 @@ def write_row(tile: Tile, axis: Axis, index: str) -> None:
 
 
 def write_frame(tile: Tile, axis: Axis) -> None:
-    """Emit where each row's lanes begin and end, and which of them lie in whole groups."""
+    """Emits where each row's lanes begin and end, and which of them lie in whole groups. Emits nothing for a tiling
+    without a frame."""
     frame = tile.tiling.frame
     if frame is None:
         return

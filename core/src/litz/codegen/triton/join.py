@@ -17,7 +17,8 @@ _NUMBER = "tl.program_id(0)"
 
 
 def join_sources(sources: Sequence[KernelSource], name: str) -> KernelSource | None:
-    """The kernel of all sources; None where a size is a symbol."""
+    """Returns one kernel that runs all sources, each in programs of its own. None if a size or a grid is symbolic, or
+    if the sources' `limit` settings differ."""
     settings = [source.settings for source in sources]
     static = all(not each["sizes"] and not each["limits"] and isinstance(each["grid"], int) for each in settings)
     if not static or len({each["limit"] for each in settings}) > 1:

@@ -51,8 +51,8 @@ class Part:
 
 
 def write_kernel(plan: KernelPlan, index: tuple[str, list[Expr]], first: Part, *finish: Part) -> KernelText:
-    """The text of a kernel: of one loop, and of those that the last programs of it run. `index` is what
-    `choose_index_type` says."""
+    """Returns the text of a kernel: of one loop, and of the loops that the last programs of it run. index: what
+    `choose_index_type` returns."""
     index_type, limits = index
     names, tiling = first.names, first.tiling
     tiles = [Tile(part.loop, plan.buffers, part.tiling, part.names, index_type) for part in (first, *finish)]

@@ -29,8 +29,8 @@ class Names:
 
 
 def make_names(plan: KernelPlan, tilings: Sequence[Tiling], limits: Iterable[Expr] = ()) -> tuple[Names, ...]:
-    """Names for each of the loops of a kernel; what they share has one name. The sizes are those of the loops and of
-    `limits`, which the launcher checks."""
+    """Returns the names for each of the loops of a kernel; what the loops share has one name. The sizes are those of
+    the loops and of `limits`, which the launcher checks."""
     buffers = {name: f"p{number}" for number, name in enumerate(plan.buffers)}
     checked = (symbol for expr in limits for symbol in sorted(expr.free_symbols, key=lambda s: s.name))
     sizes = {symbol: f"s{number}" for number, symbol in enumerate(dict.fromkeys((*plan.sizes, *checked)))}

@@ -19,7 +19,8 @@ from .values import Tile
 
 
 def write_body(tile: Tile, stages: Stages | None = None) -> None:
-    """What a loop computes and stores, for a tile whose indices are there, and perhaps some of its values."""
+    """Writes what a loop computes and stores, for a tile that has indices, and perhaps some values, already. stages:
+    found here if not given."""
     if tile.loop.reduction_ranges:
         Passes(tile, stages or find_stages(tile.loop)).write()
         return

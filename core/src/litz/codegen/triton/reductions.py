@@ -101,7 +101,7 @@ class Group:
         self.together = on.tile.tiling.together if self.joins() else 1
 
     def joins(self) -> bool:
-        """Can neighbouring elements be reduced before they meet an accumulator?"""
+        """Returns whether neighbouring elements can be reduced before they meet an accumulator."""
         return False
 
     @property
@@ -115,11 +115,11 @@ class Group:
         return self.on.merge_name(self.nodes[0])
 
     def start(self) -> Sequence[tuple[Scalar, torch.dtype]]:
-        """The state of no values: what each accumulator begins with, and its type."""
+        """Returns the state of no values: what each accumulator begins with, and its type."""
         return [(node.attrs[0], node.dtype) for node in self.form.identity]
 
     def lifted(self) -> list[str]:
-        """The state of each value of the tile."""
+        """Returns the texts of the state of each value of the tile, one for each part of the state."""
         form, tile = self.form, self.on.tile
         given = {leaf: self.on.value(arg) for leaf, arg in zip(form.values, self.args, strict=True)}
         given[form.position] = f"{self.on.position()}.to(tl.int64)"
@@ -130,7 +130,8 @@ class Group:
         return [constants.get(node, text) for node, text in zip(form.lift, texts, strict=True)]
 
     def whole(self) -> list[str]:
-        """The state of each value of a row in one block, that of no value beyond its end."""
+        """Returns the texts of the states of a row's values in one block, with the state of no value beyond the row's
+        end."""
         return [self.on.masked(text, *nothing) for text, nothing in zip(self.lifted(), self.start(), strict=True)]
 
     def results(self, state: Sequence[str]) -> Sequence[str]:
@@ -242,7 +243,7 @@ class Welford(Combined):
         return super().start()[:2]
 
     def joins(self) -> bool:
-        """Do neighbours join? They do in float32, where no group of them is cut by an end of the row."""
+        """Returns whether neighbours join: in float32, where no group of them is cut by an end of the row."""
         # Where no group is cut by an end of the row.
         size, framed = self.on.size, self.on.tile.tiling.frame is not None
         whole = bool(size.is_Integer) and int(size) % self.on.tile.tiling.together == 0
@@ -292,7 +293,7 @@ class Online(Group):
         return [(-float("inf"), self.dtype), (0.0, self.dtype)]
 
     def joins(self) -> bool:
-        """Do neighbours join? They do in float32."""
+        """Returns whether neighbours join: in float32."""
         return self.dtype == torch.float32
 
     def step(self) -> None:
@@ -359,7 +360,7 @@ class Reducer:
         return self.tile.full(node, self.full)
 
     def masked(self, text: str, identity: Scalar, dtype: torch.dtype) -> str:
-        """`text` with the lanes beyond the end of the row set to a value that changes nothing."""
+        """Returns `text` with the lanes beyond the end of the row set to `identity`, a value that changes nothing."""
         if self.mask is None:
             return text
         if dtype == torch.bool:
@@ -380,7 +381,8 @@ class Reducer:
         return text if self.tile.index_type == "tl.int32" else f"{text}.to(tl.int64)"
 
     def update(self, names: Sequence[str], new: str, inside: str | None) -> None:
-        """Accumulators set to what a function gives, but in lanes beyond the end of the row, where `inside` is not."""
+        """Emits that accumulators become what a function gives, except in lanes beyond the end of the row. new: the
+        function's call. inside: the text of the mask of the lanes within the row; None if all are."""
         if inside is None:
             self.tile.emit(f"{', '.join(names)} = {new}")
             return
@@ -395,7 +397,7 @@ class Reducer:
         return self.shape if together == 1 else f"[XBLOCK, RBLOCK // {together}]"
 
     def grouped(self, text: str, together: int) -> str:
-        """Values of the tile by groups of neighbours along the row."""
+        """Returns the text of the tile's values, grouped by `together` neighbours along the row."""
         return f"tl.reshape({text}, [XBLOCK, RBLOCK // {together}, {together}])"
 
     def first_of_group(self, together: int) -> str:
@@ -403,7 +405,8 @@ class Reducer:
         return f"(tl.arange(0, RBLOCK // {together})[None, :] * {together})"
 
     def merge_name(self, node: Node) -> str:
-        """The name of the function that merges two states; the kernel gets it where it is not there."""
+        """Returns the name of the function that merges two states of a node's reduction, and adds the function to the
+        kernel."""
         row, dtype = REDUCTIONS[node.attrs[0]], compute_dtype(node.args[0].dtype)
         name = f"litz_merge_{row.name}_{short(dtype)}"
         self.tile.functions[name] = _merge_function(name, row.form(dtype))

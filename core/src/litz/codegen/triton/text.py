@@ -24,7 +24,7 @@ class IndexText(ExpressionText):
         self.names, self.ranges = names, ranges
 
     def __call__(self, expr: Expr) -> str:
-        """The expression, in parentheses if it is more than a name, a number or a call."""
+        """Returns the text of an expression, in parentheses if it is more than a name, a number or a call."""
         text = self.walk(expr)
         return f"({text})" if expr.is_Add or expr.is_Mul or expr.is_Pow else text
 
@@ -72,5 +72,5 @@ class _SizeText(PythonText):
 
 
 def size_text(expr: Expr, names: Mapping[Symbol, str]) -> str:
-    """A size expression in Python, for the host: what the launcher computes grids from."""
+    """Returns a size expression in Python, for the host: the launcher computes grids from such texts."""
     return _SizeText(names).walk(expr)

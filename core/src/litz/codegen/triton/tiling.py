@@ -64,7 +64,8 @@ class Axis:
 
     @property
     def masked(self) -> bool:
-        """May the last block reach beyond the end? False only for a constant size that the block divides."""
+        """Returns whether the last block may reach beyond the end. It cannot for a constant size that the block
+        divides."""
         size = self.size
         return not (size.is_Integer and int(size) > 0 and int(size) % self.block == 0)
 
@@ -415,7 +416,7 @@ def _pass(loop: Loop, r_block: int, width: int) -> tuple[int, int]:
 
 
 def combining_tiling(loop: Loop, plan: KernelPlan, columns: Axis, num_warps: int) -> Tiling:
-    """The tiling of a loop that reduces the partial results of others, for given outputs and warps."""
+    """Returns the tiling of a loop that reduces the partial results of others. columns: the axis of the outputs."""
     length = product(r.size for r in loop.reduction_ranges)
     loads = {access: moved for access, moved in find_traffic(loop, plan).items() if not access.is_store}
     ranges = _innermost_last(loop.reduction_ranges, loads)

@@ -99,16 +99,16 @@ class Tile:
         return f"{self._prefix}{prefix}{self._counter - 1}"
 
     def shape(self, axes: Iterable[str]) -> str:
-        """The shape of a tensor that varies along `axes`, as text."""
+        """Returns the shape of a tensor that varies along `axes`, as text."""
         chosen = set(axes)
         return "[" + ", ".join(f"{a.name.upper()}BLOCK" if a.name in chosen else "1" for a in self.tiling.axes) + "]"
 
     def level_axes(self, inner: bool) -> frozenset[str]:
-        """The axes of one point of the output ranges, and of the reduction ranges if `inner`."""
+        """Returns the axes of the output ranges, and of the reduction ranges as well if `inner`."""
         return frozenset(axis.name for axis in self.tiling.axes if inner or axis.name != "r")
 
     def tile_mask(self, axes: Iterable[str]) -> list[str]:
-        """Names of the masks that keep a tensor along `axes` within the ranges."""
+        """Returns the names of the masks that keep a tensor along `axes` within the ranges."""
         chosen = set(axes)
         return [f"{axis.name}mask" for axis in self.tiling.axes if axis.name in chosen and self.is_masked(axis)]
 
@@ -128,20 +128,21 @@ class Tile:
     # Values.
 
     def compute(self, roots: Iterable[Node]) -> None:
-        """Emit what the roots need and have no value for yet. Reductions must have theirs."""
+        """Emits the nodes that the roots need and that have no value yet. Reductions must have theirs."""
         for node in self.missing(roots):
             self.values[node] = self._value(node)
 
     def missing(self, roots: Iterable[Node]) -> list[Node]:
-        """The nodes that the roots need and that have no value yet, arguments before users."""
+        """Returns the nodes that the roots need and that have no value yet, arguments before users, constants left
+        out."""
         return list(walk(*roots, into=lambda node: node not in self.values and node.op != "const"))
 
     def get(self, node: Node) -> Value:
-        """The value of a node; a constant has a type of its own."""
+        """Returns the value of a node; a constant has a type of its own."""
         return Value(typed(node.attrs[0], compute_dtype(node.dtype))) if node.op == "const" else self.values[node]
 
     def full(self, node: Node, axes: frozenset[str], stored: bool = False) -> str:
-        """A node's value, spread over all of `axes`. stored: as memory holds it."""
+        """Returns the text of a node's value, spread over all of `axes`. stored: the value as memory holds it."""
         value = self.get(node)
         if stored:
             value = replace(value, text=self.bits(node))
@@ -183,7 +184,7 @@ class Tile:
         return written(node.dtype, text), value.axes
 
     def bits(self, node: Node) -> str:
-        """What memory holds for a node's value: its bits if it is of float8, else the value."""
+        """Returns the text of what memory holds for a node's value: the bits of a float8 node, else the value."""
         if node.dtype not in FLOAT8:
             return self.get(node).text
         return self.stored[node] if node in self.stored else written(node.dtype, self.get(node).text)
@@ -283,7 +284,7 @@ class Tile:
         return f"tl.where({held}, {position.text}, 0)", position.axes
 
     def not_empty(self, indirect: Iterable[Node]) -> list[str]:
-        """Masks for accesses at checked positions: where a size is 0, no position is in the buffer."""
+        """Returns the masks for accesses at checked positions: where a size is 0, no position is in the buffer."""
         sizes = [size for size in empty_sizes(indirect) if size != 0]
         none = ["tl.full([1], False, tl.int1)"] if len(sizes) < len(empty_sizes(indirect)) else []
         return [*(f"({self.index_text(size)} > 0)" for size in sizes), *none]
@@ -316,7 +317,8 @@ class Tile:
     def framed(
         self, site: Node | Store, buffer: str, offset: Expr, masked: bool = False
     ) -> tuple[str, frozenset[str]] | None:
-        """The pointer and the axes of an access in whole groups of the frame's lanes; None if it is not."""
+        """Returns the text of the pointer, and the axes that it varies along, of an access in whole groups of the
+        frame's lanes. None if the tiling has no frame or the frame does not hold the access."""
         frame = self.tiling.frame
         if frame is None or not frame.holds(site, buffer, offset, masked):
             return None
@@ -356,7 +358,8 @@ class Tile:
     def pointer(
         self, buffer: str, offset: Expr, indirect: list[Value], spread: frozenset[str] = frozenset()
     ) -> tuple[str, frozenset[str]]:
-        """`p0 + offset` as text, varying along `spread` at least, and the axes that it varies along."""
+        """Returns the text of the pointer, `p0 + offset`, and the axes that it varies along: those of the offset, and
+        `spread`."""
         names: dict[Symbol, str] = {
             **self.names.index_names,
             # The sizes allow 32-bit offsets where the index type is 32 bits wide, and then values of indices too.

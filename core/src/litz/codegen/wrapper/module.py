@@ -33,7 +33,7 @@ class WrapperSource:
 
 
 def generate_wrapper(plan: ExecutionPlan, sources: Mapping[str, KernelSource]) -> WrapperSource:
-    """The wrapper of `plan`; `sources` has the source of each kernel by the kernel's name."""
+    """Returns the wrapper of `plan`. sources: by the kernel's name."""
     variants = plan.variants
     names = CallNames({name: value for variant in variants for name, value in variant.program.constants.items()})
     functions = ["call"] if len(variants) == 1 else [f"call_{number}" for number in range(1, len(variants) + 1)]

@@ -36,7 +36,8 @@ class Named:
     first: ByPosition = NOBODYS
 
     def known_to(self, program: str) -> ByPosition:
-        """What is known of an untraced graph of a program: by its digest, that what was compiled was of the same."""
+        """Returns what is known of the graph that was compiled, if the untraced graph is of the program with the digest
+        `program` too. Returns NOBODYS otherwise, and if the digest is empty."""
         return self.first if program and program == self.first.program else NOBODYS
 
     def origins(self, known: ByPosition) -> dict[str, tuple[Origin, ...]]:
@@ -91,9 +92,12 @@ class Named:
 def named_of(
     plan: ExecutionPlan, wrapper: WrapperSource, positions: Mapping[str, int], known: ByPosition = NOBODYS
 ) -> Named:
-    """positions: in the graph as captured, of the nodes that the plan's program was lowered from. known: of the graph
-    that was compiled. A step has positions if what is known of those is what is known of its nodes: a wrong name would
-    be worse than none."""
+    """Returns what gives an equal graph, of another layer or in another process, words of its own.
+
+    positions: in the graph as captured, of the nodes that the plan's program was lowered from. known: of the graph that
+    was compiled. A step has positions if what is known of those is what is known of its nodes: a wrong name would be
+    worse than none.
+    """
     steps = {}
     for variant in plan.variants:
         for step in variant.steps:

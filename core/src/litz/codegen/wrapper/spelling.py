@@ -40,7 +40,9 @@ class Spelling:
         return f"{name}.data_ptr()" if offset is None else f"_arena + {offset}" if offset else "_arena"
 
     def fresh(self, buffer: Buffer) -> str:
-        """The call that allocates a buffer: from the pool what is large, past torch's argument parsing what is not."""
+        """Returns the call that allocates a buffer. A device with a pool takes large buffers, and those of symbolic
+        size, from the pool. Small ones of such a device, and those of the CUDA device that is current in the wrapper,
+        are allocated without torch's argument parsing."""
         place = f"{tuple_text(buffer.layout.size)}, {tuple_text(buffer.layout.stride)}, {buffer.dtype}"
         target = self.plan.targets[buffer.device]
         if target.allocator == "pool":
@@ -51,7 +53,7 @@ class Spelling:
         return f"_empty({place}, {device_name(buffer.device)})"
 
     def call(self, extern: Extern, target: Any = None, out: str | None = None) -> str:
-        """A library call. target: in place of the call's own. out: the buffer to write into."""
+        """Returns the text of a library call. target: in place of the call's own. out: the buffer to write into."""
         name = self.names.target(target or extern.target)
         parts = [self.argument(value) for value in extern.args]
         parts += [f"{key}={self.argument(value)}" for key, value in extern.kwargs.items()]
@@ -59,7 +61,7 @@ class Spelling:
         return f"{name}({', '.join(parts)})"
 
     def argument(self, value: Any) -> str:
-        """A nested argument of a call, or an output."""
+        """Returns the text of a nested argument of a call, or of an output."""
         return str(fold(value, self._leaf, _container))
 
     def _leaf(self, value: Any) -> str:

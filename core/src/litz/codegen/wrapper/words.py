@@ -24,7 +24,7 @@ NAMED = 60
 
 
 def words_of(plan: ExecutionPlan) -> Words:
-    """The words of a plan, from the provenance of its program."""
+    """Returns the words of a plan, from the provenance of its program."""
     steps = [(step, variant.program.provenance) for variant in plan.variants for step in variant.steps]
     origins = {step.name: text for step, provenance in steps if (text := provenance.text(step.origins))}
     program = plan.program
@@ -35,7 +35,7 @@ def words_of(plan: ExecutionPlan) -> Words:
 
 
 def computed(plan: ExecutionPlan) -> dict[str, str]:
-    """What a profile says that each step computes, by name; checks have no range."""
+    """Returns, by the step's name, what a profile says that the step computes. Checks have no such text."""
     steps = [step for variant in plan.variants for step in variant.steps]
     return {step.name: _does(step.origins) for step in steps if not isinstance(step, Check)}
 
@@ -47,7 +47,9 @@ def make_words(
     known_as: Mapping[str, str],
     outputs: Mapping[int, str],
 ) -> Words:
-    """inputs: the name and `buffer_text` of each. outputs: what the user calls those that are tensors."""
+    """Returns the Words of a wrapper. origins: what each step comes from. computed: what each step does. inputs: the
+    name and `buffer_text` of each. known_as: what the user calls inputs. outputs: what the user calls those that are
+    tensors, by position."""
     ranges = {step: _range_name(step, origins.get(step, ""), does) for step, does in computed.items()}
     named = ((name, known_as.get(name, ""), text) for name, text in inputs)
     comments = tuple(f"# {name}: {known}, {text}" for name, known, text in named if known and known != name)
@@ -55,7 +57,7 @@ def make_words(
 
 
 def annotated(wrapper: WrapperSource, words: Words) -> WrapperSource:
-    """The wrapper with comments, and with its words; its places are those of the new text."""
+    """Returns the wrapper with comments, and with the given words. Its places are those of the new text."""
     ends = {INPUTS: words.inputs, OUTPUTS: words.outputs}
     said = ""
 
@@ -73,8 +75,8 @@ def annotated(wrapper: WrapperSource, words: Words) -> WrapperSource:
 
 
 def ranged(wrapper: WrapperSource) -> WrapperSource:
-    """The wrapper, which has its words, with each step in a range, its places those of the new text; a step without a
-    name is in none."""
+    """Returns a wrapper that has its words with each named step in a range; steps without a name are in no range. Its
+    places are those of the new text."""
 
     def edit(place: Place, lines: Sequence[str]) -> Edited:
         name = wrapper.words.ranges.get(place.step)

@@ -18,6 +18,7 @@ from litz.capture.passes import (
     place_constants,
     remove_no_ops,
 )
+from litz.capture.passes.place_constants import _is_move, _known
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -381,13 +382,38 @@ def test_a_literal_is_put_on_its_device_once(shape):
     [
         lambda x: torch.tensor([1.0, 2.0]).to("meta"),
         lambda x: torch.tensor([1.0, 2.0]).to("meta").view(2, 1),
-        lambda x: x + torch.zeros(20000).to("meta").sum() + torch.tensor([0.0] * 20000).to("meta").sum(),
+        lambda x: x + torch.zeros(20000).to("meta").sum() + torch.tensor([0.0] * 2000000).to("meta").sum(),
         lambda x: x + torch.tensor([1.0]).to("meta").add_(1),
+        lambda x: x + torch.zeros(2).add_(1).to("meta"),
+        lambda x: x + torch.rand(2).to("meta"),
+        lambda x: x + torch.empty(2).mul(2).to("meta"),
+        lambda x: x + torch.arange(2000000).add(1).to("meta").sum(),
     ],
-    ids=["returned", "a view of it returned", "large", "written"],
+    ids=["returned", "a view of it returned", "large", "written", "written before", "random", "no value", "many"],
 )
 def test_literals_that_are_moved_in_each_call(function):
     graph = graph_of(function, torch.empty(2, device="meta"))
+    assert place_constants(graph) is graph
+
+
+def buckets(n: int) -> torch.Tensor:
+    """Positions as MPNet buckets them, on the CPU."""
+    apart = torch.arange(n)[None, :] - torch.arange(n)[:, None]
+    far = 8 + (torch.log(apart.abs().float() / 8) / math.log(16) * 8).to(torch.long)
+    return torch.where(apart.abs() < 8, apart.abs(), torch.clamp(far, max=15))
+
+
+def test_what_is_counted_on_the_cpu_is_put_there_with_eagers_values():
+    graph = graph_of(lambda x: x[buckets(40).to("meta")], torch.empty(16, device="meta"))
+    (move,) = (node for node in graph.nodes if _is_move(node))
+    assert torch.equal(_known(graph, [move], ())[move.args[0]], buckets(40))
+    after = eliminate_dead_code(place_constants(graph))
+    assert ops(after) == ["aten.index.Tensor"]
+
+
+def test_what_is_counted_up_to_a_size_of_an_input_is_not():
+    function = lambda x: x + torch.arange(x.shape[0]).to("meta")
+    graph = graph_of(function, torch.empty(16, device="meta"), dynamic=True)
     assert place_constants(graph) is graph
 
 

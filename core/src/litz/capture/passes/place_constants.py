@@ -1,19 +1,21 @@
-"""Literals of the model's that go to a device, put there once.
+"""Tensors that every call makes anew on the CPU and copies to a device, put there once.
 
 `torch.tensor([0.485, 0.456, 0.406]).to(x.device)` makes a CPU tensor and copies it, from memory that is not pinned, in
-every call. In: a Graph. Out: a Graph that holds the copy. A literal is a constant behind `lift_fresh`, which nobody
-else has; what is returned or written stays a fresh copy.
+every call; so do positions that a model counts on the CPU (`torch.arange(n)` and what is computed of it). Such a graph
+cannot be recorded as a CUDA graph either. In: a Graph. Out: a Graph that holds the copy, computed now by torch itself,
+so that its values are eager's. A literal is a constant behind `lift_fresh`, which nobody else has; what is returned or
+written stays a fresh copy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.capture.passes.constants import CONVERSIONS, VIEWS
 from litz.capture.passes.freezing import constants
 from litz.capture.passes.rewrite import Changes, Constant, find_escapes, rewrite, tensor_of
 from litz_plugins.records import PassContext
@@ -23,48 +25,94 @@ aten, prims = torch.ops.aten, torch.ops.prims
 _LIFTS = frozenset({aten.lift_fresh_copy.default, aten.lift_fresh.default})
 _MOVES = frozenset({aten._to_copy.default, prims.device_put.default})
 
-MOST_BYTES = 1 << 16
-"""The most bytes of a literal that is moved ahead: a larger one would occupy the device as long as the code lives."""
+_FILLS = frozenset({aten.full.default, aten.zeros.default, aten.ones.default})
+_UNKNOWN = frozenset(
+    {aten.empty.memory_format, aten.empty_strided.default, aten.new_empty.default, aten.empty_like.default}
+)
+"""Constructors whose result has no value."""
+
+MOST_BYTES = 1 << 22
+"""The most bytes of a tensor that is put on its device ahead: a larger one would occupy the device as long as the code
+lives."""
 
 
 def place_constants(graph: Graph, context: PassContext | None = None) -> Graph:
     """The graph with a constant on the device for each literal that is moved there; the same graph if there is none, or
     if this machine lacks the device."""
-    values = _literals(graph)
-    if not values:
+    moves = [node for node in graph.nodes if _is_move(node)]
+    if not moves:
         return graph
     escapes = find_escapes(graph)
+    values = _known(graph, moves, escapes.written)
     placed: dict[torch.fx.Node, Constant] = {}
-    for node in graph.nodes:
-        if not _is_move(node) or node.args[0] not in values:
+    for node in moves:
+        source: Any = node.args[0]
+        if source not in values or source.target in _FILLS:  # `fold_constants` fills where the tensor is wanted
             continue
         if node in escapes.outputs or node in escapes.written or node in escapes.strided:
             continue
-        value = _moved(node, values[node.args[0]])
+        value = _moved(node, values[source])
         if value is not None:
             placed[node] = Constant(value, node.meta)
     if placed and context is not None:
         context.record(
-            graph.name, f"{len(placed)} literals put on their device", "their values are the same in every call"
+            graph.name, f"{len(placed)} constants put on their device", "their values are the same in every call"
         )
     return rewrite(graph, Changes(emit=placed))
 
 
-def _literals(graph: Graph) -> dict[Any, torch.Tensor]:
-    """The values of small literals, and of views and conversions of them, on the CPU."""
-    held, values = constants(graph), dict[Any, torch.Tensor]()
+def _known(graph: Graph, moves: list[torch.fx.Node], written: Collection[torch.fx.Node]) -> dict[Any, torch.Tensor]:
+    """The values on the CPU, by node, of what the moves' sources are computed of, where no input is among that."""
+    held, values, wanted = constants(graph), dict[Any, torch.Tensor](), _needed(moves)
     with torch_api.real_mode():
-        for node in graph.nodes if held else ():
-            tensor = tensor_of(node)
-            if node.op != "call_function" or tensor is None or tensor.device.type != "cpu":
+        for node in graph.nodes:
+            if node not in wanted or node in written:
                 continue
-            source: Any = node.args[0] if node.args else None
-            if node.target in _LIFTS and source in held and held[source].nbytes <= MOST_BYTES:
-                values[node] = held[source].detach().clone()
-            elif node.target in CONVERSIONS | VIEWS and node.all_input_nodes == [source] and source in values:
-                if tensor.numel() <= values[source].numel():
-                    values[node] = node.target(values[source], *node.args[1:], **node.kwargs)
+            if node in held:
+                if held[node].device.type == "cpu" and held[node].nbytes <= MOST_BYTES:
+                    values[node] = held[node]
+            elif node.target in _LIFTS and node.args[0] in values:
+                values[node] = values[node.args[0]].detach().clone()
+            elif _is_computable(node, values):
+                args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), values.__getitem__)
+                found = _value(node, args, kwargs)
+                if found is not None:
+                    values[node] = found
     return values
+
+
+def _needed(moves: list[torch.fx.Node]) -> set[torch.fx.Node]:
+    """All that the moves' sources are computed of, the sources included."""
+    found: set[torch.fx.Node] = set()
+    left = [source for move in moves for source in move.all_input_nodes]
+    while left:
+        node = left.pop()
+        if node not in found:
+            found.add(node)
+            left += node.all_input_nodes
+    return found
+
+
+def _is_computable(node: torch.fx.Node, values: Mapping[Any, torch.Tensor]) -> bool:
+    """Is a node's value, a small tensor of known size on the CPU, computed of known values alone?"""
+    tensor, target = tensor_of(node), node.target
+    if tensor is None or tensor.device.type != "cpu" or node.op != "call_function" or target in _UNKNOWN:
+        return False
+    size = tensor.numel()
+    small = isinstance(size, int) and size * tensor.itemsize <= MOST_BYTES
+    return small and torch_api.is_pure(node) and all(source in values for source in node.all_input_nodes)
+
+
+def _value(node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
+    """The value, as eager computes it; None where the call fails, which is for the model's run to report."""
+    target: Any = node.target
+    try:
+        found = target(*args, **kwargs)
+    except Exception:
+        return None
+    planned: torch.Tensor = node.meta["val"]
+    as_planned = isinstance(found, torch.Tensor) and (found.shape, found.dtype) == (planned.shape, planned.dtype)
+    return found if as_planned else None
 
 
 def _is_move(node: torch.fx.Node) -> bool:
